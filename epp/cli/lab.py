@@ -1,0 +1,228 @@
+"""The laboratory's commands: a fake fleet, load, an Envoy bootstrap, and all of it at once."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from epp.cli.running import fail, run_until_signalled
+from epp.lab import fleet as fake
+from epp.lab import load as generator
+from epp.lab.envoy import Destination, EnvoyError, GatewayConfig, Mode
+from epp.lab.up import Gateway, UpSettings
+from epp.lab.up import up as run_gateway
+
+console = Console(highlight=False)
+
+
+def fleet(
+    endpoints: Annotated[int, typer.Option(help="Number of fake servers.")] = 3,
+    first_port: Annotated[int, typer.Option(help="Port of the first; 0 for any.")] = 0,
+    model: Annotated[str, typer.Option(help="Base model.")] = "tiny",
+    adapter: Annotated[list[str] | None, typer.Option(help="LoRA adapter; repeatable.")] = None,
+    max_num_seqs: Annotated[int, typer.Option(help="Requests that run at once.")] = 8,
+    time_scale: Annotated[float, typer.Option(help="Factor on every duration.")] = 1.0,
+    busy: Annotated[
+        list[str] | None,
+        typer.Option(help="INDEX=N: server INDEX reports N more waiting requests; repeatable."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of generated text.")] = 0,
+    write_endpoints: Annotated[
+        Path | None, typer.Option(help="Write an endpoints file for epp serve when ready.")
+    ] = None,
+) -> None:
+    """Run N fake vLLM servers in one process on loopback ports."""
+    try:
+        config = fake.FleetConfig(
+            endpoints=endpoints,
+            first_port=first_port,
+            model=model,
+            engine=fake.EngineConfig(adapters=tuple(adapter or ()), max_num_seqs=max_num_seqs),
+            time_scale=time_scale,
+            busy=dict(_index_and_count(each) for each in busy or ()),
+            seed=seed,
+        )
+    except fake.ConfigError as error:
+        fail(str(error))
+
+    def ready(running: fake.Fleet) -> None:
+        if write_endpoints is not None:
+            _write_endpoints(write_endpoints, running)
+        else:
+            console.print(f"fake vLLM servers: {', '.join(running.addresses)}")
+
+    run_until_signalled(lambda stop: fake.serve(config, ready=ready, stop=stop))
+
+
+def _write_endpoints(path: Path, running: fake.Fleet) -> None:
+    entries = []
+    for index, address in enumerate(running.addresses):
+        host, _, port = address.rpartition(":")
+        entries.append({"name": f"endpoint-{index}", "address": host, "port": int(port)})
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps({"endpoints": entries}, indent=2) + "\n")
+    partial.replace(path)  # whole or not at all: others wait for this file
+
+
+def _index_and_count(text: str) -> tuple[int, int]:
+    index, _, count = text.partition("=")
+    if not (index.isdigit() and count.isdigit()):
+        fail(f"--busy must be INDEX=N, for example 0=50, not {text!r}")
+    return int(index), int(count)
+
+
+def load(
+    url: Annotated[str, typer.Option(help="The gateway.")] = "http://127.0.0.1:8080",
+    model: Annotated[str, typer.Option(help="Model in every request.")] = "tiny",
+    api: Annotated[
+        generator.Api, typer.Option(help="OpenAI endpoint.")
+    ] = generator.Api.COMPLETIONS,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Clients with one request in flight each (default 16).")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Requests per second, instead of --concurrency.")
+    ] = None,
+    requests: Annotated[int | None, typer.Option(help="Stop after so many.")] = None,
+    duration: Annotated[
+        float | None, typer.Option(help="Stop after so many seconds (default 10).")
+    ] = None,
+    prompt_chars: Annotated[int, typer.Option(help="Characters in a prompt.")] = 512,
+    max_tokens: Annotated[int, typer.Option(help="Tokens asked for.")] = 64,
+    stream: Annotated[bool, typer.Option(help="Ask for server-sent events.")] = True,
+    prefixes: Annotated[int, typer.Option(help="Groups of prompts sharing a prefix.")] = 0,
+    prefix_chars: Annotated[int, typer.Option(help="Length of the shared prefix.")] = 0,
+    abort_share: Annotated[float, typer.Option(help="Fraction of clients that leave early.")] = 0.0,
+    timeout: Annotated[float, typer.Option(help="Longest wait for an answer, seconds.")] = 60.0,
+    seed: Annotated[int, typer.Option(help="Seed of prompts and arrivals.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, no table.")] = False,
+) -> None:
+    """Send load through a gateway and print what came of it."""
+    if concurrency is None and rate is None:
+        concurrency = 16
+    if requests is None and duration is None:
+        duration = 10.0
+    try:
+        plan = generator.LoadPlan(
+            url=url,
+            model=model,
+            api=api,
+            concurrency=concurrency,
+            rate=rate,
+            requests=requests,
+            duration_seconds=duration,
+            prompt_chars=prompt_chars,
+            max_tokens=max_tokens,
+            stream=stream,
+            prefixes=prefixes,
+            prefix_chars=prefix_chars,
+            abort_share=abort_share,
+            timeout_seconds=timeout,
+            seed=seed,
+        )
+    except generator.PlanError as error:
+        fail(str(error))
+
+    async def main(stop: asyncio.Event) -> None:
+        running = asyncio.create_task(
+            generator.run_with_progress(plan, Console(stderr=True)), name="load"
+        )
+        stopping = asyncio.create_task(_cancel_on(stop, running), name="stop")
+        report = await running
+        stopping.cancel()
+        if as_json:
+            print(json.dumps(report.to_dict(), indent=2))  # noqa: T201 - the command's output
+        else:
+            console.print(report.table())
+
+    run_until_signalled(main)
+
+
+async def _cancel_on(stop: asyncio.Event, running: "asyncio.Task[generator.Report]") -> None:
+    await stop.wait()
+    running.cancel()
+
+
+def envoy_config(
+    mode: Annotated[
+        Mode, typer.Option(help="What Envoy sends to the endpoint picker.")
+    ] = Mode.LEAN,
+    endpoint: Annotated[
+        list[str] | None, typer.Option(help="A model server, IP:PORT; repeatable.")
+    ] = None,
+    destination: Annotated[
+        Destination, typer.Option(help="How Envoy finds the picked endpoint.")
+    ] = Destination.OVERRIDE_HOST,
+    port: Annotated[int, typer.Option(help="Where Envoy listens.")] = 8080,
+    admin_port: Annotated[int, typer.Option(help="Envoy's admin port.")] = 9901,
+    epp_host: Annotated[str, typer.Option(help="The endpoint picker's host.")] = "127.0.0.1",
+    epp_port: Annotated[int, typer.Option(help="The endpoint picker's ext_proc port.")] = 9002,
+) -> None:
+    """Print an Envoy bootstrap for a mode, ready for `envoy -c`."""
+    try:
+        config = GatewayConfig(
+            mode=mode,
+            destination=destination,
+            endpoints=tuple(endpoint or ()),
+            listen_port=port,
+            admin_port=admin_port,
+            epp_host=epp_host,
+            epp_port=epp_port,
+        )
+        # Late: importing Envoy's types takes most of a second and needs the extra "gateway".
+        from epp.lab.envoy.bootstrap import render_yaml  # noqa: PLC0415
+    except (ValueError, EnvoyError) as error:
+        fail(str(error))
+    print(render_yaml(config), end="")  # noqa: T201 - the command's output
+
+
+def up(
+    mode: Annotated[
+        Mode, typer.Option(help="What Envoy sends to the endpoint picker.")
+    ] = Mode.LEAN,
+    endpoint: Annotated[
+        list[str] | None,
+        typer.Option(help="A real model server, IP:PORT, instead of the fake fleet; repeatable."),
+    ] = None,
+    fleet_size: Annotated[int, typer.Option(help="Fake servers.")] = 3,
+    fleet_arg: Annotated[
+        list[str] | None, typer.Option(help="Further argument for epp fleet; repeatable.")
+    ] = None,
+    serve_arg: Annotated[
+        list[str] | None, typer.Option(help="Further argument for epp serve; repeatable.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="Model of the fake fleet.")] = "tiny",
+    port: Annotated[int, typer.Option(help="Where Envoy listens; 0 for any.")] = 8080,
+    grpc_port: Annotated[int, typer.Option(help="Port of ext_proc; 0 for any.")] = 9002,
+    grpc_health_port: Annotated[int, typer.Option(help="Port of gRPC health; 0 for any.")] = 9003,
+    metrics_port: Annotated[int, typer.Option(help="Port of /metrics; 0 for any.")] = 9090,
+) -> None:
+    """Run a whole gateway in this terminal: fake fleet, endpoint picker and a real Envoy."""
+    settings = UpSettings(
+        mode=mode,
+        endpoints=tuple(endpoint or ()),
+        fleet_size=fleet_size,
+        fleet_args=tuple(fleet_arg or ()),
+        serve_args=("--log-format", "console", *(serve_arg or ())),
+        port=port,
+        grpc_port=grpc_port,
+        grpc_health_port=grpc_health_port,
+        metrics_port=metrics_port,
+        model=model,
+    )
+
+    def say(text: str) -> None:
+        console.print(Text(f"» {text}", style="bold green"))
+
+    def ready(gateway: Gateway) -> None:
+        console.print(Text("\nGet a completion through the gateway:\n", style="bold"))
+        # Plain print: rich would wrap the line that is meant to be copied.
+        for stream in (False, True):
+            print(f"  {gateway.curl(stream=stream)}\n")  # noqa: T201
+        print(f"  metrics of the endpoint picker: {gateway.metrics_url}\n  Ctrl-C stops all.\n")  # noqa: T201
+
+    run_until_signalled(lambda stop: run_gateway(settings, stop=stop, say=say, ready=ready))

@@ -1,0 +1,69 @@
+"""What the long-running commands share: the loop, signals, and errors that a user understands."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from typing import NoReturn
+
+import typer
+import uvloop
+
+from epp.config import ConfigError
+from epp.data_layer import DataLayerError
+from epp.lab.envoy import EnvoyError
+from epp.lab.fleet import FleetError
+from epp.lab.load import LoadError
+from epp.lab.up import UpError
+from epp.observability import PortError
+from epp.transport import TransportError
+
+EXPECTED = (
+    ConfigError,
+    DataLayerError,
+    EnvoyError,
+    FleetError,
+    LoadError,
+    PortError,
+    TransportError,
+    UpError,
+)
+"""Errors whose text is for the user; anything else is a bug and shows its traceback."""
+
+
+def run_until_signalled(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run ``main`` on uvloop; SIGINT and SIGTERM set the event it is given.
+
+    An expected error ends the process with status 1 and one line on standard error.
+    """
+
+    async def signalled() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        await main(stop)
+
+    try:
+        uvloop.run(signalled())
+    except* EXPECTED as group:
+        errors = [str(error) for error in _leaves(group)]
+    else:
+        return
+    for text in errors:
+        print(f"epp: {text}", file=sys.stderr)  # noqa: T201 - a user's error, not a log line
+    raise typer.Exit(1)
+
+
+def fail(text: str) -> NoReturn:
+    """End the command with a usage error."""
+    print(f"epp: {text}", file=sys.stderr)  # noqa: T201
+    raise typer.Exit(2)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

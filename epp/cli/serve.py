@@ -1,0 +1,117 @@
+"""``epp serve``: the endpoint picker itself, with the reference's flags where they exist."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from epp.app import App, Ports, ServeSettings
+from epp.cli.running import fail, run_until_signalled
+from epp.cli.units import duration, quantity
+from epp.config import DEFAULT_CONFIG, ConfigFile, load_file, load_text
+from epp.observability import configure
+
+_LEVELS = Literal["debug", "info", "warning", "error"]
+
+
+def serve(
+    config_file: Annotated[Path | None, typer.Option(help="EndpointPickerConfig file.")] = None,
+    config_text: Annotated[
+        str | None, typer.Option(help="EndpointPickerConfig as text, instead of a file.")
+    ] = None,
+    endpoint: Annotated[
+        list[str] | None,
+        typer.Option(help="A model server, HOST:PORT or NAME=HOST:PORT; repeatable."),
+    ] = None,
+    endpoints_file: Annotated[
+        Path | None, typer.Option(help="File with the model servers, followed while running.")
+    ] = None,
+    pool_name: Annotated[str, typer.Option(help="Name of the pool in metrics.")] = "default",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104
+    grpc_port: Annotated[int, typer.Option(help="Port of ext_proc; 0 for any.")] = 9002,
+    grpc_health_port: Annotated[int, typer.Option(help="Port of gRPC health; 0 for any.")] = 9003,
+    metrics_port: Annotated[int, typer.Option(help="Port of /metrics; 0 for any.")] = 9090,
+    secure_serving: Annotated[
+        str, typer.Option(help="TLS on the ext_proc port; only false is supported for now.")
+    ] = "true",
+    grpc_max_recv_msg_size: Annotated[
+        str, typer.Option(help="Largest ext_proc message, for example 64MiB.")
+    ] = "64MiB",
+    refresh_metrics_interval: Annotated[
+        str, typer.Option(help="Time between two scrapes of an endpoint.")
+    ] = "50ms",
+    metrics_staleness_threshold: Annotated[
+        str, typer.Option(help="Age at which scraped values begin to fade.")
+    ] = "200ms",
+    drain_timeout: Annotated[
+        str, typer.Option(help="How long open streams may go on after SIGTERM.")
+    ] = "30s",
+    log_format: Annotated[
+        Literal["json", "console"], typer.Option(help="json for machines, console for eyes.")
+    ] = "json",
+    log_level: Annotated[_LEVELS, typer.Option(help="Lowest level written.")] = "info",
+    seed: Annotated[int | None, typer.Option(help="Make random choices repeatable.")] = None,
+    ready_file: Annotated[
+        Path | None, typer.Option(help="Write the ports there, as JSON, when everything listens.")
+    ] = None,
+) -> None:
+    """Run the endpoint picker: an ext_proc server for Envoy."""
+    if secure_serving.lower() not in {"true", "false"}:
+        fail(f"--secure-serving must be true or false, not {secure_serving!r}")
+    if secure_serving.lower() == "true":
+        fail(
+            "TLS is not supported yet: give --secure-serving=false and let Envoy reach the port"
+            " over a trusted network"
+        )
+    if config_file is not None and config_text is not None:
+        fail("--config-file and --config-text exclude each other")
+    configure(level=log_level, log_format=log_format)
+
+    async def main(stop: asyncio.Event) -> None:
+        config, source = await asyncio.to_thread(_load, config_file, config_text)
+        try:
+            settings = ServeSettings(
+                config=config,
+                config_source=source,
+                endpoints=tuple(endpoint or ()),
+                endpoints_file=None if endpoints_file is None else str(endpoints_file),
+                pool_name=pool_name,
+                host=host,
+                grpc_port=grpc_port,
+                grpc_health_port=grpc_health_port,
+                metrics_port=metrics_port,
+                # Below 50 ms the reference raises the interval, too.
+                refresh_metrics_interval_seconds=max(0.05, duration(refresh_metrics_interval)),
+                metrics_staleness_seconds=duration(metrics_staleness_threshold),
+                drain_timeout_seconds=duration(drain_timeout),
+                max_message_bytes=quantity(grpc_max_recv_msg_size),
+                seed=seed,
+            )
+        except ValueError as error:
+            fail(str(error))
+        await App(settings).run(stop, _announce(ready_file))
+
+    run_until_signalled(main)
+
+
+def _announce(ready_file: Path | None):  # type: ignore[no-untyped-def] # noqa: ANN202
+    if ready_file is None:
+        return None
+
+    def announce(ports: Ports) -> None:
+        document = {"grpc": ports.grpc, "health": ports.health, "metrics": ports.metrics}
+        partial = ready_file.with_suffix(".partial")
+        partial.write_text(json.dumps(document))
+        partial.replace(ready_file)  # whole or not at all: others wait for this file
+
+    return announce
+
+
+def _load(config_file: Path | None, config_text: str | None) -> tuple[ConfigFile, str]:
+    if config_file is not None:
+        return load_file(config_file), str(config_file)
+    if config_text is not None:
+        return load_text(config_text, "--config-text"), "--config-text"
+    return load_text(DEFAULT_CONFIG, "default"), "built-in default"

@@ -1,0 +1,143 @@
+"""The pool: every endpoint that some discovery has reported, as one shared snapshot.
+
+Discoveries report what they know by source name, the store keeps what did not change and tells its
+listeners what came and went. Requests read ``snapshot``: a tuple made only when something changed,
+so a request costs no copy and can hold it for as long as it likes. Everything runs on the event
+loop; nothing here waits.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import structlog
+
+from epp.data_layer.errors import DuplicateEndpointError
+from epp.data_layer.plugins import EndpointSpec
+from epp.scheduling import Endpoint
+
+_log = structlog.get_logger(__name__)
+
+
+class PoolListener(Protocol):
+    """Hears of endpoints that come and go; every ``EndpointListener`` plugin is one."""
+
+    def endpoint_added(self, endpoint: Endpoint) -> None:
+        """``endpoint`` is in the pool from now on."""
+
+    def endpoint_removed(self, endpoint: Endpoint) -> None:
+        """``endpoint`` has left the pool; requests in flight there may still end."""
+
+
+class EndpointStore:
+    """All endpoints of the pool, from any number of discoveries; implements ``EndpointSink``."""
+
+    __slots__ = ("_by_address", "_listeners", "_sources", "snapshot", "synced", "version")
+
+    def __init__(self) -> None:
+        self.snapshot: tuple[Endpoint, ...] = ()
+        """The pool now, sorted by name; another tuple object after every change."""
+        self.version = 0
+        """Number of changes so far: endpoints that came or went, or labels."""
+        self.synced = False
+        """Whether a discovery has made its first successful report (an empty one counts)."""
+        self._sources: dict[str, dict[str, Endpoint]] = {}
+        self._by_address: dict[str, Endpoint] = {}
+        self._listeners: list[PoolListener] = []
+
+    def find_address(self, address: str) -> Endpoint | None:
+        """Return the endpoint at ``ip:port`` (the first by name), None if the pool has none."""
+        return self._by_address.get(address)
+
+    def add_listener(self, listener: PoolListener) -> None:
+        """Tell ``listener`` of all endpoints there are, then of every change."""
+        self._listeners.append(listener)
+        for endpoint in self.snapshot:
+            _tell(listener, "added", endpoint)
+
+    def remove_listener(self, listener: PoolListener) -> None:
+        """Tell ``listener`` nothing more; it must have been added."""
+        self._listeners.remove(listener)
+
+    def replace_endpoints(self, source: str, specs: Iterable[EndpointSpec]) -> None:
+        """Make ``specs`` the whole of what ``source`` knows; what is unchanged stays as it is.
+
+        The same name and address keep their Endpoint object, and with it metrics and load. Another
+        address under the same name is another server: the old endpoint leaves, a new one comes.
+
+        Raises:
+            DuplicateEndpointError: Two specs, or another source's, have the same name; nothing
+                has changed then.
+        """
+        wanted = self._by_unique_name(source, specs)
+        before = self._sources.get(source, {})
+        after: dict[str, Endpoint] = {}
+        added: list[Endpoint] = []
+        changed = False
+        for name, spec in wanted.items():
+            endpoint = before.get(name)
+            if endpoint is None or endpoint.address != spec.address:
+                endpoint = Endpoint(name, spec.address, dict(spec.labels))
+                added.append(endpoint)
+            elif endpoint.labels != spec.labels:
+                endpoint.labels = dict(spec.labels)
+                changed = True
+            after[name] = endpoint
+        removed = [e for name, e in before.items() if after.get(name) is not e]
+        self._sources[source] = after
+        self.synced = True
+        if changed or added or removed:
+            self._publish()
+            self._announce(added, removed)
+
+    def _by_unique_name(
+        self, source: str, specs: Iterable[EndpointSpec]
+    ) -> dict[str, EndpointSpec]:
+        held_by = {
+            name: other
+            for other, endpoints in self._sources.items()
+            if other != source
+            for name in endpoints
+        }
+        wanted: dict[str, EndpointSpec] = {}
+        for spec in specs:
+            if spec.name in held_by:
+                raise DuplicateEndpointError(spec.name, held_by[spec.name], source)
+            held_by[spec.name] = source
+            wanted[spec.name] = spec
+        return wanted
+
+    def _publish(self) -> None:
+        endpoints = [e for known in self._sources.values() for e in known.values()]
+        endpoints.sort(key=lambda endpoint: endpoint.name)
+        self.snapshot = tuple(endpoints)
+        self._by_address = {e.address: e for e in reversed(endpoints)}
+        self.version += 1
+
+    def _announce(self, added: list[Endpoint], removed: list[Endpoint]) -> None:
+        # Removed first: a listener that keeps endpoints by name must not drop the new incarnation.
+        for listener in tuple(self._listeners):
+            for endpoint in removed:
+                _tell(listener, "removed", endpoint)
+            for endpoint in added:
+                _tell(listener, "added", endpoint)
+        for endpoint in removed:
+            _log.info("endpoint left the pool", endpoint=endpoint.name, address=endpoint.address)
+        for endpoint in added:
+            _log.info("endpoint joined the pool", endpoint=endpoint.name, address=endpoint.address)
+
+
+def _tell(listener: PoolListener, event: str, endpoint: Endpoint) -> None:
+    try:
+        if event == "added":
+            listener.endpoint_added(endpoint)
+        else:
+            listener.endpoint_removed(endpoint)
+    except Exception:
+        # A listener may be anyone's plugin: its bug must not keep the others, the scraper among
+        # them, from hearing of the endpoint, nor end the discovery.
+        _log.exception(
+            "endpoint listener failed",
+            listener=type(listener).__name__,
+            change=event,
+            endpoint=endpoint.name,
+        )

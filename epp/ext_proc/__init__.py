@@ -1,0 +1,6 @@
+"""Envoy external processing."""
+
+from epp.ext_proc.service import METHOD, ExtProcService
+from epp.ext_proc.stream import ExtProcStream, StreamState
+
+__all__ = ["METHOD", "ExtProcService", "ExtProcStream", "StreamState"]

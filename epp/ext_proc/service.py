@@ -1,0 +1,41 @@
+"""The ext_proc service: opens a state machine per stream and keeps track of the open ones."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from epp.ext_proc.stream import AnswerStream, ExtProcStream, RequestHandler
+
+METHOD = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
+"""The gRPC method Envoy calls."""
+
+
+class ExtProcService:
+    """Makes a stream's handler; ``open_streams`` are those not yet closed."""
+
+    def __init__(self, handler: RequestHandler, clock: Callable[[], float]) -> None:
+        self._handler = handler
+        self._clock = clock
+        self.open_streams: set[ExtProcStream] = set()
+        self._empty = asyncio.Event()
+
+    def opened(self, stream: AnswerStream, headers: Mapping[str, str]) -> ExtProcStream:
+        """Take a new stream; its gRPC headers say nothing of the request."""
+        opened = ExtProcStream(stream, self._handler, self._clock, self._closed)
+        self.open_streams.add(opened)
+        return opened
+
+    async def drain(self, timeout_seconds: float) -> None:
+        """Wait for the open streams to end; those open after the time are ended with gRPC OK."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while self.open_streams:
+                    self._empty.clear()
+                    await self._empty.wait()
+        except TimeoutError:
+            for stream in list(self.open_streams):
+                stream.drain()
+
+    def _closed(self, stream: ExtProcStream) -> None:
+        self.open_streams.discard(stream)
+        if not self.open_streams:
+            self._empty.set()

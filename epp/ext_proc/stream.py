@@ -1,0 +1,337 @@
+"""The ext_proc stream of one HTTP request, as a state machine without I/O and without a clock.
+
+Bytes come in as gRPC messages, answers go out through the transport's stream, at once. The first
+message carries ``protocol_config``: how Envoy is configured decides who waits for whom.
+
+* FULL_DUPLEX_STREAMED request body: Envoy sends headers and body without waiting. The answer to the
+  headers is held back until the body is whole; then headers and the body itself go back.
+* BUFFERED request body: Envoy waits for an answer to the headers before it sends the body, whole;
+  the destination is set by the answer to the body.
+* No body, or body mode NONE: the answer to the headers sets the destination.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum, auto
+from typing import Protocol
+from uuid import uuid4
+
+import structlog
+from google.protobuf.message import DecodeError
+
+from epp.ext_proc import messages
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from epp.request_control import (
+    EndCause,
+    Exchange,
+    InternalError,
+    RequestError,
+    UnsupportedModeError,
+)
+
+NONE = pb.ProcessingMode.NONE
+STREAMED = pb.ProcessingMode.STREAMED
+BUFFERED = pb.ProcessingMode.BUFFERED
+FULL_DUPLEX = pb.ProcessingMode.FULL_DUPLEX_STREAMED
+
+SERVED_KEY = "x-gateway-destination-endpoint-served"
+_INTERNAL = 13  # gRPC status
+
+log = structlog.get_logger()
+
+
+class AnswerStream(Protocol):
+    """The transport's side: takes answers."""
+
+    def send(self, message: bytes) -> None:
+        """Send one ProcessingResponse."""
+
+    def finish(self, code: int = 0, message: str = "") -> None:
+        """End the stream."""
+
+
+class RequestHandler(Protocol):
+    """The director, as the stream sees it."""
+
+    def handle(
+        self, *, request_id: str, headers: Mapping[str, str], body: bytes, received_at: float
+    ) -> Exchange:
+        """Decide a whole request, or raise RequestError."""
+
+
+class StreamState(Enum):
+    """What the stream waits for; names follow Envoy's phases."""
+
+    REQUEST_HEADERS = auto()
+    REQUEST_BODY = auto()
+    RESPONSE_HEADERS = auto()
+    RESPONSE_BODY = auto()
+    CLOSED = auto()
+
+
+class ExtProcStream:
+    """One HTTP request, from its headers to the end of its stream."""
+
+    __slots__ = (
+        "_body",
+        "_clock",
+        "_exchange",
+        "_handler",
+        "_headers",
+        "_on_close",
+        "_received_at",
+        "_request_body_mode",
+        "_request_id",
+        "_response_body_mode",
+        "_set_request_id",
+        "_stream",
+        "state",
+    )
+
+    def __init__(
+        self,
+        stream: AnswerStream,
+        handler: RequestHandler,
+        clock: Callable[[], float],
+        on_close: Callable[["ExtProcStream"], None],
+    ) -> None:
+        self.state = StreamState.REQUEST_HEADERS
+        self._stream = stream
+        self._handler = handler
+        self._clock = clock
+        self._on_close = on_close
+        self._exchange: Exchange | None = None
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._request_id = ""
+        self._set_request_id = False
+        self._received_at = 0.0
+        self._request_body_mode = FULL_DUPLEX
+        self._response_body_mode = NONE
+
+    # --- what the transport tells -------------------------------------------------------------
+
+    def message(self, data: bytes) -> None:
+        """Take one ProcessingRequest."""
+        if self.state is StreamState.CLOSED:
+            return
+        try:
+            request = pb.ProcessingRequest.FromString(data)
+        except DecodeError:
+            self.close(EndCause.ERROR)
+            self._stream.finish(_INTERNAL, "the message is not a ProcessingRequest")
+            return
+        kind = request.WhichOneof("request")
+        action = _TRANSITIONS.get((self.state, kind))
+        try:
+            if action is None:
+                self._unexpected(kind)
+            else:
+                action(self, request)
+        except RequestError as error:
+            self._refuse(error)
+        except Exception:
+            log.exception("ext_proc stream failed", request_id=self._request_id)
+            self._fail("the endpoint picker failed on this request")
+
+    def half_closed(self) -> None:
+        """Envoy has no more messages: the HTTP stream is over."""
+        self.reset()
+        self._stream.finish()
+
+    def reset(self) -> None:
+        """Envoy, or the connection, is gone."""
+        if self.state is StreamState.RESPONSE_BODY and self._response_body_mode == NONE:
+            # Its natural end and a client's abort look alike when the body is not seen.
+            self.close(EndCause.ENDED)
+        else:
+            self.close(EndCause.CLIENT_DISCONNECT)
+
+    def writable(self) -> None:
+        """Room for more answers; nothing is held back here."""
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def close(self, cause: EndCause) -> None:
+        """Release everything; idempotent, and the only release there is."""
+        if self.state is StreamState.CLOSED:
+            return
+        if self._exchange is None and self.state is StreamState.REQUEST_BODY:
+            log.info("request abandoned before it was whole", request_id=self._request_id)
+        self.state = StreamState.CLOSED
+        self._body = []
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.close(cause)
+        self._on_close(self)
+
+    def drain(self) -> None:
+        """End the stream because the EPP stops; a response under way goes on without it."""
+        self.close(EndCause.DRAINED)
+        self._stream.finish()
+
+    # --- the request --------------------------------------------------------------------------
+
+    def _request_headers(self, request: pb.ProcessingRequest) -> None:
+        self._received_at = self._clock()
+        message = request.request_headers
+        headers = self._headers = _headers(message)
+        request_id = headers.get(messages.REQUEST_ID)
+        if not request_id:
+            request_id = headers[messages.REQUEST_ID] = str(uuid4())
+            self._set_request_id = True
+        self._request_id = request_id
+        if request.HasField("protocol_config"):
+            self._request_body_mode = request.protocol_config.request_body_mode
+            self._response_body_mode = request.protocol_config.response_body_mode
+        if message.end_of_stream or self._request_body_mode == NONE:
+            self._decide(on_body=False)
+        elif self._request_body_mode == FULL_DUPLEX:
+            self.state = StreamState.REQUEST_BODY
+        elif self._request_body_mode == BUFFERED:
+            self.state = StreamState.REQUEST_BODY
+            self._stream.send(messages.CONTINUE_REQUEST_HEADERS)
+        else:
+            mode = pb.ProcessingMode.BodySendMode.Name(self._request_body_mode)
+            raise UnsupportedModeError(
+                f"Envoy's ext_proc filter sends request bodies in mode {mode}; set its"
+                " processing_mode.request_body_mode to FULL_DUPLEX_STREAMED or BUFFERED"
+            )
+
+    def _request_body(self, request: pb.ProcessingRequest) -> None:
+        message = request.request_body
+        self._body.append(message.body)
+        if not message.end_of_stream:
+            return
+        if self._request_body_mode == FULL_DUPLEX:
+            self._decide(on_body=False)
+            self._echo_request_body(end_of_stream=True)
+        else:
+            self._decide(on_body=True)
+        self._body = []
+
+    def _request_trailers(self, request: pb.ProcessingRequest) -> None:
+        """The body ended with trailers instead of an end-of-stream flag."""
+        if self._request_body_mode == FULL_DUPLEX:
+            self._decide(on_body=False)
+            self._echo_request_body(end_of_stream=False)
+        self._body = []
+        self._stream.send(messages.CONTINUE_REQUEST_TRAILERS)
+
+    def _decide(self, *, on_body: bool) -> None:
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        exchange = self._exchange = self._handler.handle(
+            request_id=self._request_id,
+            headers=self._headers,
+            body=body,
+            received_at=self._received_at,
+        )
+        self.state = StreamState.RESPONSE_HEADERS
+        self._stream.send(
+            messages.routed(
+                exchange.endpoint.address,
+                on_body=on_body,
+                new_request_id=self._request_id if self._set_request_id else "",
+            )
+        )
+
+    def _echo_request_body(self, *, end_of_stream: bool) -> None:
+        # Often an empty last chunk carries the end of stream: give it back with the one before.
+        *chunks, last = [chunk for chunk in self._body if chunk] or [b""]
+        for chunk in chunks:
+            self._send_all(messages.echoed_request(chunk, end_of_stream=False))
+        self._send_all(messages.echoed_request(last, end_of_stream=end_of_stream))
+
+    def _send_all(self, answers: Iterable[bytes]) -> None:
+        for answer in answers:
+            self._stream.send(answer)
+
+    def _late_request_body(self, request: pb.ProcessingRequest) -> None:
+        """Envoy may repeat the end of a body over 1 MB (envoy#46237); it was answered once."""
+
+    # --- the response -------------------------------------------------------------------------
+
+    def _response_headers(self, request: pb.ProcessingRequest) -> None:
+        message = request.response_headers
+        exchange = self._exchange
+        if exchange is not None:
+            status = _headers(message).get(":status", "")
+            exchange.response_started(int(status) if status.isdigit() else 0, self._clock())
+            if served := _served(request):
+                exchange.served_by(served)
+        self.state = StreamState.RESPONSE_BODY
+        self._stream.send(messages.CONTINUE_RESPONSE_HEADERS)
+        if message.end_of_stream:
+            self.close(EndCause.COMPLETED)
+
+    def _response_body(self, request: pb.ProcessingRequest) -> None:
+        message = request.response_body
+        end_of_stream = message.end_of_stream
+        if self._response_body_mode == FULL_DUPLEX:
+            self._send_all(messages.echoed_response(message.body, end_of_stream=end_of_stream))
+        else:
+            self._stream.send(messages.CONTINUE_RESPONSE_BODY)
+        if end_of_stream:
+            self.close(EndCause.COMPLETED)
+
+    def _response_trailers(self, request: pb.ProcessingRequest) -> None:
+        self._stream.send(messages.CONTINUE_RESPONSE_TRAILERS)
+        self.close(EndCause.COMPLETED)
+
+    # --- what goes wrong ----------------------------------------------------------------------
+
+    def _unexpected(self, kind: str | None) -> None:
+        log.error(
+            "ext_proc message out of order",
+            request_id=self._request_id,
+            message=kind,
+            state=self.state.name,
+        )
+        self._fail(f"Envoy sent {kind} while {self.state.name} was due")
+
+    def _fail(self, text: str) -> None:
+        if self.state is StreamState.RESPONSE_BODY:
+            # The answer is under way: leave it alone and leave the stream.
+            self.close(EndCause.ERROR)
+            self._stream.finish()
+        else:
+            self._refuse(InternalError(text), EndCause.ERROR)
+
+    def _refuse(self, error: RequestError, cause: EndCause = EndCause.REFUSED) -> None:
+        self._stream.send(messages.refused(error, self._request_id))
+        self.close(cause)
+        self._stream.finish()
+
+
+_Action = Callable[[ExtProcStream, pb.ProcessingRequest], None]
+
+# Every message that Envoy may send in each state; anything else is out of order.
+_TRANSITIONS: dict[tuple[StreamState, str | None], _Action] = {
+    (StreamState.REQUEST_HEADERS, "request_headers"): ExtProcStream._request_headers,  # noqa: SLF001
+    (StreamState.REQUEST_BODY, "request_body"): ExtProcStream._request_body,  # noqa: SLF001
+    (StreamState.REQUEST_BODY, "request_trailers"): ExtProcStream._request_trailers,  # noqa: SLF001
+    # Envoy's own answer, for example 413 to a body above its buffer limit.
+    (StreamState.REQUEST_BODY, "response_headers"): ExtProcStream._response_headers,  # noqa: SLF001
+    (StreamState.RESPONSE_HEADERS, "request_body"): ExtProcStream._late_request_body,  # noqa: SLF001
+    (StreamState.RESPONSE_BODY, "request_body"): ExtProcStream._late_request_body,  # noqa: SLF001
+    (StreamState.RESPONSE_HEADERS, "response_headers"): ExtProcStream._response_headers,  # noqa: SLF001
+    (StreamState.RESPONSE_BODY, "response_body"): ExtProcStream._response_body,  # noqa: SLF001
+    (StreamState.RESPONSE_BODY, "response_trailers"): ExtProcStream._response_trailers,  # noqa: SLF001
+}
+
+
+def _headers(message: pb.HttpHeaders) -> dict[str, str]:
+    return {
+        header.key.lower(): header.raw_value.decode("utf-8", "replace") or header.value
+        for header in message.headers.headers
+    }
+
+
+def _served(request: pb.ProcessingRequest) -> str:
+    """Return the ``ip:port`` that the gateway says has served; "" if it does not say."""
+    if not request.HasField("metadata_context"):
+        return ""
+    metadata = request.metadata_context.filter_metadata
+    if messages.METADATA_NAMESPACE not in metadata:
+        return ""
+    value = metadata[messages.METADATA_NAMESPACE].fields.get(SERVED_KEY)
+    return value.string_value if value is not None else ""

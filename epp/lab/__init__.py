@@ -1,0 +1,1 @@
+"""The laboratory: a fake model-server fleet, a load generator and reports."""

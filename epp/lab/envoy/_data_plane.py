@@ -1,0 +1,80 @@
+"""The one door to `envoy-data-plane`, the optional package with Envoy's API as dataclasses.
+
+Here a missing package becomes a clear error, and the pydantic deprecations its generated modules
+raise on import (2.2.0 with pydantic 2.12) are kept from programs that treat warnings as errors.
+"""
+
+import datetime
+import warnings
+
+from epp.lab.envoy.errors import MissingDependencyError
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    try:
+        import betterproto2
+        from envoy_data_plane.envoy.config.bootstrap import v3 as bootstrap
+        from envoy_data_plane.envoy.config.cluster import v3 as cluster
+        from envoy_data_plane.envoy.config.common.mutation_rules import v3 as mutation_rules
+        from envoy_data_plane.envoy.config.core import v3 as core
+        from envoy_data_plane.envoy.config.endpoint import v3 as endpoint
+        from envoy_data_plane.envoy.config.listener import v3 as listener
+        from envoy_data_plane.envoy.config.route import v3 as route
+        from envoy_data_plane.envoy.extensions.filters.http.ext_proc import v3 as ext_proc
+        from envoy_data_plane.envoy.extensions.filters.http.router import v3 as router
+        from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager import (
+            v3 as connection_manager,
+        )
+        from envoy_data_plane.envoy.extensions.http.early_header_mutation.header_mutation import (
+            v3 as early_header_mutation,
+        )
+        from envoy_data_plane.envoy.extensions.load_balancing_policies.override_host import (
+            v3 as override_host,
+        )
+        from envoy_data_plane.envoy.extensions.load_balancing_policies.round_robin import (
+            v3 as round_robin,
+        )
+        from envoy_data_plane.envoy.extensions.upstreams.http import v3 as upstream_http
+        from envoy_data_plane.envoy.type.metadata import v3 as metadata
+        from envoy_data_plane.google.protobuf import Any as PackedMessage
+    except ModuleNotFoundError as error:
+        package = (error.name or "envoy_data_plane").partition(".")[0]
+        raise MissingDependencyError(f"The Python package {package}") from error
+
+__all__ = [
+    "PackedMessage",
+    "betterproto2",
+    "bootstrap",
+    "cluster",
+    "connection_manager",
+    "core",
+    "early_header_mutation",
+    "endpoint",
+    "ext_proc",
+    "extension",
+    "listener",
+    "metadata",
+    "mutation_rules",
+    "override_host",
+    "round_robin",
+    "route",
+    "router",
+    "seconds",
+    "socket_address",
+    "upstream_http",
+]
+
+
+def extension(name: str, config: betterproto2.Message) -> core.TypedExtensionConfig:
+    """Return `config` as the named extension of Envoy."""
+    return core.TypedExtensionConfig(name=name, typed_config=PackedMessage.pack(config))
+
+
+def seconds(value: float) -> datetime.timedelta:
+    """Return a duration as Envoy's messages take it."""
+    return datetime.timedelta(seconds=value)
+
+
+def socket_address(host: str, port: int) -> core.Address:
+    """Return a TCP address; `host` is an IP address (IPv6 without brackets) or a DNS name."""
+    return core.Address(socket_address=core.SocketAddress(address=host, port_value=port))

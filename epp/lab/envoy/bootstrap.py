@@ -1,0 +1,39 @@
+"""A gateway as Envoy's bootstrap: `GatewayConfig` in, JSON-like dict or YAML out.
+
+The messages are those of `envoy-data-plane`, so a misspelt field fails here and not in Envoy.
+Importing this module needs the extra `gateway` and takes most of a second; it is therefore not
+imported by the package itself.
+
+Raises:
+    MissingDependencyError: on import, without the extra `gateway`.
+"""
+
+import typing
+
+import yaml
+
+from epp.lab.envoy import _data_plane as data_plane
+from epp.lab.envoy.clusters import epp_cluster, model_servers_cluster
+from epp.lab.envoy.gateway_config import Destination, GatewayConfig, Mode
+from epp.lab.envoy.http_listener import http_listener
+
+__all__ = ["Destination", "GatewayConfig", "Mode", "bootstrap", "render_yaml"]
+
+
+def bootstrap(config: GatewayConfig) -> dict[str, typing.Any]:
+    """Return the bootstrap in Envoy's JSON form, with the field names of the .proto files."""
+    message = data_plane.bootstrap.Bootstrap(
+        admin=data_plane.bootstrap.Admin(
+            address=data_plane.socket_address(config.admin_host, config.admin_port)
+        ),
+        static_resources=data_plane.bootstrap.BootstrapStaticResources(
+            listeners=[http_listener(config)],
+            clusters=[epp_cluster(config), model_servers_cluster(config)],
+        ),
+    )
+    return message.to_dict(casing=data_plane.betterproto2.Casing.SNAKE)
+
+
+def render_yaml(config: GatewayConfig) -> str:
+    """Return the bootstrap as YAML, as `envoy -c` reads it."""
+    return yaml.safe_dump(bootstrap(config), sort_keys=False)

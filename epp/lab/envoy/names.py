@@ -1,0 +1,27 @@
+"""Names that the gateway, the endpoint picker and whoever reads the counters agree on.
+
+The destination names are those of the endpoint picker protocol (GIE proposal 004).
+"""
+
+DESTINATION_HEADER = "x-gateway-destination-endpoint"
+"""Request header and metadata key with the picked endpoints, best first."""
+
+DESTINATION_NAMESPACE = "envoy.lb"
+"""Metadata namespace of the destination."""
+
+SERVED_KEY = "x-gateway-destination-endpoint-served"
+"""Metadata key, in the same namespace, with the endpoint that answered."""
+
+SUBSET_NAMESPACE = "envoy.lb.subset_hint"
+"""Metadata namespace of the subset of endpoints to choose from."""
+
+EPP_CLUSTER = "epp"
+MODEL_SERVERS_CLUSTER = "model-servers"
+LISTENER = "gateway"
+
+STAT_PREFIX = "gateway"
+"""Counters of the listener's HTTP side begin with `http.gateway.`."""
+
+EXT_PROC_STATS = f"http.{STAT_PREFIX}.ext_proc."
+"""Prefix of the ext_proc filter's counters; `streams_failed`, `spurious_msgs_received` and
+`rejected_header_mutations` stay 0 in a sound set-up."""

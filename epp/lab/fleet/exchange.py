@@ -1,0 +1,141 @@
+"""One HTTP request and the ways to answer it: whole, or as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Protocol
+
+_STATUS_LINES = {
+    int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
+
+
+class ExchangeConnection(Protocol):
+    """What an exchange needs of the connection it came on."""
+
+    common_headers: bytes
+    paused: bool
+    is_http10: bool
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+
+    def exchange_ended(self, exchange: Exchange) -> None:
+        """The answer is complete."""
+
+
+class Exchange:
+    """One request and its answer."""
+
+    __slots__ = (
+        "_connection",
+        "_framed",
+        "body",
+        "ended",
+        "headers",
+        "keep_alive",
+        "method",
+        "on_disconnect",
+        "on_writable",
+        "path",
+    )
+
+    def __init__(
+        self,
+        connection: ExchangeConnection,
+        method: bytes,
+        path: bytes,
+        headers: dict[bytes, bytes],
+        body: bytes,
+    ) -> None:
+        self._connection = connection
+        self._framed = True
+        self.method = method
+        """Method in capitals."""
+        self.path = path
+        """Path without the query."""
+        self.headers = headers
+        """Headers by lower-case name; the last one of a name holds."""
+        self.body = body
+        """The whole body, decoded if it came in chunks."""
+        self.keep_alive = True
+        """Whether the connection stays open after the answer."""
+        self.ended = False
+        """Whether the answer is complete or the client has gone."""
+        self.on_disconnect: Callable[[], None] | None = None
+        """Called once if the client goes before the answer is complete."""
+        self.on_writable: Callable[[], None] | None = None
+        """Called when a slow client has caught up and `writable` is true again."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether the client keeps up; when false, wait for `on_writable` before writing."""
+        return not self._connection.paused
+
+    def respond(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: bytes = b"application/json",
+        extra: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
+        """Send a complete answer."""
+        if self.ended:
+            return
+        head = [_STATUS_LINES[status], self._connection.common_headers]
+        head += [b"%b: %b\r\n" % pair for pair in extra]
+        if body:
+            head.append(b"content-type: %b\r\n" % content_type)
+        head.append(b"content-length: %d\r\n" % len(body))
+        head.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
+        head.append(body)
+        self._connection.write(b"".join(head))
+        self._end()
+
+    def respond_empty(self) -> None:
+        """Send an empty 200."""
+        self.respond(200)
+
+    def start_stream(self, content_type: bytes = b"text/event-stream; charset=utf-8") -> None:
+        """Send the head of a 200 answer whose body follows through `write` (HTTP/1.0: unframed)."""
+        if self.ended:
+            return
+        self._framed = not self._connection.is_http10
+        self.keep_alive &= self._framed
+        head = [
+            _STATUS_LINES[200],
+            self._connection.common_headers,
+            b"content-type: %b\r\n" % content_type,
+        ]
+        head.append(b"transfer-encoding: chunked\r\n" if self._framed else b"")
+        head.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
+        self._connection.write(b"".join(head))
+
+    def write(self, data: bytes) -> None:
+        """Send the next part of a streamed body."""
+        if data and not self.ended:
+            self._connection.write(b"%x\r\n%b\r\n" % (len(data), data) if self._framed else data)
+
+    def finish(self, data: bytes = b"") -> None:
+        """Send the last part of a streamed body."""
+        if self.ended:
+            return
+        if self._framed:
+            self._connection.write(
+                b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
+            )
+        else:
+            self._connection.write(data)
+        self._end()
+
+    def disconnected(self) -> None:
+        """The client has gone."""
+        if not self.ended:
+            self.ended = True
+            if self.on_disconnect is not None:
+                self.on_disconnect()
+
+    def _end(self) -> None:
+        self.ended = True
+        self._connection.exchange_ended(self)

@@ -1,0 +1,97 @@
+"""One generation request of a server: its sequence in the engine, its answer, its count."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from epp.lab.fleet.answers import StreamWriter, whole_body
+from epp.lab.fleet.driver import EngineDriver
+from epp.lab.fleet.exchange import Exchange
+from epp.lab.fleet.openai_api import ApiRequest
+from epp.lab.fleet.sequence import FinishReason, Sequence
+
+
+@dataclass(slots=True)
+class Counters:
+    """Generation requests of one server: `received` is the sum of the next four, always."""
+
+    received: int = 0
+    """Requests that arrived whole."""
+    in_flight: int = 0
+    """Requests without an end yet; a hanging server's stay here."""
+    completed: int = 0
+    """Requests answered to the last token."""
+    aborted: int = 0
+    """Requests whose client left, or that were cut off by `refuse` or the end of the fleet."""
+    refused: int = 0
+    """Requests answered with an error."""
+    scrapes: int = 0
+    """Requests for `/metrics`; not generation requests."""
+
+
+class Generation:
+    """Ties a sequence in the engine to the exchange that waits for it."""
+
+    __slots__ = (
+        "_counters",
+        "_created",
+        "_driver",
+        "_exchange",
+        "_request",
+        "_sent",
+        "_sequence",
+        "_stream",
+    )
+
+    def __init__(
+        self, exchange: Exchange, request: ApiRequest, driver: EngineDriver, counters: Counters
+    ) -> None:
+        self._exchange = exchange
+        self._request = request
+        self._driver = driver
+        self._counters = counters
+        self._created = int(time.time())
+        self._sent = 0
+        self._stream: StreamWriter | None = None
+        if request.stream:
+            self._stream = StreamWriter(request, created=self._created)
+            exchange.start_stream()
+            exchange.on_writable = self._flush
+        exchange.on_disconnect = self._client_left
+        self._sequence = driver.submit(
+            request.generation, on_token=self._token if request.stream else None, on_end=self._end
+        )
+
+    def _token(self, sequence: Sequence) -> None:
+        # A slow client gets the tokens it missed in one event later, as from vLLM: nothing piles up
+        # here.
+        if self._exchange.writable:
+            self._write(sequence)
+
+    def _write(self, sequence: Sequence) -> None:
+        if self._stream is None or self._sent == sequence.generated:
+            return
+        reason = sequence.finish_reason.value if sequence.finish_reason else None
+        first = b"" if self._sent else self._stream.first()
+        data = first + self._stream.delta(sequence.text(self._sent), reason)
+        self._sent = sequence.generated
+        if reason is None:
+            self._exchange.write(data)
+        else:
+            self._exchange.finish(data + self._stream.last(sequence))
+
+    def _flush(self) -> None:
+        self._write(self._sequence)
+
+    def _end(self, sequence: Sequence) -> None:
+        self._counters.in_flight -= 1
+        if sequence.finish_reason is FinishReason.ABORT:
+            self._counters.aborted += 1
+            return
+        self._counters.completed += 1
+        if self._stream is None:
+            self._exchange.respond(200, whole_body(self._request, sequence, created=self._created))
+
+    def _client_left(self) -> None:
+        self._driver.abort(self._sequence)

@@ -1,0 +1,67 @@
+"""LoRA slots of one fake server, and the odd gauge by which vLLM tells about them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+SERIES_KEPT = 64
+"""Label sets of `lora_requests_info` kept; vLLM keeps all of them for ever."""
+
+
+class LoraSlots:
+    """Which adapters are loaded; an adapter in use by the batch keeps its slot."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        """Adapters that fit (`max_loras`)."""
+        self._users: OrderedDict[str, int] = OrderedDict()
+
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        """Adapters in slots, least recently used first."""
+        return tuple(self._users)
+
+    def fits(self, adapter: str | None) -> bool:
+        """Whether a sequence with this adapter can join the batch now."""
+        if adapter is None or adapter in self._users or len(self._users) < self.slots:
+            return True
+        return 0 in self._users.values()
+
+    def acquire(self, adapter: str | None) -> bool:
+        """Use an adapter that fits; True when it had to be loaded."""
+        if adapter is None:
+            return False
+        load = adapter not in self._users
+        if load and len(self._users) >= self.slots:
+            del self._users[next(name for name, users in self._users.items() if not users)]
+        self._users[adapter] = self._users.get(adapter, 0) + 1
+        self._users.move_to_end(adapter)
+        return load
+
+    def release(self, adapter: str | None) -> None:
+        """Stop using an adapter; it stays loaded until its slot is wanted."""
+        if adapter is not None:
+            self._users[adapter] -= 1
+
+
+class LoraSeries:
+    """`vllm:lora_requests_info`: a series per (running, waiting) pair seen; its value is when.
+
+    A reader takes the series with the newest value.
+    """
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[tuple[str, str], float] = OrderedDict()
+
+    def record(self, running: Iterable[str], waiting: Iterable[str], now: float) -> None:
+        """Note the adapters in the batch and in the queue; repeated names count once."""
+        key = (",".join(dict.fromkeys(running)), ",".join(dict.fromkeys(waiting)))
+        self._seen[key] = now
+        self._seen.move_to_end(key)
+        if len(self._seen) > SERIES_KEPT:
+            self._seen.popitem(last=False)
+
+    def items(self) -> list[tuple[str, str, float]]:
+        """(running adapters, waiting adapters, seconds of the engine's clock), oldest first."""
+        return [(running, waiting, at) for (running, waiting), at in self._seen.items()]

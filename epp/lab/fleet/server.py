@@ -1,0 +1,200 @@
+"""One fake vLLM server: an engine behind HTTP, with counters and switches for faults."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from epp.lab.fleet.answers import error_body, models_body
+from epp.lab.fleet.config import FleetConfig
+from epp.lab.fleet.driver import EngineDriver
+from epp.lab.fleet.engine import Engine
+from epp.lab.fleet.errors import ApiError, PortTakenError
+from epp.lab.fleet.exchange import Exchange
+from epp.lab.fleet.generation import Counters, Generation
+from epp.lab.fleet.http import Connection
+from epp.lab.fleet.metrics_page import CONTENT_TYPE, GARBLED_PAGE, MetricsPage
+from epp.lab.fleet.openai_api import ApiKind, ApiParser
+
+_BACKLOG = 1024
+_PLAIN = b"text/plain; charset=utf-8"
+_GENERATION_PATHS = {b"/v1/chat/completions": ApiKind.CHAT, b"/v1/completions": ApiKind.COMPLETIONS}
+
+
+@dataclass(slots=True)
+class Faults:
+    """What is wrong with a server; set a field at any time (to close the port: `refuse`)."""
+
+    hang: bool = False
+    """Take requests for anything, and never answer."""
+    garbled_metrics: bool = False
+    """Answer `/metrics` with something that is no metrics page."""
+    error_status: int | None = None
+    """Answer generation requests at once with this status: the fast failure that attracts load."""
+
+
+class FakeServer:
+    """One endpoint of the fleet."""
+
+    def __init__(self, config: FleetConfig, index: int) -> None:
+        self.name = f"endpoint-{index}"
+        """Name in `x-served-by`."""
+        self.host = config.host
+        """Address it listens on."""
+        self.port = config.port_of(index)
+        """Port it listens on; 0 until it is started on a free one."""
+        self.engine = Engine(config.engine_of(index))
+        """Its physics."""
+        self.counters = Counters()
+        """What it has been asked."""
+        self.faults = Faults()
+        """What is wrong with it."""
+        self._config = config
+        physics = self.engine.config
+        self._api = ApiParser(
+            model=config.model, adapters=physics.adapters, max_model_len=physics.max_model_len
+        )
+        self._common_headers = f"server: fake-vllm\r\nx-served-by: {self.name}\r\n".encode()
+        self._connections: set[Connection] = set()
+        self._listener: asyncio.Server | None = None
+        self._driver: EngineDriver | None = None
+        self._page: MetricsPage | None = None
+        self._created = 0
+        self._routes: dict[bytes, tuple[bytes, Callable[[Exchange], None]]] = {
+            b"/health": (b"GET", Exchange.respond_empty),
+            b"/metrics": (b"GET", self._serve_metrics),
+            b"/v1/models": (b"GET", self._serve_models),
+            b"/v1/chat/completions": (b"POST", self._serve_generation),
+            b"/v1/completions": (b"POST", self._serve_generation),
+        }
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def listening(self) -> bool:
+        """Whether it takes connections."""
+        return self._listener is not None
+
+    @property
+    def worst_lag_seconds(self) -> float:
+        """Longest delay of an engine step behind its nominal end, see `EngineDriver`."""
+        return self._driver.worst_lag_seconds if self._driver is not None else 0.0
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            PortTakenError: the port is in use.
+        """
+        loop = asyncio.get_running_loop()
+        if self._driver is None:
+            wall = time.time()
+            self._created = int(wall)
+            self._driver = EngineDriver(self.engine, loop)
+            self._page = MetricsPage(
+                self.engine, model=self._config.model, created=wall, wall_offset=wall - loop.time()
+            )
+        try:
+            self._listener = await loop.create_server(
+                self._make_connection, self.host, self.port, backlog=_BACKLOG, reuse_address=True
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise PortTakenError(self.name, self.host, self.port) from error
+            raise
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def refuse(self) -> None:
+        """Crash: close the port and break all connections; `start` brings the port back."""
+        await self._close_listener()
+        for connection in tuple(self._connections):
+            connection.abort()
+            # The transport tells the connection later; whoever looks now shall see the slots free.
+            connection.connection_lost(None)
+        await asyncio.sleep(0)  # The transports close in the next turn of the loop.
+
+    async def close(self) -> None:
+        """Stop for good."""
+        await self.refuse()
+        if self._driver is not None:
+            self._driver.stop()
+
+    async def _close_listener(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+
+    def _make_connection(self) -> Connection:
+        return Connection(
+            self._handle,
+            self._connections,
+            common_headers=self._common_headers,
+            max_body_bytes=self._config.max_body_bytes,
+        )
+
+    def _handle(self, exchange: Exchange) -> None:
+        route = self._routes.get(exchange.path)
+        if self.faults.hang:
+            self._hang(exchange)
+        elif route is None:
+            exchange.respond(404, b'{"detail":"Not Found"}')
+        elif route[0] != exchange.method:
+            exchange.respond(405, b'{"detail":"Method Not Allowed"}', extra=((b"allow", route[0]),))
+        else:
+            route[1](exchange)
+
+    def _hang(self, exchange: Exchange) -> None:
+        if exchange.path in _GENERATION_PATHS:
+            self.counters.received += 1
+            self.counters.in_flight += 1
+            exchange.on_disconnect = self._hung_request_left
+
+    def _hung_request_left(self) -> None:
+        self.counters.in_flight -= 1
+        self.counters.aborted += 1
+
+    def _serve_metrics(self, exchange: Exchange) -> None:
+        self.counters.scrapes += 1
+        if self.faults.garbled_metrics or self._page is None:
+            exchange.respond(200, GARBLED_PAGE, CONTENT_TYPE)
+        else:
+            exchange.respond(200, self._page.render(), CONTENT_TYPE)
+
+    def _serve_models(self, exchange: Exchange) -> None:
+        api = self._api
+        body = models_body(
+            api.model, api.adapters, max_model_len=api.max_model_len, created=self._created
+        )
+        exchange.respond(200, body)
+
+    def _serve_generation(self, exchange: Exchange) -> None:
+        self.counters.received += 1
+        status = self.faults.error_status
+        if status is not None or self._driver is None:
+            self.counters.refused += 1
+            exchange.respond(status or 503, b"fault injected", _PLAIN)
+            return
+        try:
+            request = self._api.parse(
+                _GENERATION_PATHS[exchange.path], exchange.body, self._request_id(exchange)
+            )
+        except ApiError as error:
+            self.counters.refused += 1
+            exchange.respond(error.status, error_body(error))
+            return
+        self.counters.in_flight += 1
+        Generation(exchange, request, self._driver, self.counters)
+
+    def _request_id(self, exchange: Exchange) -> str:
+        given = exchange.headers.get(b"x-request-id")
+        if given:
+            return given.decode("latin-1")
+        salt = f"{self._config.seed}/{self.name}/{self.counters.received}".encode()
+        return blake2b(salt, digest_size=8).hexdigest()

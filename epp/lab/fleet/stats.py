@@ -1,0 +1,149 @@
+"""Counters and histograms of one engine, in the buckets of vLLM."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence as Seq
+from itertools import accumulate
+
+from epp.lab.fleet.sequence import FinishReason, Sequence
+
+TTFT_BUCKETS = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+    1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
+)  # fmt: skip
+TOKEN_TIME_BUCKETS = (
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75,
+    1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+)  # fmt: skip
+REQUEST_TIME_BUCKETS = (
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0,
+    120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0,
+)  # fmt: skip
+STEP_TOKEN_BUCKETS = (1.0, *(float(2**power) for power in range(3, 15)))
+COUNT_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0)
+PREEMPTION_BUCKETS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
+
+
+def length_buckets(max_model_len: int) -> tuple[float, ...]:
+    """1, 2, 5, 10, 20, 50 ... up to the model's length."""
+    bounds: list[float] = []
+    power = 1
+    while power <= max_model_len:
+        bounds += [float(m * power) for m in (1, 2, 5) if m * power <= max_model_len]
+        power *= 10
+    return tuple(bounds)
+
+
+class Histogram:
+    """A Prometheus histogram."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Seq[float]) -> None:
+        self.bounds = tuple(bounds)
+        """Upper bounds, without infinity."""
+        self.counts = [0] * (len(self.bounds) + 1)
+        """Observations per bucket, not cumulated; the last is above every bound."""
+        self.sum = 0.0
+        """Sum of the observations."""
+
+    def observe(self, value: float) -> None:
+        """Count one observation."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    @property
+    def count(self) -> int:
+        """Observations."""
+        return sum(self.counts)
+
+    def cumulated(self) -> list[int]:
+        """Observations at or below each bound, then all of them."""
+        return list(accumulate(self.counts))
+
+
+class EngineStats:
+    """What an engine has done since its start; fed by `Engine`, read by the metrics page."""
+
+    def __init__(self, max_model_len: int) -> None:
+        lengths = length_buckets(max_model_len)
+        self.steps = 0
+        self.preemptions = 0
+        self.prefix_queries = 0
+        """Prompt tokens looked up in the prefix cache."""
+        self.prefix_hits = 0
+        """Prompt tokens found there."""
+        self.prompt_tokens = 0
+        """Prompt tokens of the requests that got as far as their first token."""
+        self.prompt_tokens_cached = 0
+        """The part of `prompt_tokens` that came from the prefix cache."""
+        self.generation_tokens = 0
+        self.finished = dict.fromkeys(FinishReason, 0)
+        """Ended requests by reason."""
+        self.histograms: dict[str, Histogram] = {
+            "request_prompt_tokens": Histogram(lengths),
+            "request_generation_tokens": Histogram(lengths),
+            "iteration_tokens_total": Histogram(STEP_TOKEN_BUCKETS),
+            "request_max_num_generation_tokens": Histogram(lengths),
+            "request_params_n": Histogram(COUNT_BUCKETS),
+            "request_params_max_tokens": Histogram(lengths),
+            "time_to_first_token_seconds": Histogram(TTFT_BUCKETS),
+            "inter_token_latency_seconds": Histogram(TOKEN_TIME_BUCKETS),
+            "request_time_per_output_token_seconds": Histogram(TOKEN_TIME_BUCKETS),
+            "e2e_request_latency_seconds": Histogram(REQUEST_TIME_BUCKETS),
+            "request_queue_time_seconds": Histogram(REQUEST_TIME_BUCKETS),
+            "request_inference_time_seconds": Histogram(REQUEST_TIME_BUCKETS),
+            "request_prefill_time_seconds": Histogram(REQUEST_TIME_BUCKETS),
+            "request_decode_time_seconds": Histogram(REQUEST_TIME_BUCKETS),
+            "request_num_preemptions": Histogram(PREEMPTION_BUCKETS),
+            "request_prefill_kv_computed_tokens": Histogram(lengths),
+        }
+        """Histograms by vLLM name without its prefix."""
+        self._step_tokens = self.histograms["iteration_tokens_total"]
+        self._ttft = self.histograms["time_to_first_token_seconds"]
+        self._itl = self.histograms["inter_token_latency_seconds"]
+
+    def step_ended(self, tokens: int) -> None:
+        """A step has computed `tokens` tokens."""
+        self.steps += 1
+        self._step_tokens.observe(tokens)
+
+    def admitted(self, sequence: Sequence) -> None:
+        """A sequence has entered the batch for the first time."""
+        self.prefix_queries += sequence.prompt_tokens
+        self.prefix_hits += sequence.cached_tokens
+
+    def token_generated(self, sequence: Sequence, now: float) -> None:
+        """A sequence got one more token; its `last_token_at` is still that of the one before."""
+        self.generation_tokens += 1
+        if sequence.generated == 1:
+            self.prompt_tokens += sequence.prompt_tokens
+            self.prompt_tokens_cached += sequence.cached_tokens
+            self._ttft.observe(now - sequence.arrived_at)
+        else:
+            self._itl.observe(now - sequence.last_token_at)
+
+    def ended(self, sequence: Sequence, reason: FinishReason) -> None:
+        """A sequence has ended; the request histograms see those that ended by themselves."""
+        self.finished[reason] += 1
+        if reason is FinishReason.ABORT:
+            return
+        s, end = sequence, sequence.last_token_at
+        decode = end - s.first_token_at
+        for name, value in (
+            ("request_prompt_tokens", s.prompt_tokens),
+            ("request_generation_tokens", s.generated),
+            ("request_max_num_generation_tokens", s.generated),
+            ("request_params_n", 1),
+            ("request_params_max_tokens", s.request.max_tokens),
+            ("request_time_per_output_token_seconds", decode / max(1, s.generated - 1)),
+            ("e2e_request_latency_seconds", end - s.arrived_at),
+            ("request_queue_time_seconds", s.admitted_at - s.arrived_at),
+            ("request_inference_time_seconds", end - s.admitted_at),
+            ("request_prefill_time_seconds", s.first_token_at - s.admitted_at),
+            ("request_decode_time_seconds", decode),
+            ("request_num_preemptions", s.preemptions),
+            ("request_prefill_kv_computed_tokens", s.prompt_tokens - s.cached_tokens),
+        ):
+            self.histograms[name].observe(value)

@@ -1,0 +1,177 @@
+"""The answer to one request as it arrives: times, tokens, usage, and whether it was good."""
+
+from array import array
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from epp.lab.load.record import ErrorKind, RequestFailedError
+from epp.lab.load.sse import EventDecoder
+
+SERVED_BY_HEADERS = (b"x-served-by", b"x-gateway-destination-endpoint")
+"""Response headers that name the model server, in order of trust."""
+_MESSAGE_CHARS = 200
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_tokens_details: _Details | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[Any] | None = None
+
+
+class _Choice(msgspec.Struct):
+    text: str | None = None
+    delta: _Delta | None = None
+
+
+class _Event(msgspec.Struct):
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    error: Any = None
+
+    def has_text(self) -> bool:
+        for choice in self.choices:
+            if choice.text:
+                return True
+            delta = choice.delta
+            if delta and (delta.content or delta.reasoning_content or delta.tool_calls):
+                return True
+        return False
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+class Answer:
+    """Receives one HTTP answer (see `client.Receiver`) and reads it as OpenAI's.
+
+    Its times are seconds after `origin`, a time on `clock`.
+    """
+
+    __slots__ = (
+        "_body",
+        "_clock",
+        "_decoder",
+        "_done",
+        "_fault",
+        "_leaves_early",
+        "_origin",
+        "first_byte_at",
+        "left_early",
+        "served_by",
+        "status",
+        "token_times",
+        "usage",
+    )
+
+    def __init__(
+        self, clock: Callable[[], float], *, origin: float = 0.0, leaves_early: bool = False
+    ) -> None:
+        self._clock = clock
+        self._origin = origin
+        self._leaves_early = leaves_early
+        self._decoder: EventDecoder | None = None
+        self._body = bytearray()
+        self._done = False
+        self._fault: RequestFailedError | None = None
+        self.status = 0
+        self.served_by = ""
+        self.first_byte_at: float | None = None
+        self.token_times = array("d")
+        self.usage = _Usage()
+        self.left_early = False
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens by `usage`, else the events with text."""
+        return self.usage.completion_tokens or len(self.token_times)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens from the server's prefix cache, by `usage`."""
+        details = self.usage.prompt_tokens_details
+        return (details and details.cached_tokens) or 0
+
+    def on_headers(self, status: int, headers: Mapping[bytes, bytes]) -> None:
+        """Takes the status and the headers (names in lower case)."""
+        self.status = status
+        for name in SERVED_BY_HEADERS:
+            if value := headers.get(name):
+                self.served_by = value.decode("latin-1")
+                break
+        if self._good and headers.get(b"content-type", b"").startswith(b"text/event-stream"):
+            self._decoder = EventDecoder()
+
+    def on_body(self, chunk: bytes) -> bool:
+        """Takes the next bytes of the body; False: the client leaves now."""
+        now = self._clock() - self._origin
+        if self.first_byte_at is None:
+            self.first_byte_at = now
+        if self._leaves_early and self._good:
+            self.left_early = True
+            return False
+        if self._decoder is None:
+            self._body += chunk
+        else:
+            for event in self._decoder.feed(chunk):
+                self._on_event(event, now)
+        return True
+
+    def check(self) -> None:
+        """Judges a complete answer and reads the `usage` of one that was not streamed.
+
+        Raises:
+            RequestFailedError: bad status, not the JSON asked for, an error in the stream, or a
+                stream without its ``[DONE]``.
+        """
+        if self.left_early:
+            return
+        if not self._good:
+            text = self._body[:_MESSAGE_CHARS].decode("utf-8", "replace").strip()
+            raise RequestFailedError(ErrorKind.STATUS, text)
+        if self._fault is not None:
+            raise self._fault
+        if self._decoder is None:
+            try:
+                event = _decode(self._body)
+            except msgspec.MsgspecError as error:
+                raise RequestFailedError(ErrorKind.MALFORMED, f"answer: {error}") from None
+            self.usage = event.usage or self.usage
+        elif not self._done:
+            raise RequestFailedError(ErrorKind.STREAM, "the stream ended without [DONE]")
+
+    @property
+    def _good(self) -> bool:
+        return 200 <= self.status < 300  # noqa: PLR2004 - the class of success (RFC 9110 §15.3)
+
+    def _on_event(self, data: bytes, now: float) -> None:
+        if data == b"[DONE]":
+            self._done = True
+            return
+        try:
+            event = _decode(data)
+        except msgspec.MsgspecError as error:
+            self._fail(ErrorKind.MALFORMED, f"event: {error}")
+            return
+        if event.error is not None:
+            text = msgspec.json.encode(event.error).decode()
+            self._fail(ErrorKind.STREAM, text[:_MESSAGE_CHARS])
+        if event.has_text():
+            self.token_times.append(now)
+        if event.usage is not None:
+            self.usage = event.usage
+
+    def _fail(self, kind: ErrorKind, message: str) -> None:
+        if self._fault is None:
+            self._fault = RequestFailedError(kind, message)

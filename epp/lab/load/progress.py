@@ -1,0 +1,43 @@
+"""A run with a live progress line in the terminal."""
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from epp.lab.load.plan import LoadPlan
+from epp.lab.load.report import Report
+from epp.lab.load.run import Progress, run
+
+
+async def run_with_progress(plan: LoadPlan, console: Console) -> Report:
+    """Like `run`, drawing a progress line on `console` that disappears at the end.
+
+    The line is redrawn from the run's own ticks, not by rich's thread, which would compete with
+    the generator. Nothing is drawn where the console is not a terminal.
+    """
+    columns = (
+        TextColumn("[progress.description]{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[facts]}"),
+        TimeElapsedColumn(),
+    )
+    bar = Bar(*columns, console=console, transient=True, auto_refresh=False)
+    total = plan.requests if plan.requests is not None else plan.duration_seconds
+    task = bar.add_task("load", total=total, facts="")
+
+    def show(state: Progress) -> None:
+        done = state.finished if plan.requests is not None else state.elapsed_seconds
+        bar.update(task, completed=min(done, total or done), facts=_facts(state), refresh=True)
+
+    if not console.is_terminal:
+        return await run(plan)
+    with bar:
+        return await run(plan, progress=show)
+
+
+def _facts(state: Progress) -> str:
+    pace = state.finished / state.elapsed_seconds if state.elapsed_seconds > 0 else 0.0
+    return (
+        f"{state.finished} done, {state.in_flight} in flight, "
+        f"{state.failed} failed, {pace:.0f} requests/s"
+    )

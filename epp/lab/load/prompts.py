@@ -1,0 +1,96 @@
+"""Request bodies and arrival times, a pure function of plan and random generator.
+
+Request N is the same whatever was sent before it and however long the answers took: all its draws
+come from a hash of (salt, N), so closed and open loop send identical requests.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from random import Random
+
+import msgspec
+
+from epp.lab.load.plan import Api, Arrivals, LoadPlan
+
+_CORPUS_CHARS = 65536
+_TEXT = (
+    "the gateway asks which model server should answer this request while every cache keeps "
+    "blocks of earlier prompts and a queue grows where tokens are slow because memory is full "
+    "so pick one with room light load recent prefix and low latency then watch it again today"
+)
+_TWO_64 = 2.0**64
+
+
+class Prompts:
+    """The requests of a plan, by number."""
+
+    def __init__(self, plan: LoadPlan, rng: Random) -> None:
+        self._plan = plan
+        self._salt = rng.getrandbits(64).to_bytes(8, "big")
+        words = rng.choices(_TEXT.split(), k=_CORPUS_CHARS // 4)
+        self._corpus = " ".join(words)[:_CORPUS_CHARS]
+        self._prefixes = [
+            self._text(f"{group} ", rng.randrange(_CORPUS_CHARS), plan.prefix_chars)
+            for group in range(plan.prefixes)
+        ]
+
+    def prompt(self, index: int) -> str:
+        """Prompt of request `index`, exactly `prompt_chars` long and unlike any other."""
+        place, group, _ = self._draws(index)
+        plan = self._plan
+        own_chars = plan.prompt_chars - plan.prefix_chars
+        own = self._text(f"{index} ", place % _CORPUS_CHARS, own_chars)
+        return self._prefixes[group % plan.prefixes] + own if self._prefixes else own
+
+    def body(self, index: int) -> bytes:
+        """JSON body of request `index`."""
+        plan = self._plan
+        prompt = self.prompt(index)
+        body: dict[str, object] = {"model": plan.model, "max_tokens": plan.max_tokens}
+        if plan.api is Api.CHAT:
+            body["messages"] = [{"role": "user", "content": prompt}]
+        else:
+            body["prompt"] = prompt
+        if plan.stream:
+            body["stream"] = True
+            body["stream_options"] = {"include_usage": True}
+        return msgspec.json.encode(body)
+
+    def leaves_early(self, index: int) -> bool:
+        """Whether the client of request `index` leaves at the first byte."""
+        return self._draws(index)[2] / _TWO_64 < self._plan.abort_share
+
+    def _draws(self, index: int) -> tuple[int, int, int]:
+        digest = hashlib.blake2b(index.to_bytes(8, "big"), digest_size=24, salt=self._salt).digest()
+        return (
+            int.from_bytes(digest[:8], "big"),
+            int.from_bytes(digest[8:16], "big"),
+            int.from_bytes(digest[16:], "big"),
+        )
+
+    def _text(self, tag: str, place: int, chars: int) -> str:
+        """`chars` characters: the tag, then the corpus (a ring) from `place` on."""
+        text = tag + self._corpus[place : place + chars]
+        while len(text) < chars:
+            text += self._corpus
+        return text[:chars]
+
+
+def arrival_offsets(plan: LoadPlan, rng: Random) -> Iterator[float]:
+    """Arrival times in seconds after the start, ascending, until the plan's end.
+
+    Constant arrivals begin at 0; Poisson ones have exponential gaps of mean ``1 / rate``.
+    """
+    if plan.rate is None:
+        raise ValueError("a plan without a rate has no arrival times")
+    offset = 0.0
+    index = 0
+    while plan.requests is None or index < plan.requests:
+        if plan.arrivals is Arrivals.POISSON:
+            offset += rng.expovariate(plan.rate)
+        else:
+            offset = index / plan.rate  # not a running sum: it would drift by rounding
+        if plan.duration_seconds is not None and offset >= plan.duration_seconds:
+            return
+        yield offset
+        index += 1

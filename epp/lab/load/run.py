@@ -1,0 +1,120 @@
+"""A load run from plan to report."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from epp.lab.load.exchange import HttpExchange
+from epp.lab.load.plan import LoadPlan
+from epp.lab.load.prompts import arrival_offsets
+from epp.lab.load.report import Report
+from epp.lab.load.schedule import Exchange, Ledger, closed_loop, open_loop
+
+PROGRESS_INTERVAL_SECONDS = 0.2
+"""Time between two calls of the progress function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is."""
+
+    elapsed_seconds: float
+    """Time since the start."""
+    sent: int
+    """Requests begun."""
+    finished: int
+    """Requests ended, well or not."""
+    failed: int
+    """Those of `finished` with an error."""
+    in_flight: int
+    """Requests begun and not ended."""
+
+
+async def run(
+    plan: LoadPlan,
+    *,
+    progress: Callable[[Progress], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+    rng: Random | None = None,
+    exchange: Exchange | None = None,
+) -> Report:
+    """Runs `plan` and reports on it; no failing request ends the run.
+
+    Cancelling the run (Ctrl-C) ends it at once with a report of what has finished, marked
+    `interrupted`; the cancellation counts as handled.
+
+    Args:
+        plan: What to send.
+        progress: Called every `PROGRESS_INTERVAL_SECONDS` and at the end.
+        clock: Seconds, monotonic. Not the loop's own time: uvloop's has whole milliseconds only.
+        rng: Source of all randomness; by default seeded with the plan's seed.
+        exchange: Performs one request; by default over HTTP.
+    """
+    rng = rng or Random(plan.seed)  # noqa: S311 - reproducible load, not secrets
+    arrivals_rng = Random(rng.getrandbits(64))  # noqa: S311
+    http = HttpExchange(plan, clock=clock, rng=rng) if exchange is None else None
+    chosen = exchange or http
+    assert chosen is not None  # noqa: S101 - one of the two was made
+    ledger = Ledger(started_at=clock())
+    interrupted = False
+    try:
+        await _drive(plan, chosen, ledger, clock, rng=arrivals_rng, progress=progress)
+    except asyncio.CancelledError:
+        interrupted = True
+        if (task := asyncio.current_task()) is not None:
+            task.uncancel()
+    finally:
+        elapsed_seconds = clock() - ledger.started_at
+        if http is not None:
+            await http.aclose()
+    if progress is not None:
+        progress(_snapshot(ledger, clock))
+    return Report.from_records(
+        plan,
+        ledger.records,
+        sent=ledger.sent,
+        elapsed_seconds=elapsed_seconds,
+        peak_in_flight=ledger.peak_in_flight,
+        interrupted=interrupted,
+    )
+
+
+async def _drive(
+    plan: LoadPlan,
+    exchange: Exchange,
+    ledger: Ledger,
+    clock: Callable[[], float],
+    *,
+    rng: Random,
+    progress: Callable[[Progress], None] | None,
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        ticker = None
+        if progress is not None:
+            ticker = group.create_task(_tick(ledger, clock, progress), name="load-progress")
+        if plan.rate is None:
+            await closed_loop(plan, exchange, ledger, clock)
+        else:
+            await open_loop(arrival_offsets(plan, rng), exchange, ledger, clock)
+        if ticker is not None:
+            ticker.cancel()
+
+
+async def _tick(
+    ledger: Ledger, clock: Callable[[], float], progress: Callable[[Progress], None]
+) -> None:
+    while True:
+        progress(_snapshot(ledger, clock))
+        await asyncio.sleep(PROGRESS_INTERVAL_SECONDS)
+
+
+def _snapshot(ledger: Ledger, clock: Callable[[], float]) -> Progress:
+    return Progress(
+        elapsed_seconds=clock() - ledger.started_at,
+        sent=ledger.sent,
+        finished=len(ledger.records),
+        failed=ledger.failed,
+        in_flight=ledger.in_flight,
+    )

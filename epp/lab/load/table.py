@@ -1,0 +1,93 @@
+"""The report drawn with rich: totals, latencies, endpoints, errors."""
+
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from epp.lab.load.distribution import Distribution
+
+if TYPE_CHECKING:
+    from epp.lab.load.report import Report
+
+_UNNAMED = "(not named by the answer)"
+
+
+def render(report: "Report") -> RenderableType:
+    """All tables of a report; latency rows without a value and empty tables are left out."""
+    parts: list[RenderableType] = [_totals(report)]
+    if rows := _latency_rows(report):
+        parts.append(_latencies(rows))
+    if report.endpoints:
+        parts.append(_endpoints(report))
+    if report.errors:
+        parts.append(_errors(report))
+    return Group(*parts)
+
+
+def _new_table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", overflow="fold")
+    return table
+
+
+def _totals(report: "Report") -> Table:
+    title = "Load run, interrupted" if report.interrupted else "Load run"
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE, show_header=False, pad_edge=False
+    )
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_row("elapsed", f"{report.elapsed_seconds:.2f} s")
+    table.add_row("requests sent", f"{report.sent}")
+    table.add_row("succeeded", f"{report.succeeded}")
+    table.add_row("failed", Text(f"{report.failed}", style="red" if report.failed else ""))
+    if report.left_early:
+        table.add_row("left early on purpose", f"{report.left_early}")
+    if report.unfinished:
+        table.add_row("unfinished", f"{report.unfinished}")
+    table.add_row("peak in flight", f"{report.peak_in_flight}")
+    table.add_row("throughput", f"{report.requests_per_second:.1f} requests/s")
+    table.add_row("", f"{report.output_tokens_per_second:.1f} output tokens/s")
+    if report.cached_tokens:
+        share = report.cached_tokens / max(report.prompt_tokens, 1)
+        table.add_row("prompt tokens from cache", f"{share:.1%}")
+    return table
+
+
+def _latency_rows(report: "Report") -> list[tuple[str, Distribution]]:
+    rows = (
+        ("first byte", report.first_byte_ms),
+        ("time to first token", report.ttft_ms),
+        ("inter-token", report.inter_token_ms),
+        ("whole answer", report.latency_ms),
+        ("schedule delay", report.schedule_delay_ms),
+    )
+    return [(name, value) for name, value in rows if value is not None]
+
+
+def _latencies(rows: list[tuple[str, Distribution]]) -> Table:
+    table = _new_table("Latency, ms", "", "mean", "p50", "p90", "p99", "max", "count")
+    for name, value in rows:
+        figures = (value.mean, value.p50, value.p90, value.p99, value.max)
+        table.add_row(name, *(f"{figure:.2f}" for figure in figures), f"{value.count}")
+    return table
+
+
+def _endpoints(report: "Report") -> Table:
+    table = _new_table("Answers per endpoint", "endpoint", "answers", "share")
+    total = sum(report.endpoints.values())
+    for name, count in report.endpoints.items():
+        table.add_row(Text(name or _UNNAMED), f"{count}", f"{count / total:.1%}")
+    return table
+
+
+def _errors(report: "Report") -> Table:
+    table = _new_table("Errors", "kind", "count")
+    table.add_column("first message", overflow="fold")
+    for kind, summary in report.errors.items():
+        table.add_row(kind, f"{summary.count}", Text(summary.first_message))  # Text: no markup
+    return table

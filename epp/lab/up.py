@@ -1,0 +1,270 @@
+"""The whole gateway in one terminal: a fake fleet, the endpoint picker and a real Envoy.
+
+Each part is a process of its own, as in production; this module starts them in order, waits until
+each is ready, and stops all of them when one ends or the user has had enough.
+"""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from epp.lab.envoy import EnvoyProcess, GatewayConfig, Mode
+
+T = TypeVar("T")
+
+READY_TIMEOUT_SECONDS = 20.0
+READY_POLL_SECONDS = 0.05
+STOP_TIMEOUT_SECONDS = 10.0
+
+
+class UpError(Exception):
+    """A part of the gateway could not be started, or ended by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpSettings:
+    """What to start."""
+
+    mode: Mode = Mode.LEAN
+    endpoints: tuple[str, ...] = ()
+    """Real model servers, ``ip:port``; empty: a fake fleet is started."""
+    fleet_size: int = 3
+    fleet_args: tuple[str, ...] = ()
+    """Further arguments for ``epp fleet``."""
+    serve_args: tuple[str, ...] = ()
+    """Further arguments for ``epp serve``."""
+    port: int = 8080
+    """Where Envoy listens."""
+    grpc_port: int = 9002
+    grpc_health_port: int = 9003
+    metrics_port: int = 9090
+    drain_timeout_seconds: float = 5.0
+    model: str = "tiny"
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A running gateway."""
+
+    url: str
+    model: str
+    endpoints: Sequence[str]
+    envoy: EnvoyProcess
+    metrics_url: str
+
+    def curl(self, *, stream: bool = False) -> str:
+        """Return a command line that gets a completion through the gateway."""
+        body: dict[str, object] = {"model": self.model, "prompt": "Hello", "max_tokens": 8}
+        if stream:
+            body["stream"] = True
+        buffering = "-N " if stream else ""
+        return (
+            f"curl -i {buffering}{self.url}/v1/completions -H 'content-type: application/json'"
+            f" -d '{json.dumps(body)}'"
+        )
+
+
+@dataclass(slots=True)
+class _Child:
+    """One of our own commands, as a process in its own session: Ctrl-C reaches the parent alone."""
+
+    name: str
+    args: Sequence[str]
+    process: asyncio.subprocess.Process | None = field(default=None)
+
+    async def start(self) -> None:
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "epp", *self.args, start_new_session=True
+        )
+
+    async def ended(self) -> None:
+        """Wait for the process to end and say so.
+
+        Raises:
+            UpError: It has ended.
+        """
+        assert self.process is not None  # noqa: S101 - started before it is watched
+        code = await self.process.wait()
+        raise UpError(f"the {self.name} has ended with status {code}; its last lines are above")
+
+    async def stop(self) -> None:
+        if self.process is None or self.process.returncode is not None:
+            return
+        self.process.terminate()
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_SECONDS):
+                await self.process.wait()
+        except TimeoutError:
+            self.process.kill()
+            await self.process.wait()
+
+
+async def up(
+    settings: UpSettings,
+    *,
+    stop: asyncio.Event,
+    say: Callable[[str], None],
+    ready: Callable[[Gateway], None],
+) -> None:
+    """Run a gateway until ``stop`` is set.
+
+    Args:
+        settings: What to start.
+        stop: Ends it.
+        say: Told of each part as it becomes ready.
+        ready: Called once with the gateway when a request would get through.
+
+    Raises:
+        UpError: A part did not start or ended by itself.
+        EnvoyError: Envoy is missing, refused its bootstrap or exited.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        # In a thread: the folder is on disk.
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="epp-up-"))
+        stack.push_async_callback(asyncio.to_thread, shutil.rmtree, folder)
+        children: list[_Child] = []
+        file = folder / "endpoints.json"
+        if settings.endpoints:
+            serve_from = [arg for each in settings.endpoints for arg in ("--endpoint", each)]
+            addresses: Sequence[str] = settings.endpoints
+        else:
+            args = ("fleet", "--endpoints", str(settings.fleet_size), "--model", settings.model)
+            fleet = _Child("fleet", (*args, "--write-endpoints", str(file), *settings.fleet_args))
+            await _start(fleet, stack, children)
+            addresses = await _until_ready(lambda: _read_addresses(file), children)
+            serve_from = ["--endpoints-file", str(file)]
+            say(f"fleet ready: {len(addresses)} fake vLLM servers at {', '.join(addresses)}")
+
+        ready_file = folder / "epp-ready"
+        epp = _Child(
+            "endpoint picker",
+            (
+                "serve",
+                "--secure-serving=false",
+                *("--grpc-port", str(settings.grpc_port)),
+                *("--grpc-health-port", str(settings.grpc_health_port)),
+                *("--metrics-port", str(settings.metrics_port)),
+                *("--drain-timeout", f"{settings.drain_timeout_seconds:g}s"),
+                *("--ready-file", str(ready_file)),
+                *serve_from,
+                *settings.serve_args,
+            ),
+        )
+        await _start(epp, stack, children)
+        ports = await _until_ready(lambda: _read_json(ready_file), children)
+        say(f"endpoint picker ready: ext_proc on port {ports['grpc']}")
+
+        envoy = await _start_envoy(settings, addresses, ports["grpc"], stack)
+        host, port = await envoy.listener_address()
+        say(f"gateway ready: Envoy in {settings.mode.value} mode on {host}:{port}")
+        ready(
+            Gateway(
+                url=f"http://{host}:{port}",
+                model=settings.model,
+                endpoints=addresses,
+                envoy=envoy,
+                metrics_url=f"http://127.0.0.1:{ports['metrics']}/metrics",
+            )
+        )
+        await _until_stopped(stop, children, envoy)
+        say("stopping")
+
+
+async def _start(child: _Child, stack: contextlib.AsyncExitStack, children: list[_Child]) -> None:
+    await child.start()
+    stack.push_async_callback(child.stop)
+    children.append(child)
+
+
+async def _start_envoy(
+    settings: UpSettings,
+    addresses: Sequence[str],
+    epp_port: int,
+    stack: contextlib.AsyncExitStack,
+) -> EnvoyProcess:
+    config = GatewayConfig(
+        mode=settings.mode,
+        endpoints=tuple(addresses),
+        listen_port=settings.port,
+        epp_port=epp_port,
+    )
+    # Here and in a thread: importing Envoy's types takes most of a second and an optional extra.
+    text = await asyncio.to_thread(_render, config)
+    return await stack.enter_async_context(EnvoyProcess(text))
+
+
+def _render(config: GatewayConfig) -> str:
+    from epp.lab.envoy.bootstrap import render_yaml  # noqa: PLC0415
+
+    return render_yaml(config)
+
+
+async def _until_ready(look: Callable[[], T | None], children: Sequence[_Child]) -> T:
+    """Look until there is something; fail as soon as a child ends."""
+    watchers = [asyncio.create_task(child.ended(), name=child.name) for child in children]
+    try:
+        async with asyncio.timeout(READY_TIMEOUT_SECONDS):
+            while (found := await asyncio.to_thread(look)) is None:
+                done, _ = await asyncio.wait(watchers, timeout=READY_POLL_SECONDS)
+                for watcher in done:
+                    await watcher
+    except TimeoutError as error:
+        name = children[-1].name
+        raise UpError(f"the {name} is not ready after {READY_TIMEOUT_SECONDS:g} s") from error
+    finally:
+        await _cancel(watchers)
+    return found
+
+
+async def _until_stopped(
+    stop: asyncio.Event, children: Sequence[_Child], envoy: EnvoyProcess
+) -> None:
+    stopped = asyncio.create_task(_wait(stop), name="stop")
+    gone = asyncio.create_task(_envoy_ended(envoy), name="envoy")
+    watchers = [asyncio.create_task(child.ended(), name=child.name) for child in children]
+    try:
+        done, _ = await asyncio.wait(
+            [stopped, gone, *watchers], return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in done:
+            await task
+    finally:
+        await _cancel([stopped, gone, *watchers])
+
+
+async def _wait(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+async def _envoy_ended(envoy: EnvoyProcess) -> None:
+    code = await envoy.wait()
+    raise UpError(f"Envoy has ended with status {code}:\n{envoy.log_tail}")
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _read_json(path: Path) -> dict[str, int] | None:
+    try:
+        document: dict[str, int] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    return document
+
+
+def _read_addresses(path: Path) -> list[str] | None:
+    try:
+        document = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    return [f"{each['address']}:{each['port']}" for each in document["endpoints"]]

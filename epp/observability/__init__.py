@@ -1,0 +1,23 @@
+"""Metrics, logs and health."""
+
+from epp.observability.logging import LogFormat, configure
+from epp.observability.metrics import Metrics, PluginTimer, PoolCollector, RequestMetrics
+from epp.observability.servers import (
+    EXT_PROC_SERVICE,
+    HealthServer,
+    MetricsServer,
+    PortError,
+)
+
+__all__ = [
+    "EXT_PROC_SERVICE",
+    "HealthServer",
+    "LogFormat",
+    "Metrics",
+    "MetricsServer",
+    "PluginTimer",
+    "PoolCollector",
+    "PortError",
+    "RequestMetrics",
+    "configure",
+]

@@ -1,0 +1,227 @@
+"""Every Prometheus metric of the process, under the reference EPP's names.
+
+The request path gets its children bound once per label set (:meth:`Metrics.for_request`), so that
+an observation is one call. Gauges of the pool are not kept up to date; they are read off the
+endpoints when Prometheus asks (:class:`PoolCollector`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import fmean, pstdev
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from epp.scheduling import Endpoint, Plugin
+
+# The reference's bucket sets, so that its dashboards and rules keep working.
+_LATENCY = (
+    *(0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20),
+    *(30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600),
+)
+# A plugin or a scheduling cycle takes microseconds; the reference starts at 0.1 ms.
+_SCHEDULING = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+_REQUEST_BYTES = tuple(float(64 << n) for n in range(25))  # 64 B to 1 GiB
+
+MAX_NAMES = 1000
+"""Model names and fairness ids come from clients; beyond this many each they are ``other``."""
+
+_REQUEST_LABELS = ("model_name", "target_model_name", "fairness_id", "priority")
+
+
+class RequestMetrics:
+    """The bound children of one label set."""
+
+    __slots__ = ("_errors", "_labels", "duration", "running", "size", "total")
+
+    def __init__(self, metrics: "Metrics", labels: tuple[str, str, str, str]) -> None:
+        self._errors = metrics.request_errors
+        self._labels = labels
+        self.total = metrics.request_total.labels(*labels)
+        self.duration = metrics.request_duration.labels(*labels)
+        self.size = metrics.request_size.labels(*labels)
+        self.running = metrics.request_running.labels(*labels)
+
+    def error(self, code: str) -> None:
+        """Count a request that ended with an error of class ``code``."""
+        self._errors.labels(*self._labels, code).inc()
+
+
+class Metrics:
+    """All metrics of one EPP, on a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        make = _Maker(self.registry)
+        self.request_total = make.counter(
+            "request_total", "Total number of processed requests.", _REQUEST_LABELS
+        )
+        self.request_errors = make.counter(
+            "request_error_total",
+            "Total number of request errors by class (BadRequest, ServiceUnavailable, …).",
+            (*_REQUEST_LABELS, "error_code"),
+        )
+        self.request_duration = make.histogram(
+            "request_duration_seconds",
+            "End-to-end request latency in seconds: request headers to end of stream.",
+            _REQUEST_LABELS,
+            _LATENCY,
+        )
+        self.request_size = make.histogram(
+            "request_size_bytes", "Incoming request body size.", _REQUEST_LABELS, _REQUEST_BYTES
+        )
+        self.request_running = make.gauge(
+            "request_running", "Requests in progress, sent to an endpoint.", _REQUEST_LABELS
+        )
+        self.scheduler_e2e = make.histogram(
+            "scheduler_e2e_duration_seconds", "Scheduling latency.", (), _SCHEDULING
+        )
+        self.scheduler_attempts = make.counter(
+            "scheduler_attempts_total",
+            "Scheduling attempts; status is success or failure.",
+            ("status", "target_model_name", "endpoint_name", "namespace", "port"),
+        )
+        self.plugin_duration = make.histogram(
+            "plugin_duration_seconds",
+            "Time of one plugin call; extension_point is Filter, Scorer, Picker, …",
+            ("extension_point", "plugin_type", "plugin_name"),
+            _SCHEDULING,
+        )
+        self.poll_errors = make.counter(
+            "datalayer_poll_errors_total", "Failed scrapes of model servers.", ("source_type",)
+        )
+        self.internal_faults = make.counter(
+            "internal_faults_total", "Exceptions that became a 500: faults of this EPP.", ()
+        )
+        self._by_labels: dict[tuple[str, str, str, str], RequestMetrics] = {}
+        self._models: set[str] = set()
+        self._fairness_ids: set[str] = set()
+
+    def for_request(
+        self, model: str, target_model: str, fairness_id: str, priority: int
+    ) -> RequestMetrics:
+        """Return the bound children for a request's labels."""
+        key = (model, target_model, fairness_id, str(priority))
+        bound = self._by_labels.get(key)
+        if bound is None:
+            labels = (
+                self.capped_model(model),
+                self.capped_model(target_model),
+                _capped(fairness_id, self._fairness_ids),
+                key[3],
+            )
+            bound = self._by_labels.get(labels)
+            if bound is None:
+                bound = self._by_labels[labels] = RequestMetrics(self, labels)
+            if labels == key:
+                self._by_labels[key] = bound
+        return bound
+
+    def scrape_succeeded(self, endpoint: Endpoint, seconds: float) -> None:
+        """Take note of a scrape; its page is all there is to tell."""
+
+    def scrape_failed(self, endpoint: Endpoint, kind: str) -> None:
+        """Count a failed scrape."""
+        self.poll_errors.labels("metrics-data-source").inc()
+
+    def watch_pool(self, name: str, snapshot: Callable[[], Sequence[Endpoint]]) -> None:
+        """Export the gauges of the pool ``name``, read from ``snapshot`` at each scrape."""
+        self.registry.register(PoolCollector(name, snapshot))
+
+    def capped_model(self, model: str) -> str:
+        """Return ``model``, or ``other`` when there are too many names already."""
+        return _capped(model, self._models)
+
+
+def _capped(name: str, known: set[str]) -> str:
+    if name in known:
+        return name
+    if len(known) >= MAX_NAMES:
+        return "other"
+    known.add(name)
+    return name
+
+
+class PluginTimer:
+    """Times plugin calls; children are bound at a plugin's first call."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._histogram = metrics.plugin_duration
+        self._observe: dict[tuple[str, str], Callable[[float], None]] = {}
+
+    def plugin_called(self, extension_point: str, plugin: Plugin, seconds: float) -> None:
+        """Observe one call."""
+        observe = self._observe.get((extension_point, plugin.name))
+        if observe is None:
+            child = self._histogram.labels(extension_point, plugin.type, plugin.name)
+            observe = self._observe[(extension_point, plugin.name)] = child.observe
+        observe(seconds)
+
+
+class PoolCollector(Collector):
+    """Gauges of the pool and of each endpoint."""
+
+    def __init__(self, pool: str, snapshot: Callable[[], Sequence[Endpoint]]) -> None:
+        self._pool = pool
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterable[Metric]:
+        """Read all gauges off the endpoints."""
+        endpoints = self._snapshot()
+        scraped = [e for e in endpoints if e.metrics.requested_at is not None]
+        yield self._gauge("ready_endpoints", "Endpoints with scraped metrics.", len(scraped))
+        yield from self._averages(endpoints)
+        queue = self._per_endpoint("per_endpoint_queue_size", "Queue per endpoint, as scraped.")
+        flight = self._per_endpoint("inflight_requests", "Requests of this EPP in flight there.")
+        waiting = self._per_endpoint("effective_queue_size", "Queue as the scorers see it.")
+        for endpoint in endpoints:
+            labels = [self._pool, endpoint.name]
+            queue.add_metric(labels, endpoint.metrics.waiting_requests)
+            flight.add_metric(labels, endpoint.load.in_flight)
+            waiting.add_metric(labels, endpoint.load.waiting_requests)
+        yield from (queue, flight, waiting)
+
+    def describe(self) -> Iterable[Metric]:
+        """Tell the registry nothing, so that registering does not collect."""
+        return ()
+
+    def _averages(self, endpoints: Sequence[Endpoint]) -> Iterator[Metric]:
+        for name, values in (
+            ("queue_size", [float(e.metrics.waiting_requests) for e in endpoints]),
+            ("running_requests", [float(e.metrics.running_requests) for e in endpoints]),
+            ("kv_cache_utilization", [e.metrics.kv_cache_usage for e in endpoints]),
+        ):
+            mean = fmean(values) if values else 0.0
+            spread = pstdev(values) if values else 0.0
+            yield self._gauge(f"average_{name}", f"Pool mean of {name}.", mean)
+            yield self._gauge(f"std_dev_{name}", f"Pool deviation of {name}.", spread)
+
+    def _gauge(self, name: str, text: str, value: float) -> Metric:
+        family = GaugeMetricFamily(f"llm_d_epp_{name}", text, labels=["name"])
+        family.add_metric([self._pool], value)
+        return family
+
+    def _per_endpoint(self, name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(
+            f"llm_d_epp_{name}", text, labels=["name", "model_server_endpoint"]
+        )
+
+
+class _Maker:
+    """Declares metrics with the common prefix on one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def counter(self, name: str, text: str, labels: Sequence[str]) -> Counter:
+        return Counter(f"llm_d_epp_{name}", text, labels, registry=self._registry)
+
+    def gauge(self, name: str, text: str, labels: Sequence[str]) -> Gauge:
+        return Gauge(f"llm_d_epp_{name}", text, labels, registry=self._registry)
+
+    def histogram(
+        self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]
+    ) -> Histogram:
+        return Histogram(
+            f"llm_d_epp_{name}", text, labels, registry=self._registry, buckets=tuple(buckets)
+        )

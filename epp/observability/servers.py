@@ -1,0 +1,110 @@
+"""The two side doors: gRPC health for probes and /metrics for Prometheus."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import grpc
+import prometheus_client
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from epp.observability.metrics import Metrics
+
+EXT_PROC_SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
+
+
+class PortError(Exception):
+    """A port of ours is taken."""
+
+
+class HealthServer:
+    """gRPC health checking (grpc.health.v1) on a port of its own.
+
+    ``liveness`` is SERVING whenever the process answers; ``""``, ``readiness``, the ext_proc name
+    and ``inference-extension`` (the name the conformance manifests probe) follow ``is_ready``; any
+    other name is NOT_FOUND.
+    """
+
+    def __init__(self, is_ready: Callable[[], bool], *, host: str, port: int) -> None:
+        self._servicer = _Health(is_ready)
+        self._host = host
+        self._port = port
+        self._server = aio.server(options=[("grpc.so_reuseport", 0)])
+
+    async def start(self) -> int:
+        """Listen; return the port.
+
+        Raises:
+            PortError: It is taken.
+        """
+        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
+        try:
+            port: int = self._server.add_insecure_port(f"{self._host}:{self._port}")
+        except RuntimeError as error:
+            raise PortError(
+                f"cannot serve gRPC health on port {self._port}: it is taken;"
+                " stop the other process or give another --grpc-health-port"
+            ) from error
+        await self._server.start()
+        return port
+
+    async def stop(self) -> None:
+        """Stop at once."""
+        await self._server.stop(0)
+
+
+class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # grpcio has no types
+    _FOLLOW_READINESS = frozenset({"", "readiness", EXT_PROC_SERVICE, "inference-extension"})
+
+    def __init__(self, is_ready: Callable[[], bool]) -> None:
+        self._is_ready = is_ready
+
+    async def Check(  # noqa: N802 - gRPC's method name
+        self,
+        request: health_pb2.HealthCheckRequest,
+        context: aio.ServicerContext[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse],
+    ) -> health_pb2.HealthCheckResponse:
+        if request.service in self._FOLLOW_READINESS:
+            serving = self._is_ready()
+        elif request.service == "liveness":
+            serving = True
+        else:
+            context.set_code(grpc.StatusCode.NOT_FOUND)
+            context.set_details(f"unknown service {request.service!r}")
+            return health_pb2.HealthCheckResponse()
+        response = health_pb2.HealthCheckResponse
+        return response(status=response.SERVING if serving else response.NOT_SERVING)
+
+
+class MetricsServer:
+    """/metrics over plain HTTP, in a thread of its own."""
+
+    def __init__(self, metrics: Metrics, *, host: str, port: int) -> None:
+        try:
+            self._server, self._thread = prometheus_client.start_http_server(
+                port, addr=host, registry=metrics.registry
+            )
+        except OSError as error:
+            raise PortError(
+                f"cannot serve metrics on port {port}: {error.strerror};"
+                " stop the other process or give another --metrics-port"
+            ) from error
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._server.server_port
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

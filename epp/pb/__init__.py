@@ -1,0 +1,1 @@
+"""Generated protocol buffer code: written by `make proto`, never by hand."""

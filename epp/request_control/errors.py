@@ -1,0 +1,59 @@
+"""Errors that end a request with an HTTP answer of our own.
+
+Each class carries its HTTP status, the reference's name for it and its drop reason, so that the
+protocol layer turns any of them into a response in one place.
+"""
+
+from typing import ClassVar
+
+
+class RequestError(Exception):
+    """Base of every error that is answered to the client.
+
+    Attributes:
+        status: HTTP status of the answer.
+        code: The reference EPP's name for that class of error.
+        stage: Where in the request's way it arose.
+        drop_reason: Value of ``x-llm-d-request-dropped-reason``; "" for none.
+    """
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "Internal"
+    stage: ClassVar[str] = "request"
+    drop_reason: ClassVar[str] = ""
+
+
+class BadRequestError(RequestError):
+    """The body is not what its path promises."""
+
+    status = 400
+    code = "BadRequest"
+    stage = "parsing"
+
+
+class NoCandidatesError(RequestError):
+    """The pool has no endpoint to choose from."""
+
+    status = 503
+    code = "ServiceUnavailable"
+    stage = "candidates"
+    drop_reason = "rejected-no-endpoints"
+
+
+class AllFilteredError(RequestError):
+    """The scheduling profile's filters left no endpoint."""
+
+    status = 429
+    code = "ResourceExhausted"
+    stage = "scheduling"
+    drop_reason = "rejected-saturated"
+
+
+class InternalError(RequestError):
+    """A fault of this EPP or of one of its plugins; details are in its log."""
+
+
+class UnsupportedModeError(RequestError):
+    """Envoy is configured in a way that cannot work; the message says what to change."""
+
+    stage = "ext_proc"

@@ -1,0 +1,38 @@
+"""Per-request scratch space shared by the plugins that handle one request.
+
+One object is made per request and handed, with the request, to data producers, every profile and
+the hooks after the choice; it dies with the request.
+"""
+
+from typing import Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class StateKey(Generic[T]):
+    """A typed name for one value; compared by identity, so declare each key once, in a module."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"StateKey({self.name!r})"
+
+
+class CycleState:
+    """Values written by one plugin and read by later ones in the same request."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        self._values: dict[StateKey[object], object] = {}
+
+    def write(self, key: StateKey[T], value: T) -> None:
+        """Store ``value``, replacing an earlier one."""
+        self._values[cast("StateKey[object]", key)] = value
+
+    def read(self, key: StateKey[T]) -> T | None:
+        """Return the value for ``key``, or None when no plugin wrote it."""
+        return cast("T | None", self._values.get(cast("StateKey[object]", key)))

@@ -1,0 +1,111 @@
+"""The nouns of scheduling: request, endpoint, scored endpoint, results."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from epp.scheduling.errors import SchedulingError
+from epp.scheduling.load import EndpointLoad
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointMetrics:
+    """One scrape of a model server, as it was (GIE model server protocol, proposal 003)."""
+
+    waiting_requests: int = 0
+    """Requests queued in the server, not yet running."""
+    running_requests: int = 0
+    """Requests in the server's present batch."""
+    kv_cache_usage: float = 0.0
+    """Fraction of KV-cache blocks in use, 0.0 to 1.0."""
+    active_adapters: frozenset[str] = frozenset()
+    """LoRA adapters with running requests."""
+    waiting_adapters: frozenset[str] = frozenset()
+    """LoRA adapters with queued requests only."""
+    max_adapters: int = 0
+    """LoRA adapters that fit at once; 0 when the server serves none."""
+    cache_block_size: int = 0
+    """Tokens in one KV-cache block; 0 when unknown."""
+    cache_blocks: int = 0
+    """KV-cache blocks of the server; 0 when unknown."""
+    requested_at: float | None = None
+    """When the scrape's GET was sent, in seconds of the clock; None when never scraped."""
+
+
+NEVER_SCRAPED = EndpointMetrics()
+"""The page of an endpoint that has not been scraped yet."""
+
+
+# eq=False: endpoints hash by identity. Hashing a frozen dataclass by value made the same weighted
+# sum over 100 endpoints and 4 scorers 5 times slower (158 us against 29 us, Python 3.11).
+@dataclass(slots=True, eq=False)
+class Endpoint:
+    """One model server that requests can be sent to."""
+
+    name: str
+    """``namespace/name``, unique in the pool."""
+    address: str
+    """``ip:port``, an IPv6 address in brackets; what the gateway is told."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    metrics: EndpointMetrics = NEVER_SCRAPED
+    """The last page, never changed in place: scrapers swap it."""
+    load: EndpointLoad = field(default_factory=EndpointLoad)
+    """What scorers read: the page corrected by what this EPP has in flight there."""
+
+
+@dataclass(slots=True, eq=False)
+class LLMRequest:
+    """One inference request, as far as scheduling needs to know it."""
+
+    request_id: str
+    target_model: str
+    """Model name the server will see: the base model or a LoRA adapter; "" when there is none."""
+    model: str = ""
+    """Model name the client asked for; differs from ``target_model`` after a rewrite."""
+    path: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Request headers by lower-case name."""
+    prompt: bytes = b""
+    """The prompt's raw JSON: the value of ``prompt`` or ``messages``; empty without a body."""
+    cache_salt: str = ""
+    stream: bool = False
+    max_output_tokens: int | None = None
+    body_bytes: int = 0
+    priority: int = 0
+    """At least 0 is critical, below 0 sheddable."""
+
+
+@dataclass(slots=True, eq=False)
+class ScoredEndpoint:
+    """An endpoint and its weighted total score."""
+
+    endpoint: Endpoint
+    score: float
+
+
+@dataclass(slots=True, eq=False)
+class ProfileResult:
+    """What one profile decided."""
+
+    profile: str
+    endpoints: Sequence[ScoredEndpoint] = ()
+    """The picked ones, best first; empty if the profile failed."""
+    scored: Sequence[ScoredEndpoint] = ()
+    """All that passed the filters, in pool order."""
+    removed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Names of the endpoints that each filter removed, by filter name, in filter order."""
+    error: SchedulingError | None = None
+    """Why the profile found no endpoint."""
+
+
+@dataclass(slots=True, eq=False)
+class SchedulingResult:
+    """The outcome of one ``schedule()``."""
+
+    profiles: Mapping[str, ProfileResult]
+    primary: str
+    """Profile whose best endpoint becomes the destination."""
+
+    @property
+    def endpoints(self) -> Sequence[ScoredEndpoint]:
+        """The primary profile's endpoints, best first; at least one."""
+        return self.profiles[self.primary].endpoints

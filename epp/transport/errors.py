@@ -1,0 +1,15 @@
+"""Errors of the transport."""
+
+
+class TransportError(Exception):
+    """Base of every error a transport raises."""
+
+
+class ListenError(TransportError):
+    """The address to listen on cannot be had."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(
+            f"cannot listen on {address}: {reason}; is another process using the port?"
+        )
+        self.address = address

@@ -1,0 +1,171 @@
+"""The transport on grpc.aio, which brings HTTP/2, and a coroutine per stream.
+
+grpc.aio runs each call as a coroutine of its own; this adapter turns it into the callbacks of
+:mod:`epp.transport.interface`. The call's coroutine reads, hands the message to the handler and
+writes what the handler sent meanwhile, so the straight path makes no task. Only what is sent later,
+while the coroutine waits for the next message, is written by a task made for it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+
+import grpc
+import structlog
+from grpc import aio
+
+from epp.transport.errors import ListenError
+from epp.transport.interface import OpenStream, StatusCode, StreamHandler
+
+log = structlog.get_logger()
+
+_HIGH_WATER_BYTES = 1 << 20
+"""Buffered answers above which a stream says that it is not writable."""
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class _Stream:
+    """The sending side of one call."""
+
+    def __init__(self, context: aio.ServicerContext[bytes, bytes]) -> None:
+        self._context = context
+        self._task = asyncio.current_task()
+        self._outbox: deque[bytes] = deque()
+        self._buffered_bytes = 0
+        self._was_full = False
+        self._lock = asyncio.Lock()
+        self._flusher: asyncio.Task[None] | None = None
+        self.handler: StreamHandler | None = None
+        self.status: tuple[int, str] | None = None
+        self.is_reading = False
+        self.is_gone = False
+
+    @property
+    def is_writable(self) -> bool:
+        return self._buffered_bytes < _HIGH_WATER_BYTES
+
+    def send(self, message: bytes) -> None:
+        if self.is_gone or self.status is not None:
+            return
+        self._outbox.append(message)
+        self._buffered_bytes += len(message)
+        self._was_full = self._was_full or not self.is_writable
+        if self.is_reading and self._flusher is None:
+            self._flusher = asyncio.create_task(self._flush_later(), name="grpcio-late-answer")
+
+    def finish(self, code: int = StatusCode.OK, message: str = "") -> None:
+        if self.is_gone or self.status is not None:
+            return
+        self.status = (code, message)
+        if self.is_reading and self._task is not None:
+            # The call's coroutine waits for a message that will not be wanted: wake it.
+            self._task.cancel()
+
+    async def flush(self) -> None:
+        """Write everything sent so far."""
+        if not self._outbox and not self._lock.locked():
+            return
+        async with self._lock:
+            while self._outbox:
+                message = self._outbox.popleft()
+                await self._context.write(message)
+                self._buffered_bytes -= len(message)
+        if self._was_full and self.is_writable and self.handler is not None:
+            self._was_full = False
+            self.handler.writable()
+
+    async def _flush_later(self) -> None:
+        try:
+            await self.flush()
+        except (aio.BaseError, asyncio.InvalidStateError):
+            self.is_gone = True  # the call's coroutine learns of it by its own read
+        finally:
+            self._flusher = None
+
+
+class GrpcioServer:
+    """Serves streaming methods of gRPC over plaintext HTTP/2."""
+
+    def __init__(
+        self,
+        methods: Mapping[str, OpenStream],
+        *,
+        host: str = "0.0.0.0",  # noqa: S104 - a gateway on another host has to reach it
+        port: int = 0,
+        max_message_bytes: int = 64 << 20,
+    ) -> None:
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._methods = dict(methods)
+        self._server: aio.Server | None = None
+        self._options = [
+            ("grpc.max_receive_message_length", max_message_bytes),
+            ("grpc.max_send_message_length", max_message_bytes),
+            ("grpc.so_reuseport", 0),  # a taken port is an error, not a share of the traffic
+        ]
+
+    async def start(self) -> int:
+        server = aio.server(options=self._options)
+        handlers: dict[str, dict[str, grpc.RpcMethodHandler[bytes, bytes]]] = {}
+        for path, opened in self._methods.items():
+            service, _, method = path.strip("/").rpartition("/")
+            handlers.setdefault(service, {})[method] = grpc.stream_stream_rpc_method_handler(
+                _call(opened)
+            )
+        server.add_generic_rpc_handlers(
+            tuple(grpc.method_handlers_generic_handler(s, m) for s, m in handlers.items())
+        )
+        try:
+            port: int = server.add_insecure_port(self._address)
+        except RuntimeError as error:
+            raise ListenError(self._address, "the port cannot be bound") from error
+        await server.start()
+        self._server = server
+        return port
+
+    async def stop(self, grace_seconds: float) -> None:
+        if self._server is not None:
+            await self._server.stop(grace_seconds)
+
+
+def _call(opened: OpenStream):  # type: ignore[no-untyped-def] # noqa: ANN202 - grpc's handler type
+    async def call(_: object, context: aio.ServicerContext[bytes, bytes]) -> None:
+        stream = _Stream(context)
+        headers = dict(context.invocation_metadata() or ())
+        handler = stream.handler = opened(stream, headers)
+        try:
+            await _converse(stream, handler, context)
+        except asyncio.CancelledError:
+            if stream.status is None:
+                stream.is_gone = True
+                handler.reset()
+                raise
+            # finish() woke this coroutine; the task is not being cancelled from outside.
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+            stream.is_reading = False
+            await stream.flush()
+        code, message = stream.status or (StatusCode.OK, "")
+        if code != StatusCode.OK:
+            context.set_code(_CODES[code])
+            context.set_details(message)
+
+    return call
+
+
+async def _converse(
+    stream: _Stream, handler: StreamHandler, context: aio.ServicerContext[bytes, bytes]
+) -> None:
+    while stream.status is None:
+        stream.is_reading = True
+        data = await context.read()
+        stream.is_reading = False
+        if data is aio.EOF:
+            handler.half_closed()
+            await stream.flush()
+            if stream.status is None:
+                stream.is_reading = True
+                await asyncio.Event().wait()  # an answer may still come; finish() wakes us
+        handler.message(data)
+        await stream.flush()

@@ -1,0 +1,5 @@
+"""Where endpoints come from, as plugins."""
+
+from epp_plugins.data_sources.file_discovery import FileDiscovery
+
+__all__ = ["FileDiscovery"]

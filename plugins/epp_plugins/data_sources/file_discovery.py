@@ -1,0 +1,106 @@
+"""``file-discovery``: the pool is what a file lists, followed while it changes.
+
+Needs no Kubernetes. The file is looked at every half second; edits in place, atomic renames and the
+link swaps of a mounted ConfigMap are all seen. A file that is gone or broken later leaves the last
+good endpoints in the pool, with one warning for each distinct fault.
+
+Example::
+
+    plugins:
+      - type: file-discovery
+        parameters:
+          path: /etc/epp/endpoints.yaml
+          watchFile: true
+    dataLayer:
+      discovery: {pluginRef: file-discovery}
+"""
+
+import asyncio
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+import structlog
+
+from epp.data_layer.plugins import DiscoveryError, EndpointDiscovery, EndpointSink
+from epp_plugins.data_sources.endpoints_file import FileState, look, parse, read
+
+_log = structlog.get_logger(__name__)
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``file-discovery``."""
+
+    path: str
+    """The endpoints file."""
+    watch_file: bool = True
+    """Whether changes are followed; if not, the file is read once."""
+
+
+class FileDiscovery(EndpointDiscovery):
+    """Reports the endpoints of a file.
+
+    Args:
+        name: Name of the instance.
+        params: Its parameters.
+        poll_seconds: Time between two looks at the file.
+    """
+
+    type: ClassVar[str] = "file-discovery"
+
+    def __init__(self, name: str, params: Params, *, poll_seconds: float = 0.5) -> None:
+        self.name = name
+        self._path = Path(params.path)
+        self._watch = params.watch_file
+        self._poll_seconds = poll_seconds
+        self._state: FileState | None = None
+        self._settled = False
+        self._content: bytes | None = None
+        self._fault: str | None = None
+
+    async def run(self, sink: EndpointSink) -> None:
+        await self._load(sink)
+        if not self._watch:
+            await asyncio.Event().wait()
+        while True:
+            await asyncio.sleep(self._poll_seconds)
+            try:
+                await self._follow(sink)
+            except DiscoveryError as error:
+                self._warn(error)
+
+    async def _follow(self, sink: EndpointSink) -> None:
+        """Load the file if it has changed, or while it is faulty.
+
+        Raises:
+            DiscoveryError: It is gone or broken; the pool is as it was.
+        """
+        state = await asyncio.to_thread(look, self._path)
+        if state != self._state or not self._settled or self._fault is not None:
+            await self._load(sink)
+
+    async def _load(self, sink: EndpointSink) -> None:
+        state, content = await asyncio.to_thread(read, self._path)
+        # After a change the file is read once more at the next look: a second write within the
+        # clock tick of the first (4 ms) leaves the same time and perhaps the same size.
+        self._settled = state == self._state
+        self._state = state
+        if content != self._content or self._fault is not None:
+            specs = await asyncio.to_thread(parse, self._path, content)
+            sink.replace_endpoints(self.name, specs)
+            if self._content is not None and content != self._content:
+                _log.info("endpoints file reloaded", path=str(self._path), endpoints=len(specs))
+            self._content = content
+        if self._fault is not None:
+            self._fault = None
+            _log.info("endpoints file recovered", path=str(self._path))
+
+    def _warn(self, error: DiscoveryError) -> None:
+        fault = str(error)
+        if fault != self._fault:
+            self._fault = fault
+            _log.warning(
+                "endpoints file refused, last good endpoints kept",
+                path=str(self._path),
+                error=fault,
+            )

@@ -1,0 +1,65 @@
+"""``single-profile-handler``: runs the sole profile; its outcome is the answer.
+
+Fails with the profile's own error when that found no endpoint. A configuration with more than one
+profile needs another handler.
+
+Example::
+
+    plugins:
+      - type: single-profile-handler
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import msgspec
+
+from epp.scheduling import (
+    CycleState,
+    LLMRequest,
+    ProfileHandler,
+    ProfileLoopError,
+    ProfileResult,
+    SchedulerProfile,
+    SchedulingResult,
+)
+
+_NO_MORE: Mapping[str, SchedulerProfile] = {}
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``single-profile-handler``: none."""
+
+
+class SingleProfileHandler(ProfileHandler):
+    """Runs the one profile there is."""
+
+    type: ClassVar[str] = "single-profile-handler"
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+
+    def pick_profiles(
+        self,
+        request: LLMRequest,
+        profiles: Mapping[str, SchedulerProfile],
+        results: Mapping[str, ProfileResult],
+        state: CycleState,
+    ) -> Mapping[str, SchedulerProfile]:
+        if results:
+            return _NO_MORE
+        if len(profiles) > 1:
+            names = ", ".join(map(repr, sorted(profiles)))
+            raise ProfileLoopError(
+                f"profile handler {self.name!r} ({self.type}) takes exactly one profile,"
+                f" {len(profiles)} are configured: {names}"
+            )
+        return profiles
+
+    def process_results(
+        self, request: LLMRequest, results: Mapping[str, ProfileResult], state: CycleState
+    ) -> SchedulingResult:
+        ((name, result),) = results.items()
+        if result.error is not None:
+            raise result.error
+        return SchedulingResult(results, name)

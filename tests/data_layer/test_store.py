@@ -1,0 +1,164 @@
+"""The store keeps what did not change, tells what did, and never holds two of one name."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epp.data_layer import DuplicateEndpointError, EndpointSpec, EndpointStore
+from epp.scheduling import Endpoint
+
+
+class Recorder:
+    """A listener that remembers what it was told and keeps a pool of its own."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+        self.pool: dict[str, Endpoint] = {}
+
+    def endpoint_added(self, endpoint: Endpoint) -> None:
+        assert endpoint.name not in self.pool
+        self.pool[endpoint.name] = endpoint
+        self.events.append(("added", endpoint.address))
+
+    def endpoint_removed(self, endpoint: Endpoint) -> None:
+        assert self.pool.pop(endpoint.name) is endpoint
+        self.events.append(("removed", endpoint.address))
+
+
+def test_the_snapshot_is_sorted_and_shared_until_something_changes() -> None:
+    store = EndpointStore()
+    assert not store.synced
+    store.replace_endpoints(
+        "file", [EndpointSpec("ns/b", "1.1.1.1:2"), EndpointSpec("ns/a", "1:1")]
+    )
+    snapshot = store.snapshot
+    assert [endpoint.name for endpoint in snapshot] == ["ns/a", "ns/b"]
+    assert store.synced
+    store.replace_endpoints(
+        "file", [EndpointSpec("ns/a", "1:1"), EndpointSpec("ns/b", "1.1.1.1:2")]
+    )
+    assert store.snapshot is snapshot
+    assert store.version == 1
+
+
+def test_an_empty_first_report_counts_as_synced() -> None:
+    store = EndpointStore()
+    store.replace_endpoints("file", [])
+    assert store.synced
+    assert store.version == 0
+
+
+def test_changed_labels_keep_the_endpoint_and_make_a_new_snapshot() -> None:
+    store, recorder = EndpointStore(), Recorder()
+    store.add_listener(recorder)
+    store.replace_endpoints("file", [EndpointSpec("ns/a", "1:1", {"role": "decode"})])
+    before = store.snapshot
+    store.replace_endpoints("file", [EndpointSpec("ns/a", "1:1", {"role": "prefill"})])
+    assert store.snapshot is not before
+    assert store.snapshot[0] is before[0]
+    assert before[0].labels == {"role": "prefill"}
+    assert recorder.events == [("added", "1:1")]
+
+
+def test_a_changed_address_is_a_new_incarnation() -> None:
+    store, recorder = EndpointStore(), Recorder()
+    store.replace_endpoints("file", [EndpointSpec("ns/a", "1:1")])
+    old = store.snapshot[0]
+    store.add_listener(recorder)
+    store.replace_endpoints("file", [EndpointSpec("ns/a", "2:2")])
+    assert store.snapshot[0] is not old
+    assert recorder.events == [("added", "1:1"), ("removed", "1:1"), ("added", "2:2")]
+    assert store.find_address("2:2") is store.snapshot[0]
+    assert store.find_address("1:1") is None
+
+
+@pytest.mark.parametrize(
+    ("source", "specs", "message"),
+    [
+        pytest.param(
+            "file", [EndpointSpec("ns/b", "1:1")] * 2, "'ns/b' is listed twice by 'file'", id="own"
+        ),
+        pytest.param(
+            "file",
+            [EndpointSpec("ns/c", "1:1"), EndpointSpec("ns/a", "3:3")],
+            "'ns/a' is reported by 'file', but 'static' has it already",
+            id="another source's",
+        ),
+    ],
+)
+def test_a_duplicate_name_changes_nothing(
+    source: str, specs: Sequence[EndpointSpec], message: str
+) -> None:
+    store = EndpointStore()
+    store.replace_endpoints("static", [EndpointSpec("ns/a", "1:1")])
+    snapshot = store.snapshot
+    with pytest.raises(DuplicateEndpointError, match=message):
+        store.replace_endpoints(source, specs)
+    assert store.snapshot is snapshot
+    store.replace_endpoints("file", [EndpointSpec("ns/b", "1:1")])
+
+
+def test_a_failing_listener_keeps_nobody_from_hearing() -> None:
+    class Broken(Recorder):
+        def endpoint_added(self, endpoint: Endpoint) -> None:
+            raise RuntimeError(endpoint.name)
+
+    store, recorder = EndpointStore(), Recorder()
+    store.add_listener(Broken())
+    store.add_listener(recorder)
+    store.replace_endpoints("file", [EndpointSpec("ns/a", "1:1")])
+    assert recorder.events == [("added", "1:1")]
+
+
+def test_a_removed_listener_hears_nothing_more() -> None:
+    store, recorder = EndpointStore(), Recorder()
+    store.add_listener(recorder)
+    store.remove_listener(recorder)
+    store.replace_endpoints("file", [EndpointSpec("ns/a", "1:1")])
+    assert recorder.events == []
+
+
+_specs = st.lists(
+    st.builds(
+        EndpointSpec,
+        st.sampled_from(["a", "b", "c", "d"]),
+        st.sampled_from(["1:1", "2:2"]),
+        st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from(["1", "2"]), max_size=2),
+    ),
+    max_size=4,
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["file", "static"]), _specs), max_size=12))
+def test_any_sequence_of_reports_agrees_with_a_dict(
+    reports: list[tuple[str, list[EndpointSpec]]],
+) -> None:
+    store, recorder = EndpointStore(), Recorder()
+    store.add_listener(recorder)
+    model: dict[str, dict[str, EndpointSpec]] = {}
+    for source, specs in reports:
+        others = {n for s, known in model.items() if s != source for n in known}
+        names = [spec.name for spec in specs]
+        before = {endpoint.name: endpoint for endpoint in store.snapshot}
+        snapshot = store.snapshot
+        if len(set(names)) < len(names) or others & set(names):
+            with pytest.raises(DuplicateEndpointError):
+                store.replace_endpoints(source, specs)
+            assert store.snapshot is snapshot
+            continue
+        store.replace_endpoints(source, specs)
+        unchanged = model.get(source, {}) == {spec.name: spec for spec in specs}
+        assert (store.snapshot is snapshot) == unchanged
+        model[source] = {spec.name: spec for spec in specs}
+        wanted = sorted(
+            (s for known in model.values() for s in known.values()), key=lambda s: s.name
+        )
+        assert [(e.name, e.address, e.labels) for e in store.snapshot] == [
+            (s.name, s.address, s.labels) for s in wanted
+        ]
+        for endpoint in store.snapshot:
+            old = before.get(endpoint.name)
+            assert (old is endpoint) == (old is not None and old.address == endpoint.address)
+        assert recorder.pool == {endpoint.name: endpoint for endpoint in store.snapshot}

@@ -1,0 +1,57 @@
+"""The gateway's settings: what is refused, and how endpoints are read."""
+
+from typing import Any
+
+import pytest
+
+from epp.lab.envoy import Destination, GatewayConfig
+from epp.lab.envoy.gateway_config import split_endpoint
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "expected"),
+    [
+        pytest.param("10.0.0.1:8000", ("10.0.0.1", 8000), id="IPv4"),
+        pytest.param("[2001:db8::1]:80", ("2001:db8::1", 80), id="IPv6"),
+    ],
+)
+def test_an_endpoint_is_split_into_address_and_port(
+    endpoint: str, expected: tuple[str, int]
+) -> None:
+    assert split_endpoint(endpoint) == expected
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        *("", "10.0.0.1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536", "10.0.0.1:x", "10.0.0.1:²"),
+        *("::1:80", "[10.0.0.1]:80", "[::1]", "model-server:80", "10.0.0.1:80,10.0.0.2:80"),
+    ],
+)
+def test_what_is_no_endpoint_is_refused(endpoint: str) -> None:
+    with pytest.raises(ValueError, match=r"endpoints: not ip:port"):
+        GatewayConfig(endpoints=(endpoint,))
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"listen_host": "localhost"}, "listen_host: not an IP address"),
+        ({"admin_host": "[::1]"}, "admin_host: not an IP address"),
+        ({"epp_host": ""}, "epp_host: empty"),
+        ({"epp_port": 0}, "epp_port: not a port"),
+        ({"listen_port": -1}, "listen_port: not a port"),
+        ({"message_timeout_seconds": 0.0}, "message_timeout_seconds: must be above 0"),
+        ({"buffer_limit_bytes": 0}, "buffer_limit_bytes: must be above 0"),
+        ({"retries": -1}, "retries: must not be below 0"),
+        ({"endpoints": ()}, "endpoints: override-host needs at least one"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_setting_out_of_range_is_refused(setting: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GatewayConfig(**{"endpoints": ("10.0.0.1:8000",), **setting})
+
+
+def test_original_dst_needs_no_endpoints() -> None:
+    assert GatewayConfig(destination=Destination.ORIGINAL_DST).endpoints == ()
