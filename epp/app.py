@@ -120,35 +120,37 @@ class App:
         health = HealthServer(
             lambda: self.is_ready, host=settings.host, port=settings.grpc_health_port
         )
-        async with asyncio.TaskGroup() as tasks:
-            with MetricsServer(
+        async with (
+            asyncio.TaskGroup() as tasks,
+            MetricsServer(
                 self.metrics, host=settings.host, port=settings.metrics_port
-            ) as metrics_server:
-                running = [
-                    tasks.create_task(discovery.run(self.store), name=f"discovery-{discovery.name}")
-                    for discovery in self._discoveries
-                ]
-                running.append(tasks.create_task(self.scraper.run(), name="scraper"))
-                health_port = await health.start()
-                try:
-                    ports = Ports(await server.start(), health_port, metrics_server.port)
-                    log.info(
-                        "endpoint picker started",
-                        grpc_port=ports.grpc,
-                        grpc_health_port=ports.health,
-                        metrics_port=ports.metrics,
-                        config=settings.config_source,
-                        plugins=sorted(self.graph.plugins),
-                    )
-                    if ready is not None:
-                        ready(ports)
-                    await stop.wait()
-                    await self._drain(server)
-                finally:
-                    await server.stop(0)
-                    await health.stop()
-                    for task in running:
-                        task.cancel()
+            ) as metrics_server,
+        ):
+            running = [
+                tasks.create_task(discovery.run(self.store), name=f"discovery-{discovery.name}")
+                for discovery in self._discoveries
+            ]
+            running.append(tasks.create_task(self.scraper.run(), name="scraper"))
+            health_port = await health.start()
+            try:
+                ports = Ports(await server.start(), health_port, metrics_server.port)
+                log.info(
+                    "endpoint picker started",
+                    grpc_port=ports.grpc,
+                    grpc_health_port=ports.health,
+                    metrics_port=ports.metrics,
+                    config=settings.config_source,
+                    plugins=sorted(self.graph.plugins),
+                )
+                if ready is not None:
+                    ready(ports)
+                await stop.wait()
+                await self._drain(server)
+            finally:
+                await server.stop(0)
+                await health.stop()
+                for task in running:
+                    task.cancel()
 
     async def _drain(self, server: Server) -> None:
         self._draining = True

@@ -9,7 +9,7 @@ closes its connection, because the rest of its answer would be taken for the nex
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import httptools
 
@@ -84,8 +84,8 @@ class _Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - narrows for mypy
-        self._transport = transport
+        # No isinstance: uvloop's transports do not inherit from asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():

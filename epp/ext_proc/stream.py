@@ -117,6 +117,12 @@ class ExtProcStream:
         try:
             request = pb.ProcessingRequest.FromString(data)
         except DecodeError:
+            log.error(  # noqa: TRY400 - the bytes are Envoy's, a traceback of ours says nothing
+                "ext_proc message unreadable",
+                request_id=self._request_id,
+                message_bytes=len(data),
+                state=self.state.name,
+            )
             self.close(EndCause.ERROR)
             self._stream.finish(_INTERNAL, "the message is not a ProcessingRequest")
             return
@@ -160,9 +166,11 @@ class ExtProcStream:
         self.state = StreamState.CLOSED
         self._body = []
         exchange, self._exchange = self._exchange, None
-        if exchange is not None:
-            exchange.close(cause)
-        self._on_close(self)
+        try:
+            if exchange is not None:
+                exchange.close(cause)
+        finally:
+            self._on_close(self)
 
     def drain(self) -> None:
         """End the stream because the EPP stops; a response under way goes on without it."""
@@ -191,7 +199,8 @@ class ExtProcStream:
             self.state = StreamState.REQUEST_BODY
             self._stream.send(messages.CONTINUE_REQUEST_HEADERS)
         else:
-            mode = pb.ProcessingMode.BodySendMode.Name(self._request_body_mode)
+            mode = _mode_name(self._request_body_mode)
+            log.error("ext_proc body mode unsupported", request_id=self._request_id, mode=mode)
             raise UnsupportedModeError(
                 f"Envoy's ext_proc filter sends request bodies in mode {mode}; set its"
                 " processing_mode.request_body_mode to FULL_DUPLEX_STREAMED or BUFFERED"
@@ -200,19 +209,23 @@ class ExtProcStream:
     def _request_body(self, request: pb.ProcessingRequest) -> None:
         message = request.request_body
         self._body.append(message.body)
-        if not message.end_of_stream:
-            return
-        if self._request_body_mode == FULL_DUPLEX:
+        if self._request_body_mode == BUFFERED:
+            # Whole in one message; without the end-of-stream flag when trailers follow it.
+            self._decide(on_body=True)
+        elif message.end_of_stream:
             self._decide(on_body=False)
             self._echo_request_body(end_of_stream=True)
         else:
-            self._decide(on_body=True)
+            return
         self._body = []
 
     def _request_trailers(self, request: pb.ProcessingRequest) -> None:
         """The body ended with trailers instead of an end-of-stream flag."""
-        if self._request_body_mode == FULL_DUPLEX:
-            self._decide(on_body=False)
+        if self._request_body_mode == BUFFERED:
+            self._unexpected("request_trailers")  # the body is due, and carries the destination
+            return
+        self._decide(on_body=False)
+        if any(self._body):
             self._echo_request_body(end_of_stream=False)
         self._body = []
         self._stream.send(messages.CONTINUE_REQUEST_TRAILERS)
@@ -248,17 +261,22 @@ class ExtProcStream:
     def _late_request_body(self, request: pb.ProcessingRequest) -> None:
         """Envoy may repeat the end of a body over 1 MB (envoy#46237); it was answered once."""
 
+    def _late_request_trailers(self, request: pb.ProcessingRequest) -> None:
+        """Trailers after a buffered body, or after one that is not sent here."""
+        self._stream.send(messages.CONTINUE_REQUEST_TRAILERS)
+
     # --- the response -------------------------------------------------------------------------
 
     def _response_headers(self, request: pb.ProcessingRequest) -> None:
         message = request.response_headers
+        # First of all: from here on nothing may answer in the response's place.
+        self.state = StreamState.RESPONSE_BODY
         exchange = self._exchange
         if exchange is not None:
             status = _headers(message).get(":status", "")
             exchange.response_started(int(status) if status.isdigit() else 0, self._clock())
             if served := _served(request):
                 exchange.served_by(served)
-        self.state = StreamState.RESPONSE_BODY
         self._stream.send(messages.CONTINUE_RESPONSE_HEADERS)
         if message.end_of_stream:
             self.close(EndCause.COMPLETED)
@@ -286,15 +304,21 @@ class ExtProcStream:
             message=kind,
             state=self.state.name,
         )
-        self._fail(f"Envoy sent {kind} while {self.state.name} was due")
+        if kind is not None and kind.startswith("response"):
+            self._leave()
+        else:
+            self._fail(f"Envoy sent {kind} while {self.state.name} was due")
 
     def _fail(self, text: str) -> None:
-        if self.state is StreamState.RESPONSE_BODY:
-            # The answer is under way: leave it alone and leave the stream.
-            self.close(EndCause.ERROR)
-            self._stream.finish()
+        if self.state in {StreamState.RESPONSE_BODY, StreamState.CLOSED}:
+            self._leave()
         else:
             self._refuse(InternalError(text), EndCause.ERROR)
+
+    def _leave(self) -> None:
+        """Leave the stream alone: the response is under way and goes on unharmed."""
+        self.close(EndCause.ERROR)
+        self._stream.finish()
 
     def _refuse(self, error: RequestError, cause: EndCause = EndCause.REFUSED) -> None:
         self._stream.send(messages.refused(error, self._request_id))
@@ -313,10 +337,18 @@ _TRANSITIONS: dict[tuple[StreamState, str | None], _Action] = {
     (StreamState.REQUEST_BODY, "response_headers"): ExtProcStream._response_headers,  # noqa: SLF001
     (StreamState.RESPONSE_HEADERS, "request_body"): ExtProcStream._late_request_body,  # noqa: SLF001
     (StreamState.RESPONSE_BODY, "request_body"): ExtProcStream._late_request_body,  # noqa: SLF001
+    (StreamState.RESPONSE_HEADERS, "request_trailers"): ExtProcStream._late_request_trailers,  # noqa: SLF001
+    (StreamState.RESPONSE_BODY, "request_trailers"): ExtProcStream._late_request_trailers,  # noqa: SLF001
     (StreamState.RESPONSE_HEADERS, "response_headers"): ExtProcStream._response_headers,  # noqa: SLF001
     (StreamState.RESPONSE_BODY, "response_body"): ExtProcStream._response_body,  # noqa: SLF001
     (StreamState.RESPONSE_BODY, "response_trailers"): ExtProcStream._response_trailers,  # noqa: SLF001
 }
+
+
+def _mode_name(mode: int) -> str:
+    """Return the mode's name; its number for one that a newer Envoy has."""
+    values = pb.ProcessingMode.BodySendMode.DESCRIPTOR.values_by_number
+    return values[mode].name if mode in values else str(mode)
 
 
 def _headers(message: pb.HttpHeaders) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The two side doors: gRPC health for probes and /metrics for Prometheus."""
 
+import asyncio
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -96,15 +97,18 @@ class MetricsServer:
         """Where it listens."""
         return self._server.server_port
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         return self
 
-    def __exit__(
+    async def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -92,6 +92,8 @@ def _decoded(body: bytes, field: str, decoder: msgspec.json.Decoder[Any]) -> LLM
         raise ParseError(
             f"the request body is not a JSON object that can be read: {error}"
         ) from None
+    except RecursionError:
+        raise ParseError("the request body is nested too deeply") from None
     model = decoded.model
     if not isinstance(model, str) or not model:
         raise ParseError("model not found in request body: it must be a non-empty string")
@@ -109,6 +111,7 @@ def _decoded(body: bytes, field: str, decoder: msgspec.json.Decoder[Any]) -> LLM
         prompt=prompt,
         cache_salt=salt if isinstance(salt, str) else "",
         stream=decoded.stream is True,
-        max_output_tokens=limit if isinstance(limit, int) else None,
+        # type(), because True is an int too.
+        max_output_tokens=limit if type(limit) is int else None,
         body_bytes=len(body),
     )

@@ -59,7 +59,7 @@ class Director:
         self._pre_request = tuple(pre_request)
         self._response_complete = tuple(response_complete)
         self._schedule_seconds = metrics.scheduler_e2e.observe
-        self._attempts: dict[tuple[str, str], Callable[[], None]] = {}
+        self._attempts: dict[tuple[str, str, str], Callable[[], None]] = {}
         self._log = structlog.get_logger()
         self.in_flight = 0
         """Exchanges not yet closed."""
@@ -114,6 +114,9 @@ class Director:
         except NoEndpointsError as error:
             self._attempted("failure", request.target_model, None)
             raise AllFilteredError(str(error)) from error
+        except Exception:
+            self._attempted("failure", request.target_model, None)
+            raise
         self._schedule_seconds(perf_counter() - began)
         exchange = Exchange(
             self,
@@ -210,7 +213,8 @@ class Director:
 
     def _attempted(self, status: str, target_model: str, endpoint: Endpoint | None) -> None:
         address = endpoint.address if endpoint else ""
-        key = (address, target_model)
+        # An address may pass to another pod, whose name is a label of its own.
+        key = (endpoint.name if endpoint else "", address, target_model)
         count = self._attempts.get(key) if endpoint else None
         if count is None:
             namespace, _, name = endpoint.name.rpartition("/") if endpoint else ("", "", "")

@@ -67,7 +67,7 @@ class MaxScorePicker(Picker):
             elif requests < least:
                 least = requests
                 idlest = [candidate]
-        # random() is a C call: 0.1 us, choice() takes 0.5 us.
+        # 0.12 us; choice() takes 0.21 us.
         return idlest[int(self._random.random() * len(idlest))]
 
 

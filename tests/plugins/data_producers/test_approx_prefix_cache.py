@@ -1,9 +1,9 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
 
-from epp.scheduling import CycleState, Endpoint, ProfileResult, ScoredEndpoint, SchedulingResult
+from epp.scheduling import CycleState, Endpoint, ProfileResult, SchedulingResult, ScoredEndpoint
 from epp.testing import make_endpoint, make_request
 from epp_plugins.data_producers.approx_prefix_cache import (
     ApproxPrefixCacheProducer,
@@ -19,8 +19,10 @@ BLOCK = 64 * 4  # bytes in the smallest block
 DEFAULT_NAME = "approx-prefix-cache-producer"
 
 
-def made(name: str = DEFAULT_NAME, **params: object) -> ApproxPrefixCacheProducer:
-    return ApproxPrefixCacheProducer(name, msgspec.convert(params, Params))
+def made(
+    parameters: Mapping[str, object] | None = None, name: str = DEFAULT_NAME
+) -> ApproxPrefixCacheProducer:
+    return ApproxPrefixCacheProducer(name, msgspec.convert(parameters or {}, Params))
 
 
 def looked_up(
@@ -114,7 +116,7 @@ def test_a_request_without_a_prompt_has_no_blocks() -> None:
 )
 def test_block_size(params: dict[str, object], engine_block: int, want: int) -> None:
     pods = [make_endpoint("a", cache_block_size=engine_block), make_endpoint("b")]
-    _, matches = looked_up(made(**params), b"x" * 4096, pods)
+    _, matches = looked_up(made(params), b"x" * 4096, pods)
     assert matches.block_size == want
     assert matches.total_blocks == 4096 // (4 * want)
 
@@ -132,7 +134,7 @@ def test_block_size(params: dict[str, object], engine_block: int, want: int) -> 
     ],
 )
 def test_no_more_is_hashed_than_allowed(params: dict[str, object], want: int) -> None:
-    _, matches = looked_up(made(**params), b"x" * (10 * BLOCK), [make_endpoint("a")])
+    _, matches = looked_up(made(params), b"x" * (10 * BLOCK), [make_endpoint("a")])
     assert matches.total_blocks == want
 
 
@@ -170,7 +172,7 @@ def test_a_prefill_endpoint_holds_the_prompt_too() -> None:
 
 
 def test_the_capacity_is_the_engines_if_known() -> None:
-    producer = made(lruCapacityPerServer=3)
+    producer = made({"lruCapacityPerServer": 3})
     for pod in (make_endpoint("known", cache_blocks=5), make_endpoint("unknown")):
         state, _ = looked_up(producer, b"x" * (10 * BLOCK), [pod])
         chosen(producer, state, default=pod)
@@ -189,7 +191,7 @@ def test_an_endpoint_that_leaves_is_forgotten() -> None:
 
 
 def test_a_named_producer_also_writes_under_its_name() -> None:
-    state, matches = looked_up(made("mine"), b"x" * BLOCK, [make_endpoint("a")])
+    state, matches = looked_up(made(name="mine"), b"x" * BLOCK, [make_endpoint("a")])
     assert state.read(prefix_matches_of("mine")) is matches
     assert prefix_matches_of(DEFAULT_NAME) is prefix_matches_of("") is PREFIX_MATCHES
 
@@ -197,4 +199,4 @@ def test_a_named_producer_also_writes_under_its_name() -> None:
 @pytest.mark.parametrize("field", ["blockSizeTokens", "lruCapacityPerServer", "blockSizeToken"])
 def test_bad_parameters_are_refused(field: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=field):
-        made(**{field: 0})
+        made({field: 0})

@@ -45,7 +45,7 @@ def test_a_failed_profile_fails_with_its_own_error() -> None:
 
 
 def test_two_profiles_are_refused_by_name() -> None:
-    with pytest.raises(ProfileLoopError, match="exactly one profile, 2 .*: 'decode', 'prefill'"):
+    with pytest.raises(ProfileLoopError, match=r"exactly one profile, 2 .*: 'decode', 'prefill'"):
         scheduler("prefill", "decode").schedule(make_request(), [make_endpoint()])
 
 

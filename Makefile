@@ -1,0 +1,77 @@
+# Targets for people and for .ci/run; `make` alone lists them. Every target makes what it needs.
+
+PYTHON ?= $(shell command -v python3.11 || echo python3)
+DOCKER ?= docker
+IMAGE  ?= endpoint-picker
+
+VENV      := .venv
+BIN       := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PROTOS     = $(sort $(shell find proto -name '*.proto'))
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help up test test-system lint format proto bench wheel image lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "ARGS=... goes to the command of up, test and bench, for example: make test ARGS='-k picker -x'"
+
+up: $(INSTALLED) ## Run a whole gateway here: fake fleet, endpoint picker, Envoy
+	$(BIN)/epp up $(ARGS)
+
+test: $(INSTALLED) ## Run the tests
+	$(BIN)/pytest $(ARGS)
+
+test-system: ## Run the suites that need Debian packages
+	@echo "test-system: no suite needs Debian packages yet"
+
+lint: $(INSTALLED) ## Check style, types and the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED) ## Format the code and fix what ruff can fix
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+proto: $(INSTALLED) ## Compile proto/ into epp/pb
+	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=epp/pb --pyi_out=epp/pb $(PROTOS)
+
+bench: $(INSTALLED) ## Run the benchmarks
+	$(BIN)/python tests/bench/run.py $(ARGS)
+
+wheel: $(INSTALLED) ## Build the wheel into dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps -w dist .
+	@ls dist/*.whl
+
+image: ## Build the container image
+	@$(DOCKER) version >/dev/null 2>&1 || { echo "make image: '$(DOCKER)' is missing or its engine does not answer;" \
+		"start it, or name another one: make image DOCKER=podman" >&2; exit 1; }
+	$(DOCKER) build -t $(IMAGE) .
+
+lock: ## Resolve the newest versions and write constraints.txt
+	@$(check_python)
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
+	$(PYTHON) -m venv "$$scratch/venv" && \
+	"$$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev,kubernetes,otel]' && \
+	{ sed '/^[^#]/,$$d' constraints.txt && "$$scratch/venv/bin/python" -m pip freeze --exclude-editable; } \
+		> "$$scratch/lock" && \
+	cat "$$scratch/lock" > constraints.txt && grep -c == constraints.txt
+
+clean: ## Remove build results and caches; .venv stays
+	rm -rf build dist bench-results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find epp plugins tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+define check_python
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+{ echo "make: Python 3.11 or newer is needed, '$(PYTHON)' is not: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+endef
+
+# The stamp holds the time of the last install; a change of either file makes the next target install again.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(check_python)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

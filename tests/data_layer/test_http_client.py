@@ -1,0 +1,178 @@
+"""The plain-HTTP lane keeps its connection, and tells each failure by its class."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from epp.data_layer import HttpClient
+from epp.data_layer.errors import (
+    PageTooLargeError,
+    ScrapeConnectError,
+    ScrapeError,
+    ScrapeProtocolError,
+    ScrapeResetError,
+    ScrapeStatusError,
+)
+
+from .metrics_server import PAGE, Answerer, StartServer, answer_bytes, answer_page, hang, reset
+
+MakeClient = Callable[[str], HttpClient]
+
+
+@pytest.fixture
+async def make_client() -> AsyncIterator[MakeClient]:
+    clients: list[HttpClient] = []
+
+    def make(address: str) -> HttpClient:
+        clients.append(HttpClient(address, clock=time.monotonic, max_page_bytes=1000))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()
+    await asyncio.sleep(0)
+
+
+async def test_one_connection_serves_many_gets(
+    start_server: StartServer, make_client: MakeClient
+) -> None:
+    server = await start_server(answer_page())
+    client = make_client(server.address)
+    before = time.monotonic()
+    pages = [await client.get("/metrics") for _ in range(3)]
+    assert {page.body for page in pages} == {PAGE}
+    assert before <= pages[0].requested_at <= pages[1].requested_at <= time.monotonic()
+    assert server.connections == 1
+    head = f"GET /metrics HTTP/1.1\r\nhost: {server.address}\r\n".encode()
+    assert all(request.startswith(head) for request in server.requests)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(
+            answer_bytes(
+                b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+                b"3\r\nvll\r\n2;x=y\r\nm:\r\n0\r\n\r\n"
+            ),
+            id="chunked",
+        ),
+        pytest.param(
+            answer_bytes(b"HTTP/1.0 200 OK\r\n\r\nvllm:", then_close=True), id="until the close"
+        ),
+        pytest.param(
+            answer_bytes(
+                b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 5\r\n\r\nvllm:",
+                then_close=True,
+            ),
+            id="not kept",
+        ),
+        pytest.param(
+            answer_bytes(
+                b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nvllm:"
+            ),
+            id="after an informational answer",
+        ),
+    ],
+)
+async def test_every_framing_of_a_body_is_read(
+    answer: Answerer, start_server: StartServer, make_client: MakeClient
+) -> None:
+    server = await start_server(answer)
+    client = make_client(server.address)
+    assert [(await client.get("/")).body for _ in range(2)] == [b"vllm:", b"vllm:"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        pytest.param(reset, ScrapeResetError, id="reset"),
+        pytest.param(
+            answer_bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nvllm", then_close=True),
+            ScrapeResetError,
+            id="closed too early",
+        ),
+        pytest.param(
+            answer_bytes(b"HTTP/1.1 200 OK\r\n", then_close=True),
+            ScrapeResetError,
+            id="closed in the headers",
+        ),
+        pytest.param(answer_bytes(b"SSH-2.0-x\r\n\r\n"), ScrapeProtocolError, id="not HTTP"),
+        pytest.param(
+            answer_page(b"no", status=b"503 Service Unavailable"), ScrapeStatusError, id="503"
+        ),
+        pytest.param(answer_page(b"x" * 1001), PageTooLargeError, id="length too large"),
+        pytest.param(
+            answer_bytes(
+                b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3e9\r\n" + b"x" * 1001
+            ),
+            PageTooLargeError,
+            id="chunks too large",
+        ),
+    ],
+)
+async def test_a_failure_has_its_class_and_the_next_get_works(
+    answer: Answerer,
+    expected: type[ScrapeError],
+    start_server: StartServer,
+    make_client: MakeClient,
+) -> None:
+    server = await start_server(answer)
+    client = make_client(server.address)
+    with pytest.raises(expected):
+        await client.get("/metrics")
+    server.answer = answer_page()
+    assert (await client.get("/metrics")).body == PAGE
+
+
+async def test_a_refused_connection_names_the_address(make_client: MakeClient) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # bound but not listening
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        with pytest.raises(ScrapeConnectError, match=f"cannot connect to {address}"):
+            await make_client(address).get("/metrics")
+
+
+async def test_a_connection_dropped_while_idle_is_replaced_unnoticed(
+    start_server: StartServer, make_client: MakeClient
+) -> None:
+    server = await start_server(answer_page())
+    client = make_client(server.address)
+    await client.get("/metrics")
+    server.answer = reset  # what a server does that closes just when the GET comes
+    with pytest.raises(ScrapeResetError):
+        await client.get("/metrics")
+    assert server.connections == 2  # asked once more on a new connection
+    server.answer = answer_page()
+    assert (await client.get("/metrics")).body == PAGE
+
+
+async def test_a_cancelled_get_does_not_leave_its_answer_to_the_next(
+    start_server: StartServer, make_client: MakeClient
+) -> None:
+    server = await start_server(hang)
+    client = make_client(server.address)
+    get = asyncio.create_task(client.get("/metrics"))
+    await server.request_came.wait()
+    get.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await get
+    server.answer = answer_page()
+    assert (await client.get("/metrics")).body == PAGE
+    assert server.connections == 2
+
+
+async def test_an_answer_nobody_asked_for_closes_the_connection(
+    start_server: StartServer, make_client: MakeClient
+) -> None:
+    twice = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n" + b"a"
+    server = await start_server(answer_bytes(twice))
+    client = make_client(server.address)
+    await client.get("/metrics")
+    server.writers[0].write(twice)
+    await server.writers[0].wait_closed()
+    assert (await client.get("/metrics")).body == b"a"
+    assert server.connections == 2

@@ -1,0 +1,223 @@
+"""``file-discovery`` reads strictly, follows changes, and keeps the last good state."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Iterator, MutableMapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from epp.data_layer.plugins import DiscoveryError, DuplicateEndpointError, EndpointSpec
+from epp_plugins.data_sources.endpoints_file import parse
+from epp_plugins.data_sources.file_discovery import FileDiscovery, Params
+
+ONE = "endpoints: [{name: a, address: 10.0.0.1, port: 80}]"
+TWO = "endpoints: [{name: a, address: 10.0.0.2, port: 80}]"
+
+
+class Sink:
+    """Queues reports; may refuse them as another source's."""
+
+    def __init__(self) -> None:
+        self.reports: asyncio.Queue[list[EndpointSpec]] = asyncio.Queue()
+        self.refuse = False
+
+    def replace_endpoints(self, source: str, specs: Iterable[EndpointSpec]) -> None:
+        if self.refuse:
+            raise DuplicateEndpointError("default/a", "static", source)
+        self.reports.put_nowait(list(specs))
+
+    async def addresses(self) -> list[str]:
+        """Wait for the next report and return its addresses."""
+        return [spec.address for spec in await self.reports.get()]
+
+
+class Logs(LogCapture):
+    """Captures log events and lets a test wait for one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._news: asyncio.Queue[str] = asyncio.Queue()
+
+    def __call__(self, logger: Any, method: str, event: MutableMapping[str, Any]) -> NoReturn:
+        self._news.put_nowait(str(event))
+        super().__call__(logger, method, event)
+
+    async def until(self, part: str) -> None:
+        """Wait until a logged event contains ``part``."""
+        while part not in await self._news.get():
+            pass
+
+
+@pytest.fixture
+def logs() -> Iterator[Logs]:
+    captured = Logs()
+    processors = structlog.get_config()["processors"]
+    before = list(processors)
+    processors[:] = [captured]  # in place: loggers that were made before hold this list
+    yield captured
+    processors[:] = before
+
+
+@asynccontextmanager
+async def running(path: Path, sink: Sink, *, watch: bool = True) -> AsyncIterator[None]:
+    discovery = FileDiscovery("file", Params(str(path), watch), poll_seconds=0.01)
+    task = asyncio.create_task(discovery.run(sink))
+    try:
+        yield
+        assert not task.done()
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        pytest.param(
+            ONE, [EndpointSpec("default/a", "10.0.0.1:80")], id="YAML with the default namespace"
+        ),
+        pytest.param(
+            '{"endpoints":\n\t[{"name": "a", "namespace": "ns", "address": "fd00::A", "port": 1,'
+            '"labels": {"role": "decode"}}]}',
+            [EndpointSpec("ns/a", "[fd00::a]:1", {"role": "decode"})],
+            id="JSON with tabs, IPv6 and labels",
+        ),
+        pytest.param("endpoints: []", [], id="none"),
+    ],
+)
+def test_files_are_read(content: str, expected: list[EndpointSpec]) -> None:
+    assert parse(Path("f"), content.encode()) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param("", "Expected `object`, got `null`", id="empty"),
+        pytest.param("endpoint: []", "unknown field `endpoint`", id="unknown top-level field"),
+        pytest.param("{}", "missing required field `endpoints`", id="no endpoints"),
+        pytest.param(ONE[:-1], "pool.yaml, line ", id="broken YAML"),
+        pytest.param('{"endpoints": [', "not valid YAML or JSON", id="broken JSON"),
+        pytest.param(b"endpoints: \xff", "not valid YAML or JSON", id="not UTF-8"),
+        pytest.param("[" * 5000, "not valid YAML or JSON", id="nested too deeply"),
+        pytest.param(
+            ONE.replace("80", "0"), "`int` >= 1 - at `$.endpoints[0].port`", id="port zero"
+        ),
+        pytest.param(
+            ONE.replace("80", "'80'"), "got `str` - at `$.endpoints[0].port`", id="port as text"
+        ),
+        pytest.param(
+            ONE.replace("name: a", "name: a/b"), "at `$.endpoints[0].name`", id="slash in the name"
+        ),
+        pytest.param(
+            ONE.replace("port", "prot"), "unknown field `prot` - at `$.endpoints[0]`", id="typo"
+        ),
+        pytest.param(
+            ONE.replace("10.0.0.1", "vllm.local"),
+            "'vllm.local' is not an IPv4 or IPv6 address, which the gateway must be given - at "
+            "`$.endpoints[0].address`",
+            id="host name",
+        ),
+        pytest.param(
+            ONE.replace("10.0.0.1", "'fe80::1%eth0'"), "is not an IPv4 or IPv6", id="scoped IPv6"
+        ),
+        pytest.param(
+            ONE.replace("80}", "80, labels: {a: true}}"), "got `bool` - at `$.en", id="label type"
+        ),
+        pytest.param(
+            "endpoints:\n" + "- {name: a, address: 1.1.1.1, port: 1}\n" * 2,
+            "$.endpoints[1] has the same namespace and name as $.endpoints[0], 'default/a'",
+            id="duplicate",
+        ),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_place(content: str | bytes, message: str) -> None:
+    raw = content if isinstance(content, bytes) else content.encode()
+    with pytest.raises(DiscoveryError) as caught:
+        parse(Path("pool.yaml"), raw)
+    assert message in str(caught.value)
+    assert "pool.yaml" in str(caught.value)
+
+
+async def test_the_first_look_must_succeed(tmp_path: Path) -> None:
+    path = tmp_path / "pool.yaml"
+    discovery = FileDiscovery("file", Params(str(path)))
+    with pytest.raises(DiscoveryError, match="cannot be read: No such file"):
+        await discovery.run(Sink())
+    path.write_bytes(b"#" * (1024 * 1024 + 1))
+    with pytest.raises(DiscoveryError, match="larger than the limit of 1 MiB"):
+        await discovery.run(Sink())
+
+
+async def test_writes_renames_and_swapped_links_are_seen(tmp_path: Path) -> None:
+    for version, content in (("v1", ONE), ("v2", TWO)):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "pool.yaml").write_text(content)
+    # As kubelet mounts a ConfigMap: pool.yaml -> ..data/pool.yaml, ..data -> v1
+    (tmp_path / "..data").symlink_to("v1")
+    path = tmp_path / "pool.yaml"
+    path.symlink_to("..data/pool.yaml")
+    sink = Sink()
+    async with running(path, sink):
+        assert await sink.addresses() == ["10.0.0.1:80"]
+        (tmp_path / "..tmp").symlink_to("v2")
+        (tmp_path / "..tmp").rename(tmp_path / "..data")
+        assert await sink.addresses() == ["10.0.0.2:80"]
+        (tmp_path / "v2" / "pool.yaml").write_text(ONE)
+        assert await sink.addresses() == ["10.0.0.1:80"]
+        (tmp_path / "new").write_text(TWO)
+        (tmp_path / "new").rename(path)
+        assert await sink.addresses() == ["10.0.0.2:80"]
+
+
+async def test_faults_keep_the_last_good_state_and_are_told_once(
+    tmp_path: Path, logs: Logs
+) -> None:
+    path = tmp_path / "pool.yaml"
+    path.write_text(ONE)
+    sink = Sink()
+    async with running(path, sink):
+        assert await sink.addresses() == ["10.0.0.1:80"]
+        path.unlink()
+        await logs.until("cannot be read")
+        (tmp_path / "broken").write_text("endpoints: 1")
+        (tmp_path / "broken").rename(path)
+        await logs.until("Expected `array`, got `int`")
+        sink.refuse = True
+        (tmp_path / "good").write_text(TWO)
+        (tmp_path / "good").rename(path)
+        await logs.until("'static' has it already")
+        assert sink.reports.empty()
+        sink.refuse = False  # the other source gave the name up; the file did not change
+        assert await sink.addresses() == ["10.0.0.2:80"]
+        await logs.until("recovered")
+    events = [(log["log_level"], log["event"]) for log in logs.entries]
+    kept = ("warning", "endpoints file refused, last good endpoints kept")
+    assert events == [
+        kept,
+        kept,
+        kept,
+        ("info", "endpoints file reloaded"),
+        ("info", "endpoints file recovered"),
+    ]
+
+
+async def test_an_unwatched_file_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "pool.yaml"
+    path.write_text(ONE)
+    sink = Sink()
+    async with running(path, sink, watch=False):
+        assert await sink.addresses() == ["10.0.0.1:80"]
+        path.unlink()
+
+
+def test_parameters_have_the_references_names() -> None:
+    assert msgspec.convert({"path": "p", "watchFile": False}, Params) == Params("p", False)
+    with pytest.raises(msgspec.ValidationError, match="watch_file"):
+        msgspec.convert({"path": "p", "watch_file": False}, Params)

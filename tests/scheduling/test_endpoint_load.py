@@ -1,0 +1,163 @@
+"""The formula of epp/scheduling/load.py, row by row and over random histories."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epp.scheduling import EndpointLoad, Reservation, ReservationError
+from epp.scheduling.load import _MAX_LOG_ENTRIES, SCRAPE_MARGIN_SECONDS
+
+
+def loaded(
+    *, waiting: float, running: float, started: int = 0, ended: int = 0, slots: float = 0
+) -> EndpointLoad:
+    """A page, then requests begun and ended after it; ``ended`` ones were begun long before it."""
+    load = EndpointLoad()
+    load.slots = slots
+    for _ in range(ended):
+        load.start(0.0)
+    load.observe(waiting=waiting, running=running, kv_cache_usage=0.0, requested_at=10.0)
+    for _ in range(started):
+        load.start(11.0)
+    for _ in range(ended):
+        load.end(11.0)
+    return load
+
+
+@pytest.mark.parametrize(
+    ("load", "want"),
+    [
+        pytest.param(loaded(waiting=2, running=3), (2, 3), id="nothing unseen: the page"),
+        # unseen 4, slots unknown: free 0, so all of it waits
+        pytest.param(
+            loaded(waiting=0, running=3, started=4), (4, 3), id="slots unknown: unseen waits"
+        ),
+        # unseen 4, free = 5 - 3 = 2
+        pytest.param(
+            loaded(waiting=0, running=3, started=4, slots=5), (2, 5), id="unseen fills free slots"
+        ),
+        # unseen 1, free 2
+        pytest.param(loaded(waiting=0, running=3, started=1, slots=5), (0, 4), id="unseen runs"),
+        # free = 5 - 6 < 0 counts as 0
+        pytest.param(
+            loaded(waiting=1, running=6, started=2, slots=5), (3, 6), id="more running than slots"
+        ),
+        # unseen -2: from waiting first, 3 - 2
+        pytest.param(loaded(waiting=3, running=4, ended=2), (1, 4), id="ended: taken from waiting"),
+        # unseen -3: waiting 1 -> 0, then 4 - 2
+        pytest.param(loaded(waiting=1, running=4, ended=3), (0, 2), id="then from running"),
+        # total = max(0, 0 + 1 - 3) = 0
+        pytest.param(loaded(waiting=0, running=1, ended=3), (0, 0), id="never below nothing"),
+        # started 2, ended 2 cancel out
+        pytest.param(
+            loaded(waiting=1, running=1, started=2, ended=2), (1, 1), id="as many ended as started"
+        ),
+        # total = max(0, 0.5 + 2.5 + 1): faded pages are fractions
+        pytest.param(
+            loaded(waiting=0.5, running=2.5, started=1, slots=3), (1.0, 3.0), id="fractions"
+        ),
+    ],
+)
+def test_effective_load(load: EndpointLoad, want: tuple[float, float]) -> None:
+    assert (load.waiting_requests, load.running_requests) == want
+
+
+def test_what_is_in_flight_from_here_counts_though_the_page_shows_nothing() -> None:
+    load = EndpointLoad()
+    for _ in range(3):
+        load.start(0.0)
+    load.observe(waiting=0, running=0, kv_cache_usage=0.5, requested_at=100.0)
+    assert (load.waiting_requests, load.running_requests, load.kv_cache_usage) == (3, 0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("age", "want"),
+    [
+        pytest.param(SCRAPE_MARGIN_SECONDS * 2, 5, id="older than the margin: on the page"),
+        pytest.param(SCRAPE_MARGIN_SECONDS / 2, 6, id="within the margin: perhaps not on it"),
+        pytest.param(-1.0, 6, id="after the GET: not on it"),
+    ],
+)
+def test_a_page_covers_what_is_older_than_the_margin(age: float, want: int) -> None:
+    load = EndpointLoad()
+    load.start(10.0 - age)
+    load.observe(waiting=0, running=5, kv_cache_usage=0.0, requested_at=10.0)
+    assert load.waiting_requests + load.running_requests == want
+
+
+def test_slots_are_learnt_only_while_others_wait() -> None:
+    load = EndpointLoad()
+    for waiting, running, want in [(0, 9, 0), (1, 4, 4), (0, 7, 4), (2, 3, 4), (5, 6, 6)]:
+        load.observe(waiting=waiting, running=running, kv_cache_usage=0.0, requested_at=0.0)
+        assert load.slots == want
+
+
+def test_thinning_keeps_the_sum() -> None:
+    load = EndpointLoad()
+    for n in range(_MAX_LOG_ENTRIES + 500):
+        load.start(n / 1000)
+    assert len(load._log) <= _MAX_LOG_ENTRIES
+    assert sum(change for _, change in load._log) == load._balance == load.in_flight
+    assert load.waiting_requests == _MAX_LOG_ENTRIES + 500
+
+
+def test_a_reservation_is_given_back_once() -> None:
+    load = EndpointLoad()
+    reservation = Reservation(load, 0.0)
+    assert load.in_flight == 1
+    reservation.release(1.0)
+    assert load.in_flight == 0
+    with pytest.raises(ReservationError, match="twice"):
+        reservation.release(2.0)
+    with pytest.raises(ReservationError, match="cannot move"):
+        reservation.move(EndpointLoad(), 2.0)
+
+
+def test_a_reservation_moves_to_the_endpoint_that_served() -> None:
+    chosen, served = EndpointLoad(), EndpointLoad()
+    reservation = Reservation(chosen, 0.0)
+    reservation.move(served, 1.0)
+    reservation.move(served, 2.0)
+    assert (chosen.in_flight, served.in_flight) == (0, 1)
+    assert (chosen.waiting_requests, served.waiting_requests) == (0, 1)
+    reservation.release(3.0)
+    assert served.in_flight == 0
+
+
+COUNTS = st.integers(0, 50) | st.floats(0, 50)
+EVENTS = st.lists(
+    st.sampled_from(["start", "start", "end"])
+    | st.tuples(COUNTS, COUNTS, st.floats(0, 3), st.booleans()),
+    max_size=60,
+)
+
+
+@given(EVENTS, st.lists(st.floats(0, 0.1), min_size=60, max_size=60))
+def test_over_all_histories(
+    events: list[str | tuple[float, float, float, bool]], gaps: list[float]
+) -> None:
+    """Never below what is in flight, never negative, and both parts make the total."""
+    load, now = EndpointLoad(), 100.0
+    for event, gap in zip(events, gaps, strict=False):
+        now += gap
+        if event == "start":
+            load.start(now)
+        elif event == "end":
+            if load.in_flight:
+                load.end(now)
+        else:
+            assert not isinstance(event, str)
+            waiting, running, age, scraped = event
+            if scraped:
+                load.observe(
+                    waiting=waiting, running=running, kv_cache_usage=0.0, requested_at=now - age
+                )
+            else:
+                load.assume(waiting=waiting, running=running, kv_cache_usage=0.0)
+        assert load._balance == sum(change for _, change in load._log)
+        on_page = load._page_waiting + load._page_running
+        total = max(load.in_flight, on_page + load._balance)
+        assert load.waiting_requests >= 0
+        assert load.running_requests >= -1e-9  # fractions of faded pages
+        assert load.waiting_requests + load.running_requests == pytest.approx(total, abs=1e-9)
+        assert load.waiting_requests + load.running_requests >= load.in_flight - 1e-9
