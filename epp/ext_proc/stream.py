@@ -25,6 +25,7 @@ from epp.request_control import (
     Exchange,
     InternalError,
     RequestError,
+    ShuttingDownError,
     UnsupportedModeError,
 )
 
@@ -35,6 +36,7 @@ FULL_DUPLEX = pb.ProcessingMode.FULL_DUPLEX_STREAMED
 
 SERVED_KEY = "x-gateway-destination-endpoint-served"
 _INTERNAL = 13  # gRPC status
+_ABANDONED = frozenset({EndCause.CLIENT_DISCONNECT, EndCause.DRAINED})
 
 log = structlog.get_logger()
 
@@ -161,8 +163,12 @@ class ExtProcStream:
         """Release everything; idempotent, and the only release there is."""
         if self.state is StreamState.CLOSED:
             return
-        if self._exchange is None and self.state is StreamState.REQUEST_BODY:
-            log.info("request abandoned before it was whole", request_id=self._request_id)
+        if self.state is StreamState.REQUEST_BODY and cause in _ABANDONED:
+            log.info(
+                "request abandoned before it was whole",
+                request_id=self._request_id,
+                outcome=cause.value,
+            )
         self.state = StreamState.CLOSED
         self._body = []
         exchange, self._exchange = self._exchange, None
@@ -174,6 +180,11 @@ class ExtProcStream:
 
     def drain(self) -> None:
         """End the stream because the EPP stops; a response under way goes on without it."""
+        if self.state is StreamState.REQUEST_BODY:
+            # Envoy would send the request on without a destination, and without the body held here.
+            error = ShuttingDownError("the endpoint picker stopped before the request was whole")
+            self._refuse(error, EndCause.DRAINED)
+            return
         self.close(EndCause.DRAINED)
         self._stream.finish()
 

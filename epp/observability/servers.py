@@ -39,9 +39,10 @@ class HealthServer:
         Raises:
             PortError: It is taken.
         """
+        host = f"[{self._host}]" if ":" in self._host else self._host
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
         try:
-            port: int = self._server.add_insecure_port(f"{self._host}:{self._port}")
+            port: int = self._server.add_insecure_port(f"{host}:{self._port}")
         except RuntimeError as error:
             raise PortError(
                 f"cannot serve gRPC health on port {self._port}: it is taken;"

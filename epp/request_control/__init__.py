@@ -7,6 +7,7 @@ from epp.request_control.errors import (
     InternalError,
     NoCandidatesError,
     RequestError,
+    ShuttingDownError,
     UnsupportedModeError,
 )
 from epp.request_control.exchange import Exchange
@@ -24,5 +25,6 @@ __all__ = [
     "PreRequest",
     "RequestError",
     "ResponseComplete",
+    "ShuttingDownError",
     "UnsupportedModeError",
 ]

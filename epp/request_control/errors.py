@@ -53,6 +53,15 @@ class InternalError(RequestError):
     """A fault of this EPP or of one of its plugins; details are in its log."""
 
 
+class ShuttingDownError(RequestError):
+    """This EPP stops and can decide nothing any more."""
+
+    status = 503
+    code = "ServiceUnavailable"
+    stage = "ext_proc"
+    drop_reason = "rejected-shutting-down"
+
+
 class UnsupportedModeError(RequestError):
     """Envoy is configured in a way that cannot work; the message says what to change."""
 

@@ -7,6 +7,7 @@ while the coroutine waits for the next message, is written by a task made for it
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Mapping
 
@@ -21,6 +22,10 @@ log = structlog.get_logger()
 
 _HIGH_WATER_BYTES = 1 << 20
 """Buffered answers above which a stream says that it is not writable."""
+
+_FAULT = "the endpoint picker failed on this stream"
+
+_CANCEL_TURNS = 3
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -38,7 +43,9 @@ class _Stream:
         self._flusher: asyncio.Task[None] | None = None
         self.handler: StreamHandler | None = None
         self.status: tuple[int, str] | None = None
+        self.fault: Exception | None = None
         self.is_reading = False
+        self.is_woken = False
         self.is_gone = False
 
     @property
@@ -60,10 +67,11 @@ class _Stream:
         self.status = (code, message)
         if self.is_reading and self._task is not None:
             # The call's coroutine waits for a message that will not be wanted: wake it.
+            self.is_woken = True
             self._task.cancel()
 
     async def flush(self) -> None:
-        """Write everything sent so far."""
+        """Write everything sent so far, and what ``writable`` makes the handler send."""
         if not self._outbox and not self._lock.locked():
             return
         async with self._lock:
@@ -71,15 +79,18 @@ class _Stream:
                 message = self._outbox.popleft()
                 await self._context.write(message)
                 self._buffered_bytes -= len(message)
-        if self._was_full and self.is_writable and self.handler is not None:
-            self._was_full = False
-            self.handler.writable()
+                if self._was_full and not self._outbox and self.handler is not None:
+                    self._was_full = False
+                    self.handler.writable()
 
     async def _flush_later(self) -> None:
         try:
             await self.flush()
         except (aio.BaseError, asyncio.InvalidStateError):
             self.is_gone = True  # the call's coroutine learns of it by its own read
+        except Exception as error:  # noqa: BLE001 - the handler's, raised again by the call
+            self.fault = error
+            self.finish(StatusCode.INTERNAL, _FAULT)
         finally:
             self._flusher = None
 
@@ -131,41 +142,77 @@ class GrpcioServer:
 def _call(opened: OpenStream):  # type: ignore[no-untyped-def] # noqa: ANN202 - grpc's handler type
     async def call(_: object, context: aio.ServicerContext[bytes, bytes]) -> None:
         stream = _Stream(context)
-        headers = dict(context.invocation_metadata() or ())
-        handler = stream.handler = opened(stream, headers)
+        try:
+            handler = opened(stream, dict(context.invocation_metadata() or ()))
+            stream.handler = handler
+        except Exception:
+            log.exception("stream could not be opened")
+            _end(context, StatusCode.INTERNAL, _FAULT)
+            return
         try:
             await _converse(stream, handler, context)
         except asyncio.CancelledError:
-            if stream.status is None:
-                stream.is_gone = True
-                handler.reset()
+            if not stream.is_woken:
+                _lose(stream, handler)
                 raise
             # finish() woke this coroutine; the task is not being cancelled from outside.
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
             stream.is_reading = False
-            await stream.flush()
-        code, message = stream.status or (StatusCode.OK, "")
-        if code != StatusCode.OK:
-            context.set_code(_CODES[code])
-            context.set_details(message)
+            with contextlib.suppress(aio.BaseError, asyncio.InvalidStateError):
+                await stream.flush()
+        except (aio.BaseError, asyncio.InvalidStateError):
+            _lose(stream, handler)  # the connection, or the whole server, is gone
+            return
+        except Exception as error:  # noqa: BLE001 - a fault of one stream must not touch the others
+            stream.fault = error
+        if stream.fault is not None:
+            log.error("stream handler failed", exc_info=stream.fault)
+            stream.status = None
+            _lose(stream, handler)
+            _end(context, StatusCode.INTERNAL, _FAULT)
+            return
+        _end(context, *(stream.status or (StatusCode.OK, "")))
 
     return call
+
+
+def _end(context: aio.ServicerContext[bytes, bytes], code: int, message: str) -> None:
+    if code != StatusCode.OK:
+        context.set_code(_CODES[code])
+        context.set_details(message)
+
+
+def _lose(stream: _Stream, handler: StreamHandler) -> None:
+    """Tell the handler that its stream is gone, unless it has ended it itself."""
+    stream.is_gone = True
+    if stream.status is None:
+        try:
+            handler.reset()
+        except Exception:
+            log.exception("stream handler failed")
 
 
 async def _converse(
     stream: _Stream, handler: StreamHandler, context: aio.ServicerContext[bytes, bytes]
 ) -> None:
+    await stream.flush()  # what was sent while the stream was opened
     while stream.status is None:
         stream.is_reading = True
         data = await context.read()
-        stream.is_reading = False
         if data is aio.EOF:
+            # grpc.aio reports a cancelled call as half-closed, and cancels this task two turns of
+            # the loop later: only who is still here after them was really half-closed.
+            for _ in range(_CANCEL_TURNS):
+                await asyncio.sleep(0)
+            stream.is_reading = False
             handler.half_closed()
             await stream.flush()
             if stream.status is None:
                 stream.is_reading = True
                 await asyncio.Event().wait()  # an answer may still come; finish() wakes us
+            return
+        stream.is_reading = False
         handler.message(data)
         await stream.flush()

@@ -1,7 +1,7 @@
 """A whole gateway in the test's process but for Envoy, which is the real binary."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -45,9 +45,7 @@ class Gateway:
 
     async def settled(self) -> None:
         """Wait until every ext_proc stream has ended."""
-        async with asyncio.timeout(10):
-            while self.app.service.open_streams:
-                await asyncio.sleep(0.005)
+        await self.app.service.drain(10)
 
     async def completion(self, **body: Any) -> httpx.Response:
         """Ask for a completion through the gateway."""
@@ -66,50 +64,54 @@ async def running(
     """Run a fleet, an EPP and an Envoy in front of both; all are ready and scraped."""
     stop = asyncio.Event()
     ready: asyncio.Future[Ports] = asyncio.get_running_loop().create_future()
-    async with asyncio.TaskGroup() as tasks:
-        async with Fleet(fleet or FleetConfig(endpoints=3, time_scale=0.05)) as servers:
-            settings = ServeSettings(
-                config=load_text(config, "test"),
-                config_source="test",
-                endpoints=servers.addresses,
-                host="127.0.0.1",
-                grpc_port=0,
-                grpc_health_port=0,
-                metrics_port=0,
-                drain_timeout_seconds=2.0,
-                refresh_metrics_interval_seconds=refresh_seconds,
-                seed=1,
+    fleet = fleet or FleetConfig(endpoints=3, time_scale=0.05)
+    async with asyncio.TaskGroup() as tasks, Fleet(fleet) as servers:
+        settings = ServeSettings(
+            config=load_text(config, "test"),
+            config_source="test",
+            endpoints=servers.addresses,
+            host="127.0.0.1",
+            grpc_port=0,
+            grpc_health_port=0,
+            metrics_port=0,
+            drain_timeout_seconds=2.0,
+            refresh_metrics_interval_seconds=refresh_seconds,
+            seed=1,
+        )
+        app = await asyncio.to_thread(App, settings)  # it looks for plugins on disk
+        serving = tasks.create_task(app.run(stop, ready.set_result), name="app")
+        try:
+            serving.add_done_callback(lambda _: ready.done() or ready.cancel())
+            ports = await ready
+            text = await asyncio.to_thread(
+                render_yaml,
+                GatewayConfig(
+                    mode=mode,
+                    endpoints=servers.addresses,
+                    listen_port=0,
+                    epp_port=ports.grpc,
+                ),
             )
-            app = await asyncio.to_thread(App, settings)  # it looks for plugins on disk
-            serving = tasks.create_task(app.run(stop, ready.set_result), name="app")
-            try:
-                await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
-                ports = ready.result()
-                text = await asyncio.to_thread(
-                    render_yaml,
-                    GatewayConfig(
-                        mode=mode,
-                        endpoints=servers.addresses,
-                        listen_port=0,
-                        epp_port=ports.grpc,
-                    ),
+            limits = httpx.Limits(max_connections=200)
+            client = await asyncio.to_thread(
+                httpx.AsyncClient, timeout=15.0, limits=limits, trust_env=False
+            )
+            async with EnvoyProcess(text) as envoy, client:
+                host, port = await envoy.listener_address()
+                gateway = Gateway(f"http://{host}:{port}", app, servers, envoy, client, ports)
+                await until(
+                    lambda: all(
+                        endpoint.metrics.requested_at is not None for endpoint in app.store.snapshot
+                    )
                 )
-                limits = httpx.Limits(max_connections=200)
-                client = await asyncio.to_thread(
-                    httpx.AsyncClient, timeout=15.0, limits=limits, trust_env=False
-                )
-                async with EnvoyProcess(text) as envoy, client:
-                    host, port = await envoy.listener_address()
-                    gateway = Gateway(f"http://{host}:{port}", app, servers, envoy, client, ports)
-                    await _scraped(app)
-                    yield gateway
-            finally:
-                stop.set()
-                await serving
+                yield gateway
+        finally:
+            stop.set()
+            await serving
 
 
-async def _scraped(app: App) -> None:
-    """Wait until every endpoint has been scraped."""
-    async with asyncio.timeout(5):
-        while any(e.metrics.requested_at is None for e in app.store.snapshot):
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something outside the test's reach has happened; fail after 10 s."""
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 - nothing there tells of it
             await asyncio.sleep(0.005)

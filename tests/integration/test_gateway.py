@@ -10,7 +10,7 @@ from epp.lab.envoy import Mode
 from epp.lab.fleet import EngineConfig, FleetConfig
 from epp.lab.load import LoadPlan, run
 
-from .gateway import MODES, Gateway, running
+from .gateway import MODES, Gateway, running, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
 
@@ -155,9 +155,7 @@ async def test_an_endpoint_that_hangs_keeps_its_place_until_the_client_leaves() 
     async with running(Mode.LEAN, fleet=FleetConfig(endpoints=1, time_scale=0.05)) as gateway:
         gateway.fleet.servers[0].faults.hang = True
         asking = asyncio.create_task(gateway.completion())
-        async with asyncio.timeout(5):
-            while gateway.in_flight() == 0:
-                await asyncio.sleep(0.005)
+        await until(lambda: gateway.in_flight() == 1)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
@@ -172,9 +170,7 @@ async def test_garbled_metrics_keep_the_last_values() -> None:
     async with running(Mode.LEAN, fleet=fleet) as gateway:
         gateway.fleet.servers[0].faults.garbled_metrics = True
         scrapes = gateway.fleet.servers[0].counters.scrapes
-        async with asyncio.timeout(5):
-            while gateway.fleet.servers[0].counters.scrapes < scrapes + 3:
-                await asyncio.sleep(0.005)
+        await until(lambda: gateway.fleet.servers[0].counters.scrapes >= scrapes + 3)
         assert gateway.app.store.snapshot[0].metrics.waiting_requests == 7
         assert (await gateway.completion()).status_code == 200
         page = await gateway.client.get(f"http://127.0.0.1:{gateway.ports.metrics}/metrics")

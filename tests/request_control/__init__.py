@@ -1,0 +1,1 @@
+"""Tests of the director, and the real one that the ext_proc tests run on."""

@@ -1,0 +1,185 @@
+"""A real director on a clock that the test sets, and plugins that note or fail."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from epp.observability import Metrics, PluginTimer
+from epp.request_control import (
+    DataProducer,
+    Director,
+    EndCause,
+    Exchange,
+    PreRequest,
+    ResponseComplete,
+)
+from epp.scheduling import (
+    CycleState,
+    Endpoint,
+    Filter,
+    LLMRequest,
+    Scheduler,
+    SchedulerProfile,
+    SchedulingResult,
+    Scorer,
+    WeightedScorer,
+)
+from epp.testing import make_endpoint
+from epp_plugins.pickers import max_score
+from epp_plugins.profile_handlers import single_profile
+from epp_plugins.scorers import queue_depth
+
+BODY = b'{"model": "llama", "prompt": "hello"}'
+HEADERS = {":path": "/v1/completions", ":method": "POST"}
+
+
+@dataclass
+class Clock:
+    """Time as the test says."""
+
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class RefusingFilter(Filter):
+    """Lets nothing pass."""
+
+    type: ClassVar[str] = "refusing-filter"
+
+    def __init__(self) -> None:
+        self.name = "refusing"
+
+    def filter(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> list[Endpoint]:
+        return []
+
+
+class FailingScorer(Scorer):
+    """Has a bug."""
+
+    type: ClassVar[str] = "failing-scorer"
+
+    def __init__(self) -> None:
+        self.name = "failing"
+
+    def score(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> list[float]:
+        raise ZeroDivisionError("a bug in a scorer")
+
+
+class NotingPlugin(DataProducer, PreRequest, ResponseComplete):
+    """Writes down every call; fails in the methods it is told to fail in."""
+
+    type: ClassVar[str] = "noting"
+
+    def __init__(self, name: str, notes: list[str], fails_in: frozenset[str] = frozenset()) -> None:
+        self.name = name
+        self.notes = notes
+        self.fails_in = fails_in
+        self.ends: list[tuple[str, EndCause]] = []
+
+    def prepare(self, request: LLMRequest, state: CycleState) -> None:
+        self._note("prepare")
+
+    def attach(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
+        self._note("attach")
+
+    def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        in_flight = result.endpoints[0].endpoint.load.in_flight
+        self._note(f"pre_request with {in_flight} in flight")
+
+    def response_complete(
+        self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
+    ) -> None:
+        self.ends.append((served_by.name, cause))
+        self._note("response_complete")
+
+    def _note(self, what: str) -> None:
+        self.notes.append(f"{self.name}: {what}")
+        if what.partition(" ")[0] in self.fails_in:
+            raise RuntimeError(f"{self.name} failed in {what}")
+
+
+@dataclass
+class Epp:
+    """A director and what it was built of."""
+
+    endpoints: list[Endpoint]
+    clock: Clock = field(default_factory=Clock)
+    metrics: Metrics = field(default_factory=Metrics)
+    filters: Sequence[Filter] = ()
+    scorers: Sequence[Scorer] = ()
+    producers: Sequence[DataProducer] = ()
+    pre_request: Sequence[PreRequest] = ()
+    response_complete: Sequence[ResponseComplete] = ()
+
+    def __post_init__(self) -> None:
+        profile = SchedulerProfile(
+            name="default",
+            filters=self.filters,
+            scorers=[
+                WeightedScorer(queue_depth.QueueScorer("queue", queue_depth.Params())),
+                *map(WeightedScorer, self.scorers),
+            ],
+            picker=max_score.MaxScorePicker("pick", max_score.Params(), rng=random.Random(0)),
+            observer=PluginTimer(self.metrics),
+        )
+        handler = single_profile.SingleProfileHandler("single", single_profile.Params())
+        self.director = Director(
+            pool=lambda: tuple(self.endpoints),
+            scheduler=Scheduler(handler, {"default": profile}),
+            metrics=self.metrics,
+            clock=self.clock,
+            producers=self.producers,
+            pre_request=self.pre_request,
+            response_complete=self.response_complete,
+        )
+
+    @property
+    def in_flight(self) -> int:
+        """Requests reserved on the endpoints."""
+        return sum(e.load.in_flight for e in self.endpoints)
+
+    def handle(
+        self,
+        body: bytes = BODY,
+        headers: Mapping[str, str] | None = None,
+        *,
+        request_id: str = "r-1",
+    ) -> Exchange:
+        """Hand the director one request that came just now."""
+        return self.director.handle(
+            request_id=request_id,
+            headers=HEADERS | dict(headers or {}),
+            body=body,
+            received_at=self.clock.now,
+        )
+
+    def value(self, name: str, **labels: str) -> float:
+        """Return a sample of the registry; 0 if there is none."""
+        return self.metrics.registry.get_sample_value(f"llm_d_epp_{name}", labels) or 0.0
+
+    def total(self, name: str) -> float:
+        """Return the sum over all label sets of the sample ``name``."""
+        full = f"llm_d_epp_{name}"
+        return sum(
+            sample.value
+            for family in self.metrics.registry.collect()
+            for sample in family.samples
+            if sample.name == full
+        )
+
+
+def make_pool() -> list[Endpoint]:
+    """Return two endpoints of which ``a``, the idle one, is chosen."""
+    return [
+        make_endpoint("default/a", address="10.0.0.1:8000", requested_at=99.5),
+        make_endpoint(
+            "default/b", address="10.0.0.2:8000", waiting_requests=9, requested_at=99.5
+        ),
+    ]

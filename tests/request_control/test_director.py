@@ -1,0 +1,352 @@
+"""The director: order of hooks, release, metrics and the canonical log line."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from epp.request_control import (
+    AllFilteredError,
+    BadRequestError,
+    EndCause,
+    InternalError,
+    NoCandidatesError,
+    RequestError,
+)
+from epp.request_control.director import fairness_id
+from epp.testing import make_endpoint
+from request_control.harness import (
+    BODY,
+    Clock,
+    Epp,
+    FailingScorer,
+    NotingPlugin,
+    RefusingFilter,
+    make_pool,
+)
+
+LABELS = {
+    "model_name": "llama",
+    "target_model_name": "llama",
+    "fairness_id": "default-flow",
+    "priority": "0",
+}
+NO_MODEL = LABELS | {"model_name": "", "target_model_name": ""}
+
+
+def test_the_least_loaded_endpoint_is_chosen_and_reserved() -> None:
+    epp = Epp(make_pool())
+    exchange = epp.handle()
+    assert exchange.endpoint.name == "default/a"
+    assert exchange.request.model == exchange.request.target_model == "llama"
+    assert exchange.request.request_id == "r-1"
+    assert [e.load.in_flight for e in epp.endpoints] == [1, 0]
+    assert epp.director.in_flight == 1
+    exchange.close(EndCause.COMPLETED)
+    assert epp.in_flight == epp.director.in_flight == 0
+
+
+def test_a_burst_in_one_step_spreads_because_each_choice_is_reserved() -> None:
+    epp = Epp([make_endpoint(f"ns/{i}", address=f"10.0.0.{i}:80") for i in range(4)])
+    exchanges = [epp.handle(request_id=str(i)) for i in range(40)]
+    assert [e.load.in_flight for e in epp.endpoints] == [10] * 4
+    for exchange in exchanges:
+        exchange.close(EndCause.COMPLETED)
+    assert epp.in_flight == 0
+
+
+def test_hooks_run_in_order_and_pre_request_sees_the_reservation() -> None:
+    notes: list[str] = []
+    first, second = NotingPlugin("first", notes), NotingPlugin("second", notes)
+    both = (first, second)
+    epp = Epp(make_pool(), producers=both, pre_request=both, response_complete=both)
+    exchange = epp.handle()
+    assert notes == [
+        "first: prepare",
+        "second: prepare",
+        "first: attach",
+        "second: attach",
+        "first: pre_request with 1 in flight",
+        "second: pre_request with 1 in flight",
+    ]
+    notes.clear()
+    exchange.close(EndCause.COMPLETED)
+    assert notes == ["first: response_complete", "second: response_complete"]
+
+
+def test_only_the_first_close_counts() -> None:
+    notes: list[str] = []
+    plugin = NotingPlugin("p", notes)
+    epp = Epp(make_pool(), response_complete=[plugin])
+    exchange = epp.handle()
+    exchange.close(EndCause.CLIENT_DISCONNECT)
+    exchange.close(EndCause.COMPLETED)
+    assert plugin.ends == [("default/a", EndCause.CLIENT_DISCONNECT)]
+    assert epp.in_flight == epp.director.in_flight == 0
+    assert epp.value("request_duration_seconds_count", **LABELS) == 1
+
+
+@pytest.mark.parametrize("method", ["prepare", "attach", "pre_request"])
+def test_a_plugin_that_fails_before_the_answer_leaves_nothing_reserved(method: str) -> None:
+    plugin = NotingPlugin("bad", [], frozenset({method}))
+    epp = Epp(make_pool(), producers=[plugin], pre_request=[plugin], response_complete=[plugin])
+    with capture_logs() as lines, pytest.raises(InternalError, match="r-1"):
+        epp.handle()
+    assert epp.in_flight == epp.director.in_flight == 0
+    assert epp.value("request_running", **LABELS) == 0
+    assert epp.value("request_total", **LABELS) == 0
+    assert epp.value("request_error_total", error_code="Internal", **LABELS) == 1
+    assert epp.value("internal_faults_total") == 1
+    assert plugin.ends == []
+    assert [(line["event"], line["log_level"]) for line in lines] == [
+        ("request failed inside the EPP", "error"),
+        ("request refused", "info"),
+    ]
+    assert lines[0]["exc_info"] and lines[0]["request_id"] == "r-1"
+    plugin.fails_in = frozenset()
+    epp.handle().close(EndCause.COMPLETED)  # the director lives on
+    assert epp.value("request_total", **LABELS) == 1
+
+
+def test_a_plugin_that_fails_at_the_end_does_not_stop_the_others() -> None:
+    notes: list[str] = []
+    bad = NotingPlugin("bad", notes, frozenset({"response_complete"}))
+    good = NotingPlugin("good", notes)
+    epp = Epp(make_pool(), response_complete=[bad, good])
+    exchange = epp.handle()
+    with capture_logs() as lines:
+        exchange.close(EndCause.ENDED)
+    assert notes == ["bad: response_complete", "good: response_complete"]
+    assert epp.in_flight == epp.director.in_flight == 0
+    assert epp.value("internal_faults_total") == 1
+    assert [(line["event"], line.get("plugin")) for line in lines] == [
+        ("plugin failed at a request's end", "bad"),
+        ("request finished", None),
+    ]
+
+
+def test_metrics_of_a_request_are_counted() -> None:
+    epp = Epp(make_pool())
+    exchange = epp.handle()
+    assert epp.value("request_running", **LABELS) == 1
+    assert epp.value("request_duration_seconds_count", **LABELS) == 0
+    epp.clock.now += 3
+    exchange.close(EndCause.COMPLETED)
+    assert epp.value("request_total", **LABELS) == 1
+    assert epp.value("request_running", **LABELS) == 0
+    assert epp.value("request_size_bytes_sum", **LABELS) == len(BODY)
+    assert epp.value("request_duration_seconds_sum", **LABELS) == 3
+    assert epp.value("scheduler_e2e_duration_seconds_count") == 1
+    queue = {"plugin_type": "queue-scorer", "plugin_name": "queue"}
+    assert epp.value("plugin_duration_seconds_count", extension_point="Scorer", **queue) == 1
+
+
+@pytest.mark.parametrize(
+    ("epp", "body", "error", "status", "code", "reason", "labels"),
+    [
+        pytest.param(
+            Epp(make_pool()), b"{", BadRequestError, 400, "BadRequest", "", NO_MODEL, id="no JSON"
+        ),
+        pytest.param(
+            Epp(make_pool()),
+            b'{"prompt": "x"}',
+            BadRequestError,
+            400,
+            "BadRequest",
+            "",
+            NO_MODEL,
+            id="no model",
+        ),
+        pytest.param(
+            Epp([]),
+            BODY,
+            NoCandidatesError,
+            503,
+            "ServiceUnavailable",
+            "rejected-no-endpoints",
+            LABELS,
+            id="an empty pool",
+        ),
+        pytest.param(
+            Epp(make_pool(), filters=[RefusingFilter()]),
+            BODY,
+            AllFilteredError,
+            429,
+            "ResourceExhausted",
+            "rejected-saturated",
+            LABELS,
+            id="every endpoint filtered",
+        ),
+        pytest.param(
+            Epp(make_pool(), scorers=[FailingScorer()]),
+            BODY,
+            InternalError,
+            500,
+            "Internal",
+            "",
+            LABELS,
+            id="a scorer with a bug",
+        ),
+    ],
+)
+def test_a_refusal_is_counted_and_logged_once(
+    epp: Epp,
+    body: bytes,
+    error: type[RequestError],
+    status: int,
+    code: str,
+    reason: str,
+    labels: dict[str, str],
+) -> None:
+    with capture_logs() as lines, pytest.raises(error) as raised:
+        epp.handle(body)
+    assert (raised.value.status, raised.value.code) == (status, code)
+    assert raised.value.drop_reason == reason
+    assert epp.value("request_error_total", error_code=code, **labels) == 1
+    assert epp.total("request_error_total") == 1
+    assert epp.total("request_total") == epp.total("request_running") == 0
+    assert epp.in_flight == epp.director.in_flight == 0
+    refused = [line for line in lines if line["event"] == "request refused"]
+    assert len(refused) == 1
+    assert refused[0] == {
+        "event": "request refused",
+        "log_level": "info",
+        "request_id": "r-1",
+        "model": labels["model_name"],
+        "target_model": labels["target_model_name"],
+        "status": status,
+        "stage": raised.value.stage,
+        "reason": reason or code,
+        "error": str(raised.value),
+        "duration_seconds": 0.0,
+        "outcome": "refused",
+    }
+
+
+def test_attempts_name_the_endpoint_in_parts() -> None:
+    epp = Epp([make_endpoint("prod/pod-1", address="[fd00::1]:8200")])
+    epp.handle()
+    epp.handle()
+    labels = {"target_model_name": "llama", "endpoint_name": "pod-1", "namespace": "prod"}
+    assert epp.value("scheduler_attempts_total", status="success", port="8200", **labels) == 2
+
+
+def test_attempts_name_the_new_pod_at_an_address_that_passed_to_it() -> None:
+    epp = Epp([make_endpoint("prod/old", address="10.0.0.1:80")])
+    epp.handle()
+    epp.endpoints[:] = [make_endpoint("prod/new", address="10.0.0.1:80")]
+    epp.handle()
+    labels = {"status": "success", "target_model_name": "llama", "namespace": "prod", "port": "80"}
+    assert epp.value("scheduler_attempts_total", endpoint_name="old", **labels) == 1
+    assert epp.value("scheduler_attempts_total", endpoint_name="new", **labels) == 1
+
+
+@pytest.mark.parametrize(
+    "epp",
+    [
+        pytest.param(Epp(make_pool(), filters=[RefusingFilter()]), id="all filtered"),
+        pytest.param(Epp(make_pool(), scorers=[FailingScorer()]), id="a scorer with a bug"),
+    ],
+)
+def test_a_failed_attempt_names_no_endpoint(epp: Epp) -> None:
+    with pytest.raises(RequestError):
+        epp.handle()
+    labels = {"target_model_name": "llama", "endpoint_name": "", "namespace": "", "port": ""}
+    assert epp.value("scheduler_attempts_total", status="failure", **labels) == 1
+    assert epp.total("scheduler_attempts_total") == 1
+
+
+def test_one_canonical_line_tells_all_of_a_request() -> None:
+    clock = Clock(100.0)
+    endpoint = make_endpoint(
+        "default/a",
+        waiting_requests=2,
+        running_requests=5,
+        kv_cache_usage=0.123456,
+        requested_at=99.5,
+    )
+    epp = Epp([endpoint], clock=clock)
+    with capture_logs() as lines:
+        exchange = epp.handle(b'{"model":"llama","prompt":"hi","stream":true}')
+        clock.now = 101.0
+        exchange.response_started(200, clock.now)
+        clock.now = 103.25
+        exchange.close(EndCause.COMPLETED)
+    assert lines == [
+        {
+            "event": "request finished",
+            "log_level": "info",
+            "request_id": "r-1",
+            "model": "llama",
+            "target_model": "llama",
+            "endpoint": "default/a",
+            "address": "10.0.0.1:8000",
+            "waiting_requests": 2,  # before the request itself is counted
+            "running_requests": 5,
+            "kv_cache_usage": 0.1235,
+            "metrics_age_seconds": 0.5,  # asked for at 99.5, decided at 100
+            "decision_seconds": 0.0,
+            "duration_seconds": 3.25,
+            "body_bytes": 45,
+            "stream": True,
+            "status": 200,
+            "outcome": "completed",
+        }
+    ]
+
+
+def test_an_endpoint_never_scraped_has_no_metrics_age() -> None:
+    epp = Epp([make_endpoint()])
+    with capture_logs() as lines:
+        epp.handle().close(EndCause.ENDED)
+    assert lines[0]["metrics_age_seconds"] is None
+    assert lines[0]["status"] is None
+
+
+def test_the_reservation_moves_to_the_endpoint_that_served() -> None:
+    notes: list[str] = []
+    plugin = NotingPlugin("p", notes)
+    epp = Epp(make_pool(), response_complete=[plugin])
+    exchange = epp.handle()
+    exchange.served_by("10.0.0.2:8000")
+    assert [e.load.in_flight for e in epp.endpoints] == [0, 1]
+    exchange.close(EndCause.COMPLETED)
+    assert epp.in_flight == 0
+    assert plugin.ends == [("default/b", EndCause.COMPLETED)]
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1:8000", "192.0.2.1:1", ""])
+def test_the_reservation_stays_for_the_chosen_or_an_unknown_endpoint(address: str) -> None:
+    epp = Epp(make_pool())
+    exchange = epp.handle()
+    exchange.served_by(address)
+    assert [e.load.in_flight for e in epp.endpoints] == [1, 0]
+    exchange.close(EndCause.COMPLETED)
+    exchange.served_by("10.0.0.2:8000")  # too late
+    assert epp.in_flight == 0
+
+
+def test_an_endpoint_that_left_the_pool_still_gets_its_release() -> None:
+    epp = Epp(make_pool())
+    exchange = epp.handle()
+    gone = epp.endpoints.pop(0)
+    exchange.close(EndCause.COMPLETED)
+    assert gone.load.in_flight == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        pytest.param({}, "default-flow", id="none"),
+        pytest.param({"x-gateway-inference-fairness-id": "old"}, "old", id="the old name"),
+        pytest.param(
+            {"x-gateway-inference-fairness-id": "old", "x-llm-d-inference-fairness-id": "new"},
+            "new",
+            id="both names",
+        ),
+        pytest.param({"x-llm-d-inference-fairness-id": ""}, "default-flow", id="an empty value"),
+    ],
+)
+def test_the_flow_comes_from_the_headers(headers: dict[str, str], expected: str) -> None:
+    assert fairness_id(headers) == expected
+    epp = Epp(make_pool())
+    epp.handle(headers=headers)
+    assert epp.value("request_total", **LABELS | {"fairness_id": expected}) == 1
