@@ -131,8 +131,8 @@ class App:
                 for discovery in self._discoveries
             ]
             running.append(tasks.create_task(self.scraper.run(), name="scraper"))
-            health_port = await health.start()
             try:
+                health_port = await health.start()
                 ports = Ports(await server.start(), health_port, metrics_server.port)
                 log.info(
                     "endpoint picker started",

@@ -5,10 +5,23 @@ from collections.abc import Iterator
 
 import pytest
 from blockbuster import blockbuster_ctx
+from grpc import aio
 from hypothesis import settings
 
 settings.register_profile("reproducible", derandomize=True, deadline=None)
 settings.load_profile("reproducible")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _keep_grpc_aio() -> Iterator[None]:
+    """Keep grpc.aio's poller for the whole run.
+
+    When its last server or channel is collected it joins the poller's thread, in whatever test the
+    collector happens to run: that test's loop would count as blocked.
+    """
+    aio.init_grpc_aio()
+    yield
+    aio.shutdown_grpc_aio()
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from epp.cli.running import fail, run_until_signalled
+from epp.cli.running import fail, require_folder, run_until_signalled
 from epp.lab import fleet as fake
 from epp.lab import load as generator
 from epp.lab.envoy import Destination, EnvoyError, GatewayConfig, Mode
@@ -21,7 +21,9 @@ console = Console(highlight=False)
 
 def fleet(
     endpoints: Annotated[int, typer.Option(help="Number of fake servers.")] = 3,
-    first_port: Annotated[int, typer.Option(help="Port of the first; 0 for any.")] = 0,
+    first_port: Annotated[
+        int, typer.Option(help="Port of the first; 0 for any.", min=0, max=65535)
+    ] = 0,
     model: Annotated[str, typer.Option(help="Base model.")] = "tiny",
     adapter: Annotated[list[str] | None, typer.Option(help="LoRA adapter; repeatable.")] = None,
     max_num_seqs: Annotated[int, typer.Option(help="Requests that run at once.")] = 8,
@@ -36,6 +38,8 @@ def fleet(
     ] = None,
 ) -> None:
     """Run N fake vLLM servers in one process on loopback ports."""
+    if write_endpoints is not None:
+        require_folder("--write-endpoints", write_endpoints)
     try:
         config = fake.FleetConfig(
             endpoints=endpoints,
@@ -196,10 +200,18 @@ def up(
         list[str] | None, typer.Option(help="Further argument for epp serve; repeatable.")
     ] = None,
     model: Annotated[str, typer.Option(help="Model of the fake fleet.")] = "tiny",
-    port: Annotated[int, typer.Option(help="Where Envoy listens; 0 for any.")] = 8080,
-    grpc_port: Annotated[int, typer.Option(help="Port of ext_proc; 0 for any.")] = 9002,
-    grpc_health_port: Annotated[int, typer.Option(help="Port of gRPC health; 0 for any.")] = 9003,
-    metrics_port: Annotated[int, typer.Option(help="Port of /metrics; 0 for any.")] = 9090,
+    port: Annotated[
+        int, typer.Option(help="Where Envoy listens; 0 for any.", min=0, max=65535)
+    ] = 8080,
+    grpc_port: Annotated[
+        int, typer.Option(help="Port of ext_proc; 0 for any.", min=0, max=65535)
+    ] = 9002,
+    grpc_health_port: Annotated[
+        int, typer.Option(help="Port of gRPC health; 0 for any.", min=0, max=65535)
+    ] = 9003,
+    metrics_port: Annotated[
+        int, typer.Option(help="Port of /metrics; 0 for any.", min=0, max=65535)
+    ] = 9090,
 ) -> None:
     """Run a whole gateway in this terminal: fake fleet, endpoint picker and a real Envoy."""
     settings = UpSettings(

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -59,6 +60,12 @@ def fail(text: str) -> NoReturn:
     """End the command with a usage error."""
     print(f"epp: {text}", file=sys.stderr)  # noqa: T201
     raise typer.Exit(2)
+
+
+def require_folder(option: str, path: Path) -> None:
+    """End the command with a usage error unless ``path`` can be written as a new file."""
+    if not path.parent.is_dir():
+        fail(f"{option} {path}: there is no folder {path.parent}")
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

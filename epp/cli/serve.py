@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from epp.app import App, Ports, ServeSettings
-from epp.cli.running import fail, run_until_signalled
+from epp.cli.running import fail, require_folder, run_until_signalled
 from epp.cli.units import duration, quantity
 from epp.config import DEFAULT_CONFIG, ConfigFile, load_file, load_text
 from epp.observability import configure
@@ -30,9 +30,15 @@ def serve(
     ] = None,
     pool_name: Annotated[str, typer.Option(help="Name of the pool in metrics.")] = "default",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104
-    grpc_port: Annotated[int, typer.Option(help="Port of ext_proc; 0 for any.")] = 9002,
-    grpc_health_port: Annotated[int, typer.Option(help="Port of gRPC health; 0 for any.")] = 9003,
-    metrics_port: Annotated[int, typer.Option(help="Port of /metrics; 0 for any.")] = 9090,
+    grpc_port: Annotated[
+        int, typer.Option(help="Port of ext_proc; 0 for any.", min=0, max=65535)
+    ] = 9002,
+    grpc_health_port: Annotated[
+        int, typer.Option(help="Port of gRPC health; 0 for any.", min=0, max=65535)
+    ] = 9003,
+    metrics_port: Annotated[
+        int, typer.Option(help="Port of /metrics; 0 for any.", min=0, max=65535)
+    ] = 9090,
     secure_serving: Annotated[
         str, typer.Option(help="TLS on the ext_proc port; only false is supported for now.")
     ] = "true",
@@ -67,6 +73,8 @@ def serve(
         )
     if config_file is not None and config_text is not None:
         fail("--config-file and --config-text exclude each other")
+    if ready_file is not None:
+        require_folder("--ready-file", ready_file)
     configure(level=log_level, log_format=log_format)
 
     async def main(stop: asyncio.Event) -> None:

@@ -2,10 +2,10 @@
 
 import re
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|s|m|h)")
-_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|k|K|M|G)?i?B?")
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|k|K|M|G)?B?")
 _FACTORS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -15,6 +15,8 @@ def duration(text: str) -> float:
     Raises:
         ValueError: It is none.
     """
+    if text == "0":
+        return 0.0  # the one duration that Go takes without a unit
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"{text!r} is not a duration such as 50ms, 2s or 1m30s")

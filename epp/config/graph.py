@@ -1,5 +1,6 @@
 """Configuration to wired plugins: the plugin graph that a running EPP consists of."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -132,8 +133,11 @@ class GraphBuilder:
             plugins[made.name] = made
             pickers = [made] if isinstance(made, Picker) else []
         for plugin, weight in members:
-            if weight is not None and weight < 0:
-                raise ConfigError(f"scheduling profile {name!r}: weight of {plugin.name!r} is < 0")
+            if weight is not None and not 0 <= weight < math.inf:
+                raise ConfigError(
+                    f"scheduling profile {name!r}: weight of {plugin.name!r} is {weight}; it must"
+                    " be a number of 0 or more"
+                )
             if not isinstance(plugin, Filter | Scorer | Picker | ProfileHandler):
                 raise ConfigError(
                     f"scheduling profile {name!r}: {plugin.name!r} ({plugin.type}) is neither"

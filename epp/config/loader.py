@@ -1,6 +1,7 @@
 """Text to :class:`ConfigFile`: YAML, then the strict schema, then what the schema cannot say."""
 
 from collections import Counter
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ def load_file(path: Path) -> ConfigFile:
         ConfigError: It cannot be read, or :func:`load_text` refuses it.
     """
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the configuration file {path}: {error}") from error
     return load_text(text, str(path))
@@ -38,6 +39,9 @@ def load_text(text: str, source: str) -> ConfigFile:
     try:
         document = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
+        raise ConfigError(f"{source}: not valid YAML: {error}") from error
+    except (ValueError, RecursionError) as error:
+        # A date that is none, an integer without digits, nesting without end.
         raise ConfigError(f"{source}: not valid YAML: {error}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"{source}: expected a mapping with kind: {KIND} at the top level")
@@ -77,7 +81,13 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a key must be a scalar", key_node.start_mark
+                )
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"duplicate key {key!r}", key_node.start_mark

@@ -285,7 +285,7 @@ class ExtProcStream:
         exchange = self._exchange
         if exchange is not None:
             status = _headers(message).get(":status", "")
-            exchange.response_started(int(status) if status.isdigit() else 0, self._clock())
+            exchange.response_started(int(status) if status.isdecimal() else 0, self._clock())
             if served := _served(request):
                 exchange.served_by(served)
         self._stream.send(messages.CONTINUE_RESPONSE_HEADERS)

@@ -97,12 +97,14 @@ class _Child:
     async def stop(self) -> None:
         if self.process is None or self.process.returncode is not None:
             return
-        self.process.terminate()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
         try:
             async with asyncio.timeout(STOP_TIMEOUT_SECONDS):
                 await self.process.wait()
         except TimeoutError:
-            self.process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
             await self.process.wait()
 
 
@@ -125,6 +127,21 @@ async def up(
         UpError: A part did not start or ended by itself.
         EnvoyError: Envoy is missing, refused its bootstrap or exited.
     """
+    running = asyncio.create_task(_run(settings, say, ready), name="gateway")
+    stopped = asyncio.create_task(_wait(stop), name="stop")
+    try:
+        await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            await running
+        say("stopping")
+    finally:
+        # Cancelled while it starts or runs, it stops the parts that are there.
+        await _cancel([running, stopped])
+
+
+async def _run(
+    settings: UpSettings, say: Callable[[str], None], ready: Callable[[Gateway], None]
+) -> None:
     async with contextlib.AsyncExitStack() as stack:
         # In a thread: the folder is on disk.
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="epp-up-"))
@@ -173,13 +190,12 @@ async def up(
                 metrics_url=f"http://127.0.0.1:{ports['metrics']}/metrics",
             )
         )
-        await _until_stopped(stop, children, envoy)
-        say("stopping")
+        await _until_one_ends(children, envoy)
 
 
 async def _start(child: _Child, stack: contextlib.AsyncExitStack, children: list[_Child]) -> None:
-    await child.start()
     stack.push_async_callback(child.stop)
+    await child.start()
     children.append(child)
 
 
@@ -223,20 +239,15 @@ async def _until_ready(look: Callable[[], T | None], children: Sequence[_Child])
     return found
 
 
-async def _until_stopped(
-    stop: asyncio.Event, children: Sequence[_Child], envoy: EnvoyProcess
-) -> None:
-    stopped = asyncio.create_task(_wait(stop), name="stop")
+async def _until_one_ends(children: Sequence[_Child], envoy: EnvoyProcess) -> None:
     gone = asyncio.create_task(_envoy_ended(envoy), name="envoy")
     watchers = [asyncio.create_task(child.ended(), name=child.name) for child in children]
     try:
-        done, _ = await asyncio.wait(
-            [stopped, gone, *watchers], return_when=asyncio.FIRST_COMPLETED
-        )
+        done, _ = await asyncio.wait([gone, *watchers], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             await task
     finally:
-        await _cancel([stopped, gone, *watchers])
+        await _cancel([gone, *watchers])
 
 
 async def _wait(stop: asyncio.Event) -> None:

@@ -179,7 +179,5 @@ def make_pool() -> list[Endpoint]:
     """Return two endpoints of which ``a``, the idle one, is chosen."""
     return [
         make_endpoint("default/a", address="10.0.0.1:8000", requested_at=99.5),
-        make_endpoint(
-            "default/b", address="10.0.0.2:8000", waiting_requests=9, requested_at=99.5
-        ),
+        make_endpoint("default/b", address="10.0.0.2:8000", waiting_requests=9, requested_at=99.5),
     ]

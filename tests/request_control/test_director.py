@@ -100,7 +100,8 @@ def test_a_plugin_that_fails_before_the_answer_leaves_nothing_reserved(method: s
         ("request failed inside the EPP", "error"),
         ("request refused", "info"),
     ]
-    assert lines[0]["exc_info"] and lines[0]["request_id"] == "r-1"
+    assert lines[0]["exc_info"]
+    assert lines[0]["request_id"] == "r-1"
     plugin.fails_in = frozenset()
     epp.handle().close(EndCause.COMPLETED)  # the director lives on
     assert epp.value("request_total", **LABELS) == 1
@@ -188,6 +189,7 @@ def test_metrics_of_a_request_are_counted() -> None:
     ],
 )
 def test_a_refusal_is_counted_and_logged_once(
+    *,
     epp: Epp,
     body: bytes,
     error: type[RequestError],

@@ -1,0 +1,84 @@
+"""The processes of a benchmark; each writes its ports to a file when it listens."""
+
+import asyncio
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+START_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A process that is ready."""
+
+    pid: int
+    ready: dict[str, Any]
+    """What it said when it was ready."""
+
+
+@contextlib.asynccontextmanager
+async def python(*arguments: str | Path) -> AsyncIterator[Running]:
+    """Run Python with ``arguments`` and ``--ready-file FILE`` until the block ends.
+
+    Raises:
+        RuntimeError: It ended, or was not ready in time.
+    """
+    with tempfile.TemporaryDirectory(prefix="epp-bench-") as folder:
+        ready_file = Path(folder) / "ready"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *map(str, arguments),
+            *("--ready-file", str(ready_file)),
+            stdout=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                while not ready_file.exists():
+                    if process.returncode is not None:
+                        raise RuntimeError(f"{arguments} ended with {process.returncode}")
+                    await asyncio.sleep(0.02)
+            yield Running(process.pid, json.loads(ready_file.read_text()))
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            try:
+                async with asyncio.timeout(5):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+def announce(ready_file: Path, document: dict[str, Any]) -> None:
+    """Write a ready file, whole or not at all."""
+    partial = ready_file.with_suffix(".partial")
+    partial.write_text(json.dumps(document))
+    partial.replace(ready_file)
+
+
+def epp(endpoints: Sequence[str], *options: str) -> contextlib.AbstractAsyncContextManager[Running]:
+    """Run ``epp serve`` with the default configuration; its ready record has the port ``grpc``."""
+    addresses = [text for endpoint in endpoints for text in ("--endpoint", endpoint)]
+    ports = ("--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0")
+    common = ("--secure-serving", "false", "--host", "127.0.0.1", "--drain-timeout", "1s")
+    return python("-m", "epp", "serve", *common, *ports, *addresses, *options)
+
+
+def upstream(ports: int) -> contextlib.AbstractAsyncContextManager[Running]:
+    """Run the model servers; their ready record has ``endpoints``."""
+    return python(HERE / "upstream.py", "--ports", str(ports))
+
+
+def bare(
+    mode: str, endpoints: Sequence[str], *options: str
+) -> contextlib.AbstractAsyncContextManager[Running]:
+    """Run a bare ext_proc server; its ready record has the port ``grpc``."""
+    addresses = [text for endpoint in endpoints for text in ("--endpoint", endpoint)]
+    return python(HERE / "bare_server.py", "--mode", mode, *addresses, *options)

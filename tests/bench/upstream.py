@@ -1,0 +1,111 @@
+"""Model servers that cost next to nothing: one process, many ports, answers in N chunks.
+
+A request says how it wants to be answered: ``x-bench-chunks`` pieces, ``x-bench-pause-ms`` apart.
+The answer is one JSON document, padded with blanks between the pieces.
+"""
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import cast
+
+import httptools
+import uvloop
+from processes import announce
+
+CHUNK_BYTES = 150  # an event of a streamed chat completion
+
+METRICS = b"""\
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{model_name="bench"} 0.0
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{model_name="bench"} 1.0
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{model_name="bench"} 0.25
+"""
+
+
+class Exchange(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, name: bytes) -> None:
+        self._parser = httptools.HttpRequestParser(self)
+        self._served_by = b"x-served-by: " + name + b"\r\n"
+        self._transport: asyncio.Transport | None = None
+        self._url = b""
+        self._chunks = 1
+        self._pause_seconds = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_url(self, url: bytes) -> None:
+        self._url = url
+        self._chunks, self._pause_seconds = 1, 0.0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name == b"x-bench-chunks":
+            self._chunks = int(value)
+        elif name == b"x-bench-pause-ms":
+            self._pause_seconds = float(value) / 1000
+
+    def on_message_complete(self) -> None:
+        if self._url == b"/metrics":
+            self._write(self._whole(b"text/plain; version=0.0.4", METRICS))
+        elif self._chunks == 1:
+            body = b'{"choices":[{"text":"yes"}]}'.ljust(CHUNK_BYTES)
+            self._write(self._whole(b"application/json", body))
+        else:
+            self._write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+                b"transfer-encoding: chunked\r\n" + self._served_by + b"\r\n"
+            )
+            self._piece(1, self._chunks, self._pause_seconds)
+
+    def _piece(self, number: int, chunks: int, pause_seconds: float) -> None:
+        piece = b""
+        if number == 1:
+            piece = b'{"choices":[{"text":"yes"}]'
+        elif number == chunks:
+            piece = b"}"
+        self._write(b"%x\r\n%s\r\n" % (CHUNK_BYTES, piece.ljust(CHUNK_BYTES)))
+        if number == chunks:
+            self._write(b"0\r\n\r\n")
+        elif pause_seconds:
+            loop = asyncio.get_running_loop()
+            loop.call_later(pause_seconds, self._piece, number + 1, chunks, pause_seconds)
+        else:
+            self._piece(number + 1, chunks, pause_seconds)
+
+    def _whole(self, content_type: bytes, body: bytes) -> bytes:
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n%s\r\n"
+        return head % (content_type, len(body), self._served_by) + body
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+
+async def main(ports: int, ready_file: Path) -> None:
+    loop = asyncio.get_running_loop()
+    endpoints = []
+    for number in range(ports):
+        name = b"server-%d" % number
+        server = await loop.create_server(lambda name=name: Exchange(name), "127.0.0.1", 0)  # type: ignore[misc] # mypy cannot infer a lambda with a default
+        endpoints.append(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    announce(ready_file, {"endpoints": endpoints})
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ports", type=int, default=10)
+    parser.add_argument("--ready-file", type=Path, required=True)
+    given = parser.parse_args()
+    uvloop.run(main(given.ports, given.ready_file))

@@ -1,0 +1,57 @@
+"""Durations and sizes of the command line."""
+
+import pytest
+
+from epp.cli.units import duration, quantity
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("50ms", 0.05),
+        ("2s", 2.0),
+        ("1.5s", 1.5),
+        ("1m30s", 90.0),
+        ("1h", 3600.0),
+        ("250us", 0.00025),
+        ("250µs", 0.00025),
+        ("100ns", 1e-7),
+        ("0s", 0.0),
+        ("0", 0.0),
+    ],
+)
+def test_duration_is_parsed(text: str, seconds: float) -> None:
+    assert duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "5x", "1s2", "x1s", "1s,2s", "1e3s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration such as") as caught:
+        duration(text)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("4194304", 4194304),
+        ("10MiB", 10 * 2**20),
+        ("10Mi", 10 * 2**20),
+        ("25MB", 25_000_000),
+        ("1.5KiB", 1536),
+        ("2k", 2000),
+        ("2KB", 2000),
+        ("1GiB", 2**30),
+        ("3G", 3 * 10**9),
+        ("7B", 7),
+    ],
+)
+def test_quantity_is_parsed(text: str, size: int) -> None:
+    assert quantity(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "10 MiB", "-1", "10XB", "10Kii", "10iB", "1e6"])
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size such as") as caught:
+        quantity(text)
+    assert repr(text) in str(caught.value)

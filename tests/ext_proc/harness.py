@@ -1,0 +1,153 @@
+"""Envoy's side of a stream: makes its messages and records the answers."""
+
+from collections.abc import Mapping
+
+from request_control.harness import BODY, Epp
+
+from epp.ext_proc import ExtProcService, ExtProcStream
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+
+Mode = pb.ProcessingMode
+DESTINATION = "x-gateway-destination-endpoint"
+POST = {":method": "POST", ":path": "/v1/completions", "x-request-id": "r-1"}
+
+FULL_DUPLEX = (Mode.FULL_DUPLEX_STREAMED, Mode.FULL_DUPLEX_STREAMED)
+LEAN = (Mode.FULL_DUPLEX_STREAMED, Mode.NONE)
+BUFFERED = (Mode.BUFFERED, Mode.NONE)
+ADAPTIVE = (Mode.BUFFERED, Mode.STREAMED)
+NO_BODIES = (Mode.NONE, Mode.NONE)
+
+Modes = tuple[Mode.BodySendMode, Mode.BodySendMode]
+
+
+class Recorder:
+    """The transport's side of one stream."""
+
+    def __init__(self) -> None:
+        self.sent: list[pb.ProcessingResponse] = []
+        self.sent_after_finish = 0
+        self.finished: list[tuple[int, str]] = []
+
+    def send(self, message: bytes) -> None:
+        if self.finished:
+            self.sent_after_finish += 1
+        self.sent.append(pb.ProcessingResponse.FromString(message))
+
+    def finish(self, code: int = 0, message: str = "") -> None:
+        self.finished.append((code, message))
+
+
+class Envoy:
+    """Drives one stream of a real service and director."""
+
+    def __init__(self, epp: Epp, modes: Modes = LEAN) -> None:
+        self.epp = epp
+        self.modes = modes
+        self.recorder = Recorder()
+        self.service = ExtProcService(epp.director, epp.clock)
+        self.stream: ExtProcStream = self.service.opened(self.recorder, {})
+
+    @property
+    def kinds(self) -> list[str | None]:
+        """What kinds of answers have come since the last ``take``."""
+        return [answer.WhichOneof("response") for answer in self.recorder.sent]
+
+    def take(self) -> list[pb.ProcessingResponse]:
+        """Return the answers so far and forget them."""
+        answers, self.recorder.sent = self.recorder.sent, []
+        return answers
+
+    def tell(self, request: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        """Send one message; return the answers to it."""
+        self.take()
+        self.stream.message(request.SerializeToString())
+        return list(self.recorder.sent)
+
+    def request_headers(
+        self, headers: Mapping[str, str] = POST, *, end: bool = False
+    ) -> list[pb.ProcessingResponse]:
+        config = pb.ProtocolConfiguration(
+            request_body_mode=self.modes[0], response_body_mode=self.modes[1]
+        )
+        return self.tell(
+            pb.ProcessingRequest(request_headers=http_headers(headers, end), protocol_config=config)
+        )
+
+    def request_body(self, body: bytes = BODY, *, end: bool = True) -> list[pb.ProcessingResponse]:
+        message = pb.HttpBody(body=body, end_of_stream=end)
+        return self.tell(pb.ProcessingRequest(request_body=message))
+
+    def request_trailers(self) -> list[pb.ProcessingResponse]:
+        return self.tell(pb.ProcessingRequest(request_trailers=pb.HttpTrailers()))
+
+    def response_headers(
+        self, status: str = "200", *, end: bool = False, served: str = ""
+    ) -> list[pb.ProcessingResponse]:
+        message = pb.ProcessingRequest(response_headers=http_headers({":status": status}, end))
+        if served:
+            metadata = message.metadata_context.filter_metadata["envoy.lb"]
+            metadata.update({f"{DESTINATION}-served": served})
+        return self.tell(message)
+
+    def response_body(
+        self, body: bytes = b"data: x\n\n", *, end: bool = False
+    ) -> list[pb.ProcessingResponse]:
+        message = pb.HttpBody(body=body, end_of_stream=end)
+        return self.tell(pb.ProcessingRequest(response_body=message))
+
+    def response_trailers(self) -> list[pb.ProcessingResponse]:
+        return self.tell(pb.ProcessingRequest(response_trailers=pb.HttpTrailers()))
+
+    def post(self, body: bytes = BODY) -> list[pb.ProcessingResponse]:
+        """Send a whole request; return the answers to its last message."""
+        answers = self.request_headers()
+        return answers if self.modes[0] == Mode.NONE else self.request_body(body)
+
+
+def http_headers(headers: Mapping[str, str], end: bool) -> pb.HttpHeaders:
+    return pb.HttpHeaders(
+        headers=pb.HeaderMap(
+            headers=[pb.HeaderValue(key=k, raw_value=v.encode()) for k, v in headers.items()]
+        ),
+        end_of_stream=end,
+    )
+
+
+def set_headers(response: pb.CommonResponse) -> dict[str, str]:
+    """Return the headers that an answer sets; each must overwrite, in raw_value alone."""
+    options = response.header_mutation.set_headers
+    assert not response.header_mutation.remove_headers
+    for option in options:
+        assert option.append_action == pb.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
+        assert not option.header.value
+    return {option.header.key: option.header.raw_value.decode() for option in options}
+
+
+def assert_routes(
+    answer: pb.ProcessingResponse, kind: str, address: str, **more_headers: str
+) -> None:
+    """Header and dynamic metadata say ``address``, and nothing else is changed."""
+    assert answer.WhichOneof("response") == kind
+    response: pb.CommonResponse = getattr(answer, kind).response
+    more = {name.replace("_", "-"): value for name, value in more_headers.items()}
+    assert set_headers(response) == {DESTINATION: address, **more}
+    assert response.clear_route_cache
+    assert response.status == pb.CommonResponse.CONTINUE
+    assert not response.HasField("body_mutation")
+    metadata = answer.dynamic_metadata.fields
+    assert list(metadata) == ["envoy.lb"]
+    fields = metadata["envoy.lb"].struct_value.fields
+    assert {key: value.string_value for key, value in fields.items()} == {DESTINATION: address}
+
+
+def echoed(answers: list[pb.ProcessingResponse], kind: str) -> tuple[bytes, list[bool]]:
+    """Return the body that answers give back, and their end-of-stream flags."""
+    pieces = []
+    for answer in answers:
+        assert answer.WhichOneof("response") == kind
+        response: pb.CommonResponse = getattr(answer, kind).response
+        assert not response.HasField("header_mutation")
+        assert response.body_mutation.WhichOneof("mutation") == "streamed_response"
+        pieces.append(response.body_mutation.streamed_response)
+    assert all(len(piece.body) <= 62_000 for piece in pieces)
+    return b"".join(p.body for p in pieces), [p.end_of_stream for p in pieces]

@@ -1,0 +1,237 @@
+"""What goes wrong: refusals, faults, garbage and messages out of order."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from request_control.harness import (
+    BODY,
+    Epp,
+    FailingScorer,
+    NotingPlugin,
+    RefusingFilter,
+    make_pool,
+)
+from structlog.testing import capture_logs
+
+from epp.ext_proc import StreamState
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from ext_proc.harness import BUFFERED, FULL_DUPLEX, LEAN, Envoy, Modes
+
+DROP_REASON = "x-llm-d-request-dropped-reason"
+
+
+def refusal(answer: pb.ProcessingResponse) -> tuple[int, dict[str, str], dict[str, object]]:
+    """Return status, headers and error object of an ImmediateResponse."""
+    assert answer.WhichOneof("response") == "immediate_response"
+    immediate = answer.immediate_response
+    headers = {o.header.key: o.header.raw_value.decode() for o in immediate.headers.set_headers}
+    return immediate.status.code, headers, json.loads(immediate.body)["error"]
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED])
+@pytest.mark.parametrize(
+    ("make_epp", "body", "status", "stage", "reason", "text"),
+    [
+        pytest.param(
+            lambda: Epp(make_pool()), b"hello", 400, "parsing", None, "JSON", id="no JSON"
+        ),
+        pytest.param(
+            lambda: Epp(make_pool()), b"{}", 400, "parsing", None, "model not found", id="no model"
+        ),
+        pytest.param(
+            lambda: Epp(make_pool()),
+            b'{"model":"m"}',
+            400,
+            "parsing",
+            None,
+            "'prompt'",
+            id="no prompt",
+        ),
+        pytest.param(
+            lambda: Epp([]),
+            BODY,
+            503,
+            "candidates",
+            "rejected-no-endpoints",
+            "no endpoint",
+            id="an empty pool",
+        ),
+        pytest.param(
+            lambda: Epp(make_pool(), filters=[RefusingFilter()]),
+            BODY,
+            429,
+            "scheduling",
+            "rejected-saturated",
+            "removed all 2 endpoints",
+            id="all filtered",
+        ),
+        pytest.param(
+            lambda: Epp(make_pool(), scorers=[FailingScorer()]),
+            BODY,
+            500,
+            "request",
+            None,
+            "r-1",
+            id="a scorer with a bug",
+        ),
+    ],
+)
+def test_a_refusal_says_where_it_arose(
+    *,
+    modes: Modes,
+    make_epp: Callable[[], Epp],
+    body: bytes,
+    status: int,
+    stage: str,
+    reason: str | None,
+    text: str,
+) -> None:
+    envoy = Envoy(make_epp(), modes)
+    with capture_logs() as lines:
+        envoy.request_headers()
+        (answer,) = envoy.request_body(body)
+    code, headers, error = refusal(answer)
+    assert (code, error["code"], error["stage"]) == (status, status, stage)
+    assert error["request_id"] == "r-1"
+    assert text in str(error["message"])
+    assert headers["content-type"] == "application/json"
+    assert headers.get(DROP_REASON) == reason
+    assert " " not in answer.immediate_response.details
+    assert envoy.recorder.finished == [(0, "")]
+    assert envoy.epp.in_flight == envoy.epp.director.in_flight == 0
+    assert not envoy.service.open_streams
+    assert [line["event"] for line in lines if line["log_level"] == "info"] == ["request refused"]
+    # The process lives: messages that were under way are ignored.
+    envoy.take()
+    assert envoy.request_body() == []
+    assert len(envoy.recorder.finished) == 1
+
+
+def test_a_fault_outside_the_director_is_answered_and_logged() -> None:
+    epp = Epp(make_pool())
+    epp.endpoints[0].address = "\udc80"  # cannot be put into an answer
+    envoy = Envoy(epp)
+    with capture_logs() as lines:
+        envoy.request_headers()
+        (answer,) = envoy.request_body()
+    assert refusal(answer)[0] == 500
+    assert [(e["event"], e["request_id"]) for e in lines if e["log_level"] == "error"] == [
+        ("ext_proc stream failed", "r-1")
+    ]
+    assert epp.in_flight == epp.director.in_flight == 0
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"\x12\x05abc", b'{"json": 1}'])
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+def test_garbage_is_a_grpc_internal_error(data: bytes, steps: int) -> None:
+    envoy = Envoy(Epp(make_pool()))
+    for step in (envoy.request_headers, envoy.request_body, envoy.response_headers)[:steps]:
+        step()
+    envoy.take()
+    with capture_logs() as lines:
+        envoy.stream.message(data)
+    assert envoy.kinds == []
+    assert envoy.recorder.finished == [(13, "the message is not a ProcessingRequest")]
+    assert envoy.epp.in_flight == envoy.epp.director.in_flight == 0
+    assert lines[0]["event"] == "ext_proc message unreadable"
+
+
+def test_an_empty_message_is_out_of_order() -> None:
+    envoy = Envoy(Epp(make_pool()))
+    (answer,) = envoy.tell(pb.ProcessingRequest())
+    assert refusal(answer)[0] == 500
+
+
+@pytest.mark.parametrize("modes", [LEAN, BUFFERED])
+def test_a_message_out_of_order_before_the_response_is_refused(modes: Modes) -> None:
+    envoy = Envoy(Epp(make_pool()), modes)
+    envoy.post()
+    with capture_logs() as lines:
+        (answer,) = envoy.request_headers()
+    status, _, error = refusal(answer)
+    assert status == 500
+    assert error["message"] == "Envoy sent request_headers while RESPONSE_HEADERS was due"
+    assert lines[0] == {
+        "event": "ext_proc message out of order",
+        "log_level": "error",
+        "request_id": "r-1",
+        "message": "request_headers",
+        "state": "RESPONSE_HEADERS",
+    }
+    assert [line["outcome"] for line in lines if "outcome" in line] == ["error"]
+    assert envoy.epp.in_flight == 0
+
+
+@pytest.mark.parametrize("first", ["request_body", "request_trailers"])
+def test_a_stream_that_does_not_begin_with_headers_is_refused(first: str) -> None:
+    envoy = Envoy(Epp(make_pool()))
+    (answer,) = getattr(envoy, first)()
+    assert refusal(answer)[0] == 500
+
+
+def test_trailers_in_place_of_a_buffered_body_are_refused() -> None:
+    envoy = Envoy(Epp(make_pool()), BUFFERED)
+    envoy.request_headers()
+    (answer,) = envoy.request_trailers()
+    assert refusal(answer)[0] == 500
+
+
+@pytest.mark.parametrize("late", ["request_headers", "response_headers"])
+def test_a_message_out_of_order_after_the_response_headers_leaves_the_response_alone(
+    late: str,
+) -> None:
+    envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
+    envoy.post()
+    envoy.response_headers()
+    assert getattr(envoy, late)() == []
+    assert envoy.recorder.finished == [(0, "")]
+    assert envoy.stream.state is StreamState.CLOSED
+    assert envoy.epp.in_flight == 0
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["response_body", "response_trailers"])
+def test_a_response_whose_headers_were_not_seen_is_left_alone(kind: str, before: int) -> None:
+    # Envoy with response_header_mode SKIP: the headers have gone to the client long since.
+    envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
+    if before:
+        envoy.request_headers()
+    if before > 1:
+        envoy.request_body()
+    assert getattr(envoy, kind)() == []
+    assert envoy.recorder.finished == [(0, "")]
+    assert envoy.epp.in_flight == 0
+
+
+def test_a_fault_while_response_headers_are_handled_leaves_the_response_alone() -> None:
+    epp = Epp(make_pool())
+    envoy = Envoy(epp)
+    envoy.post()
+    epp.endpoints = None  # type: ignore[assignment] # a pool with a bug
+    with capture_logs() as lines:
+        assert envoy.response_headers(served="10.0.0.2:8000") == []
+    assert envoy.recorder.finished == [(0, "")]
+    assert lines[0]["event"] == "ext_proc stream failed"
+    assert epp.director.in_flight == 0
+
+
+def test_a_plugin_that_fails_at_the_end_does_not_disturb_the_stream() -> None:
+    plugin = NotingPlugin("bad", [], frozenset({"response_complete"}))
+    envoy = Envoy(Epp(make_pool(), response_complete=[plugin]))
+    envoy.post()
+    envoy.response_headers()
+    assert len(envoy.response_trailers()) == 1
+    assert envoy.recorder.finished == []
+    assert not envoy.service.open_streams
+    assert envoy.epp.in_flight == 0
+
+
+@pytest.mark.parametrize("status", ["200", "503", "", "abc", "\N{SUPERSCRIPT TWO}"])
+def test_any_status_text_is_taken(status: str) -> None:
+    envoy = Envoy(Epp(make_pool()))
+    envoy.post()
+    envoy.response_headers(status)
+    with capture_logs() as lines:
+        envoy.response_trailers()
+    assert lines[0]["status"] == (int(status) if status.isascii() and status.isdigit() else 0)

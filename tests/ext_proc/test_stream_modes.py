@@ -1,0 +1,274 @@
+"""What is answered, and when, in each of Envoy's body modes."""
+
+import json
+from uuid import UUID
+
+import pytest
+from request_control.harness import BODY, Epp, make_pool
+
+from epp.ext_proc import StreamState
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from ext_proc.harness import (
+    ADAPTIVE,
+    BUFFERED,
+    DESTINATION,
+    FULL_DUPLEX,
+    LEAN,
+    NO_BODIES,
+    POST,
+    Envoy,
+    Mode,
+    Modes,
+    assert_routes,
+    echoed,
+    set_headers,
+)
+
+A = "10.0.0.1:8000"
+LARGE = b'{"model": "llama", "prompt": "' + b"x" * 300_000 + b'"}'
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN])
+@pytest.mark.parametrize(
+    ("chunks", "pieces"),
+    [
+        pytest.param([BODY], 1, id="one chunk"),
+        pytest.param([BODY[:9], BODY[9:20], BODY[20:]], 3, id="three chunks"),
+        pytest.param([BODY, b""], 1, id="an empty last chunk"),
+        pytest.param([b"", BODY[:5], b"", BODY[5:], b""], 2, id="empty chunks in between"),
+        # 300 032 bytes over 62 000 are 4.8: five pieces.
+        pytest.param([LARGE], 5, id="a chunk of 300 KB"),
+        pytest.param([LARGE, b""], 5, id="a chunk of 300 KB and an empty one"),
+        # 124 000 bytes are two whole pieces; no empty third.
+        pytest.param([LARGE[:124_000], LARGE[124_000:]], 2 + 3, id="a chunk of two whole pieces"),
+    ],
+)
+def test_a_full_duplex_body_comes_back_after_the_headers(
+    modes: Modes, chunks: list[bytes], pieces: int
+) -> None:
+    envoy = Envoy(Epp(make_pool()), modes)
+    assert envoy.request_headers() == []
+    for chunk in chunks[:-1]:
+        assert envoy.request_body(chunk, end=False) == []
+    headers, *body = envoy.request_body(chunks[-1])
+    assert_routes(headers, "request_headers", A)
+    data, ends = echoed(body, "request_body")
+    assert data == b"".join(chunks)
+    assert ends == [False] * (pieces - 1) + [True]
+    assert envoy.epp.in_flight == 1
+
+
+def test_trailers_end_a_full_duplex_body() -> None:
+    envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
+    envoy.request_headers()
+    envoy.request_body(BODY, end=False)
+    headers, body, trailers = envoy.request_trailers()
+    assert_routes(headers, "request_headers", A)
+    assert echoed([body], "request_body") == (BODY, [False])
+    assert trailers.WhichOneof("response") == "request_trailers"
+
+
+def test_trailers_without_a_body_get_no_body_answer() -> None:
+    envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
+    envoy.request_headers({":path": "/grpc", "x-request-id": "r-1"})
+    headers, trailers = envoy.request_trailers()
+    assert_routes(headers, "request_headers", A)
+    assert trailers.WhichOneof("response") == "request_trailers"
+
+
+@pytest.mark.parametrize("modes", [BUFFERED, ADAPTIVE])
+def test_a_buffered_request_is_routed_by_the_answer_to_its_body(modes: Modes) -> None:
+    envoy = Envoy(Epp(make_pool()), modes)
+    (headers,) = envoy.request_headers()
+    assert headers == pb.ProcessingResponse(request_headers=pb.HeadersResponse())
+    assert envoy.epp.in_flight == 0
+    (body,) = envoy.request_body()
+    assert_routes(body, "request_body", A)
+    assert envoy.epp.in_flight == 1
+
+
+def test_a_buffered_body_before_trailers_has_no_end_flag_and_is_whole_all_the_same() -> None:
+    envoy = Envoy(Epp(make_pool()), BUFFERED)
+    envoy.request_headers()
+    (body,) = envoy.request_body(end=False)
+    assert_routes(body, "request_body", A)
+    (trailers,) = envoy.request_trailers()
+    assert trailers == pb.ProcessingResponse(request_trailers=pb.TrailersResponse())
+    assert envoy.stream.state is StreamState.RESPONSE_HEADERS
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED, ADAPTIVE, NO_BODIES])
+def test_a_request_without_a_body_is_routed_at_once(modes: Modes) -> None:
+    envoy = Envoy(Epp(make_pool()), modes)
+    get = {":method": "GET", ":path": "/v1/models", "x-request-id": "r-1"}
+    (headers,) = envoy.request_headers(get, end=True)
+    assert_routes(headers, "request_headers", A)
+
+
+def test_a_body_that_is_not_sent_here_is_routed_on_load_alone() -> None:
+    envoy = Envoy(Epp(make_pool()), NO_BODIES)
+    (headers,) = envoy.request_headers()
+    assert_routes(headers, "request_headers", A)
+    (trailers,) = envoy.request_trailers()
+    assert trailers.WhichOneof("response") == "request_trailers"
+    assert envoy.epp.total("request_total") == 1
+
+
+def test_without_a_protocol_config_full_duplex_is_assumed() -> None:
+    envoy = Envoy(Epp(make_pool()))
+    message = pb.ProcessingRequest()
+    message.request_headers.SetInParent()
+    assert envoy.tell(message) == []
+    assert envoy.stream.state is StreamState.REQUEST_BODY
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [
+        (Mode.STREAMED, "STREAMED"),
+        (Mode.GRPC, "GRPC"),
+        (Mode.BUFFERED_PARTIAL, "BUFFERED_PARTIAL"),
+        (17, "17"),
+    ],
+)
+def test_an_unsupported_mode_is_refused_with_its_name_and_the_mend(
+    mode: Mode.BodySendMode, name: str
+) -> None:
+    envoy = Envoy(Epp(make_pool()), (mode, Mode.NONE))
+    (answer,) = envoy.request_headers()
+    immediate = answer.immediate_response
+    assert immediate.status.code == 500
+    error = json.loads(immediate.body)["error"]
+    assert error["stage"] == "ext_proc"
+    assert f"in mode {name};" in error["message"]
+    assert "request_body_mode to FULL_DUPLEX_STREAMED or BUFFERED" in error["message"]
+    assert envoy.recorder.finished == [(0, "")]
+
+
+@pytest.mark.parametrize("header", [{}, {"x-request-id": ""}])
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED, NO_BODIES])
+def test_a_missing_request_id_is_made_up_and_set(modes: Modes, header: dict[str, str]) -> None:
+    envoy = Envoy(Epp(make_pool()), modes)
+    answers = envoy.request_headers({":path": "/v1/completions", **header})
+    if modes != NO_BODIES:
+        answers = envoy.request_body()
+    kind = "request_body" if modes == BUFFERED else "request_headers"
+    request_id = set_headers(getattr(answers[0], kind).response)["x-request-id"]
+    assert UUID(request_id).version == 4
+    assert_routes(answers[0], kind, A, x_request_id=request_id)
+
+
+def test_two_made_up_request_ids_differ() -> None:
+    ids = set()
+    for _ in range(2):
+        (answer,) = Envoy(Epp(make_pool()), NO_BODIES).request_headers({":path": "/"})
+        ids.add(set_headers(answer.request_headers.response)["x-request-id"])
+    assert len(ids) == 2
+
+
+def test_headers_reach_the_request_in_lower_case_and_survive_bad_bytes() -> None:
+    epp = Epp(make_pool())
+    envoy = Envoy(epp, BUFFERED)
+    headers = pb.HeaderMap(
+        headers=[
+            pb.HeaderValue(key="X-LLM-D-Inference-Fairness-ID", raw_value=b"t\xff"),
+            pb.HeaderValue(key=":path", value="/v1/completions"),
+        ]
+    )
+    config = pb.ProtocolConfiguration(request_body_mode=Mode.BUFFERED)
+    envoy.tell(
+        pb.ProcessingRequest(
+            request_headers=pb.HttpHeaders(headers=headers), protocol_config=config
+        )
+    )
+    envoy.request_body()
+    labels = {"model_name": "llama", "target_model_name": "llama", "priority": "0"}
+    assert epp.value("request_total", fairness_id="t\N{REPLACEMENT CHARACTER}", **labels) == 1
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED, ADAPTIVE, NO_BODIES])
+def test_the_response_headers_pass_unchanged(modes: Modes) -> None:
+    envoy = Envoy(Epp(make_pool()), modes)
+    envoy.post()
+    assert envoy.response_headers() == [
+        pb.ProcessingResponse(response_headers=pb.HeadersResponse())
+    ]
+    assert envoy.epp.in_flight == 1
+
+
+def test_a_full_duplex_response_is_given_back_piece_by_piece() -> None:
+    envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
+    envoy.post()
+    envoy.response_headers()
+    assert echoed(envoy.response_body(b"one"), "response_body") == (b"one", [False])
+    data, ends = echoed(envoy.response_body(LARGE), "response_body")
+    assert (data, ends) == (LARGE, [False] * 5)
+    assert echoed(envoy.response_body(b"", end=True), "response_body") == (b"", [True])
+    assert envoy.stream.state is StreamState.CLOSED
+    assert envoy.epp.in_flight == 0
+
+
+def test_the_end_flag_of_a_large_last_response_chunk_is_on_its_last_piece() -> None:
+    envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
+    envoy.post()
+    envoy.response_headers()
+    data, ends = echoed(envoy.response_body(LARGE, end=True), "response_body")
+    assert (data, ends) == (LARGE, [False] * 4 + [True])
+
+
+def test_an_adaptive_response_passes_without_an_echo() -> None:
+    envoy = Envoy(Epp(make_pool()), ADAPTIVE)
+    envoy.post()
+    envoy.response_headers()
+    empty = pb.ProcessingResponse(response_body=pb.BodyResponse())
+    assert envoy.response_body(b"one") == [empty]
+    assert envoy.response_body(b"two", end=True) == [empty]
+    assert envoy.epp.in_flight == 0
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED, ADAPTIVE])
+def test_response_trailers_end_the_exchange(modes: Modes) -> None:
+    envoy = Envoy(Epp(make_pool()), modes)
+    envoy.post()
+    envoy.response_headers()
+    assert envoy.response_trailers() == [
+        pb.ProcessingResponse(response_trailers=pb.TrailersResponse())
+    ]
+    assert envoy.epp.in_flight == 0
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED])
+@pytest.mark.parametrize("after_headers", [False, True])
+def test_a_repeated_end_of_the_request_body_is_not_answered_again(
+    modes: Modes, after_headers: bool
+) -> None:
+    envoy = Envoy(Epp(make_pool()), modes)
+    envoy.post()
+    if after_headers:
+        envoy.response_headers()
+    assert envoy.request_body(b"") == []
+    assert envoy.epp.in_flight == 1
+    assert envoy.recorder.finished == []
+
+
+@pytest.mark.parametrize("modes", [LEAN, BUFFERED])
+def test_envoys_own_answer_passes_while_the_body_is_awaited(modes: Modes) -> None:
+    envoy = Envoy(Epp(make_pool()), modes)
+    envoy.request_headers()
+    assert envoy.response_headers("413") == [
+        pb.ProcessingResponse(response_headers=pb.HeadersResponse())
+    ]
+    assert envoy.epp.in_flight == envoy.epp.director.in_flight == 0
+    envoy.stream.reset()
+    assert not envoy.service.open_streams
+
+
+def test_the_destination_is_the_same_in_header_and_metadata_for_each_endpoint() -> None:
+    epp = Epp(make_pool())
+    for address in ("10.0.0.1:8000", "[fd00::2]:8000"):
+        epp.endpoints[0].address = address
+        for _ in range(2):  # the second comes from the cache
+            (answer,) = Envoy(epp, NO_BODIES).request_headers({**POST, DESTINATION: "1.2.3.4:5"})
+            assert_routes(answer, "request_headers", address)
+        epp.endpoints[0].load.in_flight = 0
+        epp.endpoints[0].load.assume(waiting=0, running=0, kv_cache_usage=0)

@@ -1,0 +1,130 @@
+"""Any sequence of messages and ends: every answer is legal and nothing stays reserved."""
+
+from collections.abc import Callable
+
+import structlog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from request_control.harness import BODY, Epp, NotingPlugin, make_pool
+
+from epp.ext_proc import StreamState
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from ext_proc.harness import Envoy, Mode
+
+Step = Callable[[Envoy], object]
+
+_CHUNKS = st.sampled_from([BODY, b"", BODY[:9], b"{", b"x" * 70_000])
+_MESSAGES: st.SearchStrategy[Step] = st.one_of(
+    st.builds(
+        lambda end: lambda envoy: envoy.request_headers(end=end),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda body, end: lambda envoy: envoy.request_body(body, end=end), _CHUNKS, st.booleans()
+    ),
+    st.just(Envoy.request_trailers),
+    st.builds(
+        lambda end, served: lambda envoy: envoy.response_headers(end=end, served=served),
+        st.booleans(),
+        st.sampled_from(["", "10.0.0.1:8000", "10.0.0.2:8000", "nowhere"]),
+    ),
+    st.builds(
+        lambda body, end: lambda envoy: envoy.response_body(body, end=end), _CHUNKS, st.booleans()
+    ),
+    st.just(Envoy.response_trailers),
+    st.just(lambda envoy: envoy.stream.message(b"\xff")),
+    st.just(lambda envoy: envoy.tell(pb.ProcessingRequest())),
+)
+_ENDS: st.SearchStrategy[Step] = st.sampled_from(
+    [
+        lambda envoy: envoy.stream.reset(),
+        lambda envoy: envoy.stream.half_closed(),
+        lambda envoy: envoy.stream.drain(),
+        lambda envoy: envoy.stream.writable(),
+    ]
+)
+# A stream as it should be, of which a prefix is taken so that later states are reached often.
+_GOOD: list[Step] = [
+    Envoy.request_headers,
+    Envoy.request_body,
+    Envoy.response_headers,
+    Envoy.response_body,
+]
+_MODES = st.sampled_from(list(Mode.BodySendMode.values()))
+
+# What may be answered to each kind of message; a body that is whole releases the headers' answer.
+_LEGAL: dict[str | None, set[str]] = {
+    "request_headers": {"request_headers"},
+    "request_body": {"request_headers", "request_body"},
+    "request_trailers": {"request_headers", "request_body", "request_trailers"},
+    "response_headers": {"response_headers"},
+    "response_body": {"response_body"},
+    "response_trailers": {"response_trailers"},
+    None: set(),
+}
+
+
+class JudgingEnvoy(Envoy):
+    """Judges the answers to every message."""
+
+    seen_response = False
+    immediate = 0
+
+    def tell(self, request: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        was = self.stream.state
+        kind = request.WhichOneof("request")
+        answers = super().tell(request)
+        kinds = self.kinds
+        if was is StreamState.CLOSED:
+            assert kinds == []
+        if kind is not None and kind.startswith("response"):
+            self.seen_response = True
+        if "immediate_response" in kinds:
+            assert kinds[-1] == "immediate_response"
+            assert not self.seen_response
+            assert self.recorder.finished
+            kinds = kinds[:-1]
+            assert kinds == []
+        assert set(kinds) <= _LEGAL[kind]
+        self.immediate += self.kinds.count("immediate_response")
+        return answers
+
+
+@settings(max_examples=400)
+@given(
+    request_mode=_MODES,
+    response_mode=_MODES,
+    good=st.integers(0, len(_GOOD)),
+    steps=st.lists(_MESSAGES | _ENDS, max_size=12),
+    fails_in=st.frozensets(st.sampled_from(["pre_request", "response_complete"])),
+    last=st.sampled_from(["reset", "half_closed", "drain"]),
+)
+def test_any_sequence_is_answered_legally_and_released(
+    *,
+    request_mode: Mode.BodySendMode,
+    response_mode: Mode.BodySendMode,
+    good: int,
+    steps: list[Step],
+    fails_in: frozenset[str],
+    last: str,
+) -> None:
+    plugin = NotingPlugin("p", [], fails_in)
+    epp = Epp(make_pool(), pre_request=[plugin], response_complete=[plugin])
+    envoy = JudgingEnvoy(epp, (request_mode, response_mode))
+    with structlog.testing.capture_logs() as lines:
+        for step in [*_GOOD[:good], *steps]:
+            step(envoy)
+            assert epp.in_flight == epp.director.in_flight <= 1
+            assert (envoy.stream in envoy.service.open_streams) is (
+                envoy.stream.state is not StreamState.CLOSED
+            )
+        getattr(envoy.stream, last)()
+    assert envoy.stream.state is StreamState.CLOSED
+    assert not envoy.service.open_streams
+    assert epp.in_flight == epp.director.in_flight == 0
+    assert epp.total("request_running") == 0
+    assert envoy.immediate <= 1
+    assert envoy.recorder.sent_after_finish == 0
+    ended = [line for line in lines if line["event"] == "request finished"]
+    assert len(ended) == len(plugin.ends) == epp.total("request_total") <= 1
+    assert "ext_proc stream failed" not in [line["event"] for line in lines]

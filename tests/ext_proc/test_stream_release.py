@@ -1,0 +1,182 @@
+"""Every way a stream can end, and that each gives the reservation back exactly once."""
+
+from collections.abc import Callable
+
+import pytest
+from request_control.harness import Epp, NotingPlugin, make_pool
+from structlog.testing import capture_logs
+
+from epp.ext_proc import StreamState
+from epp.request_control import EndCause
+from ext_proc.harness import ADAPTIVE, BUFFERED, FULL_DUPLEX, LEAN, Envoy, Modes
+
+
+def completed(envoy: Envoy) -> None:
+    envoy.response_headers()
+    envoy.response_trailers()
+
+
+def completed_without_a_body(envoy: Envoy) -> None:
+    envoy.response_headers("204", end=True)
+
+
+def completed_by_the_last_chunk(envoy: Envoy) -> None:
+    envoy.response_headers()
+    envoy.response_body(end=True)
+
+
+def reset_before_the_response(envoy: Envoy) -> None:
+    envoy.stream.reset()
+
+
+def reset_within_the_response(envoy: Envoy) -> None:
+    envoy.response_headers()
+    envoy.stream.reset()
+
+
+def half_closed_before_the_response(envoy: Envoy) -> None:
+    envoy.stream.half_closed()
+
+
+def half_closed_within_the_response(envoy: Envoy) -> None:
+    envoy.response_headers()
+    envoy.stream.half_closed()
+
+
+def drained_before_the_response(envoy: Envoy) -> None:
+    envoy.stream.drain()
+
+
+def drained_within_the_response(envoy: Envoy) -> None:
+    envoy.response_headers()
+    envoy.stream.drain()
+
+
+def out_of_order(envoy: Envoy) -> None:
+    envoy.request_headers()
+
+
+def garbage(envoy: Envoy) -> None:
+    envoy.stream.message(b"\xff")
+
+
+@pytest.mark.parametrize(
+    ("modes", "end", "cause"),
+    [
+        (LEAN, completed, EndCause.COMPLETED),
+        (BUFFERED, completed, EndCause.COMPLETED),
+        (LEAN, completed_without_a_body, EndCause.COMPLETED),
+        (FULL_DUPLEX, completed_by_the_last_chunk, EndCause.COMPLETED),
+        (ADAPTIVE, completed_by_the_last_chunk, EndCause.COMPLETED),
+        (LEAN, reset_before_the_response, EndCause.CLIENT_DISCONNECT),
+        (LEAN, reset_within_the_response, EndCause.ENDED),
+        (BUFFERED, reset_within_the_response, EndCause.ENDED),
+        (FULL_DUPLEX, reset_within_the_response, EndCause.CLIENT_DISCONNECT),
+        (ADAPTIVE, reset_within_the_response, EndCause.CLIENT_DISCONNECT),
+        (LEAN, half_closed_before_the_response, EndCause.CLIENT_DISCONNECT),
+        (LEAN, half_closed_within_the_response, EndCause.ENDED),
+        (LEAN, drained_before_the_response, EndCause.DRAINED),
+        (LEAN, drained_within_the_response, EndCause.DRAINED),
+        (FULL_DUPLEX, out_of_order, EndCause.ERROR),
+        (FULL_DUPLEX, garbage, EndCause.ERROR),
+    ],
+)
+def test_the_reservation_is_released_once(
+    modes: Modes, end: Callable[[Envoy], None], cause: EndCause
+) -> None:
+    plugin = NotingPlugin("p", [])
+    envoy = Envoy(Epp(make_pool(), response_complete=[plugin]), modes)
+    with capture_logs() as lines:
+        envoy.post()
+        assert envoy.epp.in_flight == envoy.epp.director.in_flight == 1
+        assert envoy.epp.total("request_running") == 1
+        end(envoy)
+        # Envoy resets every stream at its end, and the transport may tell of more than that.
+        envoy.stream.reset()
+        envoy.stream.half_closed()
+        envoy.stream.drain()
+        envoy.stream.close(EndCause.ERROR)
+    assert envoy.epp.in_flight == envoy.epp.director.in_flight == 0
+    assert envoy.epp.total("request_running") == 0
+    assert plugin.ends == [("default/a", cause)]
+    finished = [line for line in lines if line["event"] == "request finished"]
+    assert [line["outcome"] for line in finished] == [cause.value]
+    assert envoy.stream.state is StreamState.CLOSED
+    assert not envoy.service.open_streams
+
+
+@pytest.mark.parametrize("modes", [LEAN, BUFFERED])
+@pytest.mark.parametrize("end", ["reset", "half_closed"])
+def test_a_client_that_leaves_before_its_request_is_whole_reserved_nothing(
+    modes: Modes, end: str
+) -> None:
+    envoy = Envoy(Epp(make_pool()), modes)
+    envoy.request_headers()
+    with capture_logs() as lines:
+        getattr(envoy.stream, end)()
+    assert [(line["event"], line["outcome"]) for line in lines] == [
+        ("request abandoned before it was whole", "client-disconnect")
+    ]
+    assert envoy.epp.in_flight == 0
+    assert envoy.epp.total("request_total") == 0
+    assert not envoy.service.open_streams
+
+
+def test_a_stream_that_never_said_anything_ends_quietly() -> None:
+    envoy = Envoy(Epp(make_pool()))
+    with capture_logs() as lines:
+        envoy.stream.reset()
+    assert lines == []
+    assert not envoy.service.open_streams
+
+
+def test_draining_refuses_a_request_that_is_not_whole() -> None:
+    envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
+    envoy.request_headers()
+    envoy.request_body(b"{", end=False)
+    envoy.stream.drain()
+    (answer,) = envoy.take()
+    assert answer.immediate_response.status.code == 503
+    headers = {
+        o.header.key: o.header.raw_value for o in answer.immediate_response.headers.set_headers
+    }
+    assert headers["x-llm-d-request-dropped-reason"] == b"rejected-shutting-down"
+    assert envoy.recorder.finished == [(0, "")]
+
+
+def test_draining_leaves_a_response_under_way_alone() -> None:
+    envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
+    envoy.post()
+    envoy.response_headers()
+    envoy.take()
+    envoy.stream.drain()
+    assert envoy.kinds == []
+    assert envoy.recorder.finished == [(0, "")]
+
+
+def test_the_reservation_moves_to_the_endpoint_that_served() -> None:
+    epp = Epp(make_pool())
+    envoy = Envoy(epp)
+    envoy.post()
+    envoy.response_headers(served="10.0.0.2:8000")
+    assert [e.load.in_flight for e in epp.endpoints] == [0, 1]
+    with capture_logs() as lines:
+        envoy.response_trailers()
+    assert epp.in_flight == 0
+    assert lines[0]["endpoint"] == "default/b"
+
+
+def test_the_status_and_the_times_are_logged() -> None:
+    epp = Epp(make_pool())
+    envoy = Envoy(epp)
+    envoy.request_headers()
+    epp.clock.now += 0.25
+    envoy.request_body()
+    epp.clock.now += 1
+    envoy.response_headers("503")
+    epp.clock.now += 1
+    with capture_logs() as lines:
+        envoy.response_trailers()
+    assert lines[0]["status"] == 503
+    assert lines[0]["decision_seconds"] == 0.25
+    assert lines[0]["duration_seconds"] == 2.25

@@ -1,0 +1,178 @@
+"""Metrics: the reference's names, labels and buckets, the cap on names, the pool's gauges."""
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from epp.observability import Metrics, PluginTimer
+from epp.observability.metrics import MAX_NAMES
+from epp.scheduling import Endpoint
+from epp.testing import make_endpoint
+from epp_plugins.scorers import queue_depth
+
+REQUEST = {"model_name", "target_model_name", "fairness_id", "priority"}
+LATENCY = (
+    "0.005 0.025 0.05 0.1 0.2 0.4 0.6 0.8 1 1.25 1.5 2 3 4 5 6 8 10 15 20 30 45 60 120 180 240"
+    " 300 360 480 600 900 1200 1800 2700 3600"
+)
+SCHEDULING = "0.0001 0.0002 0.0005 0.001 0.002 0.005 0.01 0.02 0.05 0.1"
+SIZES = " ".join(str(64 * 2**n) for n in range(25))
+
+
+def page(metrics: Metrics) -> dict[str, tuple[str, list[dict[str, str]]]]:
+    """Return type and label sets of each sample name, as Prometheus reads the page."""
+    found: dict[str, tuple[str, list[dict[str, str]]]] = {}
+    text = generate_latest(metrics.registry).decode()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, (family.type, []))[1].append(dict(sample.labels))
+    return found
+
+
+def filled() -> Metrics:
+    metrics = Metrics()
+    request = metrics.for_request("llama", "llama-lora", "default-flow", 0)
+    request.total.inc()
+    request.running.inc()
+    request.size.observe(100)
+    request.duration.observe(1)
+    request.error("BadRequest")
+    metrics.scheduler_e2e.observe(0.001)
+    metrics.scheduler_attempts.labels("success", "llama", "pod", "default", "8000").inc()
+    metrics.scrape_failed(make_endpoint(), "timeout")
+    metrics.scrape_succeeded(make_endpoint(), 0.1)
+    scorer = queue_depth.QueueScorer("queue", queue_depth.Params())
+    for _ in range(2):
+        PluginTimer(metrics).plugin_called("Scorer", scorer, 0.001)
+    metrics.watch_pool("pool", lambda: [make_endpoint()])
+    return metrics
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "labels"),
+    [
+        ("request_total", "counter", REQUEST),
+        ("request_error_total", "counter", REQUEST | {"error_code"}),
+        ("request_duration_seconds_count", "histogram", REQUEST),
+        ("request_size_bytes_count", "histogram", REQUEST),
+        ("request_running", "gauge", REQUEST),
+        ("scheduler_e2e_duration_seconds_count", "histogram", set()),
+        (
+            "scheduler_attempts_total",
+            "counter",
+            {"status", "target_model_name", "endpoint_name", "namespace", "port"},
+        ),
+        (
+            "plugin_duration_seconds_count",
+            "histogram",
+            {"extension_point", "plugin_type", "plugin_name"},
+        ),
+        ("datalayer_poll_errors_total", "counter", {"source_type"}),
+        ("internal_faults_total", "counter", set()),
+        ("ready_endpoints", "gauge", {"name"}),
+        ("average_queue_size", "gauge", {"name"}),
+        ("average_running_requests", "gauge", {"name"}),
+        ("average_kv_cache_utilization", "gauge", {"name"}),
+        ("std_dev_queue_size", "gauge", {"name"}),
+        ("std_dev_running_requests", "gauge", {"name"}),
+        ("std_dev_kv_cache_utilization", "gauge", {"name"}),
+        ("per_endpoint_queue_size", "gauge", {"name", "model_server_endpoint"}),
+    ],
+)
+def test_names_types_and_labels_are_the_references(name: str, kind: str, labels: set[str]) -> None:
+    found = page(filled())
+    assert f"llm_d_epp_{name}" in found
+    found_kind, label_sets = found[f"llm_d_epp_{name}"]
+    assert found_kind == kind
+    assert [set(found_labels) for found_labels in label_sets] == [labels]
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [
+        ("request_duration_seconds", LATENCY),
+        ("request_size_bytes", SIZES),
+        ("scheduler_e2e_duration_seconds", SCHEDULING),
+        ("plugin_duration_seconds", SCHEDULING),
+    ],
+)
+def test_buckets_are_the_references(name: str, bounds: str) -> None:
+    _, label_sets = page(filled())[f"llm_d_epp_{name}_bucket"]
+    found = [float(labels["le"]) for labels in label_sets]
+    assert found == [*map(float, bounds.split()), float("inf")]
+
+
+def test_plugin_calls_are_observed_under_their_plugin() -> None:
+    labels = {
+        "extension_point": "Scorer",
+        "plugin_type": "queue-scorer",
+        "plugin_name": "queue",
+    }
+    name = "llm_d_epp_plugin_duration_seconds"
+    registry = filled().registry
+    assert registry.get_sample_value(f"{name}_count", labels) == 2
+    assert registry.get_sample_value(f"{name}_sum", labels) == pytest.approx(0.002)
+
+
+def test_the_children_of_a_label_set_are_bound_once() -> None:
+    metrics = Metrics()
+    assert metrics.for_request("m", "m", "f", 0) is metrics.for_request("m", "m", "f", 0)
+    assert metrics.for_request("m", "m", "f", 0) is not metrics.for_request("m", "m", "f", -1)
+
+
+def test_names_beyond_the_cap_are_other() -> None:
+    metrics = Metrics()
+    for n in range(MAX_NAMES):
+        assert metrics.capped_model(f"m{n}") == f"m{n}"
+    assert metrics.capped_model("one-more") == "other"
+    assert metrics.capped_model("m0") == "m0"
+    metrics.for_request("one-more", "one-more", "f", 0).total.inc()
+    metrics.for_request("another", "another", "f", 0).total.inc()
+    labels = {"model_name": "other", "target_model_name": "other", "fairness_id": "f"}
+    total = metrics.registry.get_sample_value("llm_d_epp_request_total", labels | {"priority": "0"})
+    assert total == 2
+    assert metrics.for_request("x", "x", "f", 0) is metrics.for_request("y", "y", "f", 0)
+
+
+def test_flows_beyond_the_cap_are_other() -> None:
+    metrics = Metrics()
+    for n in range(MAX_NAMES + 50):
+        metrics.for_request("m", "m", f"flow-{n}", 0).total.inc()
+    _, label_sets = page(metrics)["llm_d_epp_request_total"]
+    assert len(label_sets) == MAX_NAMES + 1
+    labels = {"model_name": "m", "target_model_name": "m", "fairness_id": "other", "priority": "0"}
+    assert metrics.registry.get_sample_value("llm_d_epp_request_total", labels) == 50
+
+
+def test_pool_gauges_are_read_off_the_endpoints_at_each_scrape() -> None:
+    metrics = Metrics()
+    pool: list[Endpoint] = []
+    metrics.watch_pool("pool", lambda: pool)
+
+    def value(name: str, endpoint: str = "") -> float | None:
+        labels = {"name": "pool"} | ({"model_server_endpoint": endpoint} if endpoint else {})
+        return metrics.registry.get_sample_value(f"llm_d_epp_{name}", labels)
+
+    assert value("ready_endpoints") == 0
+    assert value("average_queue_size") == value("std_dev_queue_size") == 0
+    pool.append(
+        make_endpoint("a", waiting_requests=2, running_requests=10, kv_cache_usage=0.25,
+                      requested_at=1.0)
+    )  # fmt: skip
+    pool.append(
+        make_endpoint("b", waiting_requests=6, running_requests=10, kv_cache_usage=0.75,
+                      in_flight=3)
+    )  # fmt: skip
+    assert value("ready_endpoints") == 1  # b was never scraped
+    assert value("average_queue_size") == 4  # (2 + 6) / 2
+    assert value("std_dev_queue_size") == 2  # both are 2 off
+    assert value("average_running_requests") == 10
+    assert value("std_dev_running_requests") == 0
+    assert value("average_kv_cache_utilization") == 0.5
+    assert value("std_dev_kv_cache_utilization") == 0.25
+    assert value("per_endpoint_queue_size", "a") == 2
+    assert value("per_endpoint_queue_size", "b") == 6
+    assert value("inflight_requests", "b") == 3
+    assert value("effective_queue_size", "b") == 9  # 6 on the page, 3 of ours sent since
+    pool.clear()
+    assert value("per_endpoint_queue_size", "a") is None
