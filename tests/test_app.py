@@ -17,6 +17,7 @@ from epp.app import App, Ports, ServeSettings
 from epp.config import DEFAULT_CONFIG, ConfigError, load_text
 from epp.data_layer import DataLayerError
 from epp.ext_proc import METHOD
+from epp.lab.fleet import Fleet, FleetConfig
 from epp.observability import PortError
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.transport import ListenError
@@ -85,16 +86,21 @@ async def fault_of(**fields: Any) -> BaseException:
 
 
 async def test_app_serves_health_and_metrics_of_its_pool() -> None:
-    async with running(pool_name="gpus") as epp:
+    async with (
+        Fleet(FleetConfig(endpoints=2)) as fleet,
+        running(pool_name="gpus", endpoints=fleet.addresses) as epp,
+    ):
         await epp.until_ready()
         assert len({epp.ports.grpc, epp.ports.health, epp.ports.metrics}) == 3
         assert await epp.health("liveness") == health_pb2.HealthCheckResponse.SERVING
         client = await asyncio.to_thread(httpx.AsyncClient, trust_env=False)
-        async with client:
-            answer = await client.get(f"http://127.0.0.1:{epp.ports.metrics}/metrics")
-        assert answer.status_code == 200
-        lines = [line for line in answer.text.splitlines() if 'name="gpus"' in line]
-        assert any("ready_pods" in line and line.endswith(" 2.0") for line in lines), lines
+        async with client, asyncio.timeout(10):
+            page = ""
+            while 'ready_endpoints{name="gpus"} 2.0' not in page:  # until both are scraped
+                answer = await client.get(f"http://127.0.0.1:{epp.ports.metrics}/metrics")
+                assert answer.status_code == 200
+                page = answer.text
+        assert 'average_queue_size{name="gpus"} 0.0' in page
 
 
 async def test_a_stream_in_its_response_is_ended_well_when_the_drain_time_is_over() -> None:
@@ -171,9 +177,7 @@ async def test_endpoints_file_that_is_missing_is_named(tmp_path: Path) -> None:
 
 async def test_endpoints_file_makes_the_pool(tmp_path: Path) -> None:
     path = tmp_path / "endpoints.yaml"
-    await asyncio.to_thread(
-        path.write_text, "endpoints: [{name: x, address: 127.0.0.1, port: 9}]"
-    )
+    await asyncio.to_thread(path.write_text, "endpoints: [{name: x, address: 127.0.0.1, port: 9}]")
     async with running(endpoints=(), endpoints_file=str(path)) as epp:
         await epp.until_ready()
         assert [e.address for e in epp.app.store.snapshot] == ["127.0.0.1:9"]

@@ -130,8 +130,8 @@ class GrpcioServer:
             port: int = server.add_insecure_port(self._address)
         except RuntimeError as error:
             raise ListenError(self._address, "the port cannot be bound") from error
+        self._server = server  # first: a start that is cancelled half-way has to be stopped, too
         await server.start()
-        self._server = server
         return port
 
     async def stop(self, grace_seconds: float) -> None:

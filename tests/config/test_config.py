@@ -2,7 +2,6 @@
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,8 +14,7 @@ from epp.config import (
     load_file,
     load_text,
 )
-from epp.scheduling import Endpoint, LLMRequest, Picker, ProfileHandler, ScoredEndpoint
-from epp.scheduling import CycleState
+from epp.scheduling import CycleState, Picker, ProfileHandler, ScoredEndpoint
 from epp.testing import make_endpoint, make_request
 
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
@@ -195,9 +193,7 @@ def test_older_api_version_is_accepted() -> None:
 
 def test_json_and_merge_keys_are_accepted() -> None:
     assert load_text('{"apiVersion": "llm-d.ai/v1alpha1", "kind": "EndpointPickerConfig"}', "x")
-    merged = load_text(
-        HEAD + "plugins:\n- &a {type: queue-scorer}\n- {<<: *a, name: other}\n", "x"
-    )
+    merged = load_text(HEAD + "plugins:\n- &a {type: queue-scorer}\n- {<<: *a, name: other}\n", "x")
     assert [(p.type, p.name) for p in merged.plugins] == [
         ("queue-scorer", ""),
         ("queue-scorer", "other"),

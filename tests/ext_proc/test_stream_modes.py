@@ -272,3 +272,11 @@ def test_the_destination_is_the_same_in_header_and_metadata_for_each_endpoint() 
             assert_routes(answer, "request_headers", address)
         epp.endpoints[0].load.in_flight = 0
         epp.endpoints[0].load.assume(waiting=0, running=0, kv_cache_usage=0)
+
+
+def test_a_last_chunk_of_whole_pieces_ends_with_its_last_piece() -> None:
+    envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
+    envoy.post()
+    envoy.response_headers()
+    data, ends = echoed(envoy.response_body(b"x" * 124_000, end=True), "response_body")
+    assert (len(data), ends) == (124_000, [False, True])

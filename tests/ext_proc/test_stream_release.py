@@ -6,9 +6,9 @@ import pytest
 from request_control.harness import Epp, NotingPlugin, make_pool
 from structlog.testing import capture_logs
 
-from epp.ext_proc import StreamState
+from epp.ext_proc import ExtProcStream, StreamState
 from epp.request_control import EndCause
-from ext_proc.harness import ADAPTIVE, BUFFERED, FULL_DUPLEX, LEAN, Envoy, Modes
+from ext_proc.harness import ADAPTIVE, BUFFERED, FULL_DUPLEX, LEAN, Envoy, Modes, Recorder
 
 
 def completed(envoy: Envoy) -> None:
@@ -180,3 +180,13 @@ def test_the_status_and_the_times_are_logged() -> None:
     assert lines[0]["status"] == 503
     assert lines[0]["decision_seconds"] == 0.25
     assert lines[0]["duration_seconds"] == 2.25
+
+
+def test_the_service_is_told_of_the_end_once() -> None:
+    epp = Epp(make_pool())
+    told: list[ExtProcStream] = []
+    stream = ExtProcStream(Recorder(), epp.director, epp.clock, told.append)
+    stream.reset()
+    stream.half_closed()
+    stream.close(EndCause.ERROR)
+    assert told == [stream]

@@ -84,6 +84,16 @@ async def test_watch_is_unimplemented_as_in_the_reference() -> None:
     assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
+def has_ipv6_loopback() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6_loopback(), reason="this machine has no IPv6")
 async def test_health_listens_on_ipv6() -> None:
     async with health(Readiness(), "::1") as stub:
         assert await asked(stub, "") == Status.SERVING

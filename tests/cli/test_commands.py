@@ -1,0 +1,200 @@
+"""The commands as users run them: real processes, their output and their exit status."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from epp.cli import cli
+from epp.lab.envoy import Mode, validate
+
+PORTS_ANY = ("--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0")
+SERVE = ("serve", "--secure-serving=false", "--host", "127.0.0.1", "--endpoint", "127.0.0.1:1")
+
+
+def epp(*args: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "epp", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+@contextmanager
+def started(folder: Path, *args: str) -> Iterator["subprocess.Popen[bytes]"]:
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "epp", *args], stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def document_at(path: Path, process: "subprocess.Popen[bytes]") -> dict[str, Any]:
+    """Wait for a file that the process writes when it is ready."""
+    deadline = time.monotonic() + 15
+    while not path.exists():
+        assert process.poll() is None, (path.parent / "output").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
+
+
+def test_help_lists_the_commands() -> None:
+    done = epp("--help")
+    assert done.returncode == 0
+    for command in ("serve", "up", "fleet", "load", "envoy-config"):
+        assert command in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (("serve",), "--secure-serving=false"),
+        (("serve", "--secure-serving=maybe"), "must be true or false, not 'maybe'"),
+        (
+            (*SERVE, "--config-file", "a", "--config-text", "b"),
+            "--config-file and --config-text exclude each other",
+        ),
+        ((*SERVE, "--ready-file", "/nonexistent/x"), "there is no folder /nonexistent"),
+        (("fleet", "--busy", "x"), "--busy must be INDEX=N"),
+        (("fleet", "--write-endpoints", "/nonexistent/x"), "there is no folder /nonexistent"),
+        (("fleet", "--endpoints", "0"), "endpoints"),
+        (("load", "--concurrency", "0"), "concurrency"),
+        (("envoy-config",), "override-host needs at least one"),
+        (("envoy-config", "--endpoint", "x"), "not ip:port"),
+    ],
+)
+def test_usage_error_ends_with_status_2_and_one_line(args: tuple[str, ...], text: str) -> None:
+    result = CliRunner().invoke(cli, list(args))
+    assert result.exit_code == 2, result.output
+    assert text in result.stderr
+    assert result.stderr.startswith("epp: ")
+
+
+@pytest.mark.parametrize(
+    ("args", "text", "status"),
+    [
+        (("--drain-timeout", "5"), "'5' is not a duration", 2),
+        (("--grpc-max-recv-msg-size", "big"), "'big' is not a size", 2),
+        (("--config-file", "/nonexistent.yaml"), "/nonexistent.yaml", 1),
+        (("--config-text", "a: b"), "--config-text: ", 1),
+        (("--endpoints-file", "/nonexistent.yaml"), "/nonexistent.yaml", 1),
+    ],
+)
+def test_serve_says_in_one_line_what_it_cannot_use(
+    args: tuple[str, ...], text: str, status: int
+) -> None:
+    done = epp(*SERVE, *PORTS_ANY, *args)
+    assert done.returncode == status, done.stderr
+    assert text in done.stderr
+    assert done.stderr.startswith("epp: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_port_out_of_range_is_a_usage_error() -> None:
+    result = CliRunner().invoke(cli, [*SERVE, "--grpc-port", "70000"])
+    assert result.exit_code == 2
+    assert "65535" in result.stderr
+
+
+def test_serve_tells_its_ports_and_ends_well_on_sigterm(tmp_path: Path) -> None:
+    ready = tmp_path / "ready.json"
+    with started(tmp_path, *SERVE, *PORTS_ANY, "--ready-file", str(ready)) as process:
+        ports = document_at(ready, process)
+        assert set(ports) == {"grpc", "health", "metrics"}
+        for port in ports.values():
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    events = [json.loads(line)["event"] for line in (tmp_path / "output").read_text().splitlines()]
+    assert "endpoint picker started" in events
+    assert events[-1] == "endpoint picker stopped"
+
+
+@pytest.mark.parametrize("option", ["--grpc-port", "--grpc-health-port", "--metrics-port"])
+def test_serve_on_a_taken_port_ends_with_one_line(option: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = str(holder.getsockname()[1])
+        done = epp(*SERVE, *PORTS_ANY, option, port)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    ours = [line for line in done.stderr.splitlines() if line.startswith("epp: ")]
+    assert len(ours) == 1
+    assert port in ours[0]
+
+
+@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+def test_envoy_accepts_the_bootstrap_of_every_mode(mode: Mode) -> None:
+    done = epp("envoy-config", "--mode", mode.value, "--endpoint", "127.0.0.1:8000")
+    assert done.returncode == 0, done.stderr
+    validate(done.stdout)
+
+
+def test_fleet_serves_and_load_runs_against_it(tmp_path: Path) -> None:
+    file = tmp_path / "endpoints.json"
+    args = ("fleet", "--endpoints", "2", "--time-scale", "0.05", "--write-endpoints", str(file))
+    with started(tmp_path, *args) as process:
+        endpoints = document_at(file, process)["endpoints"]
+        assert [e["name"] for e in endpoints] == ["endpoint-0", "endpoint-1"]
+        urls = [f"http://{e['address']}:{e['port']}" for e in endpoints]
+        for url in urls:
+            answer = httpx.get(f"{url}/v1/models", trust_env=False)
+            assert answer.json()["data"][0]["id"] == "tiny"
+
+        load = ("load", "--url", urls[0], "--requests", "20", "--max-tokens", "4")
+        done = epp(*load, "--json")
+        assert done.returncode == 0, done.stderr
+        report = json.loads(done.stdout)
+        assert report["errors"] == {}, report
+        assert report["sent"] == 20
+        done = epp(*load)
+        assert done.returncode == 0, done.stderr
+        assert "20" in done.stdout
+
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+
+
+def test_fleet_on_a_taken_port_ends_with_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = str(holder.getsockname()[1])
+        done = epp("fleet", "--endpoints", "1", "--first-port", port)
+    assert done.returncode == 1
+    assert done.stderr.startswith("epp: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(60)
+def test_up_ends_well_on_sigint_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    args = ("up", "--port", "0", "--grpc-port", "0", "--grpc-health-port", "0")
+    with started(tmp_path, *args, "--metrics-port", "0") as process:
+        output = tmp_path / "output"
+        deadline = time.monotonic() + 30
+        while "Ctrl-C stops all" not in output.read_text():
+            assert process.poll() is None, output.read_text()
+            assert time.monotonic() < deadline, output.read_text()
+            time.sleep(0.02)
+        assert "curl -i http://127.0.0.1:" in output.read_text()
+        listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        children = [int(pid) for pid in listed]
+        assert len(children) == 3
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0, output.read_text()
+    for pid in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert "Traceback" not in output.read_text()
