@@ -63,7 +63,8 @@ async def running(**fields: Any) -> AsyncIterator[Running]:
     ready: asyncio.Future[Ports] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(app.run(stop, ready.set_result), name="app")
     try:
-        await asyncio.wait([ready, task], return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[Any]] = [task, ready]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             await task
         yield Running(app, ready.result(), stop, task)

@@ -18,9 +18,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
 
 def make_settings(**fields: Any) -> UpSettings:
-    ports = {"port": 0, "grpc_port": 0, "grpc_health_port": 0, "metrics_port": 0}
+    ports: dict[str, Any] = {"port": 0, "grpc_port": 0, "grpc_health_port": 0, "metrics_port": 0}
     fleet_args = ("--time-scale", "0.05")
-    return UpSettings(**{"fleet_size": 2, "fleet_args": fleet_args} | ports | fields)
+    return UpSettings(**ports | {"fleet_size": 2, "fleet_args": fleet_args} | fields)
 
 
 def children() -> dict[int, str]:
@@ -41,7 +41,8 @@ async def running(said: list[str]) -> "AsyncIterator[tuple[Gateway, asyncio.Task
         up(make_settings(), stop=stop, say=said.append, ready=ready.set_result)
     )
     try:
-        await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[Any]] = [task, ready]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             await task
         yield ready.result(), task

@@ -173,7 +173,7 @@ def test_pool_gauges_are_read_off_the_endpoints_at_each_scrape() -> None:
     assert value("std_dev_kv_cache_utilization") == 0.25
     assert value("per_endpoint_queue_size", "a") == 2
     assert value("per_endpoint_queue_size", "b") == 6
-    assert value("inflight_requests", "b") == 3
+    assert value("endpoint_inflight_requests", "b") == 3
     assert value("effective_queue_size", "b") == 9  # 6 on the page, 3 of ours sent since
     pool.clear()
     assert value("per_endpoint_queue_size", "a") is None
