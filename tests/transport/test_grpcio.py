@@ -420,7 +420,7 @@ def test_slow_reader_makes_the_stream_unwritable_until_it_reads(
 
 
 def test_client_that_leaves_a_full_stream_resets_it(run: Callable[[Test], None]) -> None:
-    def flood(handler: Handler, _: bytes) -> None:
+    def flood(handler: Handler, data: bytes) -> None:
         for _ in range(40):
             handler.stream.send(b"x" * MIB)
 
