@@ -26,6 +26,7 @@ _HIGH_WATER_BYTES = 1 << 20
 _FAULT = "the server failed on this stream"
 
 _CANCEL_TURNS = 5
+"""Turns of the loop between the two; after 3 turns 29 of 30 cancelled calls had been told apart."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -202,8 +203,8 @@ async def _converse(
         stream.is_reading = True
         data = await context.read()
         if data is aio.EOF:
-            # grpc.aio reports a cancelled call as half-closed, and cancels this task a turn or
-            # two of the loop later: who is still here then was really half-closed (29 of 30 seen).
+            # grpc.aio reports a cancelled call as half-closed and cancels this task some turns of
+            # the loop later: who is still here then was really half-closed.
             for _ in range(_CANCEL_TURNS):
                 await asyncio.sleep(0)
             stream.is_reading = False

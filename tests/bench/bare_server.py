@@ -16,8 +16,8 @@ from typing import Any
 
 import grpc
 import uvloop
+from bench.processes import announce
 from grpc import aio
-from processes import announce
 
 from epp.ext_proc import METHOD, messages
 from epp.lab.envoy import Mode

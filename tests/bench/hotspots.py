@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from in_process import distinct, feed, new_service, silenced
+from bench.in_process import distinct, feed, new_service, silenced
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 START_SECONDS = 20.0
 
 
@@ -37,6 +38,7 @@ async def python(*arguments: str | Path) -> AsyncIterator[Running]:
             *map(str, arguments),
             *("--ready-file", str(ready_file)),
             stdout=asyncio.subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": str(TESTS)},
         )
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -73,7 +75,7 @@ def epp(endpoints: Sequence[str], *options: str) -> contextlib.AbstractAsyncCont
 
 def upstream(ports: int) -> contextlib.AbstractAsyncContextManager[Running]:
     """Run the model servers; their ready record has ``endpoints``."""
-    return python(HERE / "upstream.py", "--ports", str(ports))
+    return python("-m", "bench.upstream", "--ports", str(ports))
 
 
 def bare(
@@ -81,4 +83,4 @@ def bare(
 ) -> contextlib.AbstractAsyncContextManager[Running]:
     """Run a bare ext_proc server; its ready record has the port ``grpc``."""
     addresses = [text for endpoint in endpoints for text in ("--endpoint", endpoint)]
-    return python(HERE / "bare_server.py", "--mode", mode, *addresses, *options)
+    return python("-m", "bench.bare_server", "--mode", mode, *addresses, *options)

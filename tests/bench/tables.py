@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from in_process import Cycle, Path
+from bench.in_process import Cycle, Path
+from bench.through_envoy import ENDPOINTS, PROMPT_CHARS, Cell, Settings, bad_cells
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
-from through_envoy import ENDPOINTS, PROMPT_CHARS, Cell, Settings, bad_cells
 
 TOP = 30
 

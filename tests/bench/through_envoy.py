@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import processes
-from cpu_time import CpuReading
+from bench import processes
+from bench.cpu_time import CpuReading
 
 from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, Mode
 from epp.lab.envoy.bootstrap import render_yaml

@@ -6,12 +6,13 @@ The answer is one JSON document, padded with blanks between the pieces.
 
 import argparse
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import httptools
 import uvloop
-from processes import announce
+from bench.processes import announce
 
 CHUNK_BYTES = 150  # an event of a streamed chat completion
 
@@ -19,18 +20,27 @@ METRICS = b"""\
 # TYPE vllm:num_requests_waiting gauge
 vllm:num_requests_waiting{model_name="bench"} 0.0
 # TYPE vllm:num_requests_running gauge
-vllm:num_requests_running{model_name="bench"} 1.0
+vllm:num_requests_running{model_name="bench"} %d
 # TYPE vllm:kv_cache_usage_perc gauge
 vllm:kv_cache_usage_perc{model_name="bench"} 0.25
 """
 
 
+class ModelServer:
+    """What the connections of one port share."""
+
+    def __init__(self, number: int) -> None:
+        self.served_by = b"x-served-by: server-%d\r\n" % number
+        self.running = 0
+        """Answers under way. A page that hid them would unsettle the EPP's view of the load."""
+
+
 class Exchange(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, name: bytes) -> None:
+    def __init__(self, server: ModelServer) -> None:
         self._parser = httptools.HttpRequestParser(self)
-        self._served_by = b"x-served-by: " + name + b"\r\n"
+        self._server = server
         self._transport: asyncio.Transport | None = None
         self._url = b""
         self._chunks = 1
@@ -57,14 +67,15 @@ class Exchange(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self._url == b"/metrics":
-            self._write(self._whole(b"text/plain; version=0.0.4", METRICS))
+            self._write(self._whole(b"text/plain; version=0.0.4", METRICS % self._server.running))
         elif self._chunks == 1:
             body = b'{"choices":[{"text":"yes"}]}'.ljust(CHUNK_BYTES)
             self._write(self._whole(b"application/json", body))
         else:
+            self._server.running += 1
             self._write(
                 b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
-                b"transfer-encoding: chunked\r\n" + self._served_by + b"\r\n"
+                b"transfer-encoding: chunked\r\n" + self._server.served_by + b"\r\n"
             )
             self._piece(1, self._chunks, self._pause_seconds)
 
@@ -76,6 +87,7 @@ class Exchange(asyncio.Protocol):
             piece = b"}"
         self._write(b"%x\r\n%s\r\n" % (CHUNK_BYTES, piece.ljust(CHUNK_BYTES)))
         if number == chunks:
+            self._server.running -= 1
             self._write(b"0\r\n\r\n")
         elif pause_seconds:
             loop = asyncio.get_running_loop()
@@ -85,7 +97,7 @@ class Exchange(asyncio.Protocol):
 
     def _whole(self, content_type: bytes, body: bytes) -> bytes:
         head = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n%s\r\n"
-        return head % (content_type, len(body), self._served_by) + body
+        return head % (content_type, len(body), self._server.served_by) + body
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
@@ -96,8 +108,7 @@ async def main(ports: int, ready_file: Path) -> None:
     loop = asyncio.get_running_loop()
     endpoints = []
     for number in range(ports):
-        name = b"server-%d" % number
-        server = await loop.create_server(lambda name=name: Exchange(name), "127.0.0.1", 0)  # type: ignore[misc] # mypy cannot infer a lambda with a default
+        server = await loop.create_server(partial(Exchange, ModelServer(number)), "127.0.0.1", 0)
         endpoints.append(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
     announce(ready_file, {"endpoints": endpoints})
     await asyncio.Event().wait()
