@@ -284,8 +284,7 @@ class ExtProcStream:
         self.state = StreamState.RESPONSE_BODY
         exchange = self._exchange
         if exchange is not None:
-            status = _headers(message).get(":status", "")
-            exchange.response_started(int(status) if status.isdecimal() else 0, self._clock())
+            exchange.response_started(_status(message), self._clock())
             if served := _served(request):
                 exchange.served_by(served)
         self._stream.send(messages.CONTINUE_RESPONSE_HEADERS)
@@ -367,6 +366,15 @@ def _headers(message: pb.HttpHeaders) -> dict[str, str]:
         header.key.lower(): header.raw_value.decode("utf-8", "replace") or header.value
         for header in message.headers.headers
     }
+
+
+def _status(message: pb.HttpHeaders) -> int:
+    """Return the HTTP status of response headers, 0 if there is none; Envoy sends it first."""
+    for header in message.headers.headers:
+        if header.key == ":status":
+            status = header.raw_value.decode("utf-8", "replace") or header.value
+            return int(status) if status.isdecimal() else 0
+    return 0
 
 
 def _served(request: pb.ProcessingRequest) -> str:

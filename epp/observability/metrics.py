@@ -172,7 +172,7 @@ class PoolCollector(Collector):
         yield self._gauge("ready_endpoints", "Endpoints with scraped metrics.", len(scraped))
         yield from self._averages(endpoints)
         queue = self._per_endpoint("per_endpoint_queue_size", "Queue per endpoint, as scraped.")
-        flight = self._per_endpoint("endpoint_inflight_requests", "Requests of this EPP in flight there.")
+        flight = self._per_endpoint("endpoint_inflight_requests", "Requests in flight from here.")
         waiting = self._per_endpoint("effective_queue_size", "Queue as the scorers see it.")
         for endpoint in endpoints:
             labels = [self._pool, endpoint.name]

@@ -55,9 +55,13 @@ async def main(given: argparse.Namespace, console: Console) -> dict[str, object]
                 console.print(tables.hotspots(functions, lines, given.profile))
         if "burst" in parts:
             some = endpoints[:BURST_ENDPOINTS]
-            served, errors = await through_envoy.burst(some, BURST_REQUESTS)
-            results |= {"burst": served, "burst_errors": errors}
-            console.print(tables.burst(served, errors, BURST_REQUESTS, BURST_ENDPOINTS))
+            for scrapes, most, options in (
+                ("no scrape in between", 1, through_envoy.NO_SCRAPES),
+                ("scrapes every 50 ms", None, ()),
+            ):
+                served, errors = await through_envoy.burst(some, BURST_REQUESTS, *options)
+                results[f"burst, {scrapes}"] = {"served": served, "errors": errors}
+                console.print(tables.burst(served, errors, BURST_ENDPOINTS, scrapes, most))
     return results
 
 

@@ -26,6 +26,7 @@ CHUNKS = (1, 100)
 SERVERS = ("epp", "bare", "grpc.aio")
 # Scraping is measured by itself (idle); rare scrapes keep its noise out of the request's cost.
 SLOW_SCRAPES = ("--refresh-metrics-interval", "1s")
+NO_SCRAPES = ("--refresh-metrics-interval", "60s")
 
 BAD_STATS = (
     "streams_failed",
@@ -175,10 +176,18 @@ async def record(endpoints: Sequence[str], mode: Mode, chunks: int) -> list[byte
             return [bytes.fromhex(message) for message in json.loads(file.read_text())]
 
 
-async def burst(endpoints: Sequence[str], requests: int) -> tuple[dict[str, int], dict[str, str]]:
-    """Send ``requests`` at once; return how many each endpoint got, and the errors."""
+async def burst(
+    endpoints: Sequence[str], requests: int, *options: str
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Send ``requests`` at once; return how many each endpoint got, and the errors.
+
+    Args:
+        endpoints: Addresses of the model servers.
+        requests: How many.
+        options: Further options of ``epp serve``.
+    """
     async with (
-        processes.epp(endpoints) as running,
+        processes.epp(endpoints, *options) as running,
         gateway(Mode.LEAN, endpoints, running) as envoy,
     ):
         url = await _url(envoy)
