@@ -18,7 +18,7 @@ from uuid import uuid4
 import structlog
 from google.protobuf.message import DecodeError
 
-from epp.ext_proc import messages
+from epp.ext_proc import messages, reading
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import (
     EndCause,
@@ -34,7 +34,6 @@ STREAMED = pb.ProcessingMode.STREAMED
 BUFFERED = pb.ProcessingMode.BUFFERED
 FULL_DUPLEX = pb.ProcessingMode.FULL_DUPLEX_STREAMED
 
-SERVED_KEY = "x-gateway-destination-endpoint-served"
 _INTERNAL = 13  # gRPC status
 _ABANDONED = frozenset({EndCause.CLIENT_DISCONNECT, EndCause.DRAINED})
 
@@ -193,7 +192,7 @@ class ExtProcStream:
     def _request_headers(self, request: pb.ProcessingRequest) -> None:
         self._received_at = self._clock()
         message = request.request_headers
-        headers = self._headers = _headers(message)
+        headers = self._headers = reading.headers(message)
         request_id = headers.get(messages.REQUEST_ID)
         if not request_id:
             request_id = headers[messages.REQUEST_ID] = str(uuid4())
@@ -210,7 +209,7 @@ class ExtProcStream:
             self.state = StreamState.REQUEST_BODY
             self._stream.send(messages.CONTINUE_REQUEST_HEADERS)
         else:
-            mode = _mode_name(self._request_body_mode)
+            mode = reading.mode_name(self._request_body_mode)
             log.error("ext_proc body mode unsupported", request_id=self._request_id, mode=mode)
             raise UnsupportedModeError(
                 f"Envoy's ext_proc filter sends request bodies in mode {mode}; set its"
@@ -284,8 +283,8 @@ class ExtProcStream:
         self.state = StreamState.RESPONSE_BODY
         exchange = self._exchange
         if exchange is not None:
-            exchange.response_started(_status(message), self._clock())
-            if served := _served(request):
+            exchange.response_started(reading.status(message), self._clock())
+            if served := reading.served_endpoint(request):
                 exchange.served_by(served)
         self._stream.send(messages.CONTINUE_RESPONSE_HEADERS)
         if message.end_of_stream:
@@ -353,36 +352,3 @@ _TRANSITIONS: dict[tuple[StreamState, str | None], _Action] = {
     (StreamState.RESPONSE_BODY, "response_body"): ExtProcStream._response_body,  # noqa: SLF001
     (StreamState.RESPONSE_BODY, "response_trailers"): ExtProcStream._response_trailers,  # noqa: SLF001
 }
-
-
-def _mode_name(mode: int) -> str:
-    """Return the mode's name; its number for one that a newer Envoy has."""
-    values = pb.ProcessingMode.BodySendMode.DESCRIPTOR.values_by_number
-    return values[mode].name if mode in values else str(mode)
-
-
-def _headers(message: pb.HttpHeaders) -> dict[str, str]:
-    return {
-        header.key.lower(): header.raw_value.decode("utf-8", "replace") or header.value
-        for header in message.headers.headers
-    }
-
-
-def _status(message: pb.HttpHeaders) -> int:
-    """Return the HTTP status of response headers, 0 if there is none; Envoy sends it first."""
-    for header in message.headers.headers:
-        if header.key == ":status":
-            status = header.raw_value.decode("utf-8", "replace") or header.value
-            return int(status) if status.isdecimal() else 0
-    return 0
-
-
-def _served(request: pb.ProcessingRequest) -> str:
-    """Return the ``ip:port`` that the gateway says has served; "" if it does not say."""
-    if not request.HasField("metadata_context"):
-        return ""
-    metadata = request.metadata_context.filter_metadata
-    if messages.METADATA_NAMESPACE not in metadata:
-        return ""
-    value = metadata[messages.METADATA_NAMESPACE].fields.get(SERVED_KEY)
-    return value.string_value if value is not None else ""

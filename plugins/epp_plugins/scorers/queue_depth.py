@@ -17,6 +17,7 @@ from typing import ClassVar
 import msgspec
 
 from epp.scheduling import CycleState, Endpoint, LLMRequest, Scorer
+from epp_plugins.scorers.least_first import least_first
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -34,17 +35,4 @@ class QueueScorer(Scorer):
     def score(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> list[float]:
-        # One pass for values, greatest and least: 1.0 us for 10 endpoints, 30 % below max(), min().
-        queues = []
-        longest = shortest = endpoints[0].load.waiting_requests
-        for endpoint in endpoints:
-            queue = endpoint.load.waiting_requests
-            if queue > longest:
-                longest = queue
-            elif queue < shortest:
-                shortest = queue
-            queues.append(queue)
-        spread = longest - shortest
-        if spread == 0:
-            return [1.0] * len(queues)
-        return [(longest - queue) / spread for queue in queues]
+        return least_first([endpoint.load.waiting_requests for endpoint in endpoints])

@@ -17,6 +17,7 @@ from typing import ClassVar
 import msgspec
 
 from epp.scheduling import CycleState, Endpoint, LLMRequest, Scorer
+from epp_plugins.scorers.least_first import least_first
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -34,17 +35,4 @@ class RunningRequestsScorer(Scorer):
     def score(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> list[float]:
-        # One pass for values, greatest and least: 1.0 us for 10 endpoints, 30 % below max(), min().
-        batches = []
-        largest = smallest = endpoints[0].load.running_requests
-        for endpoint in endpoints:
-            running = endpoint.load.running_requests
-            if running > largest:
-                largest = running
-            elif running < smallest:
-                smallest = running
-            batches.append(running)
-        spread = largest - smallest
-        if spread == 0:
-            return [1.0] * len(batches)
-        return [(largest - running) / spread for running in batches]
+        return least_first([endpoint.load.running_requests for endpoint in endpoints])
