@@ -201,6 +201,7 @@ def _services(seed: int | None) -> dict[str, Callable[[str], Any]]:
 def _director(graph: PluginGraph, store: EndpointStore, metrics: Metrics) -> Director:
     return Director(
         pool=lambda: store.snapshot,
+        find_address=store.find_address,
         scheduler=graph.scheduler,
         metrics=metrics,
         clock=time.monotonic,

@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from epp.cli.running import fail, require_folder, run_until_signalled
+from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort
+from epp.cli.running import fail, require_folder, run_until_signalled, write_whole
 from epp.lab import fleet as fake
 from epp.lab import load as generator
 from epp.lab.envoy import Destination, EnvoyError, GatewayConfig, Mode
@@ -67,9 +68,7 @@ def _write_endpoints(path: Path, running: fake.Fleet) -> None:
     for index, address in enumerate(running.addresses):
         host, _, port = address.rpartition(":")
         entries.append({"name": f"endpoint-{index}", "address": host, "port": int(port)})
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps({"endpoints": entries}, indent=2) + "\n")
-    partial.replace(path)  # whole or not at all: others wait for this file
+    write_whole(path, json.dumps({"endpoints": entries}, indent=2) + "\n")
 
 
 def _index_and_count(text: str) -> tuple[int, int]:
@@ -203,15 +202,9 @@ def up(
     port: Annotated[
         int, typer.Option(help="Where Envoy listens; 0 for any.", min=0, max=65535)
     ] = 8080,
-    grpc_port: Annotated[
-        int, typer.Option(help="Port of ext_proc; 0 for any.", min=0, max=65535)
-    ] = 9002,
-    grpc_health_port: Annotated[
-        int, typer.Option(help="Port of gRPC health; 0 for any.", min=0, max=65535)
-    ] = 9003,
-    metrics_port: Annotated[
-        int, typer.Option(help="Port of /metrics; 0 for any.", min=0, max=65535)
-    ] = 9090,
+    grpc_port: GrpcPort = 9002,
+    grpc_health_port: GrpcHealthPort = 9003,
+    metrics_port: MetricsPort = 9090,
 ) -> None:
     """Run a whole gateway in this terminal: fake fleet, endpoint picker and a real Envoy."""
     settings = UpSettings(

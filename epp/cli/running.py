@@ -68,6 +68,13 @@ def require_folder(option: str, path: Path) -> None:
         fail(f"{option} {path}: there is no folder {path.parent}")
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that others wait for: it is there whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(text)
+    partial.replace(path)
+
+
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):

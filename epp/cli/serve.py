@@ -2,13 +2,15 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from epp.app import App, Ports, ServeSettings
-from epp.cli.running import fail, require_folder, run_until_signalled
+from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort
+from epp.cli.running import fail, require_folder, run_until_signalled, write_whole
 from epp.cli.units import duration, quantity
 from epp.config import DEFAULT_CONFIG, ConfigFile, load_file, load_text
 from epp.observability import configure
@@ -30,15 +32,9 @@ def serve(
     ] = None,
     pool_name: Annotated[str, typer.Option(help="Name of the pool in metrics.")] = "default",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104
-    grpc_port: Annotated[
-        int, typer.Option(help="Port of ext_proc; 0 for any.", min=0, max=65535)
-    ] = 9002,
-    grpc_health_port: Annotated[
-        int, typer.Option(help="Port of gRPC health; 0 for any.", min=0, max=65535)
-    ] = 9003,
-    metrics_port: Annotated[
-        int, typer.Option(help="Port of /metrics; 0 for any.", min=0, max=65535)
-    ] = 9090,
+    grpc_port: GrpcPort = 9002,
+    grpc_health_port: GrpcHealthPort = 9003,
+    metrics_port: MetricsPort = 9090,
     secure_serving: Annotated[
         str, typer.Option(help="TLS on the ext_proc port; only false is supported for now.")
     ] = "true",
@@ -104,15 +100,14 @@ def serve(
     run_until_signalled(main)
 
 
-def _announce(ready_file: Path | None):  # type: ignore[no-untyped-def] # noqa: ANN202
+def _announce(ready_file: Path | None) -> Callable[[Ports], None] | None:
     if ready_file is None:
         return None
+    path = ready_file
 
     def announce(ports: Ports) -> None:
         document = {"grpc": ports.grpc, "health": ports.health, "metrics": ports.metrics}
-        partial = ready_file.with_suffix(".partial")
-        partial.write_text(json.dumps(document))
-        partial.replace(ready_file)  # whole or not at all: others wait for this file
+        write_whole(path, json.dumps(document))
 
     return announce
 

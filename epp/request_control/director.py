@@ -33,6 +33,7 @@ class Director:
         self,
         *,
         pool: Callable[[], Sequence[Endpoint]],
+        find_address: Callable[[str], Endpoint | None],
         scheduler: Scheduler,
         metrics: Metrics,
         clock: Callable[[], float],
@@ -44,6 +45,7 @@ class Director:
 
         Args:
             pool: Returns the present snapshot of endpoints.
+            find_address: Returns the pool's endpoint at ``ip:port``, None if it has none.
             scheduler: Chooses among them.
             metrics: Where requests are counted.
             clock: Monotonic seconds, the clock that endpoint loads are kept in.
@@ -52,6 +54,7 @@ class Director:
             response_complete: Told of each end, in this order.
         """
         self._pool = pool
+        self._find_address = find_address
         self._scheduler = scheduler
         self._metrics = metrics
         self._clock = clock
@@ -144,11 +147,10 @@ class Director:
 
     def served(self, exchange: Exchange, address: str) -> None:
         """Move ``exchange`` to the endpoint at ``address``, if the pool has it."""
-        for endpoint in self._pool():
-            if endpoint.address == address:
-                exchange.reservation.move(endpoint.load, self._clock())
-                exchange.endpoint = endpoint
-                return
+        endpoint = self._find_address(address)
+        if endpoint is not None:
+            exchange.reservation.move(endpoint.load, self._clock())
+            exchange.endpoint = endpoint
 
     def finish(self, exchange: Exchange, cause: EndCause) -> None:
         """Release the reservation, tell the plugins, count and log; once per exchange."""

@@ -132,6 +132,9 @@ class Epp:
         handler = single_profile.SingleProfileHandler("single", single_profile.Params())
         self.director = Director(
             pool=lambda: tuple(self.endpoints),
+            find_address=lambda address: next(
+                (each for each in self.endpoints if each.address == address), None
+            ),
             scheduler=Scheduler(handler, {"default": profile}),
             metrics=self.metrics,
             clock=self.clock,
