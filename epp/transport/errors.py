@@ -13,3 +13,11 @@ class ListenError(TransportError):
             f"cannot listen on {address}: {reason}; is another process using the port?"
         )
         self.address = address
+
+
+class TlsError(TransportError):
+    """TLS cannot be offered as it is configured."""
+
+    def __init__(self, subject: str, reason: str, remedy: str) -> None:
+        super().__init__(f"{subject}: {reason}; {remedy}")
+        self.subject = subject

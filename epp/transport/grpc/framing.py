@@ -1,0 +1,168 @@
+"""gRPC messages in a stream of bytes: a flag, a length of 4 octets, the message.
+
+Messages and DATA frames have nothing to do with each other: a frame may hold several messages, and
+a message may come in many frames, cut anywhere.
+"""
+
+import zlib
+from struct import Struct
+
+from epp.transport.errors import TransportError
+from epp.transport.interface import StatusCode
+from epp.transport.pieces import Piece, keep
+
+PREFIX_BYTES = 5
+_PREFIX = Struct(">BI")
+_pack = _PREFIX.pack
+_unpack = _PREFIX.unpack_from
+
+# zlib's window bits per encoding: with gzip's header, with zlib's.
+_WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+ENCODINGS = ("identity", *_WINDOW_BITS)
+"""Encodings of messages that are understood."""
+
+
+class MessageError(TransportError):
+    """What the peer sent is no message, or too long; ``code`` is the status to end with."""
+
+    def __init__(self, code: StatusCode, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class BufferBudget:
+    """What the incomplete messages of one connection may take together."""
+
+    __slots__ = ("limit_bytes", "used_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+
+
+def framed(message: bytes) -> bytes:
+    """Return ``message`` with its prefix, not compressed."""
+    return _pack(0, len(message)) + message
+
+
+class MessageReader:
+    """Puts the messages of one stream together."""
+
+    __slots__ = (
+        "_budget",
+        "_encoding",
+        "_has_prefix",
+        "_is_compressed",
+        "_kept_bytes",
+        "_limit",
+        "_missing",
+        "_parts",
+        "error",
+    )
+
+    def __init__(self, limit_bytes: int, encoding: str, budget: BufferBudget) -> None:
+        self._limit = limit_bytes
+        self._encoding = encoding
+        self._budget = budget
+        self._parts: list[Piece] = []
+        self._kept_bytes = 0
+        self._missing = PREFIX_BYTES
+        """Bytes until the prefix, or the message after it, is whole."""
+        self._has_prefix = False
+        self._is_compressed = False
+        self.error: MessageError | None = None
+        """Why there are no more messages: the stream cannot go on after those returned."""
+
+    @property
+    def is_between_messages(self) -> bool:
+        """Nothing of a message has come yet."""
+        return not self._has_prefix and not self._parts
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the messages that ``data`` completes; ``error`` says if no more can follow."""
+        size = len(data)
+        if size >= PREFIX_BYTES and not self._parts and not self._has_prefix:
+            # The usual case first, a whole message by itself: 0.4 us instead of 1.5.
+            flag, length = _unpack(data)
+            if not flag and size == length + PREFIX_BYTES and length <= self._limit:
+                return [data[PREFIX_BYTES:]]
+        messages: list[bytes] = []
+        try:
+            self._read(data, messages)
+        except MessageError as error:
+            self.error = error
+            self.drop()
+        return messages
+
+    def drop(self) -> None:
+        """Forget the incomplete message."""
+        self._budget.used_bytes -= self._kept_bytes
+        self._kept_bytes = 0
+        self._parts = []
+
+    def _read(self, data: bytes, messages: list[bytes]) -> None:
+        size = len(data)
+        start = 0
+        while size - start >= self._missing:
+            end = start + self._missing
+            piece = data[start:end]
+            start = end
+            if self._parts:
+                self._parts.append(piece)
+                piece = b"".join(self._parts)
+                self.drop()
+            if self._has_prefix:
+                messages.append(self._inflated(piece) if self._is_compressed else piece)
+                self._has_prefix = False
+                self._missing = PREFIX_BYTES
+            else:
+                self._read_prefix(piece)
+        if start < size:
+            self._keep(data[start:])
+
+    def _read_prefix(self, prefix: bytes) -> None:
+        flag, length = _unpack(prefix)
+        if flag > 1:
+            raise MessageError(StatusCode.INTERNAL, f"message flag {flag} is not known")
+        if flag and self._encoding == "identity":
+            raise MessageError(
+                StatusCode.INTERNAL, "a compressed message on a stream without grpc-encoding"
+            )
+        if length > self._limit:
+            raise self._too_long(length)
+        self._is_compressed = flag == 1
+        self._missing = length
+        self._has_prefix = True
+
+    def _keep(self, piece: bytes) -> None:
+        size = len(piece)
+        budget = self._budget
+        if budget.used_bytes + size > budget.limit_bytes:
+            raise MessageError(
+                StatusCode.RESOURCE_EXHAUSTED,
+                f"incomplete messages above {budget.limit_bytes} bytes on this connection",
+            )
+        budget.used_bytes += size
+        self._kept_bytes += size
+        self._missing -= size
+        keep(self._parts, piece)
+
+    def _inflated(self, message: bytes) -> bytes:
+        inflate = zlib.decompressobj(_WINDOW_BITS[self._encoding])
+        try:
+            plain = inflate.decompress(message, self._limit + 1)
+        except zlib.error as error:
+            raise MessageError(
+                StatusCode.INTERNAL, f"the message is not {self._encoding}: {error}"
+            ) from None
+        if len(plain) > self._limit:
+            raise self._too_long(len(plain))
+        if not inflate.eof:
+            raise MessageError(StatusCode.INTERNAL, f"the {self._encoding} data is cut short")
+        return plain
+
+    def _too_long(self, length: int) -> MessageError:
+        return MessageError(
+            StatusCode.RESOURCE_EXHAUSTED,
+            f"a message of {length} bytes; at most {self._limit} are taken",
+        )

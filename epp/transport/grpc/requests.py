@@ -1,0 +1,71 @@
+"""What the headers of a call say: the method, the deadline, the encoding; or why it is refused."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from epp.transport.grpc.framing import ENCODINGS
+from epp.transport.grpc.responses import http_status, trailers_only
+from epp.transport.http2 import Headers
+from epp.transport.interface import OpenStream, StatusCode
+
+_SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])").fullmatch
+
+_NOT_FOUND, _NOT_ALLOWED, _UNSUPPORTED = 404, 405, 415
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call as its headers describe it; the same object for all calls with the same headers."""
+
+    opened: OpenStream | None
+    """Handles it; None for a call that is refused."""
+    metadata: Mapping[str, str]
+    """All its headers by lower-case name, pseudo-headers included; the last of a repeated one."""
+    encoding: str = "identity"
+    """How its compressed messages are compressed."""
+    timeout_seconds: float | None = None
+    refusal: bytes = b""
+    """Header block that answers a refused call."""
+
+
+def read_call(headers: Headers, methods: Mapping[str, OpenStream]) -> Call:
+    """Return what ``headers`` ask for."""
+    metadata = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.fields}
+    given = MappingProxyType(metadata)
+    if refusal := _refusal(metadata, methods):
+        return Call(None, given, refusal=refusal)
+    return Call(
+        methods[metadata[":path"]],
+        given,
+        metadata.get("grpc-encoding", "identity"),
+        timeout_seconds(metadata.get("grpc-timeout", "")),
+    )
+
+
+def timeout_seconds(text: str) -> float | None:
+    """Return what a grpc-timeout header says; None for none, and for one that cannot be read."""
+    found = _TIMEOUT(text)
+    return int(found[1]) * _SECONDS[found[2]] if found else None
+
+
+def _refusal(metadata: Mapping[str, str], methods: Mapping[str, OpenStream]) -> bytes:
+    if metadata[":method"] != "POST":
+        return http_status(_NOT_ALLOWED, ("allow", "POST"))
+    content_type = metadata.get("content-type", "").lower()
+    kind = content_type.partition(";")[0].strip()
+    if kind != "application/grpc" and not kind.startswith("application/grpc+"):
+        return http_status(_UNSUPPORTED, ("accept", "application/grpc"))
+    path = metadata[":path"]
+    if path not in methods:
+        return trailers_only(StatusCode.UNIMPLEMENTED, f"no method {path[:200]}")
+    encoding = metadata.get("grpc-encoding", "identity")
+    if encoding not in ENCODINGS:
+        return trailers_only(
+            StatusCode.UNIMPLEMENTED,
+            f"grpc-encoding {encoding[:100]} is not known",
+            ("grpc-accept-encoding", ",".join(ENCODINGS)),
+        )
+    return b""

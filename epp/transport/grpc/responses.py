@@ -1,0 +1,44 @@
+"""Header blocks of answers: the constant one before messages, and those with a status."""
+
+from functools import lru_cache
+
+from epp.transport.http2 import encode
+from epp.transport.interface import StatusCode
+
+_MAX_MESSAGE_BYTES = 1024
+_PRINTABLE = frozenset(range(0x20, 0x7F)) - {ord("%")}
+
+_COMMON = ((b":status", b"200"), (b"content-type", b"application/grpc"))
+
+HEADERS = encode(_COMMON)
+"""The response headers of every call that is not refused at once."""
+
+
+@lru_cache(maxsize=256)
+def trailers(code: int, message: str = "") -> bytes:
+    """Return the trailers that end a call."""
+    return encode(_status(code, message))
+
+
+@lru_cache(maxsize=256)
+def trailers_only(code: StatusCode, message: str, *fields: tuple[str, str]) -> bytes:
+    """Return the header block of an answer without messages: headers and trailers in one."""
+    given = tuple((name.encode(), value.encode()) for name, value in fields)
+    return encode((*_COMMON, *_status(code, message), *given))
+
+
+def http_status(status: int, *fields: tuple[str, str]) -> bytes:
+    """Return the header block that refuses what is not gRPC."""
+    given = tuple((name.encode(), value.encode()) for name, value in fields)
+    return encode(((b":status", str(status).encode()), *given))
+
+
+def _status(code: int, message: str) -> tuple[tuple[bytes, bytes], ...]:
+    status = ((b"grpc-status", str(int(code)).encode()),)
+    return (*status, (b"grpc-message", _percent_encoded(message))) if message else status
+
+
+def _percent_encoded(message: str) -> bytes:
+    """Encode as the gRPC text wants it: printable ASCII as it is, all else as %XX."""
+    encoded = message.encode("utf-8", "replace")[:_MAX_MESSAGE_BYTES]
+    return b"".join(bytes((byte,)) if byte in _PRINTABLE else b"%%%02X" % byte for byte in encoded)

@@ -1,0 +1,217 @@
+"""gRPC on one HTTP/2 connection: events in, calls of the handlers out.
+
+Everything read at once is handled in one go and answered with one write: while bytes are being
+received, what the handlers send only piles up in the connection. No task, no future, no await.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from epp.transport.grpc.counters import GrpcCounters
+from epp.transport.grpc.framing import BufferBudget, MessageReader
+from epp.transport.grpc.requests import Call, read_call
+from epp.transport.grpc.stream import GrpcStream, Timer
+from epp.transport.http2 import (
+    Connection,
+    DataReceived,
+    RequestReceived,
+    StreamReset,
+)
+from epp.transport.http2 import Stream as HttpStream
+from epp.transport.interface import OpenStream, StatusCode
+
+log = structlog.get_logger()
+
+_FAULT = "the server failed on this stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcLimits:
+    """What the messages of a connection may cost."""
+
+    max_message_bytes: int = 64 << 20
+    """One message, decompressed."""
+    max_buffered_bytes: int = 96 << 20
+    """Messages of one connection that are not whole yet, together."""
+
+
+class Session:
+    """The calls of one connection."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        methods: Mapping[str, OpenStream],
+        *,
+        write: Callable[[bytes], None],
+        call_later: Callable[[float, Callable[[], None]], Timer],
+        limits: GrpcLimits,
+        counters: GrpcCounters,
+    ) -> None:
+        """Serve ``methods`` on ``connection``.
+
+        Args:
+            connection: Its HTTP/2.
+            methods: By path.
+            write: Takes what is to be written.
+            call_later: Calls after some seconds, for deadlines.
+            limits: What messages may cost.
+            counters: Where it is counted.
+        """
+        self.connection = connection
+        self._methods = methods
+        self._write = write
+        self._call_later = call_later
+        self._max_message_bytes = limits.max_message_bytes
+        self._counters = counters
+        self._budget = BufferBudget(limits.max_buffered_bytes)
+        self._is_busy = False
+        """Bytes are being received; what is sent meanwhile goes out at the end."""
+
+    # --- what the driver tells ------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes that were read."""
+        self._is_busy = True
+        for event in self.connection.receive(data):
+            if isinstance(event, DataReceived):
+                self._data(event)
+            elif isinstance(event, RequestReceived):
+                self._opened(event)
+            elif isinstance(event, StreamReset):
+                self._reset(event.stream)
+            else:
+                log.warning("connection ended", code=event.code.name, reason=event.reason)
+        self._is_busy = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what there is and what has room, unless bytes are just being received."""
+        if self._is_busy:
+            return
+        connection = self.connection
+        while True:
+            while data := connection.take_output():
+                self._write(data)
+            writable = connection.take_writable()
+            if not writable:
+                return
+            self._is_busy = True
+            for http in writable:
+                self._writable(http.owner)
+            self._is_busy = False
+
+    def lost(self) -> None:
+        """The connection is gone: tell the handlers of all open streams."""
+        self._is_busy = True  # for good: there is nobody to write to
+        for http in list(self.connection.streams.values()):
+            self._reset(http)
+
+    # --- calls ----------------------------------------------------------------------------------
+
+    def _opened(self, event: RequestReceived) -> None:
+        http, headers = event.stream, event.headers
+        call: Call | None = headers.memo
+        if call is None:
+            call = headers.memo = read_call(headers, self._methods)
+        if call.opened is None:
+            self._counters.calls_refused += 1
+            self.connection.end(http, call.refusal)
+            return
+        reader = MessageReader(self._max_message_bytes, call.encoding, self._budget)
+        stream = http.owner = GrpcStream(self.connection, http, self, reader)
+        try:
+            stream.handler = call.opened(stream, call.metadata)
+        except Exception:
+            log.exception("stream could not be opened")
+            self._counters.handler_failures += 1
+            stream.finish(StatusCode.INTERNAL, _FAULT)
+            return
+        if call.timeout_seconds is not None and not stream.is_finished:
+            stream.deadline = self._call_later(
+                call.timeout_seconds, lambda: self._deadline_passed(stream)
+            )
+        if event.end_stream:
+            self._half_closed(stream)
+
+    def _data(self, event: DataReceived) -> None:
+        stream: GrpcStream | None = event.stream.owner
+        if stream is None or stream.is_finished:
+            return
+        reader = stream.reader
+        if event.data:
+            handler = stream.handler
+            try:
+                for message in reader.feed(event.data):
+                    handler.message(message)
+                    if stream.is_finished:
+                        return
+            except Exception as error:
+                self._failed(stream, error)
+                return
+            if reader.error is not None:
+                self._counters.messages_refused += 1
+                self._break_off(stream, reader.error.code, str(reader.error))
+                return
+        if event.end_stream:
+            self._half_closed(stream)
+
+    def _half_closed(self, stream: GrpcStream) -> None:
+        if stream.is_finished:
+            return
+        if not stream.reader.is_between_messages:
+            self._counters.messages_refused += 1
+            self._break_off(stream, StatusCode.INTERNAL, "the last message is cut short")
+            return
+        try:
+            stream.handler.half_closed()
+        except Exception as error:
+            self._failed(stream, error)
+
+    def _writable(self, stream: GrpcStream) -> None:
+        if not stream.is_finished:
+            try:
+                stream.handler.writable()
+            except Exception as error:
+                self._failed(stream, error)
+
+    def _reset(self, http: HttpStream) -> None:
+        stream: GrpcStream | None = http.owner
+        if stream is not None and not stream.is_finished:
+            stream.close()
+            self._tell_gone(stream)
+
+    # --- ends that are not the handler's --------------------------------------------------------
+
+    def overflowed(self, stream: GrpcStream) -> None:
+        """End a stream on which more waits than may; its handler is told after it has returned."""
+        self._counters.calls_overflowed += 1
+        self.connection.drop_waiting(stream.http)
+        stream.finish(StatusCode.RESOURCE_EXHAUSTED, "the answers to this stream are not read")
+        self._call_later(0.0, lambda: self._tell_gone(stream))
+
+    def _deadline_passed(self, stream: GrpcStream) -> None:
+        if not stream.is_finished:
+            self._counters.deadlines_exceeded += 1
+            self._break_off(stream, StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
+
+    def _failed(self, stream: GrpcStream, error: Exception) -> None:
+        """Take the exception that a handler let out: its stream ends, the connection does not."""
+        log.error("stream handler failed", exc_info=error)
+        self._counters.handler_failures += 1
+        if not stream.is_finished:
+            self._break_off(stream, StatusCode.INTERNAL, _FAULT)
+
+    def _break_off(self, stream: GrpcStream, code: StatusCode, reason: str) -> None:
+        self.connection.drop_waiting(stream.http)
+        stream.finish(code, reason)
+        self._tell_gone(stream)
+
+    def _tell_gone(self, stream: GrpcStream) -> None:
+        try:
+            stream.handler.reset()
+        except Exception:
+            log.exception("stream handler failed")
+            self._counters.handler_failures += 1

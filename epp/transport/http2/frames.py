@@ -1,0 +1,45 @@
+"""Frames that we send, as bytes (RFC 9113 §6)."""
+
+from collections.abc import Iterable
+from struct import Struct
+
+from epp.transport.http2.constants import ACK, FRAME_HEADER, ErrorCode, FrameType
+
+_ONE_NUMBER = Struct(">IBII")
+_TWO_NUMBERS = Struct(">IBIII")
+_SETTING = Struct(">HI")
+
+SETTINGS_ACK = FRAME_HEADER.pack(FrameType.SETTINGS, ACK, 0)
+
+
+def settings(values: Iterable[tuple[int, int]]) -> bytes:
+    """Return SETTINGS with ``values``."""
+    payload = b"".join(_SETTING.pack(setting, value) for setting, value in values)
+    return FRAME_HEADER.pack(len(payload) << 8 | FrameType.SETTINGS, 0, 0) + payload
+
+
+def ping(payload: bytes, flags: int = 0) -> bytes:
+    """Return PING with 8 octets."""
+    return FRAME_HEADER.pack(8 << 8 | FrameType.PING, flags, 0) + payload
+
+
+def reset(stream_id: int, code: int) -> bytes:
+    """Return RST_STREAM."""
+    return _ONE_NUMBER.pack(4 << 8 | FrameType.RST_STREAM, 0, stream_id, code)
+
+
+def window_update(stream_id: int, increment: int) -> bytes:
+    """Return WINDOW_UPDATE; stream 0 is the connection."""
+    return _ONE_NUMBER.pack(4 << 8 | FrameType.WINDOW_UPDATE, 0, stream_id, increment)
+
+
+def goaway(last_stream_id: int, code: ErrorCode, reason: str = "") -> bytes:
+    """Return GOAWAY with ``reason`` as its debug data."""
+    debug = reason.encode()
+    head = _TWO_NUMBERS.pack((8 + len(debug)) << 8 | FrameType.GOAWAY, 0, 0, last_stream_id, code)
+    return head + debug
+
+
+def headers(stream_id: int, block: bytes, flags: int) -> bytes:
+    """Return HEADERS; the caller keeps ``block`` within the least MAX_FRAME_SIZE."""
+    return FRAME_HEADER.pack(len(block) << 8 | FrameType.HEADERS, flags, stream_id) + block

@@ -1,0 +1,50 @@
+"""What one connection may cost, and what it is told of that."""
+
+from dataclasses import dataclass, fields
+
+from epp.transport.http2.constants import MIN_MAX_FRAME_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """Limits of one connection; each has a counter of the times it struck."""
+
+    max_concurrent_streams: int = 10_000
+    """Streams open at once; announced, and above it streams are refused."""
+    max_frame_bytes: int = MIN_MAX_FRAME_BYTES
+    """Payload of one frame; announced. The least, so that no stream holds up others for long."""
+    stream_window_bytes: int = 1 << 20
+    """Receive window of each stream; announced. A 400 KB prompt needs no update on the way."""
+    connection_window_bytes: int = 16 << 20
+    """Receive window of all streams together."""
+    max_header_list_bytes: int = 16 << 10
+    """Decoded request headers, 32 bytes a field on top (RFC 9113 §6.5.2); announced; above it 431.
+    Above four times as much, decoded or not, the connection ends: nobody needs that by mistake."""
+    writable_below_bytes: int = 1 << 20
+    """A stream with more waiting is not writable, and its receive window is not renewed."""
+    max_waiting_stream_bytes: int = 80 << 20
+    """Bytes that wait on one stream for the peer's window; above it the stream is ended."""
+    max_waiting_connection_bytes: int = 96 << 20
+    """Bytes that wait on all streams of a connection; above it the stream that adds to it ends."""
+    write_burst_bytes: int = 1 << 20
+    """DATA written at once, before the socket is asked whether it has room."""
+    max_control_output_bytes: int = 64 << 10
+    """Answers to PING and SETTINGS for a peer that does not read; above it we do not either."""
+    control_frame_budget: int = 10_000
+    """Frames that move nothing (PING, SETTINGS, PRIORITY, CONTINUATION, empty DATA, …) between two
+    calls of ``forgive``; above it the connection ends (CVE-2019-9512, -9515, -9518, 2024-27316)."""
+    early_reset_budget: int = 4_000
+    """Streams that a client may reset before any message was sent on them, beyond those that were
+    answered; above it the connection ends (CVE-2023-44487)."""
+    stream_fault_budget: int = 1_000
+    """Streams that a client may make us reset, beyond those that were answered (CVE-2025-8671)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what could never work.
+
+        Raises:
+            ValueError: A limit is not positive.
+        """
+        for field in fields(self):
+            if getattr(self, field.name) <= 0:
+                raise ValueError(f"{field.name} must be positive")

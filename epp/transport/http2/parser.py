@@ -1,0 +1,219 @@
+"""Cuts what was read into frames, and checks what can be checked without knowing any stream.
+
+That is the preface, the frame's size, whether its type belongs on a stream, padding, and that
+header blocks come in one piece (RFC 9113 §3.4, §4, §6). A frame above the limit is refused at its
+header and never collected.
+"""
+
+from collections.abc import Callable, Mapping
+
+from epp.transport.http2.constants import (
+    ACK,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
+    MAX_STREAM_ID,
+    PADDED,
+    PREFACE,
+    PRIORITY_FIELDS,
+    ErrorCode,
+    FrameType,
+)
+from epp.transport.http2.errors import ConnectionFault, StreamFault
+from epp.transport.http2.floods import FloodGuard
+
+FrameHandler = Callable[[int, int, bytes], None]
+"""Takes flags, stream id and payload."""
+
+_ANY_SIZE = range(1 << 24)
+_STREAM, _CONNECTION, _BOTH = range(1, MAX_STREAM_ID + 1), range(1), range(MAX_STREAM_ID + 1)
+
+# Which streams a frame may be on, and how long it may be.
+_RULES: dict[FrameType, tuple[range, range]] = {
+    FrameType.DATA: (_STREAM, _ANY_SIZE),
+    FrameType.HEADERS: (_STREAM, _ANY_SIZE),
+    FrameType.PRIORITY: (_STREAM, _ANY_SIZE),  # a wrong size is the stream's fault alone (§6.3)
+    FrameType.RST_STREAM: (_STREAM, range(4, 5)),
+    FrameType.SETTINGS: (_CONNECTION, range(0, 1 << 24, 6)),
+    FrameType.PUSH_PROMISE: (range(0), _ANY_SIZE),  # never from a client (§8.4)
+    FrameType.PING: (_CONNECTION, range(8, 9)),
+    FrameType.GOAWAY: (_CONNECTION, range(8, 1 << 24)),
+    FrameType.WINDOW_UPDATE: (_BOTH, range(4, 5)),
+    FrameType.CONTINUATION: (_STREAM, _ANY_SIZE),
+}
+
+_DATA, _HEADERS, _CONTINUATION = FrameType.DATA, FrameType.HEADERS, FrameType.CONTINUATION
+_PRIORITY_BYTES = 5
+
+_unpack = FRAME_HEADER.unpack_from
+
+
+class FrameParser:
+    """Calls a handler for each whole frame; HEADERS come with their whole block."""
+
+    def __init__(
+        self,
+        handlers: Mapping[FrameType, FrameHandler],
+        *,
+        max_frame_bytes: int,
+        max_block_bytes: int,
+        guard: FloodGuard,
+        faulted: Callable[[int, StreamFault], None],
+    ) -> None:
+        """Begin before the preface.
+
+        Args:
+            handlers: By frame type; CONTINUATION and PUSH_PROMISE need none.
+            max_frame_bytes: Our announced MAX_FRAME_SIZE.
+            max_block_bytes: Longest header block that is collected.
+            guard: Counts what moves nothing.
+            faulted: Told of a handler's StreamFault, with the stream's id.
+        """
+        self._steps = tuple(
+            (kind == _DATA, *_RULES[kind], handlers.get(kind, _ignored)) for kind in FrameType
+        )
+        self._headers = handlers[_HEADERS]
+        self._max_frame_bytes = max_frame_bytes
+        self._max_block_bytes = max_block_bytes
+        self._guard = guard
+        self._faulted = faulted
+        self._rest = bytearray()
+        self._needed_bytes = 1
+        self._block = bytearray()
+        self._block_stream_id = 0
+        self._block_flags = 0
+        self._parse: Callable[[bytes], int] = self._parse_preface
+        self.is_established = False
+        """The preface has come, and the header of the SETTINGS frame that belongs to it."""
+
+    @property
+    def is_mid_frame(self) -> bool:
+        """The preface, a frame or a header block has begun and not ended."""
+        return bool(self._rest) or self._block_stream_id != 0
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes as they come.
+
+        Raises:
+            ConnectionFault: They are not HTTP/2, or a handler refused a frame.
+        """
+        rest = self._rest
+        if rest:
+            if len(rest) + len(data) < self._needed_bytes:
+                rest += data
+                return
+            data = b"".join((rest, data))
+            rest.clear()
+        used = self._parse(data)
+        if used < len(data):
+            rest += memoryview(data)[used:]
+
+    def _parse_preface(self, data: bytes) -> int:
+        if not PREFACE.startswith(data[: len(PREFACE)]):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "no HTTP/2 preface")
+        if len(data) < len(PREFACE):
+            return 0
+        self._parse = self._parse_first_frame
+        return len(PREFACE) + self._parse_first_frame(data[len(PREFACE) :])
+
+    def _parse_first_frame(self, data: bytes) -> int:
+        if len(data) < FRAME_HEADER_BYTES:
+            return 0
+        # "This sequence MUST be followed by a SETTINGS frame", which may be empty (§3.4).
+        word, flags, _ = _unpack(data)
+        if word & 0xFF != FrameType.SETTINGS or flags & ACK:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the preface ends with SETTINGS")
+        self._parse = self._parse_frames
+        self.is_established = True
+        return self._parse_frames(data)
+
+    def _parse_frames(self, data: bytes) -> int:
+        """Handle every whole frame and return the number of bytes used up."""
+        size = len(data)
+        start = 0
+        while size - start >= FRAME_HEADER_BYTES:
+            word, flags, stream_id = _unpack(data, start)
+            length = word >> 8
+            if length > self._max_frame_bytes:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"frame of {length} bytes")
+            end = start + FRAME_HEADER_BYTES + length
+            if end > size:
+                self._needed_bytes = FRAME_HEADER_BYTES + length
+                return start
+            payload = data[start + FRAME_HEADER_BYTES : end]
+            start = end
+            kind = word & 0xFF
+            stream_id &= MAX_STREAM_ID
+            if self._block_stream_id and (
+                kind != _CONTINUATION or stream_id != self._block_stream_id
+            ):
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block was interrupted")
+            if kind > _CONTINUATION:
+                self._guard.control_frame()  # unknown, to be ignored (§5.5)
+                continue
+            is_data, streams, sizes, handle = self._steps[kind]
+            if stream_id not in streams:
+                raise ConnectionFault(
+                    ErrorCode.PROTOCOL_ERROR, f"{FrameType(kind).name} on stream {stream_id}"
+                )
+            if length not in sizes:
+                raise ConnectionFault(
+                    ErrorCode.FRAME_SIZE_ERROR, f"{FrameType(kind).name} of {length} bytes"
+                )
+            try:
+                if is_data:
+                    handle(flags, stream_id, payload)
+                elif kind == _HEADERS:
+                    self._begin_block(flags, stream_id, payload)
+                elif kind == _CONTINUATION:
+                    self._continue_block(flags, payload)
+                else:
+                    handle(flags, stream_id, payload)
+            except StreamFault as fault:
+                self._faulted(stream_id, fault)
+        self._needed_bytes = FRAME_HEADER_BYTES
+        return start
+
+    def _begin_block(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if flags & PADDED:
+            payload = unpadded(payload)
+        if flags & PRIORITY_FIELDS:
+            if len(payload) < _PRIORITY_BYTES:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "HEADERS without its priority")
+            payload = payload[_PRIORITY_BYTES:]
+        if flags & END_HEADERS:
+            self._headers(flags, stream_id, payload)
+            return
+        self._block_stream_id = stream_id
+        self._block_flags = flags & END_STREAM
+        self._block += payload
+
+    def _continue_block(self, flags: int, payload: bytes) -> None:
+        stream_id = self._block_stream_id
+        if not stream_id:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
+        self._guard.control_frame()
+        self._block += payload
+        if len(self._block) > self._max_block_bytes:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "header block too long")
+        if flags & END_HEADERS:
+            block = bytes(self._block)
+            self._block.clear()
+            self._block_stream_id = 0
+            self._headers(self._block_flags, stream_id, block)
+
+
+def unpadded(payload: bytes) -> bytes:
+    """Return the payload of a frame with flag PADDED, without its padding.
+
+    Raises:
+        ConnectionFault: The padding is as long as the payload, or longer (§6.1).
+    """
+    if not payload or payload[0] >= len(payload):
+        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "padding longer than its frame")
+    return payload[1 : len(payload) - payload[0]]
+
+
+def _ignored(_flags: int, _stream_id: int, _payload: bytes) -> None:
+    """Frames that never get here: their rule, or the header block they belong to, takes them."""

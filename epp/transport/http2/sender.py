@@ -1,0 +1,253 @@
+"""Everything that goes out: control frames at once, DATA as windows and the socket allow.
+
+Data that has no room waits with its stream. Streams that could send if the connection had room
+stand in one queue and take turns, a frame each, so that a large answer does not starve small ones.
+"""
+
+from collections import deque
+
+from epp.transport.http2 import frames
+from epp.transport.http2.constants import (
+    DEFAULT_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_HEADER,
+    MAX_WINDOW,
+    MIN_MAX_FRAME_BYTES,
+    ErrorCode,
+    FrameType,
+)
+from epp.transport.http2.errors import (
+    ConnectionFault,
+    StreamFault,
+    WaitingBytesExceededError,
+)
+from epp.transport.http2.limits import ConnectionLimits
+from epp.transport.http2.stream import Stream
+from epp.transport.pieces import Piece, keep
+
+_DATA = int(FrameType.DATA)
+_pack = FRAME_HEADER.pack
+
+
+class Sender:
+    """The sending side of a connection."""
+
+    __slots__ = (
+        "_burst_bytes",
+        "_limits",
+        "_ready",
+        "_writable",
+        "data_frames",
+        "initial_window",
+        "is_held",
+        "max_frame_bytes",
+        "output",
+        "waiting_bytes",
+        "window",
+        "write",
+    )
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+        self._ready: deque[Stream] = deque()
+        self._burst_bytes = 0
+        self.output: list[Piece] = []
+        """Bytes to be written, in order."""
+        self.write = self.output.append
+        """Add a frame that no window governs."""
+        self.window = DEFAULT_WINDOW
+        """What the peer takes on all streams together."""
+        self.initial_window = DEFAULT_WINDOW
+        """The peer's INITIAL_WINDOW_SIZE."""
+        self.max_frame_bytes = MIN_MAX_FRAME_BYTES
+        self.is_held = False
+        """The socket is full: DATA waits."""
+        self.waiting_bytes = 0
+        """Bytes that wait on all streams."""
+        self.data_frames = 0
+        """DATA frames sent so far."""
+        self._writable: list[Stream] = []
+
+    @property
+    def is_pump_due(self) -> bool:
+        """Something waits that could go out now."""
+        return bool(self._ready) and self.window > 0 and not self.is_held
+
+    @property
+    def ready_streams(self) -> int:
+        """Streams that wait for the connection or the socket, not for their own window."""
+        return len(self._ready)
+
+    def take(self) -> bytes:
+        """Return everything to be written since the last time."""
+        data = b"".join(self.output)
+        self.output.clear()
+        self._burst_bytes = 0
+        return data
+
+    def take_writable(self) -> list[Stream]:
+        """Return the streams that were full and have room again, since the last time."""
+        streams = self._writable
+        if streams:
+            self._writable = []
+        return streams
+
+    def data(self, stream: Stream, data: bytes) -> None:
+        """Send ``data``, or let it wait if there is no room.
+
+        Raises:
+            WaitingBytesExceededError: There is no room to wait either.
+        """
+        size = len(data)
+        if (
+            size > self.window
+            or size > self.initial_window + stream.send_credit
+            or stream.waiting
+            or self._ready
+            or self.is_held
+            or self._burst_bytes >= self._limits.write_burst_bytes
+        ):
+            self._wait(stream, data)
+            return
+        self.window -= size
+        stream.send_credit -= size
+        stream.has_sent_data = True
+        self._burst_bytes += size
+        if size <= self.max_frame_bytes:
+            self.data_frames += 1
+            self.write(_pack(size << 8 | _DATA, 0, stream.id))
+            self.write(data)
+        else:
+            view = memoryview(data)
+            for start in range(0, size, self.max_frame_bytes):
+                piece = view[start : start + self.max_frame_bytes]
+                self.data_frames += 1
+                self.write(_pack(len(piece) << 8 | _DATA, 0, stream.id))
+                self.write(piece)
+
+    def forget(self, stream: Stream) -> None:
+        """Drop what waits on a stream that is gone (§5.4.2)."""
+        self.waiting_bytes -= stream.waiting_bytes
+        stream.waiting_bytes = 0
+        stream.waiting = None
+        stream.trailers = None
+        # It may still stand in the queue; the pump passes over a stream without data.
+
+    def is_full(self, stream: Stream) -> bool:
+        """Return whether so much waits on the stream that it takes no more gladly."""
+        return stream.waiting_bytes >= self._limits.writable_below_bytes
+
+    # --- what makes room ----------------------------------------------------------------------
+
+    def window_update(self, increment: int) -> None:
+        """The connection's window grows.
+
+        Raises:
+            ConnectionFault: Beyond 2^31 - 1 (§6.9.1).
+        """
+        self.window += increment
+        if self.window > MAX_WINDOW:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "connection window above 2^31-1")
+
+    def stream_window_update(self, stream: Stream, increment: int) -> None:
+        """A stream's window grows.
+
+        Raises:
+            StreamFault: Beyond 2^31 - 1 (§6.9.1).
+        """
+        stream.send_credit += increment
+        if self.initial_window + stream.send_credit > MAX_WINDOW:
+            raise StreamFault(ErrorCode.FLOW_CONTROL_ERROR, "stream window above 2^31-1")
+        self._enqueue(stream)
+
+    def initial_window_changed(self, size: int, streams: dict[int, Stream]) -> None:
+        """The windows of all open streams change by the difference (§6.9.2).
+
+        Raises:
+            ConnectionFault: One of them is beyond 2^31 - 1.
+        """
+        grows = size > self.initial_window
+        self.initial_window = size
+        if not grows:
+            return
+        for stream in streams.values():
+            if size + stream.send_credit > MAX_WINDOW:
+                raise ConnectionFault(
+                    ErrorCode.FLOW_CONTROL_ERROR, f"window of stream {stream.id} above 2^31-1"
+                )
+            self._enqueue(stream)
+
+    def pump(self) -> list[Stream]:
+        """Send what waits, fairly, and return the streams whose trailers went out with it."""
+        ended: list[Stream] = []
+        ready = self._ready
+        while ready and self.window > 0 and not self.is_held:
+            if self._burst_bytes >= self._limits.write_burst_bytes:
+                break
+            stream = ready.popleft()
+            waiting = stream.waiting
+            window = self.initial_window + stream.send_credit
+            if not waiting or window <= 0:
+                stream.is_ready = False
+                continue
+            self._send_frame(stream, waiting, min(window, self.window, self.max_frame_bytes))
+            if waiting:
+                ready.append(stream)
+                continue
+            stream.is_ready = False
+            if stream.trailers is not None:
+                self.write(frames.headers(stream.id, stream.trailers, END_HEADERS | END_STREAM))
+                stream.trailers = None
+                ended.append(stream)
+        return ended
+
+    def _send_frame(self, stream: Stream, waiting: deque[Piece], room_bytes: int) -> None:
+        """Fill one frame with as much as there is, across the borders of messages."""
+        pieces: list[Piece] = []
+        size = 0
+        while waiting and size < room_bytes:
+            piece = waiting.popleft()
+            if size + len(piece) > room_bytes:
+                view = memoryview(piece)
+                waiting.appendleft(view[room_bytes - size :])
+                piece = view[: room_bytes - size]
+            pieces.append(piece)
+            size += len(piece)
+        self.window -= size
+        stream.send_credit -= size
+        stream.waiting_bytes -= size
+        stream.has_sent_data = True
+        self.waiting_bytes -= size
+        self._burst_bytes += size
+        self.data_frames += 1
+        self.write(_pack(size << 8 | _DATA, 0, stream.id))
+        self.output += pieces
+        if stream.was_full and stream.waiting_bytes * 2 <= self._limits.writable_below_bytes:
+            stream.was_full = False
+            self._writable.append(stream)
+
+    def _wait(self, stream: Stream, data: bytes) -> None:
+        size = len(data)
+        limits = self._limits
+        if stream.waiting_bytes + size > limits.max_waiting_stream_bytes:
+            raise WaitingBytesExceededError(
+                f"{stream.waiting_bytes} bytes wait already for the window of stream {stream.id}"
+            )
+        if self.waiting_bytes + size > limits.max_waiting_connection_bytes:
+            raise WaitingBytesExceededError(
+                f"{self.waiting_bytes} bytes wait already on this connection"
+            )
+        if stream.waiting is None:
+            stream.waiting = deque()
+        keep(stream.waiting, data)
+        stream.waiting_bytes += size
+        self.waiting_bytes += size
+        if self.is_full(stream):
+            stream.was_full = True
+        self._enqueue(stream)
+
+    def _enqueue(self, stream: Stream) -> None:
+        if stream.waiting and not stream.is_ready and self.initial_window + stream.send_credit > 0:
+            stream.is_ready = True
+            self._ready.append(stream)

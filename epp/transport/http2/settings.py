@@ -1,0 +1,53 @@
+"""What the peer has told us in SETTINGS (RFC 9113 §6.5.2)."""
+
+from struct import Struct
+
+from epp.transport.http2.constants import (
+    DEFAULT_WINDOW,
+    MAX_MAX_FRAME_BYTES,
+    MAX_WINDOW,
+    MIN_MAX_FRAME_BYTES,
+    ErrorCode,
+    Setting,
+)
+from epp.transport.http2.errors import ConnectionFault
+
+_SETTING = Struct(">HI")
+
+
+class PeerSettings:
+    """The settings that bind what we send.
+
+    HEADER_TABLE_SIZE does not, as our blocks refer to no table; MAX_CONCURRENT_STREAMS and
+    ENABLE_PUSH do not, as we push nothing; the lists that we send are far below any
+    MAX_HEADER_LIST_SIZE.
+    """
+
+    __slots__ = ("initial_window_bytes", "max_frame_bytes")
+
+    def __init__(self) -> None:
+        self.initial_window_bytes = DEFAULT_WINDOW
+        self.max_frame_bytes = MIN_MAX_FRAME_BYTES
+
+    def update(self, payload: bytes) -> int:
+        """Take one SETTINGS frame and return the number of its values.
+
+        Raises:
+            ConnectionFault: Its length, or a value, is not allowed.
+        """
+        if len(payload) % _SETTING.size:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes")
+        for setting, value in _SETTING.iter_unpack(payload):
+            if setting == Setting.INITIAL_WINDOW_SIZE:
+                if value > MAX_WINDOW:
+                    raise ConnectionFault(
+                        ErrorCode.FLOW_CONTROL_ERROR, f"INITIAL_WINDOW_SIZE {value}"
+                    )
+                self.initial_window_bytes = value
+            elif setting == Setting.MAX_FRAME_SIZE:
+                if not MIN_MAX_FRAME_BYTES <= value <= MAX_MAX_FRAME_BYTES:
+                    raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"MAX_FRAME_SIZE {value}")
+                self.max_frame_bytes = value
+            elif setting == Setting.ENABLE_PUSH and value > 1:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH {value}")
+        return len(payload) // _SETTING.size

@@ -1,0 +1,123 @@
+"""The transport of our own: gRPC over HTTP/2 on asyncio, plaintext with prior knowledge or TLS.
+
+A connection is one ``asyncio.Protocol``; from the bytes read to the bytes written everything is one
+call. One timer per server, once a second, looks after what takes time.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+
+from epp.transport.errors import ListenError
+from epp.transport.http2 import HeaderCache
+from epp.transport.interface import OpenStream
+from epp.transport.protocol import ConnectionProtocol
+from epp.transport.settings import ServerCounters, TransportSettings
+
+_TICK_SECONDS = 1.0
+_CUT_SECONDS = 1.0
+_BACKLOG = 1024
+
+
+class Http2Server:
+    """Serves streaming methods of gRPC."""
+
+    def __init__(
+        self,
+        methods: Mapping[str, OpenStream],
+        *,
+        host: str = "0.0.0.0",  # noqa: S104 - a gateway on another host has to reach it
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
+        settings: TransportSettings | None = None,
+    ) -> None:
+        """Make a server that does not listen yet.
+
+        Args:
+            methods: By path, ``/package.Service/Method``.
+            host: Address to listen on.
+            port: 0 for any.
+            tls: Context that offers ALPN h2; None for plaintext.
+            settings: Limits and timeouts.
+        """
+        self.methods = dict(methods)
+        self.settings = settings or TransportSettings()
+        self.counters = ServerCounters()
+        self.cache = HeaderCache(self.settings.header_cache_bytes)
+        self.connections: set[ConnectionProtocol] = set()
+        """Those open now."""
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def open_streams(self) -> int:
+        """Streams open on all connections."""
+        return sum(len(each.connection.streams) for each in self.connections)
+
+    async def start(self) -> int:
+        loop = asyncio.get_running_loop()
+        timeout = self.settings.timeouts.preface_seconds if self._tls is not None else None
+        try:
+            self._server = await loop.create_server(
+                lambda: ConnectionProtocol(self, loop),
+                self._host,
+                self._port,
+                ssl=self._tls,
+                ssl_handshake_timeout=timeout,
+                reuse_port=self.settings.reuse_port,
+                backlog=_BACKLOG,
+            )
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ListenError(f"{self._host}:{self._port}", reason) from error
+        self._timer = loop.call_later(_TICK_SECONDS, self._tick)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def stop(self, grace_seconds: float) -> None:
+        if self._server is None:
+            return
+        self._server.close()
+        for each in list(self.connections):
+            each.begin_shutdown()
+        if not await self._is_empty_within(grace_seconds):
+            for each in list(self.connections):
+                each.cut()
+            if not await self._is_empty_within(_CUT_SECONDS):
+                for each in list(self.connections):
+                    each.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._server = None
+
+    async def _is_empty_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                while self.connections:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # --- what connections tell ------------------------------------------------------------------
+
+    def opened(self, protocol: ConnectionProtocol) -> bool:
+        """Take note of a connection; False if there are too many."""
+        self.connections.add(protocol)
+        self.counters.connections_opened += 1
+        return len(self.connections) <= self.settings.max_connections
+
+    def closed(self, protocol: ConnectionProtocol) -> None:
+        """A connection is gone."""
+        self.connections.discard(protocol)
+        self._changed.set()
+
+    def _tick(self) -> None:
+        for each in list(self.connections):
+            each.tick()
+        self._timer = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
