@@ -9,7 +9,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import structlog
@@ -19,12 +19,22 @@ from epp.data_layer import EndpointStore, Scraper, StaticDiscovery
 from epp.data_layer.plugins import EndpointDiscovery, EndpointListener
 from epp.ext_proc import METHOD, ExtProcService
 from epp.observability import HealthServer, Metrics, MetricsServer, PluginTimer
+from epp.observability.transport_metrics import TransportCollector
 from epp.request_control import DataProducer, Director, PreRequest, ResponseComplete
-from epp.transport import GrpcioServer, OpenStream, Server
+from epp.transport import (
+    GrpcioServer,
+    Http2Server,
+    OpenStream,
+    Server,
+    TlsSettings,
+    TransportSettings,
+    load_certificate,
+    make_context,
+)
 
 log = structlog.get_logger()
 
-Transport = Literal["grpcio"]
+Transport = Literal["http2", "grpcio"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +53,15 @@ class ServeSettings:
     grpc_port: int = 9002
     grpc_health_port: int = 9003
     metrics_port: int = 9090
-    transport: Transport = "grpcio"
+    transport: Transport = "http2"
+    """``http2`` is our own, ``grpcio`` the C core's."""
+    transport_settings: TransportSettings = field(default_factory=TransportSettings)
+    """Limits and timeouts; grpcio takes the length of messages from it, and nothing else."""
+    tls: TlsSettings | None = None
+    """None for plaintext."""
     refresh_metrics_interval_seconds: float = 0.05
     metrics_staleness_seconds: float = 0.2
     drain_timeout_seconds: float = 30.0
-    max_message_bytes: int = 64 << 20
     seed: int | None = None
     """Makes every random choice repeatable."""
 
@@ -110,13 +124,7 @@ class App:
                 the others were stopped first.
         """
         settings = self.settings
-        methods: dict[str, OpenStream] = {METHOD: self.service.opened}
-        server: Server = GrpcioServer(
-            methods,
-            host=settings.host,
-            port=settings.grpc_port,
-            max_message_bytes=settings.max_message_bytes,
-        )
+        server = await asyncio.to_thread(self._build_server)
         health = HealthServer(
             lambda: self.is_ready, host=settings.host, port=settings.grpc_health_port
         )
@@ -151,6 +159,30 @@ class App:
                 await health.stop()
                 for task in running:
                     task.cancel()
+
+    def _build_server(self) -> Server:
+        """Make the transport; blocks, as it reads and makes certificates."""
+        settings = self.settings
+        methods: dict[str, OpenStream] = {METHOD: self.service.opened}
+        tls = settings.tls
+        certificate = None if tls is None else load_certificate(tls.certificate_directory)
+        if settings.transport == "grpcio":
+            return GrpcioServer(
+                methods,
+                host=settings.host,
+                port=settings.grpc_port,
+                max_message_bytes=settings.transport_settings.messages.max_message_bytes,
+                certificate=certificate,
+            )
+        server = Http2Server(
+            methods,
+            host=settings.host,
+            port=settings.grpc_port,
+            tls=None if tls is None or certificate is None else make_context(tls, certificate),
+            settings=settings.transport_settings,
+        )
+        self.metrics.registry.register(TransportCollector(server.statistics))
+        return server
 
     async def _drain(self, server: Server) -> None:
         self._draining = True

@@ -11,7 +11,17 @@ import typer
 from epp.app import App, Ports, ServeSettings
 from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort
 from epp.cli.running import fail, require_folder, run_until_signalled, write_whole
-from epp.cli.units import duration, quantity
+from epp.cli.transport_options import (
+    CertPath,
+    SecureServing,
+    TlsCipherSuites,
+    TlsMinVersion,
+    TransportName,
+    TransportSetting,
+    tls_settings,
+    transport_settings,
+)
+from epp.cli.units import duration
 from epp.config import DEFAULT_CONFIG, ConfigFile, load_file, load_text
 from epp.observability import configure
 
@@ -35,9 +45,12 @@ def serve(
     grpc_port: GrpcPort = 9002,
     grpc_health_port: GrpcHealthPort = 9003,
     metrics_port: MetricsPort = 9090,
-    secure_serving: Annotated[
-        str, typer.Option(help="TLS on the ext_proc port; only false is supported for now.")
-    ] = "true",
+    secure_serving: SecureServing = "true",
+    cert_path: CertPath = "",
+    tls_min_version: TlsMinVersion = "",
+    tls_cipher_suites: TlsCipherSuites = None,
+    transport: TransportName = "http2",
+    transport_setting: TransportSetting = None,
     grpc_max_recv_msg_size: Annotated[
         str, typer.Option(help="Largest ext_proc message, for example 64MiB.")
     ] = "64MiB",
@@ -60,13 +73,6 @@ def serve(
     ] = None,
 ) -> None:
     """Run the endpoint picker: an ext_proc server for Envoy."""
-    if secure_serving.lower() not in {"true", "false"}:
-        fail(f"--secure-serving must be true or false, not {secure_serving!r}")
-    if secure_serving.lower() == "true":
-        fail(
-            "TLS is not supported yet: give --secure-serving=false and let Envoy reach the port"
-            " over a trusted network"
-        )
     if config_file is not None and config_text is not None:
         fail("--config-file and --config-text exclude each other")
     if ready_file is not None:
@@ -90,7 +96,13 @@ def serve(
                 refresh_metrics_interval_seconds=max(0.05, duration(refresh_metrics_interval)),
                 metrics_staleness_seconds=duration(metrics_staleness_threshold),
                 drain_timeout_seconds=duration(drain_timeout),
-                max_message_bytes=quantity(grpc_max_recv_msg_size),
+                transport=transport,
+                transport_settings=transport_settings(
+                    transport_setting or (), grpc_max_recv_msg_size
+                ),
+                tls=tls_settings(
+                    secure_serving, cert_path, tls_min_version, tls_cipher_suites or ()
+                ),
                 seed=seed,
             )
         except ValueError as error:

@@ -1,12 +1,16 @@
 """gRPC streams over HTTP/2: bytes in, bytes out; knows nothing of Envoy."""
 
+from epp.transport.certificate import Certificate, load_certificate
 from epp.transport.errors import ListenError, TlsError, TransportError
 from epp.transport.grpcio import GrpcioServer
 from epp.transport.interface import OpenStream, Server, StatusCode, Stream, StreamHandler
 from epp.transport.server import Http2Server
-from epp.transport.settings import ServerCounters, Timeouts, TransportSettings
+from epp.transport.settings import Timeouts, TransportSettings
+from epp.transport.statistics import ServerCounters, TransportStatistics
+from epp.transport.tls import TlsSettings, make_context, minimum_version_from_flag
 
 __all__ = [
+    "Certificate",
     "GrpcioServer",
     "Http2Server",
     "ListenError",
@@ -18,6 +22,11 @@ __all__ = [
     "StreamHandler",
     "Timeouts",
     "TlsError",
+    "TlsSettings",
     "TransportError",
     "TransportSettings",
+    "TransportStatistics",
+    "load_certificate",
+    "make_context",
+    "minimum_version_from_flag",
 ]

@@ -15,6 +15,7 @@ import grpc
 import structlog
 from grpc import aio
 
+from epp.transport.certificate import Certificate
 from epp.transport.errors import ListenError
 from epp.transport.interface import OpenStream, StatusCode, StreamHandler
 
@@ -97,7 +98,7 @@ class _Stream:
 
 
 class GrpcioServer:
-    """Serves streaming methods of gRPC over plaintext HTTP/2."""
+    """Serves streaming methods of gRPC over HTTP/2, by the C core."""
 
     def __init__(
         self,
@@ -106,7 +107,18 @@ class GrpcioServer:
         host: str = "0.0.0.0",  # noqa: S104 - a gateway on another host has to reach it
         port: int = 0,
         max_message_bytes: int = 64 << 20,
+        certificate: Certificate | None = None,
     ) -> None:
+        """Make a server that does not listen yet.
+
+        Args:
+            methods: By path, ``/package.Service/Method``.
+            host: Address to listen on.
+            port: 0 for any.
+            max_message_bytes: Longest message taken.
+            certificate: For TLS, whose version and suites are the C core's; None for plaintext.
+        """
+        self._certificate = certificate
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._methods = dict(methods)
         self._server: aio.Server | None = None
@@ -128,7 +140,11 @@ class GrpcioServer:
             tuple(grpc.method_handlers_generic_handler(s, m) for s, m in handlers.items())
         )
         try:
-            port: int = server.add_insecure_port(self._address)
+            if self._certificate is None:
+                port: int = server.add_insecure_port(self._address)
+            else:
+                pair = (self._certificate.key, self._certificate.chain)
+                port = server.add_secure_port(self._address, grpc.ssl_server_credentials([pair]))
         except RuntimeError as error:
             raise ListenError(self._address, "the port cannot be bound") from error
         self._server = server  # first: a start that is cancelled half-way has to be stopped, too

@@ -9,7 +9,8 @@ import structlog
 from epp.transport.grpc import Session
 from epp.transport.http2 import Connection, HeaderCache
 from epp.transport.interface import OpenStream
-from epp.transport.settings import ServerCounters, TransportSettings
+from epp.transport.settings import TransportSettings
+from epp.transport.statistics import ServerCounters
 
 log = structlog.get_logger()
 
@@ -89,6 +90,12 @@ class ConnectionProtocol(asyncio.Protocol):
         self._owner.closed(self)
         self._session.lost()
 
+    def eof_received(self) -> None:
+        # The other half may still be read, by a peer that is there or by none: what is written goes
+        # out, in bounded time, and no more is made.
+        self._session.lost()
+        self._close()
+
     def pause_writing(self) -> None:
         self._is_write_paused = True
         self.connection.hold()
@@ -105,8 +112,9 @@ class ConnectionProtocol(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if self._is_closing:
             return
+        was_paused = self._is_write_paused
         self._transport.write(data)
-        if self._is_write_paused:
+        if was_paused:
             # Answers to PING, SETTINGS and the like go on; a peer that has us pile them up is not
             # read any more until it reads.
             self._unread_output_bytes += len(data)
@@ -146,31 +154,36 @@ class ConnectionProtocol(asyncio.Protocol):
         connection.forgive()
         self._silent_ticks += 1
         self._unused_ticks = 0 if connection.streams else self._unused_ticks + 1
-        if self._is_closing or self._is_ending:
-            self._tick_of_the_end()
-        elif not connection.is_established:
+        if self._is_closing:
+            self._ending_ticks += 1
+            if self._ending_ticks >= _PATIENCE_TICKS:
+                self._transport.abort()
+            return
+        if self._is_ending:
+            self._ending_ticks += 1
+            if self._ending_ticks >= _PATIENCE_TICKS:
+                connection.limit_shutdown()
+                self._session.flush()
+        self._close_if_finished()
+        if self._is_closing:
+            return
+        if not connection.is_established:
             if self._unused_ticks >= timeouts.preface_seconds:
                 self._time_out("no HTTP/2 preface")
-        elif connection.is_mid_frame and self._silent_ticks >= timeouts.frame_seconds:
+        elif (
+            connection.is_mid_frame
+            and not self._is_read_paused
+            and self._silent_ticks >= timeouts.frame_seconds
+        ):
             self._time_out("a frame was begun and not ended")
-        elif self._unused_ticks >= timeouts.idle_seconds:
+        elif self._unused_ticks >= timeouts.idle_seconds and not self._is_ending:
             self.begin_shutdown()
         else:
             self._keep_alive()
 
-    def _tick_of_the_end(self) -> None:
-        self._ending_ticks += 1
-        if self._is_closing:
-            if self._ending_ticks >= _PATIENCE_TICKS:
-                self._transport.abort()
-        elif self._ending_ticks >= _PATIENCE_TICKS:
-            self.connection.limit_shutdown()
-            self._session.flush()
-            self._close_if_finished()
-
     def _keep_alive(self) -> None:
         timeouts = self._timeouts
-        if self._silent_ticks < timeouts.keepalive_seconds or self._is_read_paused:
+        if self._silent_ticks < timeouts.keepalive_seconds:
             self._ping_is_out = False
         elif not self._ping_is_out:
             self._ping_is_out = True

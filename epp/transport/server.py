@@ -12,7 +12,8 @@ from epp.transport.errors import ListenError
 from epp.transport.http2 import HeaderCache
 from epp.transport.interface import OpenStream
 from epp.transport.protocol import ConnectionProtocol
-from epp.transport.settings import ServerCounters, TransportSettings
+from epp.transport.settings import TransportSettings
+from epp.transport.statistics import ServerCounters, TransportStatistics
 
 _TICK_SECONDS = 1.0
 _CUT_SECONDS = 1.0
@@ -52,11 +53,45 @@ class Http2Server:
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
+        self._is_stopping = False
 
     @property
     def open_streams(self) -> int:
         """Streams open on all connections."""
         return sum(len(each.connection.streams) for each in self.connections)
+
+    def statistics(self) -> TransportStatistics:
+        """Return what there is now, and what has happened since the start."""
+        http2, grpc, cache = self.counters.http2, self.counters.grpc, self.cache
+        senders = [each.connection.sender for each in self.connections]
+        return TransportStatistics(
+            connections=len(self.connections),
+            streams=self.open_streams,
+            waiting_bytes=sum(sender.waiting_bytes for sender in senders),
+            header_cache_bytes=cache.bytes,
+            connections_total=self.counters.connections_opened,
+            streams_total=http2.streams_opened,
+            header_cache_hits=cache.hits,
+            header_cache_misses=cache.misses,
+            refused={
+                "connection": self.counters.connections_refused,
+                "stream": http2.streams_refused,
+                "header_list": http2.header_lists_refused,
+                "call": grpc.calls_refused,
+                "message": grpc.messages_refused,
+            },
+            ended={
+                "timeout": self.counters.connections_timed_out,
+                **http2.connection_faults,
+            },
+            broken_off={
+                "client_reset": http2.streams_reset_early,
+                "client_fault": http2.stream_faults,
+                "deadline": grpc.deadlines_exceeded,
+                "unread_answers": grpc.calls_overflowed,
+                "handler_failure": grpc.handler_failures,
+            },
+        )
 
     async def start(self) -> int:
         loop = asyncio.get_running_loop()
@@ -81,6 +116,7 @@ class Http2Server:
     async def stop(self, grace_seconds: float) -> None:
         if self._server is None:
             return
+        self._is_stopping = True  # for those in the middle of a TLS handshake
         self._server.close()
         for each in list(self.connections):
             each.begin_shutdown()
@@ -110,7 +146,7 @@ class Http2Server:
         """Take note of a connection; False if there are too many."""
         self.connections.add(protocol)
         self.counters.connections_opened += 1
-        return len(self.connections) <= self.settings.max_connections
+        return len(self.connections) <= self.settings.max_connections and not self._is_stopping
 
     def closed(self, protocol: ConnectionProtocol) -> None:
         """A connection is gone."""

@@ -1,9 +1,12 @@
-"""Everything that can be set on the transport, and what it counts."""
+"""Everything that can be set on the transport."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
-from epp.transport.grpc import GrpcCounters, GrpcLimits
-from epp.transport.http2 import ConnectionLimits, Http2Counters
+from epp.transport.grpc import GrpcLimits
+from epp.transport.http2 import ConnectionLimits
+from epp.transport.limits import require_positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +40,43 @@ class TransportSettings:
     reuse_port: bool = False
     """SO_REUSEPORT: several processes share the port. Without it a taken port is an error."""
 
+    def __post_init__(self) -> None:
+        """Refuse what could never work.
 
-@dataclass(slots=True)
-class ServerCounters:
-    """Counts of one server since its start; read by whoever exports metrics."""
+        Raises:
+            ValueError: A limit is out of its range.
+        """
+        require_positive(self.timeouts, self.messages)
+        if self.max_connections < 1 or self.header_cache_bytes < 0:
+            raise ValueError("max_connections must be positive, header_cache_bytes not negative")
 
-    http2: Http2Counters = field(default_factory=Http2Counters)
-    grpc: GrpcCounters = field(default_factory=GrpcCounters)
-    connections_opened: int = 0
-    connections_refused: int = 0
-    """Beyond the limit, or TLS without ALPN h2."""
-    connections_timed_out: int = 0
-    """An unfinished preface or frame, or no answer to a PING."""
+    def with_values(self, values: Mapping[str, float]) -> "TransportSettings":
+        """Return these settings with some replaced, by the names that :meth:`names` returns.
+
+        Raises:
+            ValueError: A value is out of its range.
+        """
+        parts: dict[str, Any] = {part: replace(holder, **_given(holder, values)) for part, holder in self._parts()}
+        return replace(self, **parts, **_given(self, values))
+
+    @classmethod
+    def names(cls) -> dict[str, float]:
+        """Return every single setting by name, with its default."""
+        defaults = cls()
+        holders = (defaults, *(holder for _, holder in defaults._parts()))
+        return {name: getattr(each, name) for each in holders for name in _plain_names(each)}
+
+    def _parts(self) -> tuple[tuple[str, "_Part"], ...]:
+        return tuple((name, getattr(self, name)) for name in _PARTS)
+
+
+_PARTS = ("connection", "messages", "timeouts")
+_Part = ConnectionLimits | GrpcLimits | Timeouts
+
+
+def _plain_names(holder: TransportSettings | _Part) -> list[str]:
+    return [each.name for each in fields(holder) if each.name not in _PARTS]
+
+
+def _given(holder: TransportSettings | _Part, values: Mapping[str, float]) -> dict[str, Any]:
+    return {name: values[name] for name in _plain_names(holder) if name in values}

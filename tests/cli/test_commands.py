@@ -62,7 +62,7 @@ def test_help_lists_the_commands() -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (("serve",), "--secure-serving=false"),
+        (("serve", "--tls-min-version=VersionTLS11"), "VersionTLS11"),
         (("serve", "--secure-serving=maybe"), "must be true or false, not 'maybe'"),
         (
             (*SERVE, "--config-file", "a", "--config-text", "b"),

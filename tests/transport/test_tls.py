@@ -18,14 +18,9 @@ from cryptography.x509.oid import NameOID
 from structlog.testing import capture_logs
 
 from epp.transport import TransportError, tls
+from epp.transport.certificate import Certificate, load_certificate
 from epp.transport.errors import TlsError
-from epp.transport.tls import (
-    Certificate,
-    TlsSettings,
-    load_certificate,
-    make_context,
-    minimum_version_from_flag,
-)
+from epp.transport.tls import TlsSettings, make_context, minimum_version_from_flag
 
 GCM_128 = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
 GCM_256 = "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"
@@ -132,7 +127,7 @@ def connect(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[Side, Side]
 
 
 def test_a_client_that_offers_h2_gets_h2_over_tls_1_3() -> None:
-    server = make_context(TlsSettings(), load_certificate(TlsSettings()))
+    server = make_context(TlsSettings(), load_certificate(None))
     there, here = connect(server, make_client(("http/1.1", "h2")))
     assert there.tls.selected_alpn_protocol() == "h2"
     assert here.tls.selected_alpn_protocol() == "h2"
@@ -144,14 +139,14 @@ def test_a_client_that_offers_h2_gets_h2_over_tls_1_3() -> None:
 
 @pytest.mark.parametrize("alpn", [("http/1.1",), ()], ids=["another protocol", "no ALPN at all"])
 def test_a_client_without_h2_negotiates_no_protocol(alpn: tuple[str, ...]) -> None:
-    server = make_context(TlsSettings(), load_certificate(TlsSettings()))
+    server = make_context(TlsSettings(), load_certificate(None))
     there, here = connect(server, make_client(alpn))
     assert there.tls.selected_alpn_protocol() is None
     assert here.tls.selected_alpn_protocol() is None
 
 
 def test_a_tls_1_2_connection_is_neither_compressed_nor_renegotiable() -> None:
-    server = make_context(TlsSettings(), load_certificate(TlsSettings()))
+    server = make_context(TlsSettings(), load_certificate(None))
     client = make_client()
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     client.options &= ~ssl.OP_NO_COMPRESSION
@@ -162,7 +157,7 @@ def test_a_tls_1_2_connection_is_neither_compressed_nor_renegotiable() -> None:
 
 
 def test_tls_1_1_is_refused() -> None:
-    server = make_context(TlsSettings(), load_certificate(TlsSettings()))
+    server = make_context(TlsSettings(), load_certificate(None))
     client = make_client()
     client.set_ciphers("ALL:@SECLEVEL=0")  # else the client itself would not speak it
     with warnings.catch_warnings():
@@ -176,7 +171,7 @@ def test_tls_1_1_is_refused() -> None:
 
 def test_tls_1_2_is_refused_when_1_3_is_the_minimum() -> None:
     settings = TlsSettings(minimum_version="1.3")
-    server = make_context(settings, load_certificate(settings))
+    server = make_context(settings, load_certificate(settings.certificate_directory))
     assert connect(server, make_client())[0].tls.version() == "TLSv1.3"
     client = make_client()
     client.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -186,7 +181,7 @@ def test_tls_1_2_is_refused_when_1_3_is_the_minimum() -> None:
 
 
 def test_the_self_signed_certificate_can_be_verified_by_who_trusts_it() -> None:
-    certificate = load_certificate(TlsSettings())
+    certificate = load_certificate(None)
     server = make_context(TlsSettings(), certificate)
     client = ssl.create_default_context(cadata=certificate.chain.decode())
     client.verify_flags |= ssl.VERIFY_X509_STRICT
@@ -199,7 +194,7 @@ def test_the_self_signed_certificate_can_be_verified_by_who_trusts_it() -> None:
 
 
 def test_each_start_makes_another_self_signed_certificate() -> None:
-    first, second = load_certificate(TlsSettings()), load_certificate(TlsSettings())
+    first, second = load_certificate(None), load_certificate(TlsSettings())
     assert first.key != second.key
     assert first.source == "self-signed"
 
@@ -210,7 +205,7 @@ def test_the_certificate_of_the_directory_is_the_one_served(tmp_path: Path) -> N
     make_directory(tmp_path, chain=chain + make_chain(make_key()), key=pem(key))
     settings = TlsSettings(certificate_directory=tmp_path)
     with capture_logs() as lines:
-        server = make_context(settings, load_certificate(settings))
+        server = make_context(settings, load_certificate(settings.certificate_directory))
     client = make_client()
     der = connect(server, client)[1].tls.getpeercert(binary_form=True)
     assert der == ssl.PEM_cert_to_DER_cert(chain.decode())
@@ -218,7 +213,7 @@ def test_the_certificate_of_the_directory_is_the_one_served(tmp_path: Path) -> N
 
 
 def test_grpc_serves_with_the_same_certificate() -> None:
-    certificate = load_certificate(TlsSettings())
+    certificate = load_certificate(None)
     server = grpc.server(ThreadPoolExecutor(1))
     credentials = grpc.ssl_server_credentials([(certificate.key, certificate.chain)])
     port = server.add_secure_port("127.0.0.1:0", credentials)
@@ -305,7 +300,7 @@ def test_tls_1_3_suites_among_others_are_ignored_with_a_warning(
 def test_suites_that_do_not_fit_the_certificate_are_warned_of() -> None:
     settings = TlsSettings(ciphers=(GCM_128,))
     with capture_logs() as lines:
-        server = make_context(settings, load_certificate(settings))
+        server = make_context(settings, load_certificate(settings.certificate_directory))
     assert lines == [
         {
             "log_level": "warning",
@@ -320,7 +315,7 @@ def test_suites_that_do_not_fit_the_certificate_are_warned_of() -> None:
         cipher_of(server, "ECDHE+AESGCM")
     with capture_logs() as lines:  # no such client is expected
         make_context(
-            TlsSettings(ciphers=(GCM_128,), minimum_version="1.3"), load_certificate(settings)
+            TlsSettings(ciphers=(GCM_128,), minimum_version="1.3"), load_certificate(settings.certificate_directory)
         )
     assert lines == []
 
@@ -401,7 +396,7 @@ def test_versions_that_are_too_old_or_unknown_are_errors(flag: str, text: str) -
 
 def load_error(directory: Path) -> str:
     with pytest.raises(TransportError) as error:
-        load_certificate(TlsSettings(certificate_directory=directory))
+        load_certificate(directory)
     assert isinstance(error.value, TlsError)
     return str(error.value)
 
@@ -504,7 +499,7 @@ def test_a_certificate_out_of_its_dates_is_served_with_a_warning(
         certificate_directory=make_directory(tmp_path, chain=chain, key=pem(key))
     )
     with capture_logs() as lines:
-        certificate = load_certificate(settings)
+        certificate = load_certificate(settings.certificate_directory)
     assert [(line["event"], line["log_level"]) for line in lines] == [(event, "warning")]
     assert lines[0]["path"] == f"{tmp_path}/tls.crt"
     connect(make_context(settings, certificate), make_client())
@@ -523,7 +518,7 @@ def test_the_key_is_on_no_disk_but_while_openssl_reads_it(
 
     monkeypatch.setattr(tls, "_MEMORY", tmp_path)
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", look)
-    make_context(TlsSettings(), load_certificate(TlsSettings()))
+    make_context(TlsSettings(), load_certificate(None))
     assert modes == [0o700]
     assert list(tmp_path.iterdir()) == []
 
@@ -534,7 +529,7 @@ def test_without_a_place_for_the_key_tls_cannot_be_had(
     monkeypatch.setattr(tls, "_MEMORY", tmp_path / "absent")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent, too"))
     with pytest.raises(TlsError) as error:
-        make_context(TlsSettings(), load_certificate(TlsSettings()))
+        make_context(TlsSettings(), load_certificate(None))
     text = str(error.value)
     assert text.startswith(f"{tmp_path}/absent, too/epp-tls-")
     assert text.endswith(
@@ -544,5 +539,5 @@ def test_without_a_place_for_the_key_tls_cannot_be_had(
 
 
 def test_the_key_is_not_in_the_certificates_representation() -> None:
-    certificate = load_certificate(TlsSettings())
+    certificate = load_certificate(None)
     assert "PRIVATE KEY" not in repr(certificate)

@@ -3,7 +3,6 @@
 from functools import lru_cache
 
 from epp.transport.http2 import encode
-from epp.transport.interface import StatusCode
 
 _MAX_MESSAGE_BYTES = 1024
 _PRINTABLE = frozenset(range(0x20, 0x7F)) - {ord("%")}
@@ -21,7 +20,7 @@ def trailers(code: int, message: str = "") -> bytes:
 
 
 @lru_cache(maxsize=256)
-def trailers_only(code: StatusCode, message: str, *fields: tuple[str, str]) -> bytes:
+def trailers_only(code: int, message: str, *fields: tuple[str, str]) -> bytes:
     """Return the header block of an answer without messages: headers and trailers in one."""
     given = tuple((name.encode(), value.encode()) for name, value in fields)
     return encode((*_COMMON, *_status(code, message), *given))

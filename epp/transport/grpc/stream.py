@@ -76,7 +76,7 @@ class GrpcStream:
             return
         self.close()
         block = trailers if self._has_sent_headers else trailers_only
-        self._connection.end(self.http, block(StatusCode(code), message))
+        self._connection.end(self.http, block(code, message))
         self._owner.flush()
 
     def close(self) -> None:

@@ -1,8 +1,9 @@
 """What one connection may cost, and what it is told of that."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from epp.transport.http2.constants import MIN_MAX_FRAME_BYTES
+from epp.transport.http2.constants import MAX_MAX_FRAME_BYTES, MAX_WINDOW, MIN_MAX_FRAME_BYTES
+from epp.transport.limits import require_positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +44,12 @@ class ConnectionLimits:
         """Refuse what could never work.
 
         Raises:
-            ValueError: A limit is not positive.
+            ValueError: A limit is out of its range.
         """
-        for field in fields(self):
-            if getattr(self, field.name) <= 0:
-                raise ValueError(f"{field.name} must be positive")
+        require_positive(self)
+        if not MIN_MAX_FRAME_BYTES <= self.max_frame_bytes <= MAX_MAX_FRAME_BYTES:
+            raise ValueError(
+                f"max_frame_bytes must be {MIN_MAX_FRAME_BYTES} to {MAX_MAX_FRAME_BYTES}"
+            )
+        if max(self.stream_window_bytes, self.connection_window_bytes) > MAX_WINDOW:
+            raise ValueError(f"a window must be at most {MAX_WINDOW} bytes")

@@ -1,0 +1,44 @@
+"""What a server counts, and one look at it for metrics and tests."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from epp.transport.grpc import GrpcCounters
+from epp.transport.http2 import Http2Counters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportStatistics:
+    """What a server holds now, and what has happened since its start."""
+
+    connections: int
+    streams: int
+    waiting_bytes: int
+    """Answers that wait for the windows of clients."""
+    header_cache_bytes: int
+    connections_total: int
+    streams_total: int
+    header_cache_hits: int
+    header_cache_misses: int
+    refused: Mapping[str, int]
+    """How often a limit refused something, by what: connection, stream, header_list, call,
+    message."""
+    ended: Mapping[str, int]
+    """Connections that we ended, by reason: timeout, or the HTTP/2 error code of the client's
+    fault; ENHANCE_YOUR_CALM is a flood."""
+    broken_off: Mapping[str, int]
+    """Streams that ended before their time, by reason: client_reset (before any answer),
+    client_fault, deadline, unread_answers, handler_failure."""
+
+
+@dataclass(slots=True)
+class ServerCounters:
+    """Counts of one server since its start."""
+
+    http2: Http2Counters = field(default_factory=Http2Counters)
+    grpc: GrpcCounters = field(default_factory=GrpcCounters)
+    connections_opened: int = 0
+    connections_refused: int = 0
+    """Beyond the limit, or TLS without ALPN h2."""
+    connections_timed_out: int = 0
+    """An unfinished preface or frame, or no answer to a PING."""
