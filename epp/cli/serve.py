@@ -24,6 +24,7 @@ from epp.cli.transport_options import (
 from epp.cli.units import duration
 from epp.config import DEFAULT_CONFIG, ConfigFile, load_file, load_text
 from epp.observability import configure
+from epp.transport import TlsError
 
 _LEVELS = Literal["debug", "info", "warning", "error"]
 
@@ -105,7 +106,7 @@ def serve(
                 ),
                 seed=seed,
             )
-        except ValueError as error:
+        except (TlsError, ValueError) as error:
             fail(str(error))
         await App(settings).run(stop, _announce(ready_file))
 

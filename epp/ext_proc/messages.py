@@ -4,11 +4,12 @@ An answer that depends only on the destination is serialised once and kept; buil
 protobuf costs about 6 us, finding it in the cache 0.1 us.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
 
+from epp.ext_proc import wire
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import RequestError
 
@@ -22,6 +23,17 @@ MAX_BODY_CHUNK_BYTES = 62_000
 """Body bytes in one answer: Envoy wants them under 64 KB."""
 
 _CACHED_DESTINATIONS = 8192
+_CACHED_LENGTHS = 8192
+
+# Field numbers from ProcessingResponse down to the StreamedBodyResponse, and in it.
+_STREAMED = (
+    pb.BodyResponse.RESPONSE_FIELD_NUMBER,
+    pb.CommonResponse.BODY_MUTATION_FIELD_NUMBER,
+    pb.BodyMutation.STREAMED_RESPONSE_FIELD_NUMBER,
+)
+_REQUEST_BODY = (pb.ProcessingResponse.REQUEST_BODY_FIELD_NUMBER, *_STREAMED)
+_RESPONSE_BODY = (pb.ProcessingResponse.RESPONSE_BODY_FIELD_NUMBER, *_STREAMED)
+_BODY = pb.StreamedBodyResponse.BODY_FIELD_NUMBER
 
 CONTINUE_REQUEST_HEADERS = pb.ProcessingResponse(
     request_headers=pb.HeadersResponse()
@@ -73,32 +85,33 @@ def _build_routed(destination: str, on_body: bool, request_id: str) -> bytes:
     return answer.SerializeToString()
 
 
-def echoed_request(body: bytes, *, end_of_stream: bool) -> Iterator[bytes]:
-    """Yield the answers that give a piece of a full-duplex request body back to Envoy."""
-    for response in _streamed(body, end_of_stream=end_of_stream):
-        yield pb.ProcessingResponse(request_body=response).SerializeToString()
+def echoed_request(body: bytes, *, end_of_stream: bool) -> Sequence[bytes]:
+    """Return the answers that give a piece of a full-duplex request body back to Envoy."""
+    return _echoed(_REQUEST_BODY, body, end_of_stream)
 
 
-def echoed_response(body: bytes, *, end_of_stream: bool) -> Iterator[bytes]:
-    """Yield the answers that give a piece of a full-duplex response body back to Envoy."""
-    for response in _streamed(body, end_of_stream=end_of_stream):
-        yield pb.ProcessingResponse(response_body=response).SerializeToString()
+def echoed_response(body: bytes, *, end_of_stream: bool) -> Sequence[bytes]:
+    """Return the answers that give a piece of a full-duplex response body back to Envoy."""
+    return _echoed(_RESPONSE_BODY, body, end_of_stream)
 
 
-def _streamed(body: bytes, *, end_of_stream: bool) -> Iterator[pb.BodyResponse]:
-    for piece, last in _pieces(body):
-        streamed = pb.StreamedBodyResponse(body=piece, end_of_stream=end_of_stream and last)
-        mutation = pb.BodyMutation(streamed_response=streamed)
-        yield pb.BodyResponse(response=pb.CommonResponse(body_mutation=mutation))
-
-
-def _pieces(body: bytes) -> Iterator[tuple[bytes, bool]]:
+def _echoed(path: tuple[int, ...], body: bytes, end_of_stream: bool) -> Sequence[bytes]:
     if len(body) <= MAX_BODY_CHUNK_BYTES:
-        yield body, True
-        return
-    last_start = (len(body) - 1) // MAX_BODY_CHUNK_BYTES * MAX_BODY_CHUNK_BYTES
-    for start in range(0, len(body), MAX_BODY_CHUNK_BYTES):
-        yield body[start : start + MAX_BODY_CHUNK_BYTES], start == last_start
+        before, after = _around(path, len(body), end_of_stream)
+        return (before + body + after,)
+    *starts, last = range(0, len(body), MAX_BODY_CHUNK_BYTES)
+    before, after = _around(path, MAX_BODY_CHUNK_BYTES, False)
+    answers = [before + body[start : start + MAX_BODY_CHUNK_BYTES] + after for start in starts]
+    return [*answers, *_echoed(path, body[last:], end_of_stream)]
+
+
+# Chunks of an answer come in few lengths: 0.1 us to find the bytes, 3 us to make them.
+@lru_cache(maxsize=_CACHED_LENGTHS)
+def _around(path: tuple[int, ...], body_bytes: int, end_of_stream: bool) -> tuple[bytes, bytes]:
+    """Return what stands before and after a piece of a body in the answer that gives it back."""
+    before = wire.head(_BODY, body_bytes) if body_bytes else b""
+    after = wire.END_OF_STREAM if end_of_stream else b""
+    return wire.heads(path, len(before) + body_bytes + len(after)) + before, after
 
 
 def refused(error: RequestError, request_id: str) -> bytes:

@@ -1,6 +1,6 @@
 """Metrics, logs and health."""
 
-from epp.observability.logging import LogFormat, configure
+from epp.observability.logging import CanonicalLine, LogFormat, configure
 from epp.observability.metrics import Metrics, PluginTimer, PoolCollector, RequestMetrics
 from epp.observability.servers import (
     EXT_PROC_SERVICE,
@@ -11,6 +11,7 @@ from epp.observability.servers import (
 
 __all__ = [
     "EXT_PROC_SERVICE",
+    "CanonicalLine",
     "HealthServer",
     "LogFormat",
     "Metrics",

@@ -9,7 +9,7 @@ from time import perf_counter
 
 import structlog
 
-from epp.observability import Metrics
+from epp.observability import CanonicalLine, Metrics
 from epp.parsing import ParseError, parse
 from epp.request_control.errors import (
     AllFilteredError,
@@ -20,6 +20,7 @@ from epp.request_control.errors import (
 )
 from epp.request_control.exchange import Exchange
 from epp.request_control.plugins import DataProducer, EndCause, PreRequest, ResponseComplete
+from epp.request_control.request_line import finished_line
 from epp.scheduling import CycleState, Endpoint, LLMRequest, NoEndpointsError, Scheduler
 
 FAIRNESS_HEADERS = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
@@ -64,6 +65,7 @@ class Director:
         self._schedule_seconds = metrics.scheduler_e2e.observe
         self._attempts: dict[tuple[str, str, str], Callable[[], None]] = {}
         self._log = structlog.get_logger()
+        self._finished = CanonicalLine("request finished")
         self.in_flight = 0
         """Exchanges not yet closed."""
 
@@ -168,25 +170,8 @@ class Director:
                 # The end of a request has nobody left to answer to; the others still run.
                 self._log.exception("plugin failed at a request's end", plugin=hook.name)
                 self._metrics.internal_faults.inc()
-        age = exchange.metrics_age_seconds
-        self._log.info(
-            "request finished",
-            request_id=request.request_id,
-            model=request.model,
-            target_model=request.target_model,
-            endpoint=endpoint.name,
-            address=endpoint.address,
-            waiting_requests=exchange.waiting_requests,
-            running_requests=exchange.running_requests,
-            kv_cache_usage=round(exchange.kv_cache_usage, 4),
-            metrics_age_seconds=None if age is None else round(age, 4),
-            decision_seconds=round(exchange.decided_at - exchange.received_at, 6),
-            duration_seconds=round(now - exchange.received_at, 6),
-            body_bytes=request.body_bytes,
-            stream=request.stream,
-            status=exchange.status,
-            outcome=cause.value,
-        )
+        if self._finished.enabled:
+            self._finished.write(finished_line(exchange, cause, now))
 
     def _refused(
         self,

@@ -33,6 +33,7 @@ from epp.scheduling.types import (
     ProfileResult,
     SchedulingResult,
     ScoredEndpoint,
+    ScoredEndpoints,
 )
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "SchedulingError",
     "SchedulingResult",
     "ScoredEndpoint",
+    "ScoredEndpoints",
     "Scorer",
     "StateKey",
     "WeightedScorer",

@@ -4,7 +4,7 @@ One object is made per request and handed, with the request, to data producers, 
 the hooks after the choice; it dies with the request.
 """
 
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -27,12 +27,13 @@ class CycleState:
     __slots__ = ("_values",)
 
     def __init__(self) -> None:
-        self._values: dict[StateKey[object], object] = {}
+        self._values: dict[StateKey[Any], Any] = {}
 
     def write(self, key: StateKey[T], value: T) -> None:
         """Store ``value``, replacing an earlier one."""
-        self._values[cast("StateKey[object]", key)] = value
+        self._values[key] = value
 
     def read(self, key: StateKey[T]) -> T | None:
         """Return the value for ``key``, or None when no plugin wrote it."""
-        return cast("T | None", self._values.get(cast("StateKey[object]", key)))
+        value: T | None = self._values.get(key)
+        return value

@@ -106,16 +106,20 @@ class EndpointLoad:
         self._update()
 
     def _update(self) -> None:
+        # min() and max() would cost 0.2 us more, at each start and each end of a request.
         waiting, running = self._page_waiting, self._page_running
         on_page = waiting + running
         total = on_page + self._balance
-        total = max(total, self.in_flight)
+        if total < self.in_flight:  # noqa: PLR1730 - as said
+            total = self.in_flight
         unseen = total - on_page
         if unseen < 0:
-            self.waiting_requests = max(0, waiting + unseen)
+            waiting += unseen
+            self.waiting_requests = waiting if waiting > 0 else 0
             self.running_requests = total - self.waiting_requests
             return
-        to_run = min(unseen, max(0, self.slots - running)) if self.slots else 0
+        free = self.slots - running if self.slots else 0
+        to_run = 0 if free <= 0 else unseen if unseen < free else free
         self.running_requests = running + to_run
         self.waiting_requests = waiting + unseen - to_run
 

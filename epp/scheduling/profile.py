@@ -8,7 +8,8 @@ from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import NoEndpointsError, PluginContractError
 from epp.scheduling.observer import NullObserver, PluginObserver
 from epp.scheduling.plugins import Filter, Picker, Scorer
-from epp.scheduling.types import Endpoint, LLMRequest, ProfileResult, ScoredEndpoint
+from epp.scheduling.totals import weighted_totals
+from epp.scheduling.types import Endpoint, LLMRequest, ProfileResult, ScoredEndpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,15 @@ class WeightedScorer:
 class SchedulerProfile:
     """Filters in order, then scorers, then the picker."""
 
-    __slots__ = ("_observer", "filters", "name", "picker", "scorers")
+    __slots__ = (
+        "_observer",
+        "_plain_scorers",
+        "_weights",
+        "filters",
+        "name",
+        "picker",
+        "scorers",
+    )
 
     def __init__(
         self,
@@ -37,6 +46,8 @@ class SchedulerProfile:
         self.filters = tuple(filters)
         self.scorers = tuple(scorers)
         self.picker = picker
+        self._plain_scorers = tuple(weighted.scorer for weighted in self.scorers)
+        self._weights = tuple(weighted.weight for weighted in self.scorers)
         self._observer = observer or NullObserver()
 
     def run(
@@ -64,8 +75,7 @@ class SchedulerProfile:
             error = NoEndpointsError(self.name, len(endpoints), removed)
             return ProfileResult(self.name, removed=removed, error=error)
 
-        totals = self._totals(request, survivors, state)
-        scored = list(map(ScoredEndpoint, survivors, totals))
+        scored = ScoredEndpoints(survivors, self._totals(request, survivors, state))
         began = perf_counter()
         picked = self.picker.pick(request, scored, state)
         observed("Picker", self.picker, perf_counter() - began)
@@ -77,24 +87,15 @@ class SchedulerProfile:
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> list[float]:
         observed = self._observer.plugin_called
-        totals = [0.0] * len(endpoints)
-        for weighted in self.scorers:
-            scorer, weight = weighted.scorer, weighted.weight
+        count = len(endpoints)
+        columns = []
+        for scorer in self._plain_scorers:
             began = perf_counter()
             scores = scorer.score(request, endpoints, state)
             observed("Scorer", scorer, perf_counter() - began)
-            if len(scores) != len(totals):
+            if len(scores) != count:
                 raise PluginContractError(
-                    f"scorer {scorer.name!r} returned {len(scores)} scores"
-                    f" for {len(totals)} endpoints"
+                    f"scorer {scorer.name!r} returned {len(scores)} scores for {count} endpoints"
                 )
-            totals = [
-                total + weight * (score if 0.0 <= score <= 1.0 else _clamped(score))
-                for total, score in zip(totals, scores, strict=True)
-            ]
-        return totals
-
-
-def _clamped(score: float) -> float:
-    """Bring a score outside [0, 1] back into it; NaN fails both comparisons and counts as 0."""
-    return 1.0 if score > 1.0 else 0.0
+            columns.append(scores)
+        return weighted_totals(columns, self._weights, count)

@@ -1,7 +1,8 @@
 """The nouns of scheduling: request, endpoint, scored endpoint, results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import overload
 
 from epp.scheduling.errors import SchedulingError
 from epp.scheduling.load import EndpointLoad
@@ -80,6 +81,41 @@ class ScoredEndpoint:
 
     endpoint: Endpoint
     score: float
+
+
+class ScoredEndpoints(Sequence[ScoredEndpoint]):
+    """All candidates with their totals, in pool order; an item is made when first asked for.
+
+    Items are the same objects at every access. A picker that can do with the two plain lists spares
+    itself the items: 1000 of them cost 155 us, a third of a whole cycle.
+    """
+
+    __slots__ = ("_items", "endpoints", "scores")
+
+    def __init__(self, endpoints: Sequence[Endpoint], scores: Sequence[float]) -> None:
+        self.endpoints = endpoints
+        self.scores = scores
+        self._items: dict[int, ScoredEndpoint] = {}
+
+    @overload
+    def __getitem__(self, index: int) -> ScoredEndpoint: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ScoredEndpoint]: ...
+    def __getitem__(self, index: int | slice) -> ScoredEndpoint | list[ScoredEndpoint]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(len(self.scores))[index]]
+        if index < 0:
+            index = range(len(self.scores))[index]
+        item = self._items.get(index)
+        if item is None:
+            item = self._items[index] = ScoredEndpoint(self.endpoints[index], self.scores[index])
+        return item
+
+    def __iter__(self) -> Iterator[ScoredEndpoint]:
+        return iter(self[:])
+
+    def __len__(self) -> int:
+        return len(self.scores)
 
 
 @dataclass(slots=True, eq=False)

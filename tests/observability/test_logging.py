@@ -1,9 +1,12 @@
 """Log lines, written by a process of its own: structlog's configuration is global and cached."""
 
 import json
+import re
 import subprocess
 import sys
 from datetime import datetime
+
+import pytest
 
 SCRIPT = """
 import structlog
@@ -58,3 +61,60 @@ def test_the_console_format_is_for_reading() -> None:
     assert "request routed" in lines[0]
     assert "endpoint=a/b" in lines[0]
     assert "\x1b[" not in lines[0]  # no colours: not a terminal
+
+
+CANONICAL = """
+import msgspec, structlog
+from epp.observability import CanonicalLine, configure
+
+class Fields(msgspec.Struct):
+    endpoint: str
+    status: int | None
+    seconds: float = 0.5
+
+line = CanonicalLine("request finished")
+configure(level={level!r}, log_format={log_format!r})
+line = line if {made_first} else CanonicalLine("request finished")
+log = structlog.get_logger()
+for fields in (Fields("a/b \\u4f60", 200), Fields("\\udc80", None)):
+    line.write(fields) if line.enabled else print("not made")
+    log.info("request finished", **msgspec.structs.asdict(fields))
+"""
+
+
+def canonical(
+    level: str = "info", log_format: str = "json", *, made_first: bool = False
+) -> list[str]:
+    script = CANONICAL.format(level=level, log_format=log_format, made_first=made_first)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert done.stderr == b""
+    return done.stdout.decode("utf-8", "surrogateescape").splitlines()
+
+
+def without_time(line: str) -> str:
+    return re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z", "(time)", line)
+
+
+@pytest.mark.parametrize("made_first", [False, True], ids=["configured", "made before"])
+@pytest.mark.parametrize("level", ["debug", "info"])
+def test_a_canonical_line_is_the_one_structlog_writes(level: str, *, made_first: bool) -> None:
+    line, same, not_text, same_not_text = canonical(level, made_first=made_first)
+    assert without_time(line) == without_time(same)
+    assert without_time(line) == (
+        '{"endpoint":"a/b 你","status":200,"seconds":0.5,'
+        '"event":"request finished","level":"info","timestamp":"(time)"}'
+    )
+    assert without_time(not_text) == without_time(same_not_text)
+    assert json.loads(not_text)["endpoint"] == "\udc80"
+
+
+def test_a_canonical_line_is_readable_on_a_console() -> None:
+    script_lines = canonical(log_format="console")
+    assert "request finished" in script_lines[0]
+    assert "endpoint='a/b 你'" in script_lines[0]
+    assert without_time(script_lines[0]) == without_time(script_lines[1])
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_canonical_line_below_the_level_is_not_made(log_format: str) -> None:
+    assert canonical("warning", log_format) == ["not made", "not made"]

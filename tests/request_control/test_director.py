@@ -10,6 +10,7 @@ from epp.request_control import (
     InternalError,
     NoCandidatesError,
     RequestError,
+    director,
 )
 from epp.request_control.director import fairness_id
 from epp.testing import make_endpoint
@@ -293,6 +294,16 @@ def test_one_canonical_line_tells_all_of_a_request() -> None:
             "outcome": "completed",
         }
     ]
+
+
+def test_a_line_below_the_level_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(director, "finished_line", None)
+    epp = Epp(make_pool())
+    epp.director._finished.enabled = False
+    with capture_logs() as lines:
+        epp.handle().close(EndCause.COMPLETED)
+    assert lines == []
+    assert epp.in_flight == 0
 
 
 def test_an_endpoint_never_scraped_has_no_metrics_age() -> None:

@@ -159,6 +159,8 @@ class MessageReader:
             raise self._too_long(len(plain))
         if not inflate.eof:
             raise MessageError(StatusCode.INTERNAL, f"the {self._encoding} data is cut short")
+        if inflate.unused_data:
+            raise MessageError(StatusCode.INTERNAL, f"more follows the {self._encoding} data")
         return plain
 
     def _too_long(self, length: int) -> MessageError:

@@ -20,7 +20,7 @@ from epp.transport.http2 import (
     StreamReset,
 )
 from epp.transport.http2 import Stream as HttpStream
-from epp.transport.interface import OpenStream, StatusCode
+from epp.transport.interface import OpenStream, StatusCode, StreamHandler
 
 log = structlog.get_logger()
 
@@ -92,14 +92,12 @@ class Session:
         if self._is_busy:
             return
         connection = self.connection
-        while True:
-            while data := connection.take_output():
-                self._write(data)
-            writable = connection.take_writable()
-            if not writable:
+        while data := connection.take_output():
+            self._write(data)
+            if not connection.has_more:
                 return
             self._is_busy = True
-            for http in writable:
+            for http in connection.take_writable():
                 self._writable(http.owner)
             self._is_busy = False
 
@@ -138,7 +136,7 @@ class Session:
 
     def _data(self, event: DataReceived) -> None:
         stream: GrpcStream | None = event.stream.owner
-        if stream is None or stream.is_finished:
+        if stream is None:
             return
         reader = stream.reader
         if event.data:
@@ -170,8 +168,8 @@ class Session:
         except Exception as error:
             self._failed(stream, error)
 
-    def _writable(self, stream: GrpcStream) -> None:
-        if not stream.is_finished:
+    def _writable(self, stream: GrpcStream | None) -> None:
+        if stream is not None:
             try:
                 stream.handler.writable()
             except Exception as error:
@@ -179,18 +177,20 @@ class Session:
 
     def _reset(self, http: HttpStream) -> None:
         stream: GrpcStream | None = http.owner
-        if stream is not None and not stream.is_finished:
+        if stream is not None:
+            handler = stream.handler
             stream.close()
-            self._tell_gone(stream)
+            self._tell_gone(handler)
 
     # --- ends that are not the handler's --------------------------------------------------------
 
     def overflowed(self, stream: GrpcStream) -> None:
         """End a stream on which more waits than may; its handler is told after it has returned."""
         self._counters.calls_overflowed += 1
+        handler = stream.handler
         self.connection.drop_waiting(stream.http)
         stream.finish(StatusCode.RESOURCE_EXHAUSTED, "the answers to this stream are not read")
-        self._call_later(0.0, lambda: self._tell_gone(stream))
+        self._call_later(0.0, lambda: self._tell_gone(handler))
 
     def _deadline_passed(self, stream: GrpcStream) -> None:
         if not stream.is_finished:
@@ -205,13 +205,14 @@ class Session:
             self._break_off(stream, StatusCode.INTERNAL, _FAULT)
 
     def _break_off(self, stream: GrpcStream, code: StatusCode, reason: str) -> None:
+        handler = stream.handler
         self.connection.drop_waiting(stream.http)
         stream.finish(code, reason)
-        self._tell_gone(stream)
+        self._tell_gone(handler)
 
-    def _tell_gone(self, stream: GrpcStream) -> None:
+    def _tell_gone(self, handler: StreamHandler) -> None:
         try:
-            stream.handler.reset()
+            handler.reset()
         except Exception:
             log.exception("stream handler failed")
             self._counters.handler_failures += 1

@@ -25,6 +25,25 @@ class StreamOwner(Protocol):
         """More waits on the stream than may."""
 
 
+class _Nobody:
+    """Takes what is told to nobody."""
+
+    def message(self, data: bytes) -> None:
+        """Ignore it."""
+
+    def half_closed(self) -> None:
+        """Ignore it."""
+
+    def reset(self) -> None:
+        """Ignore it."""
+
+    def writable(self) -> None:
+        """Ignore it."""
+
+
+_NOBODY = _Nobody()
+
+
 class GrpcStream:
     """The sending side of one call; a ``Stream`` for its handler."""
 
@@ -39,9 +58,6 @@ class GrpcStream:
         "reader",
     )
 
-    handler: StreamHandler
-    """Set as soon as ``opened`` has returned it."""
-
     def __init__(
         self, connection: Connection, http: Stream, owner: StreamOwner, reader: MessageReader
     ) -> None:
@@ -50,6 +66,8 @@ class GrpcStream:
         self._has_sent_headers = False
         self.http = http
         self.reader = reader
+        self.handler: StreamHandler = _NOBODY
+        """Who is told of what comes; nobody before ``opened`` has returned, and after the end."""
         self.deadline: Timer | None = None
         self.is_finished = False
         """A status was given, or the stream is gone: nothing more is sent or told."""
@@ -82,6 +100,9 @@ class GrpcStream:
     def close(self) -> None:
         """Let nothing more happen to it."""
         self.is_finished = True
+        # Nothing points back: the stream is freed at once, and the garbage collector finds nothing.
+        self.handler = _NOBODY
+        self.http.owner = None
         self.reader.drop()
         if self.deadline is not None:
             self.deadline.cancel()

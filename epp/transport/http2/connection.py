@@ -49,6 +49,9 @@ from epp.transport.http2.stream import Stream, StreamInput, StreamState
 _CLOSED = StreamState.CLOSED
 _RECEIVE_DATA = StreamInput.RECEIVE_DATA
 _PRIORITY_BYTES = 5
+_STREAMS_PER_CONTROL_FRAME = 64
+"""How many streams are visited, because a setting has changed, at the cost of a control frame."""
+_NO_LIMIT = MAX_STREAM_ID + 1
 _SHUTDOWN_PING = b"shutdown"
 _TOO_LARGE = encode(((b":status", b"431"),))
 
@@ -106,9 +109,11 @@ class Connection:
         self._events: list[Event] = []
         self._closed_streams = ClosedStreams()
         self._highest_stream_id = 0
-        self._last_stream_id = MAX_STREAM_ID
+        self._last_stream_id = _NO_LIMIT
         self._receive_window = max(limits.connection_window_bytes, DEFAULT_WINDOW)
         self._to_acknowledge = 0
+        # Until the peer has read our SETTINGS it knows of no window but the default one.
+        self._stream_window = max(limits.stream_window_bytes, DEFAULT_WINDOW)
         self._has_sent_block = False
         self._is_shutting_down = False
         self._greet()
@@ -137,6 +142,11 @@ class Connection:
             for stream in sender.pump():
                 self._ended(stream)
         return sender.take() if sender.output else b""
+
+    @property
+    def has_more(self) -> bool:
+        """There is more to write at once, or a stream to be told that it is writable."""
+        return self.sender.has_more
 
     def take_writable(self) -> list[Stream]:
         """Return the streams that had too much waiting, and have room again since the last call."""
@@ -226,7 +236,7 @@ class Connection:
 
     def limit_shutdown(self) -> None:
         """Take no stream above the highest so far; those below go on."""
-        if self._last_stream_id == MAX_STREAM_ID and not self.is_closed:
+        if self._last_stream_id == _NO_LIMIT and not self.is_closed:
             self._is_shutting_down = True
             self._last_stream_id = self._highest_stream_id
             self.sender.write(frames.goaway(self._last_stream_id, ErrorCode.NO_ERROR))
@@ -236,7 +246,7 @@ class Connection:
         """No stream is open, and none will be."""
         if self.streams:
             return False
-        return self.is_closed or self.is_peer_leaving or self._last_stream_id != MAX_STREAM_ID
+        return self.is_closed or self.is_peer_leaving or self._last_stream_id != _NO_LIMIT
 
     # --- frames of streams ----------------------------------------------------------------------
 
@@ -248,7 +258,7 @@ class Connection:
         self._take_connection_window(size)
         data = unpadded(payload) if flags & PADDED else payload
         if stream is None:
-            self._discard(stream_id)
+            self._discard(stream_id, data)
             return
         stream.advance(_RECEIVE_DATA)
         stream.receive_window -= size
@@ -280,6 +290,9 @@ class Connection:
             self._highest_stream_id = stream_id
             if stream_id <= self._last_stream_id:
                 self._open(stream_id, headers, end_stream)
+            else:
+                # Sent before our GOAWAY was read; so is what follows on it (§6.8).
+                self._closed_streams.add(stream_id, may_send=True)
         elif self._closed_streams.may_send(stream_id):
             # Trailers that crossed our end of the stream; the table has to stay in step (§4.3).
             self._decoder.decode(block)
@@ -300,7 +313,7 @@ class Connection:
             raise StreamFault(ErrorCode.PROTOCOL_ERROR, headers.problem)
         if end_stream and headers.content_length:
             raise StreamFault(ErrorCode.PROTOCOL_ERROR, "content-length without content")
-        stream = Stream(stream_id, self.limits.stream_window_bytes, headers.content_length)
+        stream = Stream(stream_id, self._stream_window, headers.content_length)
         self.streams[stream_id] = stream
         self.counters.streams_opened += 1
         if end_stream:
@@ -332,8 +345,11 @@ class Connection:
         stream = self.streams.get(stream_id)
         if stream is None:
             self._require_closed(stream_id, "RST_STREAM")
-            self._guard.control_frame()
-            self._closed_streams.add(stream_id, may_send=False)
+            if self._closed_streams.may_send(stream_id):
+                # Envoy resets every stream, those that we have just ended too: once each is free.
+                self._closed_streams.add(stream_id, may_send=False)
+            else:
+                self._guard.control_frame()
             return
         if not stream.has_sent_data:
             self.counters.streams_reset_early += 1
@@ -367,12 +383,14 @@ class Connection:
             self._guard.control_frame()
             if not self.is_settled:
                 self.is_settled = True
+                self._stream_window = self.limits.stream_window_bytes
                 self._decoder.settings_acknowledged()
             return
         self._guard.control_frame(1 + self._peer.update(payload))
         sender = self.sender
         sender.max_frame_bytes = self._peer.max_frame_bytes
         if self._peer.initial_window_bytes != sender.initial_window:
+            self._guard.control_frame(len(self.streams) // _STREAMS_PER_CONTROL_FRAME)
             sender.initial_window_changed(self._peer.initial_window_bytes, self.streams)
         sender.write(frames.SETTINGS_ACK)
 
@@ -426,10 +444,12 @@ class Connection:
         if stream_id > self._highest_stream_id or not stream_id & 1:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"{what} on idle stream {stream_id}")
 
-    def _discard(self, stream_id: int) -> None:
+    def _discard(self, stream_id: int, data: bytes) -> None:
         if not self._closed_streams.may_send(stream_id):
             raise StreamFault(ErrorCode.STREAM_CLOSED, "DATA on a closed stream")
-        self._guard.control_frame()
+        if not data:
+            # The rest of large bodies, refused at their headers, is no flood: windows bound it.
+            self._guard.control_frame()
 
     def _write_block(self, stream: Stream, block: bytes, flags: int) -> None:
         if not self._has_sent_block:

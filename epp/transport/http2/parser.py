@@ -180,7 +180,9 @@ class FrameParser:
             payload = unpadded(payload)
         if flags & PRIORITY_FIELDS:
             if len(payload) < _PRIORITY_BYTES:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "HEADERS without its priority")
+                # "Padding that exceeds the size remaining ... PROTOCOL_ERROR" (§6.2)
+                code = ErrorCode.PROTOCOL_ERROR if flags & PADDED else ErrorCode.FRAME_SIZE_ERROR
+                raise ConnectionFault(code, "HEADERS without its priority")
             payload = payload[_PRIORITY_BYTES:]
         if flags & END_HEADERS:
             self._headers(flags, stream_id, payload)

@@ -75,6 +75,11 @@ class Sender:
         return bool(self._ready) and self.window > 0 and not self.is_held
 
     @property
+    def has_more(self) -> bool:
+        """Something could go out now, or a stream is writable again."""
+        return bool(self._writable) or self.is_pump_due
+
+    @property
     def ready_streams(self) -> int:
         """Streams that wait for the connection or the socket, not for their own window."""
         return len(self._ready)

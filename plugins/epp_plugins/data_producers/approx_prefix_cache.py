@@ -26,6 +26,7 @@ Example::
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import iter_unpack
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -46,6 +47,9 @@ from epp_plugins.state_keys import (
 DEFAULT_BLOCK_SIZE_TOKENS = 16
 MIN_BLOCK_SIZE_TOKENS = 64
 """Smaller blocks are raised to this at use, as in the reference."""
+LONG_PROMPT_BYTES = 4096
+"""From here on cutting all blocks in C pays: 158 us instead of 207 for 400 KB, but 1.0 instead of
+0.5 for 500 bytes."""
 PREFILL_PROFILE = "prefill"
 """The endpoint of a profile of this name computes the prompt too."""
 
@@ -64,7 +68,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     lru_capacity_per_server: Positive = 31250
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _HashedPrompt:
     block_size: int
     hashes: Sequence[int]
@@ -159,9 +163,14 @@ def seed_of(model: str, cache_salt: str) -> int:
 
 def hash_blocks(data: bytes, block_bytes: int, seed: int) -> list[int]:
     """Return the chained hashes of ``data`` in blocks, the last one perhaps short."""
-    hashes = []
+    hashes: list[int] = []
     digest = xxh3_64_intdigest
-    for start in range(0, len(data), block_bytes):
+    whole = 0
+    if len(data) >= LONG_PROMPT_BYTES:
+        whole = len(data) - len(data) % block_bytes
+        blocks = iter_unpack(f"{block_bytes}s", memoryview(data)[:whole])
+        hashes = [seed := digest(block, seed) for (block,) in blocks]
+    for start in range(whole, len(data), block_bytes):
         seed = digest(data[start : start + block_bytes], seed)
         hashes.append(seed)
     return hashes

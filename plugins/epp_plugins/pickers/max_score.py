@@ -19,7 +19,7 @@ from typing import ClassVar
 
 import msgspec
 
-from epp.scheduling import CycleState, LLMRequest, Picker, ScoredEndpoint
+from epp.scheduling import CycleState, Endpoint, LLMRequest, Picker, ScoredEndpoint, ScoredEndpoints
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -45,30 +45,39 @@ class MaxScorePicker(Picker):
             shuffled = self._random.sample(scored, k=len(scored))
             shuffled.sort(key=_rank)
             return shuffled[: self._count]
-        high = scored[0].score
-        best: list[ScoredEndpoint] = []
-        for candidate in scored:
-            score = candidate.score
-            if score == high:
-                best.append(candidate)
-            elif score > high:
-                high = score
-                best = [candidate]
-        return best if len(best) == 1 else [self._least_loaded(best)]
+        endpoints, scores = _columns(scored)
+        high = max(scores)
+        position = scores.index(high)
+        equals = scores.count(high)
+        if equals > 1:
+            position = self._least_loaded(endpoints, scores, position, equals)
+        return [scored[position]]
 
-    def _least_loaded(self, equals: Sequence[ScoredEndpoint]) -> ScoredEndpoint:
+    def _least_loaded(
+        self, endpoints: Sequence[Endpoint], scores: Sequence[float], first: int, equals: int
+    ) -> int:
+        """Return the position to pick among the ``equals`` that score as ``first`` does."""
+        high, position = scores[first], first - 1
         least = float("inf")
-        idlest: list[ScoredEndpoint] = []
-        for candidate in equals:
-            load = candidate.endpoint.load
+        idlest: list[int] = []
+        for _ in range(equals):
+            position = scores.index(high, position + 1)
+            load = endpoints[position].load
             requests = load.waiting_requests + load.running_requests
             if requests == least:
-                idlest.append(candidate)
+                idlest.append(position)
             elif requests < least:
                 least = requests
-                idlest = [candidate]
+                idlest = [position]
         # 0.12 us; choice() takes 0.21 us.
         return idlest[int(self._random.random() * len(idlest))]
+
+
+def _columns(scored: Sequence[ScoredEndpoint]) -> tuple[Sequence[Endpoint], Sequence[float]]:
+    """Return endpoints and scores apart, in the same order."""
+    if isinstance(scored, ScoredEndpoints):
+        return scored.endpoints, scored.scores
+    return [each.endpoint for each in scored], [each.score for each in scored]
 
 
 def _rank(candidate: ScoredEndpoint) -> tuple[float, float]:

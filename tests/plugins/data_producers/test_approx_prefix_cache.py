@@ -2,10 +2,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
 
 from epp.scheduling import CycleState, Endpoint, ProfileResult, SchedulingResult, ScoredEndpoint
 from epp.testing import make_endpoint, make_request
 from epp_plugins.data_producers.approx_prefix_cache import (
+    LONG_PROMPT_BYTES,
     ApproxPrefixCacheProducer,
     Params,
     hash_blocks,
@@ -48,6 +52,19 @@ def chosen(producer: ApproxPrefixCacheProducer, state: CycleState, **profiles: E
     """Tell the producer of a decision; the first profile is the primary."""
     results = {n: ProfileResult(n, [ScoredEndpoint(e, 1.0)]) for n, e in profiles.items()}
     producer.pre_request(make_request(), SchedulingResult(results, next(iter(results))), state)
+
+
+@given(st.integers(0, 3 * LONG_PROMPT_BYTES), st.sampled_from([256, 512, 1000]))
+@example(LONG_PROMPT_BYTES, 256)
+@example(LONG_PROMPT_BYTES - 1, 256)
+@example(LONG_PROMPT_BYTES + 1, 256)
+def test_each_hash_is_seeded_with_the_one_before(size: int, block_bytes: int) -> None:
+    data = bytes(n % 251 for n in range(size))
+    want, seed = [], 7
+    for start in range(0, size, block_bytes):
+        seed = xxh3_64_intdigest(data[start : start + block_bytes], seed)
+        want.append(seed)
+    assert hash_blocks(data, block_bytes, 7) == want
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,97 @@
+"""Protobuf's wire format by hand, for the two things that happen with every chunk of a body.
+
+A chunk has one length-delimited field in another, down to the bytes. With protobuf, reading one
+costs 0.8 us and the answer that gives it back 3.5 us, nearly all of it for making and filling
+nested messages; cutting at the lengths costs 0.5 us, and putting lengths before the bytes 0.3 us.
+
+Reading here knows one plain shape and says so when bytes have another one: the caller hands those
+to protobuf. (Protocol Buffers, Encoding: https://protobuf.dev/programming-guides/encoding/)
+"""
+
+from collections.abc import Sequence
+
+_LENGTH_DELIMITED = 2
+"""Wire type of bytes, strings and messages."""
+_VARINT = 0
+"""Wire type of numbers and booleans."""
+_MORE = 0x80
+"""Set in each byte of a varint but the last."""
+
+
+def tag(field: int, wire_type: int = _LENGTH_DELIMITED) -> int:
+    """Return what a field begins with."""
+    return field << 3 | wire_type
+
+
+_BODY_TAG = tag(1)
+END_OF_STREAM = bytes((tag(2, _VARINT), True))
+"""The field that ends a HttpBody and a StreamedBodyResponse, if it is the last of its stream."""
+
+
+def varint(value: int) -> bytes:
+    """Return ``value``, at least 0, as a varint."""
+    encoded = bytearray()
+    while value >= _MORE:
+        encoded.append(value & 0x7F | _MORE)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def head(field: int, length: int) -> bytes:
+    """Return what stands before the ``length`` bytes of a length-delimited field."""
+    return varint(tag(field)) + varint(length)
+
+
+def heads(fields: Sequence[int], length: int) -> bytes:
+    """Return the heads of ``fields``, each within the one before, around ``length`` bytes."""
+    before = b""
+    for field in reversed(fields):
+        before = head(field, length + len(before)) + before
+    return before
+
+
+def content(data: bytes, at: int = 0) -> tuple[int, int] | None:
+    """Return where the content of the length-delimited field at ``at`` starts and ends.
+
+    None if its length is not a plain one, or more than there is.
+    """
+    try:
+        length = data[at + 1]
+        if length < _MORE:
+            start = at + 2
+        else:
+            second = data[at + 2]
+            if second < _MORE:
+                length += (second - 1) << 7
+                start = at + 3
+            else:
+                third = data[at + 3]
+                if third >= _MORE:
+                    return None
+                length += (second - 1 << 7) + (third - 1 << 14)
+                start = at + 4
+    except IndexError:
+        return None
+    end = start + length
+    return (start, end) if end <= len(data) else None
+
+
+def read_body(data: bytes, start: int, end: int) -> tuple[bytes, bool] | None:
+    """Return body and end of stream of the HttpBody at ``start`` to ``end`` of ``data``.
+
+    None if it has anything but these two fields, each at most once and in this order.
+    """
+    if start == end:
+        return b"", False
+    if data[start] == _BODY_TAG:
+        found = content(data, start)
+        if found is None:
+            return None
+        body_start, body_end = found
+        if body_end == end:
+            return data[body_start:end], False
+        if body_end == end - 2 and data[body_end:end] == END_OF_STREAM:
+            return data[body_start:body_end], True
+        return None
+    return (b"", True) if data[start:end] == END_OF_STREAM else None

@@ -1,0 +1,157 @@
+"""Counters, gauges and histograms that cost next to nothing to write, for the request path.
+
+prometheus_client's children take a lock for each number and, in a histogram, walk the buckets: 0.5
+to 1.5 us an observation, ten of them a request. Here a child is a slots object of plain numbers and
+a write is one or two operations (0.05 to 0.15 us). A :class:`Family` is the custom collector that
+turns its children into samples when Prometheus asks; the page is the same byte for byte, the
+``_created`` series included (tests/observability/test_hot_metrics.py compares the two).
+
+Without locks a child belongs to one thread, the event loop's. The scrape runs in another and only
+reads: what it sees of one child may be an observation apart, as with prometheus_client.
+"""
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from time import time
+from typing import Generic, TypeVar
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+Sample = tuple[str, tuple[tuple[str, str], ...], float]
+"""Suffix of the sample's name, labels besides the family's own, value."""
+
+
+class Child(ABC):
+    """The numbers of one label set."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def samples(self) -> Iterator[Sample]:
+        """Yield the samples, in prometheus_client's order."""
+
+
+class Counter(Child):
+    """A number that only grows."""
+
+    __slots__ = ("_created", "_value")
+
+    def __init__(self) -> None:
+        self._value = 0
+        self._created = time()
+
+    def inc(self) -> None:
+        """Count one."""
+        self._value += 1
+
+    def samples(self) -> Iterator[Sample]:
+        yield "_total", (), self._value
+        yield "_created", (), self._created
+
+
+class Gauge(Child):
+    """A number that grows and shrinks."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self) -> None:
+        self._value = 0
+
+    def inc(self) -> None:
+        """Add one."""
+        self._value += 1
+
+    def dec(self) -> None:
+        """Take one off."""
+        self._value -= 1
+
+    def samples(self) -> Iterator[Sample]:
+        yield "", (), self._value
+
+
+class Histogram(Child):
+    """How many observations fell into each bucket, and their sum.
+
+    Args:
+        bounds: The buckets' inclusive upper bounds, ascending, without infinity.
+    """
+
+    __slots__ = ("_bounds", "_counts", "_created", "_sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+        self._created = time()
+
+    def observe(self, value: float) -> None:
+        """Take in ``value``, which is not NaN."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def samples(self) -> Iterator[Sample]:
+        bounds = (*self._bounds, float("inf"))
+        total = 0
+        # Copied first: the event loop may count on while this thread walks.
+        for bound, total in zip(bounds, accumulate(self._counts.copy()), strict=True):
+            le: str = floatToGoString(bound)  # type: ignore[no-untyped-call] # it has no types
+            yield "_bucket", (("le", le),), total
+        yield "_count", (), total
+        yield "_sum", (), self._sum
+        yield "_created", (), self._created
+
+
+C = TypeVar("C", bound=Child)
+
+
+class Family(Collector, Generic[C]):
+    """All children of one metric, by their label values.
+
+    Args:
+        kind: ``counter``, ``gauge`` or ``histogram``.
+        name: Name of the metric; a counter's may end in ``_total``.
+        text: Its help.
+        labels: Names of its labels.
+        make: Makes a child.
+    """
+
+    def __init__(
+        self, kind: str, name: str, text: str, labels: Sequence[str], make: Callable[[], C]
+    ) -> None:
+        self._kind = kind
+        self._name = name.removesuffix("_total") if kind == "counter" else name
+        self._text = text
+        self._labels = tuple(labels)
+        self._make = make
+        self._children: dict[tuple[str, ...], C] = {}
+
+    def labels(self, *values: str) -> C:
+        """Return the child of ``values``, made at the first call; bind it, do not ask again.
+
+        Raises:
+            ValueError: There are more or fewer values than labels.
+        """
+        child = self._children.get(values)
+        if child is None:
+            if len(values) != len(self._labels):
+                raise ValueError(f"{self._name} has labels {self._labels}, given were {values}")
+            child = self._children[values] = self._make()
+        return child
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the family with the samples of every child."""
+        family = Metric(self._name, self._text, self._kind)
+        # list() is one step, so the event loop cannot add a child in the middle of it.
+        for values, child in list(self._children.items()):
+            own = tuple(zip(self._labels, values, strict=True))
+            for suffix, more, value in child.samples():
+                family.add_sample(self._name + suffix, dict(own + more), value)
+        return [family]
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the family without samples: its names are taken, and ``?name[]=`` finds them."""
+        return [Metric(self._name, self._text, self._kind)]

@@ -1,0 +1,54 @@
+"""The canonical log line: all there is to tell of one request, at its end."""
+
+import msgspec
+
+from epp.request_control.exchange import Exchange
+from epp.request_control.plugins import EndCause
+
+
+class RequestFinished(msgspec.Struct, frozen=True, gc=False):
+    """Fields of the line of a request that was sent to an endpoint, in the order written."""
+
+    request_id: str
+    model: str
+    target_model: str
+    endpoint: str
+    """``namespace/name`` of the endpoint that served."""
+    address: str
+    waiting_requests: float
+    """What the endpoint chosen looked like at the decision; so are the next three."""
+    running_requests: float
+    kv_cache_usage: float
+    metrics_age_seconds: float | None
+    decision_seconds: float
+    """From the request's headers to the decision."""
+    duration_seconds: float
+    """From the request's headers to the end of the stream."""
+    body_bytes: int
+    stream: bool
+    status: int | None
+    """HTTP status of the answer; None if none came."""
+    outcome: str
+
+
+def finished_line(exchange: Exchange, cause: EndCause, now: float) -> RequestFinished:
+    """Return the line of ``exchange``, which ended at ``now``."""
+    request, endpoint = exchange.request, exchange.endpoint
+    age, received_at = exchange.metrics_age_seconds, exchange.received_at
+    return RequestFinished(
+        request_id=request.request_id,
+        model=request.model,
+        target_model=request.target_model,
+        endpoint=endpoint.name,
+        address=endpoint.address,
+        waiting_requests=exchange.waiting_requests,
+        running_requests=exchange.running_requests,
+        kv_cache_usage=round(exchange.kv_cache_usage, 4),
+        metrics_age_seconds=None if age is None else round(age, 4),
+        decision_seconds=round(exchange.decided_at - received_at, 6),
+        duration_seconds=round(now - received_at, 6),
+        body_bytes=request.body_bytes,
+        stream=request.stream,
+        status=exchange.status,
+        outcome=cause.value,
+    )

@@ -1,0 +1,190 @@
+"""Messages read by hand are those that protobuf reads, whatever their bytes."""
+
+import re
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from epp.ext_proc import reading
+from epp.ext_proc.request_ids import new_request_id
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+
+SERVED = "10.0.0.1:8000"
+
+
+def by_protobuf(data: bytes) -> reading.Message | None:
+    """Return what the whole message says, None if it is none."""
+    try:
+        request = pb.ProcessingRequest.FromString(data)
+    except DecodeError:
+        return None
+    kind = request.WhichOneof("request")
+    content = getattr(request, kind) if kind else None
+    if isinstance(content, pb.HttpBody):
+        content = (content.body, content.end_of_stream)
+    modes = None
+    if request.HasField("protocol_config"):
+        config = request.protocol_config
+        modes = (config.request_body_mode, config.response_body_mode)
+    namespace = request.metadata_context.filter_metadata.get("envoy.lb")
+    served = ""
+    if namespace is not None and reading.SERVED_KEY in namespace.fields:
+        served = namespace.fields[reading.SERVED_KEY].string_value
+    return kind, content, reading.Beside(modes, served)
+
+
+def by_hand(data: bytes) -> reading.Message | None:
+    try:
+        return reading.message(data)
+    except DecodeError:
+        return None
+
+
+def metadata(served: str) -> pb.ProcessingRequest:
+    request = pb.ProcessingRequest()
+    request.metadata_context.filter_metadata["envoy.lb"].update({reading.SERVED_KEY: served})
+    return request
+
+
+def config(request_mode: int, response_mode: int) -> pb.ProcessingRequest:
+    modes = pb.ProtocolConfiguration()
+    modes.request_body_mode = request_mode  # type: ignore[assignment] # enum by number
+    modes.response_body_mode = response_mode  # type: ignore[assignment]
+    return pb.ProcessingRequest(protocol_config=modes)
+
+
+_TEXT = st.text(max_size=8)
+_HEADERS = st.builds(
+    lambda pairs, end: pb.HttpHeaders(
+        headers=pb.HeaderMap(
+            headers=[pb.HeaderValue(key=k, value=v, raw_value=raw) for k, v, raw in pairs]
+        ),
+        end_of_stream=end,
+    ),
+    st.lists(st.tuples(_TEXT, _TEXT, st.binary(max_size=200)), max_size=4),
+    st.booleans(),
+)
+_BODIES = st.builds(
+    pb.HttpBody,
+    body=st.binary(max_size=200) | st.just(b"x" * 20_000),
+    end_of_stream=st.booleans(),
+    grpc_message_compressed=st.booleans(),
+)
+_PARTS = st.one_of(
+    _HEADERS.map(lambda h: pb.ProcessingRequest(request_headers=h)),
+    _HEADERS.map(lambda h: pb.ProcessingRequest(response_headers=h)),
+    _BODIES.map(lambda b: pb.ProcessingRequest(request_body=b)),
+    _BODIES.map(lambda b: pb.ProcessingRequest(response_body=b)),
+    st.just(pb.ProcessingRequest(request_trailers=pb.HttpTrailers())),
+    st.just(pb.ProcessingRequest(response_trailers=pb.HttpTrailers())),
+    st.sampled_from([SERVED, "", "10.0.0.2:8000"]).map(metadata),
+    st.builds(config, st.integers(0, 7), st.integers(0, 7)),
+    st.just(pb.ProcessingRequest(observability_mode=True)),
+).map(pb.ProcessingRequest.SerializeToString) | st.sampled_from(
+    # Unknown fields: a varint (50), bytes (51), a group, and what begins and does not end.
+    [b"\x90\x03\x01", b"\x9a\x03\x02ab", b"\x9b\x03\x9c\x03", b"\x9b\x03", b"\x22\x80", b"\x00"]
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(_PARTS, max_size=4).map(b"".join))
+@example(b"\x22\x05\x0a\x03abc\x22\x02\x10\x01")  # a phase twice: merged
+@example(b"\x22\x05\x0a\x03abc\x2a\x02\x10\x01")  # two phases: the last one
+@example(b"\x22\x07\x10\x01\x0a\x03abc")  # fields in another order
+@example(b"\x22\x07\x0a\x03abc\x10\x00")  # a default that is written
+@example(b"\x22\x09\x0a\x03abc\x10\x01\x18\x01")
+@example(b"\x22\x0a\x0a\x03abc\x0a\x03def")  # a field twice: the last one
+@example(b"\x22\x85\x00\x0a\x03abc")  # a length longer than it must be
+@example(b"\x22\x05\x0a\x04abc")  # ends outside its message
+@example(b"\x22\x06\x0a\x03abc")  # ends early
+@example(b"\x22\x03\x0a\x03abc")  # longer inside than outside
+@example(b"\xa2\x00\x05\x0a\x03abc")  # a tag longer than it must be
+@example(b"\x22")
+@example(b"\x12\x00")  # no headers
+@example(b"\x12\x00\x0a\x00")  # no headers, and an unknown field that looks like them
+@example(b"\x12\x02\x18\x01")
+@example(b"\x12\x09\x0a\x05\x0a\x03\x0a\x01a\x18\x01")
+@example(b"\x12\x09\x18\x01\x0a\x05\x0a\x03\x0a\x01a")  # fields in another order
+@example(b"\x12\x0e\x0a\x05\x0a\x03\x0a\x01a\x0a\x05\x0a\x03\x0a\x01b")  # a map twice: joined
+@example(b"\x12\x07\x0a\x05\x0a\x04\x0a\x01a")  # a header ends outside its map
+@example(b"\x12\x07\x0a\x06\x0a\x04\x0a\x02ab")  # a map ends outside its message
+@example(b"\x12\x0a\x0a\x08\x0a\x03\x0a\x01a\x12\x01b")  # an unknown field in the map
+@example(b"\x12\x07\x0a\x05\x0a\x03\x0a\x01\xff")  # a name that is not UTF-8
+@example(b"\x12\x06\x0a\x04\x0a\x03\x0a\x01a")
+def test_a_message_is_read_as_protobuf_reads_it(data: bytes) -> None:
+    assert by_hand(data) == by_protobuf(data)
+
+
+@settings(max_examples=500)
+@given(data=st.lists(_PARTS, min_size=1, max_size=3).map(b"".join), cut=st.data())
+def test_damaged_bytes_are_read_as_protobuf_reads_them(data: bytes, cut: st.DataObject) -> None:
+    at = cut.draw(st.integers(0, len(data) - 1))
+    byte = cut.draw(st.sampled_from([b"", b"\x00", b"\x01", b"\x80", b"\xff", b"\x0a"]))
+    damaged = data[:at] + byte + data[at + 1 :]
+    assert by_hand(damaged) == by_protobuf(damaged)
+    assert by_hand(data[:at]) == by_protobuf(data[:at])
+
+
+def test_what_stands_beside_a_phase_is_read_once() -> None:
+    reading._beside.cache_clear()
+    beside = metadata(SERVED).SerializeToString()
+    for body in (b"one", b"two"):
+        phase = pb.ProcessingRequest(response_body=pb.HttpBody(body=body)).SerializeToString()
+        assert reading.message(phase + beside) == (
+            "response_body",
+            (body, False),
+            reading.Beside(None, SERVED),
+        )
+    assert reading._beside.cache_info().misses == 1
+
+
+@pytest.mark.parametrize("served", ["x" * 2000, "\u4f60"])
+def test_long_or_unusual_metadata_is_read(served: str) -> None:
+    data = pb.ProcessingRequest(response_trailers=pb.HttpTrailers()).SerializeToString()
+    assert reading.message(data + metadata(served).SerializeToString())[2].served == served
+
+
+def http_headers(sent: list[tuple[str, str, bytes]]) -> pb.HttpHeaders:
+    headers = [pb.HeaderValue(key=k, value=v, raw_value=raw) for k, v, raw in sent]
+    return pb.HttpHeaders(headers=pb.HeaderMap(headers=headers))
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        pytest.param([("a", "", b"1"), ("b", "", b"2")], {"a": "1", "b": "2"}, id="plain"),
+        pytest.param([("X-Id", "", b"A")], {"x-id": "A"}, id="an upper-case name"),
+        pytest.param([("A", "", b"1"), ("a", "", b"2")], {"a": "2"}, id="the last of a repeated"),
+        pytest.param([("a", "text", b"")], {"a": "text"}, id="value instead of raw_value"),
+        pytest.param([("a", "text", b"raw")], {"a": "raw"}, id="both: raw_value"),
+        pytest.param([("a", "", b"")], {"a": ""}, id="empty"),
+        pytest.param([("a", "", b"\xe4\xbd\xa0\xff")], {"a": "你\ufffd"}, id="not quite UTF-8"),
+        pytest.param([], {}, id="none"),
+    ],
+)
+def test_headers_are_read(sent: list[tuple[str, str, bytes]], read: dict[str, str]) -> None:
+    assert reading.headers(http_headers(sent)) == read
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        pytest.param([(":status", "", b"200")], 200, id="alone"),
+        pytest.param([("a", "", b"b"), (":status", "", b"503")], 503, id="not the first"),
+        pytest.param([(":status", "", b"200"), (":status", "", b"500")], 200, id="first of two"),
+        pytest.param([(":status", "404", b"")], 404, id="value instead of raw_value"),
+        pytest.param([(":status", "", b"ok")], 0, id="no number"),
+        pytest.param([], 0, id="none"),
+    ],
+)
+def test_the_status_is_read(sent: list[tuple[str, str, bytes]], status: int) -> None:
+    assert reading.status(http_headers(sent)) == status
+
+
+def test_made_up_ids_are_random_uuids() -> None:
+    made = {new_request_id() for _ in range(200)}
+    assert len(made) == 200
+    version_4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+    assert all(version_4.fullmatch(each) for each in made)

@@ -1,0 +1,76 @@
+"""The hand-written wire format against protobuf's own."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epp.ext_proc import messages, wire
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+
+# Lengths around those where a varint grows by a byte, and where a body is cut in pieces.
+LENGTHS = st.one_of(
+    st.integers(0, 300),
+    st.sampled_from([127, 128, 16_383, 16_384, 62_000, 62_001, 124_000, 124_001, 2_097_152]),
+)
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_a_varint_is_protobufs(value: int) -> None:
+    message = pb.GrpcStatus.FromString(b"\x08" + wire.varint(value % 2**32))
+    assert message.status == value % 2**32
+    assert len(wire.varint(value)) == max(1, -(-value.bit_length() // 7))
+
+
+@given(length=LENGTHS, number=st.integers(1, 2000))
+def test_the_content_of_a_field_is_found_behind_its_head(length: int, number: int) -> None:
+    data = b"x" * 3 + (head := wire.head(number, length)) + b"y" * length + b"tail"
+    tag_bytes = len(head) - len(wire.varint(length))
+    expected = (3 + len(head), 3 + len(head) + length) if length < 2**21 else None
+    assert wire.content(data, 3 + tag_bytes - 1) == expected  # as if its tag were the last byte
+
+
+@given(st.binary(max_size=40))
+def test_content_is_never_outside_the_bytes(data: bytes) -> None:
+    for at in range(len(data)):
+        found = wire.content(data, at)
+        assert found is None or at + 2 <= found[0] <= found[1] <= len(data)
+
+
+@given(length=LENGTHS, end=st.booleans())
+def test_a_body_of_the_plain_shape_is_read(length: int, end: bool) -> None:
+    message = pb.HttpBody(body=b"x" * length, end_of_stream=end).SerializeToString()
+    data = b"before" + message + b"after"
+    expected = (b"x" * length, end) if length < 2**21 else None
+    assert wire.read_body(data, 6, 6 + len(message)) == expected
+
+
+@given(st.binary(max_size=12) | st.sampled_from([b"\n\x01x", b"\x10\x01", b"\x10\x00"]))
+def test_a_body_is_read_as_protobuf_reads_it_or_not_at_all(data: bytes) -> None:
+    read = wire.read_body(data, 0, len(data))
+    if read is not None:
+        message = pb.HttpBody.FromString(data)
+        assert read == (message.body, message.end_of_stream)
+        assert message == pb.HttpBody(body=read[0], end_of_stream=read[1])
+
+
+@given(length=LENGTHS, end=st.booleans())
+def test_echoes_are_the_bytes_protobuf_writes(length: int, end: bool) -> None:
+    body = bytes(n % 251 for n in range(length))
+    pieces = [body[at : at + 62_000] for at in range(0, length, 62_000)] or [b""]
+    expected = [
+        pb.CommonResponse(
+            body_mutation=pb.BodyMutation(
+                streamed_response=pb.StreamedBodyResponse(
+                    body=piece, end_of_stream=end and number == len(pieces) - 1
+                )
+            )
+        )
+        for number, piece in enumerate(pieces)
+    ]
+    assert list(messages.echoed_request(body, end_of_stream=end)) == [
+        pb.ProcessingResponse(request_body=pb.BodyResponse(response=each)).SerializeToString()
+        for each in expected
+    ]
+    assert list(messages.echoed_response(body, end_of_stream=end)) == [
+        pb.ProcessingResponse(response_body=pb.BodyResponse(response=each)).SerializeToString()
+        for each in expected
+    ]

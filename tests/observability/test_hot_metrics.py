@@ -1,0 +1,128 @@
+"""The hot metrics' page, compared with prometheus_client's own for the same observations."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import prometheus_client as reference
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+
+from epp.observability.hot_metrics import Counter, Family, Gauge, Histogram
+
+BOUNDS = (0.25, 1.0, 8.0)
+LABELS = ("model", "id")
+NOW = 1_700_000_000.5
+
+VALUES = st.one_of(st.sampled_from(BOUNDS), st.floats(0, 20), st.integers(0, 2**40))
+SETS = st.sampled_from([("m", "1"), ("m", "2"), ('quo"ted', "new\nline"), ("", "\\")])
+KINDS = st.sampled_from(["counter", "gauge", "dec", "histogram"])
+STEPS = st.lists(st.tuples(KINDS, SETS, VALUES), max_size=30)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _frozen_clock() -> Iterator[None]:
+    """Stop the clock that ``_created`` is read from."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr("prometheus_client.metrics.time.time", lambda: NOW)
+    patch.setattr("epp.observability.hot_metrics.time", lambda: NOW)
+    yield
+    patch.undo()
+
+
+def ours(steps: Sequence[tuple[str, tuple[str, str], float]]) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    counter = Family("counter", "seen_total", "Seen.", LABELS, Counter)
+    gauge = Family("gauge", "now", "Now.", LABELS, Gauge)
+    histogram = Family("histogram", "took_seconds", "Took.", LABELS, lambda: Histogram(BOUNDS))
+    alone = Family("counter", "alone_total", "No label.", (), Counter)
+    alone.labels()
+    for family in (counter, gauge, histogram, alone):
+        registry.register(family)
+    for kind, labels, value in steps:
+        if kind == "counter":
+            counter.labels(*labels).inc()
+        elif kind == "gauge":
+            gauge.labels(*labels).inc()
+        elif kind == "dec":
+            gauge.labels(*labels).dec()
+        else:
+            histogram.labels(*labels).observe(value)
+    return registry
+
+
+def theirs(steps: Sequence[tuple[str, tuple[str, str], float]]) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    counter = reference.Counter("seen_total", "Seen.", LABELS, registry=registry)
+    gauge = reference.Gauge("now", "Now.", LABELS, registry=registry)
+    histogram = reference.Histogram(
+        "took_seconds", "Took.", LABELS, registry=registry, buckets=BOUNDS
+    )
+    reference.Counter("alone_total", "No label.", registry=registry)
+    for kind, labels, value in steps:
+        if kind == "counter":
+            counter.labels(*labels).inc()
+        elif kind == "gauge":
+            gauge.labels(*labels).inc()
+        elif kind == "dec":
+            gauge.labels(*labels).dec()
+        else:
+            histogram.labels(*labels).observe(value)
+    return registry
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(generate_latest, id="text"),
+        pytest.param(openmetrics.generate_latest, id="OpenMetrics"),
+    ],
+)
+@given(steps=STEPS)
+def test_the_page_is_that_of_prometheus_client(
+    page: Callable[[CollectorRegistry], bytes],
+    steps: list[tuple[str, tuple[str, str], float]],
+) -> None:
+    assert page(ours(steps)) == page(theirs(steps))
+
+
+@pytest.mark.parametrize("name", ["seen_total", "took_seconds_bucket", "now", "alone_created"])
+def test_one_name_alone_can_be_asked_for(name: str) -> None:
+    steps = [(kind, ("m", "1"), 1.0) for kind in ("counter", "gauge", "histogram")]
+    pages = [generate_latest(each(steps).restricted_registry([name])) for each in (ours, theirs)]
+    assert pages[0] == pages[1] != b""
+
+
+def test_a_name_is_taken_once() -> None:
+    registry = ours([])
+    with pytest.raises(ValueError, match="seen_total"):
+        registry.register(Family("counter", "seen_total", "Again.", (), Counter))
+
+
+@pytest.mark.parametrize(
+    ("value", "bucket"),
+    [
+        pytest.param(0, 0, id="nothing"),
+        pytest.param(0.25, 0, id="a bound belongs to its bucket"),
+        pytest.param(0.26, 1, id="above it"),
+        pytest.param(float("inf"), 3, id="infinity"),
+        pytest.param(-1, 0, id="below all"),
+    ],
+)
+def test_bounds_are_inclusive(value: float, bucket: int) -> None:
+    histogram = Histogram(BOUNDS)
+    histogram.observe(value)
+    counts = [sample[2] for sample in histogram.samples() if sample[0] == "_bucket"]
+    assert counts == [0] * bucket + [1] * (4 - bucket)
+
+
+def test_a_wrong_number_of_label_values_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"seen has labels \('model', 'id'\), given were \('m',\)"):
+        Family("counter", "seen_total", "Seen.", LABELS, Counter).labels("m")
+
+
+def test_a_child_is_made_once() -> None:
+    family = Family("gauge", "now", "Now.", LABELS, Gauge)
+    assert family.labels("m", "1") is family.labels("m", "1")
+    assert family.labels("m", "1") is not family.labels("m", "2")
