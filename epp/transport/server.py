@@ -126,6 +126,7 @@ class Http2Server:
             if not await self._is_empty_within(_CUT_SECONDS):
                 for each in list(self.connections):
                     each.abort()
+                await self._is_empty_within(_CUT_SECONDS)
         if self._timer is not None:
             self._timer.cancel()
         self._server = None

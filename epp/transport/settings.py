@@ -56,7 +56,9 @@ class TransportSettings:
         Raises:
             ValueError: A value is out of its range.
         """
-        parts: dict[str, Any] = {part: replace(holder, **_given(holder, values)) for part, holder in self._parts()}
+        parts: dict[str, Any] = {
+            part: replace(holder, **_given(holder, values)) for part, holder in self._parts()
+        }
         return replace(self, **parts, **_given(self, values))
 
     @classmethod

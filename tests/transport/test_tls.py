@@ -194,7 +194,7 @@ def test_the_self_signed_certificate_can_be_verified_by_who_trusts_it() -> None:
 
 
 def test_each_start_makes_another_self_signed_certificate() -> None:
-    first, second = load_certificate(None), load_certificate(TlsSettings())
+    first, second = load_certificate(None), load_certificate(None)
     assert first.key != second.key
     assert first.source == "self-signed"
 
@@ -315,7 +315,8 @@ def test_suites_that_do_not_fit_the_certificate_are_warned_of() -> None:
         cipher_of(server, "ECDHE+AESGCM")
     with capture_logs() as lines:  # no such client is expected
         make_context(
-            TlsSettings(ciphers=(GCM_128,), minimum_version="1.3"), load_certificate(settings.certificate_directory)
+            TlsSettings(ciphers=(GCM_128,), minimum_version="1.3"),
+            load_certificate(settings.certificate_directory),
         )
     assert lines == []
 

@@ -10,7 +10,6 @@ Every fault of the peer has one of two ends: :class:`StreamFault` becomes RST_ST
 """
 
 from epp.transport.http2 import frames
-from epp.transport.http2.closed_streams import ClosedStreams
 from epp.transport.http2.constants import (
     ACK,
     DEFAULT_WINDOW,
@@ -40,6 +39,7 @@ from epp.transport.http2.headers import (
     encode,
     trailers_problem,
 )
+from epp.transport.http2.late_frames import LateFrames
 from epp.transport.http2.limits import ConnectionLimits
 from epp.transport.http2.parser import FrameParser, unpadded
 from epp.transport.http2.sender import Sender
@@ -107,7 +107,7 @@ class Connection:
             faulted=self._fault,
         )
         self._events: list[Event] = []
-        self._closed_streams = ClosedStreams()
+        self._late = LateFrames()
         self._highest_stream_id = 0
         self._last_stream_id = _NO_LIMIT
         self._receive_window = max(limits.connection_window_bytes, DEFAULT_WINDOW)
@@ -167,6 +167,11 @@ class Connection:
     def is_established(self) -> bool:
         """The peer's preface has come."""
         return self._parser.is_established
+
+    @property
+    def highest_stream_id(self) -> int:
+        """The last stream that the peer has opened; 0 for none."""
+        return self._highest_stream_id
 
     @property
     def is_mid_frame(self) -> bool:
@@ -292,8 +297,8 @@ class Connection:
                 self._open(stream_id, headers, end_stream)
             else:
                 # Sent before our GOAWAY was read; so is what follows on it (§6.8).
-                self._closed_streams.add(stream_id, may_send=True)
-        elif self._closed_streams.may_send(stream_id):
+                self._late.expect(stream_id)
+        elif stream_id in self._late:
             # Trailers that crossed our end of the stream; the table has to stay in step (§4.3).
             self._decoder.decode(block)
             self._guard.control_frame()
@@ -305,8 +310,7 @@ class Connection:
     def _open(self, stream_id: int, headers: Headers, end_stream: bool) -> None:
         if len(self.streams) >= self.limits.max_concurrent_streams:
             self.counters.streams_refused += 1
-            self._guard.control_frame()
-            self._closed_streams.add(stream_id, may_send=True)
+            self._late.expect(stream_id)
             self.sender.write(frames.reset(stream_id, ErrorCode.REFUSED_STREAM))
             return
         if headers.problem:
@@ -345,11 +349,11 @@ class Connection:
         stream = self.streams.get(stream_id)
         if stream is None:
             self._require_closed(stream_id, "RST_STREAM")
-            if self._closed_streams.may_send(stream_id):
+            if stream_id in self._late:
                 # Envoy resets every stream, those that we have just ended too: once each is free.
-                self._closed_streams.add(stream_id, may_send=False)
+                self._late.expect_no_more(stream_id)
             else:
-                self._guard.control_frame()
+                self._guard.late_reset()
             return
         if not stream.has_sent_data:
             self.counters.streams_reset_early += 1
@@ -445,7 +449,7 @@ class Connection:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"{what} on idle stream {stream_id}")
 
     def _discard(self, stream_id: int, data: bytes) -> None:
-        if not self._closed_streams.may_send(stream_id):
+        if stream_id not in self._late:
             raise StreamFault(ErrorCode.STREAM_CLOSED, "DATA on a closed stream")
         if not data:
             # The rest of large bodies, refused at their headers, is no flood: windows bound it.
@@ -475,7 +479,8 @@ class Connection:
         if stream.waiting:
             self.sender.forget(stream)
         del self.streams[stream.id]
-        self._closed_streams.add(stream.id, may_send=may_send)
+        if may_send:
+            self._late.expect(stream.id)
 
     def _fault(self, stream_id: int, fault: StreamFault) -> None:
         """Reset a stream because the peer broke a rule on it."""
@@ -484,7 +489,7 @@ class Connection:
         self.sender.write(frames.reset(stream_id, fault.code))
         stream = self.streams.get(stream_id)
         if stream is None:
-            self._closed_streams.add(stream_id, may_send=True)
+            self._late.expect(stream_id)
         else:
             self._close(stream, may_send=not stream.has_peer_ended)
             self._events.append(StreamReset(stream, fault.code))

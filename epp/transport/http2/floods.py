@@ -20,8 +20,10 @@ class FloodGuard:
     """
 
     __slots__ = (
+        "_answered",
         "_control_frames",
         "_early_resets",
+        "_late_resets",
         "_limits",
         "_stream_faults",
         "_window_updates",
@@ -29,8 +31,10 @@ class FloodGuard:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self._limits = limits
+        self._answered = 0
         self._control_frames = 0
         self._early_resets = 0
+        self._late_resets = 0
         self._stream_faults = 0
         self._window_updates = 0
 
@@ -64,6 +68,16 @@ class FloodGuard:
         if self._early_resets > self._limits.early_reset_budget:
             raise _calm("too many streams reset before they were answered")
 
+    def late_reset(self) -> None:
+        """Count RST_STREAM of a closed stream; one for each that was answered is Envoy's way.
+
+        Raises:
+            ConnectionFault: There were too many beyond these.
+        """
+        self._late_resets += 1
+        if self._late_resets > self._answered:
+            self.control_frame()
+
     def stream_fault(self) -> None:
         """Count a stream that we had to reset.
 
@@ -76,6 +90,7 @@ class FloodGuard:
 
     def answered(self) -> None:
         """Count a stream that was answered."""
+        self._answered += 1
         if self._early_resets:
             self._early_resets -= 1
         if self._stream_faults:

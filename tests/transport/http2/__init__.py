@@ -1,0 +1,1 @@
+"""Tests of the HTTP/2 state machine, bytes against bytes."""

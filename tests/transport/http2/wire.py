@@ -1,0 +1,329 @@
+"""A client by hand: builds any frame, legal or not, and reads what the server sends.
+
+Frames are hyperframe's and header blocks hpack's, so nothing here knows the code under test.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from hpack import Encoder
+from hpack.hpack import encode_integer
+from hyperframe.frame import (
+    ContinuationFrame,
+    DataFrame,
+    Frame,
+    GoAwayFrame,
+    HeadersFrame,
+    PingFrame,
+    PriorityFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
+
+from epp.transport.http2 import (
+    Connection,
+    ConnectionFailed,
+    ConnectionLimits,
+    DataReceived,
+    ErrorCode,
+    Event,
+    HeaderCache,
+    Http2Counters,
+    RequestReceived,
+    Stream,
+    StreamReset,
+    encode,
+)
+from transport.http2.accounting import Accounting
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS = range(5)
+PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(5, 10)
+END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY_FIELDS = 0x1, 0x1, 0x4, 0x8, 0x20
+HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS = 1, 2, 3
+INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = 4, 5, 6
+MAX_WINDOW = 2**31 - 1
+
+Fields = Iterable[tuple[str, str]]
+
+REQUEST = (
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":path", "/test.Service/Talk"),
+    (":authority", "server.test"),
+    ("content-type", "application/grpc"),
+    ("te", "trailers"),
+)
+ANSWER = encode(((b":status", b"200"), (b"content-type", b"application/grpc")))
+TRAILERS = encode(((b"grpc-status", b"0"),))
+
+
+def raw(kind: int, flags: int = 0, stream_id: int = 0, payload: bytes = b"") -> bytes:
+    """Return any frame at all."""
+    head = len(payload).to_bytes(3, "big") + bytes((kind, flags))
+    return head + stream_id.to_bytes(4, "big") + payload
+
+
+def block(fields: Fields = REQUEST) -> bytes:
+    """Return a header block that uses Huffman codes and the static table, but no other."""
+    encoder = Encoder()
+    encoder.header_table_size = 0
+    return encoder.encode(list(fields))[1:]  # without the table size update in front
+
+
+def literals(fields: Fields) -> bytes:
+    """Return a header block of literals, which may be anything."""
+    out = b""
+    for name, value in fields:
+        out += b"\x00" + string(name) + string(value)
+    return out
+
+
+def string(text: str) -> bytes:
+    """Return a string literal of HPACK, without Huffman codes."""
+    return bytes(encode_integer(len(text), 7)) + text.encode("latin-1")
+
+
+def headers(
+    stream_id: int,
+    fields: Fields | bytes = REQUEST,
+    *,
+    end: bool = False,
+    end_headers: bool = True,
+    pad: int | None = None,
+    priority: tuple[int, int, bool] | None = None,
+) -> HeadersFrame:
+    """Return HEADERS; ``fields`` may be a block that is encoded already."""
+    payload = fields if isinstance(fields, bytes) else block(fields)
+    flags = _flags(END_STREAM=end, END_HEADERS=end_headers, PADDED=pad is not None)
+    frame = HeadersFrame(stream_id, payload, pad_length=pad or 0, flags=flags)
+    if priority is not None:
+        frame.flags.add("PRIORITY")
+        frame.depends_on, frame.stream_weight, frame.exclusive = priority
+    return frame
+
+
+def cut_headers(stream_id: int, pieces: list[bytes], *, end: bool = False) -> list[Frame]:
+    """Return HEADERS and CONTINUATION with a block in ``pieces``."""
+    frames: list[Frame] = [headers(stream_id, pieces[0], end=end, end_headers=len(pieces) == 1)]
+    for number, piece in enumerate(pieces[1:], 2):
+        flags = _flags(END_HEADERS=number == len(pieces))
+        frames.append(ContinuationFrame(stream_id, piece, flags=flags))
+    return frames
+
+
+def data(
+    stream_id: int, content: bytes = b"", *, end: bool = False, pad: int | None = None
+) -> DataFrame:
+    """Return DATA."""
+    flags = _flags(END_STREAM=end, PADDED=pad is not None)
+    return DataFrame(stream_id, content, pad_length=pad or 0, flags=flags)
+
+
+def settings(values: dict[int, int] | None = None, **names: int) -> SettingsFrame:
+    """Return SETTINGS; ``initial_window_size=1`` and the like."""
+    numbered = {getattr(SettingsFrame, name.upper()): value for name, value in names.items()}
+    return SettingsFrame(settings={**(values or {}), **numbered})
+
+
+def settings_ack() -> SettingsFrame:
+    """Return the acknowledgement of SETTINGS."""
+    return SettingsFrame(flags=["ACK"])
+
+
+def ping(payload: bytes = b"12345678", *, ack: bool = False) -> PingFrame:
+    """Return PING."""
+    return PingFrame(opaque_data=payload, flags=_flags(ACK=ack))
+
+
+def reset(stream_id: int, code: int = ErrorCode.CANCEL) -> RstStreamFrame:
+    """Return RST_STREAM."""
+    return RstStreamFrame(stream_id, code)
+
+
+def window(stream_id: int, increment: int) -> WindowUpdateFrame:
+    """Return WINDOW_UPDATE; stream 0 is the connection."""
+    return WindowUpdateFrame(stream_id, increment)
+
+
+def goaway(code: int = ErrorCode.NO_ERROR, last_stream_id: int = 0) -> GoAwayFrame:
+    """Return GOAWAY."""
+    return GoAwayFrame(last_stream_id=last_stream_id, error_code=code)
+
+
+def priority(stream_id: int, depends_on: int = 0) -> PriorityFrame:
+    """Return PRIORITY."""
+    return PriorityFrame(stream_id, depends_on, 15)
+
+
+def _flags(**flags: bool) -> list[str]:
+    return [name for name, is_set in flags.items() if is_set]
+
+
+def serialized(frames: Iterable[Frame | bytes]) -> bytes:
+    """Return frames as bytes."""
+    return b"".join(f if isinstance(f, bytes) else f.serialize() for f in frames)
+
+
+def parsed(output: bytes) -> list[Frame]:
+    """Return the frames of ``output``, which are all whole."""
+    view = memoryview(output)
+    frames = []
+    while view:
+        frame, length = Frame.parse_frame_header(view[:9], strict=True)
+        assert len(view) >= 9 + length
+        frame.parse_body(view[9 : 9 + length])
+        frames.append(frame)
+        view = view[9 + length :]
+    return frames
+
+
+class Client:
+    """The other side of one connection; reads and judges everything it is sent."""
+
+    def __init__(
+        self,
+        limits: ConnectionLimits | None = None,
+        *,
+        cache: HeaderCache | None = None,
+    ) -> None:
+        self.counters = Http2Counters()
+        self.connection = Connection(limits, cache=cache, counters=self.counters)
+        self.accounting = Accounting()
+        self.encoder = Encoder()
+        self.events: list[Event] = []
+        """All events so far."""
+        self._unread: list[Frame] = []
+
+    def send(self, *frames: Frame | bytes) -> list[Event]:
+        """Send frames, or bytes of which no account is kept; return the events."""
+        self._read()
+        for frame in frames:
+            if isinstance(frame, Frame):
+                self.accounting.sent(frame)
+        return self.send_bytes(serialized(frames))
+
+    def send_bytes(self, octets: bytes) -> list[Event]:
+        events = self.connection.receive(octets)
+        self.events += events
+        return events
+
+    def frames(self) -> list[Any]:
+        """Return the frames that the server has sent since the last time."""
+        self._read()
+        frames, self._unread = self._unread, []
+        return frames
+
+    def _read(self) -> None:
+        while output := self.connection.take_output():
+            frames = parsed(output)
+            for frame in frames:
+                self.accounting.received(frame)
+            self._unread += frames
+
+    def answers(self, *frames: Frame | bytes) -> list[Any]:
+        """Send frames; return what the server sends after that."""
+        self.frames()
+        self.send(*frames)
+        return self.frames()
+
+    # --- conversations ----------------------------------------------------------------------------
+
+    def establish(self, **client_settings: int) -> "Client":
+        """Exchange prefaces and acknowledge the server's SETTINGS."""
+        self.send(PREFACE, settings(None, **client_settings), settings_ack())
+        self.frames()
+        return self
+
+    def request(
+        self, stream_id: int, fields: Fields | bytes = REQUEST, *, end: bool = False
+    ) -> Stream:
+        """Open a stream and return it."""
+        (event,) = self.send(headers(stream_id, fields, end=end))
+        assert isinstance(event, RequestReceived)
+        return event.stream
+
+    def answered(self, stream_id: int, *, end: bool = False) -> Stream:
+        """Open a stream to which the server has sent its headers."""
+        stream = self.request(stream_id, end=end)
+        self.connection.send_headers(stream, ANSWER)
+        self.frames()
+        return stream
+
+    def received(self, stream_id: int) -> bytes:
+        """Return the content that the server has sent on a stream, as far as it came."""
+        self.frames()
+        return bytes(self.accounting.streams[stream_id].data)
+
+    # --- judgements -------------------------------------------------------------------------------
+
+    def assert_alive(self) -> None:
+        """A PING is answered."""
+        assert ping_answers(self.answers(ping(b"alive?!?"))) == [b"alive?!?"]
+
+    def assert_reset(self, stream_id: int, code: ErrorCode, *frames: Frame | bytes) -> None:
+        """``frames`` have the server reset this stream, and nothing else."""
+        was_open = stream_id in self.connection.streams
+        self.frames()
+        events = self.send(*frames)
+        assert resets(self.frames()) == [(stream_id, code)]
+        ends = [event for event in events if isinstance(event, StreamReset)]
+        assert [(e.stream.id, e.code) for e in ends] == ([(stream_id, code)] if was_open else [])
+        assert stream_id not in self.connection.streams
+        self.assert_alive()
+
+    def assert_ignored(self, *frames: Frame | bytes) -> None:
+        """``frames`` mean nothing and are answered by nothing."""
+        self.frames()
+        assert self.send(*frames) == []
+        assert self.frames() == []
+        self.assert_alive()
+
+    def assert_failed(self, code: ErrorCode, *frames: Frame | bytes) -> str:
+        """``frames`` have the server end the connection; return its reason."""
+        self.frames()
+        events = self.send(*frames)
+        sent = self.frames()
+        assert isinstance(sent[-1], GoAwayFrame)
+        assert ErrorCode(sent[-1].error_code) is code
+        last = events[-1]
+        assert isinstance(last, ConnectionFailed)
+        assert last.code is code
+        assert self.connection.is_closed
+        assert self.connection.is_finished
+        assert self.connection.streams == {}
+        # Nothing is read or sent any more.
+        assert self.send(ping(), headers(1001)) == []
+        assert self.frames() == []
+        return last.reason
+
+
+def make_client(cache: HeaderCache | None = None, **limits: int) -> Client:
+    """Return a client whose connection is established; ``limits`` are those of the server."""
+    return Client(ConnectionLimits(**limits), cache=cache).establish()
+
+
+def resets(frames: list[Frame]) -> list[tuple[int, ErrorCode]]:
+    """Return which streams were reset, and why."""
+    return [(f.stream_id, ErrorCode(f.error_code)) for f in only(RstStreamFrame, frames)]
+
+
+def ping_answers(frames: list[Frame]) -> list[bytes]:
+    """Return what came back of PINGs."""
+    return [f.opaque_data for f in only(PingFrame, frames) if "ACK" in f.flags]
+
+
+def windows(frames: list[Frame]) -> list[tuple[int, int]]:
+    """Return the WINDOW_UPDATEs."""
+    return [(f.stream_id, f.window_increment) for f in only(WindowUpdateFrame, frames)]
+
+
+def only(kind: type[Any], frames: list[Frame]) -> list[Any]:
+    """Return the frames of one kind."""
+    return [frame for frame in frames if isinstance(frame, kind)]
+
+
+def content(events: list[Event]) -> bytes:
+    """Return the content in DATA events."""
+    return b"".join(event.data for event in events if isinstance(event, DataReceived))

@@ -1,0 +1,161 @@
+"""The reader of gRPC messages by itself: whatever the cuts, the same messages, and no leak."""
+
+import gzip
+import random
+import tracemalloc
+from collections.abc import Iterator
+from struct import pack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epp.transport.grpc.framing import BufferBudget, MessageReader, framed
+
+LIMIT_BYTES = 100
+AMPLE_BYTES = 1 << 20
+
+bodies = st.lists(st.binary(max_size=LIMIT_BYTES), max_size=8)
+faults = st.sampled_from(
+    [
+        (b"\x02" + pack(">I", 1), 13),
+        (b"\xff" + pack(">I", 0), 13),
+        (b"\x00" + pack(">I", LIMIT_BYTES + 1), 8),
+        (b"\x01" + pack(">I", 1 << 31), 8),
+        (b"\x01" + pack(">I", 3) + b"abc", 13),
+        (b"\x01" + pack(">I", len(bomb := gzip.compress(bytes(5000)))) + bomb, 8),
+    ]
+)
+
+
+def make_reader(
+    *, encoding: str = "gzip", budget_bytes: int = AMPLE_BYTES
+) -> tuple[MessageReader, BufferBudget]:
+    budget = BufferBudget(budget_bytes)
+    return MessageReader(LIMIT_BYTES, encoding, budget), budget
+
+
+def cut(stream: bytes, seed: int, longest: int) -> Iterator[bytes]:
+    """Cut at random; a piece may be empty."""
+    rng, start = random.Random(seed), 0
+    while start < len(stream):
+        size = rng.randint(0, longest)
+        yield stream[start : start + size]
+        start += size
+
+
+def compressed(body: bytes) -> bytes:
+    packed = gzip.compress(body)
+    return b"\x01" + pack(">I", len(packed)) + packed
+
+
+@given(bodies, st.lists(st.booleans()), st.integers(), st.integers(1, 300))
+def test_any_cuts_give_the_same_messages(
+    sent: list[bytes], packed: list[bool], seed: int, longest: int
+) -> None:
+    reader, budget = make_reader()
+    flags = [*packed, *[False] * len(sent)]
+    # gzip adds some 20 bytes, which count as well.
+    sent = [body[:70] if flag else body for body, flag in zip(sent, flags, strict=False)]
+    stream = b"".join(
+        compressed(body) if flag else framed(body) for body, flag in zip(sent, flags, strict=False)
+    )
+    got: list[bytes] = []
+    for piece in cut(stream, seed, longest):
+        got += reader.feed(piece)
+        assert 0 <= budget.used_bytes <= LIMIT_BYTES + 5
+        assert reader.is_between_messages or reader.error is None
+    assert got == sent
+    assert all(type(body) is bytes for body in got)
+    assert (reader.error, reader.is_between_messages, budget.used_bytes) == (None, True, 0)
+
+
+@given(bodies, faults, st.binary(max_size=50), st.integers(), st.integers(1, 300))
+def test_error_comes_after_the_good_messages(
+    good: list[bytes], fault: tuple[bytes, int], rest: bytes, seed: int, longest: int
+) -> None:
+    reader, budget = make_reader()
+    bad, code = fault
+    got: list[bytes] = []
+    for piece in cut(b"".join(map(framed, good)) + bad + rest, seed, longest):
+        got += reader.feed(piece)
+        if reader.error is not None:
+            break
+    assert got == good
+    assert reader.error is not None
+    assert (reader.error.code, budget.used_bytes) == (code, 0)
+
+
+@given(bodies, st.integers(0, 104), st.integers(), st.integers(1, 300))
+def test_dropping_an_incomplete_message_gives_back_its_budget(
+    sent: list[bytes], kept: int, seed: int, longest: int
+) -> None:
+    reader, budget = make_reader()
+    budget.used_bytes = 1000  # of other streams
+    last = framed(bytes(LIMIT_BYTES))[:kept]
+    for piece in cut(b"".join(map(framed, sent)) + last, seed, longest):
+        reader.feed(piece)
+    assert reader.is_between_messages == (kept == 0)
+    reader.drop()
+    assert budget.used_bytes == 1000
+
+
+def test_budget_is_shared_by_the_readers_of_a_connection() -> None:
+    budget = BufferBudget(150)
+    first, second = (MessageReader(LIMIT_BYTES, "identity", budget) for _ in range(2))
+    half = framed(bytes(LIMIT_BYTES))[:90]
+    assert first.feed(half) == []
+    assert second.feed(half) == []
+    assert second.error is not None
+    assert (second.error.code, budget.used_bytes) == (8, 85)
+    assert first.feed(bytes(15)) == [bytes(LIMIT_BYTES)]
+    assert budget.used_bytes == 0
+
+
+def test_message_that_comes_whole_needs_no_budget() -> None:
+    reader, _ = make_reader(budget_bytes=0)
+    assert reader.feed(framed(b"hello")) == [b"hello"]
+    assert reader.feed(framed(b"a") + framed(b"b")) == [b"a", b"b"]
+    assert reader.feed(b"\0") == []
+    assert reader.error is not None
+
+
+@pytest.mark.parametrize("size", [0, 1, 99, 100])
+def test_message_up_to_the_limit_is_taken(size: int) -> None:
+    reader, _ = make_reader()
+    assert reader.feed(framed(bytes(size))) == [bytes(size)]
+    assert reader.feed(compressed(bytes(size))) == [bytes(size)]
+    assert reader.error is None
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_flag_may_say_that_a_message_is_not_compressed_after_all(encoding: str) -> None:
+    reader, _ = make_reader(encoding=encoding)
+    assert reader.feed(framed(b"plain")) == [b"plain"]
+
+
+def test_bomb_is_not_inflated_past_the_limit() -> None:
+    bomb = gzip.compress(bytes(64 << 20))
+    reader = MessageReader(1 << 17, "gzip", BufferBudget(AMPLE_BYTES))
+    stream = b"\x01" + pack(">I", len(bomb)) + bomb
+    tracemalloc.start()
+    try:
+        assert reader.feed(stream) == []
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1 << 20
+    assert reader.error is not None
+    assert reader.error.code == 8
+
+
+def test_message_announced_above_the_limit_allocates_nothing() -> None:
+    reader, budget = make_reader()
+    tracemalloc.start()
+    try:
+        reader.feed(b"\x00\xff\xff\xff\xff" + bytes(1000))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 10_000
+    assert budget.used_bytes == 0

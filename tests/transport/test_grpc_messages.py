@@ -1,0 +1,272 @@
+"""Messages in DATA frames, from a client of raw frames; no fault of one harms its connection."""
+
+import gzip
+import zlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from epp.transport import TransportSettings
+from epp.transport.grpc import GrpcLimits
+from transport.raw_client import (
+    Answer,
+    Echo,
+    RawClient,
+    call,
+    connected,
+    data,
+    fields,
+    headers,
+    message,
+    reset,
+    serving,
+)
+
+MIB = 1 << 20
+LIMIT_BYTES = 4096
+SMALL = TransportSettings(
+    messages=GrpcLimits(max_message_bytes=LIMIT_BYTES, max_buffered_bytes=2 * LIMIT_BYTES)
+)
+
+
+@asynccontextmanager
+async def talking(
+    settings: TransportSettings | None = None,
+) -> AsyncIterator[tuple[RawClient, list[Echo]]]:
+    """Connect to an echo; at the end the connection has to work still."""
+    async with serving(settings=settings) as served, connected(served.port) as client:
+        yield client, served.handlers
+        client.send(call(1001, b"still here"))
+        answer = await client.answer(1001)
+        assert (answer.messages, answer.status) == ([b"still here"], 0)
+        assert client.goaways == []
+        assert served.server.open_streams == 0
+
+
+async def answered(
+    *frames: bytes, settings: TransportSettings | None = None
+) -> tuple[Answer, list[Echo]]:
+    """Return the answer to ``frames`` on stream 1."""
+    async with talking(settings) as (client, handlers):
+        client.send(*frames)
+        await client.answer(1)
+        await client.round_trip()
+        return client.streams[1], handlers[:1]
+
+
+def assert_failed(answer: Answer, code: int, *, was_ended: bool = True) -> None:
+    """The call has ended with ``code``, by trailers, and by RST NO_ERROR if it had not ended."""
+    assert (answer.status, answer.is_ended) == (code, True)
+    assert answer.reset == (None if was_ended else 0)
+
+
+async def test_message_may_come_byte_by_byte() -> None:
+    bodies = [b"", b"a", b"hello" * 10]
+    stream = b"".join(map(message, bodies))
+    async with talking() as (client, _):
+        client.send(headers(1))
+        for n in range(len(stream)):
+            client.send(data(1, stream[n : n + 1]))
+            await client.round_trip()
+        client.send(data(1, end=True))
+        answer = await client.answer(1)
+    assert (answer.messages, answer.status) == (bodies, 0)
+
+
+@pytest.mark.parametrize("cut", range(1, 6))
+async def test_message_may_be_cut_inside_its_prefix(cut: int) -> None:
+    whole = message(b"hello") + message(b"you")
+    answer, _ = await answered(headers(1), data(1, whole[:cut]), data(1, whole[cut:], end=True))
+    assert (answer.messages, answer.status) == ([b"hello", b"you"], 0)
+
+
+async def test_many_messages_may_come_in_one_frame() -> None:
+    bodies = [b"%d" % n for n in range(1000)]
+    answer, _ = await answered(call(1, *bodies))
+    assert (answer.messages, answer.status) == (bodies, 0)
+
+
+@pytest.mark.parametrize("size", [MIB, 3 * MIB])
+async def test_large_messages_arrive_intact(size: int) -> None:
+    body = bytes(range(256)) * (size // 256)
+    answer, _ = await answered(call(1, body))
+    assert answer.status == 0
+    assert answer.messages == [body]
+
+
+async def test_empty_message_is_a_message() -> None:
+    answer, handlers = await answered(call(1, b""))
+    assert (answer.messages, answer.status) == ([b""], 0)
+    assert handlers[0].messages == [b""]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [(headers(1, end=True),), (headers(1), data(1, end=True))],
+    ids=["END_STREAM on HEADERS", "half-close after the headers"],
+)
+async def test_call_without_messages_ends_as_the_handler_says(frames: tuple[bytes, ...]) -> None:
+    answer, handlers = await answered(*frames)
+    assert_failed(answer, 0)
+    assert (handlers[0].half_closes, handlers[0].resets) == (1, 0)
+
+
+@pytest.mark.parametrize("sent", [1, 4, 5, 7], ids=lambda n: f"{n} of 10 bytes")
+async def test_message_cut_short_is_internal(sent: int) -> None:
+    answer, handlers = await answered(headers(1), data(1, message(b"hello")[:sent], end=True))
+    assert_failed(answer, 13)
+    assert (handlers[0].messages, handlers[0].half_closes, handlers[0].resets) == ([], 0, 1)
+
+
+async def test_messages_before_one_cut_short_are_answered() -> None:
+    both = message(b"good") + message(b"bad")[:-1]
+    answer, _ = await answered(headers(1), data(1, both, end=True))
+    assert answer.messages == [b"good"]
+    assert_failed(answer, 13)
+
+
+async def test_compressed_message_without_an_encoding_is_internal() -> None:
+    answer, handlers = await answered(headers(1), data(1, message(b"hello", flag=1), end=True))
+    assert_failed(answer, 13)
+    assert handlers[0].resets == 1
+
+
+@pytest.mark.parametrize("name", ["snappy", "GZIP", "gzip, deflate"])
+async def test_unknown_encoding_is_unimplemented_and_told_what_is_known(name: str) -> None:
+    asked = headers(1, fields(grpc_encoding=name))
+    answer, handlers = await answered(asked, data(1, message(b"hello"), end=True))
+    assert answer.status == 12
+    assert answer.headers["grpc-accept-encoding"] == "identity,gzip,deflate"
+    assert name in answer.headers["grpc-message"]
+    assert handlers == []
+
+
+@pytest.mark.parametrize(
+    ("encoding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)]
+)
+async def test_compressed_messages_are_decoded(
+    encoding: str, compress: Callable[[bytes], bytes]
+) -> None:
+    mixed = message(compress(b"hello"), 1) + message(b"plain") + message(compress(b""), 1)
+    asked = headers(1, fields(grpc_encoding=encoding))
+    answer, _ = await answered(asked, data(1, mixed, end=True))
+    assert (answer.messages, answer.status) == ([b"hello", b"plain", b""], 0)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", b"garbage"),
+        ("gzip", b""),
+        ("gzip", gzip.compress(b"hello")[:-1]),
+        ("gzip", gzip.compress(b"hello") + b"more"),
+        ("gzip", zlib.compress(b"hello")),
+        ("deflate", gzip.compress(b"hello")),
+    ],
+    ids=["garbage", "nothing", "cut short", "too much", "deflate as gzip", "gzip as deflate"],
+)
+async def test_what_cannot_be_decompressed_is_internal(encoding: str, body: bytes) -> None:
+    asked = headers(1, fields(grpc_encoding=encoding))
+    answer, handlers = await answered(asked, data(1, message(body, 1), end=True))
+    assert_failed(answer, 13)
+    assert (handlers[0].messages, handlers[0].resets) == ([], 1)
+
+
+async def test_bomb_is_never_inflated_past_the_limit() -> None:
+    bomb = gzip.compress(bytes(2 * MIB))
+    assert len(bomb) < LIMIT_BYTES
+    asked = headers(1, fields(grpc_encoding="gzip"))
+    answer, handlers = await answered(asked, data(1, message(bomb, 1), end=True), settings=SMALL)
+    assert_failed(answer, 8)
+    assert handlers[0].messages == []
+
+
+async def test_compressed_message_of_exactly_the_limit_is_taken() -> None:
+    body = bytes(LIMIT_BYTES)
+    asked = headers(1, fields(grpc_encoding="gzip"))
+    sent = data(1, message(gzip.compress(body), 1), end=True)
+    answer, _ = await answered(asked, sent, settings=SMALL)
+    assert (answer.messages, answer.status) == ([body], 0)
+
+
+@pytest.mark.parametrize("flag", [2, 3, 128, 255])
+async def test_unknown_flag_is_internal(flag: int) -> None:
+    answer, _ = await answered(headers(1), data(1, message(b"hello", flag), end=True))
+    assert_failed(answer, 13)
+
+
+@pytest.mark.parametrize("length", [LIMIT_BYTES + 1, (1 << 32) - 1])
+async def test_message_above_the_limit_is_refused_at_its_prefix(length: int) -> None:
+    prefix = message(b"", length=length)
+    answer, handlers = await answered(headers(1), data(1, prefix), settings=SMALL)
+    assert_failed(answer, 8, was_ended=False)
+    assert (handlers[0].messages, handlers[0].resets) == ([], 1)
+
+
+async def test_message_of_exactly_the_limit_is_taken() -> None:
+    body = b"x" * LIMIT_BYTES
+    answer, _ = await answered(call(1, body), settings=SMALL)
+    assert (answer.messages, answer.status) == ([body], 0)
+
+
+async def test_what_follows_a_refused_message_is_discarded() -> None:
+    async with talking(SMALL) as (client, handlers):
+        client.send(headers(1), data(1, message(b"", length=1 << 30)))
+        answer = await client.answer(1)
+        client.send(data(1, b"x" * LIMIT_BYTES), data(1, message(b"late"), end=True))
+        await client.round_trip()
+        assert_failed(answer, 8, was_ended=False)
+        assert handlers[0].messages == []
+
+
+async def test_incomplete_messages_of_a_connection_have_one_budget() -> None:
+    half = message(b"x" * 3000, length=LIMIT_BYTES)
+    async with talking(SMALL) as (client, _):
+        client.send(*(headers(n) + data(n, half) for n in (1, 3)))
+        client.send(headers(5), data(5, half))
+        assert (await client.answer(5)).status == 8
+        # The other two go on, and make room with that.
+        client.send(*(data(n, b"x" * (LIMIT_BYTES - 3000), end=True) for n in (1, 3)))
+        for stream_id in (1, 3):
+            answer = await client.answer(stream_id)
+            assert (answer.status, answer.messages) == (0, [b"x" * LIMIT_BYTES])
+        client.send(headers(7), data(7, half))
+        await client.round_trip()
+        client.send(data(7, b"x" * (LIMIT_BYTES - 3000), end=True))
+        assert (await client.answer(7)).status == 0
+
+
+async def test_trailers_of_the_client_end_its_request() -> None:
+    trailers = headers(1, [("x-checksum", "1")], end=True)
+    answer, handlers = await answered(headers(1), data(1, message(b"hello")), trailers)
+    assert (answer.messages, answer.status) == ([b"hello"], 0)
+    assert handlers[0].half_closes == 1
+
+
+async def test_half_a_message_of_a_reset_stream_gives_back_its_budget() -> None:
+    half = message(b"x" * 4000, length=LIMIT_BYTES)
+    async with talking(SMALL) as (client, handlers):
+        for stream_id in range(1, 41, 4):
+            client.send(headers(stream_id), data(stream_id, half), reset(stream_id))
+            client.send(headers(stream_id + 2), data(stream_id + 2, half, end=True))
+            assert (await client.answer(stream_id + 2)).status == 13
+        assert [handler.resets for handler in handlers] == [1] * 20
+
+
+class EndingAtOnce(Echo):
+    """Ends with its first message."""
+
+    def message(self, data: bytes) -> None:
+        super().message(data)
+        self.stream.finish()
+
+
+async def test_nothing_is_told_after_the_handler_has_ended() -> None:
+    async with serving(EndingAtOnce) as served, connected(served.port) as client:
+        client.send(call(1, b"a", b"b", b"c"))
+        assert (await client.answer(1)).messages == [b"a"]
+        client.send(headers(3), data(3, message(b"a")), data(3, message(b"b")), reset(3))
+        await client.round_trip()
+        for handler in served.handlers:
+            assert (handler.messages, handler.half_closes, handler.resets) == ([b"a"], 0, 0)

@@ -1,0 +1,375 @@
+"""Headers of calls, and the shapes of answers, from a client of raw frames.
+
+No call that is refused harms its connection.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import unquote
+
+import pytest
+from structlog.testing import capture_logs
+
+from epp.transport import Stream
+from epp.transport.grpc.requests import timeout_seconds
+from transport.raw_client import (
+    METHOD,
+    Answer,
+    Echo,
+    Idle,
+    RawClient,
+    call,
+    connected,
+    data,
+    fields,
+    headers,
+    message,
+    reset,
+    serving,
+)
+
+
+@asynccontextmanager
+async def talking(handler: type[Echo] = Echo) -> AsyncIterator[tuple[RawClient, list[Echo]]]:
+    """Connect to a server; at the end the connection has to work still."""
+    async with serving(handler) as served, connected(served.port) as client:
+        yield client, served.handlers
+        client.send(call(1001, b"still here"))
+        await client.round_trip()
+        served.handlers[-1].stream.finish()
+        assert (await client.answer(1001)).status == 0
+        assert served.handlers[-1].messages == [b"still here"]
+        assert client.goaways == []
+        assert served.server.open_streams == 0
+
+
+async def answered(
+    given: list[tuple[str, str]], *, end: bool = True
+) -> tuple[Answer, Mapping[str, str] | None]:
+    """Return the answer to a message under these headers, and what its handler saw of them."""
+    async with talking() as (client, handlers):
+        client.send(headers(1, given), data(1, message(b"hello"), end=end))
+        answer = await client.answer(1)
+        await client.round_trip()
+        return answer, handlers[0].metadata if handlers else None
+
+
+# --- methods --------------------------------------------------------------------------------------
+
+PATHS = {
+    "unknown service": "/other.Service/Talk",
+    "unknown method": "/test.Service/Other",
+    "wrong case": METHOD.lower(),
+    "slash": "/",
+    "no leading slash": METHOD[1:],
+    "trailing slash": METHOD + "/",
+    "doubled slash": "/" + METHOD,
+    "one part": "/Talk",
+    "asterisk": "*",
+    "query": METHOD + "?a=b",
+    "percent": "/test.Service/%54alk",
+    "dots": "/test.Service/../test.Service/Talk",
+    "blank inside": "/test.Service/Talk again",
+    "not ASCII": "/test.Service/T\xe4lk",
+    "absolute": "http://localhost" + METHOD,
+    "very long": "/" + "x" * 8000,
+}
+
+
+@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+async def test_path_that_is_no_method_is_unimplemented(path: str) -> None:
+    answer, seen = await answered(fields(path))
+    assert (answer.status, answer.is_ended, answer.reset) == (12, True, None)
+    assert "no method" in answer.headers["grpc-message"]
+    assert seen is None
+
+
+async def test_unknown_method_is_refused_before_the_client_has_ended() -> None:
+    async with talking() as (client, _):
+        client.send(headers(1, fields("/other.Service/Talk")))
+        answer = await client.answer(1)
+        await client.round_trip()
+        assert (answer.status, answer.is_ended, answer.reset) == (12, True, 0)
+        client.send(data(1, message(b"hello"), end=True))  # was under way
+
+
+async def test_empty_path_is_malformed_and_resets_its_stream_only() -> None:
+    answer, seen = await answered(fields(""))
+    assert (answer.reset, answer.blocks) == (1, [])
+    assert seen is None
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "application/grpc",
+        "application/grpc+proto",
+        "application/grpc+json",
+        "application/grpc; charset=utf-8",
+        "Application/gRPC+Proto",
+    ],
+)
+async def test_content_types_of_grpc_are_taken(content_type: str) -> None:
+    answer, _ = await answered(fields(content_type=content_type))
+    assert (answer.messages, answer.status) == ([b"hello"], 0)
+    assert answer.headers["content-type"] == "application/grpc"
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [None, "", "text/plain", "application/json", "application/grpc-web", "application/grpcx"],
+)
+async def test_other_content_types_are_415(content_type: str | None) -> None:
+    answer, seen = await answered(fields(content_type=content_type))
+    assert (answer.headers[":status"], answer.is_ended, answer.reset) == ("415", True, None)
+    assert seen is None
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "HEAD", "OPTIONS", "post", "X"])
+async def test_method_that_is_not_post_is_405(method: str) -> None:
+    answer, seen = await answered(fields(method=method))
+    assert (answer.headers[":status"], answer.headers["allow"]) == ("405", "POST")
+    assert (answer.is_ended, answer.reset) == (True, None)
+    assert seen is None
+
+
+async def test_get_without_a_body_is_405() -> None:
+    async with talking() as (client, _):
+        client.send(headers(1, fields(method="GET", content_type=None, te=None), end=True))
+        answer = await client.answer(1)
+        assert (answer.headers[":status"], answer.is_ended) == ("405", True)
+
+
+async def test_refused_calls_are_counted() -> None:
+    async with serving() as served, connected(served.port) as client:
+        client.send(headers(1, fields("/"), end=True))
+        client.send(headers(3, fields(method="GET"), end=True))
+        client.send(headers(5, fields(grpc_encoding="snappy"), end=True))
+        await client.answer(5)
+        assert served.server.counters.grpc.calls_refused == 3
+
+
+# --- deadlines ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2H", 7200.0),
+        ("3M", 180.0),
+        ("4S", 4.0),
+        ("5m", 0.005),
+        ("6u", 6e-6),
+        ("7n", 7e-9),
+        ("0S", 0.0),
+        ("00000001S", 1.0),
+        ("99999999H", 99999999 * 3600.0),
+        ("", None),
+        ("5", None),
+        ("S", None),
+        ("-1S", None),
+        ("+1S", None),
+        ("1.5S", None),
+        ("5s", None),
+        ("5h", None),
+        ("100000000S", None),
+        ("5 S", None),
+        ("5S\n", None),
+        ("5SS", None),
+        ("٣S", None),
+        ("0x5S", None),
+    ],
+)
+def test_timeout_is_eight_digits_and_a_unit_or_nothing(text: str, seconds: float | None) -> None:
+    assert timeout_seconds(text) == (seconds if seconds is None else pytest.approx(seconds))
+
+
+@pytest.mark.parametrize("wait", ["0S", "20m", "20000u", "20000000n", "1n"])
+async def test_deadline_ends_the_call_of_an_idle_handler(wait: str) -> None:
+    async with talking(Idle) as (client, handlers):
+        client.send(headers(1, fields(grpc_timeout=wait)))
+        answer = await client.answer(1)
+        await client.round_trip()
+        assert (answer.status, answer.is_ended, answer.reset) == (4, True, 0)
+        assert (handlers[0].resets, handlers[0].half_closes) == (1, 0)
+        client.send(data(1, message(b"late"), end=True))
+        await client.round_trip()
+        assert (handlers[0].messages, handlers[0].resets) == ([], 1)
+
+
+async def test_deadline_of_a_finished_call_is_stopped() -> None:
+    loop = asyncio.get_running_loop()
+    async with serving() as served, connected(served.port) as client:
+        client.send(headers(1, fields(grpc_timeout="99999999H")), data(1, end=True))
+        assert (await client.answer(1)).status == 0
+        client.send(headers(3, fields(grpc_timeout="99999999H")), reset(3))
+        await client.round_trip()
+        assert [handler.resets for handler in served.handlers] == [0, 1]
+        pending = [timer for timer in loop._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
+        assert max(timer.when() for timer in pending) < loop.time() + 3600
+        assert served.server.counters.grpc.deadlines_exceeded == 0
+
+
+@pytest.mark.parametrize("wait", ["99999999H", "1", "soon", "-1S", "123456789S", ""])
+async def test_long_and_malformed_timeouts_change_nothing(wait: str) -> None:
+    answer, _ = await answered(fields(grpc_timeout=wait))
+    assert (answer.messages, answer.status) == ([b"hello"], 0)
+
+
+# --- metadata -------------------------------------------------------------------------------------
+
+METADATA = {
+    "not ASCII": ("x-a", "\xe4\xf6\xfc \u6c34"),
+    "empty": ("x-a", ""),
+    "long": ("x-a", "y" * 8000),
+    "unpadded -bin": ("x-a-bin", "YQ"),
+    "-bin that is no base64": ("x-a-bin", "!!"),
+    "tab inside": ("x-a", "b\tc"),
+    "odd name": ("x_a.b-c!~", "d"),
+    "reserved": ("grpc-something", "1"),
+}
+
+
+@pytest.mark.parametrize("given", METADATA.values(), ids=METADATA)
+async def test_odd_metadata_does_not_fail_the_call(given: tuple[str, str]) -> None:
+    answer, seen = await answered(fields(more=[given]))
+    assert (answer.messages, answer.status) == ([b"hello"], 0)
+    assert seen is not None
+    assert seen[given[0]] == given[1].encode().decode("latin-1")
+
+
+async def test_repeated_metadata_is_seen_with_its_last_value() -> None:
+    answer, seen = await answered(fields(more=[("x-a", "1"), ("x-a", "2")]))
+    assert answer.status == 0
+    assert seen is not None
+    assert seen["x-a"] == "2"
+
+
+async def test_metadata_cannot_be_changed_by_a_handler() -> None:
+    _, seen = await answered(fields(more=[("x-a", "1")]))
+    with pytest.raises(TypeError):
+        seen["x-a"] = "2"  # type: ignore[index]
+
+
+async def test_same_headers_are_read_once() -> None:
+    async with talking() as (client, handlers):
+        await client.round_trip()
+        client.send(call(1, b"a"), call(3, b"b"))
+        await client.answer(3)
+        assert handlers[0].metadata is handlers[1].metadata
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+async def test_answer_without_messages_is_one_block() -> None:
+    async with talking() as (client, _):
+        client.send(headers(1, end=True))
+        answer = await client.answer(1)
+        assert answer.blocks == [
+            {":status": "200", "content-type": "application/grpc", "grpc-status": "0"}
+        ]
+
+
+async def test_answer_with_messages_has_its_status_in_trailers() -> None:
+    async with talking() as (client, _):
+        client.send(call(1, b"a"))
+        answer = await client.answer(1)
+        assert answer.blocks == [
+            {":status": "200", "content-type": "application/grpc"},
+            {"grpc-status": "0"},
+        ]
+
+
+class Teller(Echo):
+    """Ends with the status and the text that the client sends, separated by a blank."""
+
+    def message(self, data: bytes) -> None:
+        self.messages.append(data)
+        code, _, text = data.decode().partition(" ")
+        if code.startswith("+"):
+            self.stream.send(b"first")
+        self.stream.finish(int(code), text)
+
+
+async def told(text: str) -> Answer:
+    async with serving(Teller) as served, connected(served.port) as client:
+        client.send(call(1, text.encode()))
+        return await client.answer(1)
+
+
+@pytest.mark.parametrize("form", ["13 ", "+13 "], ids=["trailers only", "after a message"])
+@pytest.mark.parametrize(
+    ("text", "encoded"),
+    [
+        ('plain text, with ~ and " too', 'plain text, with ~ and " too'),
+        ("100%", "100%25"),
+        ("%41", "%2541"),
+        ("two\r\nlines\t\0", "two%0D%0Alines%09%00"),
+        ("na\xefve \u6c34 \U0001f600", "na%C3%AFve %E6%B0%B4 %F0%9F%98%80"),
+        ("\x7f", "%7F"),
+    ],
+)
+async def test_status_message_is_percent_encoded(form: str, text: str, encoded: str) -> None:
+    answer = await told(form + text)
+    assert (answer.status, answer.is_ended) == (13, True)
+    assert answer.blocks[-1]["grpc-message"] == encoded
+    assert unquote(encoded) == text
+
+
+async def test_status_message_of_any_length_is_sent() -> None:
+    answer = await told("13 " + "x" * 20000)
+    assert answer.status == 13
+    assert set(answer.headers["grpc-message"]) == {"x"}
+
+
+@pytest.mark.parametrize("code", range(17))
+async def test_every_status_code_of_grpc_can_be_sent(code: int) -> None:
+    answer = await told(f"{code} why")
+    assert (answer.status, answer.is_ended) == (code, True)
+
+
+class Raising(Echo):
+    """Raises where the client says."""
+
+    def __init__(self, stream: Stream, metadata: Mapping[str, str]) -> None:
+        super().__init__(stream, metadata)
+        if metadata.get("x-fail") == "opened":
+            raise ZeroDivisionError
+
+    def message(self, data: bytes) -> None:
+        super().message(data)
+        if self.metadata.get("x-fail") in ("message", "message and reset"):
+            raise ZeroDivisionError
+
+    def half_closed(self) -> None:
+        if self.metadata.get("x-fail") == "half_closed":
+            raise ZeroDivisionError
+        super().half_closed()
+
+    def reset(self) -> None:
+        super().reset()
+        if self.metadata.get("x-fail") == "message and reset":
+            raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("where", ["opened", "message", "half_closed", "message and reset"])
+async def test_exception_of_a_handler_ends_its_call_alone(where: str) -> None:
+    with capture_logs() as lines:
+        await _exception_ends_its_call_alone(where)
+    event = "stream could not be opened" if where == "opened" else "stream handler failed"
+    assert [line["event"] for line in lines] == [event] * (2 if "and" in where else 1)
+
+
+async def _exception_ends_its_call_alone(where: str) -> None:
+    async with talking(Raising) as (client, handlers):
+        client.send(call(1, b"before", end=False))
+        client.send(headers(3, fields(x_fail=where)), data(3, message(b"hello"), end=True))
+        answer = await client.answer(3)
+        assert (answer.status, answer.is_ended, answer.reset) == (13, True, None)
+        assert "ZeroDivision" not in answer.blocks[-1]["grpc-message"]
+        assert [handler.resets for handler in handlers] == ([0] if where == "opened" else [0, 1])
+        client.send(data(1, message(b"after"), end=True))
+        answer = await client.answer(1)
+        assert (answer.messages, answer.status) == ([b"before", b"after"], 0)
