@@ -1,17 +1,22 @@
 """Which endpoint holds which prompt block: the index of ``approx-prefix-cache-producer``.
 
-Each endpoint has a bit; a block's hash maps to the bits of its holders. Each endpoint has an LRU of
-hashes, so the index is bounded by the sum of the capacities.
+The prompts sent to the endpoints lie in one tree of runs (see ``prefix_tree``); each endpoint has
+an LRU, so the index is bounded by the sum of the capacities. The cost of a prompt is that of its
+runs, not of its blocks.
 
-A hash of block i covers all blocks before it, and :meth:`PrefixIndex.add` touches a list from tail
-to head, so a head is always younger than what follows it. What an endpoint holds of a prompt is
-therefore always a leading part: an eviction cuts tails, never a head.
+An endpoint's LRU is that of single blocks, each prompt touched from tail to head: a head is always
+younger than what follows, what an endpoint holds of a prompt is always a leading part, and an
+eviction cuts tails, never a head. So a block is as young as the youngest prompt through it, and the
+LRU needs only the runs where prompts end. From the oldest of those the eviction goes up, as far as
+no other prompt goes through or ends. An end with something below it is the younger for that and
+just skipped.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
+
+from epp_plugins.data_producers.prefix_tree import PrefixTree, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,121 +39,147 @@ class PrefixIndexStatistics:
 
 @dataclass(slots=True, eq=False)
 class _Holder:
-    """One endpoint's bit and its hashes, the one to evict first in front."""
+    """What one endpoint holds."""
 
-    bit: int
-    hashes: OrderedDict[int, None]
+    blocks: int
+    ends: OrderedDict[Run, None]
+    """The runs where its prompts end, the one to evict first in front; a cut one is the first."""
+    alone: dict[str, int]
+    """The holders of a leaf that nobody else holds, shared by all of those."""
 
 
 class PrefixIndex:
-    """Block hash to holders, with one LRU per endpoint."""
+    """Prompts to holders, with one LRU per endpoint.
 
-    __slots__ = ("_asked", "_hits", "_holders", "_lookups", "_masks", "_names", "_used_bits")
+    A prompt is the list of its block hashes, 64 bits each, of which each covers all blocks before
+    its own: where two prompts have an equal hash, all before it are equal too.
+    """
+
+    __slots__ = ("_asked", "_heads", "_hits", "_holders", "_lookups", "_tree")
 
     def __init__(self) -> None:
-        self._masks: dict[int, int] = {}
+        self._tree = PrefixTree()
+        self._heads = self._tree.root.children
         self._holders: dict[str, _Holder] = {}
-        self._names: dict[int, str] = {}
-        self._used_bits = 0
         self._lookups = 0
         self._asked = 0
         self._hits = 0
 
     def __len__(self) -> int:
-        return len(self._masks)
+        return self._tree.blocks
 
     def match(self, hashes: Sequence[int]) -> dict[str, int]:
         """Return the blocks held by each endpoint that holds any, up to the first nobody holds."""
         self._lookups += 1
         self._asked += len(hashes)
-        if not hashes or hashes[0] not in self._masks:  # a new prompt: 0.15 us instead of 0.5
+        if not hashes or hashes[0] not in self._heads:  # a new prompt: 0.15 us instead of 0.5
             return {}
-        # Work is done only where the holders change; a run of blocks with the same holders costs
-        # one comparison a block (47 ns; 0.3 us with ten full caches: there memory is the cost).
-        names = self._names
-        counts: dict[str, int] = {}
-        held = -1  # equals no mask
-        end = 0
-        for end, mask in enumerate(map(self._masks.get, hashes, repeat(0))):
-            if mask == held:
-                continue
-            if end:
-                self._count(counts, held, mask, end)
-            held = mask
-            if not mask:
-                break
-        else:
-            end = len(hashes)
-        self._hits += end
-        while held > 0:
-            bit = held & -held
-            name = names[bit]
-            counts[name] = counts.get(name, 0) + end
-            held ^= bit
+        run, known = self._tree.find(hashes)
+        self._hits += known
+        counts = dict.fromkeys(run.held, known)
+        for name, cut in run.cuts.items():
+            if cut < known:
+                counts[name] = cut
+        # Upwards the holders become more, never others.
+        root = self._tree.root
+        while (run := run.parent) is not root:
+            if len(run.held) != len(counts):
+                counts = dict.fromkeys(run.held, run.end) | run.cuts | counts
         return counts
-
-    def _count(self, counts: dict[str, int], before: int, after: int, position: int) -> None:
-        """Add ``position`` for each holder lost there, subtract it for each gained."""
-        names = self._names
-        changed = before ^ after
-        while changed:
-            bit = changed & -changed
-            name = names[bit]
-            counts[name] = counts.get(name, 0) + (position if before & bit else -position)
-            changed ^= bit
 
     def add(self, endpoint: str, hashes: Sequence[int], capacity: int) -> None:
         """Note that ``endpoint`` holds ``hashes``; keep its ``capacity`` youngest."""
         holder = self._holders.get(endpoint)
         if holder is None:
-            holder = self._enter(endpoint)
-        bit, own = holder.bit, holder.hashes
-        masks = self._masks
-        enter, touch = masks.setdefault, own.move_to_end
-        for block in reversed(hashes):
-            if block in own:
-                touch(block)
-            else:
-                own[block] = None
-                # One look-up where nobody else holds the block, as is the rule for new ones.
-                held = enter(block, bit)
-                if held is not bit:
-                    masks[block] = held | bit
-        excess = len(own) - capacity
+            holder = self._holders[endpoint] = _Holder(0, OrderedDict(), {endpoint: 0})
+        if len(hashes) > capacity:
+            hashes = hashes[:capacity]
+        if hashes:
+            self._enter(endpoint, holder, hashes)
+        excess = holder.blocks - capacity
         if excess > 0:
-            evict = own.popitem
-            self._clear([evict(False)[0] for _ in range(excess)], bit)
+            self._evict(endpoint, holder, excess)
 
     def remove(self, endpoint: str) -> None:
-        """Forget ``endpoint``; its bit is free for another."""
+        """Forget ``endpoint``."""
         holder = self._holders.pop(endpoint, None)
-        if holder is None:
-            return
-        self._clear(holder.hashes, holder.bit)
-        del self._names[holder.bit]
-        self._used_bits ^= holder.bit
+        if holder is not None:
+            self._evict(endpoint, holder, holder.blocks)
 
     def statistics(self) -> PrefixIndexStatistics:
         """Return the counters."""
+        holders = self._holders.values()
         return PrefixIndexStatistics(
-            hashes=len(self._masks),
-            entries=sum(len(holder.hashes) for holder in self._holders.values()),
-            endpoints=len(self._holders),
+            hashes=self._tree.blocks,
+            entries=sum(holder.blocks for holder in holders),
+            endpoints=sum(holder.blocks > 0 for holder in holders),
             lookups=self._lookups,
             asked_blocks=self._asked,
             hit_blocks=self._hits,
         )
 
-    def _enter(self, endpoint: str) -> _Holder:
-        bit = ~self._used_bits & (self._used_bits + 1)  # the lowest free one
-        self._used_bits |= bit
-        self._names[bit] = endpoint
-        holder = self._holders[endpoint] = _Holder(bit, OrderedDict())
-        return holder
+    def _enter(self, endpoint: str, holder: _Holder, hashes: Sequence[int]) -> None:
+        """Touch a prompt, after entering what is missing."""
+        tree, ends = self._tree, holder.ends
+        run, known = tree.find(hashes)
+        if known < run.end:
+            run = self._split(run, known)
+        if known < len(hashes):
+            end = tree.append(run, hashes, holder.alone)
+            holder.blocks += len(hashes) - known
+            new_below = 1
+        else:
+            end, new_below = run, 0
+        ends[end] = None
+        ends.move_to_end(end)
+        root = tree.root
+        while run is not root:
+            children = run.held.get(endpoint)
+            if children is not None:  # and it holds what is above
+                if run.cuts:
+                    holder.blocks += run.end - run.cuts.pop(endpoint, run.end)
+                if new_below:
+                    run.hold(endpoint, children + 1)
+                break
+            run.hold(endpoint, new_below)
+            new_below = 1
+            above = run.parent
+            holder.blocks += run.end - above.end
+            run = above
 
-    def _clear(self, hashes: Iterable[int], bit: int) -> None:
-        masks = self._masks
-        for block in hashes:
-            held = masks.pop(block)
-            if held != bit:
-                masks[block] = held ^ bit
+    def _split(self, run: Run, position: int) -> Run:
+        before = self._tree.split(run, position)
+        if len(before.held) != len(run.held):
+            for name in before.held.keys() - run.held.keys():
+                ends = self._holders[name].ends
+                del ends[run]
+                ends[before] = None
+                ends.move_to_end(before, last=False)
+        return before
+
+    def _evict(self, endpoint: str, holder: _Holder, excess: int) -> None:
+        """Take the ``excess`` oldest blocks from a holder."""
+        tree, ends = self._tree, holder.ends
+        root = tree.root
+        holder.blocks -= excess
+        while excess:
+            run, _ = ends.popitem(last=False)
+            while not run.held[endpoint]:
+                above = run.parent
+                end = run.cuts.get(endpoint, run.end)
+                length = end - above.end
+                if excess < length:
+                    if excess:
+                        tree.cut(run, endpoint, end - excess)
+                        excess = 0
+                    ends[run] = None
+                    ends.move_to_end(run, last=False)
+                    break
+                excess -= length
+                tree.leave(run, endpoint)
+                if above is root:
+                    break
+                above.hold(endpoint, above.held[endpoint] - 1)
+                if above in ends:
+                    break
+                run = above

@@ -2,81 +2,232 @@ from collections import OrderedDict
 from itertools import takewhile
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epp_plugins.data_producers.prefix_index import PrefixIndex, PrefixIndexStatistics
+from epp_plugins.data_producers.prefix_tree import _NO_CHILDREN, _NO_CUTS, Run
 
 BIG = 1000
+
+
+def chain(text: str) -> list[int]:
+    """Return chained hashes, one per letter: equal ones mean equal texts up to there."""
+    value, hashes = 1, []
+    for letter in text:
+        value = value * 27 + ord(letter) - ord("a")
+        hashes.append(value)
+    return hashes
+
+
+def made(held: dict[str, list[str]], capacity: int = BIG) -> PrefixIndex:
+    index = PrefixIndex()
+    for endpoint, texts in held.items():
+        for text in texts:
+            index.add(endpoint, chain(text), capacity)
+    return index
+
+
+def runs(index: PrefixIndex) -> list[Run]:
+    found, open_runs = [], [*index._tree.root.children.values()]
+    while open_runs:
+        found.append(run := open_runs.pop())
+        open_runs += run.children.values()
+    return found
+
+
+def check(index: PrefixIndex) -> None:
+    """Assert what is always true of the tree and the LRUs."""
+    blocks = dict.fromkeys(index._holders, 0)
+    for run in (index._tree.root, *runs(index)):
+        for first, child in run.children.items():
+            assert child.parent is run
+            assert child.hashes[0] == first
+            # A holder of a run holds the one above whole.
+            assert child.held.keys() <= run.held.keys() - run.cuts.keys() or not run.hashes
+        if not run.hashes:
+            assert run is index._tree.root
+            continue
+        start = run.end - len(run.hashes)
+        assert (start, run.hashes[-1]) == (run.parent.end, run.last)
+        assert len(run.held) > len(run.cuts), "nobody holds the last block"
+        assert run.held.keys() >= run.cuts.keys()
+        assert all(start < cut < run.end for cut in run.cuts.values())
+        for name, children in run.held.items():
+            holder = index._holders[name]
+            assert children == sum(name in child.held for child in run.children.values())
+            assert children or run in holder.ends
+            assert name not in run.cuts or next(iter(holder.ends)) is run
+            blocks[name] += run.cuts.get(name, run.end) - start
+    known = set(runs(index))
+    for name, holder in index._holders.items():
+        assert holder.blocks == blocks[name]
+        assert all(run in known and name in run.held for run in holder.ends)
+        assert holder.alone == {name: 0}
+    assert len(index) == sum(len(run.hashes) for run in known)
+    assert not _NO_CHILDREN
+    assert not _NO_CUTS
 
 
 @pytest.mark.parametrize(
     ("held", "want"),
     [
         pytest.param({}, {}, id="nobody holds anything"),
-        pytest.param({"a": [1, 2]}, {"a": 2}, id="a leading part"),
-        pytest.param({"a": [1, 2, 3, 4]}, {"a": 4}, id="the whole prompt"),
-        pytest.param({"a": [1, 2, 3, 4], "b": [1]}, {"a": 4, "b": 1}, id="runs of holders"),
-        pytest.param({"a": [2, 3, 4]}, {}, id="without its head it counts nothing"),
-        # The reference's rule: every holder of each hash counts, until nobody holds one.
-        pytest.param({"a": [1, 2, 3], "b": [1, 3]}, {"a": 3, "b": 2}, id="a gap of one holder"),
-        pytest.param({"a": [1, 2], "b": [2, 3]}, {"a": 2, "b": 2}, id="a holder of later blocks"),
-        pytest.param({"a": [1, 2, 9, 4]}, {"a": 2}, id="another middle"),
+        pytest.param({"x": ["ab"]}, {"x": 2}, id="a leading part"),
+        pytest.param({"x": ["abcd"]}, {"x": 4}, id="the whole prompt"),
+        pytest.param({"x": ["abcdef"]}, {"x": 4}, id="a longer prompt"),
+        pytest.param({"x": ["abcd"], "y": ["a"]}, {"x": 4, "y": 1}, id="a shorter one of another"),
+        pytest.param({"x": ["a"], "y": ["abcd"]}, {"x": 1, "y": 4}, id="a longer one of another"),
+        pytest.param({"x": ["a", "ab", "abc"]}, {"x": 3}, id="a conversation"),
+        pytest.param({"x": ["zbcd"]}, {}, id="another head"),
+        pytest.param({"x": ["abzz"]}, {"x": 2}, id="another middle"),
+        pytest.param({"x": ["abcz"]}, {"x": 3}, id="another last block"),
+        pytest.param({"x": ["az"], "y": ["abcz"]}, {"x": 1, "y": 3}, id="they part twice"),
+        pytest.param({"x": ["abz", "abc"], "y": ["aby"]}, {"x": 3, "y": 2}, id="three ways"),
     ],
 )
-def test_match(held: dict[str, list[int]], want: dict[str, int]) -> None:
-    index = PrefixIndex()
-    for endpoint, hashes in held.items():
-        index.add(endpoint, hashes, BIG)
-    assert index.match([1, 2, 3, 4]) == want
+def test_match(held: dict[str, list[str]], want: dict[str, int]) -> None:
+    index = made(held)
+    assert index.match(chain("abcd")) == want
+    check(index)
 
 
 def test_matching_no_blocks_is_no_match() -> None:
-    index = PrefixIndex()
-    index.add("a", [1], BIG)
-    assert index.match([]) == {}
+    assert made({"x": ["a"]}).match([]) == {}
+
+
+@pytest.mark.parametrize("length", range(1, 70))
+def test_where_prompts_part_is_found(length: int) -> None:
+    index = made({"x": ["a" * 64]})
+    assert index.match(chain("a" * length)) == {"x": min(length, 64)}
+    assert index.match(chain("a" * (length - 1) + "b")) == (
+        {"x": min(length - 1, 64)} if length > 1 else {}
+    )
 
 
 def test_the_least_recently_sent_tail_goes_first() -> None:
-    index = PrefixIndex()
-    index.add("a", [1, 2, 3], 4)
-    index.add("a", [1, 8, 9], 4)  # five blocks: 3, the tail of the older prompt, has to go
-    assert index.match([1, 2, 3]) == {"a": 2}
-    assert index.match([1, 8, 9]) == {"a": 3}
+    index = made({"x": ["abc", "ayz"]}, 4)  # five blocks: c, the tail of the older one, has to go
+    assert index.match(chain("abc")) == {"x": 2}
+    assert index.match(chain("ayz")) == {"x": 3}
+    check(index)
+
+
+def test_a_head_sent_again_outlives_what_followed_it() -> None:
+    index = made({"x": ["abc", "k", "a", "lm"]}, 4)
+    assert index.match(chain("abc")) == {"x": 1}
+    assert index.match(chain("k")) == {"x": 1}
+    check(index)
+
+
+def test_an_end_is_as_young_as_what_was_sent_through_it() -> None:
+    index = made({"x": ["ab", "k", "abc", "l"]}, 4)
+    assert index.match(chain("k")) == {}
+    assert index.match(chain("abc")) == {"x": 3}
+    check(index)
 
 
 def test_a_prompt_longer_than_the_capacity_keeps_its_head() -> None:
     index = PrefixIndex()
-    index.add("a", range(10), 4)
-    assert index.match(range(10)) == {"a": 4}
+    index.add("x", range(10), 4)
+    assert index.match(range(10)) == {"x": 4}
     assert len(index) == 4
+    check(index)
 
 
-def test_a_removed_endpoint_is_forgotten_and_its_bit_used_again() -> None:
-    index = PrefixIndex()
-    index.add("a", [1, 2], BIG)
-    index.add("b", [1], BIG)
-    index.remove("a")
+def test_without_capacity_nothing_is_held() -> None:
+    index = made({"x": ["abc"]})
+    index.add("x", chain("abd"), 0)
+    assert index.match(chain("abc")) == {}
+    assert (len(index), index.statistics().endpoints) == (0, 0)
+    check(index)
+
+
+def test_a_smaller_capacity_counts_at_the_next_prompt() -> None:
+    index = made({"x": ["abc", "k"]})
+    index.add("x", [], 2)
+    assert index.match(chain("abc")) == {"x": 1}
+    assert index.match(chain("k")) == {"x": 1}
+    check(index)
+
+
+def test_evictions_of_one_endpoint_do_not_cut_what_others_hold() -> None:
+    index = made({"x": ["abcdef"], "y": ["abcdef"]}, 6)
+    for text in "klm":
+        index.add("x", chain(text), 6)
+    assert index.match(chain("abcdef")) == {"x": 3, "y": 6}
+    assert len(runs(index)) == 4, "the run of y is still one"
+    index.add("y", chain("n"), 5)  # nobody holds e and f now
+    assert index.match(chain("abcdef")) == {"x": 3, "y": 4}
+    assert len(index) == 4 + 4
+    index.add("z", chain("abcx"), 6)
+    check(index)
+
+
+def test_a_cut_one_counts_up_to_its_cut_where_others_hold_more() -> None:
+    index = made({"x": ["abcd"], "y": ["abcdef"]})
+    index.add("x", chain("k"), 3)  # leaves a and b
+    assert index.match(chain("abcdef")) == {"x": 2, "y": 6}
+    check(index)
+
+
+def test_a_cut_prompt_sent_again_is_whole_again() -> None:
+    index = made({"x": ["abcd", "y"], "y": ["abcd"]})
+    index.add("x", chain("k"), 4)
+    assert index.match(chain("abcd")) == {"x": 2, "y": 4}
+    index.add("x", chain("abcd"), 5)
+    assert index.match(chain("abcd")) == {"x": 4, "y": 4}
+    assert index.statistics().entries == 5 + 4
+    check(index)
+    index.add("x", chain("l"), 2)  # cut again; what follows it makes it whole, too
+    index.add("x", chain("abcdef"), 7)
+    assert index.match(chain("abcdef")) == {"x": 6, "y": 4}
+    check(index)
+
+
+def test_a_removed_endpoint_is_forgotten() -> None:
+    index = made({"x": ["ab", "kl"], "y": ["a"]})
+    index.remove("x")
     index.remove("unknown")
-    assert index.match([1, 2]) == {"b": 1}
-    index.add("c", [7], BIG)
-    assert index._holders["c"].bit == 1
-    assert index.match([7, 1]) == {"c": 1, "b": 1}
+    assert index.match(chain("ab")) == {"y": 1}
+    assert (len(index), len(runs(index))) == (1, 1)
+    index.add("x", chain("kl"), BIG)
+    assert index.match(chain("kl")) == {"x": 2}
+    assert index.match(chain("ab")) == {"y": 1}
+    check(index)
+
+
+def test_a_conversation_of_many_turns_needs_no_deep_stack() -> None:
+    index, turns = PrefixIndex(), 5_000
+    hashes = [*range(turns)]
+    for turn in range(0, turns + 1, 5):
+        index.add("x", hashes[:turn], turns)
+    assert index.match(hashes) == {"x": turns}
+    index.add("y", hashes, turns)
+    index.remove("x")
+    check(index)
+    index.add("y", [-1], 1)
+    assert len(runs(index)) == 1
+
+
+def test_the_callers_list_stays_the_callers() -> None:
+    index, hashes = PrefixIndex(), chain("abcd")
+    index.add("x", hashes, 4)
+    index.add("x", chain("abz"), 4)
+    hashes.clear()
+    assert index.match(chain("abcd")) == {"x": 3}
 
 
 def test_statistics_count_what_was_asked_and_found() -> None:
-    index = PrefixIndex()
-    index.add("a", [1, 2], BIG)
-    index.add("b", [1], BIG)
-    index.match([1, 2, 3, 4])
-    index.match([5])
+    index = made({"x": ["ab"], "y": ["a"]})
+    index.match(chain("abcd"))
+    index.match(chain("k"))
     assert index.statistics() == PrefixIndexStatistics(
         hashes=2, entries=3, endpoints=2, lookups=2, asked_blocks=5, hit_blocks=2
     )
 
 
 class Model:
-    """The index in the plainest words."""
+    """The index in the plainest words: blocks, and one LRU of them per endpoint."""
 
     def __init__(self) -> None:
         self.held: dict[str, OrderedDict[int, None]] = {}
@@ -95,39 +246,54 @@ class Model:
         return {name: count for name, count in counts.items() if count}
 
 
-HASHES = st.lists(st.integers(0, 12), unique=True, max_size=10)
+# Parts of three long prompts, and what leaves them anywhere.
+TEXTS = st.builds(
+    lambda text, length, more: text[:length] + more,
+    st.sampled_from(["aaaaaaaaaaaa", "aaaabbbbbbbb", "baaaaaaaaaaa"]),
+    st.integers(0, 12),
+    st.text("ab", max_size=2),
+)
 STEPS = st.tuples(
-    st.sampled_from(["add", "add", "remove"]), st.sampled_from("abcde"), HASHES, st.integers(1, 8)
+    st.sampled_from(["add"] * 7 + ["remove"]),
+    st.sampled_from("xyz"),
+    TEXTS,
+    st.sampled_from([3, 10, 14]),
 )
 
 
-@given(st.lists(STEPS, max_size=20), HASHES)
+@settings(max_examples=300)
+@given(st.lists(STEPS, max_size=40), st.lists(TEXTS, max_size=5))
 def test_it_does_what_the_model_does(
-    steps: list[tuple[str, str, list[int], int]], asked: list[int]
+    steps: list[tuple[str, str, str, int]], asked: list[str]
 ) -> None:
     index, model = PrefixIndex(), Model()
-    for verb, endpoint, hashes, capacity in steps:
+    questions = [chain(text) for text in {*asked, *(text for _, _, text, _ in steps)}]
+    for verb, endpoint, text, capacity in steps:
         if verb == "add":
-            index.add(endpoint, hashes, capacity)
-            model.add(endpoint, hashes, capacity)
+            index.add(endpoint, chain(text), capacity)
+            model.add(endpoint, chain(text), capacity)
         else:
             index.remove(endpoint)
             model.held.pop(endpoint, None)
-        assert index.match(asked) == model.match(asked)
-    assert len(index) == len({h for own in model.held.values() for h in own})
-    assert index.statistics().entries == sum(map(len, model.held.values()))
+        for hashes in questions:
+            assert index.match(hashes) == model.match(hashes)
+        assert len(index) == len({h for own in model.held.values() for h in own})
+        assert index.statistics().entries == sum(map(len, model.held.values()))
+        assert index.statistics().endpoints == sum(map(bool, model.held.values()))
+        check(index)
+    for endpoint in "xyz":
+        index.remove(endpoint)
+    assert not runs(index)
+    assert len(index) == 0
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(1, 9))))
-def test_what_an_endpoint_holds_of_a_prompt_is_a_leading_part(
-    steps: list[tuple[str, int, int]],
-) -> None:
-    """Chains share their first three blocks, as prompts with one system prompt do."""
-    chains = [[0, 1, 2, *range(10 * n, 10 * n + 6)] for n in range(1, 5)]
-    index = PrefixIndex()
-    for endpoint, chain, length in steps:
-        index.add(endpoint, chains[chain][:length], 7)
-        for hashes in chains:
-            for name, count in index.match(hashes).items():
-                held = index._holders[name].hashes
-                assert [h for h in hashes if h in held] == hashes[:count]
+@given(st.lists(STEPS, max_size=30))
+def test_hits_are_the_blocks_that_the_model_finds(steps: list[tuple[str, str, str, int]]) -> None:
+    index, model, hits = PrefixIndex(), Model(), 0
+    for _, endpoint, text, capacity in steps:
+        index.match(chain(text))
+        hits += max(model.match(chain(text)).values(), default=0)
+        index.add(endpoint, chain(text), capacity)
+        model.add(endpoint, chain(text), capacity)
+    assert index.statistics().hit_blocks == hits
+    assert index.statistics().asked_blocks == sum(len(text) for _, _, text, _ in steps)
