@@ -164,6 +164,10 @@ def envoy_config(
     admin_port: Annotated[int, typer.Option(help="Envoy's admin port.")] = 9901,
     epp_host: Annotated[str, typer.Option(help="The endpoint picker's host.")] = "127.0.0.1",
     epp_port: Annotated[int, typer.Option(help="The endpoint picker's ext_proc port.")] = 9002,
+    epp_tls: Annotated[
+        bool,
+        typer.Option(help="Speak TLS with it, as epp serve does unless --secure-serving=false."),
+    ] = False,
 ) -> None:
     """Print an Envoy bootstrap for a mode, ready for `envoy -c`."""
     try:
@@ -175,6 +179,7 @@ def envoy_config(
             admin_port=admin_port,
             epp_host=epp_host,
             epp_port=epp_port,
+            epp_tls=epp_tls,
         )
         # Late: importing Envoy's types takes most of a second and needs the extra "gateway".
         from epp.lab.envoy.bootstrap import render_yaml  # noqa: PLC0415

@@ -143,6 +143,13 @@ def test_envoy_accepts_the_bootstrap_of_every_mode(mode: Mode) -> None:
     validate(done.stdout)
 
 
+def test_the_bootstrap_speaks_tls_with_the_endpoint_picker_if_told_so() -> None:
+    done = epp("envoy-config", "--epp-tls", "--endpoint", "127.0.0.1:8000")
+    assert done.returncode == 0, done.stderr
+    assert "UpstreamTlsContext" in done.stdout
+    validate(done.stdout)
+
+
 def test_fleet_serves_and_load_runs_against_it(tmp_path: Path) -> None:
     file = tmp_path / "endpoints.json"
     args = ("fleet", "--endpoints", "2", "--time-scale", "0.05", "--write-endpoints", str(file))

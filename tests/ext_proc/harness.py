@@ -1,11 +1,15 @@
-"""Envoy's side of a stream: makes its messages and records the answers."""
+"""Envoy's side of a stream: makes its messages and reads the answers."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
+import pytest
 from request_control.harness import BODY, Epp
 
-from epp.ext_proc import ExtProcService, ExtProcStream
+from epp.ext_proc import ExtProcService
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from epp.request_control import EndCause
+from ext_proc.wires import Wire
 
 Mode = pb.ProcessingMode
 DESTINATION = "x-gateway-destination-endpoint"
@@ -19,49 +23,80 @@ NO_BODIES = (Mode.NONE, Mode.NONE)
 
 Modes = tuple[Mode.BodySendMode, Mode.BodySendMode]
 
+on_no_transport = pytest.mark.parametrize("wire", ["direct"], indirect=True)
+"""For a test of what cannot be on a wire; beside it stands the reason."""
 
-class Recorder:
-    """The transport's side of one stream."""
-
-    def __init__(self) -> None:
-        self.sent: list[pb.ProcessingResponse] = []
-        self.sent_after_finish = 0
-        self.finished: list[tuple[int, str]] = []
-
-    def send(self, message: bytes) -> None:
-        if self.finished:
-            self.sent_after_finish += 1
-        self.sent.append(pb.ProcessingResponse.FromString(message))
-
-    def finish(self, code: int = 0, message: str = "") -> None:
-        self.finished.append((code, message))
+on_each_transport = pytest.mark.parametrize("wire", ["grpcio", "http2"], indirect=True)
+"""For a test of what a wire adds."""
 
 
 class Envoy:
-    """Drives one stream of a real service and director."""
+    """Drives one stream of a real service and director, over the wire that the test runs on."""
 
-    def __init__(self, epp: Epp, modes: Modes = LEAN) -> None:
+    wire: ClassVar[Wire]
+    """Set by the fixture of this name."""
+
+    def __init__(
+        self, epp: Epp, modes: Modes = LEAN, service: ExtProcService | None = None
+    ) -> None:
         self.epp = epp
         self.modes = modes
-        self.recorder = Recorder()
-        self.service = ExtProcService(epp.director, epp.clock)
-        self.stream: ExtProcStream = self.service.opened(self.recorder, {})
+        self.service = service or ExtProcService(epp.director, epp.clock)
+        self.line = self.wire.open(self.service)
+        self.stream = self.line.stream
+        self._taken = 0
+
+    @property
+    def answers(self) -> list[pb.ProcessingResponse]:
+        """What has been received since the last ``take``."""
+        received = self.line.received[self._taken :]
+        return [pb.ProcessingResponse.FromString(answer) for answer in received]
 
     @property
     def kinds(self) -> list[str | None]:
-        """What kinds of answers have come since the last ``take``."""
-        return [answer.WhichOneof("response") for answer in self.recorder.sent]
+        """What kinds of answers have been received since the last ``take``."""
+        return [answer.WhichOneof("response") for answer in self.answers]
+
+    @property
+    def finished(self) -> list[tuple[int, str]]:
+        """With which status and message the service has ended the stream, if it has."""
+        return list(self.line.finished)
 
     def take(self) -> list[pb.ProcessingResponse]:
         """Return the answers so far and forget them."""
-        answers, self.recorder.sent = self.recorder.sent, []
+        answers = self.answers
+        self._taken += len(answers)
         return answers
 
     def tell(self, request: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
         """Send one message; return the answers to it."""
         self.take()
-        self.stream.message(request.SerializeToString())
-        return list(self.recorder.sent)
+        self.line.message(request.SerializeToString())
+        return self.answers
+
+    def garble(self, data: bytes = b"\xff") -> None:
+        """Send bytes that are no message."""
+        self.line.message(data)
+
+    def half_close(self) -> None:
+        """Send no more messages."""
+        self.line.half_close()
+
+    def reset(self) -> None:
+        """Leave, as Envoy does at every end."""
+        self.line.reset()
+
+    def drain(self) -> None:
+        """Have the stream ended because the EPP stops."""
+        self.wire.call(self.stream.drain)
+
+    def writable(self) -> None:
+        """Have the stream told that there is room."""
+        self.wire.call(self.stream.writable)
+
+    def close(self, cause: EndCause) -> None:
+        """Have the stream closed once more."""
+        self.wire.call(lambda: self.stream.close(cause))
 
     def request_headers(
         self, headers: Mapping[str, str] = POST, *, end: bool = False

@@ -1,43 +1,58 @@
 """The service: keeps track of open streams and drains them."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
+import pytest
 from request_control.harness import Epp, make_pool
 
 from epp.ext_proc import ExtProcService
-from ext_proc.harness import Envoy, Recorder
+from ext_proc.harness import Envoy
+from ext_proc.wires import Wire
+
+pytestmark = pytest.mark.usefixtures("wire")
 
 
-async def test_draining_nothing_ends_at_once() -> None:
+async def begun(coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    """Start ``coroutine`` as a task that runs as far as it can."""
+    task = asyncio.create_task(coroutine)
+    await asyncio.sleep(0)
+    return task
+
+
+async def end_of(task: "asyncio.Task[None]") -> None:
+    await task
+
+
+def test_draining_nothing_ends_at_once(wire: Wire) -> None:
     epp = Epp(make_pool())
-    await ExtProcService(epp.director, epp.clock).drain(3600)
+    wire.run(ExtProcService(epp.director, epp.clock).drain(3600))
 
 
-async def test_draining_waits_for_the_last_open_stream() -> None:
+def test_draining_waits_for_the_last_open_stream(wire: Wire) -> None:
     epp = Epp(make_pool())
     envoy = Envoy(epp)
-    second = envoy.service.opened(Recorder(), {})
+    second = Envoy(epp, service=envoy.service)
     envoy.post()
-    drain = asyncio.create_task(envoy.service.drain(3600))
-    await asyncio.sleep(0)
+    drain = wire.run(begun(envoy.service.drain(3600)))
     envoy.response_headers()
     envoy.response_trailers()
-    await asyncio.sleep(0)
+    wire.run(asyncio.sleep(0))
     assert not drain.done()
     second.reset()
-    await drain
-    assert envoy.recorder.finished == []
+    wire.run(end_of(drain))
+    assert envoy.finished == []
     assert epp.in_flight == 0
 
 
-async def test_streams_open_after_the_time_are_ended_with_ok() -> None:
+def test_streams_open_after_the_time_are_ended_with_ok(wire: Wire) -> None:
     epp = Epp(make_pool())
     envoy = Envoy(epp)
-    silent = Recorder()
-    envoy.service.opened(silent, {})
+    silent = Envoy(epp, service=envoy.service)
     envoy.post()
     envoy.response_headers()
-    await envoy.service.drain(0)
-    assert envoy.recorder.finished == silent.finished == [(0, "")]
+    wire.run(envoy.service.drain(0))
+    assert envoy.finished == silent.finished == [(0, "")]
     assert not envoy.service.open_streams
     assert epp.in_flight == 0

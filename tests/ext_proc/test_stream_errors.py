@@ -18,6 +18,8 @@ from epp.ext_proc import StreamState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from ext_proc.harness import BUFFERED, FULL_DUPLEX, LEAN, Envoy, Modes
 
+pytestmark = pytest.mark.usefixtures("wire")
+
 DROP_REASON = "x-llm-d-request-dropped-reason"
 
 
@@ -98,14 +100,14 @@ def test_a_refusal_says_where_it_arose(
     assert headers["content-type"] == "application/json"
     assert headers.get(DROP_REASON) == reason
     assert " " not in answer.immediate_response.details
-    assert envoy.recorder.finished == [(0, "")]
+    assert envoy.finished == [(0, "")]
     assert envoy.epp.in_flight == envoy.epp.director.in_flight == 0
     assert not envoy.service.open_streams
     assert [line["event"] for line in lines if line["log_level"] == "info"] == ["request refused"]
     # The process lives: messages that were under way are ignored.
     envoy.take()
     assert envoy.request_body() == []
-    assert len(envoy.recorder.finished) == 1
+    assert len(envoy.finished) == 1
 
 
 def test_a_fault_outside_the_director_is_answered_and_logged() -> None:
@@ -130,9 +132,9 @@ def test_garbage_is_a_grpc_internal_error(data: bytes, steps: int) -> None:
         step()
     envoy.take()
     with capture_logs() as lines:
-        envoy.stream.message(data)
+        envoy.garble(data)
     assert envoy.kinds == []
-    assert envoy.recorder.finished == [(13, "the message is not a ProcessingRequest")]
+    assert envoy.finished == [(13, "the message is not a ProcessingRequest")]
     assert envoy.epp.in_flight == envoy.epp.director.in_flight == 0
     assert lines[0]["event"] == "ext_proc message unreadable"
 
@@ -185,7 +187,7 @@ def test_a_message_out_of_order_after_the_response_headers_leaves_the_response_a
     envoy.post()
     envoy.response_headers()
     assert getattr(envoy, late)() == []
-    assert envoy.recorder.finished == [(0, "")]
+    assert envoy.finished == [(0, "")]
     assert envoy.stream.state is StreamState.CLOSED
     assert envoy.epp.in_flight == 0
 
@@ -200,7 +202,7 @@ def test_a_response_whose_headers_were_not_seen_is_left_alone(kind: str, before:
     if before > 1:
         envoy.request_body()
     assert getattr(envoy, kind)() == []
-    assert envoy.recorder.finished == [(0, "")]
+    assert envoy.finished == [(0, "")]
     assert envoy.epp.in_flight == 0
 
 
@@ -211,7 +213,7 @@ def test_a_fault_while_response_headers_are_handled_leaves_the_response_alone() 
     epp.endpoints = None  # type: ignore[assignment] # a pool with a bug
     with capture_logs() as lines:
         assert envoy.response_headers(served="10.0.0.2:8000") == []
-    assert envoy.recorder.finished == [(0, "")]
+    assert envoy.finished == [(0, "")]
     assert lines[0]["event"] == "ext_proc stream failed"
     assert epp.director.in_flight == 0
 
@@ -222,7 +224,7 @@ def test_a_plugin_that_fails_at_the_end_does_not_disturb_the_stream() -> None:
     envoy.post()
     envoy.response_headers()
     assert len(envoy.response_trailers()) == 1
-    assert envoy.recorder.finished == []
+    assert envoy.finished == []
     assert not envoy.service.open_streams
     assert envoy.epp.in_flight == 0
 

@@ -24,6 +24,8 @@ from ext_proc.harness import (
     set_headers,
 )
 
+pytestmark = pytest.mark.usefixtures("wire")
+
 A = "10.0.0.1:8000"
 LARGE = b'{"model": "llama", "prompt": "' + b"x" * 300_000 + b'"}'
 
@@ -142,7 +144,7 @@ def test_an_unsupported_mode_is_refused_with_its_name_and_the_mend(
     assert error["stage"] == "ext_proc"
     assert f"in mode {name};" in error["message"]
     assert "request_body_mode to FULL_DUPLEX_STREAMED or BUFFERED" in error["message"]
-    assert envoy.recorder.finished == [(0, "")]
+    assert envoy.finished == [(0, "")]
 
 
 @pytest.mark.parametrize("header", [{}, {"x-request-id": ""}])
@@ -248,7 +250,7 @@ def test_a_repeated_end_of_the_request_body_is_not_answered_again(
         envoy.response_headers()
     assert envoy.request_body(b"") == []
     assert envoy.epp.in_flight == 1
-    assert envoy.recorder.finished == []
+    assert envoy.finished == []
 
 
 @pytest.mark.parametrize("modes", [LEAN, BUFFERED])
@@ -259,7 +261,7 @@ def test_envoys_own_answer_passes_while_the_body_is_awaited(modes: Modes) -> Non
         pb.ProcessingResponse(response_headers=pb.HeadersResponse())
     ]
     assert envoy.epp.in_flight == envoy.epp.director.in_flight == 0
-    envoy.stream.reset()
+    envoy.reset()
     assert not envoy.service.open_streams
 
 

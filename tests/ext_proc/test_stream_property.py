@@ -1,7 +1,9 @@
 """Any sequence of messages and ends: every answer is legal and nothing stays reserved."""
 
 from collections.abc import Callable
+from typing import Any
 
+import pytest
 import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,9 @@ from request_control.harness import BODY, Epp, NotingPlugin, make_pool
 
 from epp.ext_proc import StreamState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from ext_proc.harness import Envoy, Mode
+from ext_proc.harness import Envoy, Mode, on_each_transport, on_no_transport
+
+pytestmark = pytest.mark.usefixtures("wire")
 
 Step = Callable[[Envoy], object]
 
@@ -32,15 +36,15 @@ _MESSAGES: st.SearchStrategy[Step] = st.one_of(
         lambda body, end: lambda envoy: envoy.response_body(body, end=end), _CHUNKS, st.booleans()
     ),
     st.just(Envoy.response_trailers),
-    st.just(lambda envoy: envoy.stream.message(b"\xff")),
+    st.just(Envoy.garble),
     st.just(lambda envoy: envoy.tell(pb.ProcessingRequest())),
 )
 _ENDS: st.SearchStrategy[Step] = st.sampled_from(
     [
-        lambda envoy: envoy.stream.reset(),
-        lambda envoy: envoy.stream.half_closed(),
-        lambda envoy: envoy.stream.drain(),
-        lambda envoy: envoy.stream.writable(),
+        Envoy.reset,
+        Envoy.half_close,
+        Envoy.drain,
+        Envoy.writable,
     ]
 )
 # A stream as it should be, of which a prefix is taken so that later states are reached often.
@@ -82,7 +86,7 @@ class JudgingEnvoy(Envoy):
         if "immediate_response" in kinds:
             assert kinds[-1] == "immediate_response"
             assert not self.seen_response
-            assert self.recorder.finished
+            assert self.finished
             kinds = kinds[:-1]
             assert kinds == []
         assert set(kinds) <= _LEGAL[kind]
@@ -90,16 +94,31 @@ class JudgingEnvoy(Envoy):
         return answers
 
 
-@settings(max_examples=400)
-@given(
+_any_sequence = given(
     request_mode=_MODES,
     response_mode=_MODES,
     good=st.integers(0, len(_GOOD)),
     steps=st.lists(_MESSAGES | _ENDS, max_size=12),
     fails_in=st.frozensets(st.sampled_from(["pre_request", "response_complete"])),
-    last=st.sampled_from(["reset", "half_closed", "drain"]),
+    last=st.sampled_from(["reset", "half_close", "drain"]),
 )
-def test_any_sequence_is_answered_legally_and_released(
+
+
+@on_no_transport  # on a wire a step takes twenty times as long
+@settings(max_examples=400)
+@_any_sequence
+def test_any_sequence_is_answered_legally_and_released(**sequence: Any) -> None:
+    answer_legally_and_release(**sequence)
+
+
+@on_each_transport
+@settings(max_examples=200)
+@_any_sequence
+def test_any_sequence_is_answered_legally_and_released_on_a_wire(**sequence: Any) -> None:
+    answer_legally_and_release(**sequence)
+
+
+def answer_legally_and_release(
     *,
     request_mode: Mode.BodySendMode,
     response_mode: Mode.BodySendMode,
@@ -118,13 +137,13 @@ def test_any_sequence_is_answered_legally_and_released(
             assert (envoy.stream in envoy.service.open_streams) is (
                 envoy.stream.state is not StreamState.CLOSED
             )
-        getattr(envoy.stream, last)()
+        getattr(envoy, last)()
     assert envoy.stream.state is StreamState.CLOSED
     assert not envoy.service.open_streams
     assert epp.in_flight == epp.director.in_flight == 0
     assert epp.total("request_running") == 0
     assert envoy.immediate <= 1
-    assert envoy.recorder.sent_after_finish == 0
+    assert envoy.line.recorder.sent_after_finish == 0
     ended = [line for line in lines if line["event"] == "request finished"]
     assert len(ended) == len(plugin.ends) == epp.total("request_total") <= 1
     assert "ext_proc stream failed" not in [line["event"] for line in lines]

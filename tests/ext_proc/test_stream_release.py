@@ -8,7 +8,18 @@ from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcStream, StreamState
 from epp.request_control import EndCause
-from ext_proc.harness import ADAPTIVE, BUFFERED, FULL_DUPLEX, LEAN, Envoy, Modes, Recorder
+from ext_proc.harness import (
+    ADAPTIVE,
+    BUFFERED,
+    FULL_DUPLEX,
+    LEAN,
+    Envoy,
+    Modes,
+    on_no_transport,
+)
+from ext_proc.wires import Recorder
+
+pytestmark = pytest.mark.usefixtures("wire")
 
 
 def completed(envoy: Envoy) -> None:
@@ -26,30 +37,30 @@ def completed_by_the_last_chunk(envoy: Envoy) -> None:
 
 
 def reset_before_the_response(envoy: Envoy) -> None:
-    envoy.stream.reset()
+    envoy.reset()
 
 
 def reset_within_the_response(envoy: Envoy) -> None:
     envoy.response_headers()
-    envoy.stream.reset()
+    envoy.reset()
 
 
 def half_closed_before_the_response(envoy: Envoy) -> None:
-    envoy.stream.half_closed()
+    envoy.half_close()
 
 
 def half_closed_within_the_response(envoy: Envoy) -> None:
     envoy.response_headers()
-    envoy.stream.half_closed()
+    envoy.half_close()
 
 
 def drained_before_the_response(envoy: Envoy) -> None:
-    envoy.stream.drain()
+    envoy.drain()
 
 
 def drained_within_the_response(envoy: Envoy) -> None:
     envoy.response_headers()
-    envoy.stream.drain()
+    envoy.drain()
 
 
 def out_of_order(envoy: Envoy) -> None:
@@ -57,7 +68,7 @@ def out_of_order(envoy: Envoy) -> None:
 
 
 def garbage(envoy: Envoy) -> None:
-    envoy.stream.message(b"\xff")
+    envoy.garble()
 
 
 @pytest.mark.parametrize(
@@ -92,10 +103,10 @@ def test_the_reservation_is_released_once(
         assert envoy.epp.total("request_running") == 1
         end(envoy)
         # Envoy resets every stream at its end, and the transport may tell of more than that.
-        envoy.stream.reset()
-        envoy.stream.half_closed()
-        envoy.stream.drain()
-        envoy.stream.close(EndCause.ERROR)
+        envoy.reset()
+        envoy.half_close()
+        envoy.drain()
+        envoy.close(EndCause.ERROR)
     assert envoy.epp.in_flight == envoy.epp.director.in_flight == 0
     assert envoy.epp.total("request_running") == 0
     assert plugin.ends == [("default/a", cause)]
@@ -106,14 +117,14 @@ def test_the_reservation_is_released_once(
 
 
 @pytest.mark.parametrize("modes", [LEAN, BUFFERED])
-@pytest.mark.parametrize("end", ["reset", "half_closed"])
+@pytest.mark.parametrize("end", ["reset", "half_close"])
 def test_a_client_that_leaves_before_its_request_is_whole_reserved_nothing(
     modes: Modes, end: str
 ) -> None:
     envoy = Envoy(Epp(make_pool()), modes)
     envoy.request_headers()
     with capture_logs() as lines:
-        getattr(envoy.stream, end)()
+        getattr(envoy, end)()
     assert [(line["event"], line["outcome"]) for line in lines] == [
         ("request abandoned before it was whole", "client-disconnect")
     ]
@@ -125,7 +136,7 @@ def test_a_client_that_leaves_before_its_request_is_whole_reserved_nothing(
 def test_a_stream_that_never_said_anything_ends_quietly() -> None:
     envoy = Envoy(Epp(make_pool()))
     with capture_logs() as lines:
-        envoy.stream.reset()
+        envoy.reset()
     assert lines == []
     assert not envoy.service.open_streams
 
@@ -134,14 +145,14 @@ def test_draining_refuses_a_request_that_is_not_whole() -> None:
     envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
     envoy.request_headers()
     envoy.request_body(b"{", end=False)
-    envoy.stream.drain()
+    envoy.drain()
     (answer,) = envoy.take()
     assert answer.immediate_response.status.code == 503
     headers = {
         o.header.key: o.header.raw_value for o in answer.immediate_response.headers.set_headers
     }
     assert headers["x-llm-d-request-dropped-reason"] == b"rejected-shutting-down"
-    assert envoy.recorder.finished == [(0, "")]
+    assert envoy.finished == [(0, "")]
 
 
 def test_draining_leaves_a_response_under_way_alone() -> None:
@@ -149,9 +160,9 @@ def test_draining_leaves_a_response_under_way_alone() -> None:
     envoy.post()
     envoy.response_headers()
     envoy.take()
-    envoy.stream.drain()
+    envoy.drain()
     assert envoy.kinds == []
-    assert envoy.recorder.finished == [(0, "")]
+    assert envoy.finished == [(0, "")]
 
 
 def test_the_reservation_moves_to_the_endpoint_that_served() -> None:
@@ -182,6 +193,7 @@ def test_the_status_and_the_times_are_logged() -> None:
     assert lines[0]["duration_seconds"] == 2.25
 
 
+@on_no_transport  # the service is the test's own
 def test_the_service_is_told_of_the_end_once() -> None:
     epp = Epp(make_pool())
     told: list[ExtProcStream] = []

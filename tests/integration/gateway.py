@@ -8,25 +8,66 @@ from typing import Any
 
 import httpx
 
-from epp.app import App, Ports, ServeSettings
+from epp.app import App, Ports, ServeSettings, Transport
 from epp.config import DEFAULT_CONFIG, load_text
 from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, Mode
 from epp.lab.envoy.bootstrap import render_yaml
+from epp.lab.envoy.names import EPP_CLUSTER
 from epp.lab.fleet import Fleet, FleetConfig
+from epp.transport import TlsSettings
 
 MODES = tuple(Mode)
+TRANSPORTS: tuple[Transport, ...] = ("http2", "grpcio")
 
 
 @dataclass(slots=True)
-class Gateway:
+class Picker:
+    """A running endpoint picker, for a test to look into."""
+
+    app: App
+    ports: Ports
+
+    def in_flight(self) -> int:
+        """What it holds reserved."""
+        return sum(endpoint.load.in_flight for endpoint in self.app.store.snapshot)
+
+    def open_streams(self) -> int:
+        """Streams whose HTTP requests are not over."""
+        return len(self.app.service.open_streams)
+
+    def counted(self, name: str) -> float | None:
+        """A figure of our own transport, over all its labels; None on another transport."""
+        full = f"llm_d_epp_transport_{name}"
+        families = list(self.app.metrics.registry.collect())
+        if not any(family.name.startswith("llm_d_epp_transport_") for family in families):
+            return None
+        return sum(
+            sample.value for family in families for sample in family.samples if sample.name == full
+        )
+
+    async def settled(self) -> None:
+        """Wait until every ext_proc stream has ended."""
+        async with asyncio.timeout(10):
+            await self.app.service.drain(3600)
+        await until(lambda: self.counted("streams") in {0, None})
+
+    def assert_untouched(self) -> None:
+        """Nothing is reserved and no stream is open; no connection was ended by this side."""
+        assert self.open_streams() == 0
+        assert self.app.director.in_flight == self.in_flight() == 0
+        assert self.counted("streams") in {0, None}
+        assert self.counted("waiting_bytes") in {0, None}
+        assert self.counted("connections_ended_total") in {0, None}
+
+
+@dataclass(slots=True)
+class Gateway(Picker):
     """The parts of a running gateway, for a test to look into."""
 
     url: str
-    app: App
     fleet: Fleet
     envoy: EnvoyProcess
     client: httpx.AsyncClient
-    ports: Ports
 
     async def faults(self) -> dict[str, int]:
         """Envoy's counters that must stay at 0."""
@@ -39,13 +80,11 @@ class Gateway:
         stats = await self.envoy.stats(EXT_PROC_STATS)
         return stats[EXT_PROC_STATS + "stream_msgs_sent"]
 
-    def in_flight(self) -> int:
-        """What the EPP holds reserved."""
-        return sum(endpoint.load.in_flight for endpoint in self.app.store.snapshot)
-
-    async def settled(self) -> None:
-        """Wait until every ext_proc stream has ended."""
-        await self.app.service.drain(10)
+    async def connections(self) -> dict[str, int]:
+        """Envoy's connections to the endpoint picker: made, lost, and told to end by GOAWAY."""
+        prefix = f"cluster.{EPP_CLUSTER}.upstream_cx_"
+        stats = await self.envoy.stats(prefix)
+        return {name: stats[prefix + name] for name in ("total", "destroy", "close_notify")}
 
     async def completion(self, **body: Any) -> httpx.Response:
         """Ask for a completion through the gateway."""
@@ -54,60 +93,83 @@ class Gateway:
 
 
 @asynccontextmanager
-async def running(
-    mode: Mode = Mode.LEAN,
+async def picking(
+    fleet: Fleet,
     *,
-    fleet: FleetConfig | None = None,
+    transport: Transport = "http2",
+    tls: bool = False,
     config: str = DEFAULT_CONFIG,
     refresh_seconds: float = 0.05,
-) -> AsyncIterator[Gateway]:
-    """Run a fleet, an EPP and an Envoy in front of both; all are ready and scraped."""
+) -> AsyncIterator[Picker]:
+    """Run an EPP in front of a fleet; it is ready and the fleet scraped."""
     stop = asyncio.Event()
     ready: asyncio.Future[Ports] = asyncio.get_running_loop().create_future()
-    fleet = fleet or FleetConfig(endpoints=3, time_scale=0.05)
-    async with asyncio.TaskGroup() as tasks, Fleet(fleet) as servers:
-        settings = ServeSettings(
-            config=load_text(config, "test"),
-            config_source="test",
-            endpoints=servers.addresses,
-            host="127.0.0.1",
-            grpc_port=0,
-            grpc_health_port=0,
-            metrics_port=0,
-            drain_timeout_seconds=2.0,
-            refresh_metrics_interval_seconds=refresh_seconds,
-            seed=1,
-        )
+    settings = ServeSettings(
+        config=load_text(config, "test"),
+        config_source="test",
+        endpoints=fleet.addresses,
+        host="127.0.0.1",
+        grpc_port=0,
+        grpc_health_port=0,
+        metrics_port=0,
+        transport=transport,
+        tls=TlsSettings() if tls else None,
+        drain_timeout_seconds=2.0,
+        refresh_metrics_interval_seconds=refresh_seconds,
+        seed=1,
+    )
+    async with asyncio.TaskGroup() as tasks:
         app = await asyncio.to_thread(App, settings)  # it looks for plugins on disk
         serving = tasks.create_task(app.run(stop, ready.set_result), name="app")
         try:
             serving.add_done_callback(lambda _: ready.done() or ready.cancel())
             ports = await ready
-            text = await asyncio.to_thread(
-                render_yaml,
-                GatewayConfig(
-                    mode=mode,
-                    endpoints=servers.addresses,
-                    listen_port=0,
-                    epp_port=ports.grpc,
-                ),
-            )
-            limits = httpx.Limits(max_connections=200)
-            client = await asyncio.to_thread(
-                httpx.AsyncClient, timeout=15.0, limits=limits, trust_env=False
-            )
-            async with EnvoyProcess(text) as envoy, client:
-                host, port = await envoy.listener_address()
-                gateway = Gateway(f"http://{host}:{port}", app, servers, envoy, client, ports)
-                await until(
-                    lambda: all(
-                        endpoint.metrics.requested_at is not None for endpoint in app.store.snapshot
-                    )
+            await until(
+                lambda: all(
+                    endpoint.metrics.requested_at is not None for endpoint in app.store.snapshot
                 )
-                yield gateway
+            )
+            yield Picker(app, ports)
         finally:
             stop.set()
             await serving
+
+
+@asynccontextmanager
+async def running(
+    mode: Mode = Mode.LEAN,
+    *,
+    transport: Transport = "http2",
+    tls: bool = False,
+    fleet: FleetConfig | None = None,
+    config: str = DEFAULT_CONFIG,
+    refresh_seconds: float = 0.05,
+) -> AsyncIterator[Gateway]:
+    """Run a fleet, an EPP and an Envoy in front of both."""
+    fleet = fleet or FleetConfig(endpoints=3, time_scale=0.05)
+    async with (
+        Fleet(fleet) as servers,
+        picking(
+            servers, transport=transport, tls=tls, config=config, refresh_seconds=refresh_seconds
+        ) as picker,
+    ):
+        text = await asyncio.to_thread(
+            render_yaml,
+            GatewayConfig(
+                mode=mode,
+                endpoints=servers.addresses,
+                listen_port=0,
+                epp_port=picker.ports.grpc,
+                epp_tls=tls,
+            ),
+        )
+        limits = httpx.Limits(max_connections=400)
+        client = await asyncio.to_thread(
+            httpx.AsyncClient, timeout=15.0, limits=limits, trust_env=False
+        )
+        async with EnvoyProcess(text) as envoy, client:
+            host, port = await envoy.listener_address()
+            yield Gateway(picker.app, picker.ports, f"http://{host}:{port}", servers, envoy, client)
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -2,45 +2,45 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 
 import pytest
 
+from epp.app import Transport
 from epp.lab.envoy import Mode
 from epp.lab.fleet import EngineConfig, FleetConfig
 from epp.lab.load import LoadPlan, run
 
-from .gateway import MODES, Gateway, running, until
+from .gateway import Gateway, running, until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(90),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 NO_FAULTS = {"spurious_msgs_received": 0, "streams_failed": 0, "rejected_header_mutations": 0}
 
-every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+
+async def test_a_completion_comes_back_whole_and_streamed(gateway: Gateway) -> None:
+    whole = await gateway.completion()
+    assert whole.status_code == 200
+    assert whole.json()["usage"]["completion_tokens"] == 4
+    streamed = await gateway.completion(stream=True)
+    assert streamed.headers["content-type"].startswith("text/event-stream")
+    assert streamed.text.endswith("data: [DONE]\n\n")
+    assert "x-went-into-resp-headers" not in streamed.headers
+    models = await gateway.client.get(f"{gateway.url}/v1/models")
+    assert models.json()["data"][0]["id"] == "tiny"
+    await gateway.settled()
+    gateway.assert_untouched()
+    assert await gateway.faults() == NO_FAULTS
 
 
-@every_mode
-async def test_a_completion_comes_back_whole_and_streamed(mode: Mode) -> None:
-    async with running(mode) as gateway:
-        whole = await gateway.completion()
-        assert whole.status_code == 200
-        assert whole.json()["usage"]["completion_tokens"] == 4
-        streamed = await gateway.completion(stream=True)
-        assert streamed.headers["content-type"].startswith("text/event-stream")
-        assert streamed.text.endswith("data: [DONE]\n\n")
-        assert "x-went-into-resp-headers" not in streamed.headers
-        models = await gateway.client.get(f"{gateway.url}/v1/models")
-        assert models.json()["data"][0]["id"] == "tiny"
-        await gateway.settled()
-        assert gateway.app.director.in_flight == 0
-        assert gateway.in_flight() == 0
-        assert await gateway.faults() == NO_FAULTS
-
-
-@every_mode
-async def test_a_loaded_server_gets_the_fewest_of_300_requests(mode: Mode) -> None:
+async def test_a_loaded_server_gets_the_fewest_of_300_requests(
+    mode: Mode, transport: Transport
+) -> None:
     fleet = FleetConfig(endpoints=3, time_scale=0.05, busy={1: 50})
-    async with running(mode, fleet=fleet) as gateway:
+    async with running(mode, transport=transport, fleet=fleet) as gateway:
         report = await run(
             LoadPlan(
                 url=gateway.url,
@@ -56,59 +56,45 @@ async def test_a_loaded_server_gets_the_fewest_of_300_requests(mode: Mode) -> No
         shares = report.endpoints
         assert shares.get("endpoint-1", 0) < min(shares["endpoint-0"], shares["endpoint-2"])
         await gateway.settled()
-        assert gateway.in_flight() == 0
+        gateway.assert_untouched()
         assert await gateway.faults() == NO_FAULTS
 
 
-@every_mode
-async def test_clients_that_leave_mid_stream_leave_nothing_behind(mode: Mode) -> None:
-    async with running(mode) as gateway:
-        report = await run(
-            LoadPlan(
-                url=gateway.url,
-                model="tiny",
-                concurrency=16,
-                requests=120,
-                max_tokens=40,
-                abort_share=0.5,
-                seed=3,
-            )
+async def test_clients_that_leave_mid_stream_leave_nothing_behind(gateway: Gateway) -> None:
+    report = await run(
+        LoadPlan(
+            url=gateway.url,
+            model="tiny",
+            concurrency=16,
+            requests=120,
+            max_tokens=40,
+            abort_share=0.5,
+            seed=3,
         )
-        assert report.left_early > 20
-        assert report.errors == {}
+    )
+    assert report.left_early > 20
+    assert report.errors == {}
+    await gateway.settled()
+    gateway.assert_untouched()
+    assert (await gateway.completion()).status_code == 200
+    assert await gateway.faults() == NO_FAULTS
+
+
+@pytest.mark.parametrize(
+    "mode", [Mode.LEAN, Mode.ADAPTIVE], ids=lambda mode: mode.value, indirect=True
+)
+async def test_messages_do_not_grow_with_the_length_of_the_answer(gateway: Gateway) -> None:
+    counts = []
+    for tokens in (1, 100):
+        before = await gateway.messages()
+        answer = await gateway.completion(stream=True, max_tokens=tokens)
+        assert answer.text.count("data: ") == tokens + 1
         await gateway.settled()
-        assert gateway.app.director.in_flight == 0
-        assert gateway.in_flight() == 0
-        assert (await gateway.completion()).status_code == 200
-        assert await gateway.faults() == NO_FAULTS
+        counts.append(await gateway.messages() - before)
+    assert counts[0] == counts[1]
+    assert counts[0] <= 4
 
 
-@pytest.mark.parametrize("mode", [Mode.LEAN, Mode.ADAPTIVE], ids=lambda mode: mode.value)
-async def test_messages_do_not_grow_with_the_length_of_the_answer(mode: Mode) -> None:
-    async with running(mode) as gateway:
-        counts = []
-        for tokens in (1, 100):
-            before = await gateway.messages()
-            answer = await gateway.completion(stream=True, max_tokens=tokens)
-            assert answer.text.count("data: ") == tokens + 1
-            await gateway.settled()
-            counts.append(await gateway.messages() - before)
-        assert counts[0] == counts[1]
-        assert counts[0] <= 4
-
-
-@every_mode
-async def test_a_large_body_arrives_untouched(mode: Mode) -> None:
-    engine = EngineConfig(max_model_len=1_000_000, num_blocks=70_000, time_scale=0.001)
-    async with running(mode, fleet=FleetConfig(endpoints=2, engine=engine)) as gateway:
-        prompt = "".join(f"{n:08d}" for n in range(375_000))
-        answer = await gateway.completion(prompt=prompt)
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["usage"]["prompt_tokens"] == len(prompt) // 4
-        assert await gateway.faults() == NO_FAULTS
-
-
-@every_mode
 @pytest.mark.parametrize(
     ("body", "stage"),
     [
@@ -118,9 +104,8 @@ async def test_a_large_body_arrives_untouched(mode: Mode) -> None:
     ],
 )
 async def test_a_bad_body_is_answered_with_400_and_names_the_stage(
-    gateways: dict[Mode, Gateway], mode: Mode, body: bytes, stage: str
+    gateway: Gateway, body: bytes, stage: str
 ) -> None:
-    gateway = gateways[mode]
     answer = await gateway.client.post(f"{gateway.url}/v1/completions", content=body)
     assert answer.status_code == 400
     assert answer.headers["content-type"] == "application/json"
@@ -130,15 +115,49 @@ async def test_a_bad_body_is_answered_with_400_and_names_the_stage(
     assert (await gateway.completion()).status_code == 200
 
 
-@pytest.fixture
-async def gateways(mode: Mode) -> AsyncIterator[dict[Mode, Gateway]]:
-    async with running(mode) as gateway:
-        yield {mode: gateway}
+async def test_2000_requests_and_200_clients_that_leave_cost_no_connection(
+    gateway: Gateway,
+) -> None:
+    host, port = gateway.url.removeprefix("http://").split(":")
+
+    async def leave(nth: int, may_leave: asyncio.Event) -> None:
+        """Send a request, or the first half of one, and close the connection with the others."""
+        body = b'{"model": "tiny", "prompt": "x", "max_tokens": 5000, "stream": true}'
+        head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(head.encode() + (body if nth % 2 else body[:30]))
+        await may_leave.wait()
+        writer.transport.abort()
+
+    plan = LoadPlan(
+        url=gateway.url,
+        model="tiny",
+        concurrency=64,
+        requests=2000,
+        prompt_chars=500,
+        max_tokens=1,
+        stream=False,
+    )
+    assert (await gateway.completion()).status_code == 200
+    may_leave = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        load = tasks.create_task(run(plan))
+        for nth in range(200):
+            tasks.create_task(leave(nth, may_leave))
+        await until(lambda: gateway.open_streams() >= 200)
+        may_leave.set()
+    assert load.result().errors == {}
+    assert load.result().succeeded == 2000
+    await gateway.settled()
+    gateway.assert_untouched()
+    assert await gateway.connections() == {"total": 1, "destroy": 0, "close_notify": 0}
+    assert await gateway.faults() == NO_FAULTS
 
 
-@every_mode
-async def test_an_endpoint_that_refuses_costs_its_own_requests_only(mode: Mode) -> None:
-    async with running(mode) as gateway:
+async def test_an_endpoint_that_refuses_costs_its_own_requests_only(
+    mode: Mode, transport: Transport
+) -> None:
+    async with running(mode, transport=transport) as gateway:
         await gateway.fleet.servers[0].refuse()
         answers = await asyncio.gather(*(gateway.completion() for _ in range(12)))
         # Envoy tries the picked endpoint again, then answers 503 in its place.
@@ -147,12 +166,16 @@ async def test_an_endpoint_that_refuses_costs_its_own_requests_only(mode: Mode) 
         assert {answer.headers["x-served-by"] for answer in served} <= {"endpoint-1", "endpoint-2"}
         assert len(served) >= 6
         await gateway.settled()
-        assert gateway.in_flight() == 0
+        gateway.assert_untouched()
         assert await gateway.faults() == NO_FAULTS
 
 
-async def test_an_endpoint_that_hangs_keeps_its_place_until_the_client_leaves() -> None:
-    async with running(Mode.LEAN, fleet=FleetConfig(endpoints=1, time_scale=0.05)) as gateway:
+async def test_an_endpoint_that_hangs_keeps_its_place_until_the_client_leaves(
+    transport: Transport,
+) -> None:
+    async with running(
+        Mode.LEAN, transport=transport, fleet=FleetConfig(endpoints=1, time_scale=0.05)
+    ) as gateway:
         gateway.fleet.servers[0].faults.hang = True
         asking = asyncio.create_task(gateway.completion())
         await until(lambda: gateway.in_flight() == 1)
@@ -160,14 +183,14 @@ async def test_an_endpoint_that_hangs_keeps_its_place_until_the_client_leaves() 
         with pytest.raises(asyncio.CancelledError):
             await asking
         await gateway.settled()
-        assert gateway.in_flight() == 0
+        gateway.assert_untouched()
         gateway.fleet.servers[0].faults.hang = False
         assert (await gateway.completion()).status_code == 200
 
 
-async def test_garbled_metrics_keep_the_last_values() -> None:
+async def test_garbled_metrics_keep_the_last_values(transport: Transport) -> None:
     fleet = FleetConfig(endpoints=2, time_scale=0.05, busy={0: 7})
-    async with running(Mode.LEAN, fleet=fleet) as gateway:
+    async with running(Mode.LEAN, transport=transport, fleet=fleet) as gateway:
         gateway.fleet.servers[0].faults.garbled_metrics = True
         scrapes = gateway.fleet.servers[0].counters.scrapes
         await until(lambda: gateway.fleet.servers[0].counters.scrapes >= scrapes + 3)
@@ -179,8 +202,10 @@ async def test_garbled_metrics_keep_the_last_values() -> None:
         )
 
 
-async def test_an_empty_fleet_is_a_503_with_its_reason() -> None:
-    async with running(Mode.LEAN) as gateway:
+async def test_an_empty_fleet_is_a_503_with_its_reason(
+    transport: Transport,
+) -> None:
+    async with running(Mode.LEAN, transport=transport) as gateway:
         gateway.app.store.replace_endpoints("--endpoint", [])
         answer = await gateway.completion()
         assert answer.status_code == 503
@@ -188,27 +213,33 @@ async def test_an_empty_fleet_is_a_503_with_its_reason() -> None:
         assert answer.json()["error"]["stage"] == "candidates"
 
 
-@every_mode
-async def test_a_burst_of_60_distinct_prompts_spreads_evenly_over_6(mode: Mode) -> None:
+async def test_a_burst_of_60_distinct_prompts_spreads_evenly_over_6(
+    mode: Mode, transport: Transport
+) -> None:
     # No scrape and no end of a request falls into the burst: only reservations can spread it.
-    fleet = FleetConfig(endpoints=6, time_scale=3.0)
-    async with running(mode, fleet=fleet, refresh_seconds=60.0) as gateway:
+    fleet = FleetConfig(endpoints=6)
+    async with running(mode, transport=transport, fleet=fleet, refresh_seconds=3600.0) as gateway:
+        servers = gateway.fleet.servers
+        for server in servers:
+            server.faults.hang = True
         prompts = [f"{n} {'x' * n} some prompt of its own" for n in range(60)]
-        answers = await asyncio.gather(
-            *(gateway.completion(prompt=prompt, max_tokens=2) for prompt in prompts)
-        )
-        served: dict[str, int] = {}
-        for answer in answers:
-            assert answer.status_code == 200
-            name = answer.headers["x-served-by"]
-            served[name] = served.get(name, 0) + 1
-        assert sorted(served.values())[0] >= 9
-        assert sorted(served.values())[-1] <= 11
-        assert len(served) == 6
+        asking = [asyncio.create_task(gateway.completion(prompt=prompt)) for prompt in prompts]
+        await until(lambda: sum(server.counters.in_flight for server in servers) == 60)
+        counts = sorted(server.counters.in_flight for server in servers)
+        assert counts[0] >= 9
+        assert counts[-1] <= 11
+        for task in asking:
+            task.cancel()
+        await asyncio.wait(asking)
+        await gateway.settled()
+        gateway.assert_untouched()
 
 
-async def test_stopping_the_epp_leaves_an_answer_under_way_whole() -> None:
-    async with running(Mode.LEAN, fleet=FleetConfig(endpoints=2)) as gateway:
+async def test_stopping_the_epp_leaves_an_answer_under_way_whole(
+    transport: Transport,
+) -> None:
+    fleet = FleetConfig(endpoints=2, time_scale=0.3)
+    async with running(Mode.LEAN, transport=transport, fleet=fleet) as gateway:
         body = {"model": "tiny", "prompt": "x", "max_tokens": 400, "stream": True}
         async with gateway.client.stream(
             "POST", f"{gateway.url}/v1/completions", json=body
@@ -221,3 +252,41 @@ async def test_stopping_the_epp_leaves_an_answer_under_way_whole() -> None:
         assert rest[-1] == "data: [DONE]"
         assert len(rest) == 400
         assert gateway.in_flight() == 0
+
+
+ROOMY = FleetConfig(
+    endpoints=2, engine=EngineConfig(max_model_len=4_000_000, num_blocks=270_000, time_scale=0.001)
+)
+
+
+async def assert_prompt_arrives(gateway: Gateway, chars: int) -> None:
+    prompt = "".join(f"{n:08d}" for n in range(chars // 8))
+    answer = await gateway.completion(prompt=prompt)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["usage"]["prompt_tokens"] == chars // 4
+
+
+async def test_long_prompts_arrive_untouched(mode: Mode, transport: Transport) -> None:
+    async with running(mode, transport=transport, fleet=ROOMY) as gateway:
+        for chars in (400_000, 3_000_000, 12_000_000):
+            await assert_prompt_arrives(gateway, chars)
+        await asyncio.gather(*(assert_prompt_arrives(gateway, 400_000) for _ in range(8)))
+        await gateway.settled()
+        gateway.assert_untouched()
+        assert await gateway.faults() == NO_FAULTS
+
+
+async def test_envoy_speaks_tls_with_the_endpoint_picker(transport: Transport) -> None:
+    async with running(Mode.FULL_DUPLEX, transport=transport, tls=True, fleet=ROOMY) as gateway:
+        streamed = await gateway.completion(stream=True, max_tokens=100)
+        assert streamed.text.endswith("data: [DONE]\n\n")
+        for chars in (400_000, 3_000_000):
+            await assert_prompt_arrives(gateway, chars)
+        answers = await asyncio.gather(*(gateway.completion() for _ in range(50)))
+        assert {answer.status_code for answer in answers} == {200}
+        await gateway.settled()
+        gateway.assert_untouched()
+        assert await gateway.faults() == NO_FAULTS
+        stats = await gateway.envoy.stats("cluster.epp.ssl.")
+        assert stats["cluster.epp.ssl.handshake"] == 1
+        assert stats["cluster.epp.ssl.connection_error"] == 0

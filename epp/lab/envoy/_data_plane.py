@@ -34,6 +34,7 @@ with warnings.catch_warnings():
         from envoy_data_plane.envoy.extensions.load_balancing_policies.round_robin import (
             v3 as round_robin,
         )
+        from envoy_data_plane.envoy.extensions.transport_sockets.tls import v3 as tls
         from envoy_data_plane.envoy.extensions.upstreams.http import v3 as upstream_http
         from envoy_data_plane.envoy.type.metadata import v3 as metadata
         from envoy_data_plane.google.protobuf import Any as PackedMessage
@@ -61,6 +62,7 @@ __all__ = [
     "router",
     "seconds",
     "socket_address",
+    "tls",
     "upstream_http",
 ]
 

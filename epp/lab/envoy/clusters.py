@@ -11,6 +11,7 @@ from epp.lab.envoy._data_plane import (
     round_robin,
     seconds,
     socket_address,
+    tls,
     upstream_http,
 )
 from epp.lab.envoy.gateway_config import Destination, GatewayConfig, parse_ip, split_endpoint
@@ -34,7 +35,7 @@ HTTP_OPTIONS_KEY = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
 def epp_cluster(config: GatewayConfig) -> cluster.Cluster:
-    """Return the endpoint picker's cluster: HTTP/2 in plaintext, resolved by DNS if need be."""
+    """Return the endpoint picker's cluster: HTTP/2, resolved by DNS if need be."""
     is_ip = parse_ip(config.epp_host) is not None
     discovery = cluster.ClusterDiscoveryType
     options = upstream_http.HttpProtocolOptions(
@@ -47,13 +48,26 @@ def epp_cluster(config: GatewayConfig) -> cluster.Cluster:
             )
         )
     )
-    return cluster.Cluster(
+    picker = cluster.Cluster(
         name=EPP_CLUSTER,
         type=discovery.STATIC if is_ip else discovery.STRICT_DNS,
         connect_timeout=seconds(config.epp_connect_timeout_seconds),
         circuit_breakers=_no_circuit_breakers(),
         typed_extension_protocol_options={HTTP_OPTIONS_KEY: PackedMessage.pack(options)},
         load_assignment=_assignment(EPP_CLUSTER, [(config.epp_host, config.epp_port)]),
+    )
+    if config.epp_tls:
+        picker.transport_socket = _tls_socket(sni="" if is_ip else config.epp_host)
+    return picker
+
+
+def _tls_socket(sni: str) -> core.TransportSocket:
+    """TLS for HTTP/2 with a server whose certificate nobody verifies."""
+    context = tls.UpstreamTlsContext(
+        sni=sni, common_tls_context=tls.CommonTlsContext(alpn_protocols=["h2"])
+    )
+    return core.TransportSocket(
+        name="envoy.transport_sockets.tls", typed_config=PackedMessage.pack(context)
     )
 
 

@@ -66,6 +66,10 @@ class GatewayConfig:
 
     epp_port: int = 9002
 
+    epp_tls: bool = False
+    """Speak TLS with the endpoint picker. Its certificate is not verified: by default it is
+    self-signed, another one at each start."""
+
     message_timeout_seconds: float = 1000.0
     """Longest wait for an answer of the endpoint picker; a request may wait there in a queue."""
 

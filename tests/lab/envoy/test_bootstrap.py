@@ -55,6 +55,8 @@ def test_envoy_accepts_every_variant(
 
 def test_envoy_accepts_the_rarer_settings() -> None:
     validate(render_yaml(make_config(retries=0, fail_open=True, reuse_port=True)))
+    for epp_host in ("10.0.0.9", "epp.example.org"):
+        validate(render_yaml(make_config(epp_tls=True, epp_host=epp_host)))
 
 
 FULL_DUPLEX = "FULL_DUPLEX_STREAMED"
@@ -85,6 +87,26 @@ def test_each_mode_sends_what_it_promises(
 def test_the_gateway_fails_closed_unless_told_otherwise() -> None:
     assert "failure_mode_allow" not in make_filter(make_config())
     assert make_filter(make_config(fail_open=True))["failure_mode_allow"] is True
+
+
+@pytest.mark.parametrize(
+    ("epp_host", "server_name"), [("10.0.0.9", None), ("epp.example.org", "epp.example.org")]
+)
+def test_tls_with_the_endpoint_picker_offers_http2_and_its_name(
+    epp_host: str, server_name: str | None
+) -> None:
+    def sockets(**settings: Any) -> list[dict[str, Any] | None]:
+        config = make_config(epp_host=epp_host, **settings)
+        clusters = bootstrap(config)["static_resources"]["clusters"]
+        return [each.get("transport_socket") for each in clusters]
+
+    assert sockets() == [None, None]
+    picker, model_servers = sockets(epp_tls=True)
+    assert model_servers is None
+    assert picker is not None
+    context = picker["typed_config"]
+    assert context["common_tls_context"] == {"alpn_protocols": ["h2"]}
+    assert context.get("sni") == server_name
 
 
 def test_the_yaml_is_the_bootstrap() -> None:

@@ -1,0 +1,26 @@
+"""The wires; a test module that drives an ``Envoy`` runs on all of them by using ``wire``."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from ext_proc.harness import Envoy
+from ext_proc.socket_wire import SocketWire
+from ext_proc.wires import DirectWire, Wire
+
+
+@pytest.fixture(scope="package", params=["direct", "grpcio", "http2"])
+def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
+    """What lies between every ``Envoy`` and its service, one for all tests."""
+    made = DirectWire() if request.param == "direct" else SocketWire(request.param)
+    Envoy.wire = made
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def _hang_up(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leave the streams that a test has left open."""
+    yield
+    if "wire" in request.fixturenames:
+        request.getfixturevalue("wire").hang_up()

@@ -1,0 +1,143 @@
+"""What lies between a client and the service: nothing, or a transport and a socket.
+
+A test reads the same on each wire: every step of a client waits until the service has taken it, and
+every look at the answers until all that the service sent has arrived.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from epp.ext_proc import ExtProcService, ExtProcStream
+from epp.transport import Stream
+
+T = TypeVar("T")
+
+
+class Recorder:
+    """The stream that a handler answers on: writes down what it is given, and passes it on."""
+
+    def __init__(self, stream: Stream | None = None) -> None:
+        self._stream = stream
+        self.sent: list[bytes] = []
+        self.sent_after_finish = 0
+        self.finished: list[tuple[int, str]] = []
+
+    @property
+    def is_writable(self) -> bool:
+        return self._stream is None or self._stream.is_writable
+
+    def send(self, message: bytes) -> None:
+        if self.finished:
+            self.sent_after_finish += 1
+        self.sent.append(message)
+        if self._stream is not None:
+            self._stream.send(message)
+
+    def finish(self, code: int = 0, message: str = "") -> None:
+        self.finished.append((code, message))
+        if self._stream is not None:
+            self._stream.finish(code, message)
+
+
+class Line(ABC):
+    """One stream, from the client's end."""
+
+    recorder: Recorder
+    stream: ExtProcStream
+    """The service's end."""
+
+    @property
+    @abstractmethod
+    def received(self) -> list[bytes]:
+        """All answers so far."""
+
+    @property
+    @abstractmethod
+    def finished(self) -> list[tuple[int, str]]:
+        """The status with which the service ended the stream, if it has."""
+
+    @abstractmethod
+    def message(self, data: bytes) -> None:
+        """Send one message."""
+
+    @abstractmethod
+    def half_close(self) -> None:
+        """Say that no more messages will come."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Leave."""
+
+
+class Wire(ABC):
+    """Makes lines to services."""
+
+    @abstractmethod
+    def open(self, service: ExtProcService) -> Line:
+        """Open a stream to ``service``."""
+
+    @abstractmethod
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run ``coroutine`` on the loop of the services and return its result."""
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call ``function`` on the loop of the services."""
+
+        async def calling() -> T:
+            return function()
+
+        return self.run(calling())
+
+    @abstractmethod
+    def hang_up(self) -> None:
+        """Leave all streams."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back."""
+
+
+class DirectLine(Line):
+    """The client calls the handler, and the handler the recorder."""
+
+    def __init__(self, service: ExtProcService) -> None:
+        self.recorder = Recorder()
+        self.stream = service.opened(self.recorder, {})
+
+    @property
+    def received(self) -> list[bytes]:
+        return self.recorder.sent
+
+    @property
+    def finished(self) -> list[tuple[int, str]]:
+        return self.recorder.finished
+
+    def message(self, data: bytes) -> None:
+        self.stream.message(data)
+
+    def half_close(self) -> None:
+        self.stream.half_closed()
+
+    def reset(self) -> None:
+        self.stream.reset()
+
+
+class DirectWire(Wire):
+    """Makes direct lines; its loop runs in the caller's thread, while it is asked to."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+
+    def open(self, service: ExtProcService) -> DirectLine:
+        return DirectLine(service)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(coroutine)
+
+    def hang_up(self) -> None:
+        """A direct line needs nobody to hang up."""
+
+    def close(self) -> None:
+        self._loop.close()
