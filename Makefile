@@ -11,11 +11,12 @@ PROTOS     = $(sort $(shell find proto -name '*.proto'))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help up test test-system lint format proto bench wheel image lock clean
+.PHONY: help up test test-system lint format proto bench fuzz soak wheel image lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "ARGS=... goes to the command of up, test and bench, for example: make test ARGS='-k picker -x'"
+	@echo "ARGS=... goes to the command of up, test, test-system, bench, fuzz and soak," \
+		"for example: make test ARGS='-k picker -x'"
 
 up: $(INSTALLED) ## Run a whole gateway here: fake fleet, endpoint picker, Envoy
 	$(BIN)/epp up $(ARGS)
@@ -23,8 +24,10 @@ up: $(INSTALLED) ## Run a whole gateway here: fake fleet, endpoint picker, Envoy
 test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest $(ARGS)
 
-test-system: ## Run the suites that need Debian packages
-	@echo "test-system: no suite needs Debian packages yet"
+test-system: $(INSTALLED) ## Run the tests with other HTTP/2 clients (Debian packages)
+	@for program in h2load nghttp curl; do command -v $$program >/dev/null || { \
+		echo "make test-system: $$program is missing: apt-get install nghttp2-client curl" >&2; exit 1; }; done
+	$(BIN)/pytest tests/system $(ARGS)
 
 lint: $(INSTALLED) ## Check style, types and the direction of imports
 	$(BIN)/ruff check
@@ -41,6 +44,15 @@ proto: $(INSTALLED) ## Compile proto/ into epp/pb
 
 bench: $(INSTALLED) ## Run the benchmarks
 	$(BIN)/python tests/bench/run.py $(ARGS)
+
+fuzz: $(INSTALLED) ## Fuzz the HTTP/2 connection for 10 minutes (Linux on x86_64)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	mkdir -p fuzz-results/corpus
+	$(BIN)/python tests/fuzz/fuzz_connection.py -max_total_time=600 -artifact_prefix=fuzz-results/ \
+		$(ARGS) fuzz-results/corpus
+
+soak: $(INSTALLED) ## Millions of requests; then nothing may be left of them (ARGS=--epp: the whole picker)
+	$(BIN)/python tests/soak/run.py $(ARGS)
 
 wheel: $(INSTALLED) ## Build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps -w dist .
@@ -61,7 +73,7 @@ lock: ## Resolve the newest versions and write constraints.txt
 	cat "$$scratch/lock" > constraints.txt && grep -c == constraints.txt
 
 clean: ## Remove build results and caches; .venv stays
-	rm -rf build dist bench-results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build dist bench-results fuzz-results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find epp plugins tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 define check_python
