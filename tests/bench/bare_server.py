@@ -2,14 +2,15 @@
 
 It answers each message by its first byte, with bytes made beforehand; bodies go back as they came,
 as HttpBody and StreamedBodyResponse have the same fields 1 and 2. With ``--plain`` the handler runs
-on grpc.aio without the EPP's adapter. With ``--record FILE`` the messages of the first stream are
-kept, for the benchmarks in the process.
+on grpc.aio without the EPP's adapter. With ``--record FILE`` each stream's messages become a line
+of that file, as the list of what came together, for the benchmarks in the process.
 """
 
 import argparse
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import lru_cache
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ from grpc import aio
 
 from epp.ext_proc import METHOD, messages
 from epp.lab.envoy import Mode
-from epp.transport import GrpcioServer
+from epp.transport import GrpcioServer, Http2Server
 from epp.transport.interface import Stream
 
 # Tags of ProcessingRequest.request: field number * 8 + 2.
 REQUEST_HEADERS, RESPONSE_HEADERS, REQUEST_BODY, RESPONSE_BODY = 0x12, 0x1A, 0x22, 0x2A
 REQUEST_TRAILERS, RESPONSE_TRAILERS = 0x32, 0x3A
+_MORE = 0x80  # set in each byte of a varint but the last
 
 Answers = Callable[[bytes], bytes]
 
@@ -49,18 +51,29 @@ def answers(mode: Mode, destinations: Iterator[str]) -> Answers:
             return messages.routed(next(destinations), on_body=adaptive)
         if (found := constant.get(kind)) is not None:
             return found
-        return _echoed(message, b"\x1a" if kind == REQUEST_BODY else b"\x22")
+        # The answers' field numbers are one lower than those of the bodies that come.
+        return _echoed(message, kind - 8)
 
     return answer
 
 
-def _echoed(message: bytes, tag: bytes) -> bytes:
-    size, start = _varint(message, 1)
+def _echoed(message: bytes, tag: int) -> bytes:
+    """Return the answer that gives back the body in ``message``, which begins with its HttpBody."""
+    size, start = message[1], 2
+    if size >= _MORE:
+        size, start = _varint(message, 1)
+    return _before(tag, size) + message[start : start + size]
+
+
+# Chunks come in few lengths; beside two slices nothing is left to do for each of them.
+@lru_cache(maxsize=4096)
+def _before(tag: int, size: int) -> bytes:
+    """Return the heads down to the StreamedBodyResponse, around ``size`` bytes."""
     # ProcessingResponse.*_body > response > body_mutation > streamed_response
-    wrapped = message[start : start + size]
-    for level in (b"\x1a", b"\x1a", b"\x0a", tag):
-        wrapped = level + _as_varint(len(wrapped)) + wrapped
-    return wrapped
+    before = b""
+    for level in (0x1A, 0x1A, 0x0A, tag):
+        before = bytes((level,)) + _as_varint(len(before) + size) + before
+    return before
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -69,15 +82,15 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:
+        if byte < _MORE:
             return value, at
         shift += 7
 
 
 def _as_varint(value: int) -> bytes:
     out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
+    while value >= _MORE:
+        out.append(value & 0x7F | _MORE)
         value >>= 7
     out.append(value)
     return bytes(out)
@@ -106,17 +119,25 @@ class Handler:
 
 
 class RecordingHandler(Handler):
-    """Keeps what comes and writes it down at the end, if it is the first stream."""
+    """Writes down at the end of the stream what came; messages of one read in a list of their own.
 
-    __slots__ = ("_file", "_messages")
+    The transport hands on all it has read in one turn of the loop.
+    """
+
+    __slots__ = ("_file", "_is_same_read", "_reads")
 
     def __init__(self, stream: Stream, answer: Answers, file: Path) -> None:
         super().__init__(stream, answer)
         self._file = file
-        self._messages: list[str] = []
+        self._reads: list[list[str]] = []
+        self._is_same_read = False
 
     def message(self, data: bytes) -> None:
-        self._messages.append(data.hex())
+        if not self._is_same_read:
+            self._is_same_read = True
+            self._reads.append([])
+            asyncio.get_running_loop().call_soon(self._read_ended)
+        self._reads[-1].append(data.hex())
         super().message(data)
 
     def half_closed(self) -> None:
@@ -124,19 +145,24 @@ class RecordingHandler(Handler):
         super().half_closed()
 
     def reset(self) -> None:
-        if not self._file.exists():
-            self._file.write_text(json.dumps(self._messages))
+        with self._file.open("a") as file:
+            print(json.dumps(self._reads), file=file)
+        self._reads = []
+
+    def _read_ended(self) -> None:
+        self._is_same_read = False
 
 
-async def serve(answer: Answers, ready_file: Path, record: Path | None) -> None:
-    """Serve on the EPP's transport."""
+async def serve(answer: Answers, ready_file: Path, record: Path | None, transport: str) -> None:
+    """Serve on one of the EPP's transports."""
 
     def opened(stream: Stream, _: Mapping[str, str]) -> Handler:
         if record is None:
             return Handler(stream, answer)
         return RecordingHandler(stream, answer, record)
 
-    server = GrpcioServer({METHOD: opened}, host="127.0.0.1")
+    make = Http2Server if transport == "http2" else GrpcioServer
+    server = make({METHOD: opened}, host="127.0.0.1")
     announce(ready_file, {"grpc": await server.start()})
     await asyncio.Event().wait()
 
@@ -165,6 +191,7 @@ if __name__ == "__main__":
     parser.add_argument("--mode", type=Mode, required=True)
     parser.add_argument("--endpoint", action="append", required=True)
     parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--transport", choices=("http2", "grpcio"), default="http2")
     parser.add_argument("--record", type=Path)
     parser.add_argument("--ready-file", type=Path, required=True)
     given = parser.parse_args()
@@ -172,5 +199,5 @@ if __name__ == "__main__":
     uvloop.run(
         serve_plain(made, given.ready_file)
         if given.plain
-        else serve(made, given.ready_file, given.record)
+        else serve(made, given.ready_file, given.record, given.transport)
     )

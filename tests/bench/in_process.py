@@ -1,122 +1,157 @@
-"""What is above the transport, measured in this process: the cycle, the parser, the whole path."""
+"""The whole path in this process: bytes of Envoy's connection in, bytes for it out.
 
+No kernel, no Envoy, no other process: what is measured is the CPU time of our own code alone, which
+is what one commit can be compared by with another. The EPP's service and the handler that decides
+nothing get the same bytes. Of many short readings the least counts: neighbours on the machine only
+ever add to one.
+"""
+
+import asyncio
 import contextlib
 import os
-import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from statistics import median
+from itertools import cycle
+
+from bench import wire_bytes
+from bench.bare_server import Handler, answers
+from bench.gateways import ENDPOINTS, Case, Reads
 
 from epp.app import App, ServeSettings
-from epp.config import DEFAULT_CONFIG, GraphBuilder, PluginGraph, PluginRegistry, load_text
+from epp.config import DEFAULT_CONFIG, load_text
 from epp.data_layer.plugins import EndpointSpec
-from epp.ext_proc import ExtProcService
+from epp.ext_proc import METHOD
+from epp.lab.envoy import Mode
 from epp.observability import configure
-from epp.parsing import parse
-from epp.request_control import DataProducer, PreRequest
-from epp.scheduling import CycleState, Endpoint, EndpointMetrics, LLMRequest, Plugin
-from epp.testing import make_endpoint
+from epp.scheduling import Endpoint, EndpointMetrics
+from epp.transport import Http2Server, OpenStream, Stream
+from epp.transport.protocol import ConnectionProtocol
 
-SIZES = (10, 100, 1000)
-PROMPT = b'"prompt":"'
 OPEN_STREAMS = 16
 """Requests in flight, so that loads and answers are not those of an idle pool."""
+_LOOP_SECONDS = 0.05
+"""About so long the same thing is repeated between two readings of the clock."""
 
 _NULL = open(os.devnull, "w")  # noqa: PTH123, SIM115 - a device, open to the end of the process
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle:
-    """One scheduling cycle over N endpoints."""
-
-    endpoints: int
-    schedule_us: float
-    """Scheduler.schedule() alone, without an observer."""
-    cycle_us: float
-    """Producers and schedule()."""
-    plugins: Mapping[str, float]
-    """Share of the observed cycle per plugin call; ``framework`` is the rest."""
-
-
-@dataclass(frozen=True, slots=True)
 class Path:
-    """One request through ExtProcStream, without a transport."""
+    """One request, from the bytes read to the bytes written."""
 
-    mode: str
-    chunks: int
+    case: Case
     messages: int
-    logged_us: float
-    """With the canonical line written to /dev/null."""
+    epp_us: float
+    """The EPP with the canonical line written to /dev/null."""
     silent_us: float
-    """With log level warning."""
+    """The EPP with log level warning."""
+    bare_us: float
+    """The handler that decides nothing."""
 
 
-class _Recording:
-    """Sums up plugin calls."""
+class NullTransport(asyncio.Transport):
+    """Takes what is written and forgets it."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+        super().__init__()
+        self.written_bytes = 0
 
-    def plugin_called(self, extension_point: str, plugin: Plugin, seconds: float) -> None:
-        key = f"{plugin.name} ({extension_point})"
-        self.seconds[key] = self.seconds.get(key, 0.0) + seconds
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written_bytes += len(data)
 
+    def is_closing(self) -> bool:
+        return False
 
-class NullStream:
-    """Takes answers and forgets them."""
-
-    is_writable = True
-
-    def send(self, message: bytes) -> None:
+    def pause_reading(self) -> None:
         pass
 
-    def finish(self, code: int = 0, message: str = "") -> None:
+    def resume_reading(self) -> None:
+        pass
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
 
-def cycles(repeats: int) -> list[Cycle]:
-    """Measure the cycle at every size."""
-    return [_cycle(count, repeats) for count in SIZES]
+class Connection:
+    """A connection of the EPP's own transport, past its greeting."""
+
+    def __init__(self, opened: OpenStream, loop: asyncio.AbstractEventLoop) -> None:
+        self.transport = NullTransport()
+        self._protocol = ConnectionProtocol(Http2Server({METHOD: opened}), loop)
+        self._protocol.connection_made(self.transport)
+        self._protocol.data_received(wire_bytes.greeting())
+        self._open: deque[int] = deque()
+        self._next_id = 1
+
+    def prepared(self, requests: Sequence[Reads]) -> list[bytes]:
+        """Return the bytes of some requests, each read by itself; streams end 16 requests later."""
+        reads: list[bytes] = []
+        for request in requests:
+            reads += wire_bytes.request(request, self._next_id)
+            self._open.append(self._next_id)
+            self._next_id += 2
+            if len(self._open) >= OPEN_STREAMS:
+                reads.append(wire_bytes.reset(self._open.popleft()))
+        return reads
+
+    def feed(self, reads: Sequence[bytes]) -> None:
+        """Read them."""
+        received = self._protocol.data_received
+        for read in reads:
+            received(read)
 
 
-def parse_us(repeats: int) -> float:
-    """Return the time to parse a body with a prompt of 500 bytes."""
-    body = _body(0)
-    headers = {"content-type": "application/json"}
-    return _median_us(lambda _: parse("request-0", "/v1/completions", headers, body), 2000, repeats)
+def paths(recorded: Mapping[Case, Reads], repeats: int) -> list[Path]:
+    """Measure the whole path for the recorded messages of each case; inside a running loop."""
+    return [_path(case, reads, repeats) for case, reads in recorded.items()]
 
 
-def paths(recorded: Mapping[tuple[str, int], Sequence[bytes]], repeats: int) -> list[Path]:
-    """Measure the whole path for the recorded messages of each (mode, chunks)."""
-    found = []
-    for (mode, chunks), messages in recorded.items():
-        # In turns, so that noise on the machine hits both alike.
-        times: dict[str, list[float]] = {"info": [], "warning": []}
-        services = {level: _service(level, messages) for level in times}
-        for repeat in range(repeats + 1):
-            for level, service in services.items():
-                times[level].append(_path_us(service, messages, repeat))
-        logged, silent = (median(each[1:]) for each in times.values())  # the first is warm-up
-        found.append(Path(mode, chunks, len(messages), logged, silent))
-    return found
+def _path(case: Case, reads: Reads, repeats: int) -> Path:
+    loop = asyncio.get_running_loop()
+    with contextlib.ExitStack() as stack:
+        connections, apps = [], []
+        for level in ("info", "warning"):
+            stack.enter_context(silenced(level))
+            apps.append(new_app())
+            connections.append(Connection(apps[-1].service.opened, loop))
+            # A logger is bound at its first line: later it would be at another level.
+            connections[-1].feed(connections[-1].prepared([reads] * 2 * OPEN_STREAMS))
+        connections.append(Connection(bare_handlers(case.mode), loop))
+        count = _count(connections[0], reads)
+        # In turns, so that noise on the machine hits all alike.
+        times: list[list[float]] = [[] for _ in connections]
+        for repeat in range(repeats):
+            requests = list(wire_bytes.distinct(reads, (repeat + 1) * count, count))
+            for connection, spent in zip(connections, times, strict=True):
+                fed = connection.prepared(requests)
+                began = time.process_time()
+                connection.feed(fed)
+                spent.append((time.process_time() - began) / count * 1e6)
+            for app in apps:
+                refresh(app)
+    epp, silent, bare = map(min, times)
+    return Path(case, len(wire_bytes.messages_of(reads)), epp, silent, bare)
 
 
-def _service(level: str, messages: Sequence[bytes]) -> ExtProcService:
-    with silenced(level):
-        service = new_service()
-        # A logger is bound at its first line: without a request here it would be at another level.
-        feed(service, distinct(messages, 0, 50))
-        return service
-
-
-def _path_us(service: ExtProcService, messages: Sequence[bytes], repeat: int) -> float:
-    count = max(50, 20_000 // (len(messages) + 4))
-    requests = distinct(messages, repeat * count, count)
+def _count(connection: Connection, reads: Reads) -> int:
+    """Return how many requests take about as long as a reading of the clock is to be apart."""
+    fed = connection.prepared(list(wire_bytes.distinct(reads, 0, 20)))
     began = time.process_time()
-    feed(service, requests)
-    return (time.process_time() - began) / count * 1e6
+    connection.feed(fed)
+    return max(20, int(_LOOP_SECONDS * 20 / (time.process_time() - began)))
+
+
+def bare_handlers(mode: Mode) -> OpenStream:
+    """Return the handler that decides nothing."""
+    answer = answers(mode, cycle(_addresses()))
+
+    def opened(stream: Stream, _: Mapping[str, str]) -> Handler:
+        return Handler(stream, answer)
+
+    return opened
 
 
 @contextlib.contextmanager
@@ -128,119 +163,27 @@ def silenced(level: str) -> Iterator[None]:
         yield
 
 
-def new_service(endpoints: int = 10) -> ExtProcService:
-    """Return the ext_proc service of a whole EPP with a pool that was scraped just now."""
+def new_app() -> App:
+    """Return a whole EPP with a pool that was scraped just now."""
     config = load_text(DEFAULT_CONFIG, "default")
-    names = [f"10.0.{n // 250}.{n % 250 + 1}:8000" for n in range(endpoints)]
+    names = _addresses()
     app = App(ServeSettings(config=config, config_source="default", endpoints=tuple(names)))
     app.store.replace_endpoints(
         "bench", [EndpointSpec(f"default/server-{n}", name) for n, name in enumerate(names)]
     )
+    refresh(app)
+    return app
+
+
+def refresh(app: App) -> None:
+    """Scrape all endpoints, so that what was sent to them does not pile up unseen."""
     now = time.monotonic()
     for number, endpoint in enumerate(app.store.snapshot):
-        _scraped(endpoint, number, now)
-    return app.service
+        scraped(endpoint, number, now)
 
 
-def feed(service: ExtProcService, requests: Sequence[Sequence[bytes]]) -> None:
-    """Run each request's messages through a stream of its own; streams end some requests later."""
-    stream = NullStream()
-    open_streams = []
-    for messages in requests:
-        handler = service.opened(stream, {})
-        take = handler.message
-        for message in messages:
-            take(message)
-        open_streams.append(handler)
-        if len(open_streams) >= OPEN_STREAMS:
-            open_streams.pop(0).reset()
-    for handler in open_streams:
-        handler.reset()
-
-
-def distinct(messages: Sequence[bytes], first: int, count: int) -> list[list[bytes]]:
-    """Return the messages ``count`` times, each time with another prompt of the same length."""
-    (index,) = (n for n, message in enumerate(messages) if PROMPT in message)
-    before, _, after = messages[index].partition(PROMPT)
-    head = before + PROMPT
-    return [
-        [*messages[:index], head + b"%012d" % number + after[12:], *messages[index + 1 :]]
-        for number in range(first, first + count)
-    ]
-
-
-def _cycle(count: int, repeats: int) -> Cycle:
-    endpoints = tuple(
-        _scraped(make_endpoint(f"default/server-{n}", address=f"10.0.0.1:{8000 + n}"), n, 0.0)
-        for n in range(count)
-    )
-    graph, observed = _graph(None), _Recording()
-    producers = graph.implementing(DataProducer)
-    hooks = graph.implementing(PreRequest)
-    # Something in the index: 2000 earlier requests.
-    for number in range(2000):
-        request, state = _request(-1 - number), CycleState()
-        _produce(producers, request, endpoints, state)
-        result = graph.scheduler.schedule(request, endpoints, state)
-        for hook in hooks:
-            hook.pre_request(request, result, state)
-
-    loops = max(20, 10_000 // count)
-    requests = [_request(n) for n in range(loops)]
-
-    def produced(number: int) -> CycleState:
-        state = CycleState()
-        _produce(producers, requests[number], endpoints, state)
-        return state
-
-    states = [produced(n) for n in range(loops)]
-    schedule = graph.scheduler.schedule
-    schedule_us = _median_us(lambda n: schedule(requests[n], endpoints, states[n]), loops, repeats)
-    cycle_us = _median_us(lambda n: schedule(requests[n], endpoints, produced(n)), loops, repeats)
-    return Cycle(count, schedule_us, cycle_us, _shares(_graph(observed), observed, endpoints))
-
-
-def _shares(
-    graph: PluginGraph, observed: _Recording, endpoints: Sequence[Endpoint]
-) -> dict[str, float]:
-    total = 0.0
-    for number in range(max(200, 20_000 // len(endpoints))):
-        request, state = _request(number), CycleState()
-        began = time.perf_counter()
-        for producer in graph.implementing(DataProducer):
-            started = time.perf_counter()
-            producer.prepare(request, state)
-            producer.attach(request, endpoints, state)
-            observed.plugin_called("DataProducer", producer, time.perf_counter() - started)
-        graph.scheduler.schedule(request, endpoints, state)
-        total += time.perf_counter() - began
-    shares = {name: seconds / total for name, seconds in observed.seconds.items()}
-    shares["framework"] = 1.0 - sum(shares.values())
-    return shares
-
-
-def _graph(observer: _Recording | None) -> PluginGraph:
-    services: dict[str, Callable[[str], object]] = {
-        "rng": random.Random,
-        "clock": lambda _: time.monotonic,
-    }
-    builder = GraphBuilder(PluginRegistry.from_entry_points(), services=services, observer=observer)
-    return builder.build(load_text(DEFAULT_CONFIG, "default"), "default")
-
-
-def _produce(
-    producers: Sequence[DataProducer],
-    request: LLMRequest,
-    endpoints: Sequence[Endpoint],
-    state: CycleState,
-) -> None:
-    for producer in producers:
-        producer.prepare(request, state)
-    for producer in producers:
-        producer.attach(request, endpoints, state)
-
-
-def _scraped(endpoint: Endpoint, number: int, now: float) -> Endpoint:
+def scraped(endpoint: Endpoint, number: int, now: float) -> Endpoint:
+    """Give ``endpoint`` a page that differs from its neighbours'."""
     page = EndpointMetrics(
         waiting_requests=number % 5,
         running_requests=number % 7,
@@ -257,20 +200,16 @@ def _scraped(endpoint: Endpoint, number: int, now: float) -> Endpoint:
     return endpoint
 
 
-def _body(number: int) -> bytes:
-    prompt = b"%012d" % number + b"the quick brown fox jumps over the lazy dog " * 12
-    return b'{"model":"bench",' + PROMPT + prompt[:500] + b'","max_tokens":64,"stream":false}'
-
-
-def _request(number: int) -> LLMRequest:
-    return parse(f"request-{number}", "/v1/completions", {}, _body(number))
-
-
-def _median_us(call: Callable[[int], object], loops: int, repeats: int) -> float:
+def least_us(call: Callable[[int], object], loops: int, repeats: int) -> float:
+    """Return the least CPU time of ``call(n)``, n from 0 to ``loops`` - 1, in microseconds."""
     times = []
-    for _ in range(repeats + 1):
+    for _ in range(repeats):
         began = time.process_time()
         for number in range(loops):
             call(number)
         times.append((time.process_time() - began) / loops * 1e6)
-    return median(times[1:])
+    return min(times)
+
+
+def _addresses() -> list[str]:
+    return [f"10.0.0.{n + 1}:8000" for n in range(ENDPOINTS)]

@@ -1,85 +1,164 @@
-"""The benchmark: CPU per request above the bare transport, the cycle, a burst; one run, all of it.
+"""The benchmark: what a request costs, as multiples of the bare transport; one run, all of it.
 
-``.venv/bin/python tests/bench/run.py [--quick] [--profile] [--json FILE]``
+``.venv/bin/python tests/bench/run.py [--quick] [--all] [--only PART] [--json FILE]``
 """
 
 import argparse
 import os
 import platform
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import uvloop
-from bench import hotspots, in_process, processes, tables, through_envoy
+from bench import (
+    budget,
+    budget_table,
+    burst,
+    counted,
+    cycle,
+    envoy_table,
+    floods,
+    gateways,
+    in_process,
+    processes,
+    tables,
+    through_envoy,
+)
+from bench.gateways import SERVERS, Case, Reads, Server
 from bench.through_envoy import Settings
 from rich.console import Console
 
-from epp.lab.envoy import Mode
 
-BURST_REQUESTS = 60
-BURST_ENDPOINTS = 6
+@dataclass(slots=True)
+class Run:
+    """One run of the benchmark; its parts share what they need and add their results."""
+
+    console: Console
+    settings: Settings
+    sampling: Settings
+    """For what is sampled: 250 samples a second of CPU time is all there is."""
+    repeats: int
+    """Of what is measured in process."""
+    servers: Sequence[Server]
+    budget_cases: Sequence[Case]
+    endpoints: Sequence[str] = ()
+    """The model servers."""
+    results: dict[str, Any] = field(default_factory=dict)
+    _recorded: dict[Case, Reads] = field(default_factory=dict)
+    _paths: dict[Case, in_process.Path] = field(default_factory=dict)
+
+    async def path(self, case: Case) -> in_process.Path:
+        """Return the whole path of ``case``, measured once."""
+        if case not in self._paths:
+            (self._paths[case],) = in_process.paths({case: await self.reads(case)}, self.repeats)
+        return self._paths[case]
+
+    async def reads(self, case: Case) -> Reads:
+        """Return what Envoy sends for ``case``."""
+        if not self._recorded:
+            self._recorded = await gateways.record(self.endpoints, through_envoy.CASES)
+        return self._recorded[case]
 
 
-async def main(given: argparse.Namespace, console: Console) -> dict[str, object]:
+async def envoy(run: Run) -> None:
+    """CPU through Envoy, all servers."""
+    run.console.print(f"{gateways.CONCURRENCY} in parallel, {run.settings} ...")
+    cells = await through_envoy.measure(
+        run.settings, run.endpoints, run.servers, through_envoy.CASES
+    )
+    idle = await burst.idle_share_with_default_scrapes(run.endpoints, run.settings.seconds)
+    run.results |= {"through_envoy": cells, "idle_share_50ms_scrapes": idle}
+    run.console.print(envoy_table.cells(cells, run.settings), envoy_table.idle(idle))
+    run.console.print(envoy_table.verdict(cells))
+
+
+async def parts(run: Run) -> None:
+    """The budget by part: samples, and counted calls."""
+    budgets = await budget.measure(run.sampling, run.endpoints, run.budget_cases)
+    run.console.print(budget_table.by_case(budgets))
+    calls = {}
+    for case in (case for case in run.budget_cases if case in budget.DETAILED):
+        path = await run.path(case)
+        calls[tables.named(case)] = counted.measure(case, await run.reads(case), path, run.repeats)
+        run.console.print(budget_table.parts(budgets, path, calls[tables.named(case)]))
+        run.console.print(budget_table.functions(budgets, case))
+    run.results |= {"budgets": budgets, "calls": calls}
+
+
+async def micro(run: Run) -> None:
+    """The whole path, the cycle and the prefix index, in process."""
+    cases = [case for case in through_envoy.CASES if case.chunks == 1 or case in budget.CASES]
+    paths = [await run.path(case) for case in cases]
+    cycles, prefixes = cycle.cycles(run.repeats), cycle.prefixes(run.repeats)
+    run.results |= {"paths": paths, "cycles": cycles, "prefixes": prefixes}
+    run.console.print(tables.paths(paths), tables.cycles(cycles), tables.prefixes(prefixes))
+
+
+async def spread(run: Run) -> None:
+    """A burst over few endpoints."""
+    some = run.endpoints[: burst.ENDPOINTS]
+    for scrapes, most, options in burst.SCRAPES:
+        served, errors = await burst.burst(some, burst.REQUESTS, *options)
+        run.results[f"burst, {scrapes}"] = {"served": served, "errors": errors}
+        run.console.print(tables.burst(served, errors, burst.ENDPOINTS, scrapes, most))
+
+
+async def flood(run: Run) -> None:
+    """Floods on one connection, and what the others notice."""
+    rows = await floods.measure()
+    run.results["floods"] = rows
+    run.console.print(floods.table(rows), floods.verdict(rows))
+
+
+PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
+    "envoy": envoy,
+    "parts": parts,
+    "micro": micro,
+    "burst": spread,
+    "floods": flood,
+}
+BY_DEFAULT = [name for name in PARTS if name != "floods"]
+
+
+async def main(given: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Run the parts asked for, print their tables and return everything."""
-    parts = {given.only} if given.only else {"envoy", "micro", "burst"}
-    results: dict[str, object] = {"cores": os.cpu_count(), "python": platform.python_version()}
-    settings = Settings(seconds=1.0 if given.quick else 5.0, pause_ms=given.pause_ms)
-    repeats = 3 if given.quick else 9
-    async with processes.upstream(through_envoy.ENDPOINTS) as upstream:
-        endpoints = upstream.ready["endpoints"]
-        if "envoy" in parts:
-            console.print(f"{through_envoy.CONCURRENCY} in parallel, {settings} ...")
-            cells = await through_envoy.measure(settings, endpoints)
-            idle = await through_envoy.idle_share_with_default_scrapes(endpoints, settings.seconds)
-            results |= {"through_envoy": cells, "idle_share_50ms_scrapes": idle}
-            console.print(tables.through_envoy(cells, settings), tables.idle(idle))
-            console.print(tables.verdict(cells))
-        if "micro" in parts or given.profile:
-            recorded = {
-                (mode.value, chunks): await through_envoy.record(endpoints, mode, chunks)
-                for mode in Mode
-                for chunks in (through_envoy.CHUNKS if mode is Mode.FULL_DUPLEX else (1,))
-            }
-            if "micro" in parts:
-                cycles = in_process.cycles(repeats)
-                parse_us = in_process.parse_us(repeats)
-                paths = in_process.paths(recorded, repeats)
-                results |= {"cycles": cycles, "parse_us": parse_us, "paths": paths}
-                console.print(tables.cycles(cycles), tables.paths(paths, parse_us))
-            if given.profile:
-                messages = recorded[(given.profile, 1)]
-                functions = hotspots.by_function(messages, 20_000)
-                lines = hotspots.by_line(messages, 60_000)
-                results |= {"functions": functions, "lines": lines}
-                console.print(tables.hotspots(functions, lines, given.profile))
-        if "burst" in parts:
-            some = endpoints[:BURST_ENDPOINTS]
-            for scrapes, most, options in (
-                ("no scrape in between", 1, through_envoy.NO_SCRAPES),
-                ("scrapes every 50 ms", None, ()),
-            ):
-                served, errors = await through_envoy.burst(some, BURST_REQUESTS, *options)
-                results[f"burst, {scrapes}"] = {"served": served, "errors": errors}
-                console.print(tables.burst(served, errors, BURST_ENDPOINTS, scrapes, most))
-    return results
+    settings = Settings(
+        seconds=1.0 if given.quick else 5.0,
+        rounds=3 if given.quick else 5,
+        pause_ms=given.pause_ms,
+    )
+    run = Run(
+        console,
+        settings,
+        settings if given.quick else replace(settings, seconds=10.0, rounds=10),
+        repeats=6 if given.quick else 24,
+        servers=tuple(Server) if given.all else SERVERS,
+        budget_cases=budget.DETAILED[:2] if given.quick else budget.CASES,
+    )
+    run.results |= {"cores": os.cpu_count(), "python": platform.python_version()}
+    async with processes.upstream(gateways.ENDPOINTS) as upstream:
+        run.endpoints = upstream.ready["endpoints"]
+        for name in [given.only] if given.only else BY_DEFAULT:
+            began = time.monotonic()
+            await PARTS[name](run)
+            console.print(f"{name}: {time.monotonic() - began:.0f} s\n")
+    return run.results
 
 
 def command() -> None:
     """Read the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="1 s per cell instead of 5")
+    parser.add_argument("--all", action="store_true", help="also on --transport grpcio")
     parser.add_argument("--pause-ms", type=float, default=10.0, help="between two chunks")
-    parser.add_argument("--only", choices=("envoy", "micro", "burst"))
-    parser.add_argument(
-        "--profile",
-        choices=[mode.value for mode in Mode],
-        nargs="?",
-        const=Mode.LEAN.value,
-        help="also profile the straight path in this mode",
-    )
+    parser.add_argument("--only", choices=PARTS, help="one part of it")
     parser.add_argument("--json", type=Path, help="write the results there")
     arguments = parser.parse_args()
-    measured = uvloop.run(main(arguments, Console(width=130)))
+    measured = uvloop.run(main(arguments, Console(width=160)))
     if arguments.json:
-        arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(measured)))
+        encoded = msgspec.json.encode(measured, enc_hook=str)
+        arguments.json.write_bytes(msgspec.json.format(encoded))

@@ -65,22 +65,37 @@ def announce(ready_file: Path, document: dict[str, Any]) -> None:
     partial.replace(ready_file)
 
 
-def epp(endpoints: Sequence[str], *options: str) -> contextlib.AbstractAsyncContextManager[Running]:
+def epp(
+    endpoints: Sequence[str], *options: str, sampled: Path | None = None
+) -> contextlib.AbstractAsyncContextManager[Running]:
     """Run ``epp serve`` with the default configuration; its ready record has the port ``grpc``."""
-    addresses = [text for endpoint in endpoints for text in ("--endpoint", endpoint)]
     ports = ("--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0")
     common = ("--secure-serving", "false", "--host", "127.0.0.1", "--drain-timeout", "1s")
-    return python("-m", "epp", "serve", *common, *ports, *addresses, *options)
+    arguments = ("serve", *common, *ports, *_addresses(endpoints), *options)
+    return _module(sampled, "epp", *arguments)
 
 
 def upstream(ports: int) -> contextlib.AbstractAsyncContextManager[Running]:
     """Run the model servers; their ready record has ``endpoints``."""
-    return python("-m", "bench.upstream", "--ports", str(ports))
+    return _module(None, "bench.upstream", "--ports", str(ports))
 
 
 def bare(
-    mode: str, endpoints: Sequence[str], *options: str
+    mode: str, endpoints: Sequence[str], *options: str, sampled: Path | None = None
 ) -> contextlib.AbstractAsyncContextManager[Running]:
     """Run a bare ext_proc server; its ready record has the port ``grpc``."""
-    addresses = [text for endpoint in endpoints for text in ("--endpoint", endpoint)]
-    return python("-m", "bench.bare_server", "--mode", mode, *addresses, *options)
+    arguments = ("--mode", mode, *_addresses(endpoints), *options)
+    return _module(sampled, "bench.bare_server", *arguments)
+
+
+def _module(
+    sampled: Path | None, module: str, *arguments: str
+) -> contextlib.AbstractAsyncContextManager[Running]:
+    """Run a module; with ``sampled``, samples of its stacks go there (:mod:`bench.sampled`)."""
+    if sampled is None:
+        return python("-m", module, *arguments)
+    return python("-m", "bench.sampled", sampled, module, *arguments)
+
+
+def _addresses(endpoints: Sequence[str]) -> list[str]:
+    return [text for endpoint in endpoints for text in ("--endpoint", endpoint)]

@@ -1,61 +1,63 @@
-"""The results as tables."""
+"""What was measured in process, and the burst, as tables."""
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 
-from bench.in_process import Cycle, Path
-from bench.through_envoy import ENDPOINTS, PROMPT_CHARS, Cell, Settings, bad_cells
+from bench.cycle import Cycle, Prefix
+from bench.gateways import ENDPOINTS, PROMPT_BYTES, Case
+from bench.in_process import Path
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-TOP = 30
+from epp.lab.envoy import Mode
+
+EPP_AIMS: Mapping[int, float] = {PROMPT_BYTES: 2.5, 16_000: 3.5, 400_000: 2.2}
+"""Most that the EPP may cost, as a multiple of the bare server, by length of the prompt."""
+BARE_AIM = 0.15
+"""Most that the bare server may cost, as a multiple of grpc.aio."""
+CHUNK_AIM_US = 1.0
+"""Most that a further chunk of a response may cost above the bare server."""
 
 
-def through_envoy(cells: Sequence[Cell], settings: Settings) -> Table:
-    """One row per mode and number of chunks; the bare servers beside the EPP."""
-    table = _table(
-        f"CPU per request through Envoy: {ENDPOINTS} endpoints, {PROMPT_CHARS}-byte prompts, chunks"
-        f" {settings.pause_ms:g} ms apart",
-        *("mode", "chunks", "EPP µs", "bare µs", "grpc.aio µs", "EPP/bare", "above bare µs"),
-        *("EPP req/s", "bare req/s", "msgs/req", "EPP n", "errors"),
+def named(case: Case) -> str:
+    """Return a case in words."""
+    words = [case.mode.value]
+    if case.chunks > 1:
+        words.append(f"{case.chunks} chunks")
+    if case.prompt_bytes != Case(case.mode).prompt_bytes:
+        words.append(f"{case.prompt_bytes} B")
+    return ", ".join(words)
+
+
+def paths(measured: Sequence[Path]) -> Group:
+    """The whole path in process; then what a chunk adds to it."""
+    table = new_table(
+        "Whole path in process: Envoy's bytes into data_received, answers thrown away;"
+        f" {ENDPOINTS} endpoints, µs per request",
+        *("case", "messages", "EPP", "bare", "EPP/bare", "EPP - bare", "EPP without log line"),
     )
-    by_key = {(cell.mode, cell.chunks, cell.server): cell for cell in cells}
-    for mode, chunks in dict.fromkeys((cell.mode, cell.chunks) for cell in cells):
-        epp, bare, plain = (by_key[mode, chunks, each] for each in ("epp", "bare", "grpc.aio"))
+    for each in measured:
         table.add_row(
-            *(mode, str(chunks), f"{epp.cpu_us:.0f}", f"{bare.cpu_us:.0f}", f"{plain.cpu_us:.0f}"),
-            *(f"{epp.cpu_us / bare.cpu_us:.2f}", f"{epp.cpu_us - bare.cpu_us:.0f}"),
-            *(f"{epp.requests_per_second:.0f}", f"{bare.requests_per_second:.0f}"),
-            *(f"{epp.messages_per_request:.1f}", str(epp.requests)),
-            str(sum(len(each.envoy_errors) + len(each.load_errors) for each in (epp, bare, plain))),
+            *(named(each.case), str(each.messages), f"{each.epp_us:.1f}", f"{each.bare_us:.1f}"),
+            *(f"{each.epp_us / each.bare_us:.2f}", f"{each.epp_us - each.bare_us:.1f}"),
+            f"{each.silent_us:.1f}",
         )
-    return table
-
-
-def idle(share: float) -> Text:
-    """The cost of scraping."""
-    each = share / ENDPOINTS / 20 * 1e6
-    return Text(
-        f"Idle, {ENDPOINTS} endpoints scraped every 50 ms: {share:.1%} of a core, {each:.0f} µs a"
-        " scrape (taken off above, where scrapes are 1 s apart)"
+    by_chunks = {each.case.chunks: each for each in measured if each.case.mode is Mode.FULL_DUPLEX}
+    (_, one), (chunks, many) = sorted(by_chunks.items())
+    epp_us = (many.epp_us - one.epp_us) / (chunks - 1)
+    bare_us = (many.bare_us - one.bare_us) / (chunks - 1)
+    text = (
+        f"A further response chunk in full duplex, in process: EPP {epp_us:.2f}, bare {bare_us:.2f}"
     )
-
-
-def verdict(cells: Sequence[Cell]) -> Text:
-    """Say loudly what went wrong."""
-    bad = [
-        f"ERRORS in {cell.mode}, {cell.chunks} chunks, {cell.server}:"
-        f" envoy {cell.envoy_errors}, load {cell.load_errors}"
-        for cell in bad_cells(cells)
-    ]
-    if bad:
-        return Text("\n".join(["!!! THESE NUMBERS DO NOT COUNT !!!", *bad]), style="bold red")
-    return Text("Envoy error counters: 0 in all cells; load errors: 0", style="green")
+    return Group(
+        table, Text(f"{text}, difference {epp_us - bare_us:.2f} µs (aim {CHUNK_AIM_US:g})")
+    )
 
 
 def cycles(measured: Sequence[Cycle]) -> Group:
     """The cycle by size, then the shares."""
-    table = _table(
+    table = new_table(
         "One scheduling cycle, default profile, distinct 500-byte prompts",
         *("endpoints", "schedule() µs", "with producers µs", "ratio to 10"),
     )
@@ -65,24 +67,24 @@ def cycles(measured: Sequence[Cycle]) -> Group:
             *(str(each.endpoints), f"{each.schedule_us:.1f}", f"{each.cycle_us:.1f}"),
             f"{ratio:.1f}",
         )
-    shares = _table("Share per plugin", "plugin", *(str(each.endpoints) for each in measured))
+    shares = new_table("Share per plugin", "plugin", *(str(each.endpoints) for each in measured))
     for name in measured[0].plugins:
         shares.add_row(name, *(f"{each.plugins[name]:.0%}" for each in measured))
     return Group(table, shares)
 
 
-def paths(measured: Sequence[Path], parse_us: float) -> Group:
-    """The straight path without a transport."""
-    table = _table(
-        "Everything above the transport, in process, Envoy's own messages, 10 endpoints",
-        *("mode", "chunks", "messages", "µs/request", "without log line µs"),
+def prefixes(measured: Sequence[Prefix]) -> Table:
+    """The prefix producer by prompt size."""
+    table = new_table(
+        "Data producers and prefix index, 10 endpoints with full caches",
+        *("prompt bytes", "new prompt µs", "known prompt µs", "enter new µs", "enter known µs"),
     )
     for each in measured:
         table.add_row(
-            *(each.mode, str(each.chunks), str(each.messages)),
-            *(f"{each.logged_us:.1f}", f"{each.silent_us:.1f}"),
+            *(str(each.prompt_bytes), f"{each.new_us:.1f}", f"{each.known_us:.1f}"),
+            *(f"{each.enter_new_us:.1f}", f"{each.enter_known_us:.1f}"),
         )
-    return Group(table, Text(f"Parsing a body with a 500-byte prompt: {parse_us:.1f} µs"))
+    return table
 
 
 def burst(
@@ -102,27 +104,16 @@ def burst(
     return Text(text, style="green" if good else "bold red")
 
 
-def hotspots(
-    functions: Sequence[tuple[str, float, float, float]],
-    lines: Sequence[tuple[str, float]],
-    mode: str,
-) -> Group:
-    """The most expensive functions and lines."""
-    table = _table(
-        f"Straight path, {mode}: functions by own time (cProfile, inflated)",
-        *("function", "calls/req", "own µs/req", "cumulative µs/req"),
-    )
-    for name, calls, own, total in functions[:TOP]:
-        table.add_row(name, f"{calls:.1f}", f"{own:.2f}", f"{total:.1f}")
-    sampled = _table(
-        f"Straight path, {mode}: lines by time in and below them (samples)", "line", "share"
-    )
-    for line, share in lines[: 2 * TOP]:
-        sampled.add_row(line, f"{share:.1%}")
-    return Group(table, sampled)
+def held(values: Sequence[float], aim: float) -> tuple[str, Text]:
+    """Return the columns of a value with an aim."""
+    middle = median(values)
+    met = middle <= aim
+    verdict = Text(f"≤ {aim:g} {'met' if met else 'not met'}", style="green" if met else "red")
+    return f"{middle:.2f} ({min(values):.2f}-{max(values):.2f})", verdict
 
 
-def _table(title: str, first: str, *columns: str) -> Table:
+def new_table(title: str, first: str, *columns: str) -> Table:
+    """Return a table with a column of names and columns of numbers."""
     table = Table(title=title, title_justify="left")
     table.add_column(first)
     for column in columns:
