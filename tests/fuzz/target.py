@@ -43,14 +43,14 @@ LIMITS = ConnectionLimits(
     max_header_list_bytes=600,
     writable_below_bytes=500,
     max_waiting_stream_bytes=3000,
-    max_waiting_connection_bytes=8000,
+    max_buffered_bytes=8000,
     write_burst_bytes=2000,
     control_frame_budget=60,
     early_reset_budget=10,
     stream_fault_budget=10,
 )
 """Small, so that an input of some hundred bytes reaches them."""
-MESSAGES = GrpcLimits(max_message_bytes=2000, max_buffered_bytes=3000)
+MESSAGES = GrpcLimits(max_message_bytes=2000)
 
 RESPONSE = encode(((b":status", b"200"),))
 TRAILERS = encode(((b"grpc-status", b"0"),))
@@ -388,7 +388,7 @@ class Conversation:
         sender, streams = connection.sender, connection.streams
         waiting = {s.id: sum(map(len, s.waiting or ())) for s in streams.values()}
         assert all(streams[i].waiting_bytes == size for i, size in waiting.items())
-        assert sum(waiting.values()) == sender.waiting_bytes <= LIMITS.max_waiting_connection_bytes
+        assert sum(waiting.values()) == sender.waiting_bytes
         assert all(size <= LIMITS.max_waiting_stream_bytes for size in waiting.values())
         assert len(streams) <= LIMITS.max_concurrent_streams
         assert all(s.state is not StreamState.CLOSED for s in streams.values())
@@ -534,7 +534,9 @@ class Calls(Conversation):
             talker.stream.reader._kept_bytes  # type: ignore[attr-defined] # a GrpcStream
             for talker in self.talkers
         )
-        assert kept == self.session._budget.used_bytes <= MESSAGES.max_buffered_bytes
+        used_bytes = self.connection.budget.used_bytes
+        assert kept + self.connection.sender.waiting_bytes == used_bytes
+        assert used_bytes <= LIMITS.max_buffered_bytes
 
     def _end(self) -> None:
         super()._end()
@@ -544,7 +546,7 @@ class Calls(Conversation):
         self.session.lost()
         for talker in self.talkers:
             assert talker.stream.is_finished  # type: ignore[attr-defined] # a GrpcStream
-        assert self.session._budget.used_bytes == 0
+        assert self.connection.budget.used_bytes == self.connection.sender.waiting_bytes
 
 
 class Timer:

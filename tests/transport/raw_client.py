@@ -1,4 +1,4 @@
-"""An HTTP/2 client of plain frames: builds them, reads the answers, keeps no rule of its own."""
+"""An HTTP/2 client of plain frames: sends them, reads the answers, keeps no rule of its own."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from struct import pack, unpack_from
-from typing import TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
 
 from hpack import Decoder, Encoder
 from hyperframe.frame import (
@@ -18,53 +18,41 @@ from hyperframe.frame import (
     HeadersFrame,
     PingFrame,
     RstStreamFrame,
-    SettingsFrame,
     WindowUpdateFrame,
 )
 
 from epp.transport import Http2Server, Stream, TransportSettings
+from transport import frames
+from transport.frames import MAX_WINDOW, PREFACE, serialized
+
+__all__ = ["MAX_WINDOW", "PREFACE"]  # passed on
 
 METHOD = "/test.Service/Talk"
-MAX_WINDOW = (1 << 31) - 1
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-SETTINGS_ACK = SettingsFrame(0, flags=["ACK"]).serialize()
 
 Fields = Iterable[tuple[str, str]]
 F = TypeVar("F", bound=Frame)
+P = ParamSpec("P")
 
 
 # --- frames to send -------------------------------------------------------------------------------
 
 
-def settings(**values: int) -> bytes:
-    """SETTINGS with values by name, as in ``initial_window_size=0``."""
-    known = {name: getattr(SettingsFrame, name.upper()) for name in values}
-    return SettingsFrame(0, settings={known[n]: v for n, v in values.items()}).serialize()
+def _as_bytes(build: Callable[P, Frame]) -> Callable[P, bytes]:
+    def built(*args: P.args, **kwargs: P.kwargs) -> bytes:
+        return build(*args, **kwargs).serialize()
+
+    return built
 
 
-def window_update(stream_id: int, increment: int) -> bytes:
-    return WindowUpdateFrame(stream_id, window_increment=increment).serialize()
+settings = _as_bytes(frames.settings)
+window_update = _as_bytes(frames.window)
+ping = _as_bytes(frames.ping)
+goaway = _as_bytes(frames.goaway)
+reset = _as_bytes(frames.reset)
 
-
-GREETING = (
-    PREFACE
-    + settings(initial_window_size=MAX_WINDOW)
-    + window_update(0, MAX_WINDOW - 65535)
-    + SETTINGS_ACK
-)
+SETTINGS_ACK = frames.settings_ack().serialize()
+GREETING = frames.greeting()
 """Begins a connection on which flow control is never in the way."""
-
-
-def ping(payload: bytes = b"12345678", *, ack: bool = False) -> bytes:
-    return PingFrame(0, payload, flags=["ACK"] if ack else []).serialize()
-
-
-def goaway(last_stream_id: int = 0, code: int = 0) -> bytes:
-    return GoAwayFrame(0, last_stream_id=last_stream_id, error_code=code).serialize()
-
-
-def reset(stream_id: int, code: int = 8) -> bytes:
-    return RstStreamFrame(stream_id, error_code=code).serialize()
 
 
 def fields(path: str = METHOD, more: Fields = (), **changed: str | None) -> list[tuple[str, str]]:
@@ -86,20 +74,13 @@ def fields(path: str = METHOD, more: Fields = (), **changed: str | None) -> list
 def headers(stream_id: int, given: Fields | None = None, *, end: bool = False) -> bytes:
     block = Encoder()
     block.header_table_size = 0
-    return HeadersFrame(
-        stream_id,
-        block.encode(list(fields() if given is None else given), huffman=False),
-        flags=["END_HEADERS", *(["END_STREAM"] if end else [])],
-    ).serialize()
+    encoded = block.encode(list(fields() if given is None else given), huffman=False)
+    return frames.headers(stream_id, encoded, end=end).serialize()
 
 
 def data(stream_id: int, payload: bytes = b"", *, end: bool = False) -> bytes:
     """DATA, in as many frames as it takes."""
-    pieces = [payload[n : n + 16384] for n in range(0, len(payload), 16384)] or [b""]
-    frames = [DataFrame(stream_id, piece) for piece in pieces]
-    if end:
-        frames[-1].flags.add("END_STREAM")
-    return b"".join(frame.serialize() for frame in frames)
+    return serialized(frames.cut_data(stream_id, payload, end=end))
 
 
 def message(body: bytes, flag: int = 0, length: int | None = None) -> bytes:

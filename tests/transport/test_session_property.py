@@ -151,7 +151,7 @@ def test_every_call_ends_once_and_leaves_nothing_behind(
         check(handler, messages, client.streams.get(2 * n + 1, Answer()))
     failed = sum(handler.has_failed for handler in handlers)
     assert [line["event"] for line in lines] == ["stream handler failed"] * failed
-    assert client.protocol._session._budget.used_bytes == 0
+    assert client.protocol.connection.budget.used_bytes == 0
     assert all(timer.is_cancelled for timer in client.timers.timers)
 
 

@@ -1,12 +1,13 @@
 """gRPC messages in a stream of bytes: a flag, a length of 4 octets, the message.
 
 Messages and DATA frames have nothing to do with each other: a frame may hold several messages, and
-a message may come in many frames, cut anywhere.
+a message may come in many frames, cut anywhere. Compressed messages are not taken: Envoy sends
+none, and one read of 256 KB may hold 256 MB of them.
 """
 
-import zlib
 from struct import Struct
 
+from epp.transport.budget import ByteBudget
 from epp.transport.errors import TransportError
 from epp.transport.interface import StatusCode
 from epp.transport.pieces import Piece, keep
@@ -16,11 +17,6 @@ _PREFIX = Struct(">BI")
 _pack = _PREFIX.pack
 _unpack = _PREFIX.unpack_from
 
-# zlib's window bits per encoding: with gzip's header, with zlib's.
-_WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
-ENCODINGS = ("identity", *_WINDOW_BITS)
-"""Encodings of messages that are understood."""
-
 
 class MessageError(TransportError):
     """What the peer sent is no message, or too long; ``code`` is the status to end with."""
@@ -28,16 +24,6 @@ class MessageError(TransportError):
     def __init__(self, code: StatusCode, reason: str) -> None:
         super().__init__(reason)
         self.code = code
-
-
-class BufferBudget:
-    """What the incomplete messages of one connection may take together."""
-
-    __slots__ = ("limit_bytes", "used_bytes")
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.used_bytes = 0
 
 
 def framed(message: bytes) -> bytes:
@@ -50,9 +36,7 @@ class MessageReader:
 
     __slots__ = (
         "_budget",
-        "_encoding",
         "_has_prefix",
-        "_is_compressed",
         "_kept_bytes",
         "_limit",
         "_missing",
@@ -60,16 +44,14 @@ class MessageReader:
         "error",
     )
 
-    def __init__(self, limit_bytes: int, encoding: str, budget: BufferBudget) -> None:
+    def __init__(self, limit_bytes: int, budget: ByteBudget) -> None:
         self._limit = limit_bytes
-        self._encoding = encoding
         self._budget = budget
         self._parts: list[Piece] = []
         self._kept_bytes = 0
         self._missing = PREFIX_BYTES
         """Bytes until the prefix, or the message after it, is whole."""
         self._has_prefix = False
-        self._is_compressed = False
         self.error: MessageError | None = None
         """Why there are no more messages: the stream cannot go on after those returned."""
 
@@ -112,7 +94,7 @@ class MessageReader:
                 piece = b"".join(self._parts)
                 self.drop()
             if self._has_prefix:
-                messages.append(self._inflated(piece) if self._is_compressed else piece)
+                messages.append(piece)
                 self._has_prefix = False
                 self._missing = PREFIX_BYTES
             else:
@@ -124,47 +106,27 @@ class MessageReader:
         flag, length = _unpack(prefix)
         if flag > 1:
             raise MessageError(StatusCode.INTERNAL, f"message flag {flag} is not known")
-        if flag and self._encoding == "identity":
+        if flag:
             raise MessageError(
                 StatusCode.INTERNAL, "a compressed message on a stream without grpc-encoding"
             )
         if length > self._limit:
-            raise self._too_long(length)
-        self._is_compressed = flag == 1
+            raise MessageError(
+                StatusCode.RESOURCE_EXHAUSTED,
+                f"a message of {length} bytes; at most {self._limit} are taken",
+            )
         self._missing = length
         self._has_prefix = True
 
     def _keep(self, piece: bytes) -> None:
         size = len(piece)
         budget = self._budget
-        if budget.used_bytes + size > budget.limit_bytes:
+        if not budget.has_room(size):
             raise MessageError(
                 StatusCode.RESOURCE_EXHAUSTED,
-                f"incomplete messages above {budget.limit_bytes} bytes on this connection",
+                f"{budget.used_bytes} bytes are kept already for this connection",
             )
         budget.used_bytes += size
         self._kept_bytes += size
         self._missing -= size
         keep(self._parts, piece)
-
-    def _inflated(self, message: bytes) -> bytes:
-        inflate = zlib.decompressobj(_WINDOW_BITS[self._encoding])
-        try:
-            plain = inflate.decompress(message, self._limit + 1)
-        except zlib.error as error:
-            raise MessageError(
-                StatusCode.INTERNAL, f"the message is not {self._encoding}: {error}"
-            ) from None
-        if len(plain) > self._limit:
-            raise self._too_long(len(plain))
-        if not inflate.eof:
-            raise MessageError(StatusCode.INTERNAL, f"the {self._encoding} data is cut short")
-        if inflate.unused_data:
-            raise MessageError(StatusCode.INTERNAL, f"more follows the {self._encoding} data")
-        return plain
-
-    def _too_long(self, length: int) -> MessageError:
-        return MessageError(
-            StatusCode.RESOURCE_EXHAUSTED,
-            f"a message of {length} bytes; at most {self._limit} are taken",
-        )

@@ -1,11 +1,10 @@
-"""What the headers of a call say: the method, the deadline, the encoding; or why it is refused."""
+"""What the headers of a call say: the method and the deadline; or why it is refused."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from epp.transport.grpc.framing import ENCODINGS
 from epp.transport.grpc.responses import http_status, trailers_only
 from epp.transport.http2 import Headers
 from epp.transport.interface import OpenStream, StatusCode
@@ -13,7 +12,8 @@ from epp.transport.interface import OpenStream, StatusCode
 _SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])").fullmatch
 
-_NOT_FOUND, _NOT_ALLOWED, _UNSUPPORTED = 404, 405, 415
+_NOT_ALLOWED, _UNSUPPORTED = 405, 415
+_PLAIN = "identity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,6 @@ class Call:
     """Handles it; None for a call that is refused."""
     metadata: Mapping[str, str]
     """All its headers by lower-case name, pseudo-headers included; the last of a repeated one."""
-    encoding: str = "identity"
-    """How its compressed messages are compressed."""
     timeout_seconds: float | None = None
     refusal: bytes = b""
     """Header block that answers a refused call."""
@@ -40,7 +38,6 @@ def read_call(headers: Headers, methods: Mapping[str, OpenStream]) -> Call:
     return Call(
         methods[metadata[":path"]],
         given,
-        metadata.get("grpc-encoding", "identity"),
         timeout_seconds(metadata.get("grpc-timeout", "")),
     )
 
@@ -61,11 +58,11 @@ def _refusal(metadata: Mapping[str, str], methods: Mapping[str, OpenStream]) -> 
     path = metadata[":path"]
     if path not in methods:
         return trailers_only(StatusCode.UNIMPLEMENTED, f"no method {path[:200]}")
-    encoding = metadata.get("grpc-encoding", "identity")
-    if encoding not in ENCODINGS:
+    encoding = metadata.get("grpc-encoding", _PLAIN)
+    if encoding != _PLAIN:
         return trailers_only(
             StatusCode.UNIMPLEMENTED,
-            f"grpc-encoding {encoding[:100]} is not known",
-            ("grpc-accept-encoding", ",".join(ENCODINGS)),
+            f"grpc-encoding {encoding[:100]} is not supported",
+            ("grpc-accept-encoding", _PLAIN),
         )
     return b""

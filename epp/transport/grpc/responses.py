@@ -39,5 +39,6 @@ def _status(code: int, message: str) -> tuple[tuple[bytes, bytes], ...]:
 
 def _percent_encoded(message: str) -> bytes:
     """Encode as the gRPC text wants it: printable ASCII as it is, all else as %XX."""
-    encoded = message.encode("utf-8", "replace")[:_MAX_MESSAGE_BYTES]
+    cut = message.encode("utf-8", "replace")[:_MAX_MESSAGE_BYTES]
+    encoded = cut.decode("utf-8", "ignore").encode()  # no half of a character
     return b"".join(bytes((byte,)) if byte in _PRINTABLE else b"%%%02X" % byte for byte in encoded)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from epp.transport.grpc.counters import GrpcCounters
-from epp.transport.grpc.framing import BufferBudget, MessageReader
+from epp.transport.grpc.framing import MessageReader
 from epp.transport.grpc.requests import Call, read_call
 from epp.transport.grpc.stream import GrpcStream, Timer
 from epp.transport.http2 import (
@@ -33,8 +33,6 @@ class GrpcLimits:
 
     max_message_bytes: int = 64 << 20
     """One message, decompressed."""
-    max_buffered_bytes: int = 96 << 20
-    """Messages of one connection that are not whole yet, together."""
 
 
 class Session:
@@ -66,7 +64,6 @@ class Session:
         self._call_later = call_later
         self._max_message_bytes = limits.max_message_bytes
         self._counters = counters
-        self._budget = BufferBudget(limits.max_buffered_bytes)
         self._is_busy = False
         """Bytes are being received; what is sent meanwhile goes out at the end."""
 
@@ -75,16 +72,18 @@ class Session:
     def receive(self, data: bytes) -> None:
         """Take bytes that were read."""
         self._is_busy = True
-        for event in self.connection.receive(data):
-            if isinstance(event, DataReceived):
-                self._data(event)
-            elif isinstance(event, RequestReceived):
-                self._opened(event)
-            elif isinstance(event, StreamReset):
-                self._reset(event.stream)
-            else:
-                log.warning("connection ended", code=event.code.name, reason=event.reason)
-        self._is_busy = False
+        try:
+            for event in self.connection.receive(data):
+                if isinstance(event, DataReceived):
+                    self._data(event)
+                elif isinstance(event, RequestReceived):
+                    self._opened(event)
+                elif isinstance(event, StreamReset):
+                    self._reset(event.stream)
+                else:
+                    log.warning("connection ended", code=event.code.name, reason=event.reason)
+        finally:
+            self._is_busy = False
         self.flush()
 
     def flush(self) -> None:
@@ -103,7 +102,7 @@ class Session:
 
     def lost(self) -> None:
         """The connection is gone: tell the handlers of all open streams."""
-        self._is_busy = True  # for good: there is nobody to write to
+        self._write = _to_nobody
         for http in list(self.connection.streams.values()):
             self._reset(http)
 
@@ -118,16 +117,21 @@ class Session:
             self._counters.calls_refused += 1
             self.connection.end(http, call.refusal)
             return
-        reader = MessageReader(self._max_message_bytes, call.encoding, self._budget)
+        reader = MessageReader(self._max_message_bytes, self.connection.budget)
         stream = http.owner = GrpcStream(self.connection, http, self, reader)
         try:
-            stream.handler = call.opened(stream, call.metadata)
+            handler = call.opened(stream, call.metadata)
         except Exception:
             log.exception("stream could not be opened")
             self._counters.handler_failures += 1
             stream.finish(StatusCode.INTERNAL, _FAULT)
             return
-        if call.timeout_seconds is not None and not stream.is_finished:
+        if stream.is_finished:
+            if stream.has_overflowed:  # before there was a handler to tell
+                self._tell_gone(handler)
+            return
+        stream.handler = handler
+        if call.timeout_seconds is not None:
             stream.deadline = self._call_later(
                 call.timeout_seconds, lambda: self._deadline_passed(stream)
             )
@@ -188,6 +192,7 @@ class Session:
         """End a stream on which more waits than may; its handler is told after it has returned."""
         self._counters.calls_overflowed += 1
         handler = stream.handler
+        stream.has_overflowed = True
         self.connection.drop_waiting(stream.http)
         stream.finish(StatusCode.RESOURCE_EXHAUSTED, "the answers to this stream are not read")
         self._call_later(0.0, lambda: self._tell_gone(handler))
@@ -216,3 +221,7 @@ class Session:
         except Exception:
             log.exception("stream handler failed")
             self._counters.handler_failures += 1
+
+
+def _to_nobody(_: bytes) -> None:
+    """Take what a lost connection still has to say."""

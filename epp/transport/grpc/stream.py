@@ -53,6 +53,7 @@ class GrpcStream:
         "_owner",
         "deadline",
         "handler",
+        "has_overflowed",
         "http",
         "is_finished",
         "reader",
@@ -69,6 +70,8 @@ class GrpcStream:
         self.handler: StreamHandler = _NOBODY
         """Who is told of what comes; nobody before ``opened`` has returned, and after the end."""
         self.deadline: Timer | None = None
+        self.has_overflowed = False
+        """It was ended because too much waited on it."""
         self.is_finished = False
         """A status was given, or the stream is gone: nothing more is sent or told."""
 

@@ -9,6 +9,7 @@ Every fault of the peer has one of two ends: :class:`StreamFault` becomes RST_ST
 :class:`ConnectionFault` becomes GOAWAY and the last event.
 """
 
+from epp.transport.budget import ByteBudget
 from epp.transport.http2 import frames
 from epp.transport.http2.constants import (
     ACK,
@@ -50,6 +51,7 @@ _OPEN, _CLOSED = StreamState.OPEN, StreamState.CLOSED
 _PRIORITY_BYTES = 5
 _STREAMS_PER_CONTROL_FRAME = 64
 """How many streams are visited, because a setting has changed, at the cost of a control frame."""
+_REMEMBERED_STREAMS = 2048
 _NO_LIMIT = MAX_STREAM_ID + 1
 _SHUTDOWN_PING = b"shutdown"
 _TOO_LARGE = encode(((b":status", b"431"),))
@@ -74,7 +76,9 @@ class Connection:
         """
         self.limits = limits = limits or ConnectionLimits()
         self.counters = counters if counters is not None else Http2Counters()
-        self.sender = Sender(limits)
+        self.budget = ByteBudget(limits.max_buffered_bytes)
+        """For all bytes that are kept for this connection, by the layer above, too."""
+        self.sender = Sender(limits, self.budget)
         self.streams: dict[int, Stream] = {}
         """Open streams by id."""
         self.is_closed = False
@@ -106,7 +110,7 @@ class Connection:
             faulted=self._fault,
         )
         self._events: list[Event] = []
-        self._late = LateFrames()
+        self._late = LateFrames(max(_REMEMBERED_STREAMS, limits.max_concurrent_streams))
         self._highest_stream_id = 0
         self._last_stream_id = _NO_LIMIT
         self._receive_window = max(limits.connection_window_bytes, DEFAULT_WINDOW)
@@ -327,6 +331,7 @@ class Connection:
         stream = Stream(stream_id, self._stream_window, headers.content_length)
         self.streams[stream_id] = stream
         self.counters.streams_opened += 1
+        self._guard.streams_opened += 1
         if end_stream:
             stream.advance(StreamInput.RECEIVE_END_STREAM)
         if self._decoder.is_oversized(headers):
@@ -498,7 +503,9 @@ class Connection:
     def _fail(self, fault: ConnectionFault) -> None:
         self.is_closed = True
         self.counters.connection_faults[fault.code.name] += 1
-        self.sender.write(frames.goaway(self._highest_stream_id, fault.code, fault.reason))
+        # "An endpoint MUST NOT increase the value they send in the last stream identifier" (§6.8)
+        last = min(self._highest_stream_id, self._last_stream_id)
+        self.sender.write(frames.goaway(last, fault.code, fault.reason))
         for stream in list(self.streams.values()):
             self._close(stream, may_send=False)
             self._events.append(StreamReset(stream, fault.code))

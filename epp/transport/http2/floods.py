@@ -27,6 +27,7 @@ class FloodGuard:
         "_limits",
         "_stream_faults",
         "_window_updates",
+        "streams_opened",
     )
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -37,6 +38,8 @@ class FloodGuard:
         self._late_resets = 0
         self._stream_faults = 0
         self._window_updates = 0
+        self.streams_opened = 0
+        """Streams of this connection so far; each earns two WINDOW_UPDATEs."""
 
     def control_frame(self, cost: int = 1) -> None:
         """Count a frame that moves nothing.
@@ -49,13 +52,13 @@ class FloodGuard:
             raise _calm("too many frames that carry nothing")
 
     def window_update(self, data_frames_sent: int) -> None:
-        """Count a WINDOW_UPDATE; two for each DATA frame of ours are what flow control takes.
+        """Count a WINDOW_UPDATE; two for each stream and each DATA frame of ours are its use.
 
         Raises:
             ConnectionFault: There were too many beyond these.
         """
         self._window_updates += 1
-        if self._window_updates > 2 * data_frames_sent:
+        if self._window_updates > 2 * (data_frames_sent + self.streams_opened):
             self.control_frame()
 
     def early_reset(self) -> None:

@@ -1,17 +1,17 @@
 """Remembers which streams we ended before the peer did: what it had already sent still arrives."""
 
-_GENERATION = 2048
-
 
 class LateFrames:
-    """The last 2048 to 4096 such streams, in two generations, so that forgetting costs nothing.
+    """The last N to 2 N such streams, in two generations, so that forgetting costs nothing.
 
-    A stream that the peer itself ended, as Envoy ends all of its, is not among them.
+    A stream that the peer itself ended, as Envoy ends all of its, is not among them. N is not below
+    the number of streams that may be open at once: all of them may be ended in one go, by a drain.
     """
 
-    __slots__ = ("_older", "_younger")
+    __slots__ = ("_generation", "_older", "_younger")
 
-    def __init__(self) -> None:
+    def __init__(self, generation: int) -> None:
+        self._generation = generation
         self._younger: set[int] = set()
         self._older: set[int] = set()
 
@@ -25,7 +25,7 @@ class LateFrames:
     def expect(self, stream_id: int) -> None:
         """Let frames on the stream be discarded from now on."""
         self._younger.add(stream_id)
-        if len(self._younger) >= _GENERATION:
+        if len(self._younger) >= self._generation:
             self._older = self._younger
             self._younger = set()
 

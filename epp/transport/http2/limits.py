@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass
 
-from epp.transport.http2.constants import MAX_MAX_FRAME_BYTES, MAX_WINDOW, MIN_MAX_FRAME_BYTES
+from epp.transport.http2.constants import (
+    MAX_MAX_FRAME_BYTES,
+    MAX_STREAM_ID,
+    MAX_WINDOW,
+    MIN_MAX_FRAME_BYTES,
+)
 from epp.transport.limits import require_positive
 
 
@@ -25,8 +30,9 @@ class ConnectionLimits:
     """A stream with more waiting is not writable, and its receive window is not renewed."""
     max_waiting_stream_bytes: int = 80 << 20
     """Bytes that wait on one stream for the peer's window; above it the stream is ended."""
-    max_waiting_connection_bytes: int = 96 << 20
-    """Bytes that wait on all streams of a connection; above it the stream that adds to it ends."""
+    max_buffered_bytes: int = 96 << 20
+    """Messages that are not whole yet, and answers that wait, of one connection together; above it
+    the stream that adds to them is ended."""
     write_burst_bytes: int = 1 << 20
     """DATA written at once, before the socket is asked whether it has room."""
     max_control_output_bytes: int = 64 << 10
@@ -34,7 +40,7 @@ class ConnectionLimits:
     control_frame_budget: int = 10_000
     """Frames that move nothing (PING, SETTINGS, PRIORITY, CONTINUATION, empty DATA, …) between two
     calls of ``forgive``; above it the connection ends (CVE-2019-9512, -9515, -9518, 2024-27316)."""
-    early_reset_budget: int = 4_000
+    early_reset_budget: int = 10_000
     """Streams that a client may reset before any message was sent on them, beyond those that were
     answered; above it the connection ends (CVE-2023-44487)."""
     stream_fault_budget: int = 1_000
@@ -53,3 +59,7 @@ class ConnectionLimits:
             )
         if max(self.stream_window_bytes, self.connection_window_bytes) > MAX_WINDOW:
             raise ValueError(f"a window must be at most {MAX_WINDOW} bytes")
+        if self.max_concurrent_streams > MAX_STREAM_ID:
+            raise ValueError(f"max_concurrent_streams must be at most {MAX_STREAM_ID}")
+        if self.max_header_list_bytes > MAX_MAX_FRAME_BYTES:
+            raise ValueError(f"max_header_list_bytes must be at most {MAX_MAX_FRAME_BYTES}")

@@ -184,6 +184,7 @@ class FrameParser:
                 code = ErrorCode.PROTOCOL_ERROR if flags & PADDED else ErrorCode.FRAME_SIZE_ERROR
                 raise ConnectionFault(code, "HEADERS without its priority")
             payload = payload[_PRIORITY_BYTES:]
+        self._check_block(len(payload))
         if flags & END_HEADERS:
             self._headers(flags, stream_id, payload)
             return
@@ -197,13 +198,16 @@ class FrameParser:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
         self._guard.control_frame()
         self._block += payload
-        if len(self._block) > self._max_block_bytes:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "header block too long")
+        self._check_block(len(self._block))
         if flags & END_HEADERS:
             block = bytes(self._block)
             self._block.clear()
             self._block_stream_id = 0
             self._headers(self._block_flags, stream_id, block)
+
+    def _check_block(self, size: int) -> None:
+        if size > self._max_block_bytes:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "header block too long")
 
 
 def unpadded(payload: bytes) -> bytes:

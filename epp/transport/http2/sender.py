@@ -4,8 +4,9 @@ Data that has no room waits with its stream. Streams that could send if the conn
 stand in one queue and take turns, a frame each, so that a large answer does not starve small ones.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 
+from epp.transport.budget import ByteBudget
 from epp.transport.http2 import frames
 from epp.transport.http2.constants import (
     DEFAULT_WINDOW,
@@ -34,6 +35,7 @@ class Sender:
     """The sending side of a connection."""
 
     __slots__ = (
+        "_budget",
         "_burst_bytes",
         "_limits",
         "_ready",
@@ -48,9 +50,11 @@ class Sender:
         "write",
     )
 
-    def __init__(self, limits: ConnectionLimits) -> None:
+    def __init__(self, limits: ConnectionLimits, budget: ByteBudget) -> None:
         self._limits = limits
-        self._ready: deque[Stream] = deque()
+        self._budget = budget
+        # By id; an OrderedDict, as a stream may have to leave from the middle.
+        self._ready: OrderedDict[int, Stream] = OrderedDict()
         self._burst_bytes = 0
         self.output: list[Piece] = []
         """Bytes to be written, in order."""
@@ -111,7 +115,7 @@ class Sender:
             or stream.waiting
             or self._ready
             or self.is_held
-            or self._burst_bytes >= self._limits.write_burst_bytes
+            or self._burst_bytes + size > self._limits.write_burst_bytes
         ):
             self._wait(stream, data)
             return
@@ -134,10 +138,11 @@ class Sender:
     def forget(self, stream: Stream) -> None:
         """Drop what waits on a stream that is gone (§5.4.2)."""
         self.waiting_bytes -= stream.waiting_bytes
+        self._budget.used_bytes -= stream.waiting_bytes
         stream.waiting_bytes = 0
         stream.waiting = None
         stream.trailers = None
-        # It may still stand in the queue; the pump passes over a stream without data.
+        self._ready.pop(stream.id, None)
 
     def is_full(self, stream: Stream) -> bool:
         """Return whether so much waits on the stream that it takes no more gladly."""
@@ -190,17 +195,15 @@ class Sender:
         while ready and self.window > 0 and not self.is_held:
             if self._burst_bytes >= self._limits.write_burst_bytes:
                 break
-            stream = ready.popleft()
+            _, stream = ready.popitem(last=False)
             waiting = stream.waiting
             window = self.initial_window + stream.send_credit
             if not waiting or window <= 0:
-                stream.is_ready = False
                 continue
             self._send_frame(stream, waiting, min(window, self.window, self.max_frame_bytes))
             if waiting:
-                ready.append(stream)
+                ready[stream.id] = stream
                 continue
-            stream.is_ready = False
             if stream.trailers is not None:
                 self.write(frames.headers(stream.id, stream.trailers, END_HEADERS | END_STREAM))
                 stream.trailers = None
@@ -224,6 +227,7 @@ class Sender:
         stream.waiting_bytes -= size
         stream.has_sent_data = True
         self.waiting_bytes -= size
+        self._budget.used_bytes -= size
         self._burst_bytes += size
         self.data_frames += 1
         self.write(_pack(size << 8 | _DATA, 0, stream.id))
@@ -239,20 +243,20 @@ class Sender:
             raise WaitingBytesExceededError(
                 f"{stream.waiting_bytes} bytes wait already for the window of stream {stream.id}"
             )
-        if self.waiting_bytes + size > limits.max_waiting_connection_bytes:
+        if not self._budget.has_room(size):
             raise WaitingBytesExceededError(
-                f"{self.waiting_bytes} bytes wait already on this connection"
+                f"{self._budget.used_bytes} bytes are kept already for this connection"
             )
         if stream.waiting is None:
             stream.waiting = deque()
         keep(stream.waiting, data)
         stream.waiting_bytes += size
         self.waiting_bytes += size
+        self._budget.used_bytes += size
         if self.is_full(stream):
             stream.was_full = True
         self._enqueue(stream)
 
     def _enqueue(self, stream: Stream) -> None:
-        if stream.waiting and not stream.is_ready and self.initial_window + stream.send_credit > 0:
-            stream.is_ready = True
-            self._ready.append(stream)
+        if stream.waiting and self.initial_window + stream.send_credit > 0:
+            self._ready.setdefault(stream.id, stream)

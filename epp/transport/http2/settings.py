@@ -30,13 +30,11 @@ class PeerSettings:
         self.max_frame_bytes = MIN_MAX_FRAME_BYTES
 
     def update(self, payload: bytes) -> int:
-        """Take one SETTINGS frame and return the number of its values.
+        """Take the payload of a SETTINGS frame, whole settings, and return their number.
 
         Raises:
-            ConnectionFault: Its length, or a value, is not allowed.
+            ConnectionFault: A value is not allowed.
         """
-        if len(payload) % _SETTING.size:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes")
         for setting, value in _SETTING.iter_unpack(payload):
             if setting == Setting.INITIAL_WINDOW_SIZE:
                 if value > MAX_WINDOW:

@@ -14,8 +14,7 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-MAX_WINDOW = 2**31 - 1
-DEFAULT_WINDOW = 65_535
+from transport.frames import DEFAULT_WINDOW, MAX_WINDOW
 
 
 @dataclass

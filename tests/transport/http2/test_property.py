@@ -55,7 +55,7 @@ LIMITS = ConnectionLimits(
     connection_window_bytes=131_072,
     writable_below_bytes=20_000,
     max_waiting_stream_bytes=150_000,
-    max_waiting_connection_bytes=300_000,
+    max_buffered_bytes=300_000,
     write_burst_bytes=60_000,
 )
 Action = Callable[[Connection, dict[int, Stream]], None]
@@ -127,7 +127,7 @@ class Run:
         connection, model, books = self.client.connection, self.model, self.client.accounting
         sender = connection.sender
         waiting = [stream.waiting_bytes for stream in connection.streams.values()]
-        assert sender.waiting_bytes == sum(waiting) <= LIMITS.max_waiting_connection_bytes
+        assert sender.waiting_bytes == sum(waiting) <= LIMITS.max_buffered_bytes
         assert max(waiting, default=0) <= LIMITS.max_waiting_stream_bytes
         if self.is_over:
             assert connection.streams == {}

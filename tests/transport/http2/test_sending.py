@@ -482,7 +482,7 @@ def test_what_waits_on_a_stream_is_bounded() -> None:
 
 
 def test_what_waits_on_a_connection_is_bounded() -> None:
-    client = roomy(max_waiting_connection_bytes=1000)
+    client = roomy(max_buffered_bytes=1000)
     streams = [client.answered(stream_id) for stream_id in (1, 3)]
     for stream in streams:
         client.connection.send_data(stream, bytes(500))
@@ -491,6 +491,45 @@ def test_what_waits_on_a_connection_is_bounded() -> None:
         client.connection.send_data(client.answered(5), b"x")
 
     assert waiting(client) == 1000
+
+
+def test_what_the_layer_above_keeps_counts_with_what_waits() -> None:
+    client = roomy(max_buffered_bytes=1000)
+    client.connection.budget.used_bytes += 400
+    stream = client.answered(1)
+    client.connection.send_data(stream, bytes(600))
+
+    with pytest.raises(WaitingBytesExceededError):
+        client.connection.send_data(stream, b"x")
+
+    client.answers(reset(1))
+    assert client.connection.budget.used_bytes == 400
+
+
+def test_an_answer_longer_than_a_burst_goes_out_in_bursts() -> None:
+    client = make_client(None, write_burst_bytes=100_000, writable_below_bytes=1000)
+    client.send(settings(initial_window_size=1 << 20), window(0, 1 << 20))
+    client.frames()
+    stream = client.answered(1)
+
+    client.connection.send_data(stream, text(500_000))
+    bursts = [len(octets) for octets in iter(client.connection.take_output, b"")]
+
+    assert len(bursts) == 5
+    assert max(bursts) < 100_000 + 2 * 16_384
+    assert waiting(client) == 0
+
+
+def test_streams_that_are_gone_leave_the_queue_for_the_connections_window() -> None:
+    client = make_client()
+    client.connection.send_data(client.answered(1), bytes(65_535))
+    client.frames()
+
+    for stream_id in range(3, 203, 2):
+        client.connection.send_data(client.answered(stream_id), b"x")
+        client.send(reset(stream_id))
+
+    assert client.connection.sender.ready_streams == 0
 
 
 def full_stream(client: Client, stream_id: int = 1) -> Stream:

@@ -53,12 +53,8 @@ def test_whatever_happens_in_whatever_state_is_legal_or_stream_closed(
         assert stream.state is state
 
 
-def test_nothing_leads_out_of_closed_and_reset_leads_there_from_everywhere_else() -> None:
-    for state in StreamState:
-        if state is StreamState.CLOSED:
-            assert not any(before is state for before, _ in TRANSITIONS)
-        else:
-            assert TRANSITIONS[state, StreamInput.RESET] is StreamState.CLOSED
+def test_nothing_leads_out_of_closed() -> None:
+    assert not any(before is StreamState.CLOSED for before, _ in TRANSITIONS)
 
 
 # --- ids ------------------------------------------------------------------------------------------
@@ -232,13 +228,27 @@ def test_a_stream_that_was_closed_long_ago_is_still_closed() -> None:
 
 
 def test_the_memory_of_closed_streams_is_bounded() -> None:
-    client = make_client()
+    client = make_client(max_concurrent_streams=100)
 
     for stream_id in range(1, 18_001, 2):
         client.connection.end(client.request(stream_id), ANSWER)
 
     assert 2048 <= len(client.connection._late) <= 4096
     assert client.connection.streams == {}
+
+
+def test_what_follows_on_as_many_streams_as_may_be_open_is_discarded() -> None:
+    client = make_client()
+    ids = range(1, 20_001, 2)
+    for stream in [client.request(stream_id) for stream_id in ids]:
+        client.connection.end(stream, ANSWER)
+    client.frames()
+
+    client.send_bytes(serialized(data(i, b"on its way") for i in ids))
+    client.send_bytes(serialized(headers(i, b"", end=True) for i in ids[:9000]))
+
+    assert client.counters.stream_faults == 0
+    client.assert_alive()
 
 
 # --- resets ---------------------------------------------------------------------------------------
@@ -518,3 +528,17 @@ def test_a_ping_of_the_client_is_not_taken_for_the_shutdowns() -> None:
 
     client.connection.end(stream, ANSWER)
     assert not client.connection.is_finished
+
+
+def test_a_fault_during_a_shutdown_does_not_raise_the_last_stream() -> None:
+    client = make_client()
+    client.request(1)
+    client.connection.begin_shutdown()
+    client.connection.limit_shutdown()
+    client.send(headers(3), headers(5))  # too late, and ignored
+    client.frames()
+
+    client.send(headers(2))
+
+    (last,) = only(GoAwayFrame, client.frames())
+    assert (last.last_stream_id, last.error_code) == (1, ErrorCode.PROTOCOL_ERROR)

@@ -1,23 +1,18 @@
-"""A client by hand: builds any frame, legal or not, and reads what the server sends.
+"""A client by hand: sends any frame, legal or not, and reads what the server sends.
 
-Frames are hyperframe's and header blocks hpack's, so nothing here knows the code under test.
+Frames are hyperframe's and header blocks hpack's: neither has anything of the code under test.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
 from hpack import Encoder
-from hpack.hpack import encode_integer
 from hyperframe.frame import (
-    ContinuationFrame,
-    DataFrame,
     Frame,
     GoAwayFrame,
     HeadersFrame,
     PingFrame,
-    PriorityFrame,
     RstStreamFrame,
-    SettingsFrame,
     WindowUpdateFrame,
 )
 
@@ -35,15 +30,48 @@ from epp.transport.http2 import (
     StreamReset,
     encode,
 )
+from transport import frames as build
+from transport.frames import (
+    MAX_WINDOW,
+    PREFACE,
+    cut_headers,
+    data,
+    goaway,
+    literals,
+    ping,
+    priority,
+    reset,
+    serialized,
+    settings,
+    settings_ack,
+    string,
+    window,
+)
 from transport.http2.accounting import Accounting
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+# Passed on, so that a test has the client and its frames from one place.
+__all__ = [
+    "MAX_WINDOW",
+    "PREFACE",
+    "cut_headers",
+    "data",
+    "goaway",
+    "literals",
+    "ping",
+    "priority",
+    "reset",
+    "serialized",
+    "settings",
+    "settings_ack",
+    "string",
+    "window",
+]
+
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS = range(5)
 PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(5, 10)
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY_FIELDS = 0x1, 0x1, 0x4, 0x8, 0x20
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS = 1, 2, 3
 INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = 4, 5, 6
-MAX_WINDOW = 2**31 - 1
 
 Fields = Iterable[tuple[str, str]]
 
@@ -72,19 +100,6 @@ def block(fields: Fields = REQUEST) -> bytes:
     return encoder.encode(list(fields))[1:]  # without the table size update in front
 
 
-def literals(fields: Fields) -> bytes:
-    """Return a header block of literals, which may be anything."""
-    out = b""
-    for name, value in fields:
-        out += b"\x00" + string(name) + string(value)
-    return out
-
-
-def string(text: str) -> bytes:
-    """Return a string literal of HPACK, without Huffman codes."""
-    return bytes(encode_integer(len(text), 7)) + text.encode("latin-1")
-
-
 def headers(
     stream_id: int,
     fields: Fields | bytes = REQUEST,
@@ -95,75 +110,14 @@ def headers(
     priority: tuple[int, int, bool] | None = None,
 ) -> HeadersFrame:
     """Return HEADERS; ``fields`` may be a block that is encoded already."""
-    payload = fields if isinstance(fields, bytes) else block(fields)
-    flags = _flags(END_STREAM=end, END_HEADERS=end_headers, PADDED=pad is not None)
-    frame = HeadersFrame(stream_id, payload, pad_length=pad or 0, flags=flags)
-    if priority is not None:
-        frame.flags.add("PRIORITY")
-        frame.depends_on, frame.stream_weight, frame.exclusive = priority
-    return frame
-
-
-def cut_headers(stream_id: int, pieces: list[bytes], *, end: bool = False) -> list[Frame]:
-    """Return HEADERS and CONTINUATION with a block in ``pieces``."""
-    frames: list[Frame] = [headers(stream_id, pieces[0], end=end, end_headers=len(pieces) == 1)]
-    for number, piece in enumerate(pieces[1:], 2):
-        flags = _flags(END_HEADERS=number == len(pieces))
-        frames.append(ContinuationFrame(stream_id, piece, flags=flags))
-    return frames
-
-
-def data(
-    stream_id: int, content: bytes = b"", *, end: bool = False, pad: int | None = None
-) -> DataFrame:
-    """Return DATA."""
-    flags = _flags(END_STREAM=end, PADDED=pad is not None)
-    return DataFrame(stream_id, content, pad_length=pad or 0, flags=flags)
-
-
-def settings(values: dict[int, int] | None = None, **names: int) -> SettingsFrame:
-    """Return SETTINGS; ``initial_window_size=1`` and the like."""
-    numbered = {getattr(SettingsFrame, name.upper()): value for name, value in names.items()}
-    return SettingsFrame(settings={**(values or {}), **numbered})
-
-
-def settings_ack() -> SettingsFrame:
-    """Return the acknowledgement of SETTINGS."""
-    return SettingsFrame(flags=["ACK"])
-
-
-def ping(payload: bytes = b"12345678", *, ack: bool = False) -> PingFrame:
-    """Return PING."""
-    return PingFrame(opaque_data=payload, flags=_flags(ACK=ack))
-
-
-def reset(stream_id: int, code: int = ErrorCode.CANCEL) -> RstStreamFrame:
-    """Return RST_STREAM."""
-    return RstStreamFrame(stream_id, code)
-
-
-def window(stream_id: int, increment: int) -> WindowUpdateFrame:
-    """Return WINDOW_UPDATE; stream 0 is the connection."""
-    return WindowUpdateFrame(stream_id, increment)
-
-
-def goaway(code: int = ErrorCode.NO_ERROR, last_stream_id: int = 0) -> GoAwayFrame:
-    """Return GOAWAY."""
-    return GoAwayFrame(last_stream_id=last_stream_id, error_code=code)
-
-
-def priority(stream_id: int, depends_on: int = 0) -> PriorityFrame:
-    """Return PRIORITY."""
-    return PriorityFrame(stream_id, depends_on, 15)
-
-
-def _flags(**flags: bool) -> list[str]:
-    return [name for name, is_set in flags.items() if is_set]
-
-
-def serialized(frames: Iterable[Frame | bytes]) -> bytes:
-    """Return frames as bytes."""
-    return b"".join(f if isinstance(f, bytes) else f.serialize() for f in frames)
+    return build.headers(
+        stream_id,
+        fields if isinstance(fields, bytes) else block(fields),
+        end=end,
+        end_headers=end_headers,
+        pad=pad,
+        priority=priority,
+    )
 
 
 def parsed(output: bytes) -> list[Frame]:
