@@ -33,6 +33,8 @@ class TransportFigures(Protocol):
     @property
     def ended(self) -> Mapping[str, int]: ...
     @property
+    def held_back(self) -> Mapping[str, int]: ...
+    @property
     def broken_off(self) -> Mapping[str, int]: ...
 
 
@@ -70,6 +72,12 @@ class TransportCollector(Collector):
             "Connections ended by this side, by reason; ENHANCE_YOUR_CALM is a flood.",
             "reason",
             now.ended,
+        )
+        yield _by(
+            "held_back_total",
+            "How often a slow or silent client was waited for, by what was done.",
+            "what",
+            now.held_back,
         )
         yield _by(
             "streams_broken_off_total",

@@ -1,4 +1,10 @@
-"""One connection on asyncio: moves bytes between the socket and the session, and keeps time."""
+"""One connection on asyncio: moves bytes between the socket and the session, and ends in order.
+
+An end loses nothing that was written. A socket closed while its peer still sends answers with a
+reset, at which the peer's kernel drops what it has not read: so our side ends first, and what comes
+is dropped until the peer has ended its own. TLS on asyncio cannot end one side; there the answer to
+a last PING says that the peer has read everything.
+"""
 
 import asyncio
 import ssl
@@ -9,15 +15,16 @@ import structlog
 from epp.transport.grpc import Session
 from epp.transport.http2 import Connection, HeaderCache
 from epp.transport.interface import OpenStream
+from epp.transport.pauses import Pause, ReadPauses
 from epp.transport.settings import TransportSettings
 from epp.transport.statistics import ServerCounters
+from epp.transport.timekeeping import SHORT_PATIENCE_TICKS, Due, Timekeeper
 
 log = structlog.get_logger()
 
 _KEEPALIVE_PING = b"liveness"
+_FAREWELL_PING = b"farewell"
 _LARGE_READ_BYTES = 128 << 10
-_PATIENCE_TICKS = 3
-"""For the answer to a shutdown's PING, and for the last bytes of a connection that is closing."""
 
 
 class ConnectionOwner(Protocol):
@@ -39,12 +46,12 @@ class ConnectionProtocol(asyncio.Protocol):
     """Serves one connection; ``tick`` is called once a second."""
 
     _transport: asyncio.Transport
+    _pauses: ReadPauses
 
     def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
         self._owner = owner
         self._loop = loop
         self._limits = owner.settings.connection
-        self._timeouts = owner.settings.timeouts
         self.connection = Connection(self._limits, cache=owner.cache, counters=owner.counters.http2)
         self._session = Session(
             self.connection,
@@ -54,25 +61,22 @@ class ConnectionProtocol(asyncio.Protocol):
             limits=owner.settings.messages,
             counters=owner.counters.grpc,
         )
+        self._time = Timekeeper(owner.settings.timeouts)
+        self._accepted_at = loop.time()
         self._is_write_paused = False
-        self._is_read_paused = False
         self._unread_output_bytes = 0
+        self._pings_sent = 0
+        self._is_shutting_down = False
+        self._is_farewell_sent = False
         self._is_closing = False
-        self._ping_is_out = False
-        # Seconds, as counted by ticks:
-        self._silent_ticks = 0
-        self._unused_ticks = 0
-        self._last_seen_stream_id = 0
-        self._stalled_ticks = 0
-        self._ending_ticks = 0
-        self._is_ending = False
-        self._unwritten_bytes = 0
+        """Nothing more is written, and what comes is dropped."""
 
     # --- asyncio's side -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are none of asyncio's classes.
         self._transport = cast("asyncio.Transport", transport)
+        self._pauses = ReadPauses(self._transport)
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if not self._owner.opened(self) or (
             tls is not None and tls.selected_alpn_protocol() != "h2"
@@ -81,13 +85,17 @@ class ConnectionProtocol(asyncio.Protocol):
             self._is_closing = True
             self._transport.abort()
             return
+        self._time.connected(self._loop.time() - self._accepted_at)
         self._transport.set_write_buffer_limits(high=self._limits.write_burst_bytes)
         self._session.flush()
 
     def data_received(self, data: bytes) -> None:
-        self._silent_ticks = 0
+        if self._is_closing:
+            return
+        size = len(data)
+        self._time.read_bytes += size
         self._session.receive(data)
-        if len(data) >= _LARGE_READ_BYTES:
+        if size >= _LARGE_READ_BYTES:
             self._let_others_read()
         if not self.connection.streams:
             self._close_if_finished()
@@ -98,15 +106,8 @@ class ConnectionProtocol(asyncio.Protocol):
         libuv reads a socket that fills its buffer up to 32 times before it looks at another one:
         with 8 MB of small requests in it, the other connections waited for 5 s.
         """
-        if not self._is_read_paused and not self._transport.is_closing():
-            self._is_read_paused = True
-            self._transport.pause_reading()
-            self._loop.call_soon(self._read_on)
-
-    def _read_on(self) -> None:
-        if self._is_read_paused and not self._transport.is_closing():
-            self._is_read_paused = False
-            self._transport.resume_reading()
+        self._pauses.begin(Pause.TURN)
+        self._loop.call_soon(self._pauses.end, Pause.TURN)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_closing = True
@@ -115,9 +116,9 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def eof_received(self) -> None:
         # The other half may still be read, by a peer that is there or by none: what is written goes
-        # out, in bounded time, and no more is made.
+        # out, in bounded time, and no more is made. Nothing more comes, so no reset can follow.
         self._session.lost()
-        self._close()
+        self._hang_up()
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
@@ -126,10 +127,8 @@ class ConnectionProtocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._is_write_paused = False
         self._unread_output_bytes = 0
-        self._silent_ticks = self._stalled_ticks = self._unwritten_bytes = 0
-        if self._is_read_paused and not self._is_closing:
-            self._is_read_paused = False
-            self._transport.resume_reading()
+        self._time.drained()
+        self._pauses.end(Pause.OUTPUT)
         self.connection.resume()
         self._session.flush()
 
@@ -142,31 +141,34 @@ class ConnectionProtocol(asyncio.Protocol):
             # Answers to PING, SETTINGS and the like go on; a peer that has us pile them up is not
             # read any more until it reads.
             self._unread_output_bytes += len(data)
-            if (
-                self._unread_output_bytes > self._limits.max_control_output_bytes
-                and not self._is_read_paused
-            ):
-                self._is_read_paused = True
-                self._transport.pause_reading()
+            is_too_much = self._unread_output_bytes > self._limits.max_control_output_bytes
+            if is_too_much and Pause.OUTPUT not in self._pauses.reasons:
+                self._owner.counters.reads_paused += 1
+                self._pauses.begin(Pause.OUTPUT)
 
     # --- the server's side ----------------------------------------------------------------------
 
     def begin_shutdown(self) -> None:
         """Let the open streams end, take no new ones, and close."""
-        self._is_ending = True
-        if not self.connection.is_established:
-            self._close()
+        if self._is_closing:
             return
-        self.connection.begin_shutdown()
-        self._session.flush()
-        self._close_if_finished()
+        if not self.connection.is_established:
+            self._hang_up()  # nobody waits for anything
+            return
+        if not self._is_shutting_down:
+            self._is_shutting_down = True
+            self._pings_sent += 1  # it comes with the announcement
+            self._time.shutting_down()
+            self.connection.begin_shutdown()
+            self._session.flush()
+            self._close_if_finished()
 
     def cut(self) -> None:
-        """Close now; the handlers of open streams are told that they are gone."""
+        """Write no more; the handlers of open streams are told that they are gone."""
         self.connection.limit_shutdown()
         self._session.flush()
         self._session.lost()
-        self._close()
+        self._end_writing()
 
     def abort(self) -> None:
         """Close without waiting for what is still to be written."""
@@ -174,79 +176,80 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def tick(self) -> None:
         """Look after everything that takes time."""
-        connection, timeouts = self.connection, self._timeouts
-        connection.forgive()
-        self._silent_ticks += 1
-        if connection.streams or connection.highest_stream_id != self._last_seen_stream_id:
-            self._last_seen_stream_id = connection.highest_stream_id
-            self._unused_ticks = 0
-        else:
-            self._unused_ticks += 1
-        if self._is_closing or self._is_ending:
-            self._tick_of_the_end()
-        self._close_if_finished()
-        if self._is_closing:
-            return
-        if not connection.is_established:
-            if self._unused_ticks >= timeouts.preface_seconds:
-                self._time_out("no HTTP/2 preface")
-        elif (
-            connection.is_mid_frame
-            and not self._is_read_paused
-            and self._silent_ticks >= timeouts.frame_seconds
-        ):
-            self._time_out("a frame was begun and not ended")
-        elif self._unused_ticks >= timeouts.idle_seconds and not self._is_ending:
-            self.begin_shutdown()
-        elif self._is_write_paused:
-            self._watch_reader()
-        else:
-            self._keep_alive()
+        self.connection.forgive()
+        self._close_if_finished()  # by a handler that has answered since
+        due = self._time.tick(
+            self.connection,
+            self._transport.get_write_buffer_size(),
+            is_read_held=Pause.OUTPUT in self._pauses.reasons,
+            is_write_paused=self._is_write_paused,
+        )
+        if due is not Due.NOTHING:
+            self._do(due)
 
-    def _tick_of_the_end(self) -> None:
-        self._ending_ticks += 1
-        if self._ending_ticks < _PATIENCE_TICKS:
-            return
-        if self._is_closing:
-            self._transport.abort()
-        else:
+    def _do(self, due: Due) -> None:
+        counters = self._owner.counters
+        if due is Due.PING:
+            counters.pings_sent += 1
+            self._send_ping(_KEEPALIVE_PING)
+        elif due is Due.SHUTDOWN:
+            counters.connections_idle += 1
+            self.begin_shutdown()
+        elif due is Due.LIMIT:
             self.connection.limit_shutdown()
             self._session.flush()
+            self._close_if_finished()
+        elif due is Due.HANG_UP:
+            if self._transport.can_write_eof() or self._transport.is_closing():
+                self._transport.abort()
+            else:
+                self._hang_up()
+        else:
+            counters.connections_timed_out += 1
+            peer = self._transport.get_extra_info("peername")
+            log.info("connection timed out", reason=due.value, peer=peer)
+            self._transport.abort()
 
-    def _watch_reader(self) -> None:
-        """Give up a peer that has stopped to read; a PING would only wait with the rest."""
-        before, self._unwritten_bytes = (
-            self._unwritten_bytes,
-            self._transport.get_write_buffer_size(),
-        )
-        self._stalled_ticks = 0 if self._unwritten_bytes < before else self._stalled_ticks + 1
-        timeouts = self._timeouts
-        if self._stalled_ticks >= timeouts.keepalive_seconds + timeouts.keepalive_timeout_seconds:
-            self._time_out("the peer does not read")
+    def _send_ping(self, payload: bytes) -> None:
+        self._pings_sent += 1
+        self.connection.send_ping(payload)
+        self._session.flush()
 
-    def _keep_alive(self) -> None:
-        timeouts = self._timeouts
-        if self._silent_ticks < timeouts.keepalive_seconds:
-            self._ping_is_out = False
-        elif not self._ping_is_out:
-            self._ping_is_out = True
-            self.connection.send_ping(_KEEPALIVE_PING)
-            self._session.flush()
-        elif self._silent_ticks >= timeouts.keepalive_seconds + timeouts.keepalive_timeout_seconds:
-            self._time_out("no answer to a PING")
-
-    def _time_out(self, reason: str) -> None:
-        self._owner.counters.connections_timed_out += 1
-        peer = self._transport.get_extra_info("peername")
-        log.info("connection timed out", reason=reason, peer=peer)
-        self._transport.abort()
+    # --- the end --------------------------------------------------------------------------------
 
     def _close_if_finished(self) -> None:
-        if self.connection.is_finished:
-            self._close()
+        connection = self.connection
+        if not connection.is_finished or self._is_closing:
+            return
+        if connection.is_closed:
+            self._end_writing()
+        elif self._is_farewell_sent:
+            if connection.pings_acknowledged >= self._pings_sent:
+                self._hang_up()
+        else:
+            self._is_farewell_sent = True
+            connection.limit_shutdown()  # our GOAWAY, if it is the peer that leaves
+            self._time.ending()
+            if self._transport.can_write_eof():
+                self._session.flush()
+                self._write_no_more()
+            else:
+                self._send_ping(_FAREWELL_PING)
 
-    def _close(self) -> None:
-        if not self._is_closing:
-            self._is_closing = True
-            self._ending_ticks = 0
+    def _end_writing(self) -> None:
+        """End without much ado: what is written may still go out."""
+        self._time.ending(SHORT_PATIENCE_TICKS if self._transport.can_write_eof() else 1)
+        self._write_no_more()
+
+    def _write_no_more(self) -> None:
+        self._is_closing = True
+        self._pauses.end(Pause.OUTPUT)
+        if self._transport.can_write_eof() and not self._transport.is_closing():
+            self._transport.write_eof()
+
+    def _hang_up(self) -> None:
+        """Close both sides, after what is written."""
+        self._is_closing = True
+        self._time.ending(SHORT_PATIENCE_TICKS)
+        if not self._transport.is_closing():  # asyncio's TLS takes no second close()
             self._transport.close()

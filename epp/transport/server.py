@@ -5,8 +5,12 @@ call. One timer per server, once a second, looks after what takes time.
 """
 
 import asyncio
+import errno
+import os
 import ssl
 from collections.abc import Mapping
+
+import structlog
 
 from epp.transport.errors import ListenError
 from epp.transport.http2 import HeaderCache
@@ -15,8 +19,11 @@ from epp.transport.protocol import ConnectionProtocol
 from epp.transport.settings import TransportSettings
 from epp.transport.statistics import ServerCounters, TransportStatistics
 
+log = structlog.get_logger()
+
 _TICK_SECONDS = 1.0
-_CUT_SECONDS = 1.0
+_CUT_SECONDS = 1.5
+"""For the last bytes, and a tick, which ends what is behind TLS."""
 _BACKLOG = 1024
 
 
@@ -81,8 +88,14 @@ class Http2Server:
                 "message": grpc.messages_refused,
             },
             ended={
+                "idle": self.counters.connections_idle,
                 "timeout": self.counters.connections_timed_out,
                 **http2.connection_faults,
+            },
+            held_back={
+                "stream_full": http2.streams_filled,
+                "read_paused": self.counters.reads_paused,
+                "keepalive_ping": self.counters.pings_sent,
             },
             broken_off={
                 "client_reset": http2.streams_reset_early,
@@ -107,7 +120,9 @@ class Http2Server:
                 backlog=_BACKLOG,
             )
         except OSError as error:
-            reason = error.strerror or str(error)
+            # asyncio puts its own sentence into strerror, with the address once more.
+            code = error.errno or 0
+            reason = os.strerror(code) if code in errno.errorcode else error.strerror or str(error)
             raise ListenError(f"{self._host}:{self._port}", reason) from error
         self._timer = loop.call_later(_TICK_SECONDS, self._tick)
         port: int = self._server.sockets[0].getsockname()[1]
@@ -155,6 +170,10 @@ class Http2Server:
         self._changed.set()
 
     def _tick(self) -> None:
-        for each in list(self.connections):
-            each.tick()
+        # First of all: no fault may end the time of all connections.
         self._timer = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
+        for each in list(self.connections):
+            try:
+                each.tick()
+            except Exception:
+                log.exception("connection could not be looked after")

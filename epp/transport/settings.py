@@ -16,14 +16,15 @@ class Timeouts:
     preface_seconds: float = 10.0
     """From the connection to its HTTP/2 preface, TLS handshake included."""
     frame_seconds: float = 30.0
-    """Without a byte in the middle of a frame or a header block."""
+    """In the middle of a frame or a header block with less than 500 bytes a second."""
     idle_seconds: float = 900.0
     """Without a stream; then the connection is closed. Streams have no limit of their own: in lean
     mode they are silent for a whole generation."""
     keepalive_seconds: float = 60.0
     """Without a byte, after which the peer is asked for a sign of life with a PING."""
     keepalive_timeout_seconds: float = 20.0
-    """Without an answer to it, after which the connection counts as lost."""
+    """Without an answer to it, after which the connection counts as lost; so long we also wait at
+    the end of a connection for the peer to close its side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

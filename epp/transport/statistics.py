@@ -24,8 +24,11 @@ class TransportStatistics:
     """How often a limit refused something, by what: connection, stream, header_list, call,
     message."""
     ended: Mapping[str, int]
-    """Connections that we ended, by reason: timeout, or the HTTP/2 error code of the client's
+    """Connections that we ended, by reason: idle, timeout, or the HTTP/2 error code of the client's
     fault; ENHANCE_YOUR_CALM is a flood."""
+    held_back: Mapping[str, int]
+    """How often a slow client was waited for: stream_full (it was not writable), read_paused,
+    keepalive_ping."""
     broken_off: Mapping[str, int]
     """Streams that ended before their time, by reason: client_reset (before any answer),
     client_fault, deadline, unread_answers, handler_failure."""
@@ -40,5 +43,11 @@ class ServerCounters:
     connections_opened: int = 0
     connections_refused: int = 0
     """Beyond the limit, or TLS without ALPN h2."""
+    connections_idle: int = 0
+    """Shut down because they were not used."""
+    reads_paused: int = 0
+    """How often a connection was not read because its peer did not read."""
+    pings_sent: int = 0
+    """Because a connection was silent."""
     connections_timed_out: int = 0
     """An unfinished preface or frame, or no answer to a PING."""

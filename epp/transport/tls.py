@@ -63,6 +63,14 @@ class TlsSettings:
     ciphers: tuple[str, ...] = ()
     """Suites for TLS 1.2 by their IANA names, the preferred first; empty for all that are known."""
 
+    def __post_init__(self) -> None:
+        """Refuse what could never work.
+
+        Raises:
+            TlsError: A cipher suite is unknown or of no use.
+        """
+        _split_suites(self.ciphers)
+
 
 def minimum_version_from_flag(text: str) -> MinimumVersion:
     """Read the reference's ``--tls-min-version``.
@@ -88,9 +96,13 @@ def make_context(settings: TlsSettings, certificate: Certificate) -> ssl.SSLCont
     look, and close the connection.
 
     Raises:
-        TlsError: A cipher suite is unknown or of no use, or OpenSSL refuses the certificate.
+        TlsError: OpenSSL has none of the cipher suites, or refuses the certificate.
     """
-    suites = _tls12_suites(settings.ciphers)
+    suites, ignored = _split_suites(settings.ciphers)
+    if ignored:
+        log.warning(
+            "cipher suites were ignored", suites=ignored, reason="those of TLS 1.3 are always on"
+        )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = (
         ssl.TLSVersion.TLSv1_3 if settings.minimum_version == "1.3" else ssl.TLSVersion.TLSv1_2
@@ -113,7 +125,8 @@ def make_context(settings: TlsSettings, certificate: Certificate) -> ssl.SSLCont
     return context
 
 
-def _tls12_suites(names: Sequence[str]) -> list[str]:
+def _split_suites(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the suites of TLS 1.2 to offer, and those of TLS 1.3, which nobody can choose."""
     suites: list[str] = []
     ignored: list[str] = []
     for given in names:
@@ -136,11 +149,7 @@ def _tls12_suites(names: Sequence[str]) -> list[str]:
             "these are of TLS 1.3, whose suites Python cannot choose, and there is none of TLS 1.2",
             f"name none for the default, or some of {', '.join(_TLS12_SUITES)}",
         )
-    if ignored:
-        log.warning(
-            "cipher suites were ignored", suites=ignored, reason="those of TLS 1.3 are always on"
-        )
-    return suites or list(_TLS12_SUITES)
+    return suites or list(_TLS12_SUITES), ignored
 
 
 def _warn_of_unfit(suites: Sequence[str], certificate: Certificate) -> None:

@@ -1,13 +1,15 @@
 """A connection without a socket: bytes are handed to the protocol, and its writes are recorded."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from functools import partial
+from typing import Any, cast
 
-from epp.transport import Http2Server, OpenStream, TransportSettings
+from epp.transport import Http2Server, OpenStream, Stream, Timeouts, TransportSettings
+from epp.transport.http2 import ConnectionLimits
 from epp.transport.protocol import ConnectionProtocol
-from transport.raw_client import GREETING, Reader
+from transport.raw_client import GREETING, METHOD, Echo, Reader, headers
 
 
 @dataclass
@@ -27,10 +29,17 @@ class Timers:
     """Stands for the loop: nothing happens before the test says so."""
 
     timers: list[Timer] = field(default_factory=list)
+    now: float = 0.0
 
-    def call_later(self, seconds: float, call: Callable[..., object]) -> Timer:
-        self.timers.append(Timer(seconds, call))
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, seconds: float, call: Callable[..., object], *args: object) -> Timer:
+        self.timers.append(Timer(seconds, partial(call, *args)))
         return self.timers[-1]
+
+    def call_soon(self, call: Callable[..., object], *args: object) -> Timer:
+        return self.call_later(0, call, *args)
 
     def run(self) -> None:
         """Make every call that was asked for and not cancelled."""
@@ -41,21 +50,27 @@ class Timers:
 
 
 class RecordedTransport(asyncio.Transport):
-    """Takes writes; tells its protocol to pause as soon as more is buffered than ``room_bytes``."""
+    """Takes writes; tells its protocol to pause as soon as more is buffered than ``room_bytes``.
 
-    def __init__(self, room_bytes: int | None = None) -> None:
+    Like TLS it cannot end one side, if ``can_end`` is false.
+    """
+
+    def __init__(self, room_bytes: int | None = None, *, can_end: bool = True) -> None:
         super().__init__()
         self.room_bytes = room_bytes
+        self.can_end = can_end
+        self.was_ended = False
         self.protocol: ConnectionProtocol | None = None
         self.writes: list[bytes] = []
         self.buffered_bytes = 0
         self.is_paused = False
         self.is_reading_paused = False
-        self.was_closed = False
+        self.closes = 0
         self.was_aborted = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert data
+        assert not self.was_ended, "written to after write_eof()"
         assert not self.was_closed, "written to after close()"
         assert not self.was_aborted, "written to after abort()"
         self.writes.append(bytes(data))
@@ -90,8 +105,20 @@ class RecordedTransport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return self.buffered_bytes if self.is_paused else 0
 
+    def can_write_eof(self) -> bool:
+        return self.can_end
+
+    def write_eof(self) -> None:
+        assert self.can_end
+        assert not self.is_closing()
+        self.was_ended = True
+
+    @property
+    def was_closed(self) -> bool:
+        return self.closes > 0
+
     def close(self) -> None:
-        self.was_closed = True
+        self.closes += 1
 
     def abort(self) -> None:
         self.was_aborted = True
@@ -132,7 +159,8 @@ class InMemory(Reader):
 
     @property
     def is_over(self) -> bool:
-        return self.transport.is_closing()
+        """Nothing more will be written."""
+        return self.transport.was_ended or self.transport.is_closing()
 
 
 def connect(
@@ -142,16 +170,46 @@ def connect(
     greeting: bytes = GREETING,
     room_bytes: int | None = None,
     loop: asyncio.AbstractEventLoop | None = None,
+    can_end: bool = True,
+    handshake_seconds: float = 0.0,
 ) -> InMemory:
     """Connect to a server that does not listen."""
     server = Http2Server(methods, settings=settings)
     timers = Timers()
     clock = cast("asyncio.AbstractEventLoop", timers)  # no more of a loop is needed
     protocol = ConnectionProtocol(server, loop or clock)
-    transport = RecordedTransport(room_bytes)
+    timers.now += handshake_seconds
+    transport = RecordedTransport(room_bytes, can_end=can_end)
     transport.protocol = protocol
     protocol.connection_made(transport)
     made = InMemory(server=server, protocol=protocol, transport=transport, timers=timers)
     if greeting:
         made.send(greeting)
     return made
+
+
+def make(
+    handler: type[Echo] = Echo,
+    *,
+    timeouts: Mapping[str, float] = {},
+    limits: Mapping[str, int] = {},
+    **options: Any,
+) -> tuple[InMemory, list[Echo]]:
+    """Connect; the handlers of the streams that are opened are put into the list."""
+    handlers: list[Echo] = []
+
+    def opened(stream: Stream, metadata: Mapping[str, str]) -> Echo:
+        handlers.append(handler(stream, metadata))
+        return handlers[-1]
+
+    given = TransportSettings(timeouts=Timeouts(**timeouts), connection=ConnectionLimits(**limits))
+    return connect({METHOD: opened}, settings=given, **options), handlers
+
+
+def make_one(
+    handler: type[Echo] = Echo, frames: bytes = headers(1), **options: Any
+) -> tuple[InMemory, list[Echo]]:
+    """Connect and open stream 1."""
+    client, handlers = make(handler, **options)
+    client.send(frames)
+    return client, handlers

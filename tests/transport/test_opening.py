@@ -1,13 +1,14 @@
-"""What a handler does while it is being made: answer, finish, or send more than may wait."""
+"""How a stream begins: what its handler does while it is being made, and the time it is given."""
 
 import gc
 import weakref
 from collections.abc import Mapping
 
 from epp.transport import StatusCode, Stream, TransportSettings
+from epp.transport.grpc import GrpcLimits
 from epp.transport.http2 import ConnectionLimits
 from transport.in_memory import InMemory, connect
-from transport.raw_client import METHOD, Echo, Idle, call, headers
+from transport.raw_client import METHOD, Echo, Idle, call, fields, headers
 
 
 class Finishing(Idle):
@@ -27,14 +28,17 @@ class Flooding(Idle):
             stream.send(bytes(40_000))
 
 
-def make(handler: type[Echo]) -> tuple[InMemory, list[Echo]]:
+def make(handler: type[Echo], **limits: float) -> tuple[InMemory, list[Echo]]:
     handlers: list[Echo] = []
 
     def opened(stream: Stream, metadata: Mapping[str, str]) -> Echo:
         handlers.append(handler(stream, metadata))
         return handlers[-1]
 
-    settings = TransportSettings(connection=ConnectionLimits(max_waiting_stream_bytes=100_000))
+    settings = TransportSettings(
+        connection=ConnectionLimits(max_waiting_stream_bytes=100_000),
+        messages=GrpcLimits(**limits),  # type: ignore[arg-type] # the one limit given is a float
+    )
     return connect({METHOD: opened}, settings=settings), handlers
 
 
@@ -62,3 +66,21 @@ def test_stream_that_overflows_while_it_is_opened_is_told_once() -> None:
     client.timers.run()
     assert client.streams[1].status == 8
     assert handlers[0].resets == 1
+
+
+def test_streams_have_no_time_limit_by_default() -> None:
+    client, _ = make(Idle)
+    client.send(headers(1))
+    assert client.timers.timers == []
+
+
+def test_stream_may_be_given_a_time_limit() -> None:
+    client, handlers = make(Idle, max_stream_seconds=60.0)
+    client.send(
+        headers(1), headers(3, fields(grpc_timeout="5S")), headers(5, fields(grpc_timeout="2M"))
+    )
+    assert [timer.seconds for timer in client.timers.timers] == [60.0, 5.0, 60.0]
+    client.timers.run()
+    client.read()
+    assert [client.streams[stream_id].status for stream_id in (1, 3, 5)] == [4, 4, 4]
+    assert [handler.resets for handler in handlers] == [1, 1, 1]

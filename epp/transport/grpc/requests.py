@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from types import MappingProxyType
 
 from epp.transport.grpc.responses import http_status, trailers_only
@@ -24,7 +25,7 @@ class Call:
     """Handles it; None for a call that is refused."""
     metadata: Mapping[str, str]
     """All its headers by lower-case name, pseudo-headers included; the last of a repeated one."""
-    timeout_seconds: float | None = None
+    timeout_seconds: float = inf
     refusal: bytes = b""
     """Header block that answers a refused call."""
 
@@ -42,10 +43,10 @@ def read_call(headers: Headers, methods: Mapping[str, OpenStream]) -> Call:
     )
 
 
-def timeout_seconds(text: str) -> float | None:
-    """Return what a grpc-timeout header says; None for none, and for one that cannot be read."""
+def timeout_seconds(text: str) -> float:
+    """Return what a grpc-timeout header says; infinity for none, or one that cannot be read."""
     found = _TIMEOUT(text)
-    return int(found[1]) * _SECONDS[found[2]] if found else None
+    return int(found[1]) * _SECONDS[found[2]] if found else inf
 
 
 def _refusal(metadata: Mapping[str, str], methods: Mapping[str, OpenStream]) -> bytes:

@@ -6,6 +6,7 @@ received, what the handlers send only piles up in the connection. No task, no fu
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 
 import structlog
 
@@ -32,7 +33,10 @@ class GrpcLimits:
     """What the messages of a connection may cost."""
 
     max_message_bytes: int = 64 << 20
-    """One message, decompressed."""
+    """One message."""
+    max_stream_seconds: float = inf
+    """One stream, from its beginning; then it ends with DEADLINE_EXCEEDED. Off by default: in lean
+    mode a stream is silent for a whole generation."""
 
 
 class Session:
@@ -63,6 +67,7 @@ class Session:
         self._write = write
         self._call_later = call_later
         self._max_message_bytes = limits.max_message_bytes
+        self._max_stream_seconds = limits.max_stream_seconds
         self._counters = counters
         self._is_busy = False
         """Bytes are being received; what is sent meanwhile goes out at the end."""
@@ -131,10 +136,9 @@ class Session:
                 self._tell_gone(handler)
             return
         stream.handler = handler
-        if call.timeout_seconds is not None:
-            stream.deadline = self._call_later(
-                call.timeout_seconds, lambda: self._deadline_passed(stream)
-            )
+        seconds = min(call.timeout_seconds, self._max_stream_seconds)
+        if seconds < inf:
+            stream.deadline = self._call_later(seconds, lambda: self._deadline_passed(stream))
         if event.end_stream:
             self._half_closed(stream)
 

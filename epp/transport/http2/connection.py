@@ -78,7 +78,7 @@ class Connection:
         self.counters = counters if counters is not None else Http2Counters()
         self.budget = ByteBudget(limits.max_buffered_bytes)
         """For all bytes that are kept for this connection, by the layer above, too."""
-        self.sender = Sender(limits, self.budget)
+        self.sender = Sender(limits, self.budget, self.counters)
         self.streams: dict[int, Stream] = {}
         """Open streams by id."""
         self.is_closed = False

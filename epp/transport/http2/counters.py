@@ -19,5 +19,7 @@ class Http2Counters:
     """Reset by us because the client broke a rule of the stream."""
     header_lists_refused: int = 0
     """Answered 431."""
+    streams_filled: int = 0
+    """How often so much waited on a stream that it was not writable."""
     connection_faults: Counter[str] = field(default_factory=Counter)
     """Connections ended by GOAWAY, by the name of the error code."""

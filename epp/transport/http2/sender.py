@@ -18,6 +18,7 @@ from epp.transport.http2.constants import (
     ErrorCode,
     FrameType,
 )
+from epp.transport.http2.counters import Http2Counters
 from epp.transport.http2.errors import (
     ConnectionFault,
     StreamFault,
@@ -37,6 +38,7 @@ class Sender:
     __slots__ = (
         "_budget",
         "_burst_bytes",
+        "_counters",
         "_limits",
         "_ready",
         "_writable",
@@ -50,7 +52,10 @@ class Sender:
         "write",
     )
 
-    def __init__(self, limits: ConnectionLimits, budget: ByteBudget) -> None:
+    def __init__(
+        self, limits: ConnectionLimits, budget: ByteBudget, counters: Http2Counters
+    ) -> None:
+        self._counters = counters
         self._limits = limits
         self._budget = budget
         # By id; an OrderedDict, as a stream may have to leave from the middle.
@@ -253,8 +258,9 @@ class Sender:
         stream.waiting_bytes += size
         self.waiting_bytes += size
         self._budget.used_bytes += size
-        if self.is_full(stream):
+        if not stream.was_full and self.is_full(stream):
             stream.was_full = True
+            self._counters.streams_filled += 1
         self._enqueue(stream)
 
     def _enqueue(self, stream: Stream) -> None:

@@ -1,0 +1,48 @@
+"""What tests of a server on real sockets share."""
+
+from epp.transport.protocol import ConnectionProtocol
+from transport.raw_client import (
+    Idle,
+    Serving,
+    call,
+    connected,
+)
+
+KIB, MIB = 1 << 10, 1 << 20
+MAX_STREAM_ID = (1 << 31) - 1
+
+
+async def assert_serves(port: int) -> None:
+    """A new connection is served."""
+    async with connected(port) as client:
+        client.send(call(1, b"hello"))
+        answer = await client.answer(1)
+        assert (answer.messages, answer.status) == ([b"hello"], 0)
+
+
+def only_connection(served: Serving) -> ConnectionProtocol:
+    (protocol,) = served.server.connections
+    return protocol
+
+
+class Flooding(Idle):
+    """Sends numbered messages as long as it may, 40 MB in all."""
+
+    sent = 0
+
+    def message(self, data: bytes) -> None:
+        self.writable()
+
+    def writable(self) -> None:
+        self.writables += 1
+        while self.stream.is_writable and self.sent < 400:
+            self.stream.send(b"%06d" % self.sent + bytes(100 * KIB))
+            self.sent += 1
+        if self.sent == 400:
+            self.stream.finish()
+
+
+async def assert_served_beside(served: Serving) -> None:
+    """A round trip on another connection: what was sent before has been taken."""
+    async with connected(served.port) as other:
+        await other.round_trip()
