@@ -504,7 +504,7 @@ def test_a_reset_after_each_answer_is_no_flood_however_fast_they_come() -> None:
     assert not connection.is_closed
 
 
-def test_resets_of_closed_streams_beyond_one_for_each_answer_are_a_flood() -> None:
+def test_resets_of_closed_streams_beyond_one_for_each_stream_are_a_flood() -> None:
     connection = Connection(ConnectionLimits(control_frame_budget=10, early_reset_budget=10))
     connection.receive(frames.greeting())
     answered_streams(connection, 100)

@@ -20,7 +20,6 @@ class FloodGuard:
     """
 
     __slots__ = (
-        "_answered",
         "_control_frames",
         "_early_resets",
         "_late_resets",
@@ -32,14 +31,13 @@ class FloodGuard:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self._limits = limits
-        self._answered = 0
         self._control_frames = 0
         self._early_resets = 0
         self._late_resets = 0
         self._stream_faults = 0
         self._window_updates = 0
         self.streams_opened = 0
-        """Streams of this connection so far; each earns two WINDOW_UPDATEs."""
+        """Streams of this connection so far; each earns two WINDOW_UPDATEs and a late RST_STREAM."""
 
     def control_frame(self, cost: int = 1) -> None:
         """Count a frame that moves nothing.
@@ -72,13 +70,13 @@ class FloodGuard:
             raise _calm("too many streams reset before they were answered")
 
     def late_reset(self) -> None:
-        """Count RST_STREAM of a closed stream; one for each that was answered is Envoy's way.
+        """Count RST_STREAM of a closed stream; one for each stream is Envoy's way.
 
         Raises:
             ConnectionFault: There were too many beyond these.
         """
         self._late_resets += 1
-        if self._late_resets > self._answered:
+        if self._late_resets > self.streams_opened:
             self.control_frame()
 
     def stream_fault(self) -> None:
@@ -93,7 +91,6 @@ class FloodGuard:
 
     def answered(self) -> None:
         """Count a stream that was answered."""
-        self._answered += 1
         if self._early_resets:
             self._early_resets -= 1
         if self._stream_faults:

@@ -182,6 +182,16 @@ def test_window_updates_that_answer_our_data_are_free() -> None:
     assert len(client.received(1)) == 100_000
 
 
+def test_a_late_reset_of_each_stream_is_free_even_if_no_message_was_sent() -> None:
+    client = make_client(control_frame_budget=10)
+
+    for stream_id in range(1, 401, 2):
+        client.connection.end(client.request(stream_id, end=True), TRAILERS)
+        client.answers(reset(stream_id))
+
+    client.assert_alive()
+
+
 def test_window_updates_that_open_a_stream_are_free() -> None:
     client = make_client(control_frame_budget=10)
 
