@@ -166,8 +166,8 @@ def envoy_config(
     epp_port: Annotated[int, typer.Option(help="The endpoint picker's ext_proc port.")] = 9002,
     epp_tls: Annotated[
         bool,
-        typer.Option(help="Speak TLS with it, as epp serve does unless --secure-serving=false."),
-    ] = False,
+        typer.Option(help="Speak TLS with it; not with epp serve --secure-serving=false."),
+    ] = True,
 ) -> None:
     """Print an Envoy bootstrap for a mode, ready for `envoy -c`."""
     try:

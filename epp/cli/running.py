@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import typer
 import uvloop
@@ -30,6 +30,9 @@ EXPECTED = (
     UpError,
 )
 """Errors whose text is for the user; anything else is a bug and shows its traceback."""
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def run_until_signalled(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
@@ -60,6 +63,18 @@ def fail(text: str) -> NoReturn:
     """End the command with a usage error."""
     print(f"epp: {text}", file=sys.stderr)  # noqa: T201
     raise typer.Exit(2)
+
+
+def from_flag(flag: str, parse: Callable[[T], R], value: T) -> R:
+    """Return ``value`` as ``parse`` reads it.
+
+    Raises:
+        ValueError: It is refused; the message begins with ``flag``.
+    """
+    try:
+        return parse(value)
+    except (TransportError, ValueError) as error:
+        raise ValueError(f"{flag}: {error}") from error
 
 
 def require_folder(option: str, path: Path) -> None:

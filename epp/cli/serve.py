@@ -10,7 +10,7 @@ import typer
 
 from epp.app import App, Ports, ServeSettings
 from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort
-from epp.cli.running import fail, require_folder, run_until_signalled, write_whole
+from epp.cli.running import fail, from_flag, require_folder, run_until_signalled, write_whole
 from epp.cli.transport_options import (
     CertPath,
     SecureServing,
@@ -18,13 +18,14 @@ from epp.cli.transport_options import (
     TlsMinVersion,
     TransportName,
     TransportSetting,
+    refuse_for_grpcio,
     tls_settings,
     transport_settings,
+    warn_of_unused,
 )
 from epp.cli.units import duration
 from epp.config import DEFAULT_CONFIG, ConfigFile, load_file, load_text
 from epp.observability import configure
-from epp.transport import TlsError
 
 _LEVELS = Literal["debug", "info", "warning", "error"]
 
@@ -78,36 +79,43 @@ def serve(
         fail("--config-file and --config-text exclude each other")
     if ready_file is not None:
         require_folder("--ready-file", ready_file)
+    try:
+        tls = tls_settings(secure_serving, cert_path, tls_min_version, tls_cipher_suites or ())
+        if transport == "grpcio":
+            refuse_for_grpcio(transport_setting or (), tls)
+        limits = transport_settings(transport_setting or (), grpc_max_recv_msg_size)
+        interval = from_flag("--refresh-metrics-interval", duration, refresh_metrics_interval)
+        staleness = from_flag(
+            "--metrics-staleness-threshold", duration, metrics_staleness_threshold
+        )
+        drain = from_flag("--drain-timeout", duration, drain_timeout)
+    except ValueError as error:
+        fail(str(error))
     configure(level=log_level, log_format=log_format)
+    if tls is None:
+        warn_of_unused(cert_path, tls_min_version, tls_cipher_suites or ())
 
     async def main(stop: asyncio.Event) -> None:
         config, source = await asyncio.to_thread(_load, config_file, config_text)
-        try:
-            settings = ServeSettings(
-                config=config,
-                config_source=source,
-                endpoints=tuple(endpoint or ()),
-                endpoints_file=None if endpoints_file is None else str(endpoints_file),
-                pool_name=pool_name,
-                host=host,
-                grpc_port=grpc_port,
-                grpc_health_port=grpc_health_port,
-                metrics_port=metrics_port,
-                # Below 50 ms the reference raises the interval, too.
-                refresh_metrics_interval_seconds=max(0.05, duration(refresh_metrics_interval)),
-                metrics_staleness_seconds=duration(metrics_staleness_threshold),
-                drain_timeout_seconds=duration(drain_timeout),
-                transport=transport,
-                transport_settings=transport_settings(
-                    transport_setting or (), grpc_max_recv_msg_size
-                ),
-                tls=tls_settings(
-                    secure_serving, cert_path, tls_min_version, tls_cipher_suites or ()
-                ),
-                seed=seed,
-            )
-        except (TlsError, ValueError) as error:
-            fail(str(error))
+        settings = ServeSettings(
+            config=config,
+            config_source=source,
+            endpoints=tuple(endpoint or ()),
+            endpoints_file=None if endpoints_file is None else str(endpoints_file),
+            pool_name=pool_name,
+            host=host,
+            grpc_port=grpc_port,
+            grpc_health_port=grpc_health_port,
+            metrics_port=metrics_port,
+            # Below 50 ms the reference raises the interval, too.
+            refresh_metrics_interval_seconds=max(0.05, interval),
+            metrics_staleness_seconds=staleness,
+            drain_timeout_seconds=drain,
+            transport=transport,
+            transport_settings=limits,
+            tls=tls,
+            seed=seed,
+        )
         await App(settings).run(stop, _announce(ready_file))
 
     run_until_signalled(main)

@@ -1,13 +1,19 @@
 """Options of the ext_proc port: which transport, TLS, limits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from math import inf
 from pathlib import Path
 from typing import Annotated, Literal
 
+import structlog
 import typer
 
-from epp.cli.units import duration, quantity
+from epp.cli.running import from_flag
+from epp.cli.units import count, duration, quantity, size
 from epp.transport import TlsSettings, TransportSettings, minimum_version_from_flag
+
+log = structlog.get_logger()
 
 TransportName = Annotated[
     Literal["http2", "grpcio"],
@@ -29,6 +35,12 @@ TransportSetting = Annotated[
     typer.Option(help="Limit or timeout of the http2 transport, NAME=VALUE; repeatable."),
 ]
 
+_OF_GRPCIO = frozenset({"max_message_bytes"})
+"""The one setting that the C core's server takes, too."""
+
+_ROOM_FOR_MESSAGES = 1.5
+"""``max_buffered_bytes`` as a multiple of the longest message: one, while others come, too."""
+
 
 def tls_settings(
     secure_serving: str, cert_path: str, minimum_version: str, ciphers: Sequence[str]
@@ -36,50 +48,104 @@ def tls_settings(
     """Return what the flags say; None for plaintext.
 
     Raises:
-        ValueError: ``secure_serving`` is neither true nor false.
-        TlsError: The version is unknown, or too old for HTTP/2.
+        ValueError: A flag's value is not allowed; the message names the flag.
     """
     if secure_serving.lower() not in {"true", "false"}:
         raise ValueError(f"--secure-serving must be true or false, not {secure_serving!r}")
     if secure_serving.lower() == "false":
         return None
-    names = (name.strip() for given in ciphers for name in given.split(","))
-    return TlsSettings(
-        certificate_directory=Path(cert_path) if cert_path else None,
-        minimum_version=minimum_version_from_flag(minimum_version),
-        ciphers=tuple(name for name in names if name),
+    version = from_flag("--tls-min-version", minimum_version_from_flag, minimum_version)
+    directory = Path(cert_path) if cert_path else None
+    return from_flag(
+        "--tls-cipher-suites",
+        lambda names: TlsSettings(
+            certificate_directory=directory, minimum_version=version, ciphers=names
+        ),
+        tuple(each.strip() for given in ciphers for each in given.split(",") if each.strip()),
     )
+
+
+def warn_of_unused(cert_path: str, minimum_version: str, ciphers: Sequence[str]) -> None:
+    """Warn, for plaintext, of flags that mean nothing there."""
+    given = {
+        "--cert-path": cert_path,
+        "--tls-min-version": minimum_version,
+        "--tls-cipher-suites": ciphers,
+    }
+    flags = [flag for flag, value in given.items() if value]
+    if flags:
+        # No error: the reference starts with these, too, and manifests written for it may have
+        # them. Plaintext is what they ask for in so many words.
+        log.warning("flags were ignored", flags=flags, reason="--secure-serving=false: plaintext")
 
 
 def transport_settings(given: Sequence[str], max_message: str) -> TransportSettings:
     """Return the settings of the transport.
 
     Args:
-        given: ``NAME=VALUE``; ``_bytes`` take a quantity (64MiB), ``_seconds`` a duration (30s).
-        max_message: Longest message, as a quantity.
+        given: ``NAME=VALUE``; ``_bytes`` take a quantity (64MiB), ``_seconds`` a duration (30s),
+            the others a whole number, or true or false.
+        max_message: Longest message, as a quantity; ``max_message_bytes`` in ``given`` outdoes it.
 
     Raises:
-        ValueError: A name is unknown, or a value not allowed.
+        ValueError: A name is unknown, or a value not allowed; the message names the flag.
     """
-    known = TransportSettings.names()
-    values: dict[str, float] = {"max_message_bytes": quantity(max_message)}
-    for text in given:
-        name, separator, value = text.partition("=")
-        if not separator or name not in known:
-            names = ", ".join(sorted(known))
-            raise ValueError(f"--transport-setting {text}: give NAME=VALUE with one of {names}")
-        try:
-            values[name] = _number(name, value)
-        except ValueError as error:
-            raise ValueError(f"--transport-setting {text}: {error}") from None
-    return TransportSettings().with_values(values)
+    values = dict(_name_and_value(text) for text in given)
+    if "max_message_bytes" not in values:
+        values["max_message_bytes"] = from_flag("--grpc-max-recv-msg-size", size, max_message)
+    room = values["max_message_bytes"] * _ROOM_FOR_MESSAGES
+    if room > TransportSettings.names()["max_buffered_bytes"]:
+        values.setdefault("max_buffered_bytes", int(room))
+    return from_flag("--transport-setting", TransportSettings().with_values, values)
 
 
-def _number(name: str, value: str) -> float:
+def refuse_for_grpcio(given: Sequence[str], tls: TlsSettings | None) -> None:
+    """Refuse what the C core's server cannot do, rather than do without it in silence.
+
+    ``VersionTLS12`` is not refused: that is what the C core does anyway.
+
+    Raises:
+        ValueError: Something of it is asked for; the message names the flag.
+    """
+    refused = [
+        f"--transport-setting {text}: only max_message_bytes can be set"
+        for text in given
+        if _name_and_value(text)[0] not in _OF_GRPCIO
+    ]
+    if tls is not None and tls.minimum_version != "1.2":
+        refused.append("--tls-min-version: the versions are the C core's own")
+    if tls is not None and tls.ciphers:
+        refused.append("--tls-cipher-suites: the suites are the C core's own")
+    if refused:
+        raise ValueError(
+            f"{refused[0]} with --transport grpcio; leave it out, or use --transport http2"
+        )
+
+
+def _name_and_value(text: str) -> tuple[str, float]:
+    flag = f"--transport-setting {text}"
+    name, separator, value = text.partition("=")
+    defaults = TransportSettings.names()
+    if name not in defaults and (close := get_close_matches(name, defaults, n=1)):
+        raise ValueError(f"{flag}: did you mean {close[0]}?")
+    if name not in defaults or not separator:
+        raise ValueError(f"{flag}: give NAME=VALUE with one of {', '.join(sorted(defaults))}")
+    return name, from_flag(flag, _parser(name, defaults[name]), value)
+
+
+def _parser(name: str, default: float) -> Callable[[str], float]:
     if name.endswith("_seconds"):
-        return duration(value)
-    if name == "reuse_port":
-        if value not in {"true", "false"}:
-            raise ValueError("must be true or false")
-        return value == "true"
-    return quantity(value)
+        return _duration_or_off if default == inf else duration
+    if name.endswith("_bytes"):
+        return quantity
+    return _boolean if isinstance(default, bool) else count
+
+
+def _duration_or_off(text: str) -> float:
+    return inf if text == "off" else duration(text)
+
+
+def _boolean(text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise ValueError("must be true or false")
+    return text == "true"

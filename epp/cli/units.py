@@ -30,6 +30,29 @@ def quantity(text: str) -> int:
         ValueError: It is none.
     """
     match = _QUANTITY.fullmatch(text)
-    if match is None:
+    if match is None or ("." in match[1] and match[2] is None):  # there are no half bytes
         raise ValueError(f"{text!r} is not a size such as 10MiB, 25MB or 4194304")
     return int(float(match[1]) * _FACTORS.get(match[2] or "", 1))
+
+
+def size(text: str) -> int:
+    """Parse a byte quantity that is more than none.
+
+    Raises:
+        ValueError: It is no quantity, or 0.
+    """
+    size_bytes = quantity(text)
+    if not size_bytes:
+        raise ValueError(f"{text!r} must be positive")
+    return size_bytes
+
+
+def count(text: str) -> int:
+    """Parse a whole number.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"{text!r} is not a whole number")
+    return int(text)

@@ -38,7 +38,6 @@ _BODY = pb.StreamedBodyResponse.BODY_FIELD_NUMBER
 CONTINUE_REQUEST_HEADERS = pb.ProcessingResponse(
     request_headers=pb.HeadersResponse()
 ).SerializeToString()
-CONTINUE_REQUEST_BODY = pb.ProcessingResponse(request_body=pb.BodyResponse()).SerializeToString()
 CONTINUE_REQUEST_TRAILERS = pb.ProcessingResponse(
     request_trailers=pb.TrailersResponse()
 ).SerializeToString()

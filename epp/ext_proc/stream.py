@@ -31,7 +31,6 @@ from epp.request_control import (
 )
 
 NONE = pb.ProcessingMode.NONE
-STREAMED = pb.ProcessingMode.STREAMED
 BUFFERED = pb.ProcessingMode.BUFFERED
 FULL_DUPLEX = pb.ProcessingMode.FULL_DUPLEX_STREAMED
 
@@ -283,7 +282,7 @@ class ExtProcStream:
         self.state = StreamState.RESPONSE_BODY
         exchange = self._exchange
         if exchange is not None:
-            exchange.response_started(reading.status(message), self._clock())
+            exchange.response_started(reading.status(message))
             if beside.served:
                 exchange.served_by(beside.served)
         self._stream.send(messages.CONTINUE_RESPONSE_HEADERS)

@@ -30,7 +30,6 @@ class Exchange:
         "received_at",
         "request",
         "reservation",
-        "responded_at",
         "result",
         "running_requests",
         "state",
@@ -57,7 +56,6 @@ class Exchange:
         self.received_at = received_at
         """When the request headers came, in seconds of the clock."""
         self.decided_at = decided_at
-        self.responded_at: float | None = None
         self.status: int | None = None
         """HTTP status of the model server's answer."""
         endpoint = result.endpoints[0].endpoint
@@ -71,10 +69,9 @@ class Exchange:
         self.metrics_age_seconds = None if requested_at is None else decided_at - requested_at
         self.reservation = Reservation(load, decided_at)
 
-    def response_started(self, status: int, at: float) -> None:
+    def response_started(self, status: int) -> None:
         """The model server's response headers have come."""
         self.status = status
-        self.responded_at = at
 
     def served_by(self, address: str) -> None:
         """Move the reservation if another endpoint than the chosen one served."""

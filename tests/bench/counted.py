@@ -199,7 +199,7 @@ def _schedule(
             received_at=now,
             decided_at=now,
         )
-        exchange.response_started(200, now)
+        exchange.response_started(200)
         exchange.reservation.release(now)
         return exchange
 

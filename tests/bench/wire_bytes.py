@@ -2,41 +2,33 @@
 
 Frames are those that Envoy 1.40 was seen to write: a request opens with HEADERS and its first
 message in one write, every message is a DATA frame of its own (cut at 16 KB, as announced), and
-every stream ends with RST_STREAM(INTERNAL_ERROR). Frames are hyperframe's, so that the transport is
-fed with bytes that it has not made itself.
+every stream ends with RST_STREAM(INTERNAL_ERROR). The transport has made none of these bytes
+itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from bench.gateways import Reads
-from hyperframe.frame import (
-    DataFrame,
-    Frame,
-    HeadersFrame,
-    RstStreamFrame,
-    SettingsFrame,
-    WindowUpdateFrame,
-)
+from hyperframe.frame import DataFrame, Frame
+from transport import frames
 
 from epp.ext_proc import METHOD
-from epp.transport.http2 import encode
 
-MAX_FRAME_BYTES = 16_384
 MAX_READ_BYTES = 65_536
 """Envoy hands at most about that much to the kernel at once."""
 _WINDOW_BYTES = 1 << 28
 _INTERNAL_ERROR = 2
 # Literals without an index, as Envoy's are once the table is switched off.
-_BLOCK = encode(
+_BLOCK = frames.literals(
     (
-        (b":method", b"POST"),
-        (b":path", METHOD.encode()),
-        (b":authority", b"epp"),
-        (b":scheme", b"http"),
-        (b"te", b"trailers"),
-        (b"content-type", b"application/grpc"),
-        (b"x-envoy-internal", b"true"),
-        (b"x-forwarded-for", b"127.0.0.1"),
+        (":method", "POST"),
+        (":path", METHOD),
+        (":authority", "epp"),
+        (":scheme", "http"),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+        ("x-envoy-internal", "true"),
+        ("x-forwarded-for", "127.0.0.1"),
     )
 )
 _PROMPT = b'"prompt":"'
@@ -44,32 +36,24 @@ _PROMPT = b'"prompt":"'
 
 def greeting() -> bytes:
     """Return the preface and the settings, with a window that lasts for the whole connection."""
-    settings = SettingsFrame(
-        settings={
-            SettingsFrame.HEADER_TABLE_SIZE: 0,
-            SettingsFrame.INITIAL_WINDOW_SIZE: _WINDOW_BYTES,
-        }
-    )
-    window = WindowUpdateFrame(stream_id=0, window_increment=2**31 - 1 - 65_535)
-    acknowledged = SettingsFrame(flags=["ACK"])
-    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _joined([settings, window, acknowledged])
+    return frames.greeting(_WINDOW_BYTES, header_table_size=0)
 
 
 def request(reads: Reads, stream_id: int) -> list[bytes]:
     """Return the bytes of one request, as they are read."""
     chunks = []
     for number, messages in enumerate(reads):
-        frames: list[Frame] = [frame for m in messages for frame in _data(m, stream_id)]
+        written: list[Frame] = [frame for m in messages for frame in _data(m, stream_id)]
         if number == 0:
-            frames.insert(0, HeadersFrame(stream_id, data=_BLOCK, flags=["END_HEADERS"]))
-        chunk = _joined(frames)
+            written.insert(0, frames.headers(stream_id, _BLOCK))
+        chunk = frames.serialized(written)
         chunks += [chunk[at : at + MAX_READ_BYTES] for at in range(0, len(chunk), MAX_READ_BYTES)]
     return chunks
 
 
 def reset(stream_id: int) -> bytes:
     """Return the end of a stream."""
-    return _joined([RstStreamFrame(stream_id, error_code=_INTERNAL_ERROR)])
+    return frames.reset(stream_id, _INTERNAL_ERROR).serialize()
 
 
 def distinct(reads: Reads, first: int, count: int) -> Iterator[Reads]:
@@ -93,11 +77,5 @@ def messages_of(reads: Reads) -> list[bytes]:
     return [message for messages in reads for message in messages]
 
 
-def _data(message: bytes, stream_id: int) -> Iterator[DataFrame]:
-    framed = b"\x00" + len(message).to_bytes(4, "big") + message
-    for at in range(0, len(framed), MAX_FRAME_BYTES):
-        yield DataFrame(stream_id, data=framed[at : at + MAX_FRAME_BYTES])
-
-
-def _joined(frames: Sequence[Frame]) -> bytes:
-    return b"".join(frame.serialize() for frame in frames)
+def _data(message: bytes, stream_id: int) -> list[DataFrame]:
+    return frames.cut_data(stream_id, b"\x00" + len(message).to_bytes(4, "big") + message)

@@ -62,7 +62,19 @@ def test_help_lists_the_commands() -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (("serve", "--tls-min-version=VersionTLS11"), "VersionTLS11"),
+        (("serve", "--tls-min-version=VersionTLS11"), "--tls-min-version: "),
+        (("serve", "--tls-cipher-suites=GCM"), "--tls-cipher-suites: cipher suite 'GCM': unknown"),
+        (("serve", "--tls-cipher-suites=TLS_AES_128_GCM_SHA256"), "--tls-cipher-suites: "),
+        (("serve", "--transport-setting", "idle_second=5s"), "did you mean idle_seconds?"),
+        (("serve", "--transport-setting", "max_connections=0"), "--transport-setting: max_conn"),
+        (
+            ("serve", "--transport", "grpcio", "--transport-setting", "idle_seconds=5s"),
+            "--transport-setting idle_seconds=5s: only max_message_bytes can be set with",
+        ),
+        (
+            ("serve", "--transport", "grpcio", "--tls-min-version", "VersionTLS13"),
+            "--tls-min-version: the versions are the C core's own with --transport grpcio",
+        ),
         (("serve", "--secure-serving=maybe"), "must be true or false, not 'maybe'"),
         (
             (*SERVE, "--config-file", "a", "--config-text", "b"),
@@ -87,8 +99,16 @@ def test_usage_error_ends_with_status_2_and_one_line(args: tuple[str, ...], text
 @pytest.mark.parametrize(
     ("args", "text", "status"),
     [
-        (("--drain-timeout", "5"), "'5' is not a duration", 2),
-        (("--grpc-max-recv-msg-size", "big"), "'big' is not a size", 2),
+        (("--drain-timeout", "5"), "--drain-timeout: '5' is not a duration", 2),
+        (("--refresh-metrics-interval", "5"), "--refresh-metrics-interval: '5'", 2),
+        (("--metrics-staleness-threshold", "5"), "--metrics-staleness-threshold: '5'", 2),
+        (("--grpc-max-recv-msg-size", "big"), "--grpc-max-recv-msg-size: 'big' is not a size", 2),
+        # Status 1: what stands outside the command line cannot be used.
+        (
+            ("--secure-serving=true", "--cert-path", "/nonexistent"),
+            "/nonexistent: the directory",
+            1,
+        ),
         (("--config-file", "/nonexistent.yaml"), "/nonexistent.yaml", 1),
         (("--config-text", "a: b"), "--config-text: ", 1),
         (("--endpoints-file", "/nonexistent.yaml"), "/nonexistent.yaml", 1),
@@ -143,11 +163,33 @@ def test_envoy_accepts_the_bootstrap_of_every_mode(mode: Mode) -> None:
     validate(done.stdout)
 
 
-def test_the_bootstrap_speaks_tls_with_the_endpoint_picker_if_told_so() -> None:
-    done = epp("envoy-config", "--epp-tls", "--endpoint", "127.0.0.1:8000")
+@pytest.mark.parametrize(
+    ("args", "speaks_tls"),
+    [
+        pytest.param((), True, id="as epp serve does by default"),
+        pytest.param(("--epp-tls",), True, id="if told so"),
+        pytest.param(("--no-epp-tls",), False, id="not if told otherwise"),
+    ],
+)
+def test_the_bootstrap_speaks_tls_with_the_endpoint_picker(
+    args: tuple[str, ...], speaks_tls: bool
+) -> None:
+    done = epp("envoy-config", *args, "--endpoint", "127.0.0.1:8000")
     assert done.returncode == 0, done.stderr
-    assert "UpstreamTlsContext" in done.stdout
+    assert ("UpstreamTlsContext" in done.stdout) is speaks_tls
     validate(done.stdout)
+
+
+def test_serve_without_tls_warns_of_flags_for_it(tmp_path: Path) -> None:
+    ready = tmp_path / "ready.json"
+    args = (*SERVE, *PORTS_ANY, "--tls-min-version", "VersionTLS13", "--ready-file", str(ready))
+    with started(tmp_path, *args) as process:
+        document_at(ready, process)
+    lines = [json.loads(line) for line in (tmp_path / "output").read_text().splitlines()]
+    warnings = [line for line in lines if line["event"] == "flags were ignored"]
+    assert [(line["level"], line["flags"]) for line in warnings] == [
+        ("warning", ["--tls-min-version"])
+    ]
 
 
 def test_fleet_serves_and_load_runs_against_it(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from epp.cli.units import duration, quantity
+from epp.cli.units import count, duration, quantity, size
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,28 @@ def test_quantity_is_parsed(text: str, size: int) -> None:
     assert quantity(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "MiB", "10 MiB", "-1", "10XB", "10Kii", "10iB", "1e6"])
+@pytest.mark.parametrize(
+    "text", ["", "MiB", "10 MiB", "-1", "10XB", "10Kii", "10iB", "1e6", "1.5", "1.5B"]
+)
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size such as") as caught:
         quantity(text)
+    assert repr(text) in str(caught.value)
+
+
+def test_size_is_a_quantity_that_is_more_than_none() -> None:
+    assert size("1KiB") == 1024
+    with pytest.raises(ValueError, match="'0' must be positive"):
+        size("0")
+
+
+@pytest.mark.parametrize(("text", "number"), [("0", 0), ("7", 7), ("10000", 10_000)])
+def test_count_is_parsed(text: str, number: int) -> None:
+    assert count(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "1.5", "1.0", "-1", "+1", "1k", "1_000", " 1", "٣"])
+def test_what_is_no_whole_number_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a whole number") as caught:
+        count(text)
     assert repr(text) in str(caught.value)

@@ -269,8 +269,7 @@ def test_one_canonical_line_tells_all_of_a_request() -> None:
     epp = Epp([endpoint], clock=clock)
     with capture_logs() as lines:
         exchange = epp.handle(b'{"model":"llama","prompt":"hi","stream":true}')
-        clock.now = 101.0
-        exchange.response_started(200, clock.now)
+        exchange.response_started(200)
         clock.now = 103.25
         exchange.close(EndCause.COMPLETED)
     assert lines == [

@@ -124,7 +124,7 @@ class RawConnection(asyncio.Protocol):
         """Send a PING and wait for its answer."""
         before = len(self.pongs)
         await self.send(frames.frame(frames.PING, payload=payload))
-        await self.until(lambda: len(self.pongs) > before)
+        await self.until(lambda: payload in self.pongs[before:])  # others may come, too
 
     async def call(self, path: str, message: bytes) -> bytes:
         """Make a call with one message and return the one that answers it.

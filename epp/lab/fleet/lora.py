@@ -17,11 +17,6 @@ class LoraSlots:
         """Adapters that fit (`max_loras`)."""
         self._users: OrderedDict[str, int] = OrderedDict()
 
-    @property
-    def loaded(self) -> tuple[str, ...]:
-        """Adapters in slots, least recently used first."""
-        return tuple(self._users)
-
     def fits(self, adapter: str | None) -> bool:
         """Whether a sequence with this adapter can join the batch now."""
         if adapter is None or adapter in self._users or len(self._users) < self.slots:

@@ -186,7 +186,7 @@ def test_a_late_reset_of_each_stream_is_free_even_if_no_message_was_sent() -> No
     client = make_client(control_frame_budget=10)
 
     for stream_id in range(1, 401, 2):
-        client.connection.end(client.request(stream_id, end=True), TRAILERS)
+        client.connection.end(client.request(stream_id, end=True), ANSWER)
         client.answers(reset(stream_id))
 
     client.assert_alive()
