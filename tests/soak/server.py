@@ -86,7 +86,7 @@ def statistics(server: Http2Server) -> dict[str, Any]:
         "open_streams": server.open_streams,
         "waiting_bytes": sum(each.sender.waiting_bytes for each in connections),
         "ready_streams": sum(each.sender.ready_streams for each in connections),
-        "buffered_bytes": sum(each._session.connection.budget.used_bytes for each in server.connections),
+        "buffered_bytes": sum(each.budget.used_bytes for each in connections),
         "missing_credit_bytes": sum(
             window - each._receive_window - each._to_acknowledge for each in connections
         ),

@@ -37,7 +37,7 @@ class FloodGuard:
         self._stream_faults = 0
         self._window_updates = 0
         self.streams_opened = 0
-        """Streams of this connection so far; each earns two WINDOW_UPDATEs and a late RST_STREAM."""
+        """Streams so far; each earns two WINDOW_UPDATEs and a late RST_STREAM."""
 
     def control_frame(self, cost: int = 1) -> None:
         """Count a frame that moves nothing.
