@@ -245,7 +245,10 @@ class ConnectionProtocol(asyncio.Protocol):
         self._is_closing = True
         self._pauses.end(Pause.OUTPUT)
         if self._transport.can_write_eof() and not self._transport.is_closing():
-            self._transport.write_eof()
+            try:
+                self._transport.write_eof()
+            except OSError:  # the peer has reset the connection, and we have not read that yet
+                self._transport.abort()
 
     def _hang_up(self) -> None:
         """Close both sides, after what is written."""

@@ -1,5 +1,7 @@
 """The end of a connection, in memory."""
 
+import errno
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -92,6 +94,20 @@ def test_cut_tells_the_handlers_and_closes() -> None:
     handler.stream.send(b"ignored")
     handler.stream.finish()
     client.protocol.connection_lost(None)
+    assert handler.resets == 1
+
+
+def test_connection_whose_peer_is_gone_before_its_side_ends_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, (handler,) = make_one(Idle)
+
+    def fail() -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    monkeypatch.setattr(client.transport, "write_eof", fail)
+    client.protocol.cut()
+    assert client.transport.was_aborted
     assert handler.resets == 1
 
 
