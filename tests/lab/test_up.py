@@ -1,6 +1,7 @@
 """The whole gateway: real fleet, endpoint picker and Envoy processes, started by `up`."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -25,12 +26,13 @@ def make_settings(**fields: Any) -> UpSettings:
 
 def children() -> dict[int, str]:
     """Command lines of this process's children, by process id."""
-    listed = [
-        pid
-        for task in Path("/proc/self/task").iterdir()
-        for pid in (task / "children").read_text().split()
-    ]
-    return {int(pid): Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in listed}
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
+            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) == os.getpid():
+                found[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ")
+    return found
 
 
 @asynccontextmanager
