@@ -25,6 +25,8 @@ _TICK_SECONDS = 1.0
 _CUT_SECONDS = 1.5
 """For the last bytes, and a tick, which ends what is behind TLS."""
 _BACKLOG = 1024
+_ACCEPT_TURNS = 3
+"""Turns of asyncio's loop until a socket that it has just accepted is a connection to be closed."""
 
 
 class Http2Server:
@@ -133,6 +135,8 @@ class Http2Server:
             return
         self._is_stopping = True  # for those in the middle of a TLS handshake
         self._server.close()
+        for _ in range(_ACCEPT_TURNS):
+            await asyncio.sleep(0)
         for each in list(self.connections):
             each.begin_shutdown()
         if not await self._is_empty_within(grace_seconds):
