@@ -18,8 +18,13 @@ from epp.config import ConfigError, ConfigFile, GraphBuilder, PluginGraph, Plugi
 from epp.data_layer import EndpointStore, Scraper, StaticDiscovery
 from epp.data_layer.plugins import EndpointDiscovery, EndpointListener
 from epp.ext_proc import METHOD, ExtProcService
-from epp.observability import HealthServer, Metrics, MetricsServer, PluginTimer
-from epp.observability.transport_metrics import TransportCollector
+from epp.observability import (
+    HealthServer,
+    Metrics,
+    MetricsServer,
+    PluginTimer,
+    TransportCollector,
+)
 from epp.request_control import DataProducer, Director, PreRequest, ResponseComplete
 from epp.transport import (
     GrpcioServer,

@@ -8,6 +8,7 @@ from epp.observability.servers import (
     MetricsServer,
     PortError,
 )
+from epp.observability.transport_metrics import TransportCollector
 
 __all__ = [
     "EXT_PROC_SERVICE",
@@ -20,5 +21,6 @@ __all__ = [
     "PoolCollector",
     "PortError",
     "RequestMetrics",
+    "TransportCollector",
     "configure",
 ]

@@ -17,14 +17,12 @@ from grpc import aio
 
 from epp.transport.certificate import Certificate
 from epp.transport.errors import ListenError
-from epp.transport.interface import OpenStream, StatusCode, StreamHandler
+from epp.transport.interface import HANDLER_FAULT, OpenStream, StatusCode, StreamHandler
 
 log = structlog.get_logger()
 
 _HIGH_WATER_BYTES = 1 << 20
 """Buffered answers above which a stream says that it is not writable."""
-
-_FAULT = "the server failed on this stream"
 
 _CANCEL_TURNS = 5
 """Turns of the loop between the two; after 3 turns 29 of 30 cancelled calls had been told apart."""
@@ -92,7 +90,7 @@ class _Stream:
             self.is_gone = True  # the call's coroutine learns of it by its own read
         except Exception as error:
             self.fault = error
-            self.finish(StatusCode.INTERNAL, _FAULT)
+            self.finish(StatusCode.INTERNAL, HANDLER_FAULT)
         finally:
             self._flusher = None
 
@@ -164,7 +162,7 @@ def _call(opened: OpenStream):  # type: ignore[no-untyped-def] # noqa: ANN202 - 
             stream.handler = handler
         except Exception:
             log.exception("stream could not be opened")
-            _end(context, StatusCode.INTERNAL, _FAULT)
+            _end(context, StatusCode.INTERNAL, HANDLER_FAULT)
             return
         try:
             await _converse(stream, handler, context)
@@ -188,7 +186,7 @@ def _call(opened: OpenStream):  # type: ignore[no-untyped-def] # noqa: ANN202 - 
             log.error("stream handler failed", exc_info=stream.fault)
             stream.status = None
             _lose(stream, handler)
-            _end(context, StatusCode.INTERNAL, _FAULT)
+            _end(context, StatusCode.INTERNAL, HANDLER_FAULT)
             return
         _end(context, *(stream.status or (StatusCode.OK, "")))
 

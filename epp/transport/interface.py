@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Protocol
 
+HANDLER_FAULT = "the server failed on this stream"
+"""Message of the INTERNAL that ends a stream whose handler let an exception out."""
+
 
 class StatusCode(IntEnum):
     """gRPC status codes that this server sends."""

@@ -21,11 +21,9 @@ from epp.transport.http2 import (
     StreamReset,
 )
 from epp.transport.http2 import Stream as HttpStream
-from epp.transport.interface import OpenStream, StatusCode, StreamHandler
+from epp.transport.interface import HANDLER_FAULT, OpenStream, StatusCode, StreamHandler
 
 log = structlog.get_logger()
-
-_FAULT = "the server failed on this stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +127,7 @@ class Session:
         except Exception:
             log.exception("stream could not be opened")
             self._counters.handler_failures += 1
-            stream.finish(StatusCode.INTERNAL, _FAULT)
+            stream.finish(StatusCode.INTERNAL, HANDLER_FAULT)
             return
         if stream.is_finished:
             if stream.has_overflowed:  # before there was a handler to tell
@@ -211,7 +209,7 @@ class Session:
         log.error("stream handler failed", exc_info=error)
         self._counters.handler_failures += 1
         if not stream.is_finished:
-            self._break_off(stream, StatusCode.INTERNAL, _FAULT)
+            self._break_off(stream, StatusCode.INTERNAL, HANDLER_FAULT)
 
     def _break_off(self, stream: GrpcStream, code: StatusCode, reason: str) -> None:
         handler = stream.handler

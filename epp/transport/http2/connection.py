@@ -18,6 +18,7 @@ from epp.transport.http2.constants import (
     END_STREAM,
     MAX_STREAM_ID,
     PADDED,
+    PRIORITY_BYTES,
     ErrorCode,
     FrameType,
     Setting,
@@ -48,7 +49,6 @@ from epp.transport.http2.settings import PeerSettings
 from epp.transport.http2.stream import Stream, StreamInput, StreamState
 
 _OPEN, _CLOSED = StreamState.OPEN, StreamState.CLOSED
-_PRIORITY_BYTES = 5
 _STREAMS_PER_CONTROL_FRAME = 64
 """How many streams are visited, because a setting has changed, at the cost of a control frame."""
 _REMEMBERED_STREAMS = 2048
@@ -354,7 +354,7 @@ class Connection:
 
     def _priority(self, _: int, stream_id: int, payload: bytes) -> None:
         self._guard.control_frame()
-        if len(payload) != _PRIORITY_BYTES and stream_id in self.streams:
+        if len(payload) != PRIORITY_BYTES and stream_id in self.streams:
             raise StreamFault(ErrorCode.FRAME_SIZE_ERROR, f"PRIORITY of {len(payload)} bytes")
 
     def _rst_stream(self, _: int, stream_id: int, payload: bytes) -> None:

@@ -10,6 +10,11 @@ FRAME_HEADER = Struct(">IBI")
 """Length (24 bits) and type (8) as one number, flags, stream id: 9 octets (§4.1)."""
 FRAME_HEADER_BYTES = 9
 
+SETTING = Struct(">HI")
+"""Identifier and value in a SETTINGS frame (§6.5.1)."""
+PRIORITY_BYTES = 5
+"""Of a PRIORITY frame, and of the same fields in HEADERS (§6.2, §6.3)."""
+
 MAX_STREAM_ID = (1 << 31) - 1
 MAX_WINDOW = (1 << 31) - 1
 DEFAULT_WINDOW = 65_535

@@ -3,18 +3,17 @@
 from collections.abc import Iterable
 from struct import Struct
 
-from epp.transport.http2.constants import ACK, FRAME_HEADER, ErrorCode, FrameType
+from epp.transport.http2.constants import ACK, FRAME_HEADER, SETTING, ErrorCode, FrameType
 
 _ONE_NUMBER = Struct(">IBII")
 _TWO_NUMBERS = Struct(">IBIII")
-_SETTING = Struct(">HI")
 
 SETTINGS_ACK = FRAME_HEADER.pack(FrameType.SETTINGS, ACK, 0)
 
 
 def settings(values: Iterable[tuple[int, int]]) -> bytes:
     """Return SETTINGS with ``values``."""
-    payload = b"".join(_SETTING.pack(setting, value) for setting, value in values)
+    payload = b"".join(SETTING.pack(setting, value) for setting, value in values)
     return FRAME_HEADER.pack(len(payload) << 8 | FrameType.SETTINGS, 0, 0) + payload
 
 

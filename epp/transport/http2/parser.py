@@ -16,6 +16,7 @@ from epp.transport.http2.constants import (
     MAX_STREAM_ID,
     PADDED,
     PREFACE,
+    PRIORITY_BYTES,
     PRIORITY_FIELDS,
     ErrorCode,
     FrameType,
@@ -43,8 +44,7 @@ _RULES: dict[FrameType, tuple[range, range]] = {
     FrameType.CONTINUATION: (_STREAM, _ANY_SIZE),
 }
 
-_DATA, _HEADERS, _CONTINUATION = FrameType.DATA, FrameType.HEADERS, FrameType.CONTINUATION
-_PRIORITY_BYTES = 5
+_HEADERS, _CONTINUATION = FrameType.HEADERS, FrameType.CONTINUATION
 
 _unpack = FRAME_HEADER.unpack_from
 
@@ -70,9 +70,10 @@ class FrameParser:
             guard: Counts what moves nothing.
             faulted: Told of a handler's StreamFault, with the stream's id.
         """
-        self._steps = tuple(
-            (kind == _DATA, *_RULES[kind], handlers.get(kind, _ignored)) for kind in FrameType
-        )
+        # Parts of a header block come here first, and reach their handler whole.
+        own = {_HEADERS: self._begin_block, _CONTINUATION: self._continue_block}
+        takers = {**handlers, **own}
+        self._steps = tuple((*_RULES[kind], takers.get(kind, _ignored)) for kind in FrameType)
         self._headers = handlers[_HEADERS]
         self._max_frame_bytes = max_frame_bytes
         self._max_block_bytes = max_block_bytes
@@ -152,7 +153,7 @@ class FrameParser:
             if kind > _CONTINUATION:
                 self._guard.control_frame()  # unknown, to be ignored (§5.5)
                 continue
-            is_data, streams, sizes, handle = self._steps[kind]
+            streams, sizes, take = self._steps[kind]
             if stream_id not in streams:
                 raise ConnectionFault(
                     ErrorCode.PROTOCOL_ERROR, f"{FrameType(kind).name} on stream {stream_id}"
@@ -162,14 +163,7 @@ class FrameParser:
                     ErrorCode.FRAME_SIZE_ERROR, f"{FrameType(kind).name} of {length} bytes"
                 )
             try:
-                if is_data:
-                    handle(flags, stream_id, payload)
-                elif kind == _HEADERS:
-                    self._begin_block(flags, stream_id, payload)
-                elif kind == _CONTINUATION:
-                    self._continue_block(flags, payload)
-                else:
-                    handle(flags, stream_id, payload)
+                take(flags, stream_id, payload)
             except StreamFault as fault:
                 self._faulted(stream_id, fault)
         self._needed_bytes = FRAME_HEADER_BYTES
@@ -179,11 +173,11 @@ class FrameParser:
         if flags & PADDED:
             payload = unpadded(payload)
         if flags & PRIORITY_FIELDS:
-            if len(payload) < _PRIORITY_BYTES:
+            if len(payload) < PRIORITY_BYTES:
                 # "Padding that exceeds the size remaining ... PROTOCOL_ERROR" (§6.2)
                 code = ErrorCode.PROTOCOL_ERROR if flags & PADDED else ErrorCode.FRAME_SIZE_ERROR
                 raise ConnectionFault(code, "HEADERS without its priority")
-            payload = payload[_PRIORITY_BYTES:]
+            payload = payload[PRIORITY_BYTES:]
         self._check_block(len(payload))
         if flags & END_HEADERS:
             self._headers(flags, stream_id, payload)
@@ -192,9 +186,8 @@ class FrameParser:
         self._block_flags = flags & END_STREAM
         self._block += payload
 
-    def _continue_block(self, flags: int, payload: bytes) -> None:
-        stream_id = self._block_stream_id
-        if not stream_id:
+    def _continue_block(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if not self._block_stream_id:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
         self._guard.control_frame()
         self._block += payload
@@ -222,4 +215,4 @@ def unpadded(payload: bytes) -> bytes:
 
 
 def _ignored(_flags: int, _stream_id: int, _payload: bytes) -> None:
-    """Frames that never get here: their rule, or the header block they belong to, takes them."""
+    """PUSH_PROMISE, which its rule lets nobody send."""

@@ -1,18 +1,15 @@
 """What the peer has told us in SETTINGS (RFC 9113 §6.5.2)."""
 
-from struct import Struct
-
 from epp.transport.http2.constants import (
     DEFAULT_WINDOW,
     MAX_MAX_FRAME_BYTES,
     MAX_WINDOW,
     MIN_MAX_FRAME_BYTES,
+    SETTING,
     ErrorCode,
     Setting,
 )
 from epp.transport.http2.errors import ConnectionFault
-
-_SETTING = Struct(">HI")
 
 
 class PeerSettings:
@@ -35,7 +32,7 @@ class PeerSettings:
         Raises:
             ConnectionFault: A value is not allowed.
         """
-        for setting, value in _SETTING.iter_unpack(payload):
+        for setting, value in SETTING.iter_unpack(payload):
             if setting == Setting.INITIAL_WINDOW_SIZE:
                 if value > MAX_WINDOW:
                     raise ConnectionFault(
@@ -48,4 +45,4 @@ class PeerSettings:
                 self.max_frame_bytes = value
             elif setting == Setting.ENABLE_PUSH and value > 1:
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH {value}")
-        return len(payload) // _SETTING.size
+        return len(payload) // SETTING.size
