@@ -112,6 +112,8 @@ class Http2Server:
         loop = asyncio.get_running_loop()
         timeout = self.settings.timeouts.preface_seconds if self._tls is not None else None
         try:
+            # In two steps: create_server waits once more after listening, and whoever is cancelled
+            # there never hears of the server it has to close.
             self._server = await loop.create_server(
                 lambda: ConnectionProtocol(self, loop),
                 self._host,
@@ -120,7 +122,9 @@ class Http2Server:
                 ssl_handshake_timeout=timeout,
                 reuse_port=self.settings.reuse_port,
                 backlog=_BACKLOG,
+                start_serving=False,
             )
+            await self._server.start_serving()
         except OSError as error:
             # asyncio puts its own sentence into strerror, with the address once more.
             code = error.errno or 0

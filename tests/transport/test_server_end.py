@@ -36,6 +36,24 @@ Test = Callable[[], Coroutine[Any, Any, None]]
 Run = Callable[[Test], None]
 
 
+async def test_a_cancelled_start_leaves_no_listener() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    cut_short = 0
+    for turns in range(5):
+        server = Http2Server({}, host="127.0.0.1", port=port)
+        starting = asyncio.create_task(server.start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait([starting])
+        cut_short += starting.cancelled()
+        await server.stop(0)
+        with socket.socket() as after:
+            after.bind(("127.0.0.1", port))
+    assert cut_short >= 2
+
+
 async def test_stop_has_two_steps_and_waits_for_the_streams() -> None:
     async with serving(Idle) as served, connected(served.port) as client:
         client.send(headers(1))

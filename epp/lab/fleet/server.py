@@ -102,9 +102,16 @@ class FakeServer:
                 self.engine, model=self._config.model, created=wall, wall_offset=wall - loop.time()
             )
         try:
+            # In two steps, so that whoever is cancelled in the second has a listener to close.
             self._listener = await loop.create_server(
-                self._make_connection, self.host, self.port, backlog=_BACKLOG, reuse_address=True
+                self._make_connection,
+                self.host,
+                self.port,
+                backlog=_BACKLOG,
+                reuse_address=True,
+                start_serving=False,
             )
+            await self._listener.start_serving()
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise PortTakenError(self.name, self.host, self.port) from error
