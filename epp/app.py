@@ -22,7 +22,7 @@ from epp.observability import (
     HealthServer,
     Metrics,
     MetricsServer,
-    PluginTimer,
+    PluginWatch,
     TransportCollector,
 )
 from epp.request_control import DataProducer, Director, PreRequest, ResponseComplete
@@ -94,7 +94,7 @@ class App:
         self.store = EndpointStore()
         registry = PluginRegistry.from_entry_points()
         builder = GraphBuilder(
-            registry, services=_services(settings.seed), observer=PluginTimer(self.metrics)
+            registry, services=_services(settings.seed), observer=PluginWatch(self.metrics)
         )
         self.graph = builder.build(settings.config, settings.config_source)
         self._discoveries = self._build_discoveries(builder, registry)

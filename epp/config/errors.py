@@ -1,5 +1,41 @@
 """Errors of the configuration."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigProblem:
+    """One thing that is wrong with a configuration."""
+
+    message: str
+    """What is wrong and how to mend it, one sentence without a full stop."""
+    path: str = ""
+    """Path of the field, such as ``plugins[2].parameters.weight``; "" for the whole file."""
+    line: int = 0
+    """From 1; 0 if unknown."""
+    column: int = 0
+    """From 1; 0 if unknown."""
+
+    def text(self, source: str) -> str:
+        """Return one line: ``FILE:LINE:COLUMN: PATH: MESSAGE``."""
+        where = f"{source}:{self.line}:{self.column}" if self.line else source
+        return f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
+
 
 class ConfigError(ValueError):
-    """The configuration asks for something that cannot be built; the text says where and why."""
+    """The configuration asks for something that cannot be built; the text says where and why.
+
+    Attributes:
+        problems: All that is wrong with it, in the order of the file; empty if the error is not
+            about a file.
+    """
+
+    def __init__(self, text: str, problems: Sequence[ConfigProblem] = ()) -> None:
+        super().__init__(text)
+        self.problems = tuple(problems)
+
+    @classmethod
+    def of(cls, source: str, problems: Sequence[ConfigProblem]) -> "ConfigError":
+        """Return the error of a configuration with ``problems``, one line each."""
+        return cls("\n".join(problem.text(source) for problem in problems), problems)

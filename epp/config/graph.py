@@ -10,6 +10,7 @@ from epp.config.registry import PluginRegistry, Services
 from epp.config.schema import ConfigFile, ProfileEntry
 from epp.scheduling import (
     Filter,
+    GuardRails,
     Picker,
     Plugin,
     PluginObserver,
@@ -56,7 +57,7 @@ class GraphBuilder:
     ) -> None:
         self._registry = registry
         self._services = services or {}
-        self._observer = observer
+        self._guards = GuardRails(observer=observer)
 
     def build(self, config: ConfigFile, source: str) -> PluginGraph:
         """Instantiate and wire all plugins, defaults included.
@@ -152,7 +153,7 @@ class GraphBuilder:
                 if isinstance(plugin, Scorer)
             ],
             picker=pickers[0],
-            observer=self._observer,
+            guards=self._guards,
         )
 
     def _handler(

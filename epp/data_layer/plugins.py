@@ -1,21 +1,39 @@
-"""The extension points of the data layer: where endpoints come from, who hears of their coming."""
+"""The extension points of the data layer.
+
+Where endpoints come from, who hears of their coming, what each is asked, and what is read out of
+the answers.
+"""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
-from epp.data_layer.errors import DiscoveryError, DuplicateEndpointError
-from epp.scheduling import Endpoint, Plugin
+from epp.data_layer.errors import DiscoveryError, DuplicateEndpointError, ScrapeError
+from epp.scheduling import AttributeKey, Endpoint, Plugin
 
 __all__ = [
+    "DataSource",
     "DiscoveryError",
     "DuplicateEndpointError",
     "EndpointDiscovery",
     "EndpointListener",
     "EndpointSink",
     "EndpointSpec",
+    "Extractor",
+    "Page",
+    "PageClient",
+    "ScrapeError",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What an endpoint answered."""
+
+    body: bytes
+    requested_at: float
+    """When the GET was sent, in seconds of the clock that reservations use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +81,52 @@ class EndpointListener(Plugin):
     @abstractmethod
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         """``endpoint`` has left the pool; requests in flight there may still end."""
+
+
+class PageClient(Protocol):
+    """Gets one page from one endpoint, again and again, over a connection that it keeps."""
+
+    async def get(self) -> Page:
+        """Return the page as it is now.
+
+        Raises:
+            ScrapeError: There is none.
+        """
+
+    def close(self) -> None:
+        """Give up the connection; idempotent."""
+
+
+class DataSource(Plugin):
+    """Says what to ask each endpoint for, and how often.
+
+    Attributes:
+        interval_seconds: Time between the starts of two questions to one endpoint; 0 for the
+            process's own interval (``--refresh-metrics-interval``).
+    """
+
+    interval_seconds: float = 0.0
+
+    @abstractmethod
+    def open(self, endpoint: Endpoint) -> PageClient:
+        """Return a client that asks ``endpoint`` for it; it connects when first used."""
+
+
+class Extractor(Plugin):
+    """Reads values out of the pages of a source and writes them to the endpoint.
+
+    Attributes:
+        writes: Attributes it writes; empty for one that writes ``endpoint.metrics``.
+    """
+
+    writes: ClassVar[tuple[AttributeKey[Any], ...]] = ()
+
+    @abstractmethod
+    def extract(self, endpoint: Endpoint, page: Page) -> None:
+        """Write what ``page`` says to ``endpoint.metrics`` or ``endpoint.attributes``.
+
+        Synchronous, as it runs on the event loop; a page is at most 8 MiB.
+
+        Raises:
+            ScrapeError: The page is not what it should be; what was known of the endpoint stays.
+        """

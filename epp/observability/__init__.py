@@ -1,7 +1,7 @@
 """Metrics, logs and health."""
 
 from epp.observability.logging import CanonicalLine, LogFormat, configure
-from epp.observability.metrics import Metrics, PluginTimer, PoolCollector, RequestMetrics
+from epp.observability.metrics import Metrics, PluginWatch, PoolCollector, RequestMetrics
 from epp.observability.servers import (
     EXT_PROC_SERVICE,
     HealthServer,
@@ -17,7 +17,7 @@ __all__ = [
     "LogFormat",
     "Metrics",
     "MetricsServer",
-    "PluginTimer",
+    "PluginWatch",
     "PoolCollector",
     "PortError",
     "RequestMetrics",

@@ -48,6 +48,10 @@ class Counter(Child):
         """Count one."""
         self._value += 1
 
+    def add(self, count: int) -> None:
+        """Count ``count``, 0 or more."""
+        self._value += count
+
     def samples(self) -> Iterator[Sample]:
         yield "_total", (), self._value
         yield "_created", (), self._created
@@ -59,7 +63,7 @@ class Gauge(Child):
     __slots__ = ("_value",)
 
     def __init__(self) -> None:
-        self._value = 0
+        self._value: float = 0
 
     def inc(self) -> None:
         """Add one."""
@@ -68,6 +72,10 @@ class Gauge(Child):
     def dec(self) -> None:
         """Take one off."""
         self._value -= 1
+
+    def set(self, value: float) -> None:
+        """Make it ``value``."""
+        self._value = value
 
     def samples(self) -> Iterator[Sample]:
         yield "", (), self._value

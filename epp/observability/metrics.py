@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from statistics import fmean, pstdev
 
+import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -26,6 +27,8 @@ _LATENCY: tuple[float, ...] = (
 # A plugin or a scheduling cycle takes microseconds; the reference starts at 0.1 ms.
 _SCHEDULING = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 _REQUEST_BYTES = tuple(64 << n for n in range(25))  # 64 B to 1 GiB
+
+_log = structlog.get_logger(__name__)
 
 MAX_NAMES = 1000
 """Model names and fairness ids come from clients; beyond this many each they are ``other``."""
@@ -91,6 +94,27 @@ class Metrics:
             ("extension_point", "plugin_type", "plugin_name"),
             _SCHEDULING,
         )
+        plugin_labels = ("extension_point", "plugin_type", "plugin_name")
+        self.plugin_failures = make.counter(
+            "plugin_failures_total",
+            "Plugin calls that raised or broke their contract; the request went on without them.",
+            plugin_labels,
+        )
+        self.plugin_overruns = make.counter(
+            "plugin_overruns_total",
+            "Plugin calls that took longer than extensions.guardRails.slowCallMs.",
+            plugin_labels,
+        )
+        self.plugins_disabled = make.gauge(
+            "plugin_disabled",
+            "1 for a plugin that failed too often in a row and is not called until a reload.",
+            ("plugin_type", "plugin_name"),
+        )
+        self.scores_corrected = make.counter(
+            "plugin_scores_corrected_total",
+            "Scores that were outside [0, 1] or NaN; kind is outside or nan.",
+            ("plugin_type", "plugin_name", "kind"),
+        )
         self.poll_errors = make.counter(
             "datalayer_poll_errors_total", "Failed scrapes of model servers.", ("source_type",)
         )
@@ -146,21 +170,67 @@ def _capped(name: str, known: set[str]) -> str:
     return name
 
 
-class PluginTimer:
-    """Times plugin calls; children are bound at a plugin's first call."""
+class PluginWatch:
+    """Takes note of plugin calls: how long they take, how they fail (a ``PluginObserver``)."""
 
-    def __init__(self, metrics: Metrics) -> None:
-        self._histogram = metrics.plugin_duration
-        self._observe: dict[tuple[str, str], Callable[[float], None]] = {}
+    def __init__(self, metrics: Metrics, *, slow_call_seconds: float = 0.05) -> None:
+        self._metrics = metrics
+        self._slow_call_seconds = slow_call_seconds
+        self._told: set[tuple[str, str, str]] = set()
 
-    def plugin_called(self, extension_point: str, plugin: Plugin, seconds: float) -> None:
-        """Observe one call."""
-        try:
-            observe = self._observe[extension_point, plugin.name]
-        except KeyError:
-            child = self._histogram.labels(extension_point, plugin.type, plugin.name)
-            observe = self._observe[extension_point, plugin.name] = child.observe
-        observe(seconds)
+    def timer(self, extension_point: str, plugin: Plugin) -> Callable[[float], None]:
+        """Return what observes the seconds of a call."""
+        labels = (extension_point, plugin.type, plugin.name)
+        observe = self._metrics.plugin_duration.labels(*labels).observe
+        overran = self._metrics.plugin_overruns.labels(*labels).inc
+        limit = self._slow_call_seconds
+
+        def timed(seconds: float) -> None:
+            observe(seconds)
+            if seconds > limit:
+                overran()
+
+        return timed
+
+    def plugin_failed(self, extension_point: str, plugin: Plugin, error: Exception) -> None:
+        """Count a failure; the first of its kind is logged with its traceback."""
+        labels = (extension_point, plugin.type, plugin.name)
+        self._metrics.plugin_failures.labels(*labels).inc()
+        if self._is_news(plugin.name, type(error).__name__, extension_point):
+            _log.error(
+                "plugin failed, the request went on without it",
+                plugin=plugin.name,
+                plugin_type=plugin.type,
+                extension_point=extension_point,
+                error=str(error),
+                exc_info=error,
+            )
+
+    def plugin_disabled(self, plugin: Plugin, failures: int) -> None:
+        """Count and tell loudly that a plugin is left alone from now on."""
+        self._metrics.plugins_disabled.labels(plugin.type, plugin.name).set(1)
+        _log.critical(
+            "plugin disabled until the next reload of the configuration",
+            plugin=plugin.name,
+            plugin_type=plugin.type,
+            failures_in_a_row=failures,
+        )
+
+    def scores_corrected(self, plugin: Plugin, outside: int, not_numbers: int) -> None:
+        """Count scores that had to be corrected; the first time is logged."""
+        for kind, count in (("outside", outside), ("nan", not_numbers)):
+            if count:
+                self._metrics.scores_corrected.labels(plugin.type, plugin.name, kind).add(count)
+                if self._is_news(plugin.name, kind, "Scorer"):
+                    _log.warning(
+                        "scores corrected", plugin=plugin.name, plugin_type=plugin.type, kind=kind
+                    )
+
+    def _is_news(self, *fact: str) -> bool:
+        if fact in self._told:
+            return False
+        self._told.add(fact)  # type: ignore[arg-type] # three strings, always
+        return True
 
 
 class PoolCollector(Collector):

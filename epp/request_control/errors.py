@@ -49,6 +49,15 @@ class AllFilteredError(RequestError):
     drop_reason = "rejected-saturated"
 
 
+class AdmissionDeniedError(RequestError):
+    """An admitter turned the request away."""
+
+    status = 429
+    code = "ResourceExhausted"
+    stage = "admission"
+    drop_reason = "rejected-saturated"
+
+
 class InternalError(RequestError):
     """A fault of this EPP or of one of its plugins; details are in its log."""
 

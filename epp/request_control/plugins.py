@@ -1,10 +1,12 @@
 """The extension points around the choice of an endpoint: before it, with it, and at its end."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
+from epp.request_control.errors import AdmissionDeniedError, RequestError
 from epp.scheduling import (
     CycleState,
     Endpoint,
@@ -13,6 +15,25 @@ from epp.scheduling import (
     SchedulingResult,
     StateKey,
 )
+
+__all__ = [
+    "PRODUCER_FAILURES",
+    "REQUEST_HEADERS_TO_SET",
+    "AdmissionDeniedError",
+    "Admitter",
+    "AsyncDataProducer",
+    "DataProducer",
+    "EndCause",
+    "PreRequest",
+    "Producer",
+    "ProducerFailure",
+    "RequestError",
+    "RequestHeaderProcessor",
+    "ResponseComplete",
+    "ResponseHead",
+    "ResponseHeader",
+    "Screener",
+]
 
 
 class EndCause(Enum):
@@ -32,23 +53,118 @@ class EndCause(Enum):
     """The EPP was stopped while the answer was under way; the answer goes on without it."""
 
 
-class DataProducer(Plugin):
-    """Computes what plugins read from the cycle state.
+@dataclass(slots=True)
+class ResponseHead:
+    """The head of a model server's answer."""
+
+    status: int
+    """HTTP status; 0 if the answer has none."""
+    headers: Mapping[str, str]
+    """By lower-case name, as they came."""
+    set_headers: dict[str, str] = field(default_factory=dict)
+    """Headers to set on the way to the client, by lower-case name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerFailure:
+    """A producer that gave nothing for one request."""
+
+    producer: str
+    reason: str
+    """``error``, ``timeout``, ``disabled``, or ``needs NAME``: a producer it depends on failed."""
+
+
+REQUEST_HEADERS_TO_SET = StateKey[dict[str, str | None]]("request-headers-to-set")
+"""Written by ``RequestHeaderProcessor`` and ``PreRequest`` plugins: headers to set on the way to
+the model server by lower-case name; None removes one."""
+
+PRODUCER_FAILURES = StateKey[list[ProducerFailure]]("producer-failures")
+"""Producers that gave nothing for this request; absent if all did."""
+
+
+class RequestHeaderProcessor(Plugin):
+    """Looks at a request as soon as it is parsed, before anything is computed for it."""
+
+    @abstractmethod
+    def process_request_headers(self, request: LLMRequest, state: CycleState) -> None:
+        """Take note of, or correct, what is known of ``request``.
+
+        Raises:
+            RequestError: The request is answered with that error.
+        """
+
+
+class Screener(Plugin):
+    """Says which endpoints a request may see at all, before anything is computed for them."""
+
+    @abstractmethod
+    def screen(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> Sequence[Endpoint]:
+        """Return those of ``endpoints`` that ``request`` may see.
+
+        Every screener sees the same endpoints and their answers are intersected; if none is left
+        the request ends with 503.
+        """
+
+
+class Producer(Plugin):
+    """What both kinds of data producer have in common.
 
     Attributes:
-        reads: Keys this producer needs; their producers run before it.
-        writes: Keys it fills.
+        reads: Keys this producer needs; their producers run before it. If one of them failed, this
+            one is left out for the request.
+        writes: Keys it fills. A key that is not in the state means that nothing is known.
+        default_for: Keys for which an instance is made if no configured plugin writes them.
     """
 
     reads: ClassVar[tuple[StateKey[Any], ...]] = ()
     writes: ClassVar[tuple[StateKey[Any], ...]] = ()
+    default_for: ClassVar[tuple[StateKey[Any], ...]] = ()
+
+    def attach(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
+        """Look up what depends on the endpoints; at every evaluation, so it is never stale."""
+
+
+class DataProducer(Producer):
+    """Computes what plugins read from the cycle state."""
 
     @abstractmethod
     def prepare(self, request: LLMRequest, state: CycleState) -> None:
         """Compute what depends on the request alone; once, before admission."""
 
-    def attach(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
-        """Look up what depends on the endpoints; at every evaluation, so it is never stale."""
+
+class AsyncDataProducer(Producer):
+    """Asks somebody else for what plugins read from the cycle state.
+
+    Only requests it applies to wait for it, and only they cost a task. Producers that do not need
+    each other's keys run at the same time.
+
+    Attributes:
+        timeout_seconds: How long a request waits at most; then it goes on without the keys.
+    """
+
+    timeout_seconds: float = 0.4
+
+    @abstractmethod
+    def applies_to(self, request: LLMRequest, state: CycleState) -> bool:
+        """Return whether :meth:`prepare_async` has anything to do for ``request``."""
+
+    @abstractmethod
+    async def prepare_async(self, request: LLMRequest, state: CycleState) -> None:
+        """Compute what depends on the request alone; once, before admission."""
+
+
+class Admitter(Plugin):
+    """Turns requests away, knowing what the producers found out."""
+
+    @abstractmethod
+    def admit(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
+        """Return if ``request`` may be scheduled on ``endpoints``.
+
+        Raises:
+            AdmissionDeniedError: It may not; 429 unless the error says otherwise.
+        """
 
 
 class PreRequest(Plugin):
@@ -57,6 +173,16 @@ class PreRequest(Plugin):
     @abstractmethod
     def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
         """Take note of the endpoints chosen for ``request``; they are reserved already."""
+
+
+class ResponseHeader(Plugin):
+    """Learns of the head of an answer, and may add headers to it."""
+
+    @abstractmethod
+    def response_headers(
+        self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
+    ) -> None:
+        """Take note of the answer's head; write to ``response.set_headers`` what to add."""
 
 
 class ResponseComplete(Plugin):

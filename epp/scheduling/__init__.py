@@ -4,18 +4,24 @@ An independent library with the standard library as its only dependency, as GIE 
 Everything a plugin author needs is exported here.
 """
 
-from epp.scheduling.cycle_state import CycleState, StateKey
+from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import (
+    DroppedError,
     NoEndpointsError,
     PluginContractError,
+    ProfileHandlerError,
     ProfileLoopError,
     ReservationError,
     SchedulingError,
 )
+from epp.scheduling.guards import DEFAULT_DISABLE_AFTER, Guard, GuardRails
+from epp.scheduling.keys import AttributeKey, StateKey
 from epp.scheduling.load import EndpointLoad, Reservation
 from epp.scheduling.observer import NullObserver, PluginObserver
 from epp.scheduling.plugins import (
+    CompositeFilter,
     Filter,
+    FilterRun,
     Picker,
     Plugin,
     PostSchedule,
@@ -25,6 +31,7 @@ from epp.scheduling.plugins import (
 )
 from epp.scheduling.profile import SchedulerProfile, WeightedScorer
 from epp.scheduling.scheduler import Scheduler
+from epp.scheduling.shadow import ShadowPick, ShadowProfile
 from epp.scheduling.types import (
     NEVER_SCRAPED,
     Endpoint,
@@ -37,12 +44,19 @@ from epp.scheduling.types import (
 )
 
 __all__ = [
+    "DEFAULT_DISABLE_AFTER",
     "NEVER_SCRAPED",
+    "AttributeKey",
+    "CompositeFilter",
     "CycleState",
+    "DroppedError",
     "Endpoint",
     "EndpointLoad",
     "EndpointMetrics",
     "Filter",
+    "FilterRun",
+    "Guard",
+    "GuardRails",
     "LLMRequest",
     "NoEndpointsError",
     "NullObserver",
@@ -53,6 +67,7 @@ __all__ = [
     "PostSchedule",
     "PreSchedule",
     "ProfileHandler",
+    "ProfileHandlerError",
     "ProfileLoopError",
     "ProfileResult",
     "Reservation",
@@ -64,6 +79,8 @@ __all__ = [
     "ScoredEndpoint",
     "ScoredEndpoints",
     "Scorer",
+    "ShadowPick",
+    "ShadowProfile",
     "StateKey",
     "WeightedScorer",
 ]

@@ -4,21 +4,11 @@ One object is made per request and handed, with the request, to data producers, 
 the hooks after the choice; it dies with the request.
 """
 
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
+
+from epp.scheduling.keys import StateKey
 
 T = TypeVar("T")
-
-
-class StateKey(Generic[T]):
-    """A typed name for one value; compared by identity, so declare each key once, in a module."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"StateKey({self.name!r})"
 
 
 class CycleState:
@@ -37,3 +27,9 @@ class CycleState:
         """Return the value for ``key``, or None when no plugin wrote it."""
         value: T | None = self._values.get(key)
         return value
+
+    def copy(self) -> "CycleState":
+        """Return a state with the same values; writes to one do not show in the other."""
+        twin = CycleState()
+        twin._values = self._values.copy()
+        return twin

@@ -25,6 +25,19 @@ class NoEndpointsError(SchedulingError):
         self.removed = removed
 
 
+class DroppedError(SchedulingError):
+    """A filter gave the request up instead of the endpoints: the pool has no room for its kind."""
+
+    def __init__(self, profile: str, by: str, reason: str) -> None:
+        super().__init__(f"profile {profile!r}: {by} dropped the request: {reason}")
+        self.profile = profile
+        self.by = by
+
+
+class ProfileHandlerError(SchedulingError):
+    """The profile handler raised: a bug in that plugin; the cause is chained."""
+
+
 class ProfileLoopError(SchedulingError):
     """A profile handler broke the rules of the profile loop: a bug in that plugin."""
 

@@ -1,19 +1,47 @@
-"""How the framework reports what plugins cost, without knowing any metrics library."""
+"""How the framework reports what plugins do and cost, without knowing any metrics library."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from epp.scheduling.plugins import Plugin
 
 
 class PluginObserver(Protocol):
-    """Is told of every plugin call."""
+    """Is told of every plugin call and of every failure."""
 
-    def plugin_called(self, extension_point: str, plugin: Plugin, seconds: float) -> None:
-        """``plugin`` took ``seconds`` as ``extension_point`` (``Filter``, ``Scorer``, …)."""
+    def timer(self, extension_point: str, plugin: Plugin) -> Callable[[float], None]:
+        """Return what is to be called with the seconds that each call of ``plugin`` took.
+
+        Asked for once per plugin and extension point (``Filter``, ``Scorer``, …), when a graph is
+        built.
+        """
+
+    def plugin_failed(self, extension_point: str, plugin: Plugin, error: Exception) -> None:
+        """``plugin`` raised, or broke its contract; the request went on without it."""
+
+    def plugin_disabled(self, plugin: Plugin, failures: int) -> None:
+        """``plugin`` failed ``failures`` times in a row and is not called any more."""
+
+    def scores_corrected(self, plugin: Plugin, outside: int, not_numbers: int) -> None:
+        """Scores of one call were outside of their range, or NaN, and were corrected."""
 
 
 class NullObserver:
     """Listens to nothing."""
 
-    def plugin_called(self, extension_point: str, plugin: Plugin, seconds: float) -> None:
-        """Ignore the call."""
+    def timer(self, extension_point: str, plugin: Plugin) -> Callable[[float], None]:
+        """Return a function that does nothing."""
+        return _ignore
+
+    def plugin_failed(self, extension_point: str, plugin: Plugin, error: Exception) -> None:
+        """Ignore the failure."""
+
+    def plugin_disabled(self, plugin: Plugin, failures: int) -> None:
+        """Ignore it."""
+
+    def scores_corrected(self, plugin: Plugin, outside: int, not_numbers: int) -> None:
+        """Ignore it."""
+
+
+def _ignore(seconds: float) -> None:
+    """Take the time of a call and forget it."""

@@ -7,9 +7,10 @@ several extension points; one instance then serves them all.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, Protocol
 
 from epp.scheduling.cycle_state import CycleState
+from epp.scheduling.errors import DroppedError
 from epp.scheduling.types import (
     Endpoint,
     LLMRequest,
@@ -33,9 +34,24 @@ class Plugin(ABC):
     type: ClassVar[str]
     name: str
 
+    def close(self) -> None:  # noqa: B027 - most plugins hold nothing to give back
+        """Give back what the instance holds (a thread, a file).
+
+        Called once, when a reload has dropped the plugin and its last request has ended, and when
+        the process stops.
+        """
+
 
 class Filter(Plugin):
-    """Removes endpoints that cannot serve the request."""
+    """Removes endpoints that cannot serve the request.
+
+    Attributes:
+        fails_open: What a failure of this filter means for the request, unless the configuration
+            says otherwise (``extensions.guardRails.failurePolicy``): True passes all endpoints,
+            False none. False for filters that keep requests from where they must not go.
+    """
+
+    fails_open: ClassVar[bool] = True
 
     @abstractmethod
     def filter(
@@ -44,8 +60,66 @@ class Filter(Plugin):
         """Return the endpoints that may serve ``request``, in the order given; none is allowed."""
 
 
+class FilterRun(Protocol):
+    """Runs a filter for a filter that is made of others.
+
+    The call is timed under the inner filter's own name and guarded like any other: a filter that
+    raises passes all endpoints or none, as its failure policy says.
+    """
+
+    def __call__(self, inner: Filter, endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
+        """Return what ``inner`` keeps of ``endpoints``."""
+
+    def drop(self, by: Plugin, reason: str) -> NoReturn:
+        """End the profile: the request is given up with 429 ``rejected-saturated``."""
+
+
+class CompositeFilter(Filter):
+    """A filter made of other filters, such as a decision tree."""
+
+    @abstractmethod
+    def filter_with(
+        self,
+        request: LLMRequest,
+        endpoints: Sequence[Endpoint],
+        state: CycleState,
+        run: FilterRun,
+    ) -> Sequence[Endpoint]:
+        """Return the endpoints that may serve ``request``; call inner filters through ``run``."""
+
+    def filter(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> list[Endpoint]:
+        """Filter outside of a profile, with nothing guarded."""
+        return list(self.filter_with(request, endpoints, state, _PlainRun(request, state)))
+
+
+class _PlainRun:
+    def __init__(self, request: LLMRequest, state: CycleState) -> None:
+        self._request = request
+        self._state = state
+
+    def __call__(self, inner: Filter, endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
+        if isinstance(inner, CompositeFilter):
+            return inner.filter_with(self._request, endpoints, self._state, self)
+        return inner.filter(self._request, endpoints, self._state)
+
+    def drop(self, by: Plugin, reason: str) -> NoReturn:
+        raise DroppedError("", by.name, reason)
+
+
 class Scorer(Plugin):
-    """Ranks endpoints."""
+    """Ranks endpoints.
+
+    Attributes:
+        score_range: Lowest and highest value that ``score`` gives, if not (0.0, 1.0); the framework
+            brings them into [0, 1].
+        normalize: ``"min-max"`` to have the framework stretch each request's scores over [0, 1]
+            (all equal: 1.0).
+    """
+
+    score_range: ClassVar[tuple[float, float] | None] = None
+    normalize: ClassVar[Literal["min-max"] | None] = None
 
     @abstractmethod
     def score(
@@ -59,8 +133,9 @@ class Scorer(Plugin):
             state: Values from plugins that ran earlier for this request.
 
         Returns:
-            N scores in the order of ``endpoints``, each in [0.0, 1.0], higher is better. Values
-            outside are clamped, NaN counts as 0.
+            N scores in the order of ``endpoints``, higher is better, each in [0.0, 1.0] unless the
+            class declares ``score_range`` or ``normalize``. Values outside are clamped, NaN counts
+            as 0; both are counted and told of once.
         """
 
 

@@ -1,24 +1,35 @@
-"""The weighted sum of the scorers' columns, clamped: a profile's hottest loop.
+"""The weighted sum of the scorers' columns: a profile's hottest loop; and what is done to columns.
 
 One pass over a column costs 0.15 us before its first endpoint, so three columns, as the default
 profile has, are added in one pass: 1.6 us instead of 4.8 for 10 endpoints, 125 instead of 160 for
 1000. Both ways add in the order of the scorers and give the same floats.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import isnan
+
+from epp.scheduling.plugins import Scorer
 
 _IN_ONE_PASS = 3
+
+Scale = Callable[[Sequence[float]], list[float]]
+"""Brings the scores of one call into [0, 1]; NaN stays NaN."""
 
 
 def weighted_totals(
     columns: Sequence[Sequence[float]], weights: Sequence[float], count: int
-) -> list[float]:
-    """Return ``count`` totals: for each endpoint, the sum of weight times clamped score.
+) -> list[float] | None:
+    """Return ``count`` totals: for each endpoint, the sum of weight times score.
+
+    None if some score is not in [0, 1]: then :func:`corrected` has to see to the columns.
 
     Args:
         columns: One column of ``count`` scores per scorer.
         weights: One weight per scorer.
         count: Number of endpoints.
+
+    Raises:
+        TypeError: A score is not a number.
     """
     if len(columns) == _IN_ONE_PASS:
         first, second, third = columns
@@ -28,17 +39,46 @@ def weighted_totals(
             for a, b, c in zip(first, second, third)  # noqa: B905 - strict costs 0.2 us
             if 0.0 <= a <= 1.0 and 0.0 <= b <= 1.0 and 0.0 <= c <= 1.0
         ]
-        if len(totals) == count:  # else a score has to be clamped
-            return totals
+        return totals if len(totals) == count else None
     totals = [0.0] * count
     for scores, weight in zip(columns, weights, strict=True):
         totals = [
-            total + weight * (score if 0.0 <= score <= 1.0 else _clamped(score))
+            total + weight * score
             for total, score in zip(totals, scores, strict=True)
+            if 0.0 <= score <= 1.0
         ]
+        if len(totals) < count:
+            return None
     return totals
 
 
-def _clamped(score: float) -> float:
-    """Bring a score outside [0, 1] back into it; NaN fails both comparisons and counts as 0."""
-    return 1.0 if score > 1.0 else 0.0
+def corrected(scores: Sequence[float]) -> tuple[list[float], int, int]:
+    """Return ``scores`` within [0, 1], how many were outside, and how many were NaN (now 0).
+
+    Raises:
+        TypeError: A score is not a number.
+    """
+    not_numbers = sum(map(isnan, scores))
+    fixed = [min(1.0, max(0.0, 0.0 if isnan(score) else score)) for score in scores]
+    outside = sum(not 0.0 <= score <= 1.0 for score in scores) - not_numbers
+    return fixed, outside, not_numbers
+
+
+def scale_of(scorer: Scorer) -> Scale | None:
+    """Return what the framework has to do to the scores of ``scorer``; None for nothing."""
+    if scorer.normalize == "min-max":
+        return _stretched
+    if scorer.score_range is None:
+        return None
+    low, high = scorer.score_range
+    span = high - low
+    return lambda scores: [(score - low) / span for score in scores]
+
+
+def _stretched(scores: Sequence[float]) -> list[float]:
+    numbers = [score for score in scores if not isnan(score)]
+    low, high = min(numbers, default=0.0), max(numbers, default=0.0)
+    span = high - low
+    if span > 0:
+        return [(score - low) / span for score in scores]
+    return [score if isnan(score) else 1.0 for score in scores]

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import Any, TypeVar, overload
 
 from epp.scheduling.errors import SchedulingError
+from epp.scheduling.keys import AttributeKey
 from epp.scheduling.load import EndpointLoad
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,13 @@ class Endpoint:
     """The last page, never changed in place: scrapers swap it."""
     load: EndpointLoad = field(default_factory=EndpointLoad)
     """What scorers read: the page corrected by what this EPP has in flight there."""
+    attributes: dict[AttributeKey[Any], Any] = field(default_factory=dict)
+    """What extractors found out besides; a value is never changed in place, it is replaced."""
+
+    def attribute(self, key: AttributeKey[T]) -> T | None:
+        """Return the attribute ``key``, or None when no extractor wrote it."""
+        value: T | None = self.attributes.get(key)
+        return value
 
 
 @dataclass(slots=True, eq=False)

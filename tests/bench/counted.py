@@ -20,7 +20,7 @@ from bench.in_process import Path, new_app, refresh, silenced
 
 from epp.app import App
 from epp.ext_proc import messages, reading
-from epp.observability import CanonicalLine, Metrics, PluginTimer
+from epp.observability import CanonicalLine, Metrics, PluginWatch
 from epp.observability.hot_metrics import Counter as HotCounter
 from epp.observability.hot_metrics import Gauge, Histogram
 from epp.parsing import parse
@@ -125,14 +125,14 @@ def _above_transport(
     ]
     arguments = [("a-request", headers[":path"], headers, body) for body in bodies]
     chunk = one["response_body"][0] if "response_body" in one else bodies[0]
-    timer, metrics = PluginTimer(app.metrics), app.metrics.for_request("m", "m", "f", 0)
+    timer, metrics = PluginWatch(app.metrics), app.metrics.for_request("m", "m", "f", 0)
     plugin = next(iter(app.graph.plugins.values()))
     routed = partial(messages.routed, on_body=case.mode.value == "adaptive")
     echoed_request = partial(messages.echoed_request, end_of_stream=False)
     echoed_response = partial(messages.echoed_response, end_of_stream=False)
     observe, count_up = metrics.duration.observe, metrics.total.inc
     label = app.metrics.for_request
-    of_plugins = counts(PluginTimer.plugin_called)
+    of_plugins = counts(PluginWatch.plugin_called)
     times = _MESSAGES
 
     def timed(

@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from epp.observability import Metrics, PluginTimer
+from epp.observability import Metrics, PluginWatch
 from epp.observability.metrics import MAX_NAMES
 from epp.scheduling import Endpoint
 from epp.testing import make_endpoint
@@ -43,7 +43,7 @@ def filled() -> Metrics:
     metrics.scrape_succeeded(make_endpoint(), 0.1)
     scorer = queue_depth.QueueScorer("queue", queue_depth.Params())
     for _ in range(2):
-        PluginTimer(metrics).plugin_called("Scorer", scorer, 0.001)
+        PluginWatch(metrics).plugin_called("Scorer", scorer, 0.001)
     metrics.watch_pool("pool", lambda: [make_endpoint()])
     return metrics
 

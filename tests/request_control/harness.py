@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from epp.observability import Metrics, PluginTimer
+from epp.observability import Metrics, PluginWatch
 from epp.request_control import (
     DataProducer,
     Director,
@@ -18,6 +18,7 @@ from epp.scheduling import (
     CycleState,
     Endpoint,
     Filter,
+    GuardRails,
     LLMRequest,
     Scheduler,
     SchedulerProfile,
@@ -127,7 +128,7 @@ class Epp:
                 *map(WeightedScorer, self.scorers),
             ],
             picker=max_score.MaxScorePicker("pick", max_score.Params(), rng=random.Random(0)),
-            observer=PluginTimer(self.metrics),
+            guards=GuardRails(observer=PluginWatch(self.metrics)),
         )
         handler = single_profile.SingleProfileHandler("single", single_profile.Params())
         self.director = Director(

@@ -67,15 +67,18 @@ class Nobody(Picker):
         return []
 
 
-class Calls:
+class Calls(NullObserver):
     """A plugin observer that keeps what it is told."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
 
-    def plugin_called(self, extension_point: str, plugin: Plugin, seconds: float) -> None:
-        assert seconds >= 0
-        self.seen.append((extension_point, plugin.name))
+    def timer(self, extension_point: str, plugin: Plugin) -> Callable[[float], None]:
+        def timed(seconds: float) -> None:
+            assert seconds >= 0
+            self.seen.append((extension_point, plugin.name))
+
+        return timed
 
 
 def pods(*names: str) -> list[Endpoint]:

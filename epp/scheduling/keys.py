@@ -1,0 +1,45 @@
+"""Typed names of values that plugins share.
+
+Keys of one kind with the same name are one object: plugins that were loaded apart, from two files
+or before and after a reload, mean the same value by the same name.
+"""
+
+from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
+
+T = TypeVar("T")
+
+
+class _Key(Generic[T]):
+    __slots__ = ("__weakref__", "name")
+
+    name: str
+
+    def __new__(cls, name: str) -> Any:  # noqa: ANN401 - Self, for the generic alias too
+        known = _known.get((cls, name))
+        if known is None:
+            known = _known[cls, name] = super().__new__(cls)
+            known.name = name
+        return known
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+_known: "WeakValueDictionary[tuple[type, str], _Key[Any]]" = WeakValueDictionary()
+
+
+class StateKey(_Key[T]):
+    """Names a value that lives as long as one request, in its :class:`CycleState`."""
+
+    __slots__ = ()
+
+
+class AttributeKey(_Key[T]):
+    """Names a value that lives as long as an endpoint, in its ``attributes``.
+
+    Written by extractors (the data layer), read by filters and scorers. The reference's data keys
+    are ``Name/producer``, for example ``Models/models-data-extractor``.
+    """
+
+    __slots__ = ()
