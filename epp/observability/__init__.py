@@ -9,11 +9,13 @@ from epp.observability.servers import (
     PortError,
 )
 from epp.observability.transport_metrics import TransportCollector
+from epp.observability.watchdog import LoopWatchdog
 
 __all__ = [
     "EXT_PROC_SERVICE",
     "CanonicalLine",
     "HealthServer",
+    "LoopWatchdog",
     "LogFormat",
     "Metrics",
     "MetricsServer",

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
 import grpc
 import prometheus_client
-from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from epp.observability.metrics import Metrics
@@ -22,16 +22,25 @@ class PortError(Exception):
 class HealthServer:
     """gRPC health checking (grpc.health.v1) on a port of its own.
 
-    ``liveness`` is SERVING whenever the process answers; ``""``, ``readiness``, the ext_proc name
-    and ``inference-extension`` (the name the conformance manifests probe) follow ``is_ready``; any
-    other name is NOT_FOUND.
+    ``liveness`` is SERVING while ``is_alive``; ``""``, ``readiness``, the ext_proc name and
+    ``inference-extension`` (the name the conformance manifests probe) while ``is_ready`` as well;
+    any other name is NOT_FOUND. Answers come from threads, so that they come when the event loop
+    stands still, too.
     """
 
-    def __init__(self, is_ready: Callable[[], bool], *, host: str, port: int) -> None:
-        self._servicer = _Health(is_ready)
+    def __init__(
+        self,
+        is_ready: Callable[[], bool],
+        *,
+        host: str,
+        port: int,
+        is_alive: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._servicer = _Health(is_ready, is_alive)
         self._host = host
         self._port = port
-        self._server = aio.server(options=[("grpc.so_reuseport", 0)])
+        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="health")
+        self._server = grpc.server(self._threads, options=[("grpc.so_reuseport", 0)])
 
     async def start(self) -> int:
         """Listen; return the port.
@@ -48,29 +57,32 @@ class HealthServer:
                 f"cannot serve gRPC health on port {self._port}: it is taken;"
                 " stop the other process or give another --grpc-health-port"
             ) from error
-        await self._server.start()
+        self._server.start()
         return port
 
     async def stop(self) -> None:
         """Stop at once."""
-        await self._server.stop(0)
+        await asyncio.to_thread(self._stop)
+
+    def _stop(self) -> None:
+        self._server.stop(None).wait()
+        self._threads.shutdown()
 
 
 class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # grpcio has no types
     _FOLLOW_READINESS = frozenset({"", "readiness", EXT_PROC_SERVICE, "inference-extension"})
 
-    def __init__(self, is_ready: Callable[[], bool]) -> None:
+    def __init__(self, is_ready: Callable[[], bool], is_alive: Callable[[], bool]) -> None:
         self._is_ready = is_ready
+        self._is_alive = is_alive
 
-    async def Check(  # noqa: N802 - gRPC's method name
-        self,
-        request: health_pb2.HealthCheckRequest,
-        context: aio.ServicerContext[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse],
+    def Check(  # noqa: N802 - gRPC's method name
+        self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext
     ) -> health_pb2.HealthCheckResponse:
         if request.service in self._FOLLOW_READINESS:
-            serving = self._is_ready()
+            serving = self._is_alive() and self._is_ready()
         elif request.service == "liveness":
-            serving = True
+            serving = self._is_alive()
         else:
             context.set_code(grpc.StatusCode.NOT_FOUND)
             context.set_details(f"unknown service {request.service!r}")

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -66,6 +67,25 @@ async def test_liveness_serves_while_the_process_answers() -> None:
     ready.is_ready = False
     async with health(ready) as stub:
         assert await asked(stub, "liveness") == Status.SERVING
+
+
+@pytest.mark.parametrize("service", ["", "readiness", "liveness"])
+async def test_nothing_is_served_while_the_loop_stands_still(service: str) -> None:
+    stuck = threading.Event()
+    server = HealthServer(
+        Readiness(), host="127.0.0.1", port=0, is_alive=lambda: not stuck.is_set()
+    )
+    port = await server.start()
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            # A blocking call on the loop's own thread: only another thread can answer it.
+            stub = health_pb2_grpc.HealthStub(channel)
+            request = health_pb2.HealthCheckRequest(service=service)
+            assert stub.Check(request, timeout=10).status == Status.SERVING
+            stuck.set()
+            assert stub.Check(request, timeout=10).status == Status.NOT_SERVING
+    finally:
+        await server.stop()
 
 
 async def test_an_unknown_service_is_not_found() -> None:
