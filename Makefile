@@ -19,7 +19,7 @@ help: ## List the targets
 		"for example: make test ARGS='-k picker -x'"
 
 up: $(INSTALLED) ## Run a whole gateway here: fake fleet, endpoint picker, Envoy
-	$(BIN)/epp up $(ARGS)
+	$(BIN)/epp up --objects deploy/objects $(ARGS)
 
 test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest $(ARGS)

@@ -2,82 +2,53 @@
 
 Start: plugins, store, metrics, listeners, then discovery and scraping; the ext_proc port opens
 last. Stop: readiness goes off, open streams get the drain timeout and are then ended so that their
-HTTP answers go on, and everything else is cancelled.
+HTTP answers go on, and everything else is cancelled. In between, a reload may put another plugin
+graph in the place of the present one.
 """
 
 import asyncio
-import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal
 
 import structlog
 
-from epp.config import ConfigError, ConfigFile, GraphBuilder, PluginGraph, PluginRegistry
-from epp.data_layer import EndpointStore, Scraper, StaticDiscovery
-from epp.data_layer.plugins import EndpointDiscovery, EndpointListener
+from epp.config import (
+    ConfigError,
+    ConfigReloader,
+    LoadedConfig,
+    PluginGraph,
+    PluginLifetimes,
+    PluginTypes,
+)
+from epp.data_layer import (
+    DataLayerError,
+    EndpointStore,
+    ObjectFiles,
+    ObjectStore,
+    Scraper,
+    Supply,
+    fixed_discoveries,
+    make_builder,
+    make_random,
+)
 from epp.ext_proc import METHOD, ExtProcService
+from epp.listening import make_server
 from epp.observability import (
+    ConfigMetrics,
     HealthServer,
+    LoopWatchdog,
     Metrics,
     MetricsServer,
     PluginWatch,
     TransportCollector,
 )
-from epp.request_control import DataProducer, Director, PreRequest, ResponseComplete
-from epp.transport import (
-    GrpcioServer,
-    Http2Server,
-    OpenStream,
-    Server,
-    TlsSettings,
-    TransportSettings,
-    load_certificate,
-    make_context,
-)
+from epp.request_control import Director, Pipeline
+from epp.settings import Ports, ServeSettings, Transport
+from epp.transport import Http2Server, Server
+
+__all__ = ["App", "Ports", "ServeSettings", "Transport", "make_builder"]
 
 log = structlog.get_logger()
-
-Transport = Literal["http2", "grpcio"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeSettings:
-    """What one EPP process is told on its command line."""
-
-    config: ConfigFile
-    config_source: str
-    """Where ``config`` is from, for messages."""
-    endpoints: tuple[str, ...] = ()
-    """Static endpoints, ``host:port`` or ``name=host:port``."""
-    endpoints_file: str | None = None
-    """File in the reference's discovery format, followed while running."""
-    pool_name: str = "default"
-    host: str = "0.0.0.0"  # noqa: S104 - a gateway on another host has to reach it
-    grpc_port: int = 9002
-    grpc_health_port: int = 9003
-    metrics_port: int = 9090
-    transport: Transport = "http2"
-    """``http2`` is our own, ``grpcio`` the C core's."""
-    transport_settings: TransportSettings = field(default_factory=TransportSettings)
-    """Limits and timeouts; grpcio takes the length of messages from it, and nothing else."""
-    tls: TlsSettings | None = None
-    """None for plaintext."""
-    refresh_metrics_interval_seconds: float = 0.05
-    metrics_staleness_seconds: float = 0.2
-    drain_timeout_seconds: float = 30.0
-    seed: int | None = None
-    """Makes every random choice repeatable."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """Where a started EPP listens."""
-
-    grpc: int
-    health: int
-    metrics: int
 
 
 class App:
@@ -88,27 +59,42 @@ class App:
 
         Raises:
             ConfigError: The configuration cannot be built.
+            DataLayerError: There are no endpoints, or one is not what it should be.
         """
         self.settings = settings
         self.metrics = Metrics()
         self.store = EndpointStore()
-        registry = PluginRegistry.from_entry_points()
-        builder = GraphBuilder(
-            registry, services=_services(settings.seed), observer=PluginWatch(self.metrics)
-        )
-        self.graph = builder.build(settings.config, settings.config_source)
-        self._discoveries = self._build_discoveries(builder, registry)
-        for listener in self.graph.implementing(EndpointListener):
-            self.store.add_listener(listener)
-        self.scraper = Scraper(
+        self._config_metrics = ConfigMetrics(self.metrics.registry)
+        self._builder = make_builder(settings.seed)
+        self._lifetimes = PluginLifetimes()
+        self.graph = self._builder.build(settings.config, observer=self._watch(settings.config))
+        """The plugin graph in use."""
+        self._lifetimes.enter(self.graph)
+        self._tell_of(self.graph)
+        scraper = Scraper(
             self.store,
             interval_seconds=settings.refresh_metrics_interval_seconds,
             staleness_seconds=settings.metrics_staleness_seconds,
             clock=time.monotonic,
             observer=self.metrics,
         )
+        fixed = fixed_discoveries(self._builder, settings.endpoints, settings.endpoints_file)
+        self._supply = Supply(self.store, scraper, self.graph, fixed)
         self.metrics.watch_pool(settings.pool_name, lambda: self.store.snapshot)
-        self.director = _director(self.graph, self.store, self.metrics)
+        self._objects = ObjectStore(
+            pool_name=settings.pool_name, rng=make_random(settings.seed, "objects")
+        )
+        self._object_files = ObjectFiles(settings.objects)
+        self._reloader = self._make_reloader()
+        self.director = Director(
+            pool=lambda: self.store.snapshot,
+            find_address=self.store.find_address,
+            pipeline=_pipeline(self.graph),
+            metrics=self.metrics,
+            clock=time.monotonic,
+            policies=self._objects if settings.objects else None,
+            outcomes=None if self._reloader is None else self._reloader.outcomes,
+        )
         self.service = ExtProcService(self.director, time.monotonic)
         self._draining = False
 
@@ -116,6 +102,13 @@ class App:
     def is_ready(self) -> bool:
         """Discovery has reported and the process is not stopping."""
         return self.store.synced and not self._draining
+
+    def reload_now(self) -> None:
+        """Read the configuration again, whether it has changed or not."""
+        if self._reloader is None:
+            log.warning("nothing to reload, the configuration is from no file")
+        else:
+            self._reloader.reload_now()
 
     async def run(self, stop: asyncio.Event, ready: Callable[[Ports], None] | None = None) -> None:
         """Serve until ``stop`` is set.
@@ -127,23 +120,43 @@ class App:
         Raises:
             ExceptionGroup: A part failed (a taken port, a discovery that cannot start, a bug);
                 the others were stopped first.
+            ObjectFileError: A file of objects is faulty.
         """
         settings = self.settings
-        server = await asyncio.to_thread(self._build_server)
+        try:
+            methods = {METHOD: self.service.opened}
+            server = await asyncio.to_thread(make_server, settings, methods)
+            if isinstance(server, Http2Server):
+                self.metrics.registry.register(TransportCollector(server.statistics))
+            await self._object_files.load(self._objects)
+            await self._serve(server, stop, ready)
+        finally:
+            self._lifetimes.leave(self.graph)
+
+    async def _serve(
+        self, server: Server, stop: asyncio.Event, ready: Callable[[Ports], None] | None
+    ) -> None:
+        settings = self.settings
+        watchdog = LoopWatchdog()
         health = HealthServer(
-            lambda: self.is_ready, host=settings.host, port=settings.grpc_health_port
+            lambda: self.is_ready,
+            host=settings.host,
+            port=settings.grpc_health_port,
+            is_alive=lambda: not watchdog.is_stuck,
         )
         async with (
+            watchdog,
             asyncio.TaskGroup() as tasks,
             MetricsServer(
                 self.metrics, host=settings.host, port=settings.metrics_port
             ) as metrics_server,
         ):
             running = [
-                tasks.create_task(discovery.run(self.store), name=f"discovery-{discovery.name}")
-                for discovery in self._discoveries
+                tasks.create_task(self._supply.run(), name="supply"),
+                tasks.create_task(self._object_files.run(self._objects), name="objects"),
             ]
-            running.append(tasks.create_task(self.scraper.run(), name="scraper"))
+            if self._reloader is not None:
+                running.append(tasks.create_task(self._reloader.run(), name="config"))
             try:
                 health_port = await health.start()
                 ports = Ports(await server.start(), health_port, metrics_server.port)
@@ -152,7 +165,7 @@ class App:
                     grpc_port=ports.grpc,
                     grpc_health_port=ports.health,
                     metrics_port=ports.metrics,
-                    config=settings.config_source,
+                    config=settings.config.source,
                     plugins=sorted(self.graph.plugins),
                 )
                 if ready is not None:
@@ -165,29 +178,65 @@ class App:
                 for task in running:
                     task.cancel()
 
-    def _build_server(self) -> Server:
-        """Make the transport; blocks, as it reads and makes certificates."""
+    def build(self, config: LoadedConfig, types: PluginTypes) -> PluginGraph:
+        """Build a graph that keeps what it can of the one in use.
+
+        Raises:
+            ConfigError: Something is wrong with it.
+        """
+        return self._builder.build(config, self.graph, types=types, observer=self._watch(config))
+
+    async def swap(self, graph: PluginGraph) -> None:
+        """Take ``graph`` into use between two requests; those under way end on the one before.
+
+        Raises:
+            ConfigError: Its discovery finds nothing; the graph in use is still in use.
+        """
+        self._lifetimes.enter(graph)
+        try:
+            following = _pipeline(graph)
+            await self._supply.prepare(graph)
+            self._supply.use(graph)
+        except BaseException as error:
+            self._lifetimes.leave(graph)
+            if isinstance(error, DataLayerError):
+                raise ConfigError(f"{graph.config.source}: {error}") from error
+            raise
+        before, self.graph = self.graph, graph
+        pipeline, self.director.pipeline = self.director.pipeline, following
+        self.metrics.plugins_disabled.clear()
+        self._tell_of(graph)
+        loop = asyncio.get_running_loop()
+
+        def leave() -> None:
+            # A turn later: the tasks of a dropped discovery or source end in this one.
+            loop.call_soon(self._lifetimes.leave, before)
+
+        pipeline.when_idle(leave)
+
+    def _watch(self, config: LoadedConfig) -> PluginWatch:
+        limit = config.file.extensions.guard_rails.slow_call_ms / 1000
+        return PluginWatch(self.metrics, slow_call_seconds=limit)
+
+    def _tell_of(self, graph: PluginGraph) -> None:
+        self._config_metrics.in_use(graph.config.digest)
+        for warning in (*graph.config.warnings, *graph.warnings):
+            text = warning.text(graph.config.source)
+            log.warning("configuration accepted with a warning", problem=text)
+
+    def _make_reloader(self) -> ConfigReloader | None:
         settings = self.settings
-        methods: dict[str, OpenStream] = {METHOD: self.service.opened}
-        tls = settings.tls
-        certificate = None if tls is None else load_certificate(tls.certificate_directory)
-        if settings.transport == "grpcio":
-            return GrpcioServer(
-                methods,
-                host=settings.host,
-                port=settings.grpc_port,
-                max_message_bytes=settings.transport_settings.messages.max_message_bytes,
-                certificate=certificate,
-            )
-        server = Http2Server(
-            methods,
-            host=settings.host,
-            port=settings.grpc_port,
-            tls=None if tls is None or certificate is None else make_context(tls, certificate),
-            settings=settings.transport_settings,
+        if settings.config_file is None:
+            return None
+        return ConfigReloader(
+            settings.config_file,
+            self,
+            registry=self._builder.registry,
+            metrics=self._config_metrics,
+            clock=time.monotonic,
+            rollback=settings.rollback,
+            poll_seconds=settings.config_poll_seconds,
         )
-        self.metrics.registry.register(TransportCollector(server.statistics))
-        return server
 
     async def _drain(self, server: Server) -> None:
         self._draining = True
@@ -199,50 +248,6 @@ class App:
             tasks.create_task(server.stop(timeout + 1), name="stop-server")
         log.info("endpoint picker stopped", requests_in_flight=self.director.in_flight)
 
-    def _build_discoveries(
-        self, builder: GraphBuilder, registry: PluginRegistry
-    ) -> list[EndpointDiscovery]:
-        settings = self.settings
-        discoveries: list[EndpointDiscovery] = []
-        if self.graph.discovery is not None:
-            if not isinstance(self.graph.discovery, EndpointDiscovery):
-                raise ConfigError(
-                    f"{settings.config_source}: dataLayer.discovery refers to"
-                    f" {self.graph.discovery.name!r}, which is no endpoint discovery"
-                )
-            discoveries.append(self.graph.discovery)
-        if settings.endpoints_file is not None:
-            made = registry.build(
-                "file-discovery", "endpoints-file", {"path": settings.endpoints_file}
-            )
-            if isinstance(made, EndpointDiscovery):
-                discoveries.append(made)
-        if settings.endpoints:
-            discoveries.append(StaticDiscovery(settings.endpoints))
-        if not discoveries:
-            raise ConfigError(
-                "no endpoints: give --endpoint HOST:PORT, --endpoints-file FILE, or"
-                " dataLayer.discovery in the configuration"
-            )
-        return discoveries
 
-
-def _services(seed: int | None) -> dict[str, Callable[[str], Any]]:
-    """What plugins may ask for: a random generator of their own, and the clock."""
-    return {
-        "rng": lambda name: random.Random(None if seed is None else f"{seed}/{name}"),  # noqa: S311 - spreads ties
-        "clock": lambda _: time.monotonic,
-    }
-
-
-def _director(graph: PluginGraph, store: EndpointStore, metrics: Metrics) -> Director:
-    return Director(
-        pool=lambda: store.snapshot,
-        find_address=store.find_address,
-        scheduler=graph.scheduler,
-        metrics=metrics,
-        clock=time.monotonic,
-        producers=graph.implementing(DataProducer),
-        pre_request=graph.implementing(PreRequest),
-        response_complete=graph.implementing(ResponseComplete),
-    )
+def _pipeline(graph: PluginGraph) -> Pipeline:
+    return Pipeline.of(graph.plugins.values(), graph.scheduler, graph.guards, graph.shadows)

@@ -12,21 +12,22 @@ import httpx
 import pytest
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from log_watch import watched_logs
 
 from epp.app import App, Ports, ServeSettings
-from epp.config import DEFAULT_CONFIG, ConfigError, load_text
+from epp.config import DEFAULT_CONFIG, ConfigError, load_file, load_text
 from epp.data_layer import DataLayerError
 from epp.ext_proc import METHOD
 from epp.lab.fleet import Fleet, FleetConfig
 from epp.observability import PortError
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from epp.request_control import EndCause, Exchange
 from epp.transport import ListenError
 
 
 def make_settings(**fields: Any) -> ServeSettings:
     defaults: dict[str, Any] = {
         "config": load_text(DEFAULT_CONFIG, "test"),
-        "config_source": "test",
         "endpoints": ("a=127.0.0.1:1", "b=127.0.0.1:2"),
         "host": "127.0.0.1",
         "grpc_port": 0,
@@ -74,13 +75,18 @@ async def running(**fields: Any) -> AsyncIterator[Running]:
     assert task.exception() is None
 
 
+def leaves(group: BaseExceptionGroup[Exception]) -> list[BaseException]:
+    nested = [e if isinstance(e, BaseExceptionGroup) else [e] for e in group.exceptions]
+    return [leaf for each in nested for leaf in (each if isinstance(each, list) else leaves(each))]
+
+
 async def fault_of(**fields: Any) -> BaseException:
     """Run an App that must fail; return what it failed of."""
     app = await asyncio.to_thread(App, make_settings(**fields))
     before = asyncio.all_tasks()
     with pytest.raises(ExceptionGroup) as caught:
         await app.run(asyncio.Event())
-    (fault,) = caught.value.exceptions
+    (fault,) = leaves(caught.value)
     left = [task.get_name() for task in asyncio.all_tasks() - before]
     assert not [name for name in left if name.startswith(("discovery", "scrape"))]
     return fault
@@ -184,8 +190,8 @@ async def test_endpoints_file_makes_the_pool(tmp_path: Path) -> None:
         assert [e.address for e in epp.app.store.snapshot] == ["127.0.0.1:9"]
 
 
-def test_no_endpoints_at_all_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match="no endpoints: give --endpoint HOST:PORT"):
+def test_no_endpoints_at_all_is_refused() -> None:
+    with pytest.raises(DataLayerError, match="no endpoints: give --endpoint HOST:PORT"):
         App(make_settings(endpoints=()))
 
 
@@ -195,6 +201,202 @@ def test_wrong_endpoint_is_refused_before_anything_runs() -> None:
 
 
 def test_discovery_reference_to_another_plugin_is_a_config_error() -> None:
-    text = DEFAULT_CONFIG + "dataLayer: {discovery: {pluginRef: queue-scorer}}\n"
-    with pytest.raises(ConfigError, match="'queue-scorer', which is no endpoint discovery"):
+    text = DEFAULT_CONFIG + "  discovery: {pluginRef: queue-scorer}\n"
+    with pytest.raises(ConfigError, match=r"`queue-scorer` .* is no EndpointDiscovery"):
         App(make_settings(config=load_text(text, "test")))
+
+
+# --- another configuration while it runs ----------------------------------------------------------
+
+
+@dataclass
+class Rewritten:
+    """A configuration file that a test rewrites."""
+
+    path: Path
+
+    async def use(self, text: str) -> dict[str, Any]:
+        """Write ``text``; return settings that begin with it and follow it."""
+        await asyncio.to_thread(self.path.write_text, text)
+        config = await asyncio.to_thread(load_file, self.path)
+        return {"config": config, "config_file": self.path, "config_poll_seconds": 0.01}
+
+    async def becomes(self, app: App, text: str) -> None:
+        """Write ``text`` and wait until ``app`` uses it."""
+        before = app.graph
+        with watched_logs() as logs:
+            await asyncio.to_thread(self.path.write_text, text)
+            async with asyncio.timeout(10):
+                await logs.until("configuration reloaded")
+        assert app.graph is not before
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Rewritten:
+    return Rewritten(tmp_path / "config.yaml")
+
+
+async def test_reload_swaps_what_requests_run_on_and_keeps_what_plugins_know(
+    config: Rewritten,
+) -> None:
+    async with running(**await config.use(DEFAULT_CONFIG)) as epp:
+        await epp.until_ready()
+        app = epp.app
+        pipeline, endpoints = app.director.pipeline, app.store.snapshot
+        prefixes = app.graph.plugins["approx-prefix-cache-producer"]
+        await config.becomes(app, DEFAULT_CONFIG.replace("weight: 2", "weight: 5"))
+        assert app.director.pipeline is not pipeline
+        assert app.director.pipeline.scheduler is app.graph.scheduler
+        assert app.graph.plugins["approx-prefix-cache-producer"] is prefixes
+        assert app.store.snapshot is endpoints
+
+
+async def test_listener_that_a_reload_drops_hears_no_more_and_a_new_one_hears_of_all(
+    config: Rewritten, tmp_path: Path
+) -> None:
+    file = tmp_path / "endpoints.yaml"
+    await asyncio.to_thread(file.write_text, "endpoints: [{name: x, address: 127.0.0.1, port: 9}]")
+    producer = "approx-prefix-cache-producer"
+    text = DEFAULT_CONFIG.replace("plugins:\n", f"plugins:\n- {{type: {producer}}}\n", 1)
+    settings = await config.use(text) | {"endpoints": (), "endpoints_file": str(file)}
+    async with running(**settings) as epp:
+        await epp.until_ready()
+        old = epp.app.graph.plugins[producer]
+        changed = text.replace(
+            f"{{type: {producer}}}", f"{{type: {producer}, parameters: {{autoTune: false}}}}"
+        )
+        await config.becomes(epp.app, changed)
+        new = epp.app.graph.plugins[producer]
+        assert new is not old
+        listening = {id(listener) for listener in epp.app.store._listeners}
+        assert id(new) in listening
+        assert id(old) not in listening
+
+
+def scheduled(app: App) -> Exchange:
+    """Have a request decided; the caller closes it."""
+    exchange = app.director.handle(
+        request_id="r",
+        headers={":path": "/v1/completions", "x-llm-d-inference-objective": "batch"},
+        body=b'{"model": "m", "prompt": "x"}',
+        received_at=0.0,
+    )
+    assert isinstance(exchange, Exchange)
+    return exchange
+
+
+async def test_dropped_plugin_is_closed_when_its_last_request_has_ended(
+    config: Rewritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(**await config.use(DEFAULT_CONFIG)) as epp:
+        await epp.until_ready()
+        closed = asyncio.Event()
+        dropped = epp.app.graph.plugins["kv-cache-utilization-scorer"]
+        monkeypatch.setattr(dropped, "close", closed.set)
+        first, second = scheduled(epp.app), scheduled(epp.app)
+        await config.becomes(
+            epp.app,
+            DEFAULT_CONFIG.replace("- type: kv-cache-utilization-scorer\n", "").replace(
+                "  - {pluginRef: kv-cache-utilization-scorer, weight: 2}\n", ""
+            ),
+        )
+        third = scheduled(epp.app)
+        first.close(EndCause.ENDED)
+        third.close(EndCause.ENDED)
+        await asyncio.sleep(0)
+        assert not closed.is_set()
+        second.close(EndCause.ENDED)
+        async with asyncio.timeout(5):
+            await closed.wait()
+        assert sum(e.load.in_flight for e in epp.app.store.snapshot) == 0
+
+
+async def test_reload_changes_the_discovery_without_an_empty_pool(
+    config: Rewritten, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    for file, names in ((first, "ab"), (second, "bc")):
+        entries = ", ".join(
+            f"{{name: {name}, address: 127.0.0.1, port: {ord(name)}}}" for name in names
+        )
+        await asyncio.to_thread(file.write_text, f"endpoints: [{entries}]")
+
+    def text(file: Path) -> str:
+        return (
+            DEFAULT_CONFIG.replace(
+                "plugins:\n",
+                f"plugins:\n- {{type: file-discovery, parameters: {{path: {file}}}}}\n",
+                1,
+            )
+            + "  discovery: {pluginRef: file-discovery}\n"
+        )
+
+    async with running(**await config.use(text(first)) | {"endpoints": ()}) as epp:
+        await epp.until_ready()
+        shared = epp.app.store.snapshot[1]
+        await config.becomes(epp.app, text(second))
+        assert [e.name for e in epp.app.store.snapshot] == ["default/b", "default/c"]
+        assert epp.app.store.snapshot[0] is shared
+
+        graph = epp.app.graph
+        with watched_logs() as logs:
+            await asyncio.to_thread(config.path.write_text, text(tmp_path / "none.yaml"))
+            await logs.until("configuration refused")
+            await asyncio.to_thread(config.path.write_text, DEFAULT_CONFIG)
+            await logs.until("no endpoints: give --endpoint HOST:PORT")
+        assert epp.app.graph is graph
+        assert [e.name for e in epp.app.store.snapshot] == ["default/b", "default/c"]
+
+
+async def test_plugin_that_was_disabled_is_called_again_after_a_reload(config: Rewritten) -> None:
+    async with running(**await config.use(DEFAULT_CONFIG)) as epp:
+        epp.app.metrics.plugins_disabled.labels("queue-scorer", "queue-scorer").set(1)
+        await config.becomes(epp.app, DEFAULT_CONFIG + "extensions: {}\n")
+        (family,) = epp.app.metrics.plugins_disabled.collect()
+        assert family.samples == []
+
+
+async def test_what_is_odd_about_a_configuration_is_told_at_the_start() -> None:
+    text = DEFAULT_CONFIG.replace("llm-d.ai/", "inference.networking.x-k8s.io/")
+    with watched_logs() as logs:
+        await asyncio.to_thread(App, make_settings(config=load_text(text, "test")))
+    (told,) = [each for each in logs.entries if each["log_level"] == "warning"]
+    assert "apiVersion: is deprecated" in told["problem"]
+
+
+async def test_asking_for_a_reload_without_a_file_is_told_to_be_in_vain() -> None:
+    app = await asyncio.to_thread(App, make_settings())
+    with watched_logs() as logs:
+        app.reload_now()
+    assert "nothing to reload" in str(logs.entries)
+
+
+async def test_objects_are_read_before_the_first_request_and_decide_on_it(tmp_path: Path) -> None:
+    file = tmp_path / "objects.yaml"
+    await asyncio.to_thread(
+        file.write_text,
+        "apiVersion: llm-d.ai/v1alpha2\nkind: InferenceObjective\n"
+        "metadata: {name: batch}\nspec: {priority: -5, poolRef: {name: default}}\n",
+    )
+    async with running(objects=(file,)) as epp:
+        await epp.until_ready()
+        exchange = scheduled(epp.app)
+        assert exchange.request.priority == -5
+        exchange.close(EndCause.ENDED)
+
+
+async def test_faulty_objects_are_named_and_nothing_is_started(tmp_path: Path) -> None:
+    app = await asyncio.to_thread(App, make_settings(objects=(tmp_path / "none.yaml",)))
+    with pytest.raises(DataLayerError, match=r"none\.yaml"):
+        await app.run(asyncio.Event())
+
+
+async def test_plugins_are_closed_when_the_process_stops(
+    config: Rewritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(**await config.use(DEFAULT_CONFIG)) as epp:
+        closed: list[str] = []
+        for plugin in epp.app.graph.plugins.values():
+            monkeypatch.setattr(plugin, "close", lambda name=plugin.name: closed.append(name))
+        names = list(epp.app.graph.plugins)
+    assert sorted(closed) == sorted(names)

@@ -34,7 +34,6 @@ def make_service(endpoints: int = 10) -> ExtProcService:
     app = App(
         ServeSettings(
             config=load_text(DEFAULT_CONFIG, "default"),
-            config_source="default",
             endpoints=tuple(addresses),
         )
     )

@@ -1,8 +1,10 @@
-"""The commands: ``epp serve | up | fleet | load | envoy-config``."""
+"""The commands: ``epp serve | up | fleet | load | envoy-config | config | plugins``."""
 
 import typer
 
+from epp.cli.config import config
 from epp.cli.lab import envoy_config, fleet, load, up
+from epp.cli.plugins import plugins
 from epp.cli.serve import serve
 
 cli = typer.Typer(
@@ -16,6 +18,8 @@ cli.command()(up)
 cli.command()(fleet)
 cli.command()(load)
 cli.command("envoy-config")(envoy_config)
+cli.add_typer(config, name="config")
+cli.add_typer(plugins, name="plugins")
 
 
 def main() -> None:

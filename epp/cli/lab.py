@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,10 @@ def fleet(
         typer.Option(help="INDEX=N: server INDEX reports N more waiting requests; repeatable."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of generated text.")] = 0,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(help="INDEX:KEY=VALUE: a label in --write-endpoints; repeatable."),
+    ] = None,
     write_endpoints: Annotated[
         Path | None, typer.Option(help="Write an endpoints file for epp serve when ready.")
     ] = None,
@@ -41,6 +46,7 @@ def fleet(
     """Run N fake vLLM servers in one process on loopback ports."""
     if write_endpoints is not None:
         require_folder("--write-endpoints", write_endpoints)
+    labels = _labels(label or (), endpoints)
     try:
         config = fake.FleetConfig(
             endpoints=endpoints,
@@ -56,19 +62,37 @@ def fleet(
 
     def ready(running: fake.Fleet) -> None:
         if write_endpoints is not None:
-            _write_endpoints(write_endpoints, running)
+            _write_endpoints(write_endpoints, running, labels)
         else:
             console.print(f"fake vLLM servers: {', '.join(running.addresses)}")
 
     run_until_signalled(lambda stop: fake.serve(config, ready=ready, stop=stop))
 
 
-def _write_endpoints(path: Path, running: fake.Fleet) -> None:
-    entries = []
+def _write_endpoints(path: Path, running: fake.Fleet, labels: dict[int, dict[str, str]]) -> None:
+    entries: list[dict[str, object]] = []
     for index, address in enumerate(running.addresses):
         host, _, port = address.rpartition(":")
-        entries.append({"name": f"endpoint-{index}", "address": host, "port": int(port)})
+        entries.append(
+            {"name": f"endpoint-{index}", "address": host, "port": int(port)}
+            | ({"labels": labels[index]} if index in labels else {})
+        )
     write_whole(path, json.dumps({"endpoints": entries}, indent=2) + "\n")
+
+
+def _labels(given: Iterable[str], endpoints: int) -> dict[int, dict[str, str]]:
+    """Return labels by the index of their server."""
+    labels: dict[int, dict[str, str]] = {}
+    for text in given:
+        index, _, label = text.partition(":")
+        key, equals, value = label.partition("=")
+        if not (index.isdigit() and key and equals and int(index) < endpoints):
+            fail(
+                f"--label must be INDEX:KEY=VALUE with an index below {endpoints}, for example"
+                f" 0:role=prefill, not {text!r}"
+            )
+        labels.setdefault(int(index), {})[key] = value
+    return labels
 
 
 def _index_and_count(text: str) -> tuple[int, int]:
@@ -203,6 +227,13 @@ def up(
     serve_arg: Annotated[
         list[str] | None, typer.Option(help="Further argument for epp serve; repeatable.")
     ] = None,
+    config_file: Annotated[
+        Path | None, typer.Option(help="EndpointPickerConfig file, followed while running.")
+    ] = None,
+    objects: Annotated[
+        list[Path] | None,
+        typer.Option(help="File or directory with objectives and rewrites; repeatable."),
+    ] = None,
     model: Annotated[str, typer.Option(help="Model of the fake fleet.")] = "tiny",
     port: Annotated[
         int, typer.Option(help="Where Envoy listens; 0 for any.", min=0, max=65535)
@@ -212,12 +243,17 @@ def up(
     metrics_port: MetricsPort = 9090,
 ) -> None:
     """Run a whole gateway in this terminal: fake fleet, endpoint picker and a real Envoy."""
+    given = [("--config-file", config_file), *(("--objects", each) for each in objects or ())]
     settings = UpSettings(
         mode=mode,
         endpoints=tuple(endpoint or ()),
         fleet_size=fleet_size,
         fleet_args=tuple(fleet_arg or ()),
-        serve_args=("--log-format", "console", *(serve_arg or ())),
+        serve_args=(
+            *("--log-format", "console"),
+            *(word for flag, path in given if path is not None for word in (flag, str(path))),
+            *(serve_arg or ()),
+        ),
         port=port,
         grpc_port=grpc_port,
         grpc_health_port=grpc_health_port,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
@@ -24,7 +25,7 @@ from epp.cli.transport_options import (
     warn_of_unused,
 )
 from epp.cli.units import duration
-from epp.config import DEFAULT_CONFIG, ConfigFile, load_file, load_text
+from epp.config import LoadedConfig, PluginRegistry, default_config, load_file, load_text
 from epp.observability import configure
 
 _LEVELS = Literal["debug", "info", "warning", "error"]
@@ -41,6 +42,10 @@ def serve(
     ] = None,
     endpoints_file: Annotated[
         Path | None, typer.Option(help="File with the model servers, followed while running.")
+    ] = None,
+    objects: Annotated[
+        list[Path] | None,
+        typer.Option(help="File or folder of objectives and rewrites, followed; repeatable."),
     ] = None,
     pool_name: Annotated[str, typer.Option(help="Name of the pool in metrics.")] = "default",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104
@@ -96,10 +101,10 @@ def serve(
         warn_of_unused(cert_path, tls_min_version, tls_cipher_suites or ())
 
     async def main(stop: asyncio.Event) -> None:
-        config, source = await asyncio.to_thread(_load, config_file, config_text)
         settings = ServeSettings(
-            config=config,
-            config_source=source,
+            config=await asyncio.to_thread(_load, config_file, config_text),
+            config_file=config_file,
+            objects=tuple(objects or ()),
             endpoints=tuple(endpoint or ()),
             endpoints_file=None if endpoints_file is None else str(endpoints_file),
             pool_name=pool_name,
@@ -116,7 +121,9 @@ def serve(
             tls=tls,
             seed=seed,
         )
-        await App(settings).run(stop, _announce(ready_file))
+        app = App(settings)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.reload_now)
+        await app.run(stop, _announce(ready_file))
 
     run_until_signalled(main)
 
@@ -133,9 +140,11 @@ def _announce(ready_file: Path | None) -> Callable[[Ports], None] | None:
     return announce
 
 
-def _load(config_file: Path | None, config_text: str | None) -> tuple[ConfigFile, str]:
+def _load(config_file: Path | None, config_text: str | None) -> LoadedConfig:
     if config_file is not None:
-        return load_file(config_file), str(config_file)
+        inspect = PluginRegistry.from_entry_points().inspector(config_file.parent)
+        return load_file(config_file, inspect=inspect)
     if config_text is not None:
-        return load_text(config_text, "--config-text"), "--config-text"
-    return load_text(DEFAULT_CONFIG, "default"), "built-in default"
+        inspect = PluginRegistry.from_entry_points().inspector(Path())
+        return load_text(config_text, "--config-text", inspect=inspect)
+    return default_config()

@@ -1,19 +1,39 @@
-"""Configuration file to wired plugins."""
+"""Configuration file to wired plugins, and back again while they run."""
 
-from epp.config.errors import ConfigError
-from epp.config.graph import GraphBuilder, PluginGraph
-from epp.config.loader import load_file, load_text
-from epp.config.registry import PluginRegistry, Services
+from epp.config.changes import Change, Fate, changes
+from epp.config.errors import ConfigError, ConfigProblem
+from epp.config.graph import GraphBuilder, PluginGraph, SourceBinding
+from epp.config.instances import Instance, Services
+from epp.config.lifetimes import PluginLifetimes
+from epp.config.loader import LoadedConfig, default_config, load_file, load_text
+from epp.config.registry import PluginRegistry, PluginType, PluginTypes
+from epp.config.reload import ConfigReloader, GraphUser
+from epp.config.rollback import RollbackSettings, RollbackWatch
 from epp.config.schema import DEFAULT_CONFIG, ConfigFile
 
 __all__ = [
     "DEFAULT_CONFIG",
+    "Change",
     "ConfigError",
     "ConfigFile",
+    "ConfigProblem",
+    "ConfigReloader",
+    "Fate",
     "GraphBuilder",
+    "GraphUser",
+    "Instance",
+    "LoadedConfig",
     "PluginGraph",
+    "PluginLifetimes",
     "PluginRegistry",
+    "PluginType",
+    "PluginTypes",
+    "RollbackSettings",
+    "RollbackWatch",
     "Services",
+    "SourceBinding",
+    "changes",
+    "default_config",
     "load_file",
     "load_text",
 ]

@@ -18,8 +18,8 @@ class ConfigProblem:
     """From 1; 0 if unknown."""
 
     def text(self, source: str) -> str:
-        """Return one line: ``FILE:LINE:COLUMN: PATH: MESSAGE``."""
-        where = f"{source}:{self.line}:{self.column}" if self.line else source
+        """Return one line: ``FILE:LINE:COLUMN: PATH: MESSAGE``, without what is unknown."""
+        where = ":".join([source, *(str(n) for n in (self.line, self.column) if n)])
         return f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
 
 

@@ -1,52 +1,85 @@
-"""Configuration to wired plugins: the plugin graph that a running EPP consists of."""
+"""Configuration to wired plugins: the plugin graph that a running EPP consists of.
 
-import math
-from collections.abc import Mapping, Sequence
+A build goes through steps that each take note of everything wrong instead of stopping at the first:
+the plan (:mod:`.plan`), the instances (:mod:`.instances`), the producers of the keys that they read
+(:mod:`.producers`), the twins for shadows (:mod:`.shadows`). Only what is without fault is wired
+(:mod:`.wiring`).
+"""
+
+import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from epp.config.errors import ConfigError
-from epp.config.registry import PluginRegistry, Services
-from epp.config.schema import ConfigFile, ProfileEntry
-from epp.scheduling import (
-    Filter,
-    GuardRails,
-    Picker,
-    Plugin,
-    PluginObserver,
-    PostSchedule,
-    PreSchedule,
-    ProfileHandler,
-    Scheduler,
-    SchedulerProfile,
-    Scorer,
-    StateKey,
-    WeightedScorer,
-)
+from epp.config.errors import ConfigError, ConfigProblem
+from epp.config.instances import Blueprint, Instance, InstanceMaker, Services, close_all
+from epp.config.loader import LoadedConfig
+from epp.config.plan import Kinds, Plan, make_plan
+from epp.config.producers import add_producers, ordered
+from epp.config.registry import PluginRegistry, PluginType, PluginTypes
+from epp.config.schema import ConfigFile
+from epp.config.shadows import add_twins, twin_name
+from epp.config.wiring import guard_rails, make_profiles, make_scheduler, make_shadows
+from epp.scheduling import GuardRails, Plugin, PluginObserver, Scheduler, ShadowProfile
 
 P = TypeVar("P")
 
-_DEFAULT_PICKER = "max-score-picker"
-_DEFAULT_HANDLER = "single-profile-handler"
-
 
 @dataclass(frozen=True, slots=True)
+class SourceBinding:
+    """A data source, and the extractors that read its pages."""
+
+    source: Plugin
+    extractors: tuple[Plugin, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PluginGraph:
     """Everything built from one configuration."""
 
+    config: LoadedConfig
+    types: PluginTypes
+    """The classes it was built of."""
+    effective: ConfigFile
+    """The configuration with every default written out."""
+    warnings: tuple[ConfigProblem, ...]
+    """What is odd about the wiring; what is odd about the text is in ``config.warnings``."""
     plugins: Mapping[str, Plugin]
-    """By name; producers stand before the plugins that read their keys."""
+    """By name, in the order of the file; who writes a key stands before who reads it."""
+    instances: Mapping[str, Instance]
+    """The same, and the twins that shadow profiles use in their place."""
     scheduler: Scheduler
+    guards: GuardRails
+    shadows: tuple[ShadowProfile, ...]
     discovery: Plugin | None
     """The plugin named by ``dataLayer.discovery``."""
+    sources: tuple[SourceBinding, ...]
 
     def implementing(self, kind: type[P]) -> list[P]:
         """Return the plugins that implement an extension point, in order."""
         return [plugin for plugin in self.plugins.values() if isinstance(plugin, kind)]
 
+    @property
+    def version(self) -> str:
+        """Changes with the text of the configuration and of every plugin file in it."""
+        return version_of(self.config, self.types)
+
+
+def version_of(config: LoadedConfig, types: PluginTypes) -> str:
+    """Return the :attr:`PluginGraph.version` that a graph of these would have."""
+    return f"{config.digest}/{types.digest}"
+
 
 class GraphBuilder:
-    """Builds plugin graphs out of configurations."""
+    """Builds plugin graphs out of configurations.
+
+    Args:
+        registry: Finds the classes.
+        services: What constructors may ask for.
+        observer: Is told of plugin calls, unless a build is given another.
+        kinds: Classes of the roles that this layer knows by name only; one that is left out is
+            neither checked nor given its defaults.
+    """
 
     def __init__(
         self,
@@ -54,184 +87,106 @@ class GraphBuilder:
         *,
         services: Services | None = None,
         observer: PluginObserver | None = None,
+        kinds: Kinds | None = None,
     ) -> None:
-        self._registry = registry
+        self.registry = registry
         self._services = services or {}
-        self._guards = GuardRails(observer=observer)
+        self._observer = observer
+        self._kinds = kinds or {}
 
-    def build(self, config: ConfigFile, source: str) -> PluginGraph:
+    def build(
+        self,
+        config: LoadedConfig,
+        previous: PluginGraph | None = None,
+        *,
+        types: PluginTypes | None = None,
+        observer: PluginObserver | None = None,
+    ) -> PluginGraph:
         """Instantiate and wire all plugins, defaults included.
 
+        Args:
+            config: What to build.
+            previous: The graph that is to be replaced; instances that have not changed are kept.
+            types: What ``registry.prepare`` made of ``config``; without it files are read here.
+            observer: Is told of the plugin calls of this graph.
+
         Raises:
-            ConfigError: A type, parameter or reference is wrong; the text begins with ``source``.
+            ConfigError: Something is wrong; it lists all problems. What was made is closed again.
         """
-        try:
-            return self._build(config)
-        except ConfigError as error:
-            raise ConfigError(f"{source}: {error}") from error
-
-    def _build(self, config: ConfigFile) -> PluginGraph:
-        plugins = {
-            (entry.name or entry.type): self._make(
-                entry.type, entry.name or entry.type, entry.parameters or {}
-            )
-            for entry in config.plugins
-        }
-        discovery = None
-        if config.data_layer.discovery is not None:
-            discovery = _referred(plugins, config.data_layer.discovery.plugin_ref, "dataLayer")
-        profiles = self._profiles(config.scheduling_profiles, plugins)
-        handler = self._handler(plugins, profiles)
-        ordered = self._with_producers(plugins)
-        scheduler = Scheduler(
-            handler,
-            profiles,
-            pre_schedule=[p for p in ordered.values() if isinstance(p, PreSchedule)],
-            post_schedule=[p for p in ordered.values() if isinstance(p, PostSchedule)],
+        if types is None:
+            types = self.registry.prepare(config)
+        plan = make_plan(config, types, self.registry, self._kinds)
+        maker = InstanceMaker(
+            plan.blueprints,
+            services=self._services,
+            previous={} if previous is None else previous.instances,
+            report=plan.report,
+            rename=lambda scope, name: twin_name(plan, scope, name),
         )
-        return PluginGraph(ordered, scheduler, discovery)
+        for name in tuple(plan.blueprints):
+            maker.make(name)
+        add_producers(plan, self.registry, maker)
+        plugins = ordered(plan, maker.instances)
+        add_twins(plan, maker)
+        if plan.problems:
+            close_all(maker.new())
+            problems = sorted(plan.problems, key=lambda problem: (problem.line, problem.column))
+            raise ConfigError.of(config.source, tuple(dict.fromkeys(problems)))
+        return self._wired(plan, maker.instances, plugins, types, observer or self._observer)
 
-    def _make(
-        self, plugin_type: str, name: str, parameters: Mapping[str, Any] | None = None
-    ) -> Plugin:
-        return self._registry.build(plugin_type, name, parameters or {}, self._services)
+    def make(self, plugin_type: str, name: str, parameters: Mapping[str, Any]) -> Plugin:
+        """Make a plugin that no configuration names, out of an installed type.
 
-    def _profiles(
-        self, entries: Sequence[ProfileEntry], plugins: dict[str, Plugin]
-    ) -> dict[str, SchedulerProfile]:
-        if not entries:
-            # As the reference: one profile of every filter, scorer and picker there is.
-            members = [
-                (plugin, None)
-                for plugin in plugins.values()
-                if isinstance(plugin, Filter | Scorer | Picker)
-            ]
-            return {"default": self._profile("default", members, plugins)}
-        profiles = {}
-        for entry in entries:
-            where = f"scheduling profile {entry.name!r}"
-            refs = [
-                (_referred(plugins, member.plugin_ref, where), member.weight)
-                for member in entry.plugins
-            ]
-            profiles[entry.name] = self._profile(entry.name, refs, plugins)
-        return profiles
+        Raises:
+            ConfigError: There is no such type, or the parameters are wrong.
+        """
+        problems: list[ConfigProblem] = []
 
-    def _profile(
+        def report(path: str, message: str, *, on_key: bool = False) -> None:
+            problems.append(ConfigProblem(message, path))
+
+        found = PluginType(self.registry.get(plugin_type))
+        blueprint = Blueprint(name, plugin_type, found, parameters)
+        maker = InstanceMaker(
+            {name: blueprint}, services=self._services, previous={}, report=report
+        )
+        instance = maker.make(name)
+        if instance is None:
+            raise ConfigError.of(name, problems)
+        return instance.plugin
+
+    def _wired(
         self,
-        name: str,
-        members: Sequence[tuple[Plugin, float | None]],
-        plugins: dict[str, Plugin],
-    ) -> SchedulerProfile:
-        pickers = [plugin for plugin, _ in members if isinstance(plugin, Picker)]
-        if len(pickers) > 1:
-            names = ", ".join(repr(picker.name) for picker in pickers)
-            raise ConfigError(f"scheduling profile {name!r} has {len(pickers)} pickers: {names}")
-        if not pickers:
-            pickers = [p for p in plugins.values() if isinstance(p, Picker)][:1]
-        if not pickers:
-            made = self._make(_DEFAULT_PICKER, _DEFAULT_PICKER)
-            plugins[made.name] = made
-            pickers = [made] if isinstance(made, Picker) else []
-        for plugin, weight in members:
-            if weight is not None and not 0 <= weight < math.inf:
-                raise ConfigError(
-                    f"scheduling profile {name!r}: weight of {plugin.name!r} is {weight}; it must"
-                    " be a number of 0 or more"
+        plan: Plan,
+        instances: Mapping[str, Instance],
+        plugins: Mapping[str, Plugin],
+        types: PluginTypes,
+        observer: PluginObserver | None,
+    ) -> PluginGraph:
+        guards = guard_rails(plan, observer)
+        profiles = make_profiles(plan, instances, guards, self._random)
+        discovery = plan.config.file.data_layer.discovery
+        return PluginGraph(
+            config=plan.config,
+            types=types,
+            effective=plan.effective(),
+            warnings=tuple(plan.warnings),
+            plugins=plugins,
+            instances=instances,
+            scheduler=make_scheduler(plan, plugins, profiles, guards),
+            guards=guards,
+            shadows=make_shadows(plan, profiles, self._random),
+            discovery=None if discovery is None else plugins[discovery.plugin_ref],
+            sources=tuple(
+                SourceBinding(
+                    plugins[entry.plugin_ref],
+                    tuple(plugins[each.plugin_ref] for each in entry.extractors),
                 )
-            if not isinstance(plugin, Filter | Scorer | Picker | ProfileHandler):
-                raise ConfigError(
-                    f"scheduling profile {name!r}: {plugin.name!r} ({plugin.type}) is neither"
-                    " filter, scorer nor picker"
-                )
-        return SchedulerProfile(
-            name=name,
-            filters=[plugin for plugin, _ in members if isinstance(plugin, Filter)],
-            scorers=[
-                WeightedScorer(plugin, 1.0 if weight is None else weight)
-                for plugin, weight in members
-                if isinstance(plugin, Scorer)
-            ],
-            picker=pickers[0],
-            guards=self._guards,
+                for entry in plan.sources
+            ),
         )
 
-    def _handler(
-        self, plugins: dict[str, Plugin], profiles: Mapping[str, SchedulerProfile]
-    ) -> ProfileHandler:
-        handlers = [p for p in plugins.values() if isinstance(p, ProfileHandler)]
-        if len(handlers) > 1:
-            names = ", ".join(repr(handler.name) for handler in handlers)
-            raise ConfigError(f"multiple profile handlers found: {names}; configure one")
-        if handlers and (handlers[0].type != _DEFAULT_HANDLER or len(profiles) == 1):
-            return handlers[0]
-        if len(profiles) > 1:
-            raise ConfigError(
-                f"{len(profiles)} scheduling profiles need a profile handler that chooses among"
-                f" them; {_DEFAULT_HANDLER} runs a sole profile"
-            )
-        made = self._make(_DEFAULT_HANDLER, _DEFAULT_HANDLER)
-        if not isinstance(made, ProfileHandler):
-            raise ConfigError(f"plugin type {_DEFAULT_HANDLER!r} is not a profile handler")
-        plugins[made.name] = made
-        return made
-
-    def _with_producers(self, plugins: dict[str, Plugin]) -> dict[str, Plugin]:
-        """Add the default producers of keys nobody writes; put producers before their readers."""
-        written = {key for plugin in plugins.values() for key in _keys(plugin, "writes")}
-        wanted = [key for plugin in plugins.values() for key in _keys(plugin, "reads")]
-        for key in wanted:  # grows while producers bring needs of their own
-            if key in written:
-                continue
-            made = self._default_producer(key)
-            if made.name in plugins:
-                raise ConfigError(f"plugin {made.name!r} must write {key.name!r}, and does not")
-            plugins[made.name] = made
-            written.update(_keys(made, "writes"))
-            wanted.extend(_keys(made, "reads"))
-        return _ordered(plugins)
-
-    def _default_producer(self, key: StateKey[Any]) -> Plugin:
-        for plugin in self._registry:
-            if key in getattr(plugin, "default_for", ()):
-                return self._make(plugin.type, plugin.type)
-        raise ConfigError(f"no plugin produces {key.name!r}; configure one that does")
-
-
-def _ordered(plugins: Mapping[str, Plugin]) -> dict[str, Plugin]:
-    """Sort so that a key's writers stand before its readers; otherwise in the order given."""
-    ordered: dict[str, Plugin] = {}
-    visiting: list[str] = []
-
-    def visit(name: str, plugin: Plugin) -> None:
-        if name in ordered:
-            return
-        if name in visiting:
-            circle = " -> ".join([*visiting[visiting.index(name) :], name])
-            raise ConfigError(f"plugins wait for each other's data: {circle}")
-        visiting.append(name)
-        needs = _keys(plugin, "reads")
-        for other_name, other in plugins.items():
-            if other is not plugin and any(key in needs for key in _keys(other, "writes")):
-                visit(other_name, other)
-        visiting.pop()
-        ordered[name] = plugin
-
-    for name, plugin in plugins.items():
-        visit(name, plugin)
-    return ordered
-
-
-def _keys(plugin: Plugin, which: str) -> tuple[StateKey[Any], ...]:
-    keys: tuple[StateKey[Any], ...] = getattr(plugin, which, ())
-    return keys
-
-
-def _referred(plugins: Mapping[str, Plugin], ref: str, where: str) -> Plugin:
-    plugin = plugins.get(ref)
-    if plugin is None:
-        known = ", ".join(sorted(plugins)) or "none"
-        raise ConfigError(
-            f"{where} refers to plugin {ref!r}, which is not defined; defined: {known}"
-        )
-    return plugin
+    def _random(self, name: str) -> random.Random:
+        make = self._services.get("rng")
+        made = None if make is None else make(name)
+        return made if isinstance(made, random.Random) else random.Random()  # noqa: S311 - spreads ties

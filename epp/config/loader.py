@@ -1,96 +1,154 @@
-"""Text to :class:`ConfigFile`: YAML, then the strict schema, then what the schema cannot say."""
+"""Text to a checked configuration: YAML, then the schema, then what the schema cannot say.
 
-from collections import Counter
-from collections.abc import Hashable
+Everything wrong is told at once, each with its place in the file. Plugin types and parameters are
+the graph builder's business; a file that is refused here never gets that far, so a loader that is
+given ``inspect`` tells of those faults, too.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
-from epp.config.errors import ConfigError
-from epp.config.schema import API_VERSIONS, KIND, UNSUPPORTED_SECTIONS, ConfigFile
+from epp.config.checks import faults, warnings
+from epp.config.document import MAX_BYTES, Document, parse
+from epp.config.errors import ConfigError, ConfigProblem
+from epp.config.schema import (
+    DEFAULT_CONFIG,
+    KIND,
+    ConfigFile,
+    ParserRef,
+    PluginEntry,
+    RequestHandlerEntry,
+)
+from epp.config.structs import Fault, read
+from epp.config.supported import OLD_TYPES, OPENAI_PARSER
+
+Inspect = Callable[[str, Mapping[str, Any]], Iterable[Fault]]
+"""Says what is wrong with a plugin's type and parameters; the paths begin at the plugin's entry
+(``type``, ``parameters.label``)."""
 
 
-def load_file(path: Path) -> ConfigFile:
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """A configuration that is sound as far as it can be without its plugins."""
+
+    file: ConfigFile
+    """Every plugin named, what is deprecated in its new place."""
+    source: str
+    """For messages: a path, ``--config-text`` or ``built-in default``."""
+    directory: Path
+    """Where relative paths of plugin files begin."""
+    digest: str
+    """SHA-256 of the text."""
+    warnings: tuple[ConfigProblem, ...]
+    """What is deprecated or without effect."""
+    document: Document
+    """The places of its values."""
+
+    def problem(self, path: str, message: str, *, on_key: bool = False) -> ConfigProblem:
+        """Return a problem of the field at ``path`` with its line and column.
+
+        Where the file lacks the field, the nearest one around it is pointed at.
+
+        Args:
+            path: Such as ``plugins[2].parameters.label``.
+            message: What is wrong and how to mend it.
+            on_key: Point at the field's key instead of at its value.
+        """
+        return self.document.problem(path, message, on_key=on_key)
+
+
+def load_file(path: Path, *, inspect: Inspect | None = None) -> LoadedConfig:
     """Read a configuration file.
 
     Raises:
         ConfigError: It cannot be read, or :func:`load_text` refuses it.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        text = content.decode()
+    except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read the configuration file {path}: {error}") from error
-    return load_text(text, str(path))
+    return load_text(text, str(path), path.parent, inspect=inspect)
 
 
-def load_text(text: str, source: str) -> ConfigFile:
+def load_text(
+    text: str, source: str, directory: Path = Path(), *, inspect: Inspect | None = None
+) -> LoadedConfig:
     """Parse and check a configuration.
 
     Args:
         text: YAML or JSON.
         source: Where it is from, for messages.
+        directory: Where relative paths of plugin files begin.
+        inspect: Looks at the plugins of a file that is refused.
 
     Raises:
-        ConfigError: Malformed YAML (with line and column), or a field that is unknown, missing or
-            wrong (with its path).
+        ConfigError: It is refused; its problems are all that is wrong, in the order of the file.
     """
-    try:
-        document = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{source}: not valid YAML: {error}") from error
-    except (ValueError, RecursionError) as error:
-        # A date that is none, an integer without digits, nesting without end.
-        raise ConfigError(f"{source}: not valid YAML: {error}") from error
-    if not isinstance(document, dict):
-        raise ConfigError(f"{source}: expected a mapping with kind: {KIND} at the top level")
-    for section in UNSUPPORTED_SECTIONS:
-        if section in document:
-            raise ConfigError(f"{source}: section {section!r} is not supported yet; remove it")
-    try:
-        config = msgspec.convert(document, ConfigFile)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {error}") from error
-    _check(config, source)
-    return config
+    document = parse(text)
+    if not document.is_whole:
+        raise ConfigError.of(source, document.problems)
+    value = document.root.value
+    if not isinstance(value, dict):
+        message = f"expected a mapping with `kind: {KIND}` at the top level"
+        raise ConfigError.of(source, [*document.problems, document.problem("", message)])
+    reading = read(value, ConfigFile)
+    found = [*reading.faults, *faults(value, reading.references)]
+    problems = [*document.problems, *_placed(document, found)]
+    if problems or reading.value is None:
+        if inspect is not None:
+            problems += _placed(document, _plugin_faults(value, inspect))
+        problems.sort(key=lambda problem: (problem.line, problem.column))
+        raise ConfigError.of(source, list(dict.fromkeys(problems)))
+    return LoadedConfig(
+        file=_defaulted(reading.value),
+        source=source,
+        directory=directory,
+        digest=sha256(text.encode()).hexdigest(),
+        warnings=tuple(_placed(document, warnings(value))),
+        document=document,
+    )
 
 
-def _check(config: ConfigFile, source: str) -> None:
-    if config.kind != KIND:
-        raise ConfigError(f"{source}: kind is {config.kind!r}, expected {KIND!r}")
-    if config.api_version not in API_VERSIONS:
-        known = " or ".join(API_VERSIONS)
-        raise ConfigError(f"{source}: apiVersion is {config.api_version!r}, expected {known}")
-    if config.feature_gates:
-        raise ConfigError(
-            f"{source}: feature gate {config.feature_gates[0]!r} is not supported yet; remove it"
-        )
-    names = [entry.name or entry.type for entry in config.plugins]
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise ConfigError(f"{source}: {count} plugins are named {name!r}; names are unique")
-    for name, count in Counter(p.name for p in config.scheduling_profiles).items():
-        if count > 1:
-            raise ConfigError(f"{source}: {count} scheduling profiles are named {name!r}")
+def default_config() -> LoadedConfig:
+    """Return what runs without a configuration."""
+    return load_text(DEFAULT_CONFIG, "built-in default")
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """A safe loader that refuses duplicate keys, as the reference does."""
+def _placed(document: Document, found: Iterable[Fault]) -> list[ConfigProblem]:
+    return [document.problem(each.path, each.message, on_key=each.on_key) for each in found]
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(
-                    None, None, "a key must be a scalar", key_node.start_mark
-                )
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"duplicate key {key!r}", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
+
+def _plugin_faults(value: Mapping[str, Any], inspect: Inspect) -> Iterator[Fault]:
+    plugins = value.get("plugins")
+    for index, entry in enumerate(plugins if isinstance(plugins, list) else ()):
+        if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
+            continue
+        parameters = entry.get("parameters")
+        for fault in inspect(entry["type"], parameters if isinstance(parameters, dict) else {}):
+            path = f"plugins[{index}].{fault.path}"
+            yield Fault(path, fault.message, on_key=fault.on_key)
+
+
+def _defaulted(file: ConfigFile) -> ConfigFile:
+    """Name every plugin, and put what is deprecated into its new place."""
+    return msgspec.structs.replace(
+        file,
+        plugins=tuple(
+            PluginEntry(
+                type=OLD_TYPES.get(entry.type, entry.type),
+                name=entry.name or entry.type,
+                parameters=entry.parameters,
+            )
+            for entry in file.plugins
+        ),
+        # Whatever name a sound file has for it, old section or new: there is one parser.
+        request_handler=RequestHandlerEntry(parsers=(ParserRef(OPENAI_PARSER),)),
+        parser=None,
+    )

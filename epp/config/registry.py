@@ -1,19 +1,60 @@
-"""The plugin registry: plugin type name to plugin class, and how one is built."""
+"""Plugin types: which class a configuration means by ``type``.
+
+A type is the name of an installed plugin (the entry-point group ``epp.plugins``; the plugins in
+this tree are listed there too) or ``file:PATH.py:ClassName``, a path relative to the folder of the
+configuration. Finding the classes of a configuration reads and runs files, so it is a step of its
+own (:meth:`PluginRegistry.prepare`) that a reload takes in a thread.
+"""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from hashlib import sha256
 from importlib.metadata import entry_points
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
+import structlog
 
-from epp.config.errors import ConfigError
+from epp.config.errors import ConfigError, ConfigProblem
+from epp.config.loader import Inspect, LoadedConfig
+from epp.config.plugin_checks import check_plugin_class
+from epp.config.plugin_files import load_plugin_file
+from epp.config.structs import Fault, Reading, read
+from epp.config.supported import OLD_TYPES, OPENAI_PARSER, unsupported_type
 from epp.scheduling import Plugin
 
-Services = Mapping[str, Callable[[str], Any]]
-"""What plugins may ask for by the name of a constructor argument (``rng``, ``clock``): a function
-from the plugin's name to the object it gets."""
+_log = structlog.get_logger(__name__)
+
+ENTRY_POINTS: Final = "epp.plugins"
+FILE_PREFIX: Final = "file:"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginType:
+    """A class that a configuration may name."""
+
+    plugin: type[Plugin]
+    digest: str = ""
+    """Of the source file; "" for an installed plugin, which does not change while we run."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginTypes:
+    """The classes that one configuration names."""
+
+    by_name: Mapping[str, PluginType]
+    """By ``type`` as the configuration spells it; faulty ones are left out."""
+    problems: tuple[ConfigProblem, ...] = ()
+    """What is wrong with the others."""
+
+    @property
+    def digest(self) -> str:
+        """Changes with every source file among them."""
+        digests = sorted(f"{name} {each.digest}" for name, each in self.by_name.items())
+        return sha256("\n".join(digests).encode()).hexdigest()
 
 
 class PluginRegistry:
@@ -26,9 +67,28 @@ class PluginRegistry:
 
     @classmethod
     def from_entry_points(cls) -> "PluginRegistry":
-        """Collect every installed plugin listed under the ``epp.plugins`` entry-point group."""
-        found = (p for ep in entry_points(group="epp.plugins") for p in ep.load())
-        return cls(found)
+        """Collect every installed plugin listed under the ``epp.plugins`` entry-point group.
+
+        A package that cannot be imported costs its own plugins only; it is logged.
+
+        Raises:
+            ConfigError: Two plugins have the same type name.
+        """
+        registry = cls()
+        for entry_point in entry_points(group=ENTRY_POINTS):
+            package = entry_point.dist.name if entry_point.dist is not None else ""
+            try:
+                found = tuple(entry_point.load())
+            except Exception:
+                _log.exception(
+                    "plugins of an installed package left out, it cannot be imported",
+                    package=package,
+                    entry_point=entry_point.value,
+                )
+                continue
+            for plugin in found:
+                registry.add(plugin)
+        return registry
 
     def __iter__(self) -> Iterator[type[Plugin]]:
         return iter(self._by_type.values())
@@ -43,7 +103,7 @@ class PluginRegistry:
             raise ConfigError(f"plugin type {plugin.type!r} is already {taken.__qualname__}")
 
     def get(self, plugin_type: str) -> type[Plugin]:
-        """Return the class of ``plugin_type``.
+        """Return the installed class of ``plugin_type``.
 
         Raises:
             ConfigError: There is none; the text names the nearest one.
@@ -51,35 +111,100 @@ class PluginRegistry:
         try:
             return self._by_type[plugin_type]
         except KeyError:
-            near = get_close_matches(plugin_type, self._by_type, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            known = ", ".join(sorted(self._by_type))
-            raise ConfigError(
-                f"unknown plugin type {plugin_type!r}; {hint}known: {known}"
-            ) from None
+            raise ConfigError(self._unknown(plugin_type)) from None
 
-    def build(
-        self,
-        plugin_type: str,
-        name: str,
-        parameters: Mapping[str, Any],
-        services: Services | None = None,
-    ) -> Plugin:
-        """Instantiate a plugin from its configuration entry.
+    def prepare(self, config: LoadedConfig) -> PluginTypes:
+        """Find and check the classes that ``config`` names; blocks, as it reads and runs files."""
+        by_name: dict[str, PluginType] = {}
+        faults: dict[str, Sequence[str]] = {}
+        problems: list[ConfigProblem] = []
+        for place, entry in enumerate(config.file.plugins):
+            name = entry.type
+            if is_built_in(name):
+                continue
+            if name not in by_name and name not in faults:
+                found = self._find(name, config.directory)
+                if isinstance(found, PluginType):
+                    by_name[name] = found
+                else:
+                    faults[name] = found
+            path = f"plugins[{place}].type"
+            problems += [config.problem(path, text) for text in faults.get(name, ())]
+        return PluginTypes(by_name, tuple(problems))
 
-        Raises:
-            ConfigError: The type is unknown, or a parameter is unknown or out of range.
+    def inspector(self, directory: Path) -> Inspect:
+        """Return what tells of faults in types and parameters where no graph can be built.
+
+        Args:
+            directory: Where relative paths of plugin files begin.
         """
-        plugin = self.get(plugin_type)
-        signature = inspect.signature(plugin, eval_str=True)
+
+        def faults_of(name: str, parameters: Mapping[str, Any]) -> Iterator[Fault]:
+            if is_built_in(name):
+                return
+            found = self._find(OLD_TYPES.get(name, name), directory)
+            if isinstance(found, PluginType):
+                yield from read_parameters(found.plugin, parameters, "parameters").faults
+            else:
+                yield from (Fault("type", text) for text in found)
+
+        return faults_of
+
+    def _find(self, name: str, directory: Path) -> PluginType | Sequence[str]:
+        """Return the class that ``name`` stands for, or what is wrong with it."""
         try:
-            params = msgspec.convert(parameters, signature.parameters["params"].annotation)
-        except msgspec.ValidationError as error:
-            raise ConfigError(f"plugin {name!r} ({plugin_type}): {error}") from error
-        wanted = {
-            key: make(name) for key, make in (services or {}).items() if key in signature.parameters
-        }
-        try:
-            return cast("Callable[..., Plugin]", plugin)(name, params, **wanted)
-        except ValueError as error:
-            raise ConfigError(f"plugin {name!r} ({plugin_type}): {error}") from error
+            if name.startswith(FILE_PREFIX):
+                path, class_name = split_file_type(name)
+                file = load_plugin_file(directory / path, class_name)
+                found = PluginType(file.plugin, file.digest)
+            else:
+                found = PluginType(self.get(name))
+        except ConfigError as error:
+            return (str(error),)
+        return check_plugin_class(found.plugin) or found
+
+    def _unknown(self, name: str) -> str:
+        if (unsupported := unsupported_type(name)) is not None:
+            return unsupported
+        near = get_close_matches(name, self._by_type, n=1)
+        if near:
+            return f"unknown plugin type `{name}`, did you mean `{near[0]}`?"
+        known = ", ".join(sorted(self._by_type)) or "none"
+        return f"unknown plugin type `{name}`; known are {known}"
+
+
+def is_built_in(name: str) -> bool:
+    """Return whether nothing is made of a type, as it stands for a part of the EPP itself."""
+    return name == OPENAI_PARSER
+
+
+def read_parameters(
+    plugin: type[Plugin], parameters: Mapping[str, Any], path: str
+) -> Reading[msgspec.Struct]:
+    """Read parameters, which stand at ``path``, as the ``Params`` of ``plugin``."""
+    wanted = inspect.signature(plugin, eval_str=True).parameters["params"].annotation
+    return read(parameters, wanted, path)
+
+
+def split_file_type(name: str) -> tuple[Path, str]:
+    """Return file and class of a type like ``file:plugins/spot.py:SpotFilter``.
+
+    Raises:
+        ConfigError: It has another form.
+    """
+    path, _, class_name = name.removeprefix(FILE_PREFIX).rpartition(":")
+    if not path.endswith(".py") or not class_name.isidentifier():
+        raise ConfigError(f"plugin type `{name}` is not of the form `file:PATH.py:ClassName`")
+    return Path(path), class_name
+
+
+def plugin_files(config: LoadedConfig) -> frozenset[Path]:
+    """Return the files of the plugins that ``config`` names by file."""
+    paths: set[Path] = set()
+    for entry in config.file.plugins:
+        if entry.type.startswith(FILE_PREFIX):
+            try:
+                paths.add(config.directory / split_file_type(entry.type)[0])
+            except ConfigError:
+                continue  # told of where the type is looked up
+    return frozenset(paths)

@@ -1,66 +1,200 @@
-"""EndpointPickerConfig, as written in the file: the reference's names, strict.
+"""EndpointPickerConfig, as written in the file: the reference's sections and names, and ours.
 
-The sections that this EPP does not act on yet are known by name and refused, never ignored.
+Everything but ``extensions`` is the reference's. A field keeps what the file says (a duration its
+text), so that a configuration can be shown as it was written; what a value means is checked by
+:mod:`epp.config.structs` while it is read, through the ``check`` in its metadata.
 """
 
-from typing import Any
+import math
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-API_VERSIONS = ("llm-d.ai/v1alpha1", "inference.networking.x-k8s.io/v1alpha1")
-KIND = "EndpointPickerConfig"
-UNSUPPORTED_SECTIONS = ("flowControl", "requestHandler", "saturationDetector", "parser")
+from epp.config.quantities import duration_seconds, quantity
+
+API_VERSION: Final = "llm-d.ai/v1alpha1"
+DEPRECATED_API_VERSION: Final = "inference.networking.x-k8s.io/v1alpha1"
+KIND: Final = "EndpointPickerConfig"
+
+PluginRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "plugin"})]
+"""Name of an entry of ``plugins``."""
+
+PolicyRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "policy"})]
+"""Name of an entry of ``plugins``, or the type of a flow-control policy that is always there."""
+
+ProfileRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "profile"})]
+"""Name of an entry of ``schedulingProfiles``."""
+
+Duration = Annotated[
+    str,
+    msgspec.Meta(extra={"check": duration_seconds}, extra_json_schema={"examples": ["60s"]}),
+]
+"""A Go duration."""
+
+Quantity = Annotated[
+    str | int,
+    msgspec.Meta(extra={"check": quantity}, extra_json_schema={"examples": ["10Gi", 5000]}),
+]
+"""A Kubernetes quantity."""
 
 
-class _Section(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+def _check_weight(weight: str | float) -> None:
+    if isinstance(weight, str) or not 0 <= weight < math.inf:
+        raise ValueError(f"weight is `{weight}`; it must be a finite number of 0 or more")
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Strict, camel-cased."""
 
 
-class PluginEntry(_Section):
+class PluginEntry(Section, frozen=True):
     """One plugin instance."""
 
-    type: str
+    type: Annotated[str, msgspec.Meta(min_length=1)]
+    """A registered type, or ``file:PATH:CLASS``."""
     name: str = ""
-    """Defaults to the type; unique."""
+    """Unique; the type where there is none."""
     parameters: dict[str, Any] | None = None
+    """What they are depends on the type."""
 
 
-class ProfilePlugin(_Section):
+class ProfilePlugin(Section, frozen=True):
     """A plugin's place in a profile."""
 
-    plugin_ref: str
-    weight: float | None = None
+    plugin_ref: PluginRef
+    weight: Annotated[float, msgspec.Meta(extra={"check": _check_weight})] | None = None
     """Scorers only; 1.0 when absent."""
 
 
-class ProfileEntry(_Section):
+class ProfileEntry(Section, frozen=True):
     """One scheduling profile."""
 
-    name: str
-    plugins: list[ProfilePlugin] = []
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    plugins: tuple[ProfilePlugin, ...] = ()
 
 
-class DiscoveryEntry(_Section):
-    """The plugin that finds the endpoints."""
+class ReferredPlugin(Section, frozen=True):
+    """A plugin that is named and no more."""
 
-    plugin_ref: str
-
-
-class DataLayerEntry(_Section):
-    """The data layer; sources and extractors are the built-in scraper's for now."""
-
-    discovery: DiscoveryEntry | None = None
+    plugin_ref: PluginRef
 
 
-class ConfigFile(_Section):
+class SourceEntry(Section, frozen=True):
+    """A data source, and what is read out of its pages."""
+
+    plugin_ref: PluginRef
+    extractors: tuple[ReferredPlugin, ...] = ()
+
+
+class DataLayerEntry(Section, frozen=True):
+    """Where endpoints come from, and what is known of them."""
+
+    inject_defaults: bool = True
+    """Whether ``metrics-data-source`` with ``core-metrics-extractor`` is added if absent."""
+    sources: tuple[SourceEntry, ...] = ()
+    discovery: ReferredPlugin | None = None
+    peer_discovery: ReferredPlugin | None = None
+    cross_replica_syncer_plugin_ref: PluginRef | None = None
+    cross_replica_sync_interval: Duration | None = None
+
+
+class DetectorRef(Section, frozen=True):
+    """The saturation detector; its reference may name the default one, which needs no entry."""
+
+    plugin_ref: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class PriorityBandTemplate(Section, frozen=True):
+    """Limits and policies of a priority band; what is absent has the reference's default."""
+
+    max_bytes: Quantity | None = None
+    max_requests: Quantity | None = None
+    fairness_policy_ref: PolicyRef | None = None
+    ordering_policy_ref: PolicyRef | None = None
+
+
+class PriorityBand(PriorityBandTemplate, frozen=True, kw_only=True):
+    """One priority band."""
+
+    priority: int
+
+
+class FlowControlEntry(Section, frozen=True):
+    """Queues in front of a saturated pool."""
+
+    max_bytes: Quantity | None = None
+    """None or 0 for no limit."""
+    max_requests: Quantity | None = None
+    """None or 0 for no limit."""
+    default_request_ttl: Duration | None = msgspec.field(default=None, name="defaultRequestTTL")
+    no_endpoint_request_ttl: Duration | None = msgspec.field(
+        default=None, name="noEndpointRequestTTL"
+    )
+    default_priority_band: PriorityBandTemplate | None = None
+    default_negative_priority_band: PriorityBandTemplate | None = None
+    priority_bands: tuple[PriorityBand, ...] = ()
+    usage_limit_policy_plugin_ref: PolicyRef | None = None
+    saturation_detector: DetectorRef | None = None
+    enable_eviction: bool = False
+
+
+class ParserRef(Section, frozen=True):
+    """A parser; its reference may be a type, which needs no entry."""
+
+    plugin_ref: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class RequestHandlerEntry(Section, frozen=True):
+    """How requests are read."""
+
+    parsers: tuple[ParserRef, ...] = ()
+
+
+class ShadowEntry(Section, frozen=True):
+    """A profile that runs beside the real choice without effect."""
+
+    profile: ProfileRef
+    sample: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    """Share of requests that it runs for."""
+    budget_ms: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    """Milliseconds it may take per request."""
+
+
+class GuardRailsEntry(Section, frozen=True):
+    """What happens when plugins fail."""
+
+    failure_policy: dict[PluginRef, Literal["open", "closed"]] = {}
+    """By filter: whether a failing one passes all endpoints or none."""
+    disable_after: Annotated[int, msgspec.Meta(ge=1)] = 10
+    """Failures in a row after which a plugin is left alone until the next reload."""
+    slow_call_ms: Annotated[float, msgspec.Meta(gt=0)] = 50.0
+    """Milliseconds above which a call counts as an overrun."""
+
+
+class ExtensionsEntry(Section, frozen=True):
+    """What this endpoint picker has and the reference has not."""
+
+    shadow: tuple[ShadowEntry, ...] = ()
+    guard_rails: GuardRailsEntry = GuardRailsEntry()
+
+
+class ConfigFile(Section, frozen=True):
     """The whole file."""
 
-    api_version: str
-    kind: str
-    feature_gates: list[str] = []
-    plugins: list[PluginEntry] = []
-    scheduling_profiles: list[ProfileEntry] = []
-    data_layer: DataLayerEntry = msgspec.field(default_factory=DataLayerEntry)
+    api_version: Literal["llm-d.ai/v1alpha1", "inference.networking.x-k8s.io/v1alpha1"]
+    kind: Literal["EndpointPickerConfig"]
+    feature_gates: tuple[str, ...] = ()
+    """``gate``, ``gate=true`` or ``gate=false``."""
+    plugins: tuple[PluginEntry, ...] = ()
+    scheduling_profiles: tuple[ProfileEntry, ...] = ()
+    data_layer: DataLayerEntry = DataLayerEntry()
+    flow_control: FlowControlEntry | None = None
+    request_handler: RequestHandlerEntry = RequestHandlerEntry()
+    saturation_detector: DetectorRef | None = None
+    """Deprecated for that of ``flowControl``."""
+    parser: ParserRef | None = None
+    """Deprecated for those of ``requestHandler``; the loader moves it there."""
+    extensions: ExtensionsEntry = ExtensionsEntry()
 
 
 DEFAULT_CONFIG = """\
@@ -70,11 +204,18 @@ plugins:
 - type: queue-scorer
 - type: kv-cache-utilization-scorer
 - type: prefix-cache-scorer
+- type: metrics-data-source
+- type: core-metrics-extractor
 schedulingProfiles:
 - name: default
   plugins:
   - {pluginRef: queue-scorer, weight: 2}
   - {pluginRef: kv-cache-utilization-scorer, weight: 2}
   - {pluginRef: prefix-cache-scorer, weight: 3}
+dataLayer:
+  sources:
+  - pluginRef: metrics-data-source
+    extractors:
+    - pluginRef: core-metrics-extractor
 """
 """What runs without a configuration file: the reference's default."""

@@ -1,29 +1,42 @@
-"""Endpoints and what is known of them: discovery, scraping, snapshots."""
+"""Endpoints and what is known of them: discovery, scraping, snapshots, objectives and rewrites."""
 
 from epp.data_layer.address import join_address, split_address
+from epp.data_layer.builder import fixed_discoveries, make_builder, make_random
+from epp.data_layer.discoveries import Discoveries
 from epp.data_layer.errors import (
     DataLayerError,
     DiscoveryError,
     DuplicateEndpointError,
-    MetricsPageError,
+    ObjectFileError,
+    PageError,
     ScrapeError,
 )
-from epp.data_layer.http_client import HttpClient, Page
-from epp.data_layer.metrics_page import VLLM, EngineMetrics, MetricsPageScanner
+from epp.data_layer.http_client import HttpClient, page_opener
+from epp.data_layer.object_files import ObjectFiles
+from epp.data_layer.objects import ObjectStore
 from epp.data_layer.plugins import (
+    DataSource,
     EndpointDiscovery,
     EndpointListener,
     EndpointSink,
     EndpointSpec,
+    Extractor,
+    OpenPage,
+    Page,
+    PageClient,
 )
-from epp.data_layer.scrape_state import ScrapeState
-from epp.data_layer.scraper import PageClient, ScrapeObserver, Scraper
+from epp.data_layer.scrape import ScrapeObserver
+from epp.data_layer.scrape_state import MetricsAge, ScrapeState
+from epp.data_layer.scraper import Binding, Scraper
 from epp.data_layer.static import StaticDiscovery
 from epp.data_layer.store import EndpointStore, PoolListener
+from epp.data_layer.supply import Supply
 
 __all__ = [
-    "VLLM",
+    "Binding",
     "DataLayerError",
+    "DataSource",
+    "Discoveries",
     "DiscoveryError",
     "DuplicateEndpointError",
     "EndpointDiscovery",
@@ -31,18 +44,27 @@ __all__ = [
     "EndpointSink",
     "EndpointSpec",
     "EndpointStore",
-    "EngineMetrics",
+    "Extractor",
     "HttpClient",
-    "MetricsPageError",
-    "MetricsPageScanner",
+    "MetricsAge",
+    "ObjectFileError",
+    "ObjectFiles",
+    "ObjectStore",
+    "OpenPage",
     "Page",
     "PageClient",
+    "PageError",
     "PoolListener",
     "ScrapeError",
     "ScrapeObserver",
     "ScrapeState",
     "Scraper",
     "StaticDiscovery",
+    "Supply",
+    "fixed_discoveries",
     "join_address",
+    "make_builder",
+    "make_random",
+    "page_opener",
     "split_address",
 ]

@@ -74,7 +74,11 @@ class PageTooLargeError(ScrapeError):
     kind = "too-large"
 
 
-class MetricsPageError(ScrapeError):
-    """The page came, but it does not tell what it must: a family is missing or not a number."""
+class PageError(ScrapeError):
+    """The page came, but it does not tell what it must: a value is missing or no number."""
 
     kind = "page"
+
+
+class ObjectFileError(DataLayerError):
+    """A file of objectives and rewrites cannot be used; the text names file, line and field."""

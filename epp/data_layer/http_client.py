@@ -1,14 +1,16 @@
-"""The scraper's plain-HTTP lane: one kept connection to one endpoint, one GET at a time.
+"""The scraper's HTTP lane: one kept connection to one endpoint, one GET at a time.
 
 One GET of a 54 KB page costs httpx 750 us, aiohttp 102 us and an ``asyncio.Protocol`` with
 httptools 25 us; with a hundred endpoints scraped 20 times a second only the last is affordable.
-TLS, redirects and compression are left out. Whoever calls sets the time limit; a cancelled GET
-closes its connection, because the rest of its answer would be taken for the next one's.
+Redirects and compression are left out; TLS is asyncio's. Whoever calls sets the time limit; a
+cancelled GET closes its connection, because the rest of its answer would be taken for the next
+one's.
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Final, cast
 
 import httptools
@@ -22,21 +24,13 @@ from epp.data_layer.errors import (
     ScrapeResetError,
     ScrapeStatusError,
 )
+from epp.data_layer.plugins import OpenPage, Page
 
-MAX_PAGE_BYTES: Final = 16 * 1024 * 1024
+MAX_PAGE_BYTES: Final = 8 * 1024 * 1024
 """Larger pages are refused; a vLLM page has 54 KB."""
 
 _OK: Final = 200
 _FRAMING: Final = (b"content-length", b"transfer-encoding")
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """An answer with status 200."""
-
-    body: bytes
-    requested_at: float
-    """When the GET was sent, in seconds of the clock."""
 
 
 class _Connection(asyncio.Protocol):
@@ -158,42 +152,53 @@ class _Connection(asyncio.Protocol):
 
 
 class HttpClient:
-    """GETs from one ``ip:port`` over a connection that is kept open; connects when it must.
+    """GETs one page of one ``ip:port`` over a connection that is kept; connects when it must.
 
     Args:
         address: ``ip:port``, an IPv6 address in brackets.
+        path: What is asked for; printable ASCII without spaces.
+        tls: For https; the certificate is checked against the IP address if the context says so.
         clock: Seconds of the clock that pages are stamped with.
         max_page_bytes: Bodies above it are refused.
     """
 
     def __init__(
-        self, address: str, *, clock: Callable[[], float], max_page_bytes: int = MAX_PAGE_BYTES
+        self,
+        address: str,
+        path: str,
+        tls: ssl.SSLContext | None = None,
+        *,
+        clock: Callable[[], float],
+        max_page_bytes: int = MAX_PAGE_BYTES,
     ) -> None:
         self._address = address
         self._host, self._port = split_address(address)
+        self._tls = tls
         self._clock = clock
         self._max_page_bytes = max_page_bytes
         self._connection: _Connection | None = None
-        self._requests: dict[str, bytes] = {}
+        self._request = (
+            f"GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: text/plain, application/json\r\n"
+            f"user-agent: endpoint-picker\r\n\r\n"
+        ).encode("ascii")
 
-    async def get(self, path: str) -> Page:
-        """Return the page at ``path``; one call at a time.
+    async def get(self) -> Page:
+        """Return the page; one call at a time.
 
         Raises:
             ScrapeError: No connection, no complete answer, not HTTP, not 200, or too large; the
                 class tells which.
         """
-        request = self._requests.get(path) or self._build_request(path)
         connection = self._connection
         if connection is not None and connection.reusable:
             try:
-                return await self._exchange(connection, request)
+                return await self._exchange(connection)
             except ScrapeResetError:
                 # The server may close an idle connection just when we write; if it has answered
                 # nothing, asking again is safe (RFC 9110 §9.2.2: GET is idempotent).
                 if connection.answering:
                     raise
-        return await self._exchange(await self._connect(), request)
+        return await self._exchange(await self._connect())
 
     def close(self) -> None:
         """Close the connection; idempotent, and a later ``get`` opens another."""
@@ -205,21 +210,22 @@ class HttpClient:
         self.close()
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: _Connection(self._max_page_bytes), self._host, self._port
+                lambda: _Connection(self._max_page_bytes),
+                self._host,
+                self._port,
+                ssl=self._tls,
+                server_hostname=self._host if self._tls else None,
             )
-        except OSError as error:
+        except OSError as error:  # a failed handshake is one too
             raise ScrapeConnectError(f"cannot connect to {self._address}: {error}") from None
         self._connection = connection
         return connection
 
-    async def _exchange(self, connection: _Connection, request: bytes) -> Page:
+    async def _exchange(self, connection: _Connection) -> Page:
         requested_at = self._clock()
-        return Page(await connection.exchange(request), requested_at)
+        return Page(await connection.exchange(self._request), requested_at)
 
-    def _build_request(self, path: str) -> bytes:
-        request = (
-            f"GET {path} HTTP/1.1\r\nhost: {self._address}\r\naccept: text/plain\r\n"
-            f"user-agent: endpoint-picker\r\n\r\n"
-        ).encode("ascii")
-        self._requests[path] = request
-        return request
+
+def page_opener(clock: Callable[[], float]) -> OpenPage:
+    """Return the service ``open_page``: clients whose pages are stamped with ``clock``."""
+    return partial(HttpClient, clock=clock)

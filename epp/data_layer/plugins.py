@@ -4,12 +4,16 @@ Where endpoints come from, who hears of their coming, what each is asked, and wh
 the answers.
 """
 
+import ssl
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from epp.data_layer.errors import DiscoveryError, DuplicateEndpointError, ScrapeError
+from epp.config.quantities import duration_seconds
+from epp.data_layer.address import join_address, split_address
+from epp.data_layer.errors import DiscoveryError, DuplicateEndpointError, PageError, ScrapeError
+from epp.data_layer.files import FileState, UnreadableFileError, look, read
 from epp.scheduling import AttributeKey, Endpoint, Plugin
 
 __all__ = [
@@ -21,9 +25,18 @@ __all__ = [
     "EndpointSink",
     "EndpointSpec",
     "Extractor",
+    "FileState",
+    "OpenPage",
     "Page",
     "PageClient",
+    "PageError",
     "ScrapeError",
+    "UnreadableFileError",
+    "duration_seconds",
+    "join_address",
+    "look",
+    "read",
+    "split_address",
 ]
 
 
@@ -97,12 +110,19 @@ class PageClient(Protocol):
         """Give up the connection; idempotent."""
 
 
+class OpenPage(Protocol):
+    """Makes clients for HTTP pages: the service ``open_page`` of a source's constructor."""
+
+    def __call__(self, address: str, path: str, tls: ssl.SSLContext | None = None, /) -> PageClient:
+        """Return a client for ``path`` at ``ip:port``; over TLS if there is a context."""
+
+
 class DataSource(Plugin):
     """Says what to ask each endpoint for, and how often.
 
     Attributes:
-        interval_seconds: Time between the starts of two questions to one endpoint; 0 for the
-            process's own interval (``--refresh-metrics-interval``).
+        interval_seconds: Time between the starts of two questions to one endpoint, at least 0.05;
+            0 for the process's own interval (``--refresh-metrics-interval``).
     """
 
     interval_seconds: float = 0.0
@@ -116,7 +136,8 @@ class Extractor(Plugin):
     """Reads values out of the pages of a source and writes them to the endpoint.
 
     Attributes:
-        writes: Attributes it writes; empty for one that writes ``endpoint.metrics``.
+        writes: Attributes it writes; empty for one that writes ``endpoint.metrics``. A reload that
+            drops the last extractor of an attribute takes it off all endpoints.
     """
 
     writes: ClassVar[tuple[AttributeKey[Any], ...]] = ()
@@ -125,7 +146,8 @@ class Extractor(Plugin):
     def extract(self, endpoint: Endpoint, page: Page) -> None:
         """Write what ``page`` says to ``endpoint.metrics`` or ``endpoint.attributes``.
 
-        Synchronous, as it runs on the event loop; a page is at most 8 MiB.
+        Synchronous, as it runs on the event loop; a page is at most 8 MiB. Metrics without
+        ``requested_at`` get the page's.
 
         Raises:
             ScrapeError: The page is not what it should be; what was known of the endpoint stays.

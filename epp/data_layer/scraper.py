@@ -1,66 +1,52 @@
-"""Keeps ``endpoint.metrics`` and ``endpoint.load`` of the whole pool up to date.
+"""Keeps what is known of every endpoint of the pool up to date.
 
-One task per endpoint, started and stopped as the store tells of endpoints: GET, scan, swap the
-page, correct the load. Beside them one pass per interval looks for pages that have grown old and
-replaces what is believed of those endpoints (:mod:`epp.data_layer.staleness`). A failed scrape
-changes nothing but the age.
+For each endpoint one task per data source, started and stopped as the store tells of endpoints and
+as a reload changes the sources. Beside them one pass per interval looks for metrics that have grown
+old and replaces what is believed of those endpoints (:mod:`epp.data_layer.staleness`). A failed
+scrape changes nothing but the age.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, cast
 
-import structlog
-
-from epp.data_layer.errors import ScrapeError, ScrapeTimeoutError
-from epp.data_layer.http_client import HttpClient, Page
-from epp.data_layer.metrics_page import MetricsPageScanner
-from epp.data_layer.scrape_state import ScrapeState
-from epp.data_layer.staleness import NOTHING_KNOWN, Belief, fade, page_belief, pool_median
+from epp.data_layer.beliefs import Beliefs
+from epp.data_layer.plugins import DataSource, Extractor
+from epp.data_layer.scrape import NullScrapeObserver, Scrape, ScrapeObserver, ScrapeSettings
+from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.store import EndpointStore
-from epp.scheduling import Endpoint, EndpointMetrics
+from epp.scheduling import AttributeKey, Endpoint, Plugin
 
-_log = structlog.get_logger(__name__)
+MIN_SOURCE_INTERVAL_SECONDS: Final = 0.05
+"""The reference's base tick; a source cannot ask for more."""
 
 _GOLDEN_RATIO: Final = 0.618033988749895
 """Multiples of it modulo 1 are spread evenly for any number of endpoints."""
 
 
-class PageClient(Protocol):
-    """Gets pages from one endpoint; :class:`HttpClient` is one."""
+class Binding(Protocol):
+    """A source and the extractors of its pages; ``SourceBinding`` of a plugin graph is one."""
 
-    async def get(self, path: str) -> Page:
-        """Return the page at ``path``.
+    @property
+    def source(self) -> Plugin:
+        """A ``DataSource``."""
 
-        Raises:
-            ScrapeError: There is none.
-        """
-
-    def close(self) -> None:
-        """Give up the connection; idempotent."""
+    @property
+    def extractors(self) -> Sequence[Plugin]:
+        """``Extractor`` instances, in the order they are called."""
 
 
-class ScrapeObserver(Protocol):
-    """Is told of every scrape, for metrics."""
+class _Bound:
+    """A binding with its types known; equal to another of the same instances."""
 
-    def scrape_succeeded(self, endpoint: Endpoint, seconds: float) -> None:
-        """A page came ``seconds`` after its GET was sent and was understood."""
-
-    def scrape_failed(self, endpoint: Endpoint, kind: str) -> None:
-        """A scrape failed; ``kind`` is the error class's (``datalayer_poll_errors_total``)."""
-
-
-class NullScrapeObserver:
-    """Listens to nothing."""
-
-    def scrape_succeeded(self, endpoint: Endpoint, seconds: float) -> None:
-        """Ignore the scrape."""
-
-    def scrape_failed(self, endpoint: Endpoint, kind: str) -> None:
-        """Ignore the scrape."""
+    def __init__(self, binding: Binding) -> None:
+        # The graph has checked what they are; the configuration layer cannot name these classes.
+        self.source = cast("DataSource", binding.source)
+        self.extractors = cast("tuple[Extractor, ...]", tuple(binding.extractors))
+        self.key = (id(self.source), *map(id, self.extractors))
 
 
 class Scraper:
@@ -68,46 +54,68 @@ class Scraper:
 
     Args:
         store: The pool.
-        interval_seconds: Time between the starts of two scrapes of one endpoint.
+        bindings: What every endpoint is asked, and who reads the answers.
+        interval_seconds: Time between the starts of two scrapes, for sources without their own.
         timeout_seconds: Limit of one scrape, connecting included.
-        staleness_seconds: Age above which a page is doubted, if scrapes come often enough.
-        path: What is asked for.
+        staleness_seconds: Age above which metrics are doubted, if scrapes come often enough.
         clock: Seconds of the monotonic clock that reservations use too.
-        scanner: Reads the pages.
-        open_client: Makes the client for an address; plain HTTP unless given.
         observer: Is told of every scrape.
     """
 
     def __init__(
         self,
         store: EndpointStore,
+        bindings: Iterable[Binding] = (),
         *,
         interval_seconds: float = 0.05,
         timeout_seconds: float = 1.0,
         staleness_seconds: float = 0.2,
-        path: str = "/metrics",
         clock: Callable[[], float] = time.monotonic,
-        scanner: MetricsPageScanner | None = None,
-        open_client: Callable[[str], PageClient] | None = None,
         observer: ScrapeObserver | None = None,
     ) -> None:
         self._store = store
         self._interval = interval_seconds
-        self._timeout = timeout_seconds
-        self._staleness = staleness_seconds
-        self._path = path
-        self._clock = clock
-        self._scanner = scanner or MetricsPageScanner()
-        self._open_client = open_client or (lambda address: HttpClient(address, clock=clock))
-        self._observer = observer or NullScrapeObserver()
+        self._beliefs = Beliefs(
+            interval_seconds=interval_seconds, staleness_seconds=staleness_seconds, clock=clock
+        )
+        self._settings = ScrapeSettings(
+            timeout_seconds=timeout_seconds,
+            clock=clock,
+            observer=observer or NullScrapeObserver(),
+            beliefs=self._beliefs,
+        )
+        self._bound: list[_Bound] = []
         self._group: asyncio.TaskGroup | None = None
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._states: dict[str, ScrapeState] = {}
+        self._tasks: dict[str, dict[tuple[int, ...], asyncio.Task[None]]] = {}
+        self._states: dict[tuple[str, str], ScrapeState] = {}
         self._starts = count(1)
-        self._target = NOTHING_KNOWN
-        self._target_version = -1
-        self.states: Mapping[str, ScrapeState] = MappingProxyType(self._states)
-        """Live state of every endpoint now being scraped, by endpoint name."""
+        self.states: Mapping[tuple[str, str], ScrapeState] = MappingProxyType(self._states)
+        """Live faults of every scrape, by names of endpoint and source."""
+        self.ages: Mapping[str, MetricsAge] = MappingProxyType(self._beliefs.ages)
+        """Live age of every endpoint's metrics, by endpoint name."""
+        self.use(bindings)
+
+    def use(self, bindings: Iterable[Binding]) -> None:
+        """Scrape these from now on.
+
+        A binding of the same instances goes on undisturbed; the tasks of the others are cancelled
+        and let go of their connections in the next turn of the loop. Endpoints keep their metrics,
+        and lose the attributes that no extractor writes any more.
+        """
+        before, self._bound = self._bound, [_Bound(binding) for binding in bindings]
+        kept = {bound.key for bound in before} & {bound.key for bound in self._bound}
+        dropped = [bound for bound in before if bound.key not in kept]
+        added = [bound for bound in self._bound if bound.key not in kept]
+        self._settings.told_bugs.clear()
+        orphans = _written(dropped) - _written(self._bound)
+        for endpoint in self._store.snapshot:
+            for key in orphans:
+                endpoint.attributes.pop(key, None)
+            if self._group is not None and endpoint.name in self._tasks:
+                for bound in dropped:
+                    self._stop(endpoint, bound)
+                for bound in added:
+                    self._start(self._group, endpoint, bound)
 
     async def run(self) -> None:
         """Scrape until cancelled."""
@@ -117,117 +125,49 @@ class Scraper:
             try:
                 while True:
                     await asyncio.sleep(self._interval)
-                    self.age_beliefs()
+                    self._beliefs.age()
             finally:
                 self._store.remove_listener(self)
                 self._group = None
                 self._tasks.clear()
                 self._states.clear()
+                self._beliefs.ages.clear()
 
     # PoolListener
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
         assert self._group is not None, "the scraper listens only while it runs"  # noqa: S101
-        state = ScrapeState(endpoint, self._interval, self._interval)
-        self._states[endpoint.name] = state
-        self._tasks[endpoint.name] = self._group.create_task(
-            self._follow(state), name=f"scrape {endpoint.name}"
-        )
-        if self._target_version != self._store.version:  # once for all that came together
-            self._target_version = self._store.version
-            self._target = self._sort_by_age()[1]
-        _assume(endpoint, self._target)
+        self._tasks[endpoint.name] = {}
+        for bound in self._bound:
+            self._start(self._group, endpoint, bound)
+        self._beliefs.add(endpoint, self._store.version)
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
-        del self._states[endpoint.name]
-        self._tasks.pop(endpoint.name).cancel()
+        for bound in self._bound:
+            self._stop(endpoint, bound)
+        del self._tasks[endpoint.name]
+        self._beliefs.remove(endpoint)
 
-    def age_beliefs(self) -> None:
-        """Replace what is believed of endpoints whose page is old or has never come.
-
-        Free of effect, and nearly of cost, while every page is fresh.
-        """
-        doubted, target = self._sort_by_age()
-        for state, faded in doubted:
-            _assume(state.endpoint, fade(page_belief(state.endpoint.metrics), target, faded))
-
-    def _sort_by_age(self) -> tuple[list[tuple[ScrapeState, float]], Belief]:
-        """Return the endpoints to doubt and how much, and what they fade to."""
-        now = self._clock()
-        doubted: list[tuple[ScrapeState, float]] = []
-        fresh: list[EndpointMetrics] = []
-        for state in self._states.values():
-            faded = state.faded(now, self._staleness)
-            if faded > 0:
-                doubted.append((state, faded))
-            else:
-                fresh.append(state.endpoint.metrics)
-        if not doubted:
-            return doubted, NOTHING_KNOWN
-        pages = [state.endpoint.metrics for state, _ in doubted]
-        return doubted, pool_median(fresh or [p for p in pages if p.requested_at is not None])
-
-    async def _follow(self, state: ScrapeState) -> None:
-        """Scrape one endpoint: at once, then at its own phase of the common interval."""
-        client = self._open_client(state.endpoint.address)
-        due = self._clock() + (next(self._starts) * _GOLDEN_RATIO) % 1.0 * self._interval
-        try:
-            while True:
-                await self._scrape(state, client)
-                now = self._clock()
-                if now > due:  # late: the ticks missed are left out, the phase is kept
-                    due += self._interval * -(-(now - due) // self._interval)
-                await asyncio.sleep(due - now)
-                due += self._interval
-        finally:
-            client.close()
-
-    async def _scrape(self, state: ScrapeState, client: PageClient) -> None:
-        try:
-            try:
-                async with asyncio.timeout(self._timeout):
-                    page = await client.get(self._path)
-            except TimeoutError:
-                text = f"the page did not come within {self._timeout} s"
-                raise ScrapeTimeoutError(text) from None
-            metrics = self._scanner.scan(page.body, page.requested_at)
-        except ScrapeError as error:
-            self._note_error(state, error)
-            return
-        endpoint = state.endpoint
-        if state.last_error is not None:
-            _log.info(
-                "endpoint scrape recovered",
-                endpoint=endpoint.name,
-                failed_scrapes=state.errors_in_a_row,
-            )
-        state.note_page(page.requested_at)
-        endpoint.metrics = metrics
-        endpoint.load.observe(
-            waiting=metrics.waiting_requests,
-            running=metrics.running_requests,
-            kv_cache_usage=metrics.kv_cache_usage,
-            requested_at=page.requested_at,
+    def _start(self, group: asyncio.TaskGroup, endpoint: Endpoint, bound: _Bound) -> None:
+        source = bound.source
+        own = source.interval_seconds
+        scrape = Scrape(
+            source,
+            bound.extractors,
+            endpoint,
+            interval_seconds=max(MIN_SOURCE_INTERVAL_SECONDS, own) if own else self._interval,
+            settings=self._settings,
         )
-        self._observer.scrape_succeeded(endpoint, self._clock() - page.requested_at)
+        self._states[endpoint.name, source.name] = scrape.state
+        self._tasks[endpoint.name][bound.key] = group.create_task(
+            scrape.run(phase=next(self._starts) * _GOLDEN_RATIO % 1.0),
+            name=f"scrape {endpoint.name} {source.name}",
+        )
 
-    def _note_error(self, state: ScrapeState, error: ScrapeError) -> None:
-        endpoint = state.endpoint
-        self._observer.scrape_failed(endpoint, error.kind)
-        if state.note_error(error):
-            _log.warning(
-                "endpoint scrape failed",
-                endpoint=endpoint.name,
-                address=endpoint.address,
-                path=self._path,
-                kind=error.kind,
-                error=str(error),
-            )
+    def _stop(self, endpoint: Endpoint, bound: _Bound) -> None:
+        self._states.pop((endpoint.name, bound.source.name), None)
+        self._tasks[endpoint.name].pop(bound.key).cancel()
 
 
-def _assume(endpoint: Endpoint, belief: Belief) -> None:
-    endpoint.load.assume(
-        waiting=belief.waiting,
-        running=belief.running,
-        kv_cache_usage=belief.kv_cache_usage,
-    )
+def _written(bindings: Iterable[_Bound]) -> set[AttributeKey[Any]]:
+    return {key for bound in bindings for extractor in bound.extractors for key in extractor.writes}

@@ -6,7 +6,7 @@ so a request costs no copy and can hold it for as long as it likes. Everything r
 loop; nothing here waits.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 import structlog
@@ -58,18 +58,31 @@ class EndpointStore:
         """Tell ``listener`` nothing more; it must have been added."""
         self._listeners.remove(listener)
 
-    def replace_endpoints(self, source: str, specs: Iterable[EndpointSpec]) -> None:
+    def replace_endpoints(
+        self, source: str, specs: Iterable[EndpointSpec], *, instead_of: Collection[str] = ()
+    ) -> None:
         """Make ``specs`` the whole of what ``source`` knows; what is unchanged stays as it is.
 
         The same name and address keep their Endpoint object, and with it metrics and load. Another
         address under the same name is another server: the old endpoint leaves, a new one comes.
 
+        Args:
+            source: Name of the discovery that reports.
+            specs: All endpoints it knows.
+            instead_of: Sources whose place it takes: they know nothing any more, and what they have
+                in common with ``specs`` stays as it is.
+
         Raises:
             DuplicateEndpointError: Two specs, or another source's, have the same name; nothing
                 has changed then.
         """
-        wanted = self._by_unique_name(source, specs)
-        before = self._sources.get(source, {})
+        replaced = {source, *instead_of}
+        wanted = self._by_unique_name(source, specs, replaced)
+        before = {
+            name: endpoint
+            for known in replaced
+            for name, endpoint in self._sources.get(known, {}).items()
+        }
         after: dict[str, Endpoint] = {}
         added: list[Endpoint] = []
         changed = False
@@ -83,6 +96,8 @@ class EndpointStore:
                 changed = True
             after[name] = endpoint
         removed = [e for name, e in before.items() if after.get(name) is not e]
+        for known in replaced:
+            self._sources.pop(known, None)
         self._sources[source] = after
         self.synced = True
         if changed or added or removed:
@@ -90,12 +105,12 @@ class EndpointStore:
             self._announce(added, removed)
 
     def _by_unique_name(
-        self, source: str, specs: Iterable[EndpointSpec]
+        self, source: str, specs: Iterable[EndpointSpec], replaced: Collection[str]
     ) -> dict[str, EndpointSpec]:
         held_by = {
             name: other
             for other, endpoints in self._sources.items()
-            if other != source
+            if other not in replaced
             for name in endpoints
         }
         wanted: dict[str, EndpointSpec] = {}

@@ -1,6 +1,7 @@
 """Envoy external processing."""
 
+from epp.ext_proc.phases import StreamState
 from epp.ext_proc.service import METHOD, ExtProcService
-from epp.ext_proc.stream import ExtProcStream, StreamState
+from epp.ext_proc.stream import ExtProcStream
 
 __all__ = ["METHOD", "ExtProcService", "ExtProcStream", "StreamState"]

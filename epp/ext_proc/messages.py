@@ -4,7 +4,7 @@ An answer that depends only on the destination is serialised once and kept; buil
 protobuf costs about 6 us, finding it in the cache 0.1 us.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -17,6 +17,7 @@ DESTINATION = "x-gateway-destination-endpoint"
 """Header, and key in the dynamic metadata, that carries the chosen ``ip:port``."""
 METADATA_NAMESPACE = "envoy.lb"
 REQUEST_ID = "x-request-id"
+CONTENT_LENGTH = "content-length"
 DROP_REASON = "x-llm-d-request-dropped-reason"
 
 MAX_BODY_CHUNK_BYTES = 62_000
@@ -50,31 +51,37 @@ CONTINUE_RESPONSE_TRAILERS = pb.ProcessingResponse(
 ).SerializeToString()
 
 
-def routed(destination: str, *, on_body: bool, new_request_id: str = "") -> bytes:
+def routed(destination: str, *, on_body: bool) -> bytes:
     """Return the answer that sends the request to ``destination``.
 
     Args:
         destination: ``ip:port``.
         on_body: Answer the body message (a buffered body) instead of the headers message.
-        new_request_id: Id to set because the request came without one; "" for none.
     """
-    if not new_request_id:
-        return _routed(destination, on_body)
-    return _build_routed(destination, on_body, new_request_id)
+    return _routed(destination, on_body)
 
 
 @lru_cache(maxsize=_CACHED_DESTINATIONS)
 def _routed(destination: str, on_body: bool) -> bytes:
-    return _build_routed(destination, on_body, "")
+    return routed_anew(destination, on_body=on_body, headers={}, body=None)
 
 
-def _build_routed(destination: str, on_body: bool, request_id: str) -> bytes:
-    set_headers = [_set(DESTINATION, destination)]
-    if request_id:
-        set_headers.append(_set(REQUEST_ID, request_id))
+def routed_anew(
+    destination: str, *, on_body: bool, headers: Mapping[str, str | None], body: bytes | None
+) -> bytes:
+    """Return the same for a request that is changed on its way; it is not kept.
+
+    Args:
+        destination: ``ip:port``.
+        on_body: Answer the body message (a buffered body) instead of the headers message.
+        headers: What to set besides, by lower-case name; None in place of a value removes one.
+        body: What to send instead of a buffered body; None leaves it as it came.
+    """
     common = pb.CommonResponse(
-        header_mutation=pb.HeaderMutation(set_headers=set_headers), clear_route_cache=True
+        header_mutation=_mutation({**headers, DESTINATION: destination}), clear_route_cache=True
     )
+    if on_body and body is not None:
+        common.body_mutation.body = body
     answer = (
         pb.ProcessingResponse(request_body=pb.BodyResponse(response=common))
         if on_body
@@ -82,6 +89,16 @@ def _build_routed(destination: str, on_body: bool, request_id: str) -> bytes:
     )
     answer.dynamic_metadata.update({METADATA_NAMESPACE: {DESTINATION: destination}})
     return answer.SerializeToString()
+
+
+def passed_response_headers(headers: Mapping[str, str | None]) -> bytes:
+    """Return the answer that lets response headers pass with ``headers`` set or removed."""
+    if not headers:
+        return CONTINUE_RESPONSE_HEADERS
+    common = pb.CommonResponse(header_mutation=_mutation(headers))
+    return pb.ProcessingResponse(
+        response_headers=pb.HeadersResponse(response=common)
+    ).SerializeToString()
 
 
 def echoed_request(body: bytes, *, end_of_stream: bool) -> Sequence[bytes]:
@@ -135,6 +152,13 @@ def refused(error: RequestError, request_id: str) -> bytes:
             details=f"epp_{error.stage}_{error.drop_reason or error.code}".lower(),
         )
     ).SerializeToString()
+
+
+def _mutation(headers: Mapping[str, str | None]) -> pb.HeaderMutation:
+    return pb.HeaderMutation(
+        set_headers=[_set(name, value) for name, value in headers.items() if value is not None],
+        remove_headers=[name for name, value in headers.items() if value is None],
+    )
 
 
 def _set(key: str, value: str) -> pb.HeaderValueOption:

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable, Mapping
 
-from epp.ext_proc.stream import AnswerStream, ExtProcStream, RequestHandler
+from epp.ext_proc.phases import AnswerStream, RequestHandler
+from epp.ext_proc.stream import ExtProcStream
 
 METHOD = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 """The gRPC method Envoy calls."""

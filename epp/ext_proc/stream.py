@@ -8,16 +8,29 @@ message carries ``protocol_config``: how Envoy is configured decides who waits f
 * BUFFERED request body: Envoy waits for an answer to the headers before it sends the body, whole;
   the destination is set by the answer to the body.
 * No body, or body mode NONE: the answer to the headers sets the destination.
+
+A decision may take a while. Nothing is answered until it is made; what Envoy sends meanwhile is
+answered after it, and a stream that ends meanwhile takes the question back.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from enum import Enum, auto
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
 import structlog
 from google.protobuf.message import DecodeError
 
 from epp.ext_proc import messages, reading
+from epp.ext_proc.phases import (
+    BUFFERED,
+    FULL_DUPLEX,
+    NONE,
+    UNDECIDED,
+    AnswerStream,
+    RequestHandler,
+    StreamState,
+)
+from epp.ext_proc.plugin_headers import sendable
 from epp.ext_proc.reading import Beside, Chunk
 from epp.ext_proc.request_ids import new_request_id
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -25,51 +38,16 @@ from epp.request_control import (
     EndCause,
     Exchange,
     InternalError,
+    PendingDecision,
     RequestError,
     ShuttingDownError,
     UnsupportedModeError,
 )
 
-NONE = pb.ProcessingMode.NONE
-BUFFERED = pb.ProcessingMode.BUFFERED
-FULL_DUPLEX = pb.ProcessingMode.FULL_DUPLEX_STREAMED
-
 _INTERNAL = 13  # gRPC status
 _ABANDONED = frozenset({EndCause.CLIENT_DISCONNECT, EndCause.DRAINED})
 
 log = structlog.get_logger()
-
-
-class AnswerStream(Protocol):
-    """The transport's side: takes answers."""
-
-    def send(self, message: bytes) -> None:
-        """Send one ProcessingResponse."""
-
-    def finish(self, code: int = 0, message: str = "") -> None:
-        """End the stream."""
-
-
-class RequestHandler(Protocol):
-    """The director, as the stream sees it."""
-
-    def handle(
-        self, *, request_id: str, headers: Mapping[str, str], body: bytes, received_at: float
-    ) -> Exchange:
-        """Decide a whole request, or raise RequestError."""
-
-
-class StreamState(Enum):
-    """What the stream waits for; names follow Envoy's phases."""
-
-    # By identity: Enum hashes a member's name in Python, 0.15 us of the 1.6 that a chunk costs.
-    __hash__ = object.__hash__
-
-    REQUEST_HEADERS = auto()
-    REQUEST_BODY = auto()
-    RESPONSE_HEADERS = auto()
-    RESPONSE_BODY = auto()
-    CLOSED = auto()
 
 
 class ExtProcStream:
@@ -78,10 +56,12 @@ class ExtProcStream:
     __slots__ = (
         "_body",
         "_clock",
+        "_due",
         "_exchange",
         "_handler",
         "_headers",
         "_on_close",
+        "_pending",
         "_received_at",
         "_request_body_mode",
         "_request_id",
@@ -104,6 +84,8 @@ class ExtProcStream:
         self._clock = clock
         self._on_close = on_close
         self._exchange: Exchange | None = None
+        self._pending: PendingDecision | None = None
+        self._due: tuple[bytes, ...] = ()
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._request_id = ""
@@ -138,9 +120,8 @@ class ExtProcStream:
                 action(self, content, beside)
         except RequestError as error:
             self._refuse(error)
-        except Exception:
-            log.exception("ext_proc stream failed", request_id=self._request_id)
-            self._fail("the endpoint picker failed on this request")
+        except Exception as error:
+            self._broke(error)
 
     def half_closed(self) -> None:
         """Envoy has no more messages: the HTTP stream is over."""
@@ -173,17 +154,20 @@ class ExtProcStream:
         self.state = StreamState.CLOSED
         self._body = []
         exchange, self._exchange = self._exchange, None
+        pending, self._pending = self._pending, None
         try:
             if exchange is not None:
                 exchange.close(cause)
+            elif pending is not None:
+                pending.cancel(cause)
         finally:
             self._on_close(self)
 
     def drain(self) -> None:
         """End the stream because the EPP stops; a response under way goes on without it."""
-        if self.state is StreamState.REQUEST_BODY:
+        if self.state in UNDECIDED:
             # Envoy would send the request on without a destination, and without the body held here.
-            error = ShuttingDownError("the endpoint picker stopped before the request was whole")
+            error = ShuttingDownError("the endpoint picker stopped before the request was decided")
             self._refuse(error, EndCause.DRAINED)
             return
         self.close(EndCause.DRAINED)
@@ -202,7 +186,7 @@ class ExtProcStream:
         if beside.body_modes is not None:
             self._request_body_mode, self._response_body_mode = beside.body_modes
         if message.end_of_stream or self._request_body_mode == NONE:
-            self._decide(on_body=False)
+            self._decide(self._answer_headers)
         elif self._request_body_mode == FULL_DUPLEX:
             self.state = StreamState.REQUEST_BODY
         elif self._request_body_mode == BUFFERED:
@@ -221,45 +205,87 @@ class ExtProcStream:
         self._body.append(body)
         if self._request_body_mode == BUFFERED:
             # Whole in one message; without the end-of-stream flag when trailers follow it.
-            self._decide(on_body=True)
+            self._decide(self._answer_buffered_body)
         elif end_of_stream:
-            self._decide(on_body=False)
-            self._echo_request_body(end_of_stream=True)
-        else:
-            return
-        self._body = []
+            self._decide(self._answer_body)
 
     def _request_trailers(self, _message: pb.HttpTrailers, _: Beside) -> None:
         """The body ended with trailers instead of an end-of-stream flag."""
         if self._request_body_mode == BUFFERED:
             self._unexpected("request_trailers")  # the body is due, and carries the destination
             return
-        self._decide(on_body=False)
-        if any(self._body):
-            self._echo_request_body(end_of_stream=False)
-        self._body = []
-        self._stream.send(messages.CONTINUE_REQUEST_TRAILERS)
+        self._decide(self._answer_trailers)
 
-    def _decide(self, *, on_body: bool) -> None:
+    def _decide(self, answer: "_Answer") -> None:
+        """Have the request, which is whole, decided; ``answer`` what was held back, then."""
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        exchange = self._exchange = self._handler.handle(
+        decision = self._handler.handle(
             request_id=self._request_id,
             headers=self._headers,
             body=body,
             received_at=self._received_at,
         )
+        if isinstance(decision, PendingDecision):
+            self.state = StreamState.DECIDING
+            self._pending = decision
+            decision.then(partial(self._decided, answer))
+        else:
+            self._route(decision, answer)
+
+    def _decided(self, answer: "_Answer", outcome: Exchange | RequestError) -> None:
+        self._pending = None
+        try:
+            if isinstance(outcome, RequestError):
+                self._refuse(outcome)
+            else:
+                self._route(outcome, answer)
+                self._send_all(self._due)
+        except Exception as error:
+            self._broke(error)
+
+    def _route(self, exchange: Exchange, answer: "_Answer") -> None:
+        self._exchange = exchange
         self.state = StreamState.RESPONSE_HEADERS
+        answer(exchange)
+        self._body = []
+
+    def _answer_headers(self, exchange: Exchange) -> None:
+        self._send_route(exchange, on_body=False)
+
+    def _answer_buffered_body(self, exchange: Exchange) -> None:
+        self._send_route(exchange, on_body=True)
+
+    def _answer_body(self, exchange: Exchange) -> None:
+        self._send_route(exchange, on_body=False)
+        self._echo_request_body(exchange.body, end_of_stream=True)
+
+    def _answer_trailers(self, exchange: Exchange) -> None:
+        self._send_route(exchange, on_body=False)
+        if any(self._body):
+            self._echo_request_body(exchange.body, end_of_stream=False)
+        self._stream.send(messages.CONTINUE_REQUEST_TRAILERS)
+
+    def _send_route(self, exchange: Exchange, *, on_body: bool) -> None:
+        address, body, wanted = exchange.endpoint.address, exchange.body, exchange.request_headers
+        if body is None and not wanted and not self._set_request_id:
+            self._stream.send(messages.routed(address, on_body=on_body))
+            return
+        headers: dict[str, str | None] = {}
+        if self._set_request_id:
+            headers[messages.REQUEST_ID] = self._request_id
+        headers |= sendable(wanted, self._request_id)
+        if body is not None and messages.CONTENT_LENGTH in self._headers:
+            # Envoy compares it with a buffered body and refuses another length; where bodies
+            # stream it removes the header itself, and then this is not looked at.
+            headers[messages.CONTENT_LENGTH] = str(len(body))
         self._stream.send(
-            messages.routed(
-                exchange.endpoint.address,
-                on_body=on_body,
-                new_request_id=self._request_id if self._set_request_id else "",
-            )
+            messages.routed_anew(address, on_body=on_body, headers=headers, body=body)
         )
 
-    def _echo_request_body(self, *, end_of_stream: bool) -> None:
+    def _echo_request_body(self, rewritten: bytes | None, *, end_of_stream: bool) -> None:
+        received = self._body if rewritten is None else [rewritten]
         # Often an empty last chunk carries the end of stream: give it back with the one before.
-        *chunks, last = [chunk for chunk in self._body if chunk] or [b""]
+        *chunks, last = [chunk for chunk in received if chunk] or [b""]
         for chunk in chunks:
             self._send_all(messages.echoed_request(chunk, end_of_stream=False))
         self._send_all(messages.echoed_request(last, end_of_stream=end_of_stream))
@@ -275,19 +301,33 @@ class ExtProcStream:
         """Trailers after a buffered body, or after one that is not sent here."""
         self._stream.send(messages.CONTINUE_REQUEST_TRAILERS)
 
+    def _trailers_meanwhile(self, _message: pb.HttpTrailers, _: Beside) -> None:
+        """The same while the request is decided: in order, so after the answer to its body."""
+        self._due += (messages.CONTINUE_REQUEST_TRAILERS,)
+
     # --- the response -------------------------------------------------------------------------
 
     def _response_headers(self, message: pb.HttpHeaders, beside: Beside) -> None:
         # First of all: from here on nothing may answer in the response's place.
         self.state = StreamState.RESPONSE_BODY
-        exchange = self._exchange
+        exchange, answer = self._exchange, messages.CONTINUE_RESPONSE_HEADERS
         if exchange is not None:
-            exchange.response_started(reading.status(message))
             if beside.served:
                 exchange.served_by(beside.served)
-        self._stream.send(messages.CONTINUE_RESPONSE_HEADERS)
+            headers = reading.headers(message) if exchange.wants_response_headers else None
+            added = exchange.response_started(reading.status(message), headers)
+            if added:
+                answer = messages.passed_response_headers(sendable(added, self._request_id))
+        self._stream.send(answer)
         if message.end_of_stream:
             self.close(EndCause.COMPLETED)
+
+    def _answered_meanwhile(self, message: pb.HttpHeaders, beside: Beside) -> None:
+        """Envoy's own answer while the request is decided: nobody waits for that any more."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.cancel(EndCause.ERROR)
+        self._response_headers(message, beside)
 
     def _response_body(self, chunk: Chunk, _: Beside) -> None:
         body, end_of_stream = chunk
@@ -314,7 +354,12 @@ class ExtProcStream:
         if kind is not None and kind.startswith("response"):
             self._leave()
         else:
-            self._fail(f"Envoy sent {kind} while {self.state.name} was due")
+            self._fail(f"Envoy sent {kind} in state {self.state.name}")
+
+    def _broke(self, error: Exception) -> None:
+        """Log a bug and answer for it."""
+        log.error("ext_proc stream failed", request_id=self._request_id, exc_info=error)
+        self._fail("the endpoint picker failed on this request")
 
     def _fail(self, text: str) -> None:
         if self.state in {StreamState.RESPONSE_BODY, StreamState.CLOSED}:
@@ -333,6 +378,8 @@ class ExtProcStream:
         self._stream.finish()
 
 
+_Answer = Callable[[Exchange], None]
+
 # Headers, trailers or a chunk, as the name of the message says, and what stood beside them.
 _Action = Callable[[ExtProcStream, Any, Beside], None]
 
@@ -343,6 +390,9 @@ _TRANSITIONS: dict[tuple[StreamState, str | None], _Action] = {
     (StreamState.REQUEST_BODY, "request_trailers"): ExtProcStream._request_trailers,  # noqa: SLF001
     # Envoy's own answer, for example 413 to a body above its buffer limit.
     (StreamState.REQUEST_BODY, "response_headers"): ExtProcStream._response_headers,  # noqa: SLF001
+    (StreamState.DECIDING, "request_body"): ExtProcStream._late_request_body,  # noqa: SLF001
+    (StreamState.DECIDING, "request_trailers"): ExtProcStream._trailers_meanwhile,  # noqa: SLF001
+    (StreamState.DECIDING, "response_headers"): ExtProcStream._answered_meanwhile,  # noqa: SLF001
     (StreamState.RESPONSE_HEADERS, "request_body"): ExtProcStream._late_request_body,  # noqa: SLF001
     (StreamState.RESPONSE_BODY, "request_body"): ExtProcStream._late_request_body,  # noqa: SLF001
     (StreamState.RESPONSE_HEADERS, "request_trailers"): ExtProcStream._late_request_trailers,  # noqa: SLF001

@@ -1,5 +1,6 @@
 """Metrics, logs and health."""
 
+from epp.observability.config_metrics import ConfigMetrics, ReloadResult
 from epp.observability.logging import CanonicalLine, LogFormat, configure
 from epp.observability.metrics import Metrics, PluginWatch, PoolCollector, RequestMetrics
 from epp.observability.servers import (
@@ -14,14 +15,16 @@ from epp.observability.watchdog import LoopWatchdog
 __all__ = [
     "EXT_PROC_SERVICE",
     "CanonicalLine",
+    "ConfigMetrics",
     "HealthServer",
-    "LoopWatchdog",
     "LogFormat",
+    "LoopWatchdog",
     "Metrics",
     "MetricsServer",
     "PluginWatch",
     "PoolCollector",
     "PortError",
+    "ReloadResult",
     "RequestMetrics",
     "TransportCollector",
     "configure",

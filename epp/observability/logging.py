@@ -84,7 +84,7 @@ class CanonicalLine:
                 self._direct.write(b"".join((line[:-1], self._tail, stamp, b"}\n")))
                 self._direct.flush()
                 return
-        self._log.info(self._event, **msgspec.structs.asdict(fields))
+        self._log.info(self._event, **msgspec.to_builtins(fields))
 
 
 def _encode(event: dict[str, Any], **_: object) -> bytes:

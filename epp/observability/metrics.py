@@ -7,6 +7,7 @@ up to date; they are read off the endpoints when Prometheus asks (:class:`PoolCo
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from math import inf
 from statistics import fmean, pstdev
 
 import structlog
@@ -15,7 +16,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from epp.observability.hot_metrics import C, Counter, Family, Gauge, Histogram
-from epp.scheduling import Endpoint, Plugin
+from epp.scheduling import Endpoint, Plugin, described
 
 # The reference's bucket sets, so that its dashboards and rules keep working.
 # Floats for seconds, ints for bytes: comparing one with the other costs 0.1 us an observation.
@@ -32,6 +33,13 @@ _log = structlog.get_logger(__name__)
 
 MAX_NAMES = 1000
 """Model names and fairness ids come from clients; beyond this many each they are ``other``."""
+MAX_NAME_CHARS = 256
+"""A longer one is ``other``, too: a thousand names of 1 MB each would be kept for ever."""
+MAX_LABEL_SETS = 5000
+"""Model names and fairness ids multiply: beyond this many sets of labels all names are ``other``.
+
+A set has 70 samples: 5000 take 25 MB, and a page of 46 MB that takes 3.4 s to write."""
+_OTHER = "other"
 
 _REQUEST_LABELS = ("model_name", "target_model_name", "fairness_id", "priority")
 
@@ -115,8 +123,21 @@ class Metrics:
             "Scores that were outside [0, 1] or NaN; kind is outside or nan.",
             ("plugin_type", "plugin_name", "kind"),
         )
+        self.shadow_runs = make.counter(
+            "shadow_runs_total", "Requests that a shadow profile has looked at.", ("profile",)
+        )
+        self.shadow_disagreements = make.counter(
+            "shadow_disagreements_total",
+            "Those for which it would have picked another endpoint than the real choice, or none.",
+            ("profile",),
+        )
         self.poll_errors = make.counter(
             "datalayer_poll_errors_total", "Failed scrapes of model servers.", ("source_type",)
+        )
+        self.extract_errors = make.counter(
+            "datalayer_extract_errors_total",
+            "Pages of model servers that an extractor could not use.",
+            ("source_type", "extractor_type"),
         )
         self.internal_faults = make.counter(
             "internal_faults_total", "Exceptions that became a 500: faults of this EPP.", ()
@@ -139,18 +160,25 @@ class Metrics:
                 key[3],
             )
             bound = self._by_labels.get(labels)
+            if bound is None and len(self._by_labels) >= MAX_LABEL_SETS:
+                labels = (_OTHER, _OTHER, _OTHER, key[3])
+                bound = self._by_labels.get(labels)
             if bound is None:
                 bound = self._by_labels[labels] = RequestMetrics(self, labels)
-            if labels == key:
-                self._by_labels[key] = bound
         return bound
 
-    def scrape_succeeded(self, endpoint: Endpoint, seconds: float) -> None:
+    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
         """Take note of a scrape; its page is all there is to tell."""
 
-    def scrape_failed(self, endpoint: Endpoint, kind: str) -> None:
-        """Count a failed scrape."""
-        self.poll_errors.labels("metrics-data-source").inc()
+    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
+        """Count a page that did not come."""
+        self.poll_errors.labels(source.type).inc()
+
+    def extract_failed(
+        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
+    ) -> None:
+        """Count a page that an extractor could not use."""
+        self.extract_errors.labels(source.type, extractor.type).inc()
 
     def watch_pool(self, name: str, snapshot: Callable[[], Sequence[Endpoint]]) -> None:
         """Export the gauges of the pool ``name``, read from ``snapshot`` at each scrape."""
@@ -164,8 +192,8 @@ class Metrics:
 def _capped(name: str, known: set[str]) -> str:
     if name in known:
         return name
-    if len(known) >= MAX_NAMES:
-        return "other"
+    if len(known) >= MAX_NAMES or len(name) > MAX_NAME_CHARS:
+        return _OTHER
     known.add(name)
     return name
 
@@ -176,21 +204,15 @@ class PluginWatch:
     def __init__(self, metrics: Metrics, *, slow_call_seconds: float = 0.05) -> None:
         self._metrics = metrics
         self._slow_call_seconds = slow_call_seconds
-        self._told: set[tuple[str, str, str]] = set()
+        self._told: set[tuple[str, ...]] = set()
 
     def timer(self, extension_point: str, plugin: Plugin) -> Callable[[float], None]:
         """Return what observes the seconds of a call."""
         labels = (extension_point, plugin.type, plugin.name)
-        observe = self._metrics.plugin_duration.labels(*labels).observe
         overran = self._metrics.plugin_overruns.labels(*labels).inc
-        limit = self._slow_call_seconds
-
-        def timed(seconds: float) -> None:
-            observe(seconds)
-            if seconds > limit:
-                overran()
-
-        return timed
+        # One that is awaited holds nobody up, and has a time limit of its own.
+        limit = inf if extension_point == "AsyncDataProducer" else self._slow_call_seconds
+        return self._metrics.plugin_duration.labels(*labels).watched(limit, overran)
 
     def plugin_failed(self, extension_point: str, plugin: Plugin, error: Exception) -> None:
         """Count a failure; the first of its kind is logged with its traceback."""
@@ -202,7 +224,7 @@ class PluginWatch:
                 plugin=plugin.name,
                 plugin_type=plugin.type,
                 extension_point=extension_point,
-                error=str(error),
+                error=described(error),
                 exc_info=error,
             )
 
@@ -229,7 +251,7 @@ class PluginWatch:
     def _is_news(self, *fact: str) -> bool:
         if fact in self._told:
             return False
-        self._told.add(fact)  # type: ignore[arg-type] # three strings, always
+        self._told.add(fact)
         return True
 
 

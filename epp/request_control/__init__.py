@@ -2,19 +2,46 @@
 
 from epp.request_control.director import Director
 from epp.request_control.errors import (
+    AdmissionDeniedError,
     AllFilteredError,
     BadRequestError,
     InternalError,
     NoCandidatesError,
+    ProfileNotFoundError,
+    RequestDroppedError,
     RequestError,
+    ScreenedOutError,
     ShuttingDownError,
     UnsupportedModeError,
 )
 from epp.request_control.exchange import Exchange
-from epp.request_control.plugins import DataProducer, EndCause, PreRequest, ResponseComplete
+from epp.request_control.pending import PendingDecision
+from epp.request_control.pipeline import Pipeline
+from epp.request_control.plugins import (
+    PRODUCER_FAILURES,
+    REQUEST_HEADERS_TO_SET,
+    Admitter,
+    AsyncDataProducer,
+    DataProducer,
+    EndCause,
+    PreRequest,
+    Producer,
+    ProducerFailure,
+    RequestHeaderProcessor,
+    ResponseComplete,
+    ResponseHead,
+    ResponseHeader,
+    Screener,
+)
+from epp.request_control.policies import OutcomeWatch, RequestPolicies
 
 __all__ = [
+    "PRODUCER_FAILURES",
+    "REQUEST_HEADERS_TO_SET",
+    "AdmissionDeniedError",
+    "Admitter",
     "AllFilteredError",
+    "AsyncDataProducer",
     "BadRequestError",
     "DataProducer",
     "Director",
@@ -22,9 +49,22 @@ __all__ = [
     "Exchange",
     "InternalError",
     "NoCandidatesError",
+    "OutcomeWatch",
+    "PendingDecision",
+    "Pipeline",
     "PreRequest",
+    "Producer",
+    "ProducerFailure",
+    "ProfileNotFoundError",
+    "RequestDroppedError",
     "RequestError",
+    "RequestHeaderProcessor",
+    "RequestPolicies",
     "ResponseComplete",
+    "ResponseHead",
+    "ResponseHeader",
+    "ScreenedOutError",
+    "Screener",
     "ShuttingDownError",
     "UnsupportedModeError",
 ]

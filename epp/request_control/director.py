@@ -1,30 +1,56 @@
 """The director: one request, top to bottom.
 
-Parsing, data producers, scheduling and the reservation happen in one synchronous call, so choosing
-an endpoint and counting the request there cannot be torn apart by another request.
+Parsing, the operator's policies, the hooks before the choice, scheduling and the reservation happen
+in one synchronous call, so choosing an endpoint and counting the request there cannot be torn apart
+by another request. Only a request that an asynchronous data producer applies to waits in between;
+what comes after the wait is one synchronous step again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
-import structlog
-
 from epp.observability import CanonicalLine, Metrics
 from epp.parsing import ParseError, parse
+from epp.request_control.attempts import Attempts
 from epp.request_control.errors import (
     AllFilteredError,
     BadRequestError,
-    InternalError,
     NoCandidatesError,
+    ProfileNotFoundError,
+    RequestDroppedError,
     RequestError,
 )
 from epp.request_control.exchange import Exchange
-from epp.request_control.plugins import DataProducer, EndCause, PreRequest, ResponseComplete
+from epp.request_control.pending import PendingDecision
+from epp.request_control.pipeline import Pipeline
+from epp.request_control.plugins import EndCause
+from epp.request_control.policies import (
+    REWRITE_HEADERS,
+    NoPolicies,
+    OutcomeWatch,
+    RequestPolicies,
+    apply_policies,
+    fairness_id,
+)
+from epp.request_control.production import AsyncStep, Production
+from epp.request_control.refusals import Refusals
 from epp.request_control.request_line import finished_line
-from epp.scheduling import CycleState, Endpoint, LLMRequest, NoEndpointsError, Scheduler
+from epp.scheduling import (
+    CycleState,
+    DroppedError,
+    Endpoint,
+    LLMRequest,
+    NoEndpointsError,
+    ShadowPick,
+    UnknownProfileError,
+)
 
-FAIRNESS_HEADERS = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
-DEFAULT_FAIRNESS_ID = "default-flow"
+_ANSWERS: Mapping[type[Exception], type[RequestError]] = {
+    NoEndpointsError: AllFilteredError,
+    DroppedError: RequestDroppedError,
+    UnknownProfileError: ProfileNotFoundError,
+}
+"""What the scheduler's errors are to the client; any other is a fault of this EPP."""
 
 
 class Director:
@@ -35,44 +61,42 @@ class Director:
         *,
         pool: Callable[[], Sequence[Endpoint]],
         find_address: Callable[[str], Endpoint | None],
-        scheduler: Scheduler,
+        pipeline: Pipeline,
         metrics: Metrics,
         clock: Callable[[], float],
-        producers: Sequence[DataProducer] = (),
-        pre_request: Sequence[PreRequest] = (),
-        response_complete: Sequence[ResponseComplete] = (),
+        policies: RequestPolicies | None = None,
+        outcomes: OutcomeWatch | None = None,
     ) -> None:
         """Wire the director.
 
         Args:
             pool: Returns the present snapshot of endpoints.
             find_address: Returns the pool's endpoint at ``ip:port``, None if it has none.
-            scheduler: Chooses among them.
+            pipeline: What plugins do to requests.
             metrics: Where requests are counted.
             clock: Monotonic seconds, the clock that endpoint loads are kept in.
-            producers: In the order in which their data depends on each other.
-            pre_request: Told of each decision, in this order.
-            response_complete: Told of each end, in this order.
+            policies: The operator's objectives and model rewrites.
+            outcomes: Is told of every request that was decided or refused.
         """
-        self._pool = pool
-        self._find_address = find_address
-        self._scheduler = scheduler
-        self._metrics = metrics
-        self._clock = clock
-        self._producers = tuple(producers)
-        self._pre_request = tuple(pre_request)
-        self._response_complete = tuple(response_complete)
-        self._schedule_seconds = metrics.scheduler_e2e.observe
-        self._attempts: dict[tuple[str, str, str], Callable[[], None]] = {}
-        self._log = structlog.get_logger()
-        self._finished = CanonicalLine("request finished")
+        self.pipeline = pipeline
+        """The one that requests begin on from now on; may be replaced between two of them."""
         self.in_flight = 0
         """Exchanges not yet closed."""
+        self._pool = pool
+        self._find_address = find_address
+        self._metrics = metrics
+        self._clock = clock
+        self._policies = policies or NoPolicies()
+        self._outcomes = outcomes
+        self._schedule_seconds = metrics.scheduler_e2e.observe
+        self._attempts = Attempts(metrics)
+        self._refusals = Refusals(metrics, clock, outcomes)
+        self._finished = CanonicalLine("request finished")
 
     def handle(
         self, *, request_id: str, headers: Mapping[str, str], body: bytes, received_at: float
-    ) -> Exchange:
-        """Parse, schedule and reserve.
+    ) -> Exchange | PendingDecision:
+        """Parse, schedule and reserve, or wait for what the choice depends on.
 
         Args:
             request_id: Id of the HTTP request.
@@ -84,68 +108,32 @@ class Director:
             RequestError: What to answer instead; it is counted and logged already.
         """
         request: LLMRequest | None = None
+        pipeline = self.pipeline
         try:
             try:
-                request = parse(request_id, headers.get(":path", ""), headers, body)
+                path = headers.get(":path", "")
+                request = parse(request_id, path, headers, body, model_headers=REWRITE_HEADERS)
+                rewritten = apply_policies(self._policies, request, body)
             except ParseError as error:
                 raise BadRequestError(str(error)) from error
-            return self._decide(request, received_at)
-        except RequestError as error:
-            self._refused(error, request_id, request, headers, received_at)
-            raise
+            state = CycleState()
+            if pipeline.header_processors:
+                pipeline.request_came(request, state)
+            production = Production(pipeline.producers, request, state)
+            if asked := production.advance():
+                return self._pending(pipeline, production, asked, rewritten, received_at)
+            return self._decide(pipeline, production, rewritten, received_at)
         except Exception as error:
-            self._log.exception("request failed inside the EPP", request_id=request_id)
-            self._metrics.internal_faults.inc()
-            fault = InternalError(
-                f"the endpoint picker failed on this request; its log names request {request_id}"
+            answer = self._refusals.refused(
+                error,
+                request_id=request_id,
+                request=request,
+                headers=headers,
+                received_at=received_at,
             )
-            self._refused(fault, request_id, request, headers, received_at)
-            raise fault from error
-
-    def _decide(self, request: LLMRequest, received_at: float) -> Exchange:
-        endpoints = self._pool()
-        if not endpoints:
-            raise NoCandidatesError(
-                "the pool has no endpoint: is discovery configured and running?"
-            )
-        state = CycleState()
-        for producer in self._producers:
-            producer.prepare(request, state)
-        for producer in self._producers:
-            producer.attach(request, endpoints, state)
-        began = perf_counter()
-        try:
-            result = self._scheduler.schedule(request, endpoints, state)
-        except NoEndpointsError as error:
-            self._attempted("failure", request.target_model, None)
-            raise AllFilteredError(str(error)) from error
-        except Exception:
-            self._attempted("failure", request.target_model, None)
-            raise
-        self._schedule_seconds(perf_counter() - began)
-        exchange = Exchange(
-            self,
-            request=request,
-            state=state,
-            result=result,
-            metrics=self._metrics.for_request(
-                request.model, request.target_model, fairness_id(request.headers), request.priority
-            ),
-            received_at=received_at,
-            decided_at=self._clock(),
-        )
-        try:
-            for hook in self._pre_request:
-                hook.pre_request(request, result, state)
-        except BaseException:
-            exchange.reservation.release(self._clock())
-            raise
-        self._attempted("success", request.target_model, exchange.endpoint)
-        self.in_flight += 1
-        exchange.metrics.total.inc()
-        exchange.metrics.running.inc()
-        exchange.metrics.size.observe(request.body_bytes)
-        return exchange
+            if answer is error:
+                raise
+            raise answer from error
 
     def served(self, exchange: Exchange, address: str) -> None:
         """Move ``exchange`` to the endpoint at ``address``, if the pool has it."""
@@ -162,62 +150,107 @@ class Director:
         metrics = exchange.metrics
         metrics.running.dec()
         metrics.duration.observe(now - exchange.received_at)
-        request, endpoint = exchange.request, exchange.endpoint
-        for hook in self._response_complete:
-            try:
-                hook.response_complete(request, endpoint, cause, exchange.state)
-            except Exception:
-                # The end of a request has nobody left to answer to; the others still run.
-                self._log.exception("plugin failed at a request's end", plugin=hook.name)
-                self._metrics.internal_faults.inc()
-        if self._finished.enabled:
-            self._finished.write(finished_line(exchange, cause, now))
+        pipeline = exchange.pipeline
+        try:
+            if pipeline.response_complete:
+                pipeline.ended(exchange.request, exchange.endpoint, cause, exchange.state)
+            if self._finished.enabled:
+                self._finished.write(finished_line(exchange, cause, now))
+        finally:
+            pipeline.leave()
 
-    def _refused(
+    def _pending(
         self,
-        error: RequestError,
-        request_id: str,
-        request: LLMRequest | None,
-        headers: Mapping[str, str],
+        pipeline: Pipeline,
+        production: Production,
+        asked: Sequence[AsyncStep],
+        rewritten: bytes | None,
         received_at: float,
-    ) -> None:
-        model = request.model if request else ""
-        target = request.target_model if request else ""
-        labels = (model, target, fairness_id(headers), request.priority if request else 0)
-        self._metrics.for_request(*labels).error(error.code)
-        self._log.info(
-            "request refused",
-            request_id=request_id,
-            model=model,
-            target_model=target,
-            status=error.status,
-            stage=error.stage,
-            reason=error.drop_reason or error.code,
-            error=str(error),
-            duration_seconds=round(self._clock() - received_at, 6),
-            outcome=EndCause.REFUSED.value,
+    ) -> PendingDecision:
+        request = production.request
+
+        def decide() -> Exchange | RequestError:
+            try:
+                return self._decide(pipeline, production, rewritten, received_at)
+            except Exception as error:
+                return self._refusals.refused(
+                    error,
+                    request_id=request.request_id,
+                    request=request,
+                    headers=request.headers,
+                    received_at=received_at,
+                )
+            finally:
+                pipeline.leave()
+
+        def abandon(cause: EndCause) -> None:
+            self._refusals.abandoned(request, cause, received_at)
+            pipeline.leave()
+
+        pending = PendingDecision(production, asked, decide=decide, abandon=abandon)
+        pipeline.enter()
+        return pending
+
+    def _decide(
+        self,
+        pipeline: Pipeline,
+        production: Production,
+        rewritten: bytes | None,
+        received_at: float,
+    ) -> Exchange:
+        """Choose and reserve, in one step."""
+        request, state = production.request, production.state
+        endpoints = self._pool()
+        if not endpoints:
+            raise NoCandidatesError(
+                "the pool has no endpoint: is discovery configured and running?"
+            )
+        if pipeline.screeners:
+            endpoints = pipeline.screened(request, endpoints, state)
+        production.attach(endpoints)
+        if pipeline.admitters:
+            pipeline.admit(request, endpoints, state)
+        began = perf_counter()
+        try:
+            result = pipeline.scheduler.schedule(request, endpoints, state)
+        except Exception as error:
+            self._attempts.failed(request.target_model)
+            if answer := _ANSWERS.get(type(error)):
+                raise answer(str(error)) from error
+            raise
+        self._schedule_seconds(perf_counter() - began)
+        shadow: Sequence[ShadowPick] = ()
+        if pipeline.shadows:  # before the reservation, which they must not see
+            shadow = pipeline.shadow_picks(request, endpoints, state, result)
+            self._count_shadows(shadow)
+        exchange = Exchange(
+            self,
+            pipeline=pipeline,
+            request=request,
+            state=state,
+            result=result,
+            metrics=self._metrics.for_request(
+                request.model, request.target_model, fairness_id(request.headers), request.priority
+            ),
+            received_at=received_at,
+            decided_at=self._clock(),
+            body=rewritten,
+            shadow=shadow,
         )
+        if pipeline.pre_request:
+            pipeline.chosen(request, result, state)
+        self._attempts.succeeded(request.target_model, exchange.endpoint)
+        pipeline.enter()
+        self.in_flight += 1
+        exchange.metrics.total.inc()
+        exchange.metrics.running.inc()
+        exchange.metrics.size.observe(request.body_bytes)
+        if self._outcomes is not None:
+            self._outcomes.note(False)
+        return exchange
 
-    def _attempted(self, status: str, target_model: str, endpoint: Endpoint | None) -> None:
-        address = endpoint.address if endpoint else ""
-        # An address may pass to another pod, whose name is a label of its own.
-        key = (endpoint.name if endpoint else "", address, target_model)
-        count = self._attempts.get(key) if endpoint else None
-        if count is None:
-            namespace, _, name = endpoint.name.rpartition("/") if endpoint else ("", "", "")
-            port = address.rpartition(":")[2]
-            capped = self._metrics.capped_model(target_model)
-            count = self._metrics.scheduler_attempts.labels(
-                status, capped, name, namespace, port
-            ).inc
-            if endpoint and capped == target_model:
-                self._attempts[key] = count
-        count()
-
-
-def fairness_id(headers: Mapping[str, str]) -> str:
-    """Return the flow that the client says its request belongs to."""
-    for header in FAIRNESS_HEADERS:
-        if value := headers.get(header):
-            return value
-    return DEFAULT_FAIRNESS_ID
+    def _count_shadows(self, picks: Sequence[ShadowPick]) -> None:
+        for pick in picks:
+            self._metrics.shadow_runs.labels(pick.profile).inc()
+            if not pick.agrees:
+                self._metrics.shadow_disagreements.labels(pick.profile).inc()

@@ -31,6 +31,14 @@ class BadRequestError(RequestError):
     stage = "parsing"
 
 
+class ProfileNotFoundError(RequestError):
+    """The request asks for a scheduling profile that is not configured."""
+
+    status = 400
+    code = "BadRequest"
+    stage = "scheduling"
+
+
 class NoCandidatesError(RequestError):
     """The pool has no endpoint to choose from."""
 
@@ -40,8 +48,26 @@ class NoCandidatesError(RequestError):
     drop_reason = "rejected-no-endpoints"
 
 
+class ScreenedOutError(RequestError):
+    """There are endpoints, but screeners let the request see none of them."""
+
+    status = 503
+    code = "ServiceUnavailable"
+    stage = "candidates"
+    drop_reason = "rejected-no-endpoints"
+
+
 class AllFilteredError(RequestError):
     """The scheduling profile's filters left no endpoint."""
+
+    status = 429
+    code = "ResourceExhausted"
+    stage = "scheduling"
+    drop_reason = "rejected-saturated"
+
+
+class RequestDroppedError(RequestError):
+    """A filter gave the request up: the pool has no room for its kind."""
 
     status = 429
     code = "ResourceExhausted"

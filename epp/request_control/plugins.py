@@ -138,7 +138,7 @@ class AsyncDataProducer(Producer):
     """Asks somebody else for what plugins read from the cycle state.
 
     Only requests it applies to wait for it, and only they cost a task. Producers that do not need
-    each other's keys run at the same time.
+    each other's keys run at the same time. A class is this or a :class:`DataProducer`, not both.
 
     Attributes:
         timeout_seconds: How long a request waits at most; then it goes on without the keys.

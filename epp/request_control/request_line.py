@@ -1,12 +1,15 @@
 """The canonical log line: all there is to tell of one request, at its end."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from epp.request_control.exchange import Exchange
-from epp.request_control.plugins import EndCause
+from epp.request_control.plugins import PRODUCER_FAILURES, EndCause
+from epp.scheduling import ShadowPick
 
 
-class RequestFinished(msgspec.Struct, frozen=True, gc=False):
+class RequestFinished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Fields of the line of a request that was sent to an endpoint, in the order written."""
 
     request_id: str
@@ -29,12 +32,17 @@ class RequestFinished(msgspec.Struct, frozen=True, gc=False):
     status: int | None
     """HTTP status of the answer; None if none came."""
     outcome: str
+    failed_producers: dict[str, str] | None = None
+    """Why each data producer that gave nothing did not; left out if all gave something."""
+    shadow: Sequence[ShadowPick] | None = None
+    """What shadow profiles would have chosen; left out if none looked at the request."""
 
 
 def finished_line(exchange: Exchange, cause: EndCause, now: float) -> RequestFinished:
     """Return the line of ``exchange``, which ended at ``now``."""
     request, endpoint = exchange.request, exchange.endpoint
     age, received_at = exchange.metrics_age_seconds, exchange.received_at
+    failures = exchange.state.read(PRODUCER_FAILURES)
     return RequestFinished(
         request_id=request.request_id,
         model=request.model,
@@ -51,4 +59,6 @@ def finished_line(exchange: Exchange, cause: EndCause, now: float) -> RequestFin
         stream=request.stream,
         status=exchange.status,
         outcome=cause.value,
+        failed_producers=failures and {each.producer: each.reason for each in failures},
+        shadow=exchange.shadow or None,
     )

@@ -13,6 +13,8 @@ from epp.scheduling.errors import (
     ProfileLoopError,
     ReservationError,
     SchedulingError,
+    UnknownProfileError,
+    described,
 )
 from epp.scheduling.guards import DEFAULT_DISABLE_AFTER, Guard, GuardRails
 from epp.scheduling.keys import AttributeKey, StateKey
@@ -29,9 +31,11 @@ from epp.scheduling.plugins import (
     ProfileHandler,
     Scorer,
 )
-from epp.scheduling.profile import SchedulerProfile, WeightedScorer
+from epp.scheduling.profile import SchedulerProfile
 from epp.scheduling.scheduler import Scheduler
+from epp.scheduling.scoring import WeightedScorer
 from epp.scheduling.shadow import ShadowPick, ShadowProfile
+from epp.scheduling.totals import scale_fault
 from epp.scheduling.types import (
     NEVER_SCRAPED,
     Endpoint,
@@ -82,5 +86,8 @@ __all__ = [
     "ShadowPick",
     "ShadowProfile",
     "StateKey",
+    "UnknownProfileError",
     "WeightedScorer",
+    "described",
+    "scale_fault",
 ]

@@ -32,6 +32,11 @@ class DroppedError(SchedulingError):
         super().__init__(f"profile {profile!r}: {by} dropped the request: {reason}")
         self.profile = profile
         self.by = by
+        self.reason = reason
+
+
+class UnknownProfileError(SchedulingError):
+    """The request itself asks for a profile that there is none of: the client's mistake."""
 
 
 class ProfileHandlerError(SchedulingError):
@@ -48,3 +53,11 @@ class PluginContractError(SchedulingError):
 
 class ReservationError(RuntimeError):
     """A reservation was used after it was released: a bug in the caller."""
+
+
+def described(error: Exception) -> str:
+    """Return what a plugin's ``error`` says, even if it fails to say it."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__}, which cannot be printed"

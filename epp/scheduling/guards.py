@@ -1,9 +1,9 @@
 """Guard rails: a plugin that fails must not take a request down with it.
 
 Every plugin call of a graph goes through a :class:`Guard`, one per plugin and extension point. It
-holds the timer and counts failures in a row; after ``disable_after`` of them the plugin is not
-called any more, until the next graph. What a missing call means is the caller's business: a scorer
-adds nothing, a filter passes all endpoints or none.
+times the calls and counts failures in a row; after ``disable_after`` of them the plugin is not
+called any more, at none of its extension points, until the next graph. What a missing call means is
+the caller's business: a scorer adds nothing, a filter passes all endpoints or none.
 
 The guarded call is written out where it is made, because a wrapper costs 0.3 us::
 
@@ -17,7 +17,7 @@ The guarded call is written out where it is made, because a wrapper costs 0.3 us
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from epp.scheduling.observer import NullObserver, PluginObserver
 from epp.scheduling.plugins import Filter, Plugin
@@ -31,11 +31,13 @@ DEFAULT_DISABLE_AFTER: Final = 10
 class _Health:
     """How one plugin fares, over all its extension points."""
 
-    __slots__ = ("failures", "is_off")
+    __slots__ = ("failures", "guards", "is_off")
 
     def __init__(self) -> None:
         self.failures = 0
+        """The sum of its guards' failures in a row."""
         self.is_off = False
+        self.guards: list[Guard[Any]] = []
 
 
 class Guard(Generic[P]):
@@ -45,10 +47,12 @@ class Guard(Generic[P]):
         "_disable_after",
         "_health",
         "_observer",
-        "_timed",
         "fails_open",
+        "failures",
+        "is_off",
         "plugin",
         "point",
+        "timed",
     )
 
     def __init__(
@@ -65,30 +69,49 @@ class Guard(Generic[P]):
         self.plugin: P = plugin
         self.fails_open = fails_open
         """Filters only: whether a failure passes all endpoints."""
+        self.timed: Callable[[float], None] = observer.timer(point, plugin)
+        """Takes the seconds of a call whose outcome is told of later."""
+        self.failures = 0
+        """Calls in a row that failed here."""
+        self.is_off = health.is_off
+        """Whether the plugin has failed too often to be called again."""
         self._observer = observer
         self._health = health
         self._disable_after = disable_after
-        self._timed: Callable[[float], None] = observer.timer(point, plugin)
-
-    @property
-    def is_off(self) -> bool:
-        """Whether the plugin has failed too often to be called again."""
-        return self._health.is_off
+        health.guards.append(self)
 
     def passed(self, seconds: float) -> None:
         """Take note of a call that went well."""
-        self._timed(seconds)
-        if self._health.failures:
-            self._health.failures = 0
+        self.timed(seconds)
+        if self.failures:
+            self.recovered()
 
-    def failed(self, error: Exception, seconds: float) -> None:
-        """Take note of a call that raised, or that broke the contract."""
-        self._timed(seconds)
+    def recovered(self) -> None:
+        """Take note that a call went well whose time is known already.
+
+        Only the failures of this extension point are forgiven: a plugin that always fails at one is
+        not saved by its good calls at another.
+        """
+        self._health.failures -= self.failures
+        self.failures = 0
+
+    def failed(self, error: Exception, seconds: float | None = None) -> None:
+        """Take note of a call that raised, or that broke the contract.
+
+        Args:
+            error: What was raised, or says what was broken.
+            seconds: How long the call took; None if that is known already.
+        """
+        if seconds is not None:
+            self.timed(seconds)
         self._observer.plugin_failed(self.point, self.plugin, error)
         health = self._health
+        self.failures += 1
         health.failures += 1
-        if health.failures == self._disable_after:
+        if self._disable_after and health.failures >= self._disable_after and not self.is_off:
             health.is_off = True
+            for guard in health.guards:
+                guard.is_off = True
             self._observer.plugin_disabled(self.plugin, health.failures)
 
     def scores_corrected(self, outside: int, not_numbers: int) -> None:
@@ -117,25 +140,37 @@ class GuardRails:
         self._disable_after = disable_after
         self._health: dict[str, _Health] = {}
 
+    def apart(self) -> "GuardRails":
+        """Return rails with the same rules that count for themselves: for shadow profiles.
+
+        A plugin that fails in a shadow must not be turned off where it decides.
+        """
+        return GuardRails(
+            observer=self.observer,
+            fails_open=self._fails_open,
+            disable_after=self._disable_after,
+        )
+
     def guard(self, point: str, plugin: P) -> Guard[P]:
         """Return the guard of ``plugin`` at an extension point that a request can do without."""
-        return self._make(point, plugin, self._disable_after)
+        health = self._health.setdefault(plugin.name, _Health())
+        return self._make(point, plugin, health, self._disable_after)
 
     def watch(self, point: str, plugin: P) -> Guard[P]:
         """Return a guard that never turns ``plugin`` off: for pickers and profile handlers."""
-        return self._make(point, plugin, 0)
+        return self._make(point, plugin, _Health(), 0)
 
     def guards(self, point: str, kind: type[P], plugins: Iterable[Plugin]) -> tuple[Guard[P], ...]:
         """Return the guards of all ``plugins`` that are of ``kind``, in their order."""
         return tuple(self.guard(point, plugin) for plugin in plugins if isinstance(plugin, kind))
 
-    def _make(self, point: str, plugin: P, disable_after: int) -> Guard[P]:
+    def _make(self, point: str, plugin: P, health: _Health, disable_after: int) -> Guard[P]:
         by_class = plugin.fails_open if isinstance(plugin, Filter) else True
         return Guard(
             point,
             plugin,
             observer=self.observer,
-            health=self._health.setdefault(plugin.name, _Health()) if disable_after else _Health(),
+            health=health,
             disable_after=disable_after,
             fails_open=self._fails_open.get(plugin.name, by_class),
         )

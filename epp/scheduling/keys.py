@@ -4,6 +4,7 @@ Keys of one kind with the same name are one object: plugins that were loaded apa
 or before and after a reload, mean the same value by the same name.
 """
 
+from threading import Lock
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
@@ -16,16 +17,19 @@ class _Key(Generic[T]):
     name: str
 
     def __new__(cls, name: str) -> Any:  # noqa: ANN401 - Self, for the generic alias too
-        known = _known.get((cls, name))
-        if known is None:
-            known = _known[cls, name] = super().__new__(cls)
-            known.name = name
-        return known
+        with _lock:  # plugin files are imported in a thread, beside the running ones
+            known = _known.get((cls, name))
+            if known is None:
+                known = super().__new__(cls)
+                known.name = name
+                _known[cls, name] = known
+            return known
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
 
+_lock = Lock()
 _known: "WeakValueDictionary[tuple[type, str], _Key[Any]]" = WeakValueDictionary()
 
 

@@ -57,7 +57,10 @@ class Filter(Plugin):
     def filter(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> list[Endpoint]:
-        """Return the endpoints that may serve ``request``, in the order given; none is allowed."""
+        """Return those of ``endpoints``, at least one, that may serve ``request``; none is allowed.
+
+        A list or tuple, which has nothing twice; its order does not matter.
+        """
 
 
 class FilterRun(Protocol):
@@ -68,7 +71,10 @@ class FilterRun(Protocol):
     """
 
     def __call__(self, inner: Filter, endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
-        """Return what ``inner`` keeps of ``endpoints``."""
+        """Return what ``inner`` keeps of ``endpoints``, in that order; not asked if there are none.
+
+        ``inner`` lives as long as the filter that runs it.
+        """
 
     def drop(self, by: Plugin, reason: str) -> NoReturn:
         """End the profile: the request is given up with 429 ``rejected-saturated``."""
@@ -100,6 +106,8 @@ class _PlainRun:
         self._state = state
 
     def __call__(self, inner: Filter, endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
+        if not endpoints:
+            return endpoints
         if isinstance(inner, CompositeFilter):
             return inner.filter_with(self._request, endpoints, self._state, self)
         return inner.filter(self._request, endpoints, self._state)
@@ -133,9 +141,9 @@ class Scorer(Plugin):
             state: Values from plugins that ran earlier for this request.
 
         Returns:
-            N scores in the order of ``endpoints``, higher is better, each in [0.0, 1.0] unless the
-            class declares ``score_range`` or ``normalize``. Values outside are clamped, NaN counts
-            as 0; both are counted and told of once.
+            A list or tuple of N scores in the order of ``endpoints``, higher is better, each in
+            [0.0, 1.0] unless the class declares ``score_range`` or ``normalize``. Values outside
+            are clamped, NaN counts as 0; both are counted and told of once.
         """
 
 
@@ -166,6 +174,9 @@ class ProfileHandler(Plugin):
         """Return the profiles to run next, in order; empty ends the loop.
 
         Called again after each round with the results so far. A profile runs at most once.
+
+        Raises:
+            UnknownProfileError: The request asks for a profile that is not among ``profiles``.
         """
 
     @abstractmethod

@@ -7,7 +7,7 @@ many of the next ones as it takes for the mean to come down again.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -36,13 +36,15 @@ class ShadowProfile:
     """Runs one profile beside the real ones.
 
     Args:
-        profile: Its plugins take no part in the real choice with a random generator they share.
+        profile: Its guards are apart (:meth:`GuardRails.apart`), so that what fails here is not
+            turned off where it decides; and what draws in it draws from generators of its own.
         sample: Fraction of requests it sees, 0.0 to 1.0.
         budget_seconds: What a run may take on the mean of the requests it sees.
         rng: Draws the sample.
+        timer: Measures a run, in seconds.
     """
 
-    __slots__ = ("_budget_seconds", "_debt_seconds", "_profile", "_random", "_sample")
+    __slots__ = ("_budget_seconds", "_debt_seconds", "_profile", "_random", "_sample", "_timer")
 
     def __init__(
         self,
@@ -51,11 +53,13 @@ class ShadowProfile:
         sample: float,
         budget_seconds: float,
         rng: random.Random,
+        timer: Callable[[], float] = perf_counter,
     ) -> None:
         self._profile = profile
         self._sample = sample
         self._budget_seconds = budget_seconds
         self._random = rng
+        self._timer = timer
         self._debt_seconds = 0.0
 
     @property
@@ -76,9 +80,9 @@ class ShadowProfile:
         if self._debt_seconds > 0:
             self._debt_seconds -= self._budget_seconds
             return None
-        began = perf_counter()
+        began = self._timer()
         pick = self._pick(request, endpoints, state.copy(), result)
-        self._debt_seconds = perf_counter() - began - self._budget_seconds
+        self._debt_seconds = self._timer() - began - self._budget_seconds
         return pick
 
     def _pick(

@@ -6,8 +6,9 @@ profile has, are added in one pass: 1.6 us instead of 4.8 for 10 endpoints, 125 
 """
 
 from collections.abc import Callable, Sequence
-from math import isnan
+from math import inf, isfinite, isnan
 
+from epp.scheduling.errors import PluginContractError
 from epp.scheduling.plugins import Scorer
 
 _IN_ONE_PASS = 3
@@ -59,14 +60,43 @@ def corrected(scores: Sequence[float]) -> tuple[list[float], int, int]:
         TypeError: A score is not a number.
     """
     not_numbers = sum(map(isnan, scores))
-    fixed = [min(1.0, max(0.0, 0.0 if isnan(score) else score)) for score in scores]
+    fixed = [min(1.0, max(0.0, 0.0 if isnan(score) else float(score))) for score in scores]
     outside = sum(not 0.0 <= score <= 1.0 for score in scores) - not_numbers
     return fixed, outside, not_numbers
 
 
+def scale_fault(scorer: Scorer | type[Scorer]) -> str:
+    """Return what is wrong with the scale that a scorer declares; "" if nothing is."""
+    declared, normalize = scorer.score_range, scorer.normalize
+    if normalize is not None and (normalize != "min-max" or declared is not None):
+        return (
+            f"normalize is {normalize!r} and score_range {declared!r}; declare either"
+            ' normalize = "min-max" or score_range = (lowest, highest)'
+        )
+    if declared is None:
+        return ""
+    try:
+        low, high = declared
+        is_range = 0 < high - low < inf
+    except (TypeError, ValueError):
+        is_range = False
+    if is_range:
+        return ""
+    return (
+        f"score_range is {declared!r}; it must be (lowest, highest), two finite numbers of which"
+        " the first is less"
+    )
+
+
 def scale_of(scorer: Scorer) -> Scale | None:
-    """Return what the framework has to do to the scores of ``scorer``; None for nothing."""
-    if scorer.normalize == "min-max":
+    """Return what the framework has to do to the scores of ``scorer``; None for nothing.
+
+    Raises:
+        PluginContractError: What its class declares cannot be done.
+    """
+    if fault := scale_fault(scorer):
+        raise PluginContractError(f"scorer {scorer.name!r}: {fault}")
+    if scorer.normalize is not None:
         return _stretched
     if scorer.score_range is None:
         return None
@@ -76,9 +106,12 @@ def scale_of(scorer: Scorer) -> Scale | None:
 
 
 def _stretched(scores: Sequence[float]) -> list[float]:
-    numbers = [score for score in scores if not isnan(score)]
+    """Stretch what is finite over [0, 1]; infinities stay outside, to be clamped and counted."""
+    numbers = [score for score in scores if isfinite(score)]
     low, high = min(numbers, default=0.0), max(numbers, default=0.0)
     span = high - low
+    if span == inf:  # both ends are finite, but further apart than a float reaches
+        return _stretched([score / 2 for score in scores])
     if span > 0:
         return [(score - low) / span for score in scores]
-    return [score if isnan(score) else 1.0 for score in scores]
+    return [1.0 if isfinite(score) else score for score in scores]

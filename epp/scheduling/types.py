@@ -121,6 +121,10 @@ class ScoredEndpoints(Sequence[ScoredEndpoint]):
             item = self._items[index] = ScoredEndpoint(self.endpoints[index], self.scores[index])
         return item
 
+    def handed_out(self, item: ScoredEndpoint) -> bool:
+        """Return whether ``item`` is one of these."""
+        return item in self._items.values()
+
     def __iter__(self) -> Iterator[ScoredEndpoint]:
         return iter(self[:])
 

@@ -24,9 +24,16 @@ from epp.observability import CanonicalLine, Metrics, PluginWatch
 from epp.observability.hot_metrics import Counter as HotCounter
 from epp.observability.hot_metrics import Gauge, Histogram
 from epp.parsing import parse
-from epp.request_control import DataProducer, EndCause, Exchange, PreRequest
+from epp.request_control import DataProducer, EndCause, Exchange
 from epp.request_control.request_line import finished_line
-from epp.scheduling import CycleState, LLMRequest, Reservation, Scheduler, SchedulingResult
+from epp.scheduling import (
+    CycleState,
+    LLMRequest,
+    PostSchedule,
+    Reservation,
+    Scheduler,
+    SchedulingResult,
+)
 from epp.transport.http2 import Connection as Http2Connection
 from epp.transport.http2 import DataReceived
 
@@ -125,14 +132,15 @@ def _above_transport(
     ]
     arguments = [("a-request", headers[":path"], headers, body) for body in bodies]
     chunk = one["response_body"][0] if "response_body" in one else bodies[0]
-    timer, metrics = PluginWatch(app.metrics), app.metrics.for_request("m", "m", "f", 0)
+    metrics = app.metrics.for_request("m", "m", "f", 0)
     plugin = next(iter(app.graph.plugins.values()))
+    time_plugin = PluginWatch(app.metrics).timer("Scorer", plugin)
     routed = partial(messages.routed, on_body=case.mode.value == "adaptive")
     echoed_request = partial(messages.echoed_request, end_of_stream=False)
     echoed_response = partial(messages.echoed_response, end_of_stream=False)
     observe, count_up = metrics.duration.observe, metrics.total.inc
     label = app.metrics.for_request
-    of_plugins = counts(PluginWatch.plugin_called)
+    of_plugins = counts(time_plugin)
     times = _MESSAGES
 
     def timed(
@@ -165,7 +173,7 @@ def _above_transport(
         *protobuf,
         timed(stacks.PARSE, parse, arguments, counts(parse)),
         *_schedule(app, parsed, repeats, counts),
-        timed(stacks.METRICS, timer.plugin_called, [("Scorer", plugin, 1e-5)] * times, of_plugins),
+        timed(stacks.METRICS, time_plugin, [(1e-5,)] * times, of_plugins),
         timed(stacks.METRICS, observe, [(0.0123,)] * times, observed),
         timed(stacks.METRICS, count_up, repeat((), times), counted),
         timed(stacks.METRICS, label, [("m", "m", "f", 0)] * times, counts(Metrics.for_request)),
@@ -178,8 +186,10 @@ def _schedule(
     """Time the cycle, the reservation and the log line; each takes what the one before made."""
     graph, endpoints = build_graph(None), app.store.snapshot
     producers = graph.implementing(DataProducer)
-    (hook,) = graph.implementing(PreRequest)
-    schedule, pre_request = graph.scheduler.schedule, hook.pre_request
+    (hook,) = graph.implementing(PostSchedule)
+    made = graph.scheduler
+    # Without its hooks: they have a row of their own.
+    schedule = Scheduler(made.handler, made.profiles, guards=graph.guards).schedule
     metrics = app.metrics.for_request("m", "m", "f", 0)
     line = CanonicalLine("request finished")
     now = time.monotonic()
@@ -192,6 +202,7 @@ def _schedule(
     def reserved(request: LLMRequest, state: CycleState, result: SchedulingResult) -> Exchange:
         exchange = Exchange(
             app.director,
+            pipeline=app.director.pipeline,
             request=request,
             state=state,
             result=result,
@@ -218,7 +229,7 @@ def _schedule(
         triples = list(zip(requests, results, states, strict=True))
         clocks.append(time.process_time())
         for request, result, state in triples:
-            pre_request(request, result, state)
+            hook.post_schedule(request, result, state)
         clocks.append(time.process_time())
         exchanges = [reserved(request, state, result) for request, result, state in triples]
         clocks.append(time.process_time())
@@ -231,7 +242,7 @@ def _schedule(
     rows = (
         (stacks.SCHEDULE, "DataProducer.prepare, attach", 0, type(producers[0]).attach),
         (stacks.SCHEDULE, "Scheduler.schedule, not observed", 2, Scheduler.schedule),
-        (stacks.SCHEDULE, "PreRequest.pre_request", 4, type(hook).pre_request),
+        (stacks.SCHEDULE, "PostSchedule.post_schedule", 4, type(hook).post_schedule),
         (stacks.ACCOUNT, "Exchange and Reservation, made and released", 5, Reservation.release),
         (stacks.LOG, "finished_line, CanonicalLine.write", 6, CanonicalLine.write),
     )

@@ -167,7 +167,7 @@ def new_app() -> App:
     """Return a whole EPP with a pool that was scraped just now."""
     config = load_text(DEFAULT_CONFIG, "default")
     names = _addresses()
-    app = App(ServeSettings(config=config, config_source="default", endpoints=tuple(names)))
+    app = App(ServeSettings(config=config, endpoints=tuple(names)))
     app.store.replace_endpoints(
         "bench", [EndpointSpec(f"default/server-{n}", name) for n, name in enumerate(names)]
     )

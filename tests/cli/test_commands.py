@@ -82,6 +82,8 @@ def test_help_lists_the_commands() -> None:
         ),
         ((*SERVE, "--ready-file", "/nonexistent/x"), "there is no folder /nonexistent"),
         (("fleet", "--busy", "x"), "--busy must be INDEX=N"),
+        (("fleet", "--label", "role=x"), "--label must be INDEX:KEY=VALUE with an index below 3"),
+        (("fleet", "--label", "3:role=x"), "--label must be INDEX:KEY=VALUE with an index below 3"),
         (("fleet", "--write-endpoints", "/nonexistent/x"), "there is no folder /nonexistent"),
         (("fleet", "--endpoints", "0"), "endpoints"),
         (("load", "--concurrency", "0"), "concurrency"),
@@ -110,7 +112,11 @@ def test_usage_error_ends_with_status_2_and_one_line(args: tuple[str, ...], text
             1,
         ),
         (("--config-file", "/nonexistent.yaml"), "/nonexistent.yaml", 1),
-        (("--config-text", "a: b"), "--config-text: ", 1),
+        (
+            ("--config-text", "{kind: EndpointPickerConfig, apiVersion: v0}"),
+            "--config-text:1:42: apiVersion: must be `llm-d.ai/v1alpha1` or ",
+            1,
+        ),
         (("--endpoints-file", "/nonexistent.yaml"), "/nonexistent.yaml", 1),
     ],
 )
@@ -195,9 +201,11 @@ def test_serve_without_tls_warns_of_flags_for_it(tmp_path: Path) -> None:
 def test_fleet_serves_and_load_runs_against_it(tmp_path: Path) -> None:
     file = tmp_path / "endpoints.json"
     args = ("fleet", "--endpoints", "2", "--time-scale", "0.05", "--write-endpoints", str(file))
-    with started(tmp_path, *args) as process:
+    labels = ("--label", "1:role=decode", "--label", "1:zone=a=b")
+    with started(tmp_path, *args, *labels) as process:
         endpoints = document_at(file, process)["endpoints"]
         assert [e["name"] for e in endpoints] == ["endpoint-0", "endpoint-1"]
+        assert [e.get("labels") for e in endpoints] == [None, {"role": "decode", "zone": "a=b"}]
         urls = [f"http://{e['address']}:{e['port']}" for e in endpoints]
         for url in urls:
             answer = httpx.get(f"{url}/v1/models", trust_env=False)

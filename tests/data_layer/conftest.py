@@ -1,9 +1,11 @@
-"""Fixtures: servers that are started with the answer they shall give."""
+"""Fixtures: servers that are started with the answer they shall give, and the log."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from log_watch import Logs, watched_logs
 
 from .metrics_server import Answerer, MetricsServer, StartServer
 
@@ -12,9 +14,9 @@ from .metrics_server import Answerer, MetricsServer, StartServer
 async def start_server() -> AsyncIterator[StartServer]:
     started: list[tuple[asyncio.Server, MetricsServer]] = []
 
-    async def start(answer: Answerer) -> MetricsServer:
+    async def start(answer: Answerer, tls: ssl.SSLContext | None = None) -> MetricsServer:
         metrics_server = MetricsServer(answer)
-        server = await asyncio.start_server(metrics_server.serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(metrics_server.serve, "127.0.0.1", 0, ssl=tls)
         host, port = server.sockets[0].getsockname()
         metrics_server.address = f"{host}:{port}"
         started.append((server, metrics_server))
@@ -28,3 +30,9 @@ async def start_server() -> AsyncIterator[StartServer]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await server.wait_closed()
+
+
+@pytest.fixture
+def logs() -> Iterator[Logs]:
+    with watched_logs() as captured:
+        yield captured

@@ -1,12 +1,21 @@
 """A model server on a real socket that answers as each test wants."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 Answerer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 """Answers one request; a closed writer ends the connection."""
 
-StartServer = Callable[[Answerer], Awaitable["MetricsServer"]]
+
+class StartServer(Protocol):
+    """Starts a server on a port of its own; over TLS if there is a context."""
+
+    async def __call__(
+        self, answer: Answerer, tls: ssl.SSLContext | None = None
+    ) -> "MetricsServer": ...
+
 
 PAGE = b"vllm:num_requests_waiting 3\nvllm:num_requests_running 2\nvllm:kv_cache_usage_perc 0.25\n"
 

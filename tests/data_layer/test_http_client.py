@@ -1,13 +1,15 @@
-"""The plain-HTTP lane keeps its connection, and tells each failure by its class."""
+"""The HTTP lane keeps its connection, and tells each failure by its class."""
 
 import asyncio
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
-from epp.data_layer import HttpClient
+from epp.data_layer import HttpClient, page_opener
 from epp.data_layer.errors import (
     PageTooLargeError,
     ScrapeConnectError,
@@ -17,6 +19,7 @@ from epp.data_layer.errors import (
     ScrapeStatusError,
 )
 
+from .certificates import make_ca, make_leaf
 from .metrics_server import PAGE, Answerer, StartServer, answer_bytes, answer_page, hang, reset
 
 MakeClient = Callable[[str], HttpClient]
@@ -27,7 +30,7 @@ async def make_client() -> AsyncIterator[MakeClient]:
     clients: list[HttpClient] = []
 
     def make(address: str) -> HttpClient:
-        clients.append(HttpClient(address, clock=time.monotonic, max_page_bytes=1000))
+        clients.append(HttpClient(address, "/metrics", clock=time.monotonic, max_page_bytes=1000))
         return clients[-1]
 
     yield make
@@ -42,7 +45,7 @@ async def test_one_connection_serves_many_gets(
     server = await start_server(answer_page())
     client = make_client(server.address)
     before = time.monotonic()
-    pages = [await client.get("/metrics") for _ in range(3)]
+    pages = [await client.get() for _ in range(3)]
     assert {page.body for page in pages} == {PAGE}
     assert before <= pages[0].requested_at <= pages[1].requested_at <= time.monotonic()
     assert server.connections == 1
@@ -83,7 +86,7 @@ async def test_every_framing_of_a_body_is_read(
 ) -> None:
     server = await start_server(answer)
     client = make_client(server.address)
-    assert [(await client.get("/")).body for _ in range(2)] == [b"vllm:", b"vllm:"]
+    assert [(await client.get()).body for _ in range(2)] == [b"vllm:", b"vllm:"]
 
 
 @pytest.mark.parametrize(
@@ -123,9 +126,9 @@ async def test_a_failure_has_its_class_and_the_next_get_works(
     server = await start_server(answer)
     client = make_client(server.address)
     with pytest.raises(expected):
-        await client.get("/metrics")
+        await client.get()
     server.answer = answer_page()
-    assert (await client.get("/metrics")).body == PAGE
+    assert (await client.get()).body == PAGE
 
 
 async def test_a_refused_connection_names_the_address(make_client: MakeClient) -> None:
@@ -133,7 +136,7 @@ async def test_a_refused_connection_names_the_address(make_client: MakeClient) -
         held.bind(("127.0.0.1", 0))  # bound but not listening
         address = f"127.0.0.1:{held.getsockname()[1]}"
         with pytest.raises(ScrapeConnectError, match=f"cannot connect to {address}"):
-            await make_client(address).get("/metrics")
+            await make_client(address).get()
 
 
 async def test_a_connection_dropped_while_idle_is_replaced_unnoticed(
@@ -141,13 +144,13 @@ async def test_a_connection_dropped_while_idle_is_replaced_unnoticed(
 ) -> None:
     server = await start_server(answer_page())
     client = make_client(server.address)
-    await client.get("/metrics")
+    await client.get()
     server.answer = reset  # what a server does that closes just when the GET comes
     with pytest.raises(ScrapeResetError):
-        await client.get("/metrics")
+        await client.get()
     assert server.connections == 2  # asked once more on a new connection
     server.answer = answer_page()
-    assert (await client.get("/metrics")).body == PAGE
+    assert (await client.get()).body == PAGE
 
 
 async def test_a_cancelled_get_does_not_leave_its_answer_to_the_next(
@@ -155,13 +158,13 @@ async def test_a_cancelled_get_does_not_leave_its_answer_to_the_next(
 ) -> None:
     server = await start_server(hang)
     client = make_client(server.address)
-    get = asyncio.create_task(client.get("/metrics"))
+    get = asyncio.create_task(client.get())
     await server.request_came.wait()
     get.cancel()
     with pytest.raises(asyncio.CancelledError):
         await get
     server.answer = answer_page()
-    assert (await client.get("/metrics")).body == PAGE
+    assert (await client.get()).body == PAGE
     assert server.connections == 2
 
 
@@ -171,8 +174,36 @@ async def test_an_answer_nobody_asked_for_closes_the_connection(
     twice = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n" + b"a"
     server = await start_server(answer_bytes(twice))
     client = make_client(server.address)
-    await client.get("/metrics")
+    await client.get()
     server.writers[0].write(twice)
     await server.writers[0].wait_closed()
-    assert (await client.get("/metrics")).body == b"a"
+    assert (await client.get()).body == b"a"
     assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "is_trusted", "message"),
+    [
+        pytest.param("127.0.0.1", True, "", id="the endpoint's address"),
+        pytest.param("127.0.0.2", True, "127.0.0.1", id="another address"),
+        pytest.param("127.0.0.1", False, "certificate verify failed", id="another authority"),
+    ],
+)
+async def test_a_certificate_is_checked_against_the_address(
+    name: str, is_trusted: bool, message: str, start_server: StartServer, tmp_path: Path
+) -> None:
+    ca = make_ca()
+    served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    served.load_cert_chain(*make_leaf(ca, tmp_path, address=name))
+    server = await start_server(answer_page(), served)
+    trusted = ca if is_trusted else make_ca()
+    tls = ssl.create_default_context(cadata=trusted.pem.decode())
+    client = page_opener(time.monotonic)(server.address, "/metrics", tls)
+    if message:
+        with pytest.raises(ScrapeConnectError, match=message):
+            await client.get()
+    else:
+        assert [(await client.get()).body for _ in range(2)] == [PAGE, PAGE]
+        assert server.connections == 1
+    client.close()
+    await asyncio.sleep(0)

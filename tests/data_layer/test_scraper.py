@@ -1,108 +1,138 @@
-"""The scraper keeps pages fresh, keeps the last one through every fault, and doubts old ones."""
+"""The scraper keeps pages fresh, keeps the last ones through every fault, and doubts old ones."""
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
+from typing import ClassVar
 
 import pytest
+from log_watch import Logs
 from structlog.testing import capture_logs
 
-from epp.data_layer import EndpointSpec, EndpointStore, Page, ScrapeError, Scraper
+from epp.data_layer import EndpointSpec, EndpointStore, Page, PageError, Scraper, page_opener
 from epp.data_layer.errors import ScrapeConnectError
-from epp.scheduling import Endpoint
+from epp.data_layer.plugins import DataSource, Extractor, PageClient
+from epp.scheduling import AttributeKey, Endpoint, EndpointMetrics
 
-from .metrics_server import PAGE, StartServer, answer_page, hang, reset
+from .metrics_server import StartServer, answer_page, hang, reset
+from .scraping import Binding, Observer, make_store, running
 
-
-class Observer:
-    """Remembers scrapes and lets a test wait for the next of them."""
-
-    def __init__(self) -> None:
-        self.kinds: list[str] = []
-        self._news: asyncio.Queue[str] = asyncio.Queue()
-
-    def scrape_succeeded(self, endpoint: Endpoint, seconds: float) -> None:
-        assert seconds >= 0
-        self._news.put_nowait("")
-
-    def scrape_failed(self, endpoint: Endpoint, kind: str) -> None:
-        self.kinds.append(kind)
-        self._news.put_nowait(kind)
-
-    async def until(self, kind: str) -> None:
-        """Wait for a scrape of this outcome, "" for a good one."""
-        while await self._news.get() != kind:
-            pass
+MODEL = AttributeKey[str]("model/test")
 
 
-@asynccontextmanager
-async def running(scraper: Scraper) -> AsyncIterator[Scraper]:
-    task = asyncio.create_task(scraper.run())
-    try:
-        yield scraper
-        assert not task.done()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+class LoadExtractor(Extractor):
+    """Reads ``WAITING RUNNING KV-USAGE``."""
+
+    type: ClassVar[str] = "load-extractor"
+
+    def __init__(self, name: str = "load") -> None:
+        self.name = name
+
+    def extract(self, endpoint: Endpoint, page: Page) -> None:
+        try:
+            waiting, running_, usage = page.body.split()
+            endpoint.metrics = EndpointMetrics(int(waiting), int(running_), float(usage))
+        except ValueError:
+            raise PageError("not three numbers") from None
 
 
-def make_store(*addresses: str) -> EndpointStore:
-    store = EndpointStore()
-    store.replace_endpoints("test", [EndpointSpec(f"ns/{i}", a) for i, a in enumerate(addresses)])
-    return store
+class ModelExtractor(Extractor):
+    """Keeps the whole page as an attribute."""
+
+    type: ClassVar[str] = "model-extractor"
+    writes = (MODEL,)
+
+    def __init__(self, name: str = "model") -> None:
+        self.name = name
+
+    def extract(self, endpoint: Endpoint, page: Page) -> None:
+        endpoint.attributes[MODEL] = page.body.decode()
+
+
+class BrokenExtractor(Extractor):
+    type: ClassVar[str] = "broken-extractor"
+    name = "broken"
+
+    def extract(self, endpoint: Endpoint, page: Page) -> None:
+        raise KeyError("bug")
+
+
+class SocketSource(DataSource):
+    """Asks over real connections."""
+
+    type: ClassVar[str] = "socket-source"
+    name = "socket"
+
+    def open(self, endpoint: Endpoint) -> PageClient:
+        return page_opener(time.monotonic)(endpoint.address, "/metrics")
+
+
+def make_socket_scraper(store: EndpointStore, observer: Observer, **options: float) -> Scraper:
+    return Scraper(
+        store,
+        [Binding(SocketSource(), [LoadExtractor()])],
+        interval_seconds=0.01,
+        observer=observer,
+        **options,  # type: ignore[arg-type] # seconds only
+    )
 
 
 async def test_pages_and_loads_of_a_pool_are_swapped(start_server: StartServer) -> None:
-    first = await start_server(answer_page())
-    second = await start_server(answer_page(PAGE.replace(b"waiting 3", b"waiting 8")))
+    first = await start_server(answer_page(b"3 2 0.25"))
+    second = await start_server(answer_page(b"8 2 0.25"))
     store, observer = make_store(first.address, second.address), Observer()
-    async with running(Scraper(store, interval_seconds=0.01, observer=observer)) as scraper:
+    async with running(make_socket_scraper(store, observer)) as scraper:
         for _ in range(10):
             await observer.until("")
         assert [e.metrics.waiting_requests for e in store.snapshot] == [3, 8]
         assert [e.load.waiting_requests for e in store.snapshot] == [3, 8]
         assert store.snapshot[0].load.slots == 2  # ran while others waited
-        state = scraper.states["ns/0"]
-        requested_at = state.endpoint.metrics.requested_at
-        assert requested_at is not None
-        assert state.age_seconds(requested_at + 1.5) == 1.5
-        assert state.error_count == 0
+        requested_at = store.snapshot[0].metrics.requested_at
+        assert requested_at is not None  # the page's, as the extractor gave none
+        assert scraper.ages["ns/0"].seconds(requested_at + 1.5) == 1.5
+        assert scraper.states["ns/0", "socket"].polls.total == 0
     assert first.connections == 1
 
 
 async def test_each_fault_keeps_the_last_page_and_is_told_once(start_server: StartServer) -> None:
-    server = await start_server(answer_page())
+    server = await start_server(answer_page(b"3 2 0.25"))
     store, observer = make_store(server.address), Observer()
-    scraper = Scraper(store, interval_seconds=0.01, timeout_seconds=0.05, observer=observer)
     with capture_logs() as logs:
-        async with running(scraper):
+        async with running(make_socket_scraper(store, observer, timeout_seconds=0.05)) as scraper:
             await observer.until("")
+            state = scraper.states["ns/0", "socket"]
             for answer, kind in (
                 (hang, "timeout"),
                 (reset, "reset"),
-                (answer_page(b"garbled"), "page"),
                 (answer_page(status=b"500 Oops"), "status"),
             ):
                 server.answer = answer
                 await observer.until(kind)
                 await observer.until(kind)
                 assert store.snapshot[0].metrics.waiting_requests == 3
-                last_error = scraper.states["ns/0"].last_error
-                assert last_error is not None
-                assert last_error.kind == kind
-            assert scraper.states["ns/0"].error_count == len(observer.kinds)
-            server.answer = answer_page()
+                assert state.polls.last is not None
+                assert state.polls.last.kind == kind
+            assert state.polls.total == len(observer.kinds)
+            server.answer = answer_page(b"garbled")
+            await observer.until("extract page")
+            await observer.until("extract page")
+            assert store.snapshot[0].metrics.waiting_requests == 3
+            assert state.polls.last is None
+            assert state.extracts["load"].in_a_row >= 2
+            server.answer = answer_page(b"4 2 0.25")
             await observer.until("")
-            assert scraper.states["ns/0"].last_error is None
-    events = [(log["event"], log.get("kind")) for log in logs]
-    assert events == [
-        ("endpoint scrape failed", "timeout"),
-        ("endpoint scrape failed", "reset"),
-        ("endpoint scrape failed", "page"),
-        ("endpoint scrape failed", "status"),
-        ("endpoint scrape recovered", None),
+            while store.snapshot[0].metrics.waiting_requests != 4:
+                await observer.until("")
+    assert set(observer.extract_errors) == {("socket-source", "load-extractor", "page")}
+    assert [(log["event"], log["plugin"], log.get("kind")) for log in logs] == [
+        ("endpoint scrape failed", "socket", "timeout"),
+        ("endpoint scrape failed", "socket", "reset"),
+        ("endpoint scrape failed", "socket", "status"),
+        ("endpoint scrape recovered", "socket", None),
+        ("endpoint page not understood", "load", "page"),
+        ("endpoint page understood again", "load", None),
     ]
 
 
@@ -110,21 +140,22 @@ async def test_a_server_that_refuses_is_counted() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         store, observer = make_store(f"127.0.0.1:{held.getsockname()[1]}"), Observer()
-        async with running(Scraper(store, interval_seconds=0.01, observer=observer)):
+        async with running(make_socket_scraper(store, observer)):
             await observer.until("connect")
     assert store.snapshot[0].metrics.requested_at is None
 
 
 async def test_endpoints_are_followed_as_they_come_and_go(start_server: StartServer) -> None:
-    server = await start_server(answer_page())
+    server = await start_server(answer_page(b"3 2 0.25"))
     store, observer = make_store(), Observer()
-    async with running(Scraper(store, interval_seconds=0.01, observer=observer)) as scraper:
+    async with running(make_socket_scraper(store, observer)) as scraper:
         await asyncio.sleep(0)
         store.replace_endpoints("test", [EndpointSpec("ns/a", server.address)])
         await observer.until("")
         await server.request_came.wait()
         store.replace_endpoints("test", [])
         assert dict(scraper.states) == {}
+        assert dict(scraper.ages) == {}
         await server.writers[0].wait_closed()
     assert server.connections == 1
     store.replace_endpoints("test", [EndpointSpec("ns/b", server.address)])  # nobody listens
@@ -138,34 +169,56 @@ Get = Callable[[], Awaitable[bytes]]
 class FakeClient:
     """Serves pages without a socket."""
 
-    def __init__(self, get: Get) -> None:
+    def __init__(self, get: Get, asked_at: list[float]) -> None:
         self._get = get
-        self.closed = False
+        self._asked_at = asked_at
+        self.is_closed = False
 
-    async def get(self, path: str) -> Page:
+    async def get(self) -> Page:
         requested_at = asyncio.get_running_loop().time()
+        self._asked_at.append(requested_at)
         return Page(await self._get(), requested_at)
 
     def close(self) -> None:
-        self.closed = True
+        self.is_closed = True
+
+
+class FakeSource(DataSource):
+    """Asks functions, one by address."""
+
+    type: ClassVar[str] = "fake-source"
+
+    def __init__(
+        self, gets: dict[str, Get], *, name: str = "fake", interval_seconds: float = 0.0
+    ) -> None:
+        self.name = name
+        self.interval_seconds = interval_seconds
+        self.clients: list[FakeClient] = []
+        self.asked_at: list[float] = []
+        self._gets = gets
+
+    def open(self, endpoint: Endpoint) -> PageClient:
+        self.clients.append(FakeClient(self._gets[endpoint.address], self.asked_at))
+        return self.clients[-1]
 
 
 def page(waiting: int, running_: int = 0, usage: float = 0.0) -> bytes:
-    return (
-        f"vllm:num_requests_waiting {waiting}\nvllm:num_requests_running {running_}\n"
-        f"vllm:kv_cache_usage_perc {usage}\n"
-    ).encode()
+    return f"{waiting} {running_} {usage}".encode()
 
 
-def make_scraper(store: EndpointStore, gets: dict[str, Get]) -> Scraper:
+def make_scraper(
+    store: EndpointStore, *bindings: Binding, observer: Observer | None = None
+) -> Scraper:
     return Scraper(
-        store,
-        clock=asyncio.get_running_loop().time,
-        open_client=lambda address: FakeClient(gets[address]),
+        store, bindings, clock=asyncio.get_running_loop().time, observer=observer or Observer()
     )
 
 
-def serving(*pages: bytes, then_fail: bool = True) -> Get:
+def loads(gets: dict[str, Get]) -> Binding:
+    return Binding(FakeSource(gets), [LoadExtractor()])
+
+
+def serving(*pages: bytes, then_fail: bool = False) -> Get:
     """Serve each page once; then fail, or serve the last forever."""
     left = list(pages)
 
@@ -185,12 +238,12 @@ def beliefs(endpoints: Sequence[Endpoint]) -> list[float]:
 async def test_an_old_page_fades_to_the_median_of_the_fresh_ones() -> None:
     store = make_store("old", "a", "b", "c")
     gets = {
-        "old": serving(page(100, 10, 1.0)),
-        "a": serving(page(0, 0, 0.0), then_fail=False),
-        "b": serving(page(20, 2, 0.5), then_fail=False),
-        "c": serving(page(50, 4, 0.6), then_fail=False),
+        "old": serving(page(100, 10, 1.0), then_fail=True),
+        "a": serving(page(0, 0, 0.0)),
+        "b": serving(page(20, 2, 0.5)),
+        "c": serving(page(50, 4, 0.6)),
     }
-    async with running(make_scraper(store, gets)):
+    async with running(make_scraper(store, loads(gets))):
         old = store.snapshot[0]
         await asyncio.sleep(0.19)
         assert old.load.waiting_requests == 100
@@ -213,8 +266,7 @@ async def test_a_recovered_endpoint_is_believed_at_once() -> None:
             raise ScrapeConnectError("refused")
         return page(7)
 
-    gets = {"a": get, "b": serving(page(40), then_fail=False)}
-    async with running(make_scraper(store, gets)):
+    async with running(make_scraper(store, loads({"a": get, "b": serving(page(40))}))):
         await asyncio.sleep(1)
         assert beliefs(store.snapshot) == [40, 40]
         fail = False
@@ -225,12 +277,8 @@ async def test_a_recovered_endpoint_is_believed_at_once() -> None:
 @pytest.mark.looptime
 async def test_a_newcomer_counts_as_the_median_from_the_start() -> None:
     store = make_store("a", "b")
-    gets = {
-        "a": serving(page(10), then_fail=False),
-        "b": serving(page(20), then_fail=False),
-        "new": serving(),
-    }
-    async with running(make_scraper(store, gets)):
+    gets = {"a": serving(page(10)), "b": serving(page(20)), "new": serving()}
+    async with running(make_scraper(store, loads(gets))):
         await asyncio.sleep(0.12)
         specs = [EndpointSpec(f"ns/{i}", a) for i, a in enumerate(("a", "b", "new"))]
         store.replace_endpoints("test", specs)
@@ -245,8 +293,12 @@ async def test_a_newcomer_counts_as_the_median_from_the_start() -> None:
 @pytest.mark.looptime
 async def test_with_nothing_fresh_the_last_known_pages_give_the_median() -> None:
     store = make_store("a", "b", "never")
-    gets = {"a": serving(page(10)), "b": serving(page(20)), "never": serving()}
-    async with running(make_scraper(store, gets)):
+    gets = {
+        "a": serving(page(10), then_fail=True),
+        "b": serving(page(20), then_fail=True),
+        "never": serving(),
+    }
+    async with running(make_scraper(store, loads(gets))):
         await asyncio.sleep(2)
         assert beliefs(store.snapshot) == [15, 15, 15]
 
@@ -254,13 +306,22 @@ async def test_with_nothing_fresh_the_last_known_pages_give_the_median() -> None
 @pytest.mark.looptime
 async def test_a_pool_never_scraped_is_believed_idle() -> None:
     store = make_store("never")
-    async with running(make_scraper(store, {"never": serving()})):
+    async with running(make_scraper(store, loads({"never": serving()}))):
         await asyncio.sleep(1)
         assert beliefs(store.snapshot) == [0]
 
 
 @pytest.mark.looptime
-async def test_slow_scrapes_do_not_overlap_and_are_no_reason_for_doubt() -> None:
+@pytest.mark.parametrize(
+    "others",
+    [
+        pytest.param([], id="alone"),
+        pytest.param([BrokenExtractor()], id="beside an extractor that fails"),
+    ],
+)
+async def test_slow_scrapes_do_not_overlap_and_are_no_reason_for_doubt(
+    others: list[Extractor], logs: Logs
+) -> None:
     store = make_store("slow", "a")
     active = 0
 
@@ -272,13 +333,27 @@ async def test_slow_scrapes_do_not_overlap_and_are_no_reason_for_doubt() -> None
         active -= 1
         return page(100)
 
-    gets = {"slow": get, "a": serving(page(0), then_fail=False)}
-    async with running(make_scraper(store, gets)) as scraper:
+    source = FakeSource({"slow": get, "a": serving(page(0))})
+    async with running(make_scraper(store, Binding(source, [*others, LoadExtractor()]))) as scraper:
         await asyncio.sleep(1.5)
         for _ in range(40):  # ages reach 0.6 s, the threshold is 3 * 0.3
             await asyncio.sleep(0.05)
             assert store.snapshot[0].load.waiting_requests == 100
-        assert scraper.states["ns/0"].interval_seconds == pytest.approx(0.3)
+        assert scraper.ages["ns/0"].interval_seconds == pytest.approx(0.3)
+    told = [entry for entry in logs.entries if entry["event"] == "endpoint page not understood"]
+    assert len(told) == len(others)
+
+
+@pytest.mark.looptime
+async def test_metrics_that_are_asked_for_seldom_are_doubted_by_their_own_interval() -> None:
+    store = make_store("a", "b")
+    gets = {"a": serving(page(7), then_fail=True), "b": serving(page(40))}
+    source = FakeSource(gets, interval_seconds=2.0)
+    async with running(make_scraper(store, Binding(source, [LoadExtractor()]))):
+        await asyncio.sleep(5.9)
+        assert beliefs(store.snapshot) == [7, 40]
+        await asyncio.sleep(10.1)  # half of the ten intervals beyond 3 * 2 s
+        assert beliefs(store.snapshot) == [pytest.approx((7 + 40) / 2, abs=0.2), 40]
 
 
 @pytest.mark.looptime
@@ -295,9 +370,8 @@ async def test_scrapes_start_at_once_keep_their_phase_and_are_spread() -> None:
         return answer
 
     addresses = [str(i) for i in range(10)]
-    store = make_store(*addresses)
     start = loop.time()
-    async with running(make_scraper(store, {a: get(a) for a in addresses})):
+    async with running(make_scraper(make_store(*addresses), loads({a: get(a) for a in addresses}))):
         await asyncio.sleep(2.02)
     phases = []
     for times in sent.values():
@@ -311,12 +385,134 @@ async def test_scrapes_start_at_once_keep_their_phase_and_are_spread() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_bug_in_a_client_is_not_taken_for_a_scrape_error() -> None:
-    async def broken() -> bytes:
-        raise KeyError("bug")
+@pytest.mark.parametrize(
+    ("interval_seconds", "gap"),
+    [
+        pytest.param(0.0, 0.05, id="the process's own"),
+        pytest.param(0.001, 0.05, id="not below 50 ms"),
+        pytest.param(0.7, 0.7, id="the source's"),
+    ],
+)
+async def test_every_source_has_its_interval(interval_seconds: float, gap: float) -> None:
+    source = FakeSource({"a": serving(b"x")}, interval_seconds=interval_seconds)
+    async with running(make_scraper(make_store("a"), Binding(source))):
+        await asyncio.sleep(5)
+    gaps = {round(after - before, 6) for before, after in pairwise(source.asked_at[1:])}
+    assert gaps == {gap}
 
+
+class UnopenableSource(FakeSource):
+    def open(self, endpoint: Endpoint) -> PageClient:
+        raise RuntimeError("bug in open")
+
+
+async def raising() -> bytes:
+    raise KeyError("bug in get")
+
+
+@pytest.mark.looptime
+async def test_the_bugs_of_plugins_stay_with_them_and_are_told_once() -> None:
+    store, observer = make_store("a", "b"), Observer()
+    good = {"a": serving(page(3)), "b": serving(page(4))}
+    bad: dict[str, Get] = {"a": raising, "b": raising}
+    with capture_logs() as logs:
+        async with running(
+            make_scraper(
+                store,
+                Binding(UnopenableSource(good, name="unopenable"), [LoadExtractor()]),
+                Binding(FakeSource(bad, name="raising"), [LoadExtractor("second")]),
+                Binding(FakeSource(good), [BrokenExtractor(), LoadExtractor("third")]),
+                observer=observer,
+            )
+        ):
+            await asyncio.sleep(1)
+            assert [e.metrics.waiting_requests for e in store.snapshot] == [3, 4]
+            assert beliefs(store.snapshot) == [3, 4]
+    assert set(observer.kinds) == {"plugin"}
+    assert set(observer.extract_errors) == {("fake-source", "broken-extractor", "plugin")}
+    assert len(observer.extract_errors) > 2
+    assert [(log["event"], log["plugin"], log["error"]) for log in logs] == [
+        ("endpoint scrape failed", "unopenable", "RuntimeError: bug in open"),
+        ("endpoint scrape failed", "raising", "KeyError: 'bug in get'"),
+        ("endpoint page not understood", "broken", "KeyError: 'bug'"),
+    ]
+    assert all(log["exc_info"] for log in logs)
+
+
+@pytest.mark.looptime
+async def test_a_swap_of_sources_leaves_what_is_unchanged_alone() -> None:
     store = make_store("a")
-    with pytest.raises(ExceptionGroup) as caught:
-        await make_scraper(store, {"a": broken}).run()
-    assert caught.group_contains(KeyError)
-    assert not caught.group_contains(ScrapeError)
+    kept = FakeSource({"a": serving(page(3))}, name="kept")
+    load = LoadExtractor()
+    old = FakeSource({"a": serving(b"llama")}, name="old")
+    new = FakeSource({"a": serving(b"qwen")}, name="new")
+    async with running(
+        make_scraper(store, Binding(kept, [load]), Binding(old, [ModelExtractor()]))
+    ) as scraper:
+        await asyncio.sleep(0.5)
+        endpoint = store.snapshot[0]
+        assert endpoint.attribute(MODEL) == "llama"
+        asked, old_asked = len(kept.asked_at), len(old.asked_at)
+        for _ in range(20):  # again and again, as many reloads would
+            scraper.use([Binding(kept, [load]), Binding(new, [ModelExtractor()])])
+            assert endpoint.attribute(MODEL) in ("llama", "qwen")  # never gone in between
+            await asyncio.sleep(0.05)
+        assert endpoint.attribute(MODEL) == "qwen"
+        assert len(kept.clients) == 1
+        assert not kept.clients[0].is_closed
+        assert len(kept.asked_at) - asked == 20  # 20 * 0.05 s, its own phase all the while
+        assert len(old.asked_at) == old_asked
+        assert [client.is_closed for client in old.clients] == [True]
+        assert set(scraper.states) == {("ns/0", "kept"), ("ns/0", "new")}
+        assert all(client.is_closed for client in new.clients[:-1])
+
+
+@pytest.mark.looptime
+async def test_what_nobody_writes_any_more_is_taken_off_and_metrics_stay() -> None:
+    store = make_store("a")
+    scraper = make_scraper(
+        store,
+        loads({"a": serving(page(3))}),
+        Binding(FakeSource({"a": serving(b"llama")}, name="model"), [ModelExtractor()]),
+    )
+    async with running(scraper):
+        await asyncio.sleep(0.1)
+        scraper.use([])
+        endpoint = store.snapshot[0]
+        assert endpoint.attribute(MODEL) is None
+        assert endpoint.metrics.waiting_requests == 3
+        assert dict(scraper.states) == {}
+        await asyncio.sleep(0.1)
+        store.replace_endpoints("test", [])  # an endpoint without a task leaves as well
+        assert dict(scraper.ages) == {}
+
+
+async def test_sources_may_be_given_before_the_scraper_runs(start_server: StartServer) -> None:
+    server = await start_server(answer_page(b"3 2 0.25"))
+    store, observer = make_store(server.address), Observer()
+    scraper = Scraper(store, interval_seconds=0.01, observer=observer)
+    scraper.use([Binding(SocketSource(), [LoadExtractor()])])
+    async with running(scraper):
+        await observer.until("")
+        assert store.snapshot[0].metrics.waiting_requests == 3
+
+
+@pytest.mark.looptime
+async def test_reloads_under_load_lose_no_page_of_a_busy_pool() -> None:
+    addresses = [str(index) for index in range(30)]
+    store, observer = make_store(*addresses), Observer()
+    gets = {address: serving(page(1)) for address in addresses}
+    kept = Binding(FakeSource(gets, name="kept"), [LoadExtractor()])
+    scraper = make_scraper(store, kept, observer=observer)
+    async with running(scraper):
+        for turn in range(50):
+            others = [Binding(FakeSource(gets, name=f"s{turn}"), [ModelExtractor()])]
+            scraper.use([kept, *others] if turn % 5 else [kept])
+            wanted = addresses if turn % 3 else addresses[: len(addresses) // 2]
+            specs = [EndpointSpec(f"ns/{address}", address) for address in wanted]
+            store.replace_endpoints("test", specs)
+            await asyncio.sleep(0.031)
+        assert {name for name, _ in scraper.states} == {e.name for e in store.snapshot}
+        assert all(e.metrics.waiting_requests == 1 for e in store.snapshot)
+    assert observer.kinds == []
+    assert observer.extract_errors == []

@@ -116,9 +116,15 @@ class Envoy:
         return self.tell(pb.ProcessingRequest(request_trailers=pb.HttpTrailers()))
 
     def response_headers(
-        self, status: str = "200", *, end: bool = False, served: str = ""
+        self,
+        status: str = "200",
+        *,
+        headers: Mapping[str, str] | None = None,
+        end: bool = False,
+        served: str = "",
     ) -> list[pb.ProcessingResponse]:
-        message = pb.ProcessingRequest(response_headers=http_headers({":status": status}, end))
+        all_headers = {":status": status, **(headers or {})}
+        message = pb.ProcessingRequest(response_headers=http_headers(all_headers, end))
         if served:
             metadata = message.metadata_context.filter_metadata["envoy.lb"]
             metadata.update({f"{DESTINATION}-served": served})
@@ -149,13 +155,22 @@ def http_headers(headers: Mapping[str, str], end: bool) -> pb.HttpHeaders:
 
 
 def set_headers(response: pb.CommonResponse) -> dict[str, str]:
-    """Return the headers that an answer sets; each must overwrite, in raw_value alone."""
+    """Return the headers that an answer sets; it must remove none."""
+    headers, removed = changed_headers(response)
+    assert removed == []
+    return headers
+
+
+def changed_headers(response: pb.CommonResponse) -> tuple[dict[str, str], list[str]]:
+    """Return the headers that an answer sets, each overwriting in raw_value, and removes."""
     options = response.header_mutation.set_headers
-    assert not response.header_mutation.remove_headers
     for option in options:
         assert option.append_action == pb.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
         assert not option.header.value
-    return {option.header.key: option.header.raw_value.decode() for option in options}
+    return (
+        {option.header.key: option.header.raw_value.decode() for option in options},
+        list(response.header_mutation.remove_headers),
+    )
 
 
 def assert_routes(

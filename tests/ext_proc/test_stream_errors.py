@@ -7,7 +7,6 @@ import pytest
 from request_control.harness import (
     BODY,
     Epp,
-    FailingScorer,
     NotingPlugin,
     RefusingFilter,
     make_pool,
@@ -68,15 +67,6 @@ def refusal(answer: pb.ProcessingResponse) -> tuple[int, dict[str, str], dict[st
             "removed all 2 endpoints",
             id="all filtered",
         ),
-        pytest.param(
-            lambda: Epp(make_pool(), scorers=[FailingScorer()]),
-            BODY,
-            500,
-            "request",
-            None,
-            "r-1",
-            id="a scorer with a bug",
-        ),
     ],
 )
 def test_a_refusal_says_where_it_arose(
@@ -108,6 +98,25 @@ def test_a_refusal_says_where_it_arose(
     envoy.take()
     assert envoy.request_body() == []
     assert len(envoy.finished) == 1
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED])
+def test_a_fault_inside_the_director_is_answered_and_logged(modes: Modes) -> None:
+    epp = Epp(make_pool())
+    epp.endpoints = None  # type: ignore[assignment] # a pool with a bug
+    envoy = Envoy(epp, modes)
+    with capture_logs() as lines:
+        envoy.request_headers()
+        (answer,) = envoy.request_body()
+    code, headers, error = refusal(answer)
+    assert (code, error["stage"]) == (500, "request")
+    assert "r-1" in str(error["message"])
+    assert DROP_REASON not in headers
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == [
+        "request failed inside the EPP"
+    ]
+    assert epp.director.in_flight == 0
+    assert not envoy.service.open_streams
 
 
 def test_a_fault_outside_the_director_is_answered_and_logged() -> None:
@@ -153,7 +162,7 @@ def test_a_message_out_of_order_before_the_response_is_refused(modes: Modes) -> 
         (answer,) = envoy.request_headers()
     status, _, error = refusal(answer)
     assert status == 500
-    assert error["message"] == "Envoy sent request_headers while RESPONSE_HEADERS was due"
+    assert error["message"] == "Envoy sent request_headers in state RESPONSE_HEADERS"
     assert lines[0] == {
         "event": "ext_proc message out of order",
         "log_level": "error",
@@ -220,7 +229,7 @@ def test_a_fault_while_response_headers_are_handled_leaves_the_response_alone() 
 
 def test_a_plugin_that_fails_at_the_end_does_not_disturb_the_stream() -> None:
     plugin = NotingPlugin("bad", [], frozenset({"response_complete"}))
-    envoy = Envoy(Epp(make_pool(), response_complete=[plugin]))
+    envoy = Envoy(Epp(make_pool(), plugins=[plugin]))
     envoy.post()
     envoy.response_headers()
     assert len(envoy.response_trailers()) == 1

@@ -96,7 +96,7 @@ def test_the_reservation_is_released_once(
     modes: Modes, end: Callable[[Envoy], None], cause: EndCause
 ) -> None:
     plugin = NotingPlugin("p", [])
-    envoy = Envoy(Epp(make_pool(), response_complete=[plugin]), modes)
+    envoy = Envoy(Epp(make_pool(), plugins=[plugin]), modes)
     with capture_logs() as lines:
         envoy.post()
         assert envoy.epp.in_flight == envoy.epp.director.in_flight == 1

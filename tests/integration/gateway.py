@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from epp.app import App, Ports, ServeSettings, Transport
-from epp.config import DEFAULT_CONFIG, load_text
+from epp.config import DEFAULT_CONFIG, RollbackSettings, load_file, load_text
 from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, Mode
 from epp.lab.envoy.bootstrap import render_yaml
 from epp.lab.envoy.names import EPP_CLUSTER
@@ -98,15 +99,23 @@ async def picking(
     *,
     transport: Transport = "http2",
     tls: bool = False,
-    config: str = DEFAULT_CONFIG,
+    config: str | Path = DEFAULT_CONFIG,
     refresh_seconds: float = 0.05,
+    rollback: RollbackSettings | None = None,
 ) -> AsyncIterator[Picker]:
-    """Run an EPP in front of a fleet; it is ready and the fleet scraped."""
+    """Run an EPP in front of a fleet; it is ready and the fleet scraped.
+
+    A path as ``config`` is followed, with many looks a second.
+    """
     stop = asyncio.Event()
     ready: asyncio.Future[Ports] = asyncio.get_running_loop().create_future()
     settings = ServeSettings(
-        config=load_text(config, "test"),
-        config_source="test",
+        config=await asyncio.to_thread(load_file, config)
+        if isinstance(config, Path)
+        else load_text(config, "test"),
+        config_file=config if isinstance(config, Path) else None,
+        config_poll_seconds=0.02,
+        rollback=rollback or RollbackSettings(),
         endpoints=fleet.addresses,
         host="127.0.0.1",
         grpc_port=0,
@@ -142,15 +151,21 @@ async def running(
     transport: Transport = "http2",
     tls: bool = False,
     fleet: FleetConfig | None = None,
-    config: str = DEFAULT_CONFIG,
+    config: str | Path = DEFAULT_CONFIG,
     refresh_seconds: float = 0.05,
+    rollback: RollbackSettings | None = None,
 ) -> AsyncIterator[Gateway]:
     """Run a fleet, an EPP and an Envoy in front of both."""
     fleet = fleet or FleetConfig(endpoints=3, time_scale=0.05)
     async with (
         Fleet(fleet) as servers,
         picking(
-            servers, transport=transport, tls=tls, config=config, refresh_seconds=refresh_seconds
+            servers,
+            transport=transport,
+            tls=tls,
+            config=config,
+            refresh_seconds=refresh_seconds,
+            rollback=rollback,
         ) as picker,
     ):
         text = await asyncio.to_thread(

@@ -197,9 +197,8 @@ async def test_garbled_metrics_keep_the_last_values(transport: Transport) -> Non
         assert gateway.app.store.snapshot[0].metrics.waiting_requests == 7
         assert (await gateway.completion()).status_code == 200
         page = await gateway.client.get(f"http://127.0.0.1:{gateway.ports.metrics}/metrics")
-        assert (
-            'llm_d_epp_datalayer_poll_errors_total{source_type="metrics-data-source"}' in page.text
-        )
+        labels = 'extractor_type="core-metrics-extractor",source_type="metrics-data-source"'
+        assert f"llm_d_epp_datalayer_extract_errors_total{{{labels}}}" in page.text
 
 
 async def test_an_empty_fleet_is_a_503_with_its_reason(

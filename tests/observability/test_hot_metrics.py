@@ -126,3 +126,17 @@ def test_a_child_is_made_once() -> None:
     family = Family("gauge", "now", "Now.", LABELS, Gauge)
     assert family.labels("m", "1") is family.labels("m", "1")
     assert family.labels("m", "1") is not family.labels("m", "2")
+
+
+@given(st.lists(VALUES), st.sampled_from([0.1, 1.0, 3.0]))
+def test_a_watched_histogram_counts_the_same_and_tells_of_what_exceeds_the_limit(
+    values: list[float], limit: float
+) -> None:
+    plain, watched = Histogram(BOUNDS), Histogram(BOUNDS)
+    exceeded: list[None] = []
+    observe = watched.watched(limit, lambda: exceeded.append(None))
+    for value in values:
+        plain.observe(value)
+        observe(value)
+    assert list(watched.samples()) == list(plain.samples())
+    assert len(exceeded) == sum(value > limit for value in values)

@@ -11,6 +11,7 @@ from epp.testing import make_endpoint
 from epp_plugins.scorers import queue_depth
 
 REQUEST = {"model_name", "target_model_name", "fairness_id", "priority"}
+PLUGIN = {"extension_point", "plugin_type", "plugin_name"}
 LATENCY = (
     "0.005 0.025 0.05 0.1 0.2 0.4 0.6 0.8 1 1.25 1.5 2 3 4 5 6 8 10 15 20 30 45 60 120 180 240"
     " 300 360 480 600 900 1200 1800 2700 3600"
@@ -39,11 +40,18 @@ def filled() -> Metrics:
     request.error("BadRequest")
     metrics.scheduler_e2e.observe(0.001)
     metrics.scheduler_attempts.labels("success", "llama", "pod", "default", "8000").inc()
-    metrics.scrape_failed(make_endpoint(), "timeout")
-    metrics.scrape_succeeded(make_endpoint(), 0.1)
     scorer = queue_depth.QueueScorer("queue", queue_depth.Params())
+    metrics.poll_failed(scorer, make_endpoint(), "timeout")
+    metrics.extract_failed(scorer, scorer, make_endpoint(), "page")
+    metrics.page_scraped(scorer, make_endpoint(), 0.1)
     for _ in range(2):
-        PluginWatch(metrics).plugin_called("Scorer", scorer, 0.001)
+        PluginWatch(metrics).timer("Scorer", scorer)(0.001)
+    PluginWatch(metrics, slow_call_seconds=0.1).timer("Scorer", scorer)(0.2)
+    PluginWatch(metrics).plugin_failed("Scorer", scorer, ValueError("no"))
+    PluginWatch(metrics).plugin_disabled(scorer, 10)
+    PluginWatch(metrics).scores_corrected(scorer, 2, 3)
+    metrics.shadow_runs.labels("shadow").inc()
+    metrics.shadow_disagreements.labels("shadow").inc()
     metrics.watch_pool("pool", lambda: [make_endpoint()])
     return metrics
 
@@ -65,9 +73,15 @@ def filled() -> Metrics:
         (
             "plugin_duration_seconds_count",
             "histogram",
-            {"extension_point", "plugin_type", "plugin_name"},
+            PLUGIN,
         ),
+        ("plugin_failures_total", "counter", PLUGIN),
+        ("plugin_overruns_total", "counter", PLUGIN),
+        ("plugin_disabled", "gauge", {"plugin_type", "plugin_name"}),
+        ("shadow_runs_total", "counter", {"profile"}),
+        ("shadow_disagreements_total", "counter", {"profile"}),
         ("datalayer_poll_errors_total", "counter", {"source_type"}),
+        ("datalayer_extract_errors_total", "counter", {"source_type", "extractor_type"}),
         ("internal_faults_total", "counter", set()),
         ("ready_endpoints", "gauge", {"name"}),
         ("average_queue_size", "gauge", {"name"}),
@@ -110,8 +124,21 @@ def test_plugin_calls_are_observed_under_their_plugin() -> None:
     }
     name = "llm_d_epp_plugin_duration_seconds"
     registry = filled().registry
-    assert registry.get_sample_value(f"{name}_count", labels) == 2
-    assert registry.get_sample_value(f"{name}_sum", labels) == pytest.approx(0.002)
+    assert registry.get_sample_value(f"{name}_count", labels) == 3
+    assert registry.get_sample_value(f"{name}_sum", labels) == pytest.approx(0.202)
+
+
+@pytest.mark.parametrize(("point", "overruns"), [("Scorer", 1), ("AsyncDataProducer", 0)])
+def test_only_calls_that_hold_up_the_loop_can_overrun(point: str, overruns: int) -> None:
+    metrics = Metrics()
+    plugin = queue_depth.QueueScorer("queue", queue_depth.Params())
+    timed = PluginWatch(metrics, slow_call_seconds=0.05).timer(point, plugin)
+    timed(0.05)
+    timed(0.051)
+    labels = {"extension_point": point, "plugin_type": plugin.type, "plugin_name": plugin.name}
+    value = metrics.registry.get_sample_value
+    assert value("llm_d_epp_plugin_overruns_total", labels) == overruns
+    assert value("llm_d_epp_plugin_duration_seconds_count", labels) == 2
 
 
 def test_the_children_of_a_label_set_are_bound_once() -> None:

@@ -11,7 +11,11 @@ from epp.request_control import (
     Director,
     EndCause,
     Exchange,
+    OutcomeWatch,
+    PendingDecision,
+    Pipeline,
     PreRequest,
+    RequestPolicies,
     ResponseComplete,
 )
 from epp.scheduling import (
@@ -20,10 +24,15 @@ from epp.scheduling import (
     Filter,
     GuardRails,
     LLMRequest,
+    Plugin,
+    PostSchedule,
+    PreSchedule,
+    ProfileHandler,
+    ProfileResult,
     Scheduler,
     SchedulerProfile,
     SchedulingResult,
-    Scorer,
+    ShadowProfile,
     WeightedScorer,
 )
 from epp.testing import make_endpoint
@@ -59,18 +68,28 @@ class RefusingFilter(Filter):
         return []
 
 
-class FailingScorer(Scorer):
-    """Has a bug."""
+class FailingHandler(ProfileHandler):
+    """Raises what it is given, or has a bug."""
 
-    type: ClassVar[str] = "failing-scorer"
+    type: ClassVar[str] = "failing-handler"
 
-    def __init__(self) -> None:
+    def __init__(self, error: Exception | None = None) -> None:
         self.name = "failing"
+        self.error = error or ZeroDivisionError("a bug in a handler")
 
-    def score(
-        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
-    ) -> list[float]:
-        raise ZeroDivisionError("a bug in a scorer")
+    def pick_profiles(
+        self,
+        request: LLMRequest,
+        profiles: Mapping[str, SchedulerProfile],
+        results: Mapping[str, ProfileResult],
+        state: CycleState,
+    ) -> Mapping[str, SchedulerProfile]:
+        return {} if results else profiles
+
+    def process_results(
+        self, request: LLMRequest, results: Mapping[str, ProfileResult], state: CycleState
+    ) -> SchedulingResult:
+        raise self.error
 
 
 class NotingPlugin(DataProducer, PreRequest, ResponseComplete):
@@ -107,6 +126,30 @@ class NotingPlugin(DataProducer, PreRequest, ResponseComplete):
 
 
 @dataclass
+class Policies:
+    """Objectives and rules as the test says."""
+
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    targets: Mapping[str, str] = field(default_factory=dict)
+
+    def priority_of(self, objective: str) -> int:
+        return self.priorities.get(objective, 0)
+
+    def target_of(self, model: str) -> str | None:
+        return self.targets.get(model)
+
+
+@dataclass
+class Outcomes:
+    """Writes down what the director says of each request."""
+
+    noted: list[bool] = field(default_factory=list)
+
+    def note(self, is_own_failure: bool) -> None:
+        self.noted.append(is_own_failure)
+
+
+@dataclass
 class Epp:
     """A director and what it was built of."""
 
@@ -114,35 +157,48 @@ class Epp:
     clock: Clock = field(default_factory=Clock)
     metrics: Metrics = field(default_factory=Metrics)
     filters: Sequence[Filter] = ()
-    scorers: Sequence[Scorer] = ()
-    producers: Sequence[DataProducer] = ()
-    pre_request: Sequence[PreRequest] = ()
-    response_complete: Sequence[ResponseComplete] = ()
+    handler: ProfileHandler = field(
+        default_factory=lambda: single_profile.SingleProfileHandler(
+            "single", single_profile.Params()
+        )
+    )
+    plugins: Sequence[Plugin] = ()
+    """Everything else, in the order of the configuration."""
+    shadows: Sequence[ShadowProfile] = ()
+    policies: RequestPolicies | None = None
+    outcomes: OutcomeWatch | None = None
 
     def __post_init__(self) -> None:
-        profile = SchedulerProfile(
-            name="default",
-            filters=self.filters,
-            scorers=[
-                WeightedScorer(queue_depth.QueueScorer("queue", queue_depth.Params())),
-                *map(WeightedScorer, self.scorers),
-            ],
-            picker=max_score.MaxScorePicker("pick", max_score.Params(), rng=random.Random(0)),
-            guards=GuardRails(observer=PluginWatch(self.metrics)),
-        )
-        handler = single_profile.SingleProfileHandler("single", single_profile.Params())
         self.director = Director(
             pool=lambda: tuple(self.endpoints),
             find_address=lambda address: next(
                 (each for each in self.endpoints if each.address == address), None
             ),
-            scheduler=Scheduler(handler, {"default": profile}),
+            pipeline=self.pipeline(*self.plugins),
             metrics=self.metrics,
             clock=self.clock,
-            producers=self.producers,
-            pre_request=self.pre_request,
-            response_complete=self.response_complete,
+            policies=self.policies,
+            outcomes=self.outcomes,
         )
+
+    def pipeline(self, *plugins: Plugin) -> Pipeline:
+        """Return the pipeline of these plugins, the filters and the handler."""
+        guards = GuardRails(observer=PluginWatch(self.metrics), disable_after=3)
+        profile = SchedulerProfile(
+            name="default",
+            filters=self.filters,
+            scorers=[WeightedScorer(queue_depth.QueueScorer("queue", queue_depth.Params()))],
+            picker=max_score.MaxScorePicker("pick", max_score.Params(), rng=random.Random(0)),
+            guards=guards,
+        )
+        scheduler = Scheduler(
+            self.handler,
+            {"default": profile},
+            pre_schedule=[each for each in plugins if isinstance(each, PreSchedule)],
+            post_schedule=[each for each in plugins if isinstance(each, PostSchedule)],
+            guards=guards,
+        )
+        return Pipeline.of(plugins, scheduler, guards, self.shadows)
 
     @property
     def in_flight(self) -> int:
@@ -156,6 +212,18 @@ class Epp:
         *,
         request_id: str = "r-1",
     ) -> Exchange:
+        """Hand the director one request that came just now and that waits for nothing."""
+        decision = self.ask(body, headers, request_id=request_id)
+        assert isinstance(decision, Exchange)
+        return decision
+
+    def ask(
+        self,
+        body: bytes = BODY,
+        headers: Mapping[str, str] | None = None,
+        *,
+        request_id: str = "r-1",
+    ) -> Exchange | PendingDecision:
         """Hand the director one request that came just now."""
         return self.director.handle(
             request_id=request_id,
@@ -163,6 +231,16 @@ class Epp:
             body=body,
             received_at=self.clock.now,
         )
+
+    def failures(self, point: str, plugin: Plugin) -> float:
+        """Return how often ``plugin`` was counted as failing at an extension point."""
+        labels = {"plugin_type": plugin.type, "plugin_name": plugin.name}
+        return self.value("plugin_failures_total", extension_point=point, **labels)
+
+    def calls(self, point: str, plugin: Plugin) -> float:
+        """Return how many calls of ``plugin`` at an extension point were timed."""
+        labels = {"plugin_type": plugin.type, "plugin_name": plugin.name}
+        return self.value("plugin_duration_seconds_count", extension_point=point, **labels)
 
     def value(self, name: str, **labels: str) -> float:
         """Return a sample of the registry; 0 if there is none."""

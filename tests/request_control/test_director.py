@@ -9,16 +9,26 @@ from epp.request_control import (
     EndCause,
     InternalError,
     NoCandidatesError,
+    ProfileNotFoundError,
+    RequestDroppedError,
     RequestError,
     director,
 )
-from epp.request_control.director import fairness_id
+from epp.request_control.policies import fairness_id
+from epp.scheduling import (
+    DroppedError,
+    NoEndpointsError,
+    PluginContractError,
+    ProfileLoopError,
+    SchedulingError,
+    UnknownProfileError,
+)
 from epp.testing import make_endpoint
 from request_control.harness import (
     BODY,
     Clock,
     Epp,
-    FailingScorer,
+    FailingHandler,
     NotingPlugin,
     RefusingFilter,
     make_pool,
@@ -57,8 +67,7 @@ def test_a_burst_in_one_step_spreads_because_each_choice_is_reserved() -> None:
 def test_hooks_run_in_order_and_pre_request_sees_the_reservation() -> None:
     notes: list[str] = []
     first, second = NotingPlugin("first", notes), NotingPlugin("second", notes)
-    both = (first, second)
-    epp = Epp(make_pool(), producers=both, pre_request=both, response_complete=both)
+    epp = Epp(make_pool(), plugins=[first, second])
     exchange = epp.handle()
     assert notes == [
         "first: prepare",
@@ -76,7 +85,7 @@ def test_hooks_run_in_order_and_pre_request_sees_the_reservation() -> None:
 def test_only_the_first_close_counts() -> None:
     notes: list[str] = []
     plugin = NotingPlugin("p", notes)
-    epp = Epp(make_pool(), response_complete=[plugin])
+    epp = Epp(make_pool(), plugins=[plugin])
     exchange = epp.handle()
     exchange.close(EndCause.CLIENT_DISCONNECT)
     exchange.close(EndCause.COMPLETED)
@@ -85,43 +94,33 @@ def test_only_the_first_close_counts() -> None:
     assert epp.value("request_duration_seconds_count", **LABELS) == 1
 
 
-@pytest.mark.parametrize("method", ["prepare", "attach", "pre_request"])
-def test_a_plugin_that_fails_before_the_answer_leaves_nothing_reserved(method: str) -> None:
-    plugin = NotingPlugin("bad", [], frozenset({method}))
-    epp = Epp(make_pool(), producers=[plugin], pre_request=[plugin], response_complete=[plugin])
-    with capture_logs() as lines, pytest.raises(InternalError, match="r-1"):
-        epp.handle()
-    assert epp.in_flight == epp.director.in_flight == 0
-    assert epp.value("request_running", **LABELS) == 0
-    assert epp.value("request_total", **LABELS) == 0
-    assert epp.value("request_error_total", error_code="Internal", **LABELS) == 1
-    assert epp.value("internal_faults_total") == 1
-    assert plugin.ends == []
-    assert [(line["event"], line["log_level"]) for line in lines] == [
-        ("request failed inside the EPP", "error"),
-        ("request refused", "info"),
-    ]
-    assert lines[0]["exc_info"]
-    assert lines[0]["request_id"] == "r-1"
-    plugin.fails_in = frozenset()
-    epp.handle().close(EndCause.COMPLETED)  # the director lives on
-    assert epp.value("request_total", **LABELS) == 1
-
-
-def test_a_plugin_that_fails_at_the_end_does_not_stop_the_others() -> None:
+@pytest.mark.parametrize(
+    ("method", "point"),
+    [
+        pytest.param("prepare", "DataProducer", id="preparing"),
+        pytest.param("attach", "DataProducer", id="attaching"),
+        pytest.param("pre_request", "PreRequest", id="before the request goes"),
+        pytest.param("response_complete", "ResponseComplete", id="at the end"),
+    ],
+)
+def test_a_plugin_that_fails_costs_no_request(method: str, point: str) -> None:
     notes: list[str] = []
-    bad = NotingPlugin("bad", notes, frozenset({"response_complete"}))
-    good = NotingPlugin("good", notes)
-    epp = Epp(make_pool(), response_complete=[bad, good])
-    exchange = epp.handle()
+    bad, good = NotingPlugin("bad", notes, frozenset({method})), NotingPlugin("good", notes)
+    epp = Epp(make_pool(), plugins=[bad, good])
     with capture_logs() as lines:
-        exchange.close(EndCause.ENDED)
-    assert notes == ["bad: response_complete", "good: response_complete"]
-    assert epp.in_flight == epp.director.in_flight == 0
-    assert epp.value("internal_faults_total") == 1
-    assert [(line["event"], line.get("plugin")) for line in lines] == [
-        ("plugin failed at a request's end", "bad"),
-        ("request finished", None),
+        epp.handle().close(EndCause.COMPLETED)
+    assert [note for note in notes if method in note] == [
+        note for name in ("bad", "good") for note in notes if note.startswith(f"{name}: {method}")
+    ]
+    assert good.ends == [("default/a", EndCause.COMPLETED)]
+    assert epp.failures(point, bad) == 1
+    assert epp.total("plugin_failures_total") == 1
+    assert epp.value("internal_faults_total") == 0
+    assert epp.value("request_total", **LABELS) == 1
+    assert epp.in_flight == epp.director.in_flight == epp.director.pipeline.open_exchanges == 0
+    assert [line["event"] for line in lines] == [
+        "plugin failed, the request went on without it",
+        "request finished",
     ]
 
 
@@ -178,14 +177,14 @@ def test_metrics_of_a_request_are_counted() -> None:
             id="every endpoint filtered",
         ),
         pytest.param(
-            Epp(make_pool(), scorers=[FailingScorer()]),
+            Epp(make_pool(), handler=FailingHandler()),
             BODY,
             InternalError,
             500,
             "Internal",
             "",
             LABELS,
-            id="a scorer with a bug",
+            id="a profile handler with a bug",
         ),
     ],
 )
@@ -246,7 +245,7 @@ def test_attempts_name_the_new_pod_at_an_address_that_passed_to_it() -> None:
     "epp",
     [
         pytest.param(Epp(make_pool(), filters=[RefusingFilter()]), id="all filtered"),
-        pytest.param(Epp(make_pool(), scorers=[FailingScorer()]), id="a scorer with a bug"),
+        pytest.param(Epp(make_pool(), handler=FailingHandler()), id="a profile handler with a bug"),
     ],
 )
 def test_a_failed_attempt_names_no_endpoint(epp: Epp) -> None:
@@ -316,7 +315,7 @@ def test_an_endpoint_never_scraped_has_no_metrics_age() -> None:
 def test_the_reservation_moves_to_the_endpoint_that_served() -> None:
     notes: list[str] = []
     plugin = NotingPlugin("p", notes)
-    epp = Epp(make_pool(), response_complete=[plugin])
+    epp = Epp(make_pool(), plugins=[plugin])
     exchange = epp.handle()
     exchange.served_by("10.0.0.2:8000")
     assert [e.load.in_flight for e in epp.endpoints] == [0, 1]
@@ -362,3 +361,46 @@ def test_the_flow_comes_from_the_headers(headers: dict[str, str], expected: str)
     epp = Epp(make_pool())
     epp.handle(headers=headers)
     assert epp.value("request_total", **LABELS | {"fairness_id": expected}) == 1
+
+
+@pytest.mark.parametrize(
+    ("raised", "error", "text"),
+    [
+        pytest.param(
+            NoEndpointsError("decode", 0), AllFilteredError, "'decode'", id="no endpoint left"
+        ),
+        pytest.param(
+            DroppedError("decode", "tree", "no room for batch jobs"),
+            RequestDroppedError,
+            "no room for batch jobs",
+            id="given up by a filter",
+        ),
+        pytest.param(
+            UnknownProfileError("header 'epp-profile' asks for 'x'"),
+            ProfileNotFoundError,
+            "asks for 'x'",
+            id="a profile that is not there",
+        ),
+        pytest.param(ProfileLoopError("x"), InternalError, "r-1", id="a broken profile loop"),
+        pytest.param(PluginContractError("x"), InternalError, "r-1", id="a broken contract"),
+        pytest.param(SchedulingError("x"), InternalError, "r-1", id="something else of its own"),
+        pytest.param(ValueError("x"), InternalError, "r-1", id="a bug"),
+    ],
+)
+def test_what_the_profile_handler_raises_has_its_answer(
+    raised: Exception, error: type[RequestError], text: str
+) -> None:
+    epp = Epp(make_pool(), handler=FailingHandler(raised))
+    with capture_logs() as lines, pytest.raises(error, match=text) as answer:
+        epp.handle()
+    is_fault = error is InternalError
+    dropped = error in {AllFilteredError, RequestDroppedError}
+    assert answer.value.status == (500 if is_fault else 429 if dropped else 400)
+    assert answer.value.drop_reason == ("rejected-saturated" if dropped else "")
+    assert epp.value("internal_faults_total") == is_fault
+    faults = [line for line in lines if line["event"] == "request failed inside the EPP"]
+    assert len(faults) == is_fault
+    assert all(fault["exc_info"] and fault["log_level"] == "error" for fault in faults)
+    assert epp.in_flight == epp.director.pipeline.open_exchanges == 0
+    labels = {"status": "failure", "target_model_name": "llama", "endpoint_name": ""}
+    assert epp.value("scheduler_attempts_total", namespace="", port="", **labels) == 1

@@ -28,7 +28,7 @@ from epp_plugins.state_keys import PREFIX_MATCHES, PrefixMatches
 
 
 class Picking:
-    """What the director does with one request: produce, schedule, reserve, learn."""
+    """What the director does with one request: produce, schedule (which learns), reserve."""
 
     def __init__(self, *, prefix: bool, seed: int = 0) -> None:
         scorers: list[tuple[float, Scorer]] = [
@@ -42,13 +42,13 @@ class Picking:
             name="default", scorers=[WeightedScorer(s, w) for w, s in scorers], picker=picker
         )
         handler = single_profile.SingleProfileHandler("single", single_profile.Params())
-        self.scheduler = Scheduler(handler, {"default": profile})
-        self.memory = approx_prefix_cache.ApproxPrefixCacheProducer(
+        memory = approx_prefix_cache.ApproxPrefixCacheProducer(
             "approx-prefix-cache-producer", approx_prefix_cache.Params()
         )
+        self.scheduler = Scheduler(handler, {"default": profile}, post_schedule=[memory])
         self.producers: list[DataProducer] = []
         if prefix:
-            self.producers = [token.TokenProducer("token", token.Params()), self.memory]
+            self.producers = [token.TokenProducer("token", token.Params()), memory]
 
     def __call__(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], now: float = 0.0
@@ -60,9 +60,7 @@ class Picking:
             producer.attach(request, endpoints, state)
         result = self.scheduler.schedule(request, endpoints, state)
         chosen = result.endpoints[0].endpoint
-        reservation = Reservation(chosen.load, now)
-        self.memory.pre_request(request, result, state)
-        return chosen.name, reservation
+        return chosen.name, Reservation(chosen.load, now)
 
 
 def spread(names: Sequence[str], endpoints: Sequence[Endpoint]) -> int:

@@ -1,158 +1,325 @@
-from collections.abc import Mapping, Sequence
+"""The profile loop, its bounds, and the hooks around it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from epp.scheduling import (
     CycleState,
+    DroppedError,
     Endpoint,
-    Filter,
-    LLMRequest,
+    GuardRails,
     NoEndpointsError,
-    Picker,
     PluginContractError,
-    PostSchedule,
-    PreSchedule,
     ProfileHandler,
+    ProfileHandlerError,
     ProfileLoopError,
     ProfileResult,
     Scheduler,
     SchedulerProfile,
+    SchedulingError,
     SchedulingResult,
-    ScoredEndpoint,
     StateKey,
 )
-from epp.testing import make_endpoint, make_request
+from epp.testing import make_request
+from scheduling.stubs import (
+    FilterStub,
+    HandlerStub,
+    HookStub,
+    PickerStub,
+    StubError,
+    Watcher,
+    last_good,
+    pods,
+    raising,
+    without,
+)
 
 TRAIL = StateKey[list[str]]("trail")
+Profiles = Mapping[str, SchedulerProfile]
+Results = Mapping[str, ProfileResult]
 
 
-class Rounds(ProfileHandler):
-    """Runs the given profiles round by round; the last that found an endpoint is the answer."""
+class UnspeakableError(Exception):
+    """Cannot even be printed."""
 
-    type = "rounds"
-    name = "rounds"
-
-    def __init__(self, *rounds: Sequence[str], primary: str | None = None) -> None:
-        self.rounds = iter(rounds)
-        self.primary = primary
-        self.seen: list[list[str]] = []
-
-    def pick_profiles(
-        self,
-        request: LLMRequest,
-        profiles: Mapping[str, SchedulerProfile],
-        results: Mapping[str, ProfileResult],
-        state: CycleState,
-    ) -> Mapping[str, SchedulerProfile]:
-        self.seen.append(list(results))
-        stranger = SchedulerProfile(name="stranger", picker=First())
-        return {name: profiles.get(name, stranger) for name in next(self.rounds, ())}
-
-    def process_results(
-        self, request: LLMRequest, results: Mapping[str, ProfileResult], state: CycleState
-    ) -> SchedulingResult:
-        good = [name for name, result in results.items() if result.error is None]
-        if not good:
-            raise next(r.error for r in results.values() if r.error)
-        return SchedulingResult(results, self.primary or good[-1])
+    def __str__(self) -> str:
+        raise StubError("no words")
 
 
-class First(Picker):
-    type = "first"
-    name = "first"
-
-    def pick(
-        self, request: LLMRequest, scored: Sequence[ScoredEndpoint], state: CycleState
-    ) -> list[ScoredEndpoint]:
-        return [scored[0]]
+def dropping(_: Sequence[Endpoint]) -> list[Endpoint]:
+    raise DroppedError("dropped", "leaf", "no room")
 
 
-class DropAll(Filter):
-    type = "drop-all"
-    name = "drop-all"
-
-    def filter(
-        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
-    ) -> list[Endpoint]:
-        return []
-
-
-class Hook(PreSchedule, PostSchedule):
-    type = "hook"
-    name = "hook"
-
-    def pre_schedule(
-        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
-    ) -> None:
-        state.write(TRAIL, [*(state.read(TRAIL) or ()), f"before {len(endpoints)}"])
-
-    def post_schedule(
-        self, request: LLMRequest, result: SchedulingResult, state: CycleState
-    ) -> None:
-        state.write(TRAIL, [*(state.read(TRAIL) or ()), f"after {result.primary}"])
-
-
-def scheduler(handler: ProfileHandler) -> Scheduler:
-    hook = Hook()
-    profiles = {
-        "prefill": SchedulerProfile(name="prefill", picker=First()),
-        "decode": SchedulerProfile(name="decode", picker=First()),
-        "broken": SchedulerProfile(name="broken", filters=[DropAll()], picker=First()),
+def scheduler(
+    handler: ProfileHandler, hooks: Sequence[HookStub] = (), watcher: Watcher | None = None
+) -> Scheduler:
+    filters = {
+        "prefill": without("a"),
+        "decode": without("b"),
+        "empty": FilterStub("none", lambda _: []),
+        "dropped": FilterStub("drop", dropping),
     }
-    return Scheduler(handler, profiles, pre_schedule=[hook], post_schedule=[hook])
+    guards = GuardRails(observer=watcher)
+    profiles = {
+        name: SchedulerProfile(name=name, filters=[each], picker=PickerStub(), guards=guards)
+        for name, each in filters.items()
+    }
+    return Scheduler(handler, profiles, pre_schedule=hooks, post_schedule=hooks, guards=guards)
+
+
+def schedule(handler: ProfileHandler, watcher: Watcher | None = None) -> SchedulingResult:
+    return scheduler(handler, watcher=watcher).schedule(make_request(), pods("a", "b"))
 
 
 def test_profiles_run_in_rounds_until_the_handler_names_none() -> None:
-    handler = Rounds(["decode"], ["prefill"])
-    result = scheduler(handler).schedule(make_request(), [make_endpoint("a")])
+    handler = HandlerStub(["decode"], ["prefill"])
+    result = schedule(handler)
     assert handler.seen == [[], ["decode"], ["decode", "prefill"]]
     assert (list(result.profiles), result.primary) == (["decode", "prefill"], "prefill")
-    assert result.endpoints[0].endpoint.name == "a"
+    assert result.endpoints[0].endpoint.name == "b"
+
+
+def test_profiles_picked_together_run_in_that_order_and_on_the_same_endpoints() -> None:
+    handler = HandlerStub(["prefill", "decode"])
+    watcher = Watcher()
+    result = schedule(handler, watcher)
+    assert handler.seen == [[], ["prefill", "decode"]]
+    filters = [name for point, name in watcher.calls if point == "Filter"]
+    assert filters == ["not-a", "not-b"]
+    picks = {name: r.endpoints[0].endpoint.name for name, r in result.profiles.items()}
+    assert picks == {"prefill": "b", "decode": "a"}
+
+
+def test_a_later_round_may_depend_on_an_earlier_one() -> None:
+    def pick(profiles: Profiles, results: Results) -> Profiles:
+        if not results:
+            return {"empty": profiles["empty"]}
+        if len(results) == 1 and results["empty"].error is not None:
+            return {"decode": profiles["decode"]}
+        return {}
+
+    result = schedule(HandlerStub(pick=pick))
+    assert (list(result.profiles), result.primary) == (["empty", "decode"], "decode")
+
+
+@pytest.mark.parametrize("bad", ["empty", "dropped"])
+@pytest.mark.parametrize("together", [True, False], ids=["in one round", "in two rounds"])
+def test_a_failed_profile_is_seen_by_the_handler_and_stops_no_other(
+    bad: str, together: bool
+) -> None:
+    rounds = [[bad, "decode"]] if together else [[bad], ["decode"]]
+    result = schedule(HandlerStub(*rounds))
+    assert result.primary == "decode"
+    assert isinstance(result.profiles[bad].error, NoEndpointsError | DroppedError)
+    assert result.profiles[bad].endpoints == ()
 
 
 @pytest.mark.parametrize(
-    ("rounds", "message"),
+    ("bad", "kind", "message"),
     [
-        pytest.param([["other"]], "'rounds' picked profile 'other', which does not exist", id="?"),
-        pytest.param(
-            [["decode"], ["decode"]], "picked profile 'decode', which has run already", id="twice"
-        ),
-        pytest.param([], "'rounds' picked no profile", id="none"),
+        ("empty", NoEndpointsError, r"'empty': filters removed all 2 endpoints \(none removed"),
+        ("dropped", DroppedError, "leaf dropped the request: no room"),
     ],
 )
-def test_a_handler_that_breaks_the_rules_is_named(rounds: list[list[str]], message: str) -> None:
-    with pytest.raises(ProfileLoopError, match=message):
-        scheduler(Rounds(*rounds)).schedule(make_request(), [make_endpoint()])
+def test_what_the_handler_raises_for_a_failed_profile_is_the_request_s_error(
+    bad: str, kind: type[SchedulingError], message: str
+) -> None:
+    watcher = Watcher()
+    with pytest.raises(kind, match=message):
+        schedule(HandlerStub([bad]), watcher)
+    assert watcher.failures == []
 
 
-def test_a_failed_profile_is_seen_by_the_handler_and_need_not_fail_the_request() -> None:
-    result = scheduler(Rounds(["broken"], ["decode"])).schedule(make_request(), [make_endpoint()])
-    assert result.primary == "decode"
-    assert isinstance(result.profiles["broken"].error, NoEndpointsError)
+BAD_PICKS = [
+    pytest.param([["other"]], "picked profile 'other', which does not exist", id="unknown"),
+    pytest.param([["decode", "x"]], "picked profile 'x', which does not exist", id="one unknown"),
+    pytest.param(
+        [["decode"], ["decode"]], "picked profile 'decode', which has run already", id="twice"
+    ),
+    pytest.param(
+        [["decode"], ["prefill", "decode"]], "'decode', which has run already", id="again, later"
+    ),
+    pytest.param([], "picked no profile", id="none in the first round"),
+]
 
 
-def test_a_failed_answer_is_the_request_s_error() -> None:
-    state = CycleState()
-    with pytest.raises(NoEndpointsError, match="'broken': filters removed all 1"):
-        scheduler(Rounds(["broken"])).schedule(make_request(), [make_endpoint()], state)
-    assert state.read(TRAIL) == ["before 1"]
+@pytest.mark.parametrize(("rounds", "message"), BAD_PICKS)
+def test_a_handler_that_breaks_the_rules_of_the_loop_is_named(
+    rounds: list[list[str]], message: str
+) -> None:
+    watcher = Watcher()
+    with pytest.raises(ProfileLoopError, match=f"profile handler 'handler' .*{message}"):
+        schedule(HandlerStub(*rounds), watcher)
+    assert [(point, name) for point, name, _ in watcher.failures] == [("ProfileHandler", "handler")]
 
 
-@pytest.mark.parametrize("primary", ["broken", "prefill"], ids=["failed", "never run"])
+@pytest.mark.parametrize("answer", [["decode"], "decode", ("decode",), {"decode"}, 7])
+def test_profiles_are_picked_as_a_mapping(answer: Any) -> None:
+    with pytest.raises(ProfileLoopError, match=f"{type(answer).__name__}, not a mapping"):
+        schedule(HandlerStub(pick=lambda *_: answer))
+
+
+@pytest.mark.parametrize("answer", [None, []])
+def test_what_is_no_mapping_ends_the_loop_if_it_is_empty_but_does_not_begin_it(answer: Any) -> None:
+    with pytest.raises(ProfileLoopError, match=f"{type(answer).__name__}, not a mapping"):
+        schedule(HandlerStub(pick=lambda *_: answer))
+
+    def pick(profiles: Profiles, results: Results) -> Any:
+        return answer if results else {"decode": profiles["decode"]}
+
+    assert schedule(HandlerStub(pick=pick)).primary == "decode"
+
+
+def changing(_: Profiles, results: Results) -> Profiles:
+    results["decode"] = ProfileResult("decode")  # type: ignore[index] # it cannot, as the test says
+    return {}
+
+
+def misprinted(*_: object) -> Any:
+    raise UnspeakableError
+
+
+@pytest.mark.parametrize(
+    ("handler", "message"),
+    [
+        pytest.param(
+            HandlerStub(pick=raising), "failed: StubError: on purpose", id="picking raises"
+        ),
+        pytest.param(
+            HandlerStub(["decode"], process=raising),
+            "failed: StubError: on purpose",
+            id="answer raises",
+        ),
+        pytest.param(HandlerStub(pick=changing), "TypeError", id="changes the results"),
+        pytest.param(
+            HandlerStub(["decode"], process=lambda _: None), "AttributeError", id="answers None"
+        ),
+        pytest.param(
+            HandlerStub(["decode"], process=lambda _: SchedulingResult([], "decode")),  # type: ignore[arg-type]
+            "AttributeError",
+            id="answers without a mapping",
+        ),
+        pytest.param(
+            HandlerStub(
+                ["decode"],
+                process=lambda r: SchedulingResult(
+                    {"x": ProfileResult("x", [r["decode"].endpoints[0].endpoint])},  # type: ignore[list-item]
+                    "x",
+                ),
+            ),
+            "AttributeError",
+            id="answers with what is not scored",
+        ),
+        pytest.param(
+            HandlerStub(pick=misprinted),
+            "failed: UnspeakableError, which cannot be",
+            id="unprintable",
+        ),
+    ],
+)
+def test_a_failure_of_the_handler_is_the_request_s(handler: HandlerStub, message: str) -> None:
+    watcher = Watcher()
+    with pytest.raises(ProfileHandlerError, match=f"profile handler 'handler' .*{message}") as got:
+        schedule(handler, watcher)
+    assert isinstance(got.value.__cause__, Exception)
+    assert [(point, name) for point, name, _ in watcher.failures] == [("ProfileHandler", "handler")]
+
+
+@pytest.mark.parametrize("primary", ["empty", "prefill"], ids=["failed", "never run"])
 def test_an_answer_without_an_endpoint_is_a_bug_of_the_handler(primary: str) -> None:
-    handler = Rounds(["broken", "decode"], primary=primary)
-    with pytest.raises(PluginContractError, match=f"profile '{primary}', which has no endpoint"):
-        scheduler(handler).schedule(make_request(), [make_endpoint()])
-
-
-def test_hooks_run_once_around_all_rounds_on_the_callers_state() -> None:
-    state = CycleState()
-    scheduler(Rounds(["decode"], ["prefill"])).schedule(
-        make_request(), [make_endpoint("a"), make_endpoint("b")], state
+    watcher = Watcher()
+    handler = HandlerStub(
+        ["empty", "decode"], process=lambda results: SchedulingResult(results, primary)
     )
-    assert state.read(TRAIL) == ["before 2", "after prefill"]
+    with pytest.raises(PluginContractError, match=f"profile '{primary}', which has no endpoint"):
+        schedule(handler, watcher)
+    assert len(watcher.failures) == 1
+
+
+@pytest.mark.parametrize("point", ["pick", "process"])
+def test_what_ends_the_process_is_not_held_back(point: str) -> None:
+    def interrupted(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    handler = HandlerStub(["decode"])
+    setattr(handler, point, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        schedule(handler)
+
+
+def trail(word: str) -> Callable[..., None]:
+    def note(what: Sequence[Endpoint] | SchedulingResult, state: CycleState) -> None:
+        about = what.primary if isinstance(what, SchedulingResult) else len(what)
+        state.write(TRAIL, [*(state.read(TRAIL) or ()), f"{word} {about}"])
+
+    return note
+
+
+def test_hooks_run_once_around_all_rounds_in_order_on_the_callers_state() -> None:
+    state = CycleState()
+    hooks = [HookStub(name, trail(f"{name} before"), trail(f"{name} after")) for name in ("x", "y")]
+    guarded = scheduler(HandlerStub(["decode"], ["prefill"]), hooks)
+    guarded.schedule(make_request(), pods("a", "b"), state)
+    assert state.read(TRAIL) == ["x before 2", "y before 2", "x after prefill", "y after prefill"]
+
+
+@pytest.mark.parametrize("rounds", [["empty"], ["dropped"]])
+def test_no_hook_runs_after_a_failure(rounds: list[str]) -> None:
+    state = CycleState()
+    guarded = scheduler(HandlerStub(rounds), [HookStub("x", trail("before"), trail("after"))])
+    with pytest.raises(SchedulingError):
+        guarded.schedule(make_request(), pods("a", "b"), state)
+    assert state.read(TRAIL) == ["before 2"]
+
+
+def test_a_hook_that_raises_is_counted_and_stops_neither_the_others_nor_the_request() -> None:
+    state, watcher = CycleState(), Watcher()
+    hooks = [HookStub("bad", raising, raising), HookStub("x", trail("before"), trail("after"))]
+    guarded = scheduler(HandlerStub(["decode"]), hooks, watcher)
+    assert guarded.schedule(make_request(), pods("a", "b"), state).primary == "decode"
+    assert state.read(TRAIL) == ["before 2", "after decode"]
+    points = [(point, name) for point, name, _ in watcher.failures]
+    assert points == [("PreSchedule", "bad"), ("PostSchedule", "bad")]
+
+
+def test_hooks_cannot_change_the_endpoints() -> None:
+    watcher = Watcher()
+    bad = HookStub("bad", before=lambda endpoints, _: endpoints.clear())  # type: ignore[attr-defined]
+    guarded = scheduler(HandlerStub(["decode"]), [bad], watcher)
+    endpoints = pods("a", "b")
+    assert guarded.schedule(make_request(), endpoints).endpoints
+    assert len(endpoints) == 2
+    assert [name for _, name, _ in watcher.failures] == ["bad"]
+
+
+def test_every_call_is_timed() -> None:
+    watcher = Watcher()
+    guarded = scheduler(HandlerStub(["decode"]), [HookStub("hook")], watcher)
+    guarded.schedule(make_request(), pods("a", "b"))
+    assert [point for point, _ in watcher.calls] == [
+        "PreSchedule",
+        "ProfileHandler",
+        "Filter",
+        "Picker",
+        "ProfileHandler",
+        "ProfileHandler",
+        "PostSchedule",
+    ]
+
+
+def test_a_result_keeps_all_scored_survivors_of_each_profile() -> None:
+    def jointly(results: Results) -> SchedulingResult:
+        (chosen,) = (s for s in results["prefill"].scored if s.endpoint.name == "c")
+        return SchedulingResult({"prefill": ProfileResult("prefill", [chosen])}, "prefill")
+
+    handler = HandlerStub(["prefill", "decode"], process=jointly)
+    result = scheduler(handler).schedule(make_request(), pods("a", "b", "c"))
+    assert [s.endpoint.name for s in result.endpoints] == ["c"]
 
 
 def test_an_empty_pool_fails_the_request() -> None:
+    handler = HandlerStub(["decode"], process=last_good)
     with pytest.raises(NoEndpointsError, match="there is no endpoint to choose from"):
-        scheduler(Rounds(["decode"])).schedule(make_request(), [])
+        scheduler(handler).schedule(make_request(), [])

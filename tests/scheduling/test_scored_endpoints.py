@@ -1,6 +1,6 @@
 import pytest
 
-from epp.scheduling import ScoredEndpoints
+from epp.scheduling import ScoredEndpoint, ScoredEndpoints
 from epp.testing import make_endpoint
 
 PODS = [make_endpoint(name) for name in "abc"]
@@ -32,3 +32,11 @@ def test_beyond_its_ends_there_is_nothing(index: int) -> None:
     with pytest.raises(IndexError):
         scored[index]
     assert len(list(scored)) == 3
+
+
+def test_it_knows_the_items_it_handed_out() -> None:
+    scored = made()
+    first = scored[0]
+    assert scored.handed_out(first)
+    assert not scored.handed_out(ScoredEndpoint(PODS[0], 0.1))  # the same, made by somebody else
+    assert not made().handed_out(first)

@@ -19,7 +19,10 @@ def test_the_list_is_sorted_and_no_type_is_taken_twice() -> None:
 def test_a_plugin_documents_its_type_and_takes_strict_parameters(plugin: type[Plugin]) -> None:
     module = inspect.getmodule(plugin)
     assert module is not None
-    assert (module.__doc__ or "").startswith(f"``{plugin.type}``: ")
+    first_line, _, _ = (module.__doc__ or "").partition("\n")
+    types, colon, _ = first_line.partition(": ")
+    assert colon
+    assert f"``{plugin.type}``" in types
     params = inspect.get_annotations(plugin.__init__, eval_str=True)["params"]
     with pytest.raises(msgspec.ValidationError, match="unknown field `noSuchField`"):
         msgspec.convert({"noSuchField": 1}, params)

@@ -7,7 +7,8 @@ The prompt's tokens are cut into blocks, and each block's hash is seeded with th
 
 The last, partial block is hashed too. An endpoint is taken to hold what was sent there. A look-up
 walks the hashes, ends at the first that nobody holds, and counts each hash for all its holders.
-What is chosen is entered in the same step, so the second request of a burst already sees the first.
+What is chosen is entered by the scheduler's own step, so the second request of a burst already sees
+the first, also where nothing but the scheduler runs.
 
 Parameters: with ``autoTune`` the block size is the first candidate's own, if known, else
 ``blockSizeTokens``; below 64 it counts as 64. At most ``maxPrefixTokensToMatch`` tokens are
@@ -33,8 +34,15 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from epp.data_layer.plugins import EndpointListener
-from epp.request_control.plugins import DataProducer, PreRequest
-from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult, StateKey
+from epp.request_control.plugins import DataProducer
+from epp.scheduling import (
+    CycleState,
+    Endpoint,
+    LLMRequest,
+    PostSchedule,
+    SchedulingResult,
+    StateKey,
+)
 from epp_plugins.data_producers.prefix_index import PrefixIndex
 from epp_plugins.data_producers.token import BYTES_PER_TOKEN
 from epp_plugins.state_keys import (
@@ -74,7 +82,7 @@ class _HashedPrompt:
     hashes: Sequence[int]
 
 
-class ApproxPrefixCacheProducer(DataProducer, PreRequest, EndpointListener):
+class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
     """Remembers which prompt blocks were sent where."""
 
     type: ClassVar[str] = "approx-prefix-cache-producer"
@@ -110,7 +118,9 @@ class ApproxPrefixCacheProducer(DataProducer, PreRequest, EndpointListener):
         if self._own_matches is not PREFIX_MATCHES:
             state.write(self._own_matches, matches)
 
-    def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+    def post_schedule(
+        self, request: LLMRequest, result: SchedulingResult, state: CycleState
+    ) -> None:
         hashed = state.read(self._hashed)
         if hashed is None or not hashed.hashes:
             return

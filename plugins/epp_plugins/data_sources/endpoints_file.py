@@ -10,22 +10,22 @@ YAML or JSON, the format of the reference endpoint picker, with IPv6 besides::
         labels: {llm-d.ai/role: decode}
 """
 
-import os
-from dataclasses import dataclass
+import json
+from collections.abc import Hashable
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import yaml
 
 from epp.data_layer.plugins import DiscoveryError, EndpointSpec
 
-MAX_FILE_BYTES: Final = 1024 * 1024
-"""The reference's limit."""
-
-# The C loader reads a file of 1 MiB in a fraction of the time; wheels have it, some systems do not.
-_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+if TYPE_CHECKING:
+    _SafeLoader = yaml.SafeLoader
+else:
+    # The C loader reads 1 MiB in a fraction of the time; wheels have it, some systems do not.
+    _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253, pattern=r"^[^\s/]+$")]
 
@@ -46,56 +46,12 @@ class EndpointsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     endpoints: list[FileEndpoint]
 
 
-@dataclass(frozen=True, slots=True)
-class FileState:
-    """What tells one version of a file from the next, without reading it."""
-
-    device: int
-    inode: int
-    modified_ns: int
-    size_bytes: int
-
-    @classmethod
-    def of(cls, stat: os.stat_result) -> "FileState":
-        """Take the state out of what ``stat`` says of the file (not of a link to it)."""
-        return cls(stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
-
-
-def look(path: Path) -> FileState:
-    """Return the present state of the file; links are followed, so a swapped one shows.
-
-    Raises:
-        DiscoveryError: It cannot be seen.
-    """
-    try:
-        return FileState.of(path.stat())
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def read(path: Path) -> tuple[FileState, bytes]:
-    """Return the content of the file and the state it had before it was read.
-
-    Raises:
-        DiscoveryError: It cannot be read or is larger than ``MAX_FILE_BYTES``.
-    """
-    try:
-        with path.open("rb") as file:
-            state = FileState.of(os.fstat(file.fileno()))
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    if len(content) > MAX_FILE_BYTES:
-        raise DiscoveryError(f"endpoints file {path}: larger than the limit of 1 MiB")
-    return state, content
-
-
 def parse(path: Path, content: bytes) -> list[EndpointSpec]:
     """Return the endpoints that ``content`` lists, in its order.
 
     Raises:
-        DiscoveryError: It is no YAML or JSON, a field is missing, unknown or wrong, or two
-            entries have the same namespace and name. The message names file, entry and field.
+        DiscoveryError: It is no YAML or JSON, a field is missing, unknown, wrong or given twice, or
+            two entries have the same namespace and name. The message names file, entry and field.
     """
     try:
         file = msgspec.convert(_load(content), EndpointsFile)
@@ -127,10 +83,35 @@ def parse(path: Path, content: bytes) -> list[EndpointSpec]:
 def _load(content: bytes) -> object:
     if content.lstrip()[:1] == b"{":
         try:
-            return msgspec.json.decode(content)
-        except msgspec.DecodeError:
+            return json.loads(content, object_pairs_hook=_unique)
+        except json.JSONDecodeError:
             pass  # a YAML flow mapping starts the same way, and YAML's error names line and column
-    return yaml.load(content, Loader=_Loader)  # noqa: S506 - a safe loader
+    return yaml.load(content, Loader=_StrictLoader)  # noqa: S506 - a safe loader
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"duplicate key {key!r}")
+        found[key] = value
+    return found
+
+
+class _StrictLoader(_SafeLoader):
+    """Refuses a key given twice, of which the last would win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                continue  # refused below, with its mark
+            key = (key_node.tag, key_node.value)
+            if key in seen:
+                text = f"duplicate key {key_node.value!r}"
+                raise yaml.constructor.ConstructorError(None, None, text, key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
 
 
 def _checked_host(path: Path, index: int, address: str) -> str:
@@ -144,8 +125,3 @@ def _checked_host(path: Path, index: int, address: str) -> str:
             f"must be given - at `$.endpoints[{index}].address`"
         )
     return f"[{ip}]" if isinstance(ip, IPv6Address) else str(ip)
-
-
-def _unreadable(path: Path, error: OSError) -> DiscoveryError:
-    reason = error.strerror or str(error)
-    return DiscoveryError(f"endpoints file {path}: cannot be read: {reason}")

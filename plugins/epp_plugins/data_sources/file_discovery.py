@@ -16,16 +16,27 @@ Example::
 """
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 import structlog
 
-from epp.data_layer.plugins import DiscoveryError, EndpointDiscovery, EndpointSink
-from epp_plugins.data_sources.endpoints_file import FileState, look, parse, read
+from epp.data_layer.plugins import (
+    DiscoveryError,
+    EndpointDiscovery,
+    EndpointSink,
+    FileState,
+    UnreadableFileError,
+    look,
+    read,
+)
+from epp_plugins.data_sources.endpoints_file import parse
 
 _log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -75,12 +86,12 @@ class FileDiscovery(EndpointDiscovery):
         Raises:
             DiscoveryError: It is gone or broken; the pool is as it was.
         """
-        state = await asyncio.to_thread(look, self._path)
+        state = await self._read_with(look)
         if state != self._state or not self._settled or self._fault is not None:
             await self._load(sink)
 
     async def _load(self, sink: EndpointSink) -> None:
-        state, content = await asyncio.to_thread(read, self._path)
+        state, content = await self._read_with(read)
         # After a change the file is read once more at the next look: a second write within the
         # clock tick of the first (4 ms) leaves the same time and perhaps the same size.
         self._settled = state == self._state
@@ -94,6 +105,12 @@ class FileDiscovery(EndpointDiscovery):
         if self._fault is not None:
             self._fault = None
             _log.info("endpoints file recovered", path=str(self._path))
+
+    async def _read_with(self, reader: Callable[[Path], T]) -> T:
+        try:
+            return await asyncio.to_thread(reader, self._path)
+        except UnreadableFileError as error:
+            raise DiscoveryError(f"endpoints file {self._path}: {error}") from error
 
     def _warn(self, error: DiscoveryError) -> None:
         fault = str(error)

@@ -19,13 +19,15 @@ from typing import ClassVar
 
 import msgspec
 
-from epp.scheduling import CycleState, Endpoint, LLMRequest, Picker, ScoredEndpoint, ScoredEndpoints
+from epp.scheduling import CycleState, Endpoint, LLMRequest, Picker, ScoredEndpoint
+from epp_plugins.pickers.columns import columns_of
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``max-score-picker``."""
 
     max_num_of_endpoints: int = 1
+    """How many endpoints to pick at most, best first."""
 
 
 class MaxScorePicker(Picker):
@@ -45,7 +47,7 @@ class MaxScorePicker(Picker):
             shuffled = self._random.sample(scored, k=len(scored))
             shuffled.sort(key=_rank)
             return shuffled[: self._count]
-        endpoints, scores = _columns(scored)
+        endpoints, scores = columns_of(scored)
         high = max(scores)
         position = scores.index(high)
         equals = scores.count(high)
@@ -71,13 +73,6 @@ class MaxScorePicker(Picker):
                 idlest = [position]
         # 0.12 us; choice() takes 0.21 us.
         return idlest[int(self._random.random() * len(idlest))]
-
-
-def _columns(scored: Sequence[ScoredEndpoint]) -> tuple[Sequence[Endpoint], Sequence[float]]:
-    """Return endpoints and scores apart, in the same order."""
-    if isinstance(scored, ScoredEndpoints):
-        return scored.endpoints, scored.scores
-    return [each.endpoint for each in scored], [each.score for each in scored]
 
 
 def _rank(candidate: ScoredEndpoint) -> tuple[float, float]:

@@ -22,6 +22,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``random-picker``."""
 
     max_num_of_endpoints: int = 1
+    """How many endpoints to pick at most."""
 
 
 class RandomPicker(Picker):

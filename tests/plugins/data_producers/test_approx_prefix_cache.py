@@ -1,3 +1,4 @@
+import random
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -6,7 +7,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from epp.scheduling import CycleState, Endpoint, ProfileResult, SchedulingResult, ScoredEndpoint
+from epp.scheduling import (
+    CycleState,
+    Endpoint,
+    ProfileResult,
+    Scheduler,
+    SchedulerProfile,
+    SchedulingResult,
+    ScoredEndpoint,
+)
 from epp.testing import make_endpoint, make_request
 from epp_plugins.data_producers.approx_prefix_cache import (
     LONG_PROMPT_BYTES,
@@ -17,6 +26,10 @@ from epp_plugins.data_producers.approx_prefix_cache import (
 )
 from epp_plugins.data_producers.token import Params as TokenParams
 from epp_plugins.data_producers.token import TokenProducer
+from epp_plugins.pickers.max_score import MaxScorePicker
+from epp_plugins.pickers.max_score import Params as PickerParams
+from epp_plugins.profile_handlers.single_profile import Params as HandlerParams
+from epp_plugins.profile_handlers.single_profile import SingleProfileHandler
 from epp_plugins.state_keys import PREFIX_MATCHES, PrefixMatches, prefix_matches_of
 
 BLOCK = 64 * 4  # bytes in the smallest block
@@ -51,7 +64,7 @@ def looked_up(
 def chosen(producer: ApproxPrefixCacheProducer, state: CycleState, **profiles: Endpoint) -> None:
     """Tell the producer of a decision; the first profile is the primary."""
     results = {n: ProfileResult(n, [ScoredEndpoint(e, 1.0)]) for n, e in profiles.items()}
-    producer.pre_request(make_request(), SchedulingResult(results, next(iter(results))), state)
+    producer.post_schedule(make_request(), SchedulingResult(results, next(iter(results))), state)
 
 
 @given(st.integers(0, 3 * LONG_PROMPT_BYTES), st.sampled_from([256, 512, 1000]))
@@ -179,6 +192,21 @@ def test_every_look_up_is_fresh() -> None:
     producer.attach(make_request(prompt=b"x" * BLOCK), [pod], waits)
     assert before.blocks == {}
     assert waits.read(PREFIX_MATCHES) == PrefixMatches({"a": 1}, 1, 64)
+
+
+def test_a_burst_sees_itself_where_only_the_scheduler_runs() -> None:
+    producer, pods = made(), [make_endpoint("a"), make_endpoint("b")]
+    picker = MaxScorePicker("pick", PickerParams(), rng=random.Random(0))
+    scheduler = Scheduler(
+        SingleProfileHandler("single", HandlerParams()),
+        {"default": SchedulerProfile(name="default", picker=picker)},
+        post_schedule=[producer],
+    )
+    waits, _ = looked_up(producer, b"x" * BLOCK, pods)
+    state, _ = looked_up(producer, b"x" * BLOCK, pods)
+    chosen_name = scheduler.schedule(make_request(), pods, state).endpoints[0].endpoint.name
+    producer.attach(make_request(prompt=b"x" * BLOCK), pods, waits)
+    assert waits.read(PREFIX_MATCHES) == PrefixMatches({chosen_name: 1}, 1, 64)
 
 
 def test_a_prefill_endpoint_holds_the_prompt_too() -> None:

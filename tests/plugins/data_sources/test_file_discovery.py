@@ -2,15 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NoReturn
 
 import msgspec
 import pytest
-import structlog
-from structlog.testing import LogCapture
+from log_watch import Logs
 
 from epp.data_layer.plugins import DiscoveryError, DuplicateEndpointError, EndpointSpec
 from epp_plugins.data_sources.endpoints_file import parse
@@ -35,33 +33,6 @@ class Sink:
     async def addresses(self) -> list[str]:
         """Wait for the next report and return its addresses."""
         return [spec.address for spec in await self.reports.get()]
-
-
-class Logs(LogCapture):
-    """Captures log events and lets a test wait for one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._news: asyncio.Queue[str] = asyncio.Queue()
-
-    def __call__(self, logger: Any, method: str, event: MutableMapping[str, Any]) -> NoReturn:
-        self._news.put_nowait(str(event))
-        super().__call__(logger, method, event)
-
-    async def until(self, part: str) -> None:
-        """Wait until a logged event contains ``part``."""
-        while part not in await self._news.get():
-            pass
-
-
-@pytest.fixture
-def logs() -> Iterator[Logs]:
-    captured = Logs()
-    processors = structlog.get_config()["processors"]
-    before = list(processors)
-    processors[:] = [captured]  # in place: loggers that were made before hold this list
-    yield captured
-    processors[:] = before
 
 
 @asynccontextmanager
@@ -103,6 +74,13 @@ def test_files_are_read(content: str, expected: list[EndpointSpec]) -> None:
         pytest.param("endpoint: []", "unknown field `endpoint`", id="unknown top-level field"),
         pytest.param("{}", "missing required field `endpoints`", id="no endpoints"),
         pytest.param(ONE[:-1], "pool.yaml, line ", id="broken YAML"),
+        pytest.param(ONE[:-2] + ", port: 81}]", "duplicate key 'port'", id="field given twice"),
+        pytest.param(
+            f"{ONE}\nendpoints: []", "pool.yaml, line 2, column 1: ", id="list given twice"
+        ),
+        pytest.param(
+            '{"endpoints": [], "endpoints": []}', "duplicate key 'endpoints'", id="twice in JSON"
+        ),
         pytest.param('{"endpoints": [', "not valid YAML or JSON", id="broken JSON"),
         pytest.param(b"endpoints: \xff", "not valid YAML or JSON", id="not UTF-8"),
         pytest.param("[" * 5000, "not valid YAML or JSON", id="nested too deeply"),

@@ -3,9 +3,14 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from epp.data_layer import EngineMetrics, MetricsPageError, MetricsPageScanner
+from epp.data_layer.plugins import PageError
 from epp.scheduling import EndpointMetrics
+from epp_plugins.data_sources.engines import VLLM
+from epp_plugins.data_sources.metric_spec import MetricSpec
+from epp_plugins.data_sources.metrics_page import EngineMetrics, MetricsPageScanner
 
 DATA = Path(__file__).parent / "data"
 GAUGES = b"""# HELP vllm:num_requests_waiting Number of requests waiting.
@@ -15,6 +20,20 @@ vllm:num_requests_waiting_by_reason{engine="0"} 99.0
 vllm:num_requests_running{engine="0"} 2.0
 vllm:kv_cache_usage_perc{engine="0"} 0.25
 """
+
+FRAGMENTS = (
+    b"vllm:num_requests_waiting 1e308",
+    b"vllm:num_requests_running{} 1e18 1700",
+    b'vllm:kv_cache_usage_perc{a="\\"} 7',
+    b'vllm:lora_requests_info{running_lora_adapters="\xff,"} 1',
+    b"vllm:lora_requests_info 1",
+    b'vllm:cache_config_info{block_size="%s",num_gpu_blocks="\xc2\xb2"} 1' % (b"9" * 5000),
+    b"vllm:cache_config_info",
+)
+
+
+def scan(page: bytes, requested_at: float | None = None) -> EndpointMetrics:
+    return MetricsPageScanner(VLLM).scan(page, requested_at).metrics
 
 
 @pytest.mark.parametrize(
@@ -52,11 +71,11 @@ vllm:kv_cache_usage_perc{engine="0"} 0.25
     ],
 )
 def test_recorded_pages(page: str, expected: EndpointMetrics) -> None:
-    assert MetricsPageScanner().scan((DATA / page).read_bytes(), 7.5) == expected
+    assert scan((DATA / page).read_bytes(), 7.5) == expected
 
 
 def test_the_required_families_are_enough() -> None:
-    assert MetricsPageScanner().scan(GAUGES) == EndpointMetrics(3, 2, 0.25)
+    assert scan(GAUGES) == EndpointMetrics(3, 2, 0.25)
 
 
 def test_series_of_several_engines_are_one_endpoint() -> None:
@@ -67,7 +86,7 @@ def test_series_of_several_engines_are_one_endpoint() -> None:
         b'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1\n'
         b'vllm:cache_config_info{block_size="16",num_gpu_blocks="50"} 1'
     )
-    found = MetricsPageScanner().scan(page)
+    found = scan(page)
     assert (found.waiting_requests, found.running_requests) == (7, 3)
     assert found.kv_cache_usage == pytest.approx(0.3)  # (0.2 + 0.4) / 2
     assert (found.cache_block_size, found.cache_blocks) == (16, 150)
@@ -75,10 +94,8 @@ def test_series_of_several_engines_are_one_endpoint() -> None:
 
 def test_the_older_name_of_the_cache_usage_counts_only_without_the_newer() -> None:
     older = GAUGES.replace(b"kv_cache", b"gpu_cache")
-    assert MetricsPageScanner().scan(older).kv_cache_usage == 0.25
-    assert MetricsPageScanner().scan(
-        b"vllm:gpu_cache_usage_perc 0.9\n" + GAUGES
-    ).kv_cache_usage == (0.25)
+    assert scan(older).kv_cache_usage == 0.25
+    assert scan(b"vllm:gpu_cache_usage_perc 0.9\n" + GAUGES).kv_cache_usage == (0.25)
 
 
 def test_escaped_labels_and_separators_inside_values() -> None:
@@ -86,7 +103,7 @@ def test_escaped_labels_and_separators_inside_values() -> None:
         rb'vllm:lora_requests_info{max_lora="4",running_lora_adapters="a\"b,c\\,}",'
         rb'waiting_lora_adapters="max_lora=, w\n1,c\\"} 2e9'
     )
-    found = MetricsPageScanner().scan(page)
+    found = scan(page)
     assert found.active_adapters == {'a"b', "c\\", "}"}
     assert found.waiting_adapters == {"max_lora=", "w\n1"}  # c\ runs as well
     assert found.max_adapters == 4
@@ -94,7 +111,7 @@ def test_escaped_labels_and_separators_inside_values() -> None:
 
 def test_unknown_cache_geometry_is_zero() -> None:
     page = GAUGES + b'vllm:cache_config_info{block_size="None",num_gpu_blocks="None"} 1.0\n'
-    found = MetricsPageScanner().scan(page)
+    found = scan(page)
     assert (found.cache_block_size, found.cache_blocks) == (0, 0)
 
 
@@ -107,7 +124,13 @@ def test_unknown_cache_geometry_is_zero() -> None:
         pytest.param(GAUGES.replace(b"0.25", b""), "value '' is not a number", id="no value"),
         pytest.param(GAUGES.replace(b"3.0", b"NaN"), "nan is not a finite", id="NaN"),
         pytest.param(GAUGES.replace(b"2.0", b"+Inf"), "inf is not a finite", id="infinite"),
-        pytest.param(GAUGES.replace(b"2.0", b"-1"), "-1.0 is not a finite", id="negative"),
+        pytest.param(GAUGES.replace(b"2.0", b"1e308"), "1e+308 is not a finite", id="too large"),
+        pytest.param(GAUGES.replace(b"2.0", b"-1"), "-1.0 is less than 0", id="negative"),
+        pytest.param(
+            GAUGES + b'vllm:lora_requests_info{max_lora="1"} soon\n',
+            "vllm:lora_requests_info: value 'soon' is not a number",
+            id="adapters without a time",
+        ),
         pytest.param(
             GAUGES.replace(b"kv_cache", b"cpu_cache"),
             "no vllm:kv_cache_usage_perc or vllm:gpu_cache_usage_perc",
@@ -116,25 +139,37 @@ def test_unknown_cache_geometry_is_zero() -> None:
     ],
 )
 def test_a_garbled_page_is_refused(page: bytes, message: str) -> None:
-    with pytest.raises(MetricsPageError) as caught:
-        MetricsPageScanner().scan(page)
+    with pytest.raises(PageError) as caught:
+        scan(page)
     assert message in str(caught.value)
 
 
-def test_another_engine_is_data() -> None:
-    sglang = EngineMetrics(
-        engine="sglang",
-        waiting=("sglang:num_queue_reqs",),
-        running=("sglang:num_running_reqs",),
-        kv_cache_usage=("sglang:token_usage",),
-        cache_config="sglang:cache_config_info",
-        block_size_label="page_size",
-        blocks_label="num_pages",
-    )
-    page = (
-        b"sglang:num_queue_reqs 1\nsglang:num_running_reqs 2\nsglang:token_usage 0.5\n"
-        b'sglang:cache_config_info{page_size="1",num_pages="900"} 1\n'
-    )
-    assert MetricsPageScanner(sglang).scan(page) == EndpointMetrics(
-        1, 2, 0.5, cache_block_size=1, cache_blocks=900
-    )
+def test_values_without_a_name_are_not_read() -> None:
+    only_running = EngineMetrics(engine="e", running=(MetricSpec.parse("r{state=on}"),))
+    page = b'r{state="on"} 2\nr{state="off"} 9\nr 7\nr{state="on",dp="1"} 3\n'
+    assert MetricsPageScanner(only_running).scan(page).metrics == EndpointMetrics(0, 5, 0.0)
+
+
+def test_a_family_with_the_wrong_labels_alone_is_missing() -> None:
+    engine = EngineMetrics(engine="mine", waiting=(MetricSpec.parse("w{state=queued}"),))
+    with pytest.raises(PageError, match=r"has no w\{state=queued\}: is this .* of a mine server"):
+        MetricsPageScanner(engine).scan(b'w{state="done"} 1\n')
+
+
+def test_custom_values_are_sums_and_none_where_there_is_no_number() -> None:
+    specs = ("heat", "other_heat", "vllm:ratio", "gone", "vllm:num_requests_running")
+    engine = EngineMetrics(engine="e", custom=tuple(MetricSpec.parse(spec) for spec in specs))
+    page = GAUGES + b'heat{gpu="0"} -4.5\nheat{gpu="1"} 6\nother_heat 1e3 170\nvllm:ratio NaN\n'
+    assert MetricsPageScanner(engine).scan(page).custom == [1.5, 1000.0, None, None, 2.0]
+
+
+@given(st.lists(st.sampled_from([*GAUGES.split(b"\n"), *FRAGMENTS]) | st.binary(max_size=30)))
+def test_any_page_is_read_or_refused(lines: list[bytes]) -> None:
+    try:
+        found = scan(b"\n".join(lines))
+    except PageError:
+        return
+    assert found.waiting_requests >= 0
+    assert found.running_requests >= 0
+    assert 0.0 <= found.kv_cache_usage <= 1.0
+    assert found.cache_blocks >= 0

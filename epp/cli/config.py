@@ -1,0 +1,158 @@
+"""``epp config check | show | schema | diff``: a configuration looked at without running it."""
+
+import sys
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import msgspec
+import typer
+
+from epp.app import make_builder
+from epp.cli.editor_schema import editor_schema
+from epp.config import (
+    ConfigError,
+    ConfigFile,
+    GraphBuilder,
+    PluginGraph,
+    changes,
+    default_config,
+    load_file,
+)
+from epp.config.instances import close_all
+from epp.config.schema import ExtensionsEntry
+from epp.config.yaml_nodes import dump
+
+config = typer.Typer(
+    help="Check configurations, show what they come to, and compare two.", no_args_is_help=True
+)
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="An EndpointPickerConfig file.")]
+
+
+@config.command("check")
+def check(file: File) -> None:
+    """Check a configuration and say everything that is wrong with it.
+
+    One problem a line, FILE:LINE:COLUMN: FIELD: PROBLEM; the status is 1 if there are any. Plugins
+    in files are loaded and checked, too. Nothing is started.
+    """
+    with _refusals_to(sys.stdout):
+        builder = make_builder()
+        graph = _built(builder, file)
+    for warning in (*graph.config.warnings, *graph.warnings):
+        _say(replace(warning, message=f"warning: {warning.message}").text(str(file)))
+    plugins, profiles = graph.plugins, graph.effective.scheduling_profiles
+    _say(f"ok: {_counted(plugins, 'plugin')}, {_counted(profiles, 'profile')}")
+    _close(graph)
+
+
+@config.command("show")
+def show(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="The file; without one, the built-in default is shown."
+        ),
+    ] = None,
+) -> None:
+    """Print a configuration as YAML with every default written out.
+
+    What is printed is a configuration itself and means the same.
+    """
+    with _refusals_to(sys.stderr):
+        graph = _built(make_builder(), file)
+    _say(dump(_plain(graph.effective)).rstrip())
+    _close(graph)
+
+
+@config.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of configurations, for editors.
+
+    It knows the parameters of every installed plugin. With the YAML language server, name it in the
+    first line of the file: # yaml-language-server: $schema=PATH
+    """
+    with _refusals_to(sys.stderr):
+        found = editor_schema(make_builder().registry)
+    _say(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+
+
+@config.command("diff")
+def diff(
+    running: Annotated[Path, typer.Argument(metavar="A", help="The configuration that runs.")],
+    following: Annotated[Path, typer.Argument(metavar="B", help="The one to be loaded.")],
+) -> None:
+    """Say what loading configuration B would do to an endpoint picker that runs A.
+
+    A plugin that is kept keeps all that it has learned; a rebuilt one starts anew.
+    """
+    with _refusals_to(sys.stderr):
+        builder = make_builder()
+        before = _built(builder, running)
+        after = _built(builder, following, before)
+    for change in changes(before, after):
+        _say(f"{change.fate.value:<8} {change.name}: {change.reason}")
+    for section in _changed_sections(before.effective, after.effective):
+        _say(f"changed  {section}")
+    _close(before, after)
+
+
+@contextmanager
+def _refusals_to(stream: TextIO) -> Iterator[None]:
+    """Write a configuration's problems to ``stream`` and end the command with status 1."""
+    try:
+        yield
+    except ConfigError as error:
+        print(error, file=stream)
+        raise typer.Exit(1) from None
+
+
+def _say(text: str) -> None:
+    print(text)  # noqa: T201 - the command's output
+
+
+def _counted(things: Sized, name: str) -> str:
+    return f"{len(things)} {name}" if len(things) == 1 else f"{len(things)} {name}s"
+
+
+def _built(
+    builder: GraphBuilder, file: Path | None, previous: PluginGraph | None = None
+) -> PluginGraph:
+    if file is None:
+        return builder.build(default_config())
+    return builder.build(load_file(file, inspect=builder.registry.inspector(file.parent)), previous)
+
+
+def _close(*graphs: PluginGraph) -> None:
+    """Close every plugin once; graphs may share some."""
+    instances = (each for graph in graphs for each in graph.instances.values())
+    close_all({id(each.plugin): each.plugin for each in instances}.values())
+
+
+def _plain(effective: ConfigFile) -> object:
+    """Return the values to write; without the extensions if they say nothing.
+
+    Then the reference accepts the file, too.
+    """
+    value = msgspec.to_builtins(effective)
+    if effective.extensions == ExtensionsEntry():
+        del value["extensions"]
+    return _without_nulls(value)
+
+
+def _without_nulls(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list | tuple):
+        return [_without_nulls(each) for each in value]
+    return value
+
+
+def _changed_sections(before: ConfigFile, after: ConfigFile) -> Iterator[str]:
+    """Yield the sections that differ; ``plugins`` is told of one by one."""
+    for field in msgspec.structs.fields(ConfigFile):
+        if field.name != "plugins" and getattr(before, field.name) != getattr(after, field.name):
+            yield field.encode_name

@@ -1,0 +1,105 @@
+"""The JSON Schema of a configuration, by which editors complete and check it while it is written.
+
+It is made of the types that the loader reads with; the text in it comes from docstrings. What a
+plugin's ``parameters`` may hold depends on its ``type``, one condition for each plugin.
+"""
+
+import inspect
+from collections.abc import Iterable
+from typing import Any, get_args
+
+import msgspec
+
+from epp.cli.plugin_docs import describe, field_docs
+from epp.config import ConfigFile
+from epp.config.plugin_checks import check_plugin_class, params_of
+from epp.config.schema import PluginEntry
+from epp.config.supported import OLD_TYPES, OPENAI_PARSER
+from epp.scheduling import Plugin
+
+Schema = dict[str, Any]
+
+_REF = "#/$defs/{name}"
+_FILE_TYPE = r"^file:.+\.py:[A-Za-z_]\w*$"
+
+
+def editor_schema(plugins: Iterable[type[Plugin]]) -> Schema:
+    """Return the JSON Schema (2020-12) of a file that may use ``plugins`` and plugins in files.
+
+    Faulty classes, which no configuration may use, are left out.
+    """
+    sound = (plugin for plugin in plugins if not check_plugin_class(plugin))
+    by_type = {plugin.type: plugin for plugin in sorted(sound, key=lambda each: each.type)}
+    by_type |= {old: by_type[new] for old, new in OLD_TYPES.items() if new in by_type}
+    structs: dict[type[msgspec.Struct], None] = {}
+    for struct in (ConfigFile, *map(params_of, by_type.values())):
+        _add_structs(struct, structs)
+    refs, definitions = msgspec.json.schema_components(
+        list(structs), schema_hook=lambda _: {}, ref_template=_REF
+    )
+    names = {
+        struct: ref["$ref"].removeprefix(_REF.format(name=""))
+        for struct, ref in zip(structs, refs, strict=True)
+    }
+    for struct, name in names.items():
+        _describe(struct, definitions[name])
+    _add_plugins(
+        definitions[names[PluginEntry]],
+        {name: (plugin, names[params_of(plugin)]) for name, plugin in by_type.items()},
+    )
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "EndpointPickerConfig",
+        "$ref": _REF.format(name=names[ConfigFile]),
+        "$defs": definitions,
+    }
+
+
+def _add_structs(wanted: Any, found: dict[type[msgspec.Struct], None]) -> None:  # noqa: ANN401 - any type expression
+    """Add the Structs that a type is made of, itself first; types may contain themselves."""
+    if isinstance(wanted, type) and issubclass(wanted, msgspec.Struct):
+        if wanted in found:
+            return
+        found[wanted] = None
+        for field in msgspec.structs.fields(wanted):
+            _add_structs(field.type, found)
+    for argument in get_args(wanted):
+        _add_structs(argument, found)
+
+
+def _describe(struct: type[msgspec.Struct], definition: Schema) -> None:
+    """Put the docstrings of a Struct and its fields into its schema."""
+    if doc := inspect.getdoc(struct):
+        definition["description"] = _plain(doc.partition("\n")[0])
+    docs = field_docs(struct)
+    for field in msgspec.structs.fields(struct):
+        if field.name in docs:
+            definition["properties"][field.encode_name]["description"] = _plain(docs[field.name])
+
+
+def _add_plugins(entry: Schema, plugins: dict[str, tuple[type[Plugin], str]]) -> None:
+    """Say which types an entry of ``plugins`` may have, and which parameters go with each."""
+    entry["properties"]["type"] = {
+        "description": entry["properties"]["type"]["description"],
+        "anyOf": [
+            {"enum": [*plugins, OPENAI_PARSER]},
+            {"type": "string", "pattern": _FILE_TYPE},
+        ],
+    }
+    entry["allOf"] = [
+        {
+            "if": {"properties": {"type": {"const": name}}, "required": ["type"]},
+            "then": {
+                "description": _plain(describe(plugin).summary),
+                "properties": {
+                    "parameters": {"anyOf": [{"$ref": _REF.format(name=params)}, {"type": "null"}]}
+                },
+            },
+        }
+        for name, (plugin, params) in plugins.items()
+    ]
+
+
+def _plain(doc: str) -> str:
+    """Return a docstring's text as editors show it."""
+    return doc.replace("``", "`")

@@ -1,0 +1,186 @@
+"""``epp plugins list | show | new``: what plugins there are, what one takes, and a new one."""
+
+import re
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from epp.cli import plugin_templates
+from epp.cli.plugin_docs import PluginDoc, describe
+from epp.cli.running import fail
+from epp.config import ConfigError, PluginRegistry
+from epp.config.plugin_checks import check_plugin_class
+from epp.config.plugin_files import load_plugin_file
+from epp.config.registry import FILE_PREFIX, split_file_type
+from epp.scheduling import Plugin
+
+plugins = typer.Typer(
+    help="List plugins, show what one does and takes, write a new one.", no_args_is_help=True
+)
+console = Console(highlight=False)
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+KINDS = tuple(
+    sorted(
+        each.name.removeprefix("example_").removesuffix(".py").replace("_", "-")
+        for each in files(plugin_templates).iterdir()
+        if each.name.startswith("example_")
+    )
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@plugins.command("list")
+def list_plugins(as_json: AsJson = False) -> None:
+    """List every installed plugin type; those that cannot be used are told of at the end."""
+    docs: list[PluginDoc] = []
+    faults: list[str] = []
+    for plugin in sorted(_registry(), key=lambda plugin: plugin.type):
+        found = check_plugin_class(plugin)
+        faults += found
+        if not found:
+            docs.append(describe(plugin))
+    if as_json:
+        _print_json(docs)
+    else:
+        table = Table("type", "extension points", "what it does", box=box.SIMPLE)
+        table.columns[0].no_wrap = True
+        for doc in docs:
+            summary = doc.summary.replace("``", "")
+            table.add_row(*map(Text, (doc.type, ", ".join(doc.extension_points), summary)))
+        console.print(table)
+    if faults:
+        _end("\n".join(faults))
+
+
+@plugins.command("show")
+def show(
+    plugin_type: Annotated[
+        str, typer.Argument(metavar="TYPE", help="A plugin type, or file:PATH.py:ClassName.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Show what a plugin does, what it reads and writes, and its parameters.
+
+    A plugin in a file is loaded and checked as the endpoint picker does it; all faults are told.
+    """
+    plugin = _find(plugin_type)
+    if faults := check_plugin_class(plugin):
+        _end("\n".join(faults))
+    doc = describe(plugin)
+    if as_json:
+        _print_json(doc)
+        return
+    _print_doc(doc)
+
+
+@plugins.command("new")
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the plugin type, such as spot-filter.")],
+    kind: Annotated[str, typer.Option(help=f"One of {', '.join(KINDS)}.")],
+    directory: Annotated[Path, typer.Option(help="Where to write the two files.")] = Path(),
+) -> None:
+    """Write a plugin of one file and its test; both work as they are, ready to be changed."""
+    if kind not in KINDS:
+        fail(f"--kind must be one of {', '.join(KINDS)}, not {kind!r}")
+    if not _NAME.fullmatch(name):
+        fail(
+            f"a plugin type is made of lower-case words and hyphens, such as spot-{kind}: {name!r}"
+        )
+    if not directory.is_dir():
+        fail(f"--directory {directory}: there is no such folder")
+    written = _written(name, kind)
+    for file in written:
+        if (directory / file).exists():
+            fail(f"{directory / file} is there already; remove it, or take another name")
+    for file, text in written.items():
+        (directory / file).write_text(text, encoding="utf-8")
+    plugin_file, test_file = (directory / file for file in written)
+    console.print(
+        f"{plugin_file}\n{test_file}\n\n"
+        f"Test it:  pytest {test_file}\n"
+        f"Show it:  epp plugins show {FILE_PREFIX}{plugin_file}:{_class_name(name)}\n"
+        f"Use it:   type: {FILE_PREFIX}{plugin_file}:{_class_name(name)}",
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+def _written(name: str, kind: str) -> dict[str, str]:
+    """Return the files of a new plugin by name: the plugin, then its test."""
+    template = f"example-{kind}"
+    renamed = {
+        template: name,
+        template.replace("-", "_"): name.replace("-", "_"),
+        template.replace("-", "_").upper(): name.replace("-", "_").upper(),
+        _class_name(template): _class_name(name),
+    }
+    pattern = re.compile("|".join(map(re.escape, renamed)))
+    made: dict[str, str] = {}
+    for prefix in ("", "test_"):
+        file = f"{prefix}example_{kind.replace('-', '_')}.py"
+        text = files(plugin_templates).joinpath(file).read_text(encoding="utf-8")
+        made[f"{prefix}{name.replace('-', '_')}.py"] = pattern.sub(
+            lambda found: renamed[found[0]], text
+        )
+    return made
+
+
+def _class_name(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("-"))
+
+
+def _find(plugin_type: str) -> type[Plugin]:
+    try:
+        if plugin_type.startswith(FILE_PREFIX):
+            return load_plugin_file(*split_file_type(plugin_type)).plugin
+        return _registry().get(plugin_type)
+    except ConfigError as error:
+        _end(str(error))
+
+
+def _registry() -> PluginRegistry:
+    try:
+        return PluginRegistry.from_entry_points()
+    except ConfigError as error:
+        _end(str(error))
+
+
+def _print_json(docs: PluginDoc | list[PluginDoc]) -> None:
+    text = msgspec.json.format(msgspec.json.encode(docs), indent=2).decode()
+    print(text)  # noqa: T201 - the command's output
+
+
+def _print_doc(doc: PluginDoc) -> None:
+    console.print(Text(doc.type, style="bold"), Text(f"({', '.join(doc.extension_points)})"))
+    console.print(Text(f"{doc.class_name}\n\n{doc.doc}\n"), soft_wrap=True)
+    if doc.parameters:
+        table = Table("parameter", "type", "default", "what it is", box=box.SIMPLE)
+        table.columns[0].no_wrap = True
+        for each in doc.parameters:
+            default = "(must be given)" if each.default is None else each.default
+            table.add_row(*map(Text, (each.name, each.type, default, each.doc)))
+        console.print(table)
+    else:
+        console.print("It takes no parameters.")
+    for title, keys in (("reads", doc.reads), ("writes", doc.writes)):
+        if keys:
+            console.print(Text(f"{title}: {', '.join(keys)}"))
+    if doc.example:
+        console.print("\nExample:")
+        console.print(Syntax(doc.example, "yaml", background_color="default"))
+
+
+def _end(text: str) -> NoReturn:
+    print(f"epp: {text}", file=sys.stderr)  # noqa: T201 - a user's error, not a log line
+    raise typer.Exit(1)

@@ -1,0 +1,196 @@
+"""What the schema cannot say: names that must be unique or exist, and what is not there yet.
+
+The checks look at the plain values of a file, not at the typed ones, so that they also see the
+sound parts of a file that could not be read whole. A part of the wrong type is skipped, as
+:mod:`epp.config.structs` has told of it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from epp.config.schema import API_VERSION, DEPRECATED_API_VERSION
+from epp.config.structs import Fault, Reference, suggestion
+from epp.config.supported import (
+    DEFAULT_DETECTOR,
+    DEFAULT_POLICIES,
+    FEATURE_GATES,
+    OLD_TYPES,
+    OPENAI_PARSER,
+    PARSERS_NOT_YET,
+)
+
+Raw = Mapping[str, Any]
+
+# The forms that the reference takes for a boolean (Go's strconv.ParseBool).
+_BOOLEANS = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+_NO_PROFILES = frozenset({"default"})
+_GATED = "is not in effect: the feature gate `flowControl` is off"
+
+
+def faults(file: Raw, references: Iterable[Reference]) -> Iterator[Fault]:
+    """Yield what is wrong with ``file`` beyond its schema.
+
+    Args:
+        file: The plain values of the whole file.
+        references: The names in it that refer to something.
+    """
+    types: dict[str, str] = {}
+    for path, entry in _entries(file, "plugins"):
+        name = entry.get("name") or entry.get("type")
+        if isinstance(name, str) and name in types:
+            field = "name" if entry.get("name") else "type"
+            yield Fault(f"{path}.{field}", f"another plugin is named `{name}`; names are unique")
+        elif isinstance(name, str):
+            types[name] = str(entry.get("type"))
+    profiles: set[str] = set()
+    for path, entry in _entries(file, "schedulingProfiles"):
+        name = entry.get("name")
+        if isinstance(name, str) and name in profiles:
+            yield Fault(f"{path}.name", f"another profile is named `{name}`; names are unique")
+        elif isinstance(name, str):
+            profiles.add(name)
+    yield from _unknown_names(references, types, profiles or _NO_PROFILES)
+    yield from _gates(file)
+    yield from _parsers(file, types)
+    yield from _detectors(file, types)
+    yield from _shadows(file, profiles or _NO_PROFILES)
+    syncer = _section(file, "dataLayer").get("crossReplicaSyncerPluginRef")
+    if isinstance(syncer, str) and syncer in types:
+        yield Fault(
+            "dataLayer.crossReplicaSyncerPluginRef",
+            "syncing between replicas is not supported yet; remove it",
+        )
+
+
+def warnings(file: Raw) -> Iterator[Fault]:
+    """Yield what of a sound ``file`` is deprecated or without effect."""
+    if file.get("apiVersion") == DEPRECATED_API_VERSION:
+        yield Fault("apiVersion", f"is deprecated; write `{API_VERSION}`")
+    for path, entry in _entries(file, "plugins"):
+        if (new := OLD_TYPES.get(entry["type"])) is not None:
+            yield Fault(f"{path}.type", f"type `{entry['type']}` is deprecated; use `{new}`")
+    if file.get("parser") is not None:
+        yield Fault("parser", "is deprecated; use `requestHandler.parsers`", on_key=True)
+    for field in ("peerDiscovery", "crossReplicaSyncInterval"):
+        if _section(file, "dataLayer").get(field) is not None:
+            yield Fault(f"dataLayer.{field}", "has no effect", on_key=True)
+    for field, value in _section(file, "flowControl").items():
+        if value not in (None, [], False):
+            yield Fault(f"flowControl.{field}", _GATED, on_key=True)
+    for path, text in _gate_texts(file):
+        name, _, value = text.partition("=")
+        if _BOOLEANS.get(value, True) is not FEATURE_GATES[name]:
+            yield Fault(path, f"feature gate `{text}` has no effect")
+
+
+def _unknown_names(
+    references: Iterable[Reference], plugins: Mapping[str, str], profiles: Iterable[str]
+) -> Iterator[Fault]:
+    known = {
+        "plugin": frozenset(plugins),
+        "policy": frozenset(plugins) | DEFAULT_POLICIES,
+        "profile": frozenset(profiles),
+    }
+    for each in references:
+        names = known[each.kind]
+        if each.name not in names:
+            hint = suggestion(each.name, names, "defined")
+            yield Fault(
+                each.path, f"no {each.kind} is named `{each.name}`; {hint}", on_key=each.on_key
+            )
+
+
+def _gates(file: Raw) -> Iterator[Fault]:
+    for path, text in _gate_texts(file):
+        name, given, value = text.partition("=")
+        if name not in FEATURE_GATES:
+            hint = suggestion(name, FEATURE_GATES)
+            yield Fault(path, f"unknown feature gate `{name}`; {hint}")
+        elif given and value not in _BOOLEANS:
+            yield Fault(path, f"feature gate `{name}` is `{value}`; it must be true or false")
+        elif name == "flowControl" and _BOOLEANS.get(value, True):
+            yield Fault(path, "feature gate `flowControl` is not supported yet; remove it")
+
+
+def _gate_texts(file: Raw) -> Iterator[tuple[str, str]]:
+    texts = file.get("featureGates")
+    for index, text in enumerate(texts if isinstance(texts, list) else ()):
+        if isinstance(text, str):
+            yield f"featureGates[{index}]", text
+
+
+def _parsers(file: Raw, types: Mapping[str, str]) -> Iterator[Fault]:
+    """Check the parsers that are used; entries of ``plugins`` are checked by their type."""
+    used = list(_entries(_section(file, "requestHandler"), "parsers", "requestHandler.parsers"))
+    if _section(file, "parser"):
+        used.append(("parser", _section(file, "parser")))
+    for path, entry in used:
+        ref = entry.get("pluginRef")
+        if not isinstance(ref, str) or not ref:
+            continue
+        parser = types.get(ref, ref)
+        if parser in PARSERS_NOT_YET:
+            yield Fault(f"{path}.pluginRef", f"parser `{parser}` is not supported yet; remove it")
+        elif ref in types and parser != OPENAI_PARSER:
+            yield Fault(f"{path}.pluginRef", f"`{ref}` ({parser}) is no parser")
+        elif parser != OPENAI_PARSER:
+            hint = suggestion(ref, [*types, OPENAI_PARSER])
+            yield Fault(f"{path}.pluginRef", f"no parser is named `{ref}`; {hint}")
+    for path, entry in _entries(file, "plugins"):
+        if entry.get("type") == OPENAI_PARSER and entry.get("parameters"):
+            yield Fault(f"{path}.parameters", f"`{OPENAI_PARSER}` takes no parameters")
+
+
+def _detectors(file: Raw, types: Mapping[str, str]) -> Iterator[Fault]:
+    """Refuse saturation detectors: the reference heeds one even with the gate off.
+
+    The section at the top level is the deprecated place for it.
+    """
+    for path, section in (
+        ("saturationDetector", _section(file, "saturationDetector")),
+        (
+            "flowControl.saturationDetector",
+            _section(_section(file, "flowControl"), "saturationDetector"),
+        ),
+    ):
+        ref = section.get("pluginRef")
+        if not isinstance(ref, str) or not ref:
+            continue
+        if ref in types or ref == DEFAULT_DETECTOR:
+            message = f"saturation detector `{ref}` is not supported yet; remove it"
+        else:
+            message = f"no plugin is named `{ref}`; {suggestion(ref, types, 'defined')}"
+        yield Fault(f"{path}.pluginRef", message)
+
+
+def _shadows(file: Raw, profiles: Iterable[str]) -> Iterator[Fault]:
+    seen: set[str] = set()
+    for path, entry in _entries(_section(file, "extensions"), "shadow", "extensions.shadow"):
+        name = entry.get("profile")
+        if not isinstance(name, str):
+            continue
+        if name in seen:
+            yield Fault(f"{path}.profile", f"profile `{name}` is a shadow already")
+        seen.add(name)
+    if seen and seen.issuperset(profiles):
+        yield Fault(
+            "extensions.shadow",
+            "every profile is a shadow; leave one that decides",
+            on_key=True,
+        )
+
+
+def _section(file: Raw, name: str) -> Raw:
+    section = file.get(name)
+    return section if isinstance(section, Mapping) else {}
+
+
+def _entries(file: Raw, name: str, path: str = "") -> Iterator[tuple[str, Raw]]:
+    """Yield the mappings of a list with their paths."""
+    entries = file.get(name)
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if isinstance(entry, Mapping):
+            yield f"{path or name}[{index}]", entry

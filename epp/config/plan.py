@@ -1,0 +1,242 @@
+"""A configuration after defaulting: what is to be built and how it is wired, by name.
+
+Everything here is decided by the classes of the plugins alone, so that what is wrong with the
+wiring is told of together with what is wrong with the parameters. Where the reference walks a map
+in random order, this goes by the order of the file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from epp.config.errors import ConfigError, ConfigProblem
+from epp.config.instances import Blueprint
+from epp.config.loader import LoadedConfig
+from epp.config.paths import join
+from epp.config.registry import PluginRegistry, PluginType, PluginTypes, is_built_in
+from epp.config.schema import (
+    ConfigFile,
+    PluginEntry,
+    ProfileEntry,
+    ProfilePlugin,
+    ReferredPlugin,
+    SourceEntry,
+)
+from epp.scheduling import Filter, Picker, Plugin, ProfileHandler, Scorer
+
+Kinds = Mapping[str, type[Plugin]]
+"""Classes of the roles that the configuration knows by name only: ``discovery``, ``source`` and
+``extractor``."""
+
+_PICKER = "max-score-picker"
+_HANDLER = "single-profile-handler"
+_SOURCE = "metrics-data-source"
+_EXTRACTOR = "core-metrics-extractor"
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a graph is made of; grows while defaults are filled in."""
+
+    config: LoadedConfig
+    blueprints: dict[str, Blueprint] = field(default_factory=dict)
+    """By name: those of the file, in its order, then those made by default."""
+    profiles: tuple[ProfileEntry, ...] = ()
+    """Shadows among them."""
+    handler: str = ""
+    sources: tuple[SourceEntry, ...] = ()
+    problems: list[ConfigProblem] = field(default_factory=list)
+    warnings: list[ConfigProblem] = field(default_factory=list)
+
+    @property
+    def shadows(self) -> frozenset[str]:
+        """Names of the profiles that run beside the real choice."""
+        return frozenset(shadow.profile for shadow in self.config.file.extensions.shadow)
+
+    def report(self, path: str, message: str, *, on_key: bool = False) -> None:
+        """Take note of a problem at ``path``, or with the key there."""
+        self.problems.append(self.config.problem(path, message, on_key=on_key))
+
+    def is_a(self, name: str, kind: type | tuple[type, ...]) -> bool:
+        """Return whether ``name`` is a plugin of ``kind``; False if its type is faulty."""
+        blueprint = self.blueprints.get(name)
+        found = None if blueprint is None else blueprint.found
+        return found is not None and issubclass(found.plugin, kind)
+
+    def may_be(self, name: str, kind: type | tuple[type, ...]) -> bool:
+        """Return whether ``name`` is a plugin of ``kind``; True if its type is faulty."""
+        blueprint = self.blueprints.get(name)
+        return blueprint is not None and (blueprint.found is None or self.is_a(name, kind))
+
+    def type_of(self, name: str) -> str:
+        """Return the type of plugin ``name`` as the configuration spells it."""
+        entries = {entry.name: entry.type for entry in self.config.file.plugins}
+        return entries.get(name, name)
+
+    def named(self, kind: type | tuple[type, ...]) -> list[str]:
+        """Return the names of all plugins of ``kind``, in order."""
+        return [name for name in self.blueprints if self.is_a(name, kind)]
+
+    def effective(self) -> ConfigFile:
+        """Return the configuration with every default written out."""
+        file = self.config.file
+        made = (each for each in self.blueprints.values() if not (each.path or each.scope))
+        return msgspec.structs.replace(
+            file,
+            plugins=(
+                *file.plugins,
+                *(PluginEntry(type=each.type, name=each.name) for each in made),
+            ),
+            scheduling_profiles=self.profiles,
+            data_layer=msgspec.structs.replace(file.data_layer, sources=self.sources),
+        )
+
+
+def make_plan(
+    config: LoadedConfig, types: PluginTypes, registry: PluginRegistry, kinds: Kinds
+) -> Plan:
+    """Return the plan of ``config``, with its problems."""
+    plan = Plan(config, problems=list(types.problems))
+    for place, entry in enumerate(config.file.plugins):
+        if not is_built_in(entry.type):
+            found = types.by_name.get(entry.type)
+            plan.blueprints[entry.name] = Blueprint(
+                entry.name, entry.type, found, entry.parameters, f"plugins[{place}]"
+            )
+    plan.profiles = _profiles(plan, registry)
+    plan.handler = _handler(plan, registry)
+    plan.sources = _sources(plan, registry, kinds)
+    _check_discovery(plan, kinds)
+    for name in config.file.extensions.guard_rails.failure_policy:
+        if not plan.may_be(name, Filter):
+            plan.report(
+                join("extensions.guardRails.failurePolicy", name),
+                f"`{name}` is no filter; only filters have a failure policy",
+                on_key=True,
+            )
+    return plan
+
+
+def add_default(plan: Plan, registry: PluginRegistry, plugin_type: str) -> str:
+    """Add a plugin of ``plugin_type`` named like its type, unless it is there; return the name."""
+    taken = plan.blueprints.get(plugin_type)
+    if taken is not None:
+        if taken.type != plugin_type:
+            plan.report(
+                taken.path,
+                f"the name `{plugin_type}` is needed for the default plugin of that type; rename"
+                f" this `{taken.type}`",
+            )
+        return plugin_type
+    found = None
+    try:
+        found = PluginType(registry.get(plugin_type))
+    except ConfigError as error:
+        plan.report("", f"a default is needed that is not installed: {error}")
+    plan.blueprints[plugin_type] = Blueprint(plugin_type, plugin_type, found)
+    return plugin_type
+
+
+def _profiles(plan: Plan, registry: PluginRegistry) -> tuple[ProfileEntry, ...]:
+    entries = plan.config.file.scheduling_profiles
+    if not entries:
+        members = plan.named((Filter, Scorer, Picker))
+        entries = (ProfileEntry("default", tuple(ProfilePlugin(name) for name in members)),)
+    return tuple(
+        _profile(plan, registry, entry, f"schedulingProfiles[{place}]")
+        for place, entry in enumerate(entries)
+    )
+
+
+def _profile(plan: Plan, registry: PluginRegistry, entry: ProfileEntry, where: str) -> ProfileEntry:
+    pickers = []
+    for place, member in enumerate(entry.plugins):
+        name = member.plugin_ref
+        path = f"{where}.plugins[{place}]"
+        if plan.is_a(name, Picker):
+            pickers.append(name)
+        elif not plan.may_be(name, (Filter, Scorer, ProfileHandler)):
+            plan.report(
+                f"{path}.pluginRef",
+                f"`{name}` ({plan.type_of(name)}) is neither filter, scorer nor picker",
+            )
+        if member.weight is not None and not plan.may_be(name, Scorer):
+            text = f"the weight of `{name}` has no effect, as it is no scorer"
+            plan.warnings.append(plan.config.problem(f"{path}.weight", text))
+    if len(pickers) > 1:
+        names = ", ".join(f"`{name}`" for name in pickers)
+        plan.report(where, f"profile `{entry.name}` has {len(pickers)} pickers, {names}; keep one")
+    if pickers:
+        return entry
+    there = plan.named(Picker)
+    picker = there[0] if there else add_default(plan, registry, _PICKER)
+    return msgspec.structs.replace(entry, plugins=(*entry.plugins, ProfilePlugin(picker)))
+
+
+def _handler(plan: Plan, registry: PluginRegistry) -> str:
+    handlers = plan.named(ProfileHandler)
+    real = [profile.name for profile in plan.profiles if profile.name not in plan.shadows]
+    if len(handlers) > 1:
+        names = ", ".join(f"`{name}`" for name in handlers)
+        plan.report(
+            plan.blueprints[handlers[1]].path,
+            f"there are {len(handlers)} profile handlers, {names}; keep one",
+        )
+    elif handlers and plan.blueprints[handlers[0]].type == _HANDLER and len(real) > 1:
+        plan.report(
+            plan.blueprints[handlers[0]].path,
+            f"`{_HANDLER}` runs a sole profile, and there are {len(real)}; use a handler that"
+            " chooses among them",
+        )
+    if handlers:
+        return handlers[0]
+    if len(real) > 1:
+        if all(each.found is not None for each in plan.blueprints.values()):
+            plan.report(
+                "schedulingProfiles",
+                f"{len(real)} profiles need a profile handler that chooses among them; add one to"
+                " `plugins`",
+            )
+        return ""
+    return add_default(plan, registry, _HANDLER)
+
+
+def _sources(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> tuple[SourceEntry, ...]:
+    section = plan.config.file.data_layer
+    seen: set[str] = set()
+    for place, source in enumerate(section.sources):
+        where = f"dataLayer.sources[{place}]"
+        if source.plugin_ref in seen:
+            plan.report(
+                f"{where}.pluginRef",
+                f"source `{source.plugin_ref}` is there already; list all its extractors there",
+            )
+        seen.add(source.plugin_ref)
+        _check_role(plan, kinds, "source", source.plugin_ref, f"{where}.pluginRef")
+        for below, extractor in enumerate(source.extractors):
+            path = f"{where}.extractors[{below}].pluginRef"
+            _check_role(plan, kinds, "extractor", extractor.plugin_ref, path)
+    types = {plan.type_of(source.plugin_ref) for source in section.sources}
+    if "source" not in kinds or not section.inject_defaults or _SOURCE in types:
+        return section.sources
+    source_name = _first_of_type(plan, _SOURCE) or add_default(plan, registry, _SOURCE)
+    extractor_name = _first_of_type(plan, _EXTRACTOR) or add_default(plan, registry, _EXTRACTOR)
+    return (*section.sources, SourceEntry(source_name, (ReferredPlugin(extractor_name),)))
+
+
+def _check_discovery(plan: Plan, kinds: Kinds) -> None:
+    discovery = plan.config.file.data_layer.discovery
+    if discovery is not None:
+        path = "dataLayer.discovery.pluginRef"
+        _check_role(plan, kinds, "discovery", discovery.plugin_ref, path)
+
+
+def _check_role(plan: Plan, kinds: Kinds, role: str, name: str, path: str) -> None:
+    kind = kinds.get(role)
+    if kind is not None and not plan.may_be(name, kind):
+        plan.report(path, f"`{name}` ({plan.type_of(name)}) is no {kind.__name__}")
+
+
+def _first_of_type(plan: Plan, plugin_type: str) -> str | None:
+    return next((n for n, each in plan.blueprints.items() if each.type == plugin_type), None)

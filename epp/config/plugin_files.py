@@ -1,0 +1,161 @@
+"""Plugin classes out of single Python files: ``type: "file:/etc/epp/plugins/spot.py:SpotFilter"``.
+
+The bytes that are hashed are the bytes that run. Each version of a file is a module of its own, so
+a changed file gives a new class while instances of the old one work on; the module of the version
+before is forgotten then, and its memory is freed with its last instance. The file's folder does not
+come onto ``sys.path``: what a plugin file imports has to be installed.
+"""
+
+import hashlib
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import FunctionType, ModuleType, TracebackType
+
+from epp.config.errors import ConfigError, ConfigProblem
+from epp.config.plugin_checks import inheritance_hint
+from epp.scheduling import Plugin
+
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+@dataclass(frozen=True, slots=True)
+class PluginFile:
+    """A plugin class and the version of the file it was read from."""
+
+    plugin: type[Plugin]
+    digest: str
+    """SHA-256 of the file, in hexadecimal."""
+
+
+def load_plugin_file(path: Path, class_name: str) -> PluginFile:
+    """Run a Python file, unless this version of it has run already, and return one of its classes.
+
+    Blocks: reads the file and runs it. A class without a ``type`` of its own gets the kebab-case of
+    its name.
+
+    Raises:
+        ConfigError: The file cannot be read or raises, or has no such plugin; the text begins with
+            file and line.
+    """
+    path = path.absolute()
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise _error(path, f"cannot read the plugin file: {error.strerror or error}") from error
+    digest = hashlib.sha256(source).hexdigest()
+    with _lock:
+        module = _newest.get(path)
+        if module is None or module.__name__ != _module_name(path, digest):
+            module = _run(path, source, _module_name(path, digest))
+            replaced = _newest.get(path)
+            _newest[path] = module
+            if replaced is not None:
+                del sys.modules[replaced.__name__]
+    plugin = _class_of(module, path, class_name)
+    if "type" not in vars(plugin):
+        plugin.type = _WORD_START.sub("-", class_name).replace("_", "-").lower()
+    return PluginFile(plugin, digest)
+
+
+_newest: dict[Path, ModuleType] = {}
+_lock = threading.RLock()  # a reload runs in a thread; a plugin file may itself load another
+
+
+def _module_name(path: Path, digest: str) -> str:
+    version = hashlib.sha256(f"{path}\0{digest}".encode()).hexdigest()[:16]
+    return f"epp_plugin_file_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}_{version}"
+
+
+def _run(path: Path, source: bytes, name: str) -> ModuleType:
+    try:
+        code = compile(source, str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        column = error.offset or 0
+        raise _error(path, f"not valid Python: {error.msg}", error.lineno or 0, column) from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise _error(path, f"not valid Python: {error}") from error
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    module.__package__ = ""
+    module.__spec__ = ModuleSpec(name, None, origin=str(path))
+    # Registered first: dataclasses and msgspec look annotations up in sys.modules.
+    sys.modules[name] = module
+    try:
+        exec(code, module.__dict__)  # noqa: S102 - running the operator's own file is the point
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        line = _line_in(path, error.__traceback__)
+        raise _error(path, f"it raised {text}{_import_hint(path, error)}", line) from error
+    return module
+
+
+def _class_of(module: ModuleType, path: Path, class_name: str) -> type[Plugin]:
+    found = vars(module).get(class_name)
+    if found is None:
+        known = [each.__name__ for each in _plugins_of(module)]
+        near = get_close_matches(class_name, known, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        listed = f"its plugins: {', '.join(known)}" if known else "it has no plugin at all"
+        raise _error(path, f"there is no class {class_name!r} in it; {hint}{listed}")
+    if not isinstance(found, type):
+        raise _error(path, f"{class_name!r} is {type(found).__name__}, not a class")
+    line = _line_of(found)
+    if not issubclass(found, Plugin):
+        hint = inheritance_hint(found) or "inherit from an extension point of epp.scheduling"
+        raise _error(path, f"class {class_name!r} is no plugin; {hint}", line)
+    if found.__module__ != module.__name__:
+        raise _error(
+            path,
+            f"class {class_name!r} is imported from {found.__module__}; name it by its own file or"
+            " type",
+        )
+    return found
+
+
+def _plugins_of(module: ModuleType) -> Iterator[type[Plugin]]:
+    for each in vars(module).values():
+        if (
+            isinstance(each, type)
+            and issubclass(each, Plugin)
+            and each.__module__ == module.__name__
+        ):
+            yield each
+
+
+def _line_in(path: Path, traceback: TracebackType | None) -> int:
+    """Return the line of the file that an exception came through last."""
+    line = 0
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == str(path):
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
+    return line
+
+
+def _line_of(cls: type) -> int:
+    """Return the line of a class's first method, where most of the class is seen."""
+    methods = [each for each in vars(cls).values() if isinstance(each, FunctionType)]
+    return min((each.__code__.co_firstlineno for each in methods), default=0)
+
+
+def _import_hint(path: Path, error: BaseException) -> str:
+    if not isinstance(error, ImportError):
+        return ""
+    neighbour = path.with_name(f"{(error.name or '').partition('.')[0]}.py")
+    if (error.name and neighbour.is_file()) or "relative import" in str(error):
+        return (
+            "; a plugin file cannot import its neighbours: put all into one file, or install them"
+            " as a package"
+        )
+    return "; what a plugin file imports has to be installed beside the endpoint picker"
+
+
+def _error(path: Path, message: str, line: int = 0, column: int = 0) -> ConfigError:
+    return ConfigError.of(str(path), [ConfigProblem(message, line=line, column=column)])

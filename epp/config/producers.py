@@ -1,0 +1,68 @@
+"""Data keys to the order of plugins: who writes what a plugin reads comes before it.
+
+A key that is read and that nobody writes gets its default producer, and that one's keys theirs.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from epp.config.instances import Instance, InstanceMaker
+from epp.config.plan import Plan, add_default
+from epp.config.registry import PluginRegistry
+from epp.scheduling import Plugin
+
+
+def add_producers(plan: Plan, registry: PluginRegistry, maker: InstanceMaker) -> None:
+    """Add the default producers of keys that nobody writes to ``plan``, and make them."""
+    wanted = [(key, name) for name, each in maker.instances.items() for key in _keys(each, "reads")]
+    written = {key for each in maker.instances.values() for key in _keys(each, "writes")}
+    for key, reader in wanted:  # grows while producers bring needs of their own
+        if key in written:
+            continue
+        written.add(key)  # told of once, found or not
+        path = plan.blueprints[reader].path
+        default = next((p.type for p in registry if key in getattr(p, "default_for", ())), None)
+        if default is None:
+            plan.report(path, f"`{reader}` reads `{key.name}`, which no plugin produces")
+            continue
+        if default in plan.blueprints:
+            if plan.blueprints[default].found is not None and default in maker.instances:
+                plan.report(
+                    path, f"`{reader}` reads `{key.name}`, which plugin `{default}` does not write"
+                )
+            continue
+        instance = maker.make(add_default(plan, registry, default))
+        if instance is not None:
+            written.update(_keys(instance, "writes"))
+            wanted.extend((each, default) for each in _keys(instance, "reads"))
+
+
+def ordered(plan: Plan, instances: Mapping[str, Instance]) -> dict[str, Plugin]:
+    """Return the plugins with a key's writers before its readers; otherwise in the plan's order."""
+    done: dict[str, Plugin] = {}
+    visiting: list[str] = []
+
+    def visit(name: str) -> None:
+        if name in done:
+            return
+        if name in visiting:
+            circle = " -> ".join([*visiting[visiting.index(name) :], name])
+            plan.report(plan.blueprints[name].path, f"plugins wait for each other's data: {circle}")
+            return
+        visiting.append(name)
+        needs = _keys(instances[name], "reads")
+        for other in order:
+            if other != name and any(key in needs for key in _keys(instances[other], "writes")):
+                visit(other)
+        visiting.pop()
+        done.setdefault(name, instances[name].plugin)
+
+    order = [name for name in plan.blueprints if name in instances]
+    for name in order:
+        visit(name)
+    return done
+
+
+def _keys(instance: Instance, which: str) -> tuple[Any, ...]:
+    keys: tuple[Any, ...] = getattr(instance.plugin, which, ())
+    return keys

@@ -1,0 +1,80 @@
+"""Values with units as the reference's configuration writes them: ``60s``, ``10Gi``, ``20k``."""
+
+import math
+import re
+from decimal import Decimal
+from fractions import Fraction
+
+_NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
+_DURATION_PART = re.compile(rf"({_NUMBER})(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_SECONDS = {
+    "ns": Fraction(1, 10**9),
+    "us": Fraction(1, 10**6),
+    "µs": Fraction(1, 10**6),
+    "μs": Fraction(1, 10**6),
+    "ms": Fraction(1, 10**3),
+    "s": Fraction(1),
+    "m": Fraction(60),
+    "h": Fraction(3600),
+}
+# A Go duration is a signed 64-bit number of nanoseconds.
+_MAX_SECONDS = Fraction(2**63 - 1, 10**9)
+
+_QUANTITY = re.compile(
+    rf"\+?({_NUMBER})(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?\d{{1,3}}))?", re.ASCII
+)
+_FACTORS = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 10**3),
+    **{unit: Fraction(1000**power) for power, unit in enumerate("kMGTPE", 1)},
+    **{f"{unit}i": Fraction(1024**power) for power, unit in enumerate("KMGTPE", 1)},
+}
+_MAX_QUANTITY = 2**63 - 1
+_MAX_TEXT = 64
+
+
+def duration_seconds(value: str | float) -> float:
+    """Return the seconds of a Go duration of 0 or more (``200ms``, ``1m30s``, ``0``).
+
+    A number, even 0, is none: it has no unit.
+
+    Raises:
+        ValueError: It is none, or beyond 292 years.
+    """
+    text = str(value)
+    parts = _DURATION_PART.findall(text) if len(text) <= _MAX_TEXT else []
+    if value != "0" and (not parts or "".join(number + unit for number, unit in parts) != text):
+        raise ValueError(
+            f"`{text[:_MAX_TEXT]}` is not a duration of 0 or more; write it as 200ms, 60s or 1m30s"
+        )
+    seconds = sum((_fraction(number) * _SECONDS[unit] for number, unit in parts), Fraction(0))
+    if seconds > _MAX_SECONDS:
+        raise ValueError(f"duration `{text}` is too long")
+    return float(seconds)
+
+
+def quantity(value: str | float) -> int:
+    """Return the whole number of a Kubernetes quantity of 0 or more (``10Gi``, ``20k``, ``5000``).
+
+    A fraction is rounded up, as Kubernetes does.
+
+    Raises:
+        ValueError: It is none, or beyond 64 bits.
+    """
+    text = str(value)
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_TEXT else None
+    if match is None:
+        raise ValueError(
+            f"`{text[:_MAX_TEXT]}` is not a quantity of 0 or more; write it as 5000, 20k or 10Gi"
+        )
+    number, unit, exponent = match.groups()
+    factor = _FACTORS[unit] if unit else Fraction(10) ** int(exponent or 0)
+    whole = math.ceil(_fraction(number) * factor)
+    if whole > _MAX_QUANTITY:
+        raise ValueError(f"quantity `{text}` is too large; the largest is {_MAX_QUANTITY}")
+    return whole
+
+
+def _fraction(number: str) -> Fraction:
+    return Fraction(Decimal(number))

@@ -1,0 +1,212 @@
+"""Following the configuration of a running EPP: read, build beside the running graph, swap.
+
+Reading and importing run in a thread, construction and swap on the event loop. Whatever goes wrong,
+the graph in use stays: the problems are logged once and the metrics tell of it. A graph that makes
+requests fail is taken back (:mod:`.rollback`), and its version is refused until the files change.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from epp.config.changes import Fate, changes
+from epp.config.errors import ConfigError
+from epp.config.graph import PluginGraph, version_of
+from epp.config.loader import LoadedConfig, load_file
+from epp.config.registry import PluginRegistry, PluginTypes, plugin_files
+from epp.config.rollback import RollbackSettings, RollbackWatch
+from epp.config.watched_files import fingerprint
+from epp.observability import ConfigMetrics
+
+_log = structlog.get_logger(__name__)
+
+
+class GraphUser(Protocol):
+    """What runs on a plugin graph: the app."""
+
+    graph: PluginGraph
+    """The graph in use."""
+
+    def build(self, config: LoadedConfig, types: PluginTypes) -> PluginGraph:
+        """Build a graph that keeps what it can of the one in use.
+
+        Raises:
+            ConfigError: Something is wrong with it.
+        """
+
+    async def swap(self, graph: PluginGraph) -> None:
+        """Take ``graph`` into use between two requests.
+
+        Raises:
+            ConfigError: That is not possible; the graph in use is still in use.
+        """
+
+
+class ConfigReloader:
+    """Follows one configuration file and the plugin files it names.
+
+    Args:
+        path: The configuration file.
+        user: Has the graph in use, made of what the file said at the start.
+        registry: Finds plugin classes.
+        metrics: Is told of every reload.
+        clock: Seconds, monotonic.
+        rollback: When a reload is taken back.
+        poll_seconds: Time between two looks at the files; a change is acted on when two looks in a
+            row have seen the same, so that a file is not read while it is being written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        user: GraphUser,
+        *,
+        registry: PluginRegistry,
+        metrics: ConfigMetrics,
+        clock: Callable[[], float],
+        rollback: RollbackSettings | None = None,
+        poll_seconds: float = 0.5,
+    ) -> None:
+        self._path = path
+        self._user = user
+        self._registry = registry
+        self._metrics = metrics
+        self._poll_seconds = poll_seconds
+        self.outcomes = RollbackWatch(
+            rollback or RollbackSettings(), clock=clock, give_up=self._give_up
+        )
+        """To be told of every request's outcome."""
+        self._files = frozenset({path})
+        self._previous: PluginGraph | None = None
+        self._refused_version = ""
+        self._last_fault = ""
+        self._wake = asyncio.Event()
+        self._is_asked = False
+        self._is_given_up = False
+
+    def reload_now(self) -> None:
+        """Read the files again without waiting for a change (SIGHUP)."""
+        self._is_asked = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Follow the files until cancelled."""
+        # The first settled look is acted on: the file may have changed since it was read.
+        acted_on = seen = ""
+        while True:
+            if self._is_given_up:
+                await self._roll_back()
+            now = await asyncio.to_thread(fingerprint, self._files)
+            is_change = now == seen and now != acted_on
+            seen = now
+            if self._is_asked or is_change:
+                acted_on = now
+                is_asked, self._is_asked = self._is_asked, False
+                await self._reload(is_asked=is_asked)
+            await self._tick()
+
+    async def _tick(self) -> None:
+        try:
+            async with asyncio.timeout(self._poll_seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        self._wake.clear()
+
+    async def _reload(self, *, is_asked: bool) -> None:
+        """Do what the files say, or say once why not."""
+        try:
+            config, types = await asyncio.to_thread(self._read)
+            before = self._user.graph
+            if version_of(config, types) == before.version:
+                self._note_unchanged(is_asked=is_asked)
+                return
+            self._refuse_again(config, types)
+            graph = self._user.build(config, types)
+            await self._user.swap(graph)
+        except ConfigError as error:
+            self._note_fault(str(error), is_asked=is_asked)
+            return
+        except Exception as error:  # a plugin's bug; the loop has to live on
+            self._note_fault(f"{type(error).__name__}: {error}", is_asked=is_asked, bug=error)
+            return
+        self._previous = before
+        self._refused_version = self._last_fault = ""
+        self._is_given_up = False  # what the graph before had done wrong is over
+        self.outcomes.reloaded()
+        self._metrics.reloaded("success")
+        _log.info("configuration reloaded", **self._facts(graph), **_told(before, graph))
+
+    def _read(self) -> tuple[LoadedConfig, PluginTypes]:
+        inspect = self._registry.inspector(self._path.parent)
+        config = load_file(self._path, inspect=inspect)
+        self._files = frozenset({self._path, *plugin_files(config)})
+        return config, self._registry.prepare(config)
+
+    def _refuse_again(self, config: LoadedConfig, types: PluginTypes) -> None:
+        if version_of(config, types) == self._refused_version:
+            raise ConfigError(
+                f"{self._path}: this version was taken back because requests failed with it;"
+                " change it, or restart to use it all the same"
+            )
+
+    async def _roll_back(self) -> None:
+        """Take the previous graph back, rebuilt from what is known of it, not from the files."""
+        self._is_given_up = False
+        previous, self._previous = self._previous, None
+        failing = self._user.graph
+        if previous is None:
+            return
+        self._refused_version = failing.version
+        try:
+            graph = self._user.build(previous.config, previous.types)
+            await self._user.swap(graph)
+        except Exception:
+            self._metrics.reloaded("failure")
+            _log.exception("configuration not taken back, requests go on failing")
+            return
+        self._metrics.reloaded("rollback")
+        _log.error(
+            "configuration taken back because requests failed with it",
+            refused_digest=failing.config.digest,
+            **self._facts(graph),
+            **_told(failing, graph),
+        )
+
+    def _give_up(self) -> None:
+        self._is_given_up = True
+        self._wake.set()
+
+    def _note_unchanged(self, *, is_asked: bool) -> None:
+        self._metrics.unchanged()
+        if is_asked or self._last_fault:
+            _log.info("configuration unchanged", **self._facts(self._user.graph))
+        self._last_fault = ""
+
+    def _note_fault(self, text: str, *, is_asked: bool, bug: Exception | None = None) -> None:
+        if text == self._last_fault and not is_asked:
+            return
+        self._last_fault = text
+        self._metrics.reloaded("failure")
+        _log.error(
+            "configuration refused, the one in use stays",
+            path=str(self._path),
+            problems=text.splitlines(),
+            exc_info=bug,
+        )
+
+    def _facts(self, graph: PluginGraph) -> dict[str, str]:
+        return {"path": str(self._path), "digest": graph.config.digest}
+
+
+def _told(before: PluginGraph, after: PluginGraph) -> dict[str, list[str]]:
+    """Return what became of the plugins, for the log line."""
+    told = changes(before, after)
+    return {
+        fate.value: [each.name for each in told if each.fate is fate]
+        for fate in Fate
+        if fate is not Fate.KEPT
+    }

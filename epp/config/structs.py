@@ -1,0 +1,244 @@
+"""Plain values to msgspec Structs with every fault named, where msgspec alone stops at the first.
+
+:func:`read` walks a value along the wanted type: each unknown key, missing field and wrong value
+is a :class:`Fault` of its own, and the names that refer to something are gathered for the checks
+that need the whole file. A field that is null counts as absent, as in the reference.
+
+The metadata of a field's type may hold ``check``, a function that raises ValueError for a scalar
+that means nothing, whatever its type, and ``refers_to``, the kind of thing that the value names.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache, reduce
+from operator import or_
+from types import NoneType, UnionType
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from epp.config.paths import join
+
+T = TypeVar("T")
+
+Annotation = Any
+"""A type as annotations hold it: a class, a union, a Literal …"""
+
+# msgspec speaks of JSON and Python, a configuration is YAML.
+_WORDS = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "null": "nothing",
+    "object": "a mapping",
+    "str": "a text",
+}
+_JSON_WORD = re.compile(rf"`({'|'.join(_WORDS)})`")
+
+# YAML reads a bare 1 or yes as what it looks like, also where a label is meant.
+_QUOTABLE = frozenset(f"expected a text, got {_WORDS[each]}" for each in ("bool", "float", "int"))
+
+_MOST_NAMES = 20
+
+_LISTS = (list, tuple, set, frozenset)
+_UNIONS = (Union, UnionType)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with a value."""
+
+    path: str
+    message: str
+    on_key: bool = False
+    """Whether the key is wrong, not its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A name of something that is defined elsewhere in the file."""
+
+    kind: str
+    """The ``refers_to`` of its type."""
+    path: str
+    name: str
+    on_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[T]):
+    """A value as far as it could be read."""
+
+    value: T | None
+    """None if there are faults."""
+    faults: tuple[Fault, ...]
+    """In the order of the value's fields."""
+    references: tuple[Reference, ...]
+
+
+def read(value: object, wanted: type[T], path: str = "") -> Reading[T]:
+    """Read ``value``, which stands at ``path`` of its document, as a Struct."""
+    reader = _Reader()
+    cleaned = reader.walk(value, wanted, path)
+    converted: T | None = None
+    if not reader.faults:
+        try:
+            converted = msgspec.convert(cleaned, wanted)
+        except (ValueError, OverflowError, RecursionError) as error:
+            reader.faults.append(_fault_of(error, path))
+    return Reading(converted, tuple(reader.faults), tuple(reader.references))
+
+
+def suggestion(name: str, known: Collection[str], what: str = "known") -> str:
+    """Return the end of a sentence about an unknown name: the nearest one, or what there is."""
+    by_lower = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
+    if near:
+        return f"did you mean `{by_lower[near[0]]}`?"
+    names = [f"`{each}`" for each in sorted(known)]
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{what}: {', '.join(names[:_MOST_NAMES]) or 'none'}{more}"
+
+
+@dataclass(slots=True)
+class _Reader:
+    faults: list[Fault] = field(default_factory=list)
+    references: list[Reference] = field(default_factory=list)
+
+    def walk(self, value: object, wanted: Annotation, path: str, *, on_key: bool = False) -> object:
+        """Return ``value`` without the fields that are null."""
+        whole = wanted
+        meta: list[msgspec.Meta] = []
+        wanted = _unwrapped(wanted, meta)
+        if _origin(wanted) in _UNIONS and NoneType in get_args(wanted):
+            if value is None:
+                return None
+            whole = reduce(or_, (each for each in get_args(wanted) if each is not NoneType))
+            wanted = _unwrapped(whole, meta)
+        before = len(self.faults)
+        origin = _origin(wanted)
+        if isinstance(origin, type) and issubclass(origin, msgspec.Struct):
+            # A tagged one is chosen among several by msgspec itself.
+            if origin.__struct_config__.tag is None:
+                return self._struct(value, origin, path)
+        elif origin in _LISTS and get_args(wanted)[1:] in ((), (...,)):
+            value = self._list(value, wanted, path)
+        elif origin in (dict, Mapping):
+            value = self._mapping(value, wanted, path)
+        elif origin is Literal and value not in get_args(wanted):
+            self._fault(path, _not_among(value, get_args(wanted)), on_key)
+        if len(self.faults) == before:
+            self._leaf(value, whole, meta, path, on_key)
+        return value
+
+    def _struct(self, value: object, struct: type[msgspec.Struct], path: str) -> object:
+        if not isinstance(value, Mapping):
+            self._fault(path, f"expected a mapping, got {_kind(value)}")
+            return value
+        fields = _fields(struct)
+        cleaned = {}
+        for key, member in value.items():
+            if key not in fields:
+                if struct.__struct_config__.forbid_unknown_fields:
+                    hint = suggestion(str(key), fields)
+                    self._fault(join(path, str(key)), f"unknown field `{key}`; {hint}", True)
+            elif member is not None:
+                cleaned[key] = self.walk(member, fields[key].type, join(path, key))
+        for key, each in fields.items():
+            if each.required and key not in cleaned:
+                self._fault(path, f"required field `{key}` is missing")
+        return cleaned
+
+    def _list(self, value: object, wanted: Annotation, path: str) -> object:
+        if not isinstance(value, list | tuple):
+            self._fault(path, f"expected a list, got {_kind(value)}")
+            return value
+        of = next(iter(get_args(wanted)), Any)
+        return [self.walk(member, of, join(path, index)) for index, member in enumerate(value)]
+
+    def _mapping(self, value: object, wanted: Annotation, path: str) -> object:
+        if not isinstance(value, Mapping):
+            self._fault(path, f"expected a mapping, got {_kind(value)}")
+            return value
+        key_type, member_type = get_args(wanted) or (Any, Any)
+        cleaned = {}
+        for key, member in value.items():
+            below = join(path, str(key))
+            self.walk(key, key_type, below, on_key=True)
+            cleaned[key] = self.walk(member, member_type, below)
+        return cleaned
+
+    def _leaf(
+        self,
+        value: object,
+        wanted: Annotation,
+        meta: list[msgspec.Meta],
+        path: str,
+        on_key: bool,
+    ) -> None:
+        try:
+            for each in meta:
+                check: Callable[[Any], object] | None = (each.extra or {}).get("check")
+                if check is not None and isinstance(value, str | int | float):
+                    check(value)
+            msgspec.convert(value, wanted)
+        except (ValueError, OverflowError, RecursionError) as error:
+            fault = _fault_of(error, path)
+            self._fault(fault.path, fault.message, on_key)
+            return
+        for each in meta:
+            if kind := (each.extra or {}).get("refers_to"):
+                self.references.append(Reference(kind, path, str(value), on_key))
+
+    def _fault(self, path: str, message: str, on_key: bool = False) -> None:
+        self.faults.append(Fault(path, message, on_key))
+
+
+def _origin(wanted: Annotation) -> Annotation:
+    """Return ``list`` for ``list[int]``, and a type that is not made of others itself."""
+    generic: Annotation = get_origin(wanted)
+    return generic or wanted
+
+
+def _unwrapped(wanted: Annotation, meta: list[msgspec.Meta]) -> Annotation:
+    """Take the Annotated off a type; its metadata is added to ``meta``."""
+    while _origin(wanted) is Annotated:
+        wanted, *extras = get_args(wanted)
+        meta.extend(each for each in extras if isinstance(each, msgspec.Meta))
+    return wanted
+
+
+@lru_cache(maxsize=128)  # bounded: each version of a plugin file has structs of its own
+def _fields(struct: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    return {each.encode_name: each for each in msgspec.structs.fields(struct)}
+
+
+def _fault_of(error: Exception, path: str) -> Fault:
+    """Put msgspec's ``… - at `$.field[2]``` behind ``path``."""
+    message, _, where = str(error).partition(" - at `$")
+    below = where.rstrip("`")
+    if below and not path:
+        below = below.removeprefix(".")
+    if not message[:2].isupper():  # the name of an environment variable stays as it is
+        message = message[:1].lower() + message[1:]
+    message = _JSON_WORD.sub(lambda match: _WORDS[match[1]], message)
+    if message in _QUOTABLE:
+        message += "; put it in quotes"
+    return Fault(path + below, message)
+
+
+def _not_among(value: object, allowed: Collection[object]) -> str:
+    expected = " or ".join(f"`{each}`" for each in allowed)
+    return f"must be {expected}, not {f'`{value}`' if isinstance(value, str) else _kind(value)}"
+
+
+def _kind(value: object) -> str:
+    """Name a value's kind in the words of YAML."""
+    if isinstance(value, str | Mapping):
+        return "a text" if isinstance(value, str) else "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return "nothing" if value is None else f"`{str(value).lower()}`"

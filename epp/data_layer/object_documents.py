@@ -1,0 +1,237 @@
+"""The text of an objects file to objectives and rewrites.
+
+A file holds YAML documents (or one of JSON) as Kubernetes takes and gives them, lists of objects
+included; other kinds are skipped with a warning, so that a file may hold a whole deployment::
+
+    apiVersion: llm-d.ai/v1alpha2
+    kind: InferenceObjective
+    metadata: {name: batch}
+    spec: {priority: -1}
+    ---
+    apiVersion: llm-d.ai/v1alpha2
+    kind: InferenceModelRewrite
+    metadata: {name: canary}
+    spec:
+      rules:
+      - matches: [{model: {type: Exact, value: chat}}]
+        targets: [{modelRewrite: chat-v1, weight: 9}, {modelRewrite: chat-v2, weight: 1}]
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
+import structlog
+
+from epp.config.document import Document, parse
+from epp.data_layer.errors import ObjectFileError
+from epp.data_layer.objects import Objective, ObjectMeta, Rewrite, RewriteRule
+
+API_VERSIONS: Final = ("llm-d.ai/v1alpha2", "inference.networking.x-k8s.io/v1alpha2")
+
+_log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+# YAML 1.2 §9.1.2: a line that begins so starts a document, in a block of text too.
+_DOCUMENT_START = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_MSGSPEC_PLACE = re.compile(r"^(?P<text>.*) - at `\$\.?(?P<path>.*)`$", re.DOTALL)
+_UNKNOWN_FIELD = re.compile(r"unknown field `(?P<name>[^`]*)`")
+
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class _Strict(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """Strict, camel-cased."""
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    """The server adds more fields than are named here."""
+
+    name: _Text
+    creation_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+
+
+class _PoolRef(_Strict):
+    name: _Text
+    group: str = ""
+    kind: str = "InferencePool"
+
+
+class _ObjectiveSpec(_Strict):
+    priority: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)] | None = None
+    pool_ref: _PoolRef | None = None
+
+
+class _Model(_Strict):
+    value: _Text
+    type: Literal["Exact"] = "Exact"
+
+
+class _Match(_Strict):
+    model: _Model
+
+
+class _Target(_Strict):
+    model_rewrite: _Text
+    weight: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+
+
+class _Rule(_Strict):
+    targets: Annotated[list[_Target], msgspec.Meta(min_length=1)]
+    matches: list[_Match] = []
+
+
+class _RewriteSpec(_Strict):
+    rules: Annotated[list[_Rule], msgspec.Meta(min_length=1)]
+    pool_ref: _PoolRef | None = None
+
+
+class _ObjectiveObject(_Strict):
+    api_version: str
+    kind: str
+    metadata: _Metadata
+    spec: _ObjectiveSpec = msgspec.field(default_factory=_ObjectiveSpec)
+    status: Any = None
+
+
+class _RewriteObject(_Strict):
+    api_version: str
+    kind: str
+    metadata: _Metadata
+    spec: _RewriteSpec
+    status: Any = None
+
+
+def read_objects(path: Path, content: bytes) -> list[Objective | Rewrite]:
+    """Return the objectives and rewrites that ``content`` lists, in its order.
+
+    Raises:
+        ObjectFileError: It is no YAML or JSON, or a field is missing, unknown, wrong or given
+            twice, or two objects have the same kind and name.
+    """
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise ObjectFileError(f"objects file {path}: not UTF-8: {error}") from None
+    found: list[Objective | Rewrite] = []
+    origins: dict[tuple[str, str], str] = {}
+    for document in _documents(text):
+        for prefix, value in _members(path, document):
+            one = _object(_Place(path, document, prefix), value)
+            if one is None:
+                continue
+            key = (one.meta.kind, one.meta.name)
+            if key in origins:
+                raise ObjectFileError(
+                    f"objects file {one.meta.origin}: {key[0]} {key[1]!r} is at {origins[key]} too:"
+                    " rename or remove one of them"
+                )
+            origins[key] = one.meta.origin
+            found.append(one)
+    return found
+
+
+class _Place:
+    """Where an object stands in a file."""
+
+    def __init__(self, path: Path, document: Document, prefix: str) -> None:
+        self._path = path
+        self._document = document
+        self._prefix = prefix
+
+    def origin(self) -> str:
+        return f"{self._path}:{self._document.problem(self._prefix, '').line}"
+
+    def error(self, field: str, message: str, *, on_key: bool = False) -> ObjectFileError:
+        path = f"{self._prefix}.{field}".strip(".")
+        problem = self._document.problem(path, message, on_key=on_key)
+        return ObjectFileError(f"objects file {problem.text(str(self._path))}")
+
+    def convert(self, value: object, kind: type[T]) -> T:
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            match = _MSGSPEC_PLACE.match(str(error))
+            text, field = (match["text"], match["path"]) if match else (str(error), "")
+            unknown = _UNKNOWN_FIELD.search(text)
+            if unknown:
+                field = f"{field}.{unknown['name']}".strip(".")
+            raise self.error(field, text, on_key=unknown is not None) from None
+
+
+def _documents(text: str) -> Iterator[Document]:
+    """Yield the documents of a stream; lines are counted from its start."""
+    starts = [match.end() for match in _DOCUMENT_START.finditer(text)]
+    for start, end in zip([0, *starts], [*(at - 3 for at in starts), len(text)], strict=True):
+        before = text[:start]
+        column = start - (before.rfind("\n") + 1)
+        yield parse("\n" * before.count("\n") + " " * column + text[start:end])
+
+
+def _members(path: Path, document: Document) -> Iterator[tuple[str, object]]:
+    """Yield the objects of a document with their paths: itself, or those of a ``kind: List``."""
+    if document.problems:
+        raise ObjectFileError(
+            "\n".join(f"objects file {one.text(str(path))}" for one in document.problems)
+        )
+    value = document.root.value
+    if isinstance(value, dict) and value.get("kind") == "List" and "items" in value:
+        items = value["items"] if isinstance(value["items"], list) else [value["items"]]
+        yield from ((f"items[{index}]", item) for index, item in enumerate(items))
+    elif value is not None:
+        yield "", value
+
+
+def _object(place: _Place, value: object) -> Objective | Rewrite | None:
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        raise place.error("", "expected an object with apiVersion, kind, metadata and spec")
+    kind = value["kind"]
+    if kind not in {"InferenceObjective", "InferenceModelRewrite"}:
+        _log.warning("object of another kind skipped", kind=kind, origin=place.origin())
+        return None
+    if value.get("apiVersion") not in API_VERSIONS:
+        known = " or ".join(API_VERSIONS)
+        raise place.error("apiVersion", f"is {value.get('apiVersion')!r}, expected {known}")
+    return _objective(place, value) if kind == "InferenceObjective" else _rewrite(place, value)
+
+
+def _objective(place: _Place, value: Mapping[str, Any]) -> Objective:
+    one = place.convert(value, _ObjectiveObject)
+    return Objective(_meta(place, one, one.spec.pool_ref), one.spec.priority or 0)
+
+
+def _rewrite(place: _Place, value: Mapping[str, Any]) -> Rewrite:
+    one = place.convert(value, _RewriteObject)
+    rules = []
+    for index, rule in enumerate(one.spec.rules):
+        weights = tuple(target.weight for target in rule.targets if target.weight is not None)
+        if weights and len(weights) < len(rule.targets):
+            raise place.error(
+                f"spec.rules[{index}].targets",
+                f"{len(weights)} of {len(rule.targets)} targets have a weight; give one to all of"
+                " them, or to none for equal shares",
+            )
+        rules.append(
+            RewriteRule(
+                tuple(match.model.value for match in rule.matches),
+                tuple(target.model_rewrite for target in rule.targets),
+                weights,
+            )
+        )
+    return Rewrite(_meta(place, one, one.spec.pool_ref), tuple(rules))
+
+
+def _meta(
+    place: _Place, one: _ObjectiveObject | _RewriteObject, pool: _PoolRef | None
+) -> ObjectMeta:
+    return ObjectMeta(
+        kind=one.kind,
+        name=one.metadata.name,
+        origin=place.origin(),
+        pool=pool.name if pool else "",
+        created_at=one.metadata.creation_timestamp,
+    )

@@ -1,0 +1,154 @@
+"""Files of objectives and rewrites (``--objects FILE|DIR``), followed while they change.
+
+Files are looked at every half second. A file that breaks keeps its last good objects, with one
+warning for each distinct fault; a file that leaves a directory takes its objects along.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from epp.data_layer.errors import ObjectFileError
+from epp.data_layer.files import FileState, UnreadableFileError, look, read
+from epp.data_layer.object_documents import read_objects
+from epp.data_layer.objects import Objective, ObjectStore, Rewrite
+
+_log = structlog.get_logger(__name__)
+
+_SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+
+
+@dataclass(slots=True, eq=False)
+class _File:
+    """One file, as last seen."""
+
+    path: Path
+    objects: Sequence[Objective | Rewrite] = ()
+    """The last good ones."""
+    fault: str | None = None
+    """Why the present ones cannot be used."""
+    told_fault: str | None = None
+    """The fault of the last warning."""
+    state: FileState | None = None
+    settled: bool = False
+    content: bytes | None = None
+
+    def refresh(self) -> bool:
+        """Read the file if it may have changed; return whether its objects have."""
+        try:
+            if self.settled and look(self.path) == self.state:
+                return False
+            state, content = read(self.path)
+        except UnreadableFileError as error:
+            self.settled, self.content = False, None
+            self.fault = f"objects file {self.path}: {error}"
+            return False
+        # After a change the file is read once more at the next look: a second write within the
+        # clock tick of the first (4 ms) leaves the same time and perhaps the same size.
+        self.settled = state == self.state
+        self.state = state
+        if content == self.content:
+            return False
+        self.content = content
+        try:
+            self.objects = read_objects(self.path, content)
+        except ObjectFileError as error:
+            self.fault = str(error)
+            return False
+        self.fault = None
+        return True
+
+
+class ObjectFiles:
+    """Reads objectives and rewrites from files and directories into a store.
+
+    Args:
+        paths: Files, and directories whose ``*.yaml``, ``*.yml`` and ``*.json`` are read in the
+            order of their names.
+        poll_seconds: Time between two looks.
+    """
+
+    def __init__(self, paths: Sequence[Path], *, poll_seconds: float = 0.5) -> None:
+        self._paths = tuple(paths)
+        self._poll_seconds = poll_seconds
+        self._files: dict[Path, _File] = {}
+        self._is_loaded = False
+
+    async def load(self, store: ObjectStore) -> None:
+        """Read all files for the first time.
+
+        Raises:
+            ObjectFileError: One of them cannot be used; the store is as it was.
+        """
+        await asyncio.to_thread(self._refresh)
+        faults = [file.fault for file in self._files.values() if file.fault]
+        if faults:
+            raise ObjectFileError("\n".join(faults))
+        self._is_loaded = True
+        self._publish(store)
+
+    async def run(self, store: ObjectStore) -> None:
+        """Read all files, unless they have been, and follow them until cancelled.
+
+        Raises:
+            ObjectFileError: One of them cannot be used at the first look.
+        """
+        if not self._is_loaded:
+            await self.load(store)
+        while True:
+            await asyncio.sleep(self._poll_seconds)
+            changed = await asyncio.to_thread(self._refresh)
+            self._tell_faults()
+            if changed:
+                count = self._publish(store)
+                _log.info("objects reloaded", objects=count)
+
+    def _refresh(self) -> bool:
+        """Look at all files; return whether any object came, went or changed."""
+        before = self._files
+        self._files = {
+            path: before.get(path) or _File(path)
+            for given in self._paths
+            for path in _files(given, before)
+        }
+        changed = [file.refresh() for file in self._files.values()]
+        return any(changed) or any(
+            file.objects for p, file in before.items() if p not in self._files
+        )
+
+    def _publish(self, store: ObjectStore) -> int:
+        objects = [one for file in self._files.values() for one in file.objects]
+        store.replace(objects)
+        return len(objects)
+
+    def _tell_faults(self) -> None:
+        for file in self._files.values():
+            if file.fault == file.told_fault:
+                continue
+            file.told_fault = file.fault
+            if file.fault is None:
+                _log.info("objects file recovered", path=str(file.path))
+            else:
+                _log.warning(
+                    "objects file refused, its last good objects kept",
+                    path=str(file.path),
+                    error=file.fault,
+                )
+
+
+def _files(given: Path, known: Iterable[Path]) -> list[Path]:
+    """Return the files that ``given`` stands for; hidden ones are no manifests."""
+    try:
+        found = list(given.iterdir())
+    except OSError:
+        # A file; or a directory that was one, whose files are said to be gone one by one.
+        return [*(path for path in known if path.parent == given), given]
+    return sorted(
+        path
+        for path in found
+        if path.suffix in _SUFFIXES and not path.name.startswith(".") and path.is_file()
+    )

@@ -1,0 +1,214 @@
+"""One source asking one endpoint, again and again; and what is made of the answers.
+
+Sources and extractors may be anyone's: a fault of one is counted and told of, and stays with it.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from epp.data_layer.beliefs import Beliefs
+from epp.data_layer.errors import ScrapeError, ScrapeTimeoutError
+from epp.data_layer.plugins import DataSource, Extractor, Page, PageClient
+from epp.data_layer.scrape_state import Faults, ScrapeState
+from epp.scheduling import Endpoint, Plugin
+
+_log = structlog.get_logger(__name__)
+
+
+class ScrapeObserver(Protocol):
+    """Is told how scrapes go, for metrics."""
+
+    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
+        """A page came and was given to the extractors, ``seconds`` after its GET was sent."""
+
+    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
+        """No page came; ``kind`` is the error class's (``datalayer_poll_errors_total``)."""
+
+    def extract_failed(
+        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
+    ) -> None:
+        """An extractor could not use a page (``datalayer_extract_errors_total``)."""
+
+
+class NullScrapeObserver:
+    """Listens to nothing."""
+
+    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
+        """Ignore the page."""
+
+    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
+        """Ignore the failure."""
+
+    def extract_failed(
+        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
+    ) -> None:
+        """Ignore the failure."""
+
+
+class PluginFaultError(ScrapeError):
+    """A source or an extractor raised what its contract does not name: a bug of the plugin."""
+
+    kind = "plugin"
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ScrapeSettings:
+    """What all scrapes of a pool share."""
+
+    timeout_seconds: float
+    clock: Callable[[], float]
+    observer: ScrapeObserver
+    beliefs: Beliefs
+    told_bugs: set[tuple[str, str]] = field(default_factory=set)
+    """Plugin and exception class of the bugs that were logged with their traceback."""
+
+
+class Scrape:
+    """The scraping of one endpoint by one source.
+
+    Args:
+        source: Is asked.
+        extractors: Read the answers, in this order.
+        endpoint: Whom they are about.
+        interval_seconds: Time between the starts of two questions.
+        settings: What all scrapes share.
+    """
+
+    def __init__(
+        self,
+        source: DataSource,
+        extractors: Sequence[Extractor],
+        endpoint: Endpoint,
+        *,
+        interval_seconds: float,
+        settings: ScrapeSettings,
+    ) -> None:
+        self.state = ScrapeState(endpoint, source.name)
+        self._source = source
+        self._extractors = [
+            (extractor, self.state.extracts.setdefault(extractor.name, Faults()))
+            for extractor in extractors
+        ]
+        self._endpoint = endpoint
+        self._interval = interval_seconds
+        self._settings = settings
+        self._unbroken = True
+        """Whether every page since the last metrics has come and been understood."""
+
+    async def run(self, phase: float) -> None:
+        """Ask at once, then at ``phase`` (0.0 to 1.0) of every interval, until cancelled."""
+        clock = self._settings.clock
+        due = clock() + phase * self._interval
+        client: PageClient | None = None
+        try:
+            while True:
+                client = client or self._open()
+                if client is not None:
+                    await self._scrape(client)
+                now = clock()
+                if now > due:  # late: the ticks missed are left out, the phase is kept
+                    due += self._interval * -(-(now - due) // self._interval)
+                await asyncio.sleep(due - now)
+                due += self._interval
+        finally:
+            if client is not None:
+                client.close()
+
+    def _open(self) -> PageClient | None:
+        try:
+            return self._source.open(self._endpoint)
+        except Exception as error:
+            self._note_poll(error)
+            return None
+
+    async def _scrape(self, client: PageClient) -> None:
+        try:
+            page = await self._poll(client)
+        except Exception as error:
+            self._note_poll(error)
+            return
+        self._note_recovery("endpoint scrape recovered", self.state.polls)
+        endpoint, settings = self._endpoint, self._settings
+        before = endpoint.metrics
+        outcomes = [self._extract(one, faults, page) for one, faults in self._extractors]
+        if endpoint.metrics is not before:
+            settings.beliefs.take_metrics(
+                endpoint, before, page.requested_at, self._interval, unbroken=self._unbroken
+            )
+            self._unbroken = True
+        elif not all(outcomes):
+            self._unbroken = False
+        settings.observer.page_scraped(self._source, endpoint, settings.clock() - page.requested_at)
+
+    def _extract(self, extractor: Extractor, faults: Faults, page: Page) -> bool:
+        try:
+            extractor.extract(self._endpoint, page)
+        except Exception as error:
+            self._note_extract(extractor, faults, error)
+            return False
+        self._note_recovery("endpoint page understood again", faults, extractor.name)
+        return True
+
+    async def _poll(self, client: PageClient) -> Page:
+        timeout = self._settings.timeout_seconds
+        try:
+            async with asyncio.timeout(timeout):
+                return await client.get()
+        except TimeoutError:
+            raise ScrapeTimeoutError(f"the page did not come within {timeout} s") from None
+
+    def _note_poll(self, error: Exception) -> None:
+        fault = _fault(error)
+        self._unbroken = False
+        self._settings.observer.poll_failed(self._source, self._endpoint, fault.kind)
+        if self._is_news(self.state.polls.note(fault), self._source, error):
+            self._tell("endpoint scrape failed", self._source, fault, error)
+
+    def _note_extract(self, extractor: Extractor, faults: Faults, error: Exception) -> None:
+        fault = _fault(error)
+        self._settings.observer.extract_failed(self._source, extractor, self._endpoint, fault.kind)
+        if self._is_news(faults.note(fault), extractor, error):
+            self._tell("endpoint page not understood", extractor, fault, error)
+
+    def _is_news(self, is_first: bool, plugin: Plugin, error: Exception) -> bool:
+        if isinstance(error, ScrapeError):
+            return is_first
+        bug = (plugin.name, type(error).__name__)
+        if bug in self._settings.told_bugs:
+            return False  # one traceback, not one for each endpoint
+        self._settings.told_bugs.add(bug)
+        return True
+
+    def _tell(self, event: str, plugin: Plugin, fault: ScrapeError, error: Exception) -> None:
+        _log.warning(
+            event,
+            endpoint=self._endpoint.name,
+            address=self._endpoint.address,
+            source=self._source.name,
+            plugin=plugin.name,
+            kind=fault.kind,
+            error=str(fault),
+            exc_info=None if fault is error else error,
+        )
+
+    def _note_recovery(self, event: str, faults: Faults, extractor: str = "") -> None:
+        if faults.last is None:
+            return
+        failures = faults.clear()
+        _log.info(
+            event,
+            endpoint=self._endpoint.name,
+            source=self._source.name,
+            plugin=extractor or self._source.name,
+            failures=failures,
+        )
+
+
+def _fault(error: Exception) -> ScrapeError:
+    if isinstance(error, ScrapeError):
+        return error
+    return PluginFaultError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,49 @@
+"""Headers that plugins want set or removed, before they go to Envoy.
+
+Envoy ends a stream with an error for one header that no message can have, and values often hold
+what a client wrote. So a header that cannot be sent is left out and named in the log; the request
+goes its way with the others.
+"""
+
+import re
+from collections.abc import Mapping
+
+import structlog
+
+from epp.ext_proc.messages import CONTENT_LENGTH, DESTINATION
+
+_OWN = frozenset({DESTINATION, CONTENT_LENGTH, "transfer-encoding"})
+"""Set by this EPP or by Envoy alone: by them it is known where a request goes and where it ends."""
+
+# RFC 9110 §5.6.2, in lower case (RFC 9113 §8.2.1); a pseudo header begins with a colon.
+_is_name = re.compile(r":?[!#$%&'*+.^_`|~0-9a-z-]+").fullmatch
+# RFC 9110 §5.5; what is not ASCII goes as UTF-8, which half of a surrogate pair has none in.
+_is_value = re.compile(r"[\t\x20-\x7e\x80-\ud7ff\ue000-\U0010ffff]*").fullmatch
+
+log = structlog.get_logger()
+
+
+def sendable(headers: Mapping[str, str | None], request_id: str) -> dict[str, str | None]:
+    """Return those of ``headers`` that a message can have, by lower-case name; None removes one."""
+    result: dict[str, str | None] = {}
+    for name, value in headers.items():
+        problem = _problem(name, value)
+        if problem:
+            log.error(
+                "header of a plugin left out", request_id=request_id, header=name, problem=problem
+            )
+        else:
+            result[name.lower()] = value
+    return result
+
+
+def _problem(name: object, value: object) -> str:
+    if not isinstance(name, str) or not _is_name(name.lower()):
+        return "the name is not one of a header: letters, digits and !#$%&'*+-.^_`|~"
+    if name.lower() in _OWN:
+        return "the endpoint picker and Envoy set this header themselves"
+    if value is not None and not isinstance(value, str):
+        return f"the value must be a string, or None to remove the header, not {value!r}"
+    if value is not None and not _is_value(value):
+        return "the value has a control character (a line break?) or cannot be written as UTF-8"
+    return ""

@@ -1,0 +1,54 @@
+"""Metrics of the configuration: which one is in use, and how the reloads went."""
+
+from typing import Literal
+
+from prometheus_client import CollectorRegistry
+
+from epp.observability.hot_metrics import Counter, Family, Gauge
+
+ReloadResult = Literal["success", "failure", "rollback"]
+
+
+class ConfigMetrics:
+    """Registers the metrics of the configuration on a registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._reloads = Family(
+            "counter",
+            "llm_d_epp_config_reloads_total",
+            "Reloads of the configuration; result is success, failure (the one in use stayed) or"
+            " rollback (requests failed, and the one before was taken back).",
+            ("result",),
+            Counter,
+        )
+        self._last = Family(
+            "gauge",
+            "llm_d_epp_config_last_reload_successful",
+            "1 if what the configuration file says is in use, 0 if it was refused or taken back.",
+            (),
+            Gauge,
+        )
+        self._info = Family(
+            "gauge",
+            "llm_d_epp_config_info",
+            "1 for the SHA-256 of the configuration in use.",
+            ("digest",),
+            Gauge,
+        )
+        for family in (self._reloads, self._last, self._info):
+            registry.register(family)
+        self._last.labels().set(1)
+
+    def in_use(self, digest: str) -> None:
+        """Take note of the configuration that requests are decided by from now on."""
+        self._info.clear()
+        self._info.labels(digest).set(1)
+
+    def reloaded(self, result: ReloadResult) -> None:
+        """Count a reload."""
+        self._reloads.labels(result).inc()
+        self._last.labels().set(result == "success")
+
+    def unchanged(self) -> None:
+        """Take note that the file says again what is in use."""
+        self._last.labels().set(1)

@@ -1,0 +1,123 @@
+"""A decision that has to wait for asynchronous data producers.
+
+Each producer asked costs one task, and nothing else of a request runs in a task: answers and time
+limits lead back to the decision by callbacks. So the step from the last answer to the reservation
+is one step of the event loop, as on the straight path.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+
+from epp.request_control.errors import RequestError
+from epp.request_control.exchange import Exchange
+from epp.request_control.plugins import EndCause
+from epp.request_control.production import AsyncStep, Production
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    """A producer that is being waited for."""
+
+    task: asyncio.Task[None]
+    limit: asyncio.TimerHandle
+    began: float
+
+    def take_back(self) -> None:
+        self.limit.cancel()
+        self.task.cancel()
+
+
+class PendingDecision:
+    """A request whose endpoint is not chosen yet; made in the event loop.
+
+    Args:
+        production: Its producers, as far as they have come.
+        asked: Those of them to wait for.
+        decide: Makes the decision once they have run.
+        abandon: Is told instead if nobody wants the decision any more.
+    """
+
+    __slots__ = ("_abandon", "_callback", "_decide", "_loop", "_outcome", "_production", "_waiting")
+
+    def __init__(
+        self,
+        production: Production,
+        asked: Iterable[AsyncStep],
+        *,
+        decide: Callable[[], Exchange | RequestError],
+        abandon: Callable[[EndCause], None],
+    ) -> None:
+        self._production = production
+        self._decide = decide
+        self._abandon = abandon
+        self._callback: Callable[[Exchange | RequestError], None] | None = None
+        self._outcome: Exchange | RequestError | None = None
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[AsyncStep, _Question] = {}
+        self._ask(asked)
+
+    def then(self, callback: Callable[[Exchange | RequestError], None]) -> None:
+        """Have ``callback`` called with the outcome, once; at once if there is one already."""
+        if self._outcome is None:
+            self._callback = callback
+        else:
+            callback(self._outcome)
+
+    def cancel(self, cause: EndCause) -> None:
+        """Take the question back: nothing is reserved and nobody called.
+
+        Does nothing once the decision is made.
+        """
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, {}
+        for question in waiting.values():
+            question.take_back()
+        self._abandon(cause)
+
+    def _ask(self, steps: Iterable[AsyncStep]) -> None:
+        request = self._production.request
+        for step in steps:
+            plugin = step.guard.plugin
+            task = self._loop.create_task(
+                self._answer(step), name=f"{plugin.name} for request {request.request_id}"
+            )
+            task.add_done_callback(partial(self._answered, step))
+            # Not asyncio.timeout(), which would wait for a plugin that swallows its cancellation.
+            limit = self._loop.call_later(step.timeout_seconds, self._overran, step)
+            self._waiting[step] = _Question(task, limit, perf_counter())
+
+    async def _answer(self, step: AsyncStep) -> None:
+        await step.guard.plugin.prepare_async(self._production.request, self._production.state)
+
+    def _answered(self, step: AsyncStep, task: asyncio.Task[None]) -> None:
+        error = _failure(task)
+        question = self._waiting.pop(step, None)
+        if question is not None:  # not given up before
+            question.limit.cancel()
+            self._settled(step, question, error)
+
+    def _overran(self, step: AsyncStep) -> None:
+        question = self._waiting.pop(step)
+        question.task.cancel()
+        late = TimeoutError(f"prepare_async took longer than {step.timeout_seconds} s")
+        self._settled(step, question, late)
+
+    def _settled(self, step: AsyncStep, question: _Question, error: Exception | None) -> None:
+        self._production.settle(step, perf_counter() - question.began, error)
+        self._ask(self._production.advance())
+        if not self._waiting:
+            self._outcome = outcome = self._decide()
+            if self._callback is not None:
+                self._callback(outcome)
+
+
+def _failure(task: asyncio.Task[None]) -> Exception | None:
+    """Return why ``task``, which is done, gave nothing."""
+    if task.cancelled():
+        return RuntimeError("prepare_async ended as if cancelled, and nobody had cancelled it")
+    error = task.exception()
+    return error if error is None or isinstance(error, Exception) else RuntimeError(repr(error))

@@ -1,0 +1,230 @@
+"""The pipeline: what the plugins of one graph do to requests, hook by hook.
+
+A pipeline never changes. When the configuration does, the director gets another one between two
+requests, and those under way finish on the one they began with; it tells when the last has ended.
+
+Every plugin call goes through its guard: a plugin that raises is passed over and counted. Only a
+:class:`RequestError` of a hook that may turn requests away is an answer.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter
+from typing import TypeVar
+
+from epp.request_control.errors import RequestError, ScreenedOutError
+from epp.request_control.plugins import (
+    Admitter,
+    EndCause,
+    PreRequest,
+    RequestHeaderProcessor,
+    ResponseComplete,
+    ResponseHead,
+    ResponseHeader,
+    Screener,
+)
+from epp.request_control.production import Step, plan
+from epp.scheduling import (
+    CycleState,
+    Endpoint,
+    Guard,
+    GuardRails,
+    LLMRequest,
+    Plugin,
+    Scheduler,
+    SchedulingResult,
+    ShadowPick,
+    ShadowProfile,
+)
+
+P = TypeVar("P", bound=Plugin)
+
+
+class Pipeline:
+    """The hooks of one plugin graph, in its order; empty where it has none."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        header_processors: Sequence[Guard[RequestHeaderProcessor]] = (),
+        producers: Sequence[Step] = (),
+        screeners: Sequence[Guard[Screener]] = (),
+        admitters: Sequence[Guard[Admitter]] = (),
+        shadows: Sequence[ShadowProfile] = (),
+        pre_request: Sequence[Guard[PreRequest]] = (),
+        response_header: Sequence[Guard[ResponseHeader]] = (),
+        response_complete: Sequence[Guard[ResponseComplete]] = (),
+    ) -> None:
+        self.scheduler = scheduler
+        self.header_processors = header_processors
+        self.producers = producers
+        self.screeners = screeners
+        self.admitters = admitters
+        self.shadows = shadows
+        self.pre_request = pre_request
+        self.response_header = response_header
+        self.response_complete = response_complete
+        self.open_exchanges = 0
+        """Exchanges and pending decisions made on it and not closed yet."""
+        self._when_idle: list[Callable[[], None]] = []
+
+    @classmethod
+    def of(
+        cls,
+        plugins: Iterable[Plugin],
+        scheduler: Scheduler,
+        guards: GuardRails,
+        shadows: Sequence[ShadowProfile] = (),
+    ) -> "Pipeline":
+        """Return the pipeline of a graph.
+
+        Args:
+            plugins: In the order in which they run; the writers of a key before its readers.
+            scheduler: Makes the choice.
+            guards: Makes the guards of the hooks.
+            shadows: Run beside the choice.
+        """
+        known = tuple(plugins)
+        return cls(
+            scheduler,
+            header_processors=guards.guards(
+                "RequestHeaderProcessor", RequestHeaderProcessor, known
+            ),
+            producers=plan(known, guards),
+            screeners=guards.guards("Screener", Screener, known),
+            admitters=guards.guards("Admitter", Admitter, known),
+            shadows=tuple(shadows),
+            pre_request=guards.guards("PreRequest", PreRequest, known),
+            response_header=guards.guards("ResponseHeader", ResponseHeader, known),
+            response_complete=guards.guards("ResponseComplete", ResponseComplete, known),
+        )
+
+    # --- the hooks ----------------------------------------------------------------------------
+
+    def request_came(self, request: LLMRequest, state: CycleState) -> None:
+        """Show a parsed request to the header processors.
+
+        Raises:
+            RequestError: One of them answers it with that.
+        """
+        _ask(self.header_processors, lambda hook: hook.process_request_headers(request, state))
+
+    def screened(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> Sequence[Endpoint]:
+        """Return those of ``endpoints`` that every screener lets the request see, in their order.
+
+        Raises:
+            ScreenedOutError: None is left.
+        """
+        kept: Sequence[Endpoint] = endpoints
+        for guard in self.screeners:
+            if guard.is_off:
+                continue
+            began = perf_counter()
+            try:
+                seen = set(guard.plugin.screen(request, endpoints, state))
+            except Exception as error:
+                guard.failed(error, perf_counter() - began)
+            else:
+                guard.passed(perf_counter() - began)
+                kept = [endpoint for endpoint in kept if endpoint in seen]
+        if not kept:
+            names = ", ".join(repr(guard.plugin.name) for guard in self.screeners)
+            raise ScreenedOutError(
+                f"this request may see none of the {len(endpoints)} endpoints (screened by {names})"
+            )
+        return kept
+
+    def admit(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
+        """Return if no admitter turns the request away.
+
+        Raises:
+            RequestError: One does; mostly an AdmissionDeniedError.
+        """
+        _ask(self.admitters, lambda hook: hook.admit(request, endpoints, state))
+
+    def shadow_picks(
+        self,
+        request: LLMRequest,
+        endpoints: Sequence[Endpoint],
+        state: CycleState,
+        result: SchedulingResult,
+    ) -> Sequence[ShadowPick]:
+        """Return what the shadows that have the request in their sample would have chosen."""
+        picks = [shadow.run(request, endpoints, state, result) for shadow in self.shadows]
+        return [pick for pick in picks if pick is not None]
+
+    def chosen(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        """Tell of a decision, whose endpoints are reserved."""
+        _tell(self.pre_request, lambda hook: hook.pre_request(request, result, state))
+
+    def answer_began(
+        self, request: LLMRequest, head: ResponseHead, served_by: Endpoint, state: CycleState
+    ) -> None:
+        """Show the head of an answer."""
+        _tell(
+            self.response_header,
+            lambda hook: hook.response_headers(request, head, served_by, state),
+        )
+
+    def ended(
+        self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
+    ) -> None:
+        """Tell of the end of a request."""
+        _tell(
+            self.response_complete,
+            lambda hook: hook.response_complete(request, served_by, cause, state),
+        )
+
+    # --- who is under way ---------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """Count an exchange, or a pending decision, that is on its way here."""
+        self.open_exchanges += 1
+
+    def leave(self) -> None:
+        """Take one of :meth:`enter` off."""
+        self.open_exchanges -= 1
+        if self.open_exchanges == 0 and self._when_idle:
+            calls, self._when_idle = self._when_idle, []
+            for call in calls:
+                call()
+
+    def when_idle(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called once when nothing is under way here; at once if nothing is."""
+        if self.open_exchanges:
+            self._when_idle.append(call)
+        else:
+            call()
+
+
+def _tell(guards: Sequence[Guard[P]], call: Callable[[P], None]) -> None:
+    """Call every plugin; what it raises changes nothing."""
+    for guard in guards:
+        if guard.is_off:
+            continue
+        began = perf_counter()
+        try:
+            call(guard.plugin)
+        except Exception as error:
+            guard.failed(error, perf_counter() - began)
+        else:
+            guard.passed(perf_counter() - began)
+
+
+def _ask(guards: Sequence[Guard[P]], call: Callable[[P], None]) -> None:
+    """Call every plugin until one answers with a RequestError, which goes on to the caller."""
+    for guard in guards:
+        if guard.is_off:
+            continue
+        began = perf_counter()
+        try:
+            call(guard.plugin)
+        except RequestError:
+            guard.passed(perf_counter() - began)
+            raise
+        except Exception as error:
+            guard.failed(error, perf_counter() - began)
+        else:
+            guard.passed(perf_counter() - began)

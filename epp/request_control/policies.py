@@ -1,0 +1,75 @@
+"""What a client may ask for in headers, and what the operator's objects make of it.
+
+A request can name its objective, which decides its priority, and another model than the body names.
+A rule of the operator's for that model goes first.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from epp.parsing import rewrite_model
+from epp.scheduling import LLMRequest
+
+# The reference's names, each with its deprecated one: the new one goes first.
+FAIRNESS, OLD_FAIRNESS = "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"
+OBJECTIVE, OLD_OBJECTIVE = "x-llm-d-inference-objective", "x-gateway-inference-objective"
+REWRITE, OLD_REWRITE = "x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"
+REWRITE_HEADERS = (REWRITE, OLD_REWRITE)
+
+DEFAULT_FAIRNESS_ID = "default-flow"
+
+
+class RequestPolicies(Protocol):
+    """The operator's objects: objectives and rules that rewrite model names."""
+
+    def priority_of(self, objective: str) -> int:
+        """Return the priority of the objective of that name; 0 if there is none."""
+
+    def target_of(self, model: str) -> str | None:
+        """Return the model to ask for instead of ``model``; None if no rule matches."""
+
+
+class OutcomeWatch(Protocol):
+    """Watches how requests fare, to find out whether a new configuration does harm."""
+
+    def note(self, is_own_failure: bool) -> None:
+        """Take note of a decided or refused request.
+
+        Args:
+            is_own_failure: It was answered with a 5xx made by this EPP.
+        """
+
+
+class NoPolicies:
+    """No objectives, no rules."""
+
+    def priority_of(self, objective: str) -> int:
+        return 0
+
+    def target_of(self, model: str) -> str | None:
+        return None
+
+
+def apply_policies(policies: RequestPolicies, request: LLMRequest, body: bytes) -> bytes | None:
+    """Set priority and target model of ``request``; return the body to send on if it changed.
+
+    Raises:
+        ParseError: The model cannot be replaced in ``body``.
+    """
+    headers = request.headers
+    objective = headers.get(OBJECTIVE) or headers.get(OLD_OBJECTIVE)
+    if objective:
+        request.priority = policies.priority_of(objective)
+    model = request.model
+    if not request.prompt:
+        return None  # no model API, or no body: there is no name to replace
+    target = policies.target_of(model) or headers.get(REWRITE) or headers.get(OLD_REWRITE)
+    if not target or target == model:
+        return None
+    request.target_model = target
+    return rewrite_model(body, target)
+
+
+def fairness_id(headers: Mapping[str, str]) -> str:
+    """Return the flow that the client says its request belongs to."""
+    return headers.get(FAIRNESS) or headers.get(OLD_FAIRNESS) or DEFAULT_FAIRNESS_ID

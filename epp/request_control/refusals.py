@@ -1,0 +1,94 @@
+"""Requests that are answered with an error: what is answered, counted and logged."""
+
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from epp.observability import Metrics
+from epp.request_control.errors import InternalError, RequestError
+from epp.request_control.plugins import EndCause
+from epp.request_control.policies import OutcomeWatch, fairness_id
+from epp.scheduling import LLMRequest
+
+_OWN_FAILURES = 500
+"""From this status on an answer of this EPP says that it failed."""
+
+
+class Refusals:
+    """Turns whatever went wrong with a request into its answer, and reports it once."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        outcomes: OutcomeWatch | None = None,
+    ) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._outcomes = outcomes
+        self._log = structlog.get_logger()
+
+    def refused(
+        self,
+        error: Exception,
+        *,
+        request_id: str,
+        request: LLMRequest | None,
+        headers: Mapping[str, str],
+        received_at: float,
+    ) -> RequestError:
+        """Count and log a request that ends with ``error``; return what to answer.
+
+        Args:
+            error: What was raised; anything but a RequestError is a fault of this EPP.
+            request_id: Id of the HTTP request.
+            request: The request; None if it could not be parsed.
+            headers: Its headers by lower-case name.
+            received_at: When its headers came, in seconds of the clock.
+        """
+        answer = error if isinstance(error, RequestError) else self._fault(error, request_id)
+        model = request.model if request else ""
+        target = request.target_model if request else ""
+        labels = (model, target, fairness_id(headers), request.priority if request else 0)
+        self._metrics.for_request(*labels).error(answer.code)
+        if self._outcomes is not None:
+            self._outcomes.note(answer.status >= _OWN_FAILURES)
+        self._report(
+            "request refused",
+            EndCause.REFUSED,
+            received_at,
+            request_id=request_id,
+            model=model,
+            target_model=target,
+            status=answer.status,
+            stage=answer.stage,
+            reason=answer.drop_reason or answer.code,
+            error=str(answer),
+        )
+        return answer
+
+    def abandoned(self, request: LLMRequest, cause: EndCause, received_at: float) -> None:
+        """Log a request that nobody waits for any more; it was not decided."""
+        self._report(
+            "request abandoned before it was decided",
+            cause,
+            received_at,
+            request_id=request.request_id,
+            model=request.model,
+            target_model=request.target_model,
+        )
+
+    def _fault(self, error: Exception, request_id: str) -> InternalError:
+        self._log.error("request failed inside the EPP", request_id=request_id, exc_info=error)
+        self._metrics.internal_faults.inc()
+        fault = InternalError(
+            f"the endpoint picker failed on this request; its log names request {request_id}"
+        )
+        fault.__cause__ = error
+        return fault
+
+    def _report(
+        self, event: str, outcome: EndCause, received_at: float, **facts: str | int
+    ) -> None:
+        seconds = round(self._clock() - received_at, 6)
+        self._log.info(event, **facts, duration_seconds=seconds, outcome=outcome.value)

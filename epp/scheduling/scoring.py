@@ -1,0 +1,118 @@
+"""The scorers of a profile: one column of scores each, checked and added up.
+
+Checking every score by itself would cost more than most scorers do, so the sum is made first and
+finds out in passing whether all scores are numbers in [0, 1]. Only if not are the columns looked at
+one by one: scores outside are clamped, NaN is 0, and a scorer whose scores are no numbers is left
+out like one that raised.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from epp.scheduling.cycle_state import CycleState
+from epp.scheduling.errors import PluginContractError
+from epp.scheduling.guards import Guard, GuardRails
+from epp.scheduling.plugins import Scorer
+from epp.scheduling.totals import Scale, corrected, scale_of, weighted_totals
+from epp.scheduling.types import Endpoint, LLMRequest
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedScorer:
+    """A scorer and its share in this profile's total."""
+
+    scorer: Scorer
+    weight: float = 1.0
+
+
+_Member = tuple[Guard[Scorer], Scale | None, float]
+"""A scorer, what is done to its scores, its weight."""
+
+
+class ScorerSet:
+    """The scorers of one profile.
+
+    Raises:
+        PluginContractError: A scorer declares a ``score_range`` or ``normalize`` that cannot be.
+    """
+
+    __slots__ = ("_members", "_weights")
+
+    def __init__(self, scorers: Sequence[WeightedScorer], guards: GuardRails) -> None:
+        self._members: tuple[_Member, ...] = tuple(
+            (guards.guard("Scorer", each.scorer), scale_of(each.scorer), each.weight)
+            for each in scorers
+        )
+        self._weights = tuple(each.weight for each in scorers)
+
+    def totals(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> Sequence[float]:
+        """Return the weighted total of each endpoint; a scorer that fails adds nothing."""
+        count = len(endpoints)
+        columns: list[Sequence[float]] = []
+        counted: list[_Member] = []
+        began = perf_counter()
+        for member in self._members:
+            guard, scale, _ = member
+            if guard.is_off:
+                continue
+            try:
+                scores: Sequence[float] = guard.plugin.score(request, endpoints, state)
+                if not isinstance(scores, (list, tuple)) or len(scores) != count:
+                    raise _broken(guard.plugin, scores, count)  # noqa: TRY301 - counted like others
+                if scale is not None:
+                    scores = scale(scores)
+            except Exception as error:
+                guard.failed(error, perf_counter() - began)
+                began = perf_counter()
+                continue
+            columns.append(scores)
+            counted.append(member)
+            ended = perf_counter()
+            guard.timed(ended - began)
+            began = ended
+        weights: Sequence[float] = self._weights
+        if len(counted) != len(weights):
+            weights = [weight for _, _, weight in counted]
+        try:
+            totals = weighted_totals(columns, weights, count)
+        except Exception:  # some score is no number: whose, is found out now
+            totals = None
+        if totals is None:
+            return _corrected_totals(columns, counted, count)
+        for guard, _, _ in counted:
+            if guard.failures:
+                guard.recovered()
+        return totals
+
+
+def _corrected_totals(
+    columns: Sequence[Sequence[float]], counted: Sequence[_Member], count: int
+) -> Sequence[float]:
+    """Return the totals of columns that have scores outside [0, 1], or no numbers at all."""
+    fixed: list[Sequence[float]] = []
+    weights: list[float] = []
+    for (guard, _, weight), scores in zip(counted, columns, strict=True):
+        try:
+            column, outside, not_numbers = corrected(scores)
+        except Exception as error:
+            guard.failed(error)
+            continue
+        guard.recovered()
+        if outside or not_numbers:
+            guard.scores_corrected(outside, not_numbers)
+        fixed.append(column)
+        weights.append(weight)
+    return weighted_totals(fixed, weights, count) or [0.0] * count
+
+
+def _broken(scorer: Scorer, scores: object, count: int) -> PluginContractError:
+    if isinstance(scores, (list, tuple)):
+        return PluginContractError(
+            f"scorer {scorer.name!r} returned {len(scores)} scores for {count} endpoints"
+        )
+    return PluginContractError(
+        f"scorer {scorer.name!r} returned {type(scores).__name__}, not a list of scores"
+    )

@@ -1,0 +1,55 @@
+"""What one EPP process is told on its command line."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from epp.config import LoadedConfig, RollbackSettings
+from epp.transport import TlsSettings, TransportSettings
+
+Transport = Literal["http2", "grpcio"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """What to serve, and how."""
+
+    config: LoadedConfig
+    """What to begin with."""
+    config_file: Path | None = None
+    """Where ``config`` is from, followed while running; None if it is from no file."""
+    config_poll_seconds: float = 0.5
+    """Time between two looks at the configuration and its plugin files."""
+    rollback: RollbackSettings = field(default_factory=RollbackSettings)
+    """When a reload is taken back."""
+    objects: tuple[Path, ...] = ()
+    """Files and directories with objectives and rewrites, followed while running."""
+    endpoints: tuple[str, ...] = ()
+    """Static endpoints, ``host:port`` or ``name=host:port``."""
+    endpoints_file: str | None = None
+    """File in the reference's discovery format, followed while running."""
+    pool_name: str = "default"
+    host: str = "0.0.0.0"  # noqa: S104 - a gateway on another host has to reach it
+    grpc_port: int = 9002
+    grpc_health_port: int = 9003
+    metrics_port: int = 9090
+    transport: Transport = "http2"
+    """``http2`` is our own, ``grpcio`` the C core's."""
+    transport_settings: TransportSettings = field(default_factory=TransportSettings)
+    """Limits and timeouts; grpcio takes the length of messages from it, and nothing else."""
+    tls: TlsSettings | None = None
+    """None for plaintext."""
+    refresh_metrics_interval_seconds: float = 0.05
+    metrics_staleness_seconds: float = 0.2
+    drain_timeout_seconds: float = 30.0
+    seed: int | None = None
+    """Makes every random choice repeatable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where a started EPP listens."""
+
+    grpc: int
+    health: int
+    metrics: int

@@ -1,0 +1,43 @@
+"""For the tests of plugin authors: builders of the framework's nouns, and a harness.
+
+A builder has a default for every argument, so a test says only what it is about; a run takes one
+line and raises AssertionError where a plugin breaks the contract of its extension point::
+
+    endpoints = make_endpoints({"a": {"waiting_requests": 7}, "b": {}})
+    scorer = make_plugin(QueueScorer)
+    assert score_table(scorer, make_request(), endpoints) == {"a": 0.0, "b": 1.0}
+"""
+
+from epp.testing.builders import (
+    make_endpoint,
+    make_endpoints,
+    make_profile,
+    make_request,
+    make_scored,
+    make_state,
+)
+from epp.testing.harness import (
+    check,
+    load_plugin,
+    make_plugin,
+    run_filter,
+    run_picker,
+    run_profile,
+    score_table,
+)
+
+__all__ = [
+    "check",
+    "load_plugin",
+    "make_endpoint",
+    "make_endpoints",
+    "make_plugin",
+    "make_profile",
+    "make_request",
+    "make_scored",
+    "make_state",
+    "run_filter",
+    "run_picker",
+    "run_profile",
+    "score_table",
+]

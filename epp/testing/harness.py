@@ -1,0 +1,169 @@
+"""Runs one plugin over a table, and holds it to the contract of its extension point."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from epp.scheduling import (
+    CycleState,
+    Endpoint,
+    Filter,
+    LLMRequest,
+    Picker,
+    Plugin,
+    SchedulerProfile,
+    Scorer,
+)
+from epp.testing.builders import make_profile, make_request, make_scored
+
+P = TypeVar("P", bound=Plugin)
+
+
+def run_filter(
+    plugin: Filter,
+    request: LLMRequest,
+    endpoints: Sequence[Endpoint],
+    state: CycleState | None = None,
+) -> list[str]:
+    """Return the names of the endpoints that a filter keeps.
+
+    Raises:
+        AssertionError: It returned something else than some of ``endpoints`` in their order.
+    """
+    kept = plugin.filter(request, endpoints, CycleState() if state is None else state)
+    if not isinstance(kept, list):
+        raise AssertionError(  # noqa: TRY004 - a failed test, not a caller's mistake
+            f"filter {plugin.name!r} returned {type(kept).__name__}, not a list"
+        )
+    if kept != [each for each in endpoints if each in set(kept)]:
+        raise AssertionError(
+            f"filter {plugin.name!r} must return some of the endpoints it was given, in their"
+            f" order; it returned {kept}"
+        )
+    return _names(kept)
+
+
+def score_table(
+    plugin: Scorer,
+    request: LLMRequest,
+    endpoints: Sequence[Endpoint],
+    state: CycleState | None = None,
+) -> dict[str, float]:
+    """Return each endpoint's score as a profile would count it, by name, in their order.
+
+    A declared ``score_range`` or ``normalize`` has been applied.
+
+    Raises:
+        AssertionError: A score is NaN or outside of its range.
+        PluginContractError: There is not one score per endpoint.
+    """
+    result = make_profile(scorers=[plugin]).run(
+        request, endpoints, CycleState() if state is None else state
+    )
+    if result.error is not None:
+        raise result.error
+    scores = {each.endpoint: each.score for each in result.endpoints}
+    return {endpoint.name: scores[endpoint] for endpoint in endpoints}
+
+
+def run_picker(
+    plugin: Picker,
+    scores: Mapping[str, float],
+    request: LLMRequest | None = None,
+    state: CycleState | None = None,
+) -> list[str]:
+    """Return the names that a picker chooses out of endpoints with these total scores.
+
+    Raises:
+        AssertionError: It chose none, or one that it was not given.
+    """
+    scored = make_scored(scores)
+    picked = plugin.pick(
+        make_request() if request is None else request,
+        scored,
+        CycleState() if state is None else state,
+    )
+    if not picked or any(each not in scored for each in picked):
+        raise AssertionError(
+            f"picker {plugin.name!r} must return at least one of what it was given; it returned"
+            f" {picked}"
+        )
+    return _names(each.endpoint for each in picked)
+
+
+def run_profile(
+    profile: SchedulerProfile,
+    request: LLMRequest,
+    endpoints: Sequence[Endpoint],
+    state: CycleState | None = None,
+) -> list[str]:
+    """Return the names of what a profile picks, best first.
+
+    Raises:
+        SchedulingError: The filters left nothing; the text says which of them removed whom.
+    """
+    result = profile.run(request, endpoints, CycleState() if state is None else state)
+    if result.error is not None:
+        raise result.error
+    return _names(each.endpoint for each in result.endpoints)
+
+
+def check(plugin: type[Plugin]) -> None:
+    """Check a plugin class as the endpoint picker does when it loads one.
+
+    Raises:
+        AssertionError: Something is wrong with it; the text says what, where, and how to mend it.
+    """
+    # Late: epp.testing needs the standard library only, until somebody asks for more. The layers'
+    # extension points are known to the check once they are imported.
+    import epp.data_layer.plugins  # noqa: PLC0415
+    import epp.request_control.plugins  # noqa: F401, PLC0415
+    from epp.config.plugin_checks import check_plugin_class  # noqa: PLC0415
+
+    if faults := check_plugin_class(plugin):
+        raise AssertionError("\n".join(faults))
+
+
+def make_plugin(
+    plugin: type[P],
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    name: str = "plugin-under-test",
+    **services: Any,  # noqa: ANN401 - whatever the constructor asks for
+) -> P:
+    """Return an instance as a configuration would make it.
+
+    Args:
+        plugin: Its class.
+        parameters: As they stand under ``parameters:`` in the file.
+        name: Name of the instance.
+        services: Further arguments of the constructor, such as ``rng`` or ``clock``.
+
+    Raises:
+        ValueError: A parameter is unknown, missing or out of range.
+    """
+    import msgspec  # noqa: PLC0415 - late, as in check()
+
+    from epp.config.plugin_checks import params_of  # noqa: PLC0415
+
+    params = msgspec.convert(dict(parameters or {}), params_of(plugin))
+    # mypy: the base class declares no constructor, as services differ from plugin to plugin.
+    return plugin(name, params, **services)  # type: ignore[call-arg]
+
+
+def load_plugin(path: Path, class_name: str) -> type[Any]:
+    """Return a class out of a plugin file, loaded and checked as the endpoint picker does it.
+
+    Raises:
+        ConfigError: The file cannot be loaded; the text says why and where.
+        AssertionError: Something is wrong with the class.
+    """
+    from epp.config.plugin_files import load_plugin_file  # noqa: PLC0415 - late, as in check()
+
+    plugin = load_plugin_file(path, class_name).plugin
+    check(plugin)
+    return plugin
+
+
+def _names(endpoints: Iterable[Endpoint]) -> list[str]:
+    return [endpoint.name for endpoint in endpoints]

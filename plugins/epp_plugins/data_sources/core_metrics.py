@@ -1,0 +1,158 @@
+"""``core-metrics-extractor``: a model server's load, KV cache and LoRA adapters off its page.
+
+Which metrics those are depends on the engine, which the endpoint's label ``engineLabelKey`` names
+(or the older ``inference.networking.k8s.io/engine-type``); without a label, or with one of an
+engine nobody knows, it is ``defaultEngine``. ``vllm``, ``sglang``, ``trtllm-serve`` and
+``triton-tensorrt-llm`` are built in; one of the same name in ``engineConfigs`` replaces it whole. A
+metric is ``name`` or ``name{label=value}``; its series are summed, those of a fraction averaged. An
+empty one is not read. A metric that is named for load or KV cache must be on the page.
+
+``customMetrics`` become endpoint attributes ``attributeKey/NAME``, NAME being the extractor's own;
+one that is missing is taken off the endpoint and counted as an extract error.
+
+Writes: ``endpoint.metrics``; the attributes of ``customMetrics``.
+Example::
+
+    plugins:
+      - type: core-metrics-extractor
+        parameters:
+          defaultEngine: mine
+          engineConfigs:
+            - name: mine
+              queuedRequestsSpec: mine_requests{state=queued}
+              runningRequestsSpec: mine_requests{state=running}
+              kvUsageSpec: mine_cache_usage
+              customMetrics: [{attributeKey: gpu-heat, metricSpec: mine_gpu_celsius}]
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final
+
+import msgspec
+
+from epp.data_layer.plugins import Extractor, Page, PageError
+from epp.scheduling import AttributeKey, Endpoint
+from epp_plugins.data_sources.engines import BUILT_IN
+from epp_plugins.data_sources.metric_spec import MetricSpec
+from epp_plugins.data_sources.metrics_page import EngineMetrics, MetricsPageScanner
+
+LEGACY_ENGINE_LABEL: Final = "inference.networking.k8s.io/engine-type"
+
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class CustomMetric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A metric that becomes an endpoint attribute."""
+
+    attribute_key: _Text
+    metric_spec: _Text
+
+
+class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The metrics of one engine."""
+
+    name: _Text
+    queued_requests_spec: str = ""
+    running_requests_spec: str = ""
+    kv_usage_spec: str = ""
+    lora_spec: str = ""
+    cache_info_spec: str = ""
+    cache_block_size_label_name: str = ""
+    """Label of ``cacheInfoSpec``; "" for ``block_size``."""
+    cache_num_blocks_label_name: str = ""
+    """Label of ``cacheInfoSpec``; "" for ``num_gpu_blocks``."""
+    cache_block_size_spec: str = ""
+    cache_num_blocks_spec: str = ""
+    custom_metrics: tuple[CustomMetric, ...] = ()
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``core-metrics-extractor``."""
+
+    engine_label_key: str = "llm-d.ai/engine-type"
+    default_engine: str = "vllm"
+    engine_configs: tuple[EngineConfig, ...] = ()
+
+
+class CoreMetricsExtractor(Extractor):
+    """Reads ``endpoint.metrics`` off the pages of the engines it knows."""
+
+    type: ClassVar[str] = "core-metrics-extractor"
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+        self._label = params.engine_label_key
+        engines = {engine.engine: engine for engine in BUILT_IN}
+        keys: dict[str, tuple[AttributeKey[float], ...]] = {}
+        for index, config in enumerate(params.engine_configs):
+            if config.name in keys:
+                raise ValueError(f"engineConfigs[{index}].name: {config.name!r} is there twice")
+            engines[config.name] = _engine(config, f"engineConfigs[{index}]")
+            keys[config.name] = tuple(
+                AttributeKey(f"{custom.attribute_key}/{name}") for custom in config.custom_metrics
+            )
+        if params.default_engine not in engines:
+            raise ValueError(
+                f"defaultEngine: no engine is called {params.default_engine!r}; known: "
+                + ", ".join(sorted(engines))
+            )
+        self._readers = {
+            engine: (MetricsPageScanner(metrics), keys.get(engine, ()))
+            for engine, metrics in engines.items()
+        }
+        self._default = self._readers[params.default_engine]
+        # An instance's own, unlike other plugins' keys: they come from its parameters.
+        self.writes: tuple[AttributeKey[Any], ...] = tuple(  # type: ignore[misc]
+            dict.fromkeys(key for own in keys.values() for key in own)
+        )
+
+    def extract(self, endpoint: Endpoint, page: Page) -> None:
+        scanner, keys = self._reader(endpoint.labels)
+        scanned = scanner.scan(page.body, page.requested_at)
+        endpoint.metrics = scanned.metrics
+        missing = []
+        for key, value in zip(keys, scanned.custom, strict=True):
+            if value is None:
+                endpoint.attributes.pop(key, None)
+                missing.append(key.name)
+            else:
+                endpoint.attributes[key] = value
+        if missing:
+            raise PageError(f"the page has no number for {', '.join(missing)}")
+
+    def _reader(
+        self, labels: Mapping[str, str]
+    ) -> tuple[MetricsPageScanner, tuple[AttributeKey[float], ...]]:
+        engine = labels.get(self._label) or labels.get(LEGACY_ENGINE_LABEL, "")
+        return self._readers.get(engine, self._default)
+
+
+def _engine(config: EngineConfig, path: str) -> EngineMetrics:
+    def spec(field: str, text: str) -> MetricSpec:
+        try:
+            return MetricSpec.parse(text)
+        except ValueError as error:
+            raise ValueError(f"{path}.{field}: {error}") from None
+
+    def specs(field: str, text: str) -> tuple[MetricSpec, ...]:
+        return (spec(field, text),) if text else ()
+
+    def optional(field: str, text: str) -> MetricSpec | None:
+        return spec(field, text) if text else None
+
+    return EngineMetrics(
+        engine=config.name,
+        waiting=specs("queuedRequestsSpec", config.queued_requests_spec),
+        running=specs("runningRequestsSpec", config.running_requests_spec),
+        kv_cache_usage=specs("kvUsageSpec", config.kv_usage_spec),
+        adapters=optional("loraSpec", config.lora_spec),
+        cache_config=optional("cacheInfoSpec", config.cache_info_spec),
+        block_size_label=config.cache_block_size_label_name or "block_size",
+        blocks_label=config.cache_num_blocks_label_name or "num_gpu_blocks",
+        block_size=optional("cacheBlockSizeSpec", config.cache_block_size_spec),
+        blocks=optional("cacheNumBlocksSpec", config.cache_num_blocks_spec),
+        custom=tuple(
+            spec(f"customMetrics[{index}].metricSpec", custom.metric_spec)
+            for index, custom in enumerate(config.custom_metrics)
+        ),
+    )

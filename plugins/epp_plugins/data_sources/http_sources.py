@@ -1,0 +1,118 @@
+"""``metrics-data-source`` and ``models-data-source``: a page of each endpoint, over HTTP.
+
+Both GET ``scheme://ADDRESS:port path`` every ``interval`` (empty: as often as
+``--refresh-metrics-interval`` says) over a connection that is kept. ``port`` 0 is the endpoint's
+own. With ``https`` the server's certificate is not checked unless ``insecureSkipVerify`` is false;
+then it must be from ``caCertPath``, or one the system trusts, and name the endpoint's IP address.
+``clientCertPath`` and ``clientKeyPath`` are for servers that ask for a certificate.
+
+Example::
+
+    plugins:
+      - type: metrics-data-source
+        parameters: {scheme: https, insecureSkipVerify: false, caCertPath: /etc/epp/ca.pem}
+      - type: models-data-source
+        parameters: {interval: 10s}
+"""
+
+import ssl
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+
+from epp.data_layer.plugins import (
+    DataSource,
+    OpenPage,
+    PageClient,
+    duration_seconds,
+    join_address,
+    split_address,
+)
+from epp.scheduling import Endpoint
+
+
+class MetricsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``metrics-data-source``."""
+
+    scheme: Literal["http", "https"] = "http"
+    path: Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$(?!\n)")] = "/metrics"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
+    insecure_skip_verify: bool = True
+    ca_cert_path: str = ""
+    client_cert_path: str = ""
+    client_key_path: str = ""
+    interval: str = ""
+    """A duration such as ``500ms``, at least 50 ms."""
+
+
+class ModelsParams(MetricsParams, frozen=True):
+    """Parameters of ``models-data-source``."""
+
+    path: Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$(?!\n)")] = "/v1/models"
+
+
+class _HttpSource(DataSource):
+    """Asks every endpoint for one page."""
+
+    def __init__(self, name: str, params: MetricsParams, open_page: OpenPage) -> None:
+        self.name = name
+        self.interval_seconds = _interval_seconds(params.interval)
+        self._path = params.path if params.path.startswith("/") else f"/{params.path}"
+        self._port = params.port
+        self._tls = _tls(params) if params.scheme == "https" else None
+        self._open_page = open_page
+
+    def open(self, endpoint: Endpoint) -> PageClient:
+        address = endpoint.address
+        if self._port:
+            address = join_address(split_address(address)[0], self._port)
+        return self._open_page(address, self._path, self._tls)
+
+
+class MetricsDataSource(_HttpSource):
+    """Asks for the metrics page of a model server."""
+
+    type: ClassVar[str] = "metrics-data-source"
+
+    def __init__(self, name: str, params: MetricsParams, *, open_page: OpenPage) -> None:
+        super().__init__(name, params, open_page)
+
+
+class ModelsDataSource(_HttpSource):
+    """Asks for the models that a model server serves."""
+
+    type: ClassVar[str] = "models-data-source"
+
+    def __init__(self, name: str, params: ModelsParams, *, open_page: OpenPage) -> None:
+        super().__init__(name, params, open_page)
+
+
+def _interval_seconds(text: str) -> float:
+    try:
+        return duration_seconds(text) if text else 0.0
+    except ValueError as error:
+        raise ValueError(f"interval: {error}") from None
+
+
+def _tls(params: MetricsParams) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if params.insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif params.ca_cert_path:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            context.load_verify_locations(params.ca_cert_path)
+        except OSError as error:  # what is no certificate is an SSLError, one of these
+            raise ValueError(f"caCertPath: {params.ca_cert_path}: {error}") from None
+    if bool(params.client_cert_path) is not bool(params.client_key_path):
+        raise ValueError("clientCertPath and clientKeyPath: give both or none")
+    if params.client_cert_path:
+        try:
+            context.load_cert_chain(params.client_cert_path, params.client_key_path)
+        except OSError as error:
+            raise ValueError(
+                f"clientCertPath: {params.client_cert_path} with clientKeyPath"
+                f" {params.client_key_path}: {error}"
+            ) from None
+    return context

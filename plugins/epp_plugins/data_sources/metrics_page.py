@@ -1,0 +1,216 @@
+"""A model server's ``/metrics`` page read for the few families that scheduling needs.
+
+A scan, not a parse: one regular expression finds the wanted lines in the bytes, and only those are
+looked into. On a vLLM page of 54 KB this takes 40 us, a full parse with prometheus-client 17 ms; at
+20 pages a second from each endpoint only the first is affordable.
+
+Which families those are is data (:class:`EngineMetrics`), one record per engine. A page may hold
+several series of one family: data-parallel engines share one page, one ``engine`` label each. They
+are one endpoint here, so requests and cache blocks are summed and the cache usage is the mean. (The
+reference takes one of them, the newest. With one series all ways agree.)
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os.path import commonprefix
+
+from epp.data_layer.plugins import PageError
+from epp.scheduling import EndpointMetrics
+from epp_plugins.data_sources.metric_spec import MetricSpec, parse_labels
+
+Series = Sequence[tuple[bytes, bytes]]
+"""Labels and value of each, as they stand on the page."""
+
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
+_NAMESPACE = re.compile(rb"[a-zA-Z0-9]*[:_]?")
+_LARGEST = 1e18
+"""Larger numbers count nothing that a model server has, and their sum may be infinite."""
+_NO_ADAPTERS: tuple[frozenset[str], frozenset[str], int] = (frozenset(), frozenset(), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineMetrics:
+    """Names under which one kind of model server publishes what scheduling needs.
+
+    A value whose names are empty is not read, and stays 0.
+    """
+
+    engine: str
+    """Name of the engine, for messages."""
+    waiting: tuple[MetricSpec, ...] = ()
+    """Gauge of queued requests; of several names the first one on the page is used."""
+    running: tuple[MetricSpec, ...] = ()
+    """Gauge of requests in the batch."""
+    kv_cache_usage: tuple[MetricSpec, ...] = ()
+    """Gauge of the used fraction of the KV cache, 0.0 to 1.0."""
+    adapters: MetricSpec | None = None
+    """Gauge whose value is a time and whose labels tell the LoRA adapters at that time."""
+    cache_config: MetricSpec | None = None
+    """Info family whose labels tell the geometry of the KV cache."""
+    block_size_label: str = "block_size"
+    blocks_label: str = "num_gpu_blocks"
+    block_size: MetricSpec | None = None
+    """Gauge of the tokens in a block, where there is no info family."""
+    blocks: MetricSpec | None = None
+    """Gauge of the blocks of the KV cache, where there is no info family."""
+    custom: tuple[MetricSpec, ...] = ()
+    """Further values, which are not part of ``EndpointMetrics``."""
+
+    def specs(self) -> Iterable[MetricSpec]:
+        """Yield all metrics that are read."""
+        yield from (*self.waiting, *self.running, *self.kv_cache_usage, *self.custom)
+        single = (self.adapters, self.cache_config, self.block_size, self.blocks)
+        yield from (spec for spec in single if spec is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedPage:
+    """What a page says."""
+
+    metrics: EndpointMetrics
+    custom: Sequence[float | None]
+    """In the order of ``EngineMetrics.custom``; None for one that is not there or no number."""
+
+
+class MetricsPageScanner:
+    """Reads the pages of one engine."""
+
+    def __init__(self, engine: EngineMetrics) -> None:
+        self._engine = engine
+        self._patterns = _patterns({spec.family for spec in engine.specs()})
+
+    def scan(self, page: bytes, requested_at: float | None = None) -> ScannedPage:
+        """Return what ``page`` says; ``requested_at`` is when its GET was sent.
+
+        Raises:
+            PageError: A family that the engine always has (waiting, running, KV cache usage) is
+                missing, or a value is not a finite number (of at least 0).
+        """
+        engine = self._engine
+        series: dict[bytes, list[tuple[bytes, bytes]]] = {}
+        text = b"\n" + page
+        for pattern in self._patterns:
+            for family, labels, rest in pattern.findall(text):
+                series.setdefault(family, []).append((labels, rest))
+        waiting = self._required(series, engine.waiting)
+        running = self._required(series, engine.running)
+        usage = self._required(series, engine.kv_cache_usage)
+        active, queued, max_adapters = _newest_adapters(series, engine.adapters)
+        block_size, blocks = self._cache_geometry(series)
+        metrics = EndpointMetrics(
+            waiting_requests=round(sum(waiting)),
+            running_requests=round(sum(running)),
+            kv_cache_usage=min(1.0, sum(usage) / len(usage)) if usage else 0.0,
+            active_adapters=active,
+            waiting_adapters=queued,
+            max_adapters=max_adapters,
+            cache_block_size=block_size,
+            cache_blocks=blocks,
+            requested_at=requested_at,
+        )
+        return ScannedPage(metrics, [_custom(series, spec) for spec in engine.custom])
+
+    def _required(self, series: Mapping[bytes, Series], names: Sequence[MetricSpec]) -> list[float]:
+        for spec in names:
+            if found := _of(series, spec):
+                return [_count_of(spec, rest) for _, rest in found]
+        if not names:
+            return []
+        wanted = " or ".join(spec.text for spec in names)
+        raise PageError(
+            f"the page has no {wanted}: is this the /metrics of a {self._engine.engine} server?"
+        )
+
+    def _cache_geometry(self, series: Mapping[bytes, Series]) -> tuple[int, int]:
+        """Return block size in tokens and blocks of all engines together, 0 where unknown."""
+        engine = self._engine
+        block_size = blocks = 0
+        if info := _of(series, engine.cache_config):
+            labels = [parse_labels(labels) for labels, _ in info]
+            block_size = _count(labels[0].get(engine.block_size_label))
+            blocks = sum(_count(one.get(engine.blocks_label)) for one in labels)
+        if engine.block_size and (gauge := _of(series, engine.block_size)):
+            block_size = round(_count_of(engine.block_size, gauge[0][1]))
+        if engine.blocks and (gauge := _of(series, engine.blocks)):
+            blocks = round(sum(_count_of(engine.blocks, rest) for _, rest in gauge))
+        return block_size, blocks
+
+
+def _patterns(families: Iterable[bytes]) -> list[re.Pattern[bytes]]:
+    """Return what finds name, labels and rest of the lines of ``families``."""
+    groups: dict[bytes, list[bytes]] = {}
+    for family in sorted(families):
+        namespace = _NAMESPACE.match(family)
+        groups.setdefault(namespace[0] if namespace else b"", []).append(family)
+    patterns = []
+    for names in groups.values():
+        # The newline and the names' common prefix in front: with a literal start the search takes
+        # 45 us on a 54 KB page, with "^" and re.MULTILINE it takes 420.
+        prefix = commonprefix(names) or b""  # noqa: RUF071 - of characters, not of path components
+        rests = b"|".join(re.escape(name[len(prefix) :]) for name in names)
+        patterns.append(
+            re.compile(
+                rb"\n(%b(?:%b))(?:(\{[^\n]*\})[ \t]*|[ \t]+)([^\n]*)" % (re.escape(prefix), rests)
+            )
+        )
+    return patterns
+
+
+def _of(series: Mapping[bytes, Series], spec: MetricSpec | None) -> Series:
+    """Return the series that ``spec`` means."""
+    if spec is None:
+        return ()
+    found = series.get(spec.family, ())
+    return [one for one in found if spec.matches(one[0])] if spec.labels else found
+
+
+def _custom(series: Mapping[bytes, Series], spec: MetricSpec) -> float | None:
+    found = _of(series, spec)
+    try:
+        return sum(_number(spec, rest) for _, rest in found) if found else None
+    except PageError:
+        return None  # a ratio of nothing is NaN; it must not cost the page
+
+
+def _newest_adapters(
+    series: Mapping[bytes, Series], spec: MetricSpec | None
+) -> tuple[frozenset[str], frozenset[str], int]:
+    """Return running adapters, adapters that only wait, and the limit.
+
+    vLLM keeps one series for every set of adapters it ever had; the value is the time it was true.
+    """
+    if spec is None or not (found := _of(series, spec)):
+        return _NO_ADAPTERS
+    labels = parse_labels(max(found, key=lambda one: _count_of(spec, one[1]))[0])
+    active = _adapter_names(labels.get("running_lora_adapters", ""))
+    queued = _adapter_names(labels.get("waiting_lora_adapters", ""))
+    return active, queued - active, _count(labels.get("max_lora"))
+
+
+def _adapter_names(value: str) -> frozenset[str]:
+    return frozenset(name for part in value.split(",") if (name := part.strip()))
+
+
+def _count(value: str | None) -> int:
+    """Return a label's whole number, 0 if there is none (vLLM writes ``None``)."""
+    return int(value) if value and _WHOLE_NUMBER.fullmatch(value) else 0
+
+
+def _count_of(spec: MetricSpec, rest: bytes) -> float:
+    value = _number(spec, rest)
+    if value < 0:
+        raise PageError(f"{spec.text}: value {value} is less than 0")
+    return value
+
+
+def _number(spec: MetricSpec, rest: bytes) -> float:
+    """Return the value of a sample; a timestamp may follow it."""
+    try:
+        value = float(rest.split(None, 1)[0])
+    except (ValueError, IndexError):
+        text = rest[:40].decode(errors="replace")
+        raise PageError(f"{spec.text}: value {text!r} is not a number") from None
+    if not -_LARGEST <= value <= _LARGEST:  # NaN is not, either
+        raise PageError(f"{spec.text}: value {value} is not a finite number")
+    return value

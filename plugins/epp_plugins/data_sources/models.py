@@ -1,0 +1,64 @@
+"""``models-data-extractor``: which models and adapters an endpoint serves.
+
+Reads the OpenAI list of models, as ``models-data-source`` gets it from ``/v1/models``.
+
+Writes: attribute ``/v1/models/NAME``, NAME being the extractor's own: a tuple of ``ModelRecord``.
+Example::
+
+    plugins:
+      - type: models-data-source
+      - type: models-data-extractor
+    dataLayer:
+      sources:
+        - pluginRef: models-data-source
+          extractors: [{pluginRef: models-data-extractor}]
+"""
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from epp.data_layer.plugins import Extractor, Page, PageError
+from epp.scheduling import AttributeKey, Endpoint
+
+
+class ModelRecord(msgspec.Struct, frozen=True):
+    """One model that a server serves."""
+
+    id: str
+    parent: str | None = None
+    """The base model of an adapter."""
+
+
+MODELS = AttributeKey[tuple[ModelRecord, ...]]("/v1/models/models-data-extractor")
+"""What an extractor without a name of its own writes."""
+
+
+class _Answer(msgspec.Struct):
+    data: tuple[ModelRecord, ...]
+
+
+_DECODER = msgspec.json.Decoder(_Answer)
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``models-data-extractor``: none."""
+
+
+class ModelsDataExtractor(Extractor):
+    """Reads the records of a list of models."""
+
+    type: ClassVar[str] = "models-data-extractor"
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+        self._key = AttributeKey[tuple[ModelRecord, ...]](f"/v1/models/{name}")
+        # An instance's own, unlike other plugins' keys: it bears the instance's name.
+        self.writes: tuple[AttributeKey[Any], ...] = (self._key,)  # type: ignore[misc]
+
+    def extract(self, endpoint: Endpoint, page: Page) -> None:
+        try:
+            models = _DECODER.decode(page.body).data
+        except msgspec.MsgspecError as error:
+            raise PageError(f"the page is no list of models: {error}") from None
+        endpoint.attributes[self._key] = models

@@ -1,0 +1,34 @@
+"""Parameter defaults that an environment variable may replace, as in GIE before it had a file."""
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+N = TypeVar("N", int, float)
+
+
+def from_environment(variable: str, default: N, *, most: float = float("inf")) -> Callable[[], N]:
+    """Return a function that gives the value of ``variable``, or ``default`` if it is not set.
+
+    The function raises ValueError if the value is no number of the kind of ``default`` from 0 to
+    ``most``. It is a field's ``default_factory``: a value in the file makes the variable moot.
+    """
+
+    def value() -> N:
+        text = os.environ.get(variable, "").strip()
+        if not text:
+            return default
+        kind = type(default)
+        try:
+            number = kind(text)
+        except ValueError:
+            number = kind(-1)
+        if not 0 <= number <= most:
+            what = "a whole number" if kind is int else "a number"
+            span = "from 0 up" if most == float("inf") else f"from 0 to {most:g}"
+            raise ValueError(
+                f"environment variable {variable} is {text!r}; it must be {what} {span}"
+            )
+        return number
+
+    return value

@@ -1,0 +1,111 @@
+"""Label selectors as Kubernetes reads them (``metav1.LabelSelectorAsSelector``).
+
+A selector matches when each of its ``matchLabels`` and each of its ``matchExpressions`` does: an
+empty one matches everything, one that is absent nothing. What Kubernetes refuses is refused while
+the parameters are read, so the error names the place.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated
+
+import msgspec
+
+Labels = Mapping[str, str]
+Matches = Callable[[Labels], bool]
+
+_WITH_VALUES = ("In", "NotIn")
+_WITHOUT_VALUES = ("Exists", "DoesNotExist")
+_OPERATORS = (*_WITH_VALUES, *_WITHOUT_VALUES)
+
+_MAX_NAME = 63
+_MAX_PREFIX = 253
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+class LabelRequirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """One of ``matchExpressions``."""
+
+    key: str
+    """The label it is about."""
+    operator: Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(_OPERATORS)})]
+    values: tuple[str, ...] = ()
+    """For ``In`` and ``NotIn`` only, at least one."""
+
+    def __post_init__(self) -> None:
+        _check_key("key", self.key)
+        _check_values("values", self.values)
+        if self.operator not in _OPERATORS:
+            known = ", ".join(_OPERATORS)
+            raise ValueError(f"operator {self.operator!r} is none of {known}")
+        if self.operator in _WITH_VALUES and not self.values:
+            raise ValueError(f"values is empty, but operator {self.operator} needs at least one")
+        if self.operator in _WITHOUT_VALUES and self.values:
+            raise ValueError(f"values must be left out with operator {self.operator}")
+
+
+class LabelSelector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A selector over labels."""
+
+    match_labels: dict[str, str] = {}
+    """Labels that an endpoint has to have, with these values."""
+    match_expressions: tuple[LabelRequirement, ...] = ()
+    """What else has to hold for its labels."""
+
+    def __post_init__(self) -> None:
+        for key in self.match_labels:
+            _check_key("matchLabels key", key)
+        _check_values("matchLabels value", self.match_labels.values())
+
+
+def matcher_of(selector: LabelSelector | None) -> Matches:
+    """Return the function that says whether a selector matches a set of labels."""
+    if selector is None:
+        return lambda labels: False
+    tests = [_value_in(key, frozenset((value,))) for key, value in selector.match_labels.items()]
+    tests += [_test_of(requirement) for requirement in selector.match_expressions]
+    if len(tests) == 1:
+        return tests[0]
+    return lambda labels: all(test(labels) for test in tests)
+
+
+def _test_of(requirement: LabelRequirement) -> Matches:
+    key, values = requirement.key, frozenset(requirement.values)
+    match requirement.operator:
+        case "In":
+            return _value_in(key, values)
+        case "NotIn":
+            return lambda labels: labels.get(key) not in values
+        case "Exists":
+            return lambda labels: key in labels
+        case _:
+            return lambda labels: key not in labels
+
+
+def _value_in(key: str, values: frozenset[str]) -> Matches:
+    return lambda labels: labels.get(key) in values
+
+
+def _check_key(field: str, key: str) -> None:
+    """Refuse what is no qualified name: ``name`` or ``dns.prefix/name``."""
+    prefix, slash, name = key.rpartition("/")
+    if not (len(name) <= _MAX_NAME and _NAME.fullmatch(name)):
+        raise ValueError(
+            f"{field} {key!r} is no label name: it must be 1 to {_MAX_NAME} letters, digits, '-',"
+            " '_' and '.', with a letter or digit at both ends, after an optional 'prefix/'"
+        )
+    if slash and not (len(prefix) <= _MAX_PREFIX and _SUBDOMAIN.fullmatch(prefix)):
+        raise ValueError(
+            f"{field} {key!r} is no label name: what stands before '/' must be a lower-case DNS"
+            f" name of at most {_MAX_PREFIX} characters"
+        )
+
+
+def _check_values(field: str, values: Iterable[str]) -> None:
+    for value in values:
+        if value and not (len(value) <= _MAX_NAME and _NAME.fullmatch(value)):
+            raise ValueError(
+                f"{field} {value!r} is no label value: it must be empty or up to {_MAX_NAME}"
+                " letters, digits, '-', '_' and '.', with a letter or digit at both ends"
+            )

@@ -1,0 +1,45 @@
+"""``least-queue-filter``: keeps the endpoints with the shortest queues.
+
+Of ``n`` endpoints those stay that are in the lowest ``n``-th of the range::
+
+    waiting <= min + floor((max - min) / n)
+
+so that a difference of a request or two decides nothing yet. A part of the decision tree of GIE
+#677; its integer division is kept.
+
+Reads:  ``endpoint.load.waiting_requests``.
+Example::
+
+    plugins:
+      - type: least-queue-filter
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
+
+from epp.scheduling import CycleState, Endpoint, Filter, LLMRequest
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``least-queue-filter``: none."""
+
+
+class LeastQueueFilter(Filter):
+    """Keeps the lowest part of the range of queue lengths."""
+
+    type: ClassVar[str] = "least-queue-filter"
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+
+    def filter(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> list[Endpoint]:
+        if not endpoints:
+            return []
+        waiting = [endpoint.load.waiting_requests for endpoint in endpoints]
+        least = min(waiting)
+        most = least + (max(waiting) - least) // len(waiting)
+        return [e for e, requests in zip(endpoints, waiting, strict=True) if requests <= most]

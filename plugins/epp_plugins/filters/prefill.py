@@ -1,0 +1,28 @@
+"""``prefill-filter``: keeps the servers that prefill.
+
+Those are the ones whose label ``llm-d.ai/role`` is ``prefill``, ``encode-prefill``,
+``prefill-decode``, ``both`` or ``encode-prefill-decode``.
+
+Reads:  ``endpoint.labels``.
+Example::
+
+    plugins:
+      - type: prefill-filter
+"""
+
+from typing import ClassVar
+
+from epp_plugins.filters.roles import RoleFilter
+
+
+class PrefillFilter(RoleFilter):
+    """Keeps the servers that prefill."""
+
+    type: ClassVar[str] = "prefill-filter"
+    roles: ClassVar[tuple[str, ...]] = (
+        "prefill",
+        "encode-prefill",
+        "prefill-decode",
+        "both",
+        "encode-prefill-decode",
+    )

@@ -1,0 +1,92 @@
+"""``header-profile-handler``: runs the profile that a request header names.
+
+Made for a coordinator that sends the stages of a request one by one. With one profile configured
+that one runs, whatever the header says. Else the header ``headerName`` names the profile, blanks
+around the name apart; without it, or if it is blank, ``defaultProfile`` runs. A request that names
+a profile that is not there is the client's mistake (400).
+
+Example::
+
+    plugins:
+      - type: header-profile-handler
+        parameters: {headerName: EPP-Profile, defaultProfile: decode}
+    schedulingProfiles:
+      - {name: prefill, plugins: []}
+      - {name: decode, plugins: []}
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import msgspec
+
+from epp.scheduling import (
+    CycleState,
+    LLMRequest,
+    ProfileHandler,
+    ProfileLoopError,
+    ProfileResult,
+    SchedulerProfile,
+    SchedulingResult,
+    UnknownProfileError,
+)
+
+_NO_MORE: Mapping[str, SchedulerProfile] = {}
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``header-profile-handler``."""
+
+    header_name: str = "EPP-Profile"
+    """Header that names the profile to run."""
+    default_profile: str = "decode"
+    """Profile of requests without it."""
+
+    def __post_init__(self) -> None:
+        if not self.header_name:
+            raise ValueError("headerName is empty; leave it out for EPP-Profile")
+
+
+class HeaderProfileHandler(ProfileHandler):
+    """Runs the one profile that the request asks for."""
+
+    type: ClassVar[str] = "header-profile-handler"
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+        self._header = params.header_name
+        self._key = params.header_name.lower()
+        self._default = params.default_profile
+
+    def pick_profiles(
+        self,
+        request: LLMRequest,
+        profiles: Mapping[str, SchedulerProfile],
+        results: Mapping[str, ProfileResult],
+        state: CycleState,
+    ) -> Mapping[str, SchedulerProfile]:
+        if results:
+            return _NO_MORE
+        if len(profiles) == 1:
+            return profiles
+        asked = request.headers.get(self._key, "").strip()
+        name = asked or self._default
+        if name not in profiles:
+            known = ", ".join(map(repr, sorted(profiles))) or "none"
+            if asked:
+                raise UnknownProfileError(
+                    f"header {self._header!r} asks for profile {name!r}; there are: {known}"
+                )
+            raise ProfileLoopError(
+                f"profile handler {self.name!r} ({self.type}): defaultProfile is {name!r};"
+                f" configured: {known}"
+            )
+        return {name: profiles[name]}
+
+    def process_results(
+        self, request: LLMRequest, results: Mapping[str, ProfileResult], state: CycleState
+    ) -> SchedulingResult:
+        ((name, result),) = results.items()
+        if result.error is not None:
+            raise result.error
+        return SchedulingResult(results, name)

@@ -1,0 +1,250 @@
+"""``epp plugins``, as its users call it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from epp.cli import cli
+from epp.cli.plugins import KINDS
+from epp.config import PluginRegistry
+from epp.scheduling import Filter
+from epp.testing import load_plugin
+
+PLUGIN = '''
+"""``spot``: keeps spot servers.
+
+More of it.
+
+Example::
+
+    plugins:
+      - type: spot
+"""
+from typing import Annotated, Literal
+
+import msgspec
+from epp.request_control.plugins import DataProducer
+from epp.scheduling import CompositeFilter, StateKey
+
+class Inner(msgspec.Struct):
+    x: int
+
+def broken():
+    raise ValueError("SPOT is wrong")
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters."""
+
+    must_be: str
+    """What it
+    must be."""
+    share: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.5
+    kind: Literal["a", "b"] = "a"
+    names: tuple[str, ...] = ()
+    limits: dict[str, Annotated[int, msgspec.Meta(gt=0)]] = {}
+    inner: Inner | None = None
+    from_environment: int = msgspec.field(default_factory=broken)
+
+class Spot(CompositeFilter, DataProducer):
+    """Keeps ``spot`` servers.
+
+    Further lines.
+    """
+
+    reads = (StateKey("needed"),)
+    writes = (StateKey("made"),)
+
+    def __init__(self, name: str, params: Params): self.name = name
+    def filter_with(self, request, endpoints, state, run): return endpoints
+    def prepare(self, request, state): pass
+'''
+
+
+def epp(*args: str) -> Result:
+    return CliRunner(env={"COLUMNS": "150"}).invoke(cli, ["plugins", *args])
+
+
+@pytest.fixture
+def spot(tmp_path: Path) -> str:
+    (tmp_path / "spot.py").write_text(PLUGIN.strip())
+    return f"file:{tmp_path / 'spot.py'}:Spot"
+
+
+def documented(*args: str) -> Any:
+    done = epp(*args, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_the_list_has_every_installed_type_with_its_extension_points() -> None:
+    done = epp("list")
+    assert done.exit_code == 0
+    (line,) = [line for line in done.stdout.splitlines() if " queue-scorer " in line]
+    assert line.split(maxsplit=2)[1] == "Scorer"
+    assert "Scores endpoints by their waiting queue" in line
+
+
+def test_the_list_as_json_is_sorted_and_whole() -> None:
+    docs = documented("list")
+    types = [doc["type"] for doc in docs]
+    assert types == sorted(types)
+    assert {"queue-scorer", "max-score-picker", "file-discovery"} <= set(types)
+    assert all(doc["summary"] and doc["extensionPoints"] and doc["doc"] for doc in docs)
+
+
+def test_the_list_leaves_out_what_cannot_be_used_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Unfinished(Filter):
+        type = "unfinished-filter"
+
+    registry = PluginRegistry([Unfinished, *PluginRegistry.from_entry_points()])
+    monkeypatch.setattr(PluginRegistry, "from_entry_points", lambda: registry)
+    done = epp("list")
+    assert done.exit_code == 1
+    assert " queue-scorer " in done.stdout
+    assert "unfinished-filter" not in done.stdout
+    assert "Unfinished.filter: Filter needs the method" in done.stderr
+
+
+def test_an_installed_plugin_is_shown_with_its_parameters_and_example() -> None:
+    done = epp("show", "prefix-cache-scorer")
+    assert done.exit_code == 0
+    assert "prefix-cache-scorer (Scorer)" in done.stdout
+    assert "epp_plugins.scorers.prefix_cache.PrefixCacheScorer" in done.stdout
+    assert "matchLengthWeight" in done.stdout
+    assert "reads: prefix-matches" in done.stdout
+    assert "parameters: {matchLengthWeight: 0.25}" in done.stdout
+
+
+def test_a_plugin_without_parameters_says_so() -> None:
+    assert "It takes no parameters." in epp("show", "queue-scorer").stdout
+
+
+def test_a_plugin_in_a_file_is_documented_out_of_its_source(spot: str) -> None:
+    doc = documented("show", spot)
+    assert doc["type"] == "spot"
+    assert f"file:{doc['className']}" == spot
+    assert doc["extensionPoints"] == ["CompositeFilter", "DataProducer"]
+    assert doc["summary"] == "Keeps ``spot`` servers."
+    assert doc["doc"] == "``spot``: keeps spot servers.\n\nMore of it."
+    assert doc["example"] == "plugins:\n  - type: spot"
+    assert (doc["reads"], doc["writes"]) == (["needed"], ["made"])
+    parameters = {each["name"]: each for each in doc["parameters"]}
+    assert parameters["mustBe"] == {
+        "name": "mustBe",
+        "type": "string",
+        "default": None,
+        "doc": "What it must be.",
+    }
+    assert {name: each["type"] for name, each in parameters.items()} == {
+        "mustBe": "string",
+        "share": "number, at least 0, below 1",
+        "kind": '"a" or "b"',
+        "names": "list of string",
+        "limits": "map to integer, above 0",
+        "inner": "Inner or null",
+        "fromEnvironment": "integer",
+    }
+    assert {name: each["default"] for name, each in parameters.items()} == {
+        "mustBe": None,
+        "share": "0.5",
+        "kind": '"a"',
+        "names": "[]",
+        "limits": "{}",
+        "inner": "null",
+        "fromEnvironment": "invalid: SPOT is wrong",
+    }
+
+
+def test_a_plugin_in_a_file_is_shown_as_text(spot: str) -> None:
+    done = epp("show", spot)
+    assert done.exit_code == 0
+    assert "(must be given)" in done.stdout
+    assert "What it must be." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("plugin_type", "want"),
+    [
+        ("queue-scorrer", "did you mean `queue-scorer`?"),
+        ("file:nowhere.py:Spot", "cannot read the plugin file: No such file or directory"),
+        ("file:nowhere", "is not of the form `file:PATH.py:ClassName`"),
+    ],
+)
+def test_what_cannot_be_found_is_told(plugin_type: str, want: str) -> None:
+    done = epp("show", plugin_type)
+    assert done.exit_code == 1
+    assert want in done.stderr
+    assert done.stdout == ""
+
+
+def test_all_faults_of_a_class_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "spot.py"
+    path.write_text("from epp.scheduling import Filter\nclass Spot(Filter):\n    reads = 3\n")
+    done = epp("show", f"file:{path}:Spot")
+    assert done.exit_code == 1
+    assert f"{path}:2: Spot.filter: Filter needs the method" in done.stderr
+    assert f"{path}:2: Spot.__init__: its first arguments must be" in done.stderr
+    assert f"{path}:2: Spot: `reads` must be a tuple of keys" in done.stderr
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_plugin_can_be_loaded_and_shown(tmp_path: Path, kind: str) -> None:
+    done = epp("new", f"my-own-{kind}", "--kind", kind, "--directory", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    stem = f"my_own_{kind}".replace("-", "_")
+    class_name = "".join(word.capitalize() for word in stem.split("_"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{stem}.py", f"test_{stem}.py"]
+    assert load_plugin(tmp_path / f"{stem}.py", class_name).type == f"my-own-{kind}"
+    assert "xample" not in (tmp_path / f"{stem}.py").read_text().replace("Example::", "")
+    shown = f"file:{tmp_path / stem}.py:{class_name}"
+    assert f"epp plugins show {shown}" in done.stdout
+    assert documented("show", shown)["example"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_example_of_a_new_plugin_is_a_configuration(tmp_path: Path, kind: str) -> None:
+    assert epp("new", "mine", "--kind", kind, "--directory", str(tmp_path)).exit_code == 0
+    example = documented("show", f"file:{tmp_path / 'mine.py'}:Mine")["example"]
+    config = tmp_path / "config.yaml"
+    config.write_text(f"apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n{example}\n")
+    done = CliRunner().invoke(cli, ["config", "check", str(config)])
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.timeout(60)
+def test_the_tests_of_new_plugins_pass(tmp_path: Path) -> None:
+    for kind in KINDS:
+        assert epp("new", f"my-{kind}", "--kind", kind, "--directory", str(tmp_path)).exit_code == 0
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("there", ["mine.py", "test_mine.py"])
+def test_a_file_that_is_there_is_left_alone(tmp_path: Path, there: str) -> None:
+    (tmp_path / there).write_text("mine")
+    done = epp("new", "mine", "--kind", "filter", "--directory", str(tmp_path))
+    assert done.exit_code == 2
+    assert f"{tmp_path / there} is there already" in done.stderr
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("args", "want"),
+    [
+        (("spot", "--kind", "filtre"), "--kind must be one of admitter, data-producer, "),
+        (("Spot_1", "--kind", "filter"), "lower-case words and hyphens, such as spot-filter"),
+        (("spot", "--kind", "filter", "--directory", "/nowhere"), "there is no such folder"),
+    ],
+)
+def test_a_wrong_order_for_a_new_plugin_is_refused(args: tuple[str, ...], want: str) -> None:
+    done = epp("new", *args)
+    assert done.exit_code == 2
+    assert want in done.stderr

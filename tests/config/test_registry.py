@@ -1,0 +1,94 @@
+"""Plugin types: where classes come from, and what is said of those that are not to be had."""
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from config.graphs import KeepAll, load, make_registry
+from log_watch import watched_logs
+
+from epp.config import ConfigError, PluginRegistry
+from epp.config import registry as module
+from epp.config.registry import plugin_files
+
+
+def test_type_registered_twice_is_refused() -> None:
+    registry = make_registry()
+
+    class Other(KeepAll):
+        pass
+
+    registry.add(KeepAll)
+    with pytest.raises(ConfigError, match="'keep-all-filter' is already KeepAll"):
+        registry.add(Other)
+
+
+def test_package_that_cannot_be_imported_costs_its_own_plugins_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [
+        EntryPoint("broken", "no_such_package:PLUGINS", module.ENTRY_POINTS),
+        EntryPoint("whole", "epp_plugins:PLUGINS", module.ENTRY_POINTS),
+    ]
+    monkeypatch.setattr(module, "entry_points", lambda group: found)
+    with watched_logs() as logs:
+        registry = PluginRegistry.from_entry_points()
+    assert registry.get("queue-scorer")
+    (told,) = logs.entries
+    assert told["entry_point"] == "no_such_package:PLUGINS"
+
+
+@pytest.mark.parametrize(
+    "name", ["file:", "file:a.py", "file:a.txt:A", "file:a.py:not a name", "file::A"]
+)
+def test_file_type_of_another_form_is_refused(name: str) -> None:
+    types = make_registry().prepare(load(f"plugins: [{{type: '{name}'}}]\n"))
+    (problem,) = types.problems
+    assert problem.path == "plugins[0].type"
+    assert "is not of the form `file:PATH.py:ClassName`" in problem.message
+
+
+def test_files_of_plugins_are_looked_for_beside_the_configuration(tmp_path: Path) -> None:
+    config = load(
+        "plugins: [{type: 'file:sub/a.py:A', name: a}, {type: 'file:/etc/b.py:B', name: b},"
+        " {type: 'file:sub/a.py:Other', name: c}, {type: 'file:nonsense', name: d},"
+        " {type: queue-scorer}]\n",
+        tmp_path,
+    )
+    assert plugin_files(config) == {tmp_path / "sub/a.py", Path("/etc/b.py")}
+
+
+def test_fault_of_a_type_is_told_wherever_the_type_is_used() -> None:
+    types = make_registry().prepare(
+        load("plugins: [{type: nope, name: a}, {type: queue-scorer}, {type: nope, name: b}]\n")
+    )
+    assert [problem.path for problem in types.problems] == ["plugins[0].type", "plugins[2].type"]
+    assert set(types.by_name) == {"queue-scorer"}
+
+
+def test_class_that_breaks_its_contract_is_refused_with_file_and_line(tmp_path: Path) -> None:
+    source = (Path(__file__).parent / "spot_filter.txt").read_text()
+    (tmp_path / "spot.py").write_text(source.replace("    def filter", "    async def filter"))
+    types = make_registry().prepare(
+        load("plugins: [{type: 'file:spot.py:SpotFilter'}]\n", tmp_path)
+    )
+    (problem,) = types.problems
+    assert f"{tmp_path}/spot.py:20" in problem.message
+    assert "filter" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "paths"),
+    [
+        ("keep-all-filter", {}, []),
+        ("keep-all-filter", {"size": "x", "other": 1}, ["parameters.size", "parameters.other"]),
+        ("nope", {}, ["type"]),
+        ("openai-parser", {}, []),
+        ("by-label-selector", {"matchLabels": 3}, ["parameters.matchLabels"]),
+    ],
+)
+def test_plugin_of_a_refused_file_is_inspected(
+    name: str, parameters: dict[str, object], paths: list[str]
+) -> None:
+    faults = make_registry().inspector(Path())(name, parameters)
+    assert [fault.path for fault in faults] == paths

@@ -1,0 +1,333 @@
+"""Following a configuration file: every kind of change, every kind of fault, and taking back."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from config.graphs import HEAD, make_builder
+from log_watch import watched_logs
+from prometheus_client import CollectorRegistry
+
+from epp.config import (
+    ConfigError,
+    ConfigReloader,
+    LoadedConfig,
+    PluginGraph,
+    PluginTypes,
+    RollbackSettings,
+    load_file,
+)
+from epp.observability import ConfigMetrics, ReloadResult
+
+ONE = HEAD + "plugins: [{type: keep-all-filter, name: a}]\n"
+TWO = HEAD + "plugins: [{type: keep-all-filter, name: a}, {type: queue-scorer}]\n"
+BROKEN = HEAD + "plugins: [{type: keep-all-filtr, name: a}]\n"
+
+
+class Metrics(ConfigMetrics):
+    """Queues the results of reloads for a test to wait for."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        super().__init__(self.registry)
+        self.results: asyncio.Queue[str] = asyncio.Queue()
+
+    def reloaded(self, result: ReloadResult) -> None:
+        super().reloaded(result)
+        self.results.put_nowait(result)
+
+    def unchanged(self) -> None:
+        super().unchanged()
+        self.results.put_nowait("unchanged")
+
+
+class User:
+    """Uses graphs for nothing; may refuse one."""
+
+    def __init__(self, config: LoadedConfig) -> None:
+        self._builder = make_builder()
+        self.graph = self._builder.build(config)
+        self.fault: Exception | None = None
+        self.built: list[str] = []
+
+    def build(self, config: LoadedConfig, types: PluginTypes) -> PluginGraph:
+        self.built.append(config.digest)
+        return self._builder.build(config, self.graph, types=types)
+
+    async def swap(self, graph: PluginGraph) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.graph = graph
+
+
+class Followed:
+    """A configuration file that is followed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.user = User(load_file(path))
+        self.metrics = Metrics()
+        self.reloader = ConfigReloader(
+            path,
+            self.user,
+            registry=make_builder().registry,
+            metrics=self.metrics,
+            clock=lambda: 0.0,
+            rollback=RollbackSettings(requests=10),
+            poll_seconds=0.01,
+        )
+
+    async def result(self) -> str:
+        async with asyncio.timeout(10):
+            return await self.metrics.results.get()
+
+    async def write(self, text: str) -> None:
+        await asyncio.to_thread(self.path.write_text, text)
+
+    @property
+    def names(self) -> set[str]:
+        return set(self.user.graph.plugins) - {"max-score-picker", "single-profile-handler"}
+
+    def page(self) -> dict[str, float]:
+        """The samples of the metrics, by name and label."""
+        return {
+            " ".join([sample.name.removeprefix("llm_d_epp_config_"), *sample.labels.values()]): (
+                sample.value
+            )
+            for family in self.metrics.registry.collect()
+            for sample in family.samples
+            if not sample.name.endswith("_created")
+        }
+
+
+@asynccontextmanager
+async def following(path: Path) -> AsyncIterator[Followed]:
+    followed = await asyncio.to_thread(Followed, path)
+    task = asyncio.create_task(followed.reloader.run(), name="config")
+    try:
+        assert await followed.result() == "unchanged"  # the first settled look
+        yield followed
+        assert not task.done()
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "config.yaml"
+    made.write_text(ONE)
+    return made
+
+
+async def test_edit_in_place_is_taken_into_use_and_what_is_unchanged_is_kept(path: Path) -> None:
+    async with following(path) as followed:
+        before = followed.user.graph.plugins["a"]
+        await followed.write(TWO)
+        assert await followed.result() == "success"
+        assert followed.names == {"a", "queue-scorer"}
+        assert followed.user.graph.plugins["a"] is before
+        assert followed.page() == {
+            "reloads_total success": 1,
+            "last_reload_successful": 1,
+        }
+
+
+async def test_atomic_rename_is_seen(path: Path) -> None:
+    async with following(path) as followed:
+        other = path.with_name("other")
+        await asyncio.to_thread(other.write_text, TWO)
+        await asyncio.to_thread(other.replace, path)
+        assert await followed.result() == "success"
+
+
+async def test_link_swap_of_a_mounted_config_map_is_seen(tmp_path: Path) -> None:
+    def make_version(name: str, text: str) -> None:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(text)
+
+    def point_to(name: str) -> None:
+        (tmp_path / "fresh").symlink_to(name)
+        (tmp_path / "fresh").replace(tmp_path / "data")
+
+    def make_both() -> None:
+        make_version("v1", ONE)
+        make_version("v2", TWO)
+        point_to("v1")
+        (tmp_path / "config.yaml").symlink_to("data/config.yaml")
+
+    await asyncio.to_thread(make_both)
+    async with following(tmp_path / "config.yaml") as followed:
+        await asyncio.to_thread(point_to, "v2")
+        assert await followed.result() == "success"
+        assert followed.names == {"a", "queue-scorer"}
+
+
+async def test_change_before_the_first_look_is_not_lost(path: Path) -> None:
+    followed = await asyncio.to_thread(Followed, path)
+    await followed.write(TWO)
+    task = asyncio.create_task(followed.reloader.run())
+    assert await followed.result() == "success"
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_broken_file_keeps_the_graph_and_is_told_of_once(path: Path) -> None:
+    with watched_logs() as logs:
+        async with following(path) as followed:
+            graph = followed.user.graph
+            await followed.write(BROKEN)
+            assert await followed.result() == "failure"
+            assert followed.user.graph is graph
+            await followed.write(BROKEN + "# and still\n")
+            await followed.write(ONE)
+            assert await followed.result() == "unchanged"
+            assert followed.page()["last_reload_successful"] == 1
+    told = [event for event in logs.entries if event["log_level"] == "error"]
+    assert [event["problems"] for event in told] == [
+        [
+            (
+                f"{path}:3:18: plugins[0].type: unknown plugin type `keep-all-filtr`, did you mean"
+                " `keep-all-filter`?"
+            )
+        ]
+    ]
+
+
+async def test_types_and_schema_are_told_of_together(path: Path) -> None:
+    with watched_logs() as logs:
+        async with following(path) as followed:
+            await followed.write(BROKEN + "unknown: 1\n")
+            assert await followed.result() == "failure"
+    (told,) = [event for event in logs.entries if event["log_level"] == "error"]
+    assert len(told["problems"]) == 2
+
+
+async def test_file_that_is_gone_keeps_the_graph_and_may_come_back(path: Path) -> None:
+    async with following(path) as followed:
+        graph = followed.user.graph
+        await asyncio.to_thread(path.unlink)
+        assert await followed.result() == "failure"
+        assert followed.user.graph is graph
+        await followed.write(TWO)
+        assert await followed.result() == "success"
+
+
+@pytest.mark.parametrize(
+    "fault", [ConfigError("no endpoints"), RuntimeError("bug")], ids=["refused", "bug"]
+)
+async def test_graph_that_cannot_be_taken_into_use_leaves_the_one_in_use(
+    path: Path, fault: Exception
+) -> None:
+    with watched_logs() as logs:
+        async with following(path) as followed:
+            graph = followed.user.graph
+            followed.user.fault = fault
+            await followed.write(TWO)
+            assert await followed.result() == "failure"
+            assert followed.user.graph is graph
+            followed.user.fault = None
+            followed.reloader.reload_now()
+            assert await followed.result() == "success"
+    assert str(fault) in str(logs.entries)
+
+
+async def test_asking_reads_the_file_again_at_once(path: Path) -> None:
+    async with following(path) as followed:
+        followed.reloader.reload_now()
+        assert await followed.result() == "unchanged"
+        await followed.write(TWO)
+        followed.reloader.reload_now()
+        assert await followed.result() == "success"
+
+
+async def test_plugin_file_is_followed_like_the_configuration(path: Path) -> None:
+    source = await asyncio.to_thread((Path(__file__).parent / "spot_filter.txt").read_text)
+    spot = path.with_name("spot.py")
+    await asyncio.to_thread(spot.write_text, source)
+    async with following(path) as followed:
+        await followed.write(HEAD + "plugins: [{type: 'file:spot.py:SpotFilter', name: spot}]\n")
+        assert await followed.result() == "success"
+        assert await followed.result() == "unchanged"  # now that the new file is looked at, too
+        before = followed.user.graph.plugins["spot"]
+
+        await asyncio.to_thread(spot.write_text, source.replace("list(endpoints)", "list(endpoint"))
+        assert await followed.result() == "failure"
+        assert followed.user.graph.plugins["spot"] is before
+
+        await asyncio.to_thread(spot.write_text, source + "# mended\n")
+        assert await followed.result() == "success"
+        assert followed.user.graph.plugins["spot"] is not before
+
+
+def fail_requests(followed: Followed) -> None:
+    for _ in range(10):
+        followed.reloader.outcomes.note(is_own_failure=True)
+
+
+async def test_graph_that_fails_requests_is_taken_back_and_its_version_refused(path: Path) -> None:
+    async with following(path) as followed:
+        kept = followed.user.graph.plugins["a"]
+        await followed.write(TWO)
+        assert await followed.result() == "success"
+        fail_requests(followed)
+        assert await followed.result() == "rollback"
+        assert followed.names == {"a"}
+        assert followed.user.graph.plugins["a"] is kept
+        assert followed.page()["last_reload_successful"] == 0
+
+        with watched_logs() as logs:
+            followed.reloader.reload_now()
+            assert await followed.result() == "failure"
+        assert "taken back because requests failed" in str(logs.entries)
+        assert followed.names == {"a"}
+
+        await followed.write(TWO + "# changed\n")
+        assert await followed.result() == "success"
+        assert followed.names == {"a", "queue-scorer"}
+
+
+async def test_plugin_from_a_file_is_taken_back_as_it_was_though_the_file_has_changed(
+    path: Path,
+) -> None:
+    source = await asyncio.to_thread((Path(__file__).parent / "spot_filter.txt").read_text)
+    spot = path.with_name("spot.py")
+    await asyncio.to_thread(spot.write_text, source)
+    await asyncio.to_thread(
+        path.write_text, HEAD + "plugins: [{type: 'file:spot.py:SpotFilter', name: spot}]\n"
+    )
+    async with following(path) as followed:
+        before = type(followed.user.graph.plugins["spot"])
+        assert await followed.result() == "unchanged"
+        await asyncio.to_thread(spot.write_text, source + "# worse\n")
+        assert await followed.result() == "success"
+        assert type(followed.user.graph.plugins["spot"]) is not before
+        fail_requests(followed)
+        assert await followed.result() == "rollback"
+        assert type(followed.user.graph.plugins["spot"]) is before
+
+
+async def test_there_is_nothing_to_take_back_before_the_first_reload(path: Path) -> None:
+    async with following(path) as followed:
+        fail_requests(followed)
+        followed.reloader.reload_now()
+        assert await followed.result() == "unchanged"
+
+
+async def test_failure_to_take_back_is_told_of_and_following_goes_on(path: Path) -> None:
+    with watched_logs() as logs:
+        async with following(path) as followed:
+            await followed.write(TWO)
+            assert await followed.result() == "success"
+            followed.user.fault = RuntimeError("no")
+            fail_requests(followed)
+            assert await followed.result() == "failure"
+            followed.user.fault = None
+            await followed.write(ONE)
+            assert await followed.result() == "success"
+    assert "configuration not taken back" in str(logs.entries)

@@ -1,0 +1,37 @@
+"""The tables of the reference's names against the plugins that are installed."""
+
+import pytest
+
+from epp.config import PluginRegistry
+from epp.config.supported import (
+    DEFAULT_DETECTOR,
+    DEFAULT_POLICIES,
+    NOT_SUPPORTED_YET,
+    OLD_TYPES,
+    PARSERS_NOT_YET,
+    unsupported_type,
+)
+
+INSTALLED = frozenset(plugin.type for plugin in PluginRegistry.from_entry_points())
+
+
+def test_what_is_installed_is_not_called_missing() -> None:
+    assert sorted(NOT_SUPPORTED_YET & INSTALLED) == []
+
+
+def test_defaults_without_an_entry_are_the_references_and_not_there_yet() -> None:
+    assert DEFAULT_POLICIES | {DEFAULT_DETECTOR} <= NOT_SUPPORTED_YET
+    assert PARSERS_NOT_YET < NOT_SUPPORTED_YET
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_TYPES.items())
+def test_old_type_stands_for_one_that_is_installed(old: str, new: str) -> None:
+    assert new in INSTALLED
+    assert old not in NOT_SUPPORTED_YET
+
+
+def test_missing_type_is_refused_by_name_and_an_unknown_one_is_not_known() -> None:
+    assert unsupported_type("disagg-profile-handler") == (
+        "plugin type `disagg-profile-handler` is not supported yet; remove what uses it"
+    )
+    assert unsupported_type("queue-scorrer") is None

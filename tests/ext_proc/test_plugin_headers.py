@@ -1,0 +1,62 @@
+"""Which headers of plugins go to Envoy, and why the others do not."""
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from epp.ext_proc.plugin_headers import sendable
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        pytest.param("x-tier", "gold", id="plain"),
+        pytest.param("x-tier", "", id="an empty value"),
+        pytest.param("x-tier", "a\tb", id="a tab"),
+        pytest.param("x-tier", "ü \N{PARTY POPPER}", id="not ASCII"),
+        pytest.param("x-tier", None, id="removed"),
+        pytest.param("!#$%&'*+-.^_`|~09az", "1", id="every kind of character in a name"),
+        pytest.param(":path", "/v1/completions", id="a pseudo header"),
+    ],
+)
+def test_a_header_that_a_message_can_have_is_sent(name: str, value: str | None) -> None:
+    with capture_logs() as lines:
+        assert sendable({name: value}, "r-1") == {name: value}
+    assert lines == []
+
+
+def test_names_go_in_lower_case() -> None:
+    assert sendable({"X-Tier": "Gold"}, "r-1") == {"x-tier": "Gold"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        pytest.param("", "1", "the name is not one", id="no name"),
+        pytest.param("x tier", "1", "the name is not one", id="a blank in the name"),
+        pytest.param("x-tier\n", "1", "the name is not one", id="a line break in the name"),
+        pytest.param("x-größe", "1", "the name is not one", id="a name that is not ASCII"),
+        pytest.param(7, "1", "the name is not one", id="a number for a name"),
+        pytest.param("x-tier", "a\r\nb: c", "line break", id="a line break in the value"),
+        pytest.param("x-tier", "a\x00", "control character", id="a zero byte in the value"),
+        pytest.param("x-tier", "a\x7f", "control character", id="a delete in the value"),
+        pytest.param("x-tier", "\ud800", "cannot be written as UTF-8", id="half a surrogate pair"),
+        pytest.param("x-tier", 7, "must be a string, or None to remove the header, not 7", id="7"),
+        pytest.param("x-tier", b"a", "must be a string", id="bytes"),
+        pytest.param("x-gateway-destination-endpoint", "a", "themselves", id="the destination"),
+        pytest.param("X-Gateway-Destination-Endpoint", None, "themselves", id="capitals"),
+        pytest.param("content-length", "3", "themselves", id="the length"),
+        pytest.param("transfer-encoding", "chunked", "themselves", id="the framing"),
+    ],
+)
+def test_any_other_is_left_out_and_named_in_the_log(name: Any, value: Any, problem: str) -> None:
+    with capture_logs() as lines:
+        assert sendable({"x-before": "1", name: value, "x-after": "2"}, "r-1") == {
+            "x-before": "1",
+            "x-after": "2",
+        }
+    (line,) = lines
+    assert (line["event"], line["log_level"]) == ("header of a plugin left out", "error")
+    assert (line["request_id"], line["header"]) == ("r-1", name)
+    assert problem in line["problem"]

@@ -1,0 +1,292 @@
+"""What plugins change of a request and of its answer: the body, and headers."""
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import pytest
+from request_control.harness import BODY, Epp, make_pool
+from structlog.testing import capture_logs
+
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from epp.request_control import (
+    REQUEST_HEADERS_TO_SET,
+    Exchange,
+    PreRequest,
+    ResponseHead,
+    ResponseHeader,
+)
+from epp.scheduling import (
+    CycleState,
+    Endpoint,
+    LLMRequest,
+    Plugin,
+    SchedulingResult,
+)
+from ext_proc.harness import (
+    ADAPTIVE,
+    BUFFERED,
+    DESTINATION,
+    FULL_DUPLEX,
+    LEAN,
+    NO_BODIES,
+    POST,
+    Envoy,
+    Modes,
+    assert_routes,
+    changed_headers,
+    echoed,
+    set_headers,
+)
+from ext_proc.held import Change, HeldDecision, PatientEnvoy
+
+pytestmark = pytest.mark.usefixtures("wire")
+
+A = "10.0.0.1:8000"
+CONTINUE_RESPONSE_HEADERS = pb.ProcessingResponse(response_headers=pb.HeadersResponse())
+SHORT = b'{"model": "m", "prompt": "hello"}'
+LONG = b'{"model": "' + b"m" * 130_000 + b'", "prompt": "hello"}'
+WITH_LENGTH = {**POST, "content-length": str(len(BODY))}
+
+
+def rewriting(body: bytes) -> Change:
+    def change(exchange: Exchange) -> None:
+        exchange.body = body
+
+    return change
+
+
+class HeadersPlugin(PreRequest, ResponseHeader):
+    """Sets the headers it is given on requests and answers, and keeps the heads it is shown."""
+
+    type: ClassVar[str] = "headers"
+
+    def __init__(
+        self,
+        on_requests: Mapping[str, str | None] | None = None,
+        on_answers: Mapping[str, str] | None = None,
+        *,
+        fails: bool = False,
+    ) -> None:
+        self.name = "headers"
+        self.seen: list[tuple[str, ResponseHead]] = []
+        self._on_requests = dict(on_requests or {})
+        self._on_answers = dict(on_answers or {})
+        self._fails = fails
+
+    def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        state.write(REQUEST_HEADERS_TO_SET, self._on_requests)
+
+    def response_headers(
+        self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
+    ) -> None:
+        self.seen.append((served_by.name, response))
+        response.set_headers.update(self._on_answers)
+        if self._fails:
+            raise RuntimeError("a bug in a plugin")
+
+
+def epp_with(*plugins: Plugin) -> Epp:
+    """Return an EPP whose director asks ``plugins``."""
+    return Epp(make_pool(), plugins=plugins)
+
+
+@pytest.fixture(params=[None, HeldDecision], ids=["decided at once", "decided later"])
+def kind(request: pytest.FixtureRequest) -> type[HeldDecision] | None:
+    made: type[HeldDecision] | None = request.param
+    return made
+
+
+def answers_to(
+    envoy: PatientEnvoy, headers: Mapping[str, str], steps: Callable[[PatientEnvoy], object]
+) -> list[pb.ProcessingResponse]:
+    """Return the answers from the last message before the decision on."""
+    envoy.request_headers(headers)
+    steps(envoy)
+    if envoy.handler.kind is not None:
+        envoy.decide()
+    return envoy.take()
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN])
+@pytest.mark.parametrize(
+    ("body", "pieces"),
+    [
+        pytest.param(SHORT, 1, id="shorter"),
+        # 130 033 bytes over 62 000 are 2.1: three pieces.
+        pytest.param(LONG, 3, id="longer than a piece may be"),
+        pytest.param(b"x" * 124_000, 2, id="two whole pieces"),
+        pytest.param(b"", 1, id="empty"),
+    ],
+)
+def test_a_rewritten_body_goes_back_in_place_of_the_chunks_received(
+    modes: Modes, body: bytes, pieces: int, kind: type[HeldDecision] | None
+) -> None:
+    envoy = PatientEnvoy(Epp(make_pool()), modes, kind=kind, change=rewriting(body))
+
+    def in_chunks(envoy: PatientEnvoy) -> None:
+        envoy.request_body(BODY[:9], end=False)
+        envoy.request_body(BODY[9:], end=False)
+        envoy.request_body(b"")
+
+    headers, *echo = answers_to(envoy, WITH_LENGTH, in_chunks)
+    assert_routes(headers, "request_headers", A, content_length=str(len(body)))
+    assert echoed(echo, "request_body") == (body, [False] * (pieces - 1) + [True])
+
+
+def test_a_rewritten_body_goes_before_the_trailers(kind: type[HeldDecision] | None) -> None:
+    envoy = PatientEnvoy(Epp(make_pool()), FULL_DUPLEX, kind=kind, change=rewriting(LONG))
+
+    def with_trailers(envoy: PatientEnvoy) -> None:
+        envoy.request_body(end=False)
+        envoy.request_trailers()
+
+    headers, *echo, trailers = answers_to(envoy, POST, with_trailers)
+    assert_routes(headers, "request_headers", A)
+    assert echoed(echo, "request_body") == (LONG, [False] * 3)
+    assert trailers == pb.ProcessingResponse(request_trailers=pb.TrailersResponse())
+
+
+@pytest.mark.parametrize("modes", [BUFFERED, ADAPTIVE])
+@pytest.mark.parametrize("body", [SHORT, LONG, b""])
+def test_a_buffered_body_is_replaced_whole_by_the_answer_to_it(
+    modes: Modes, body: bytes, kind: type[HeldDecision] | None
+) -> None:
+    envoy = PatientEnvoy(Epp(make_pool()), modes, kind=kind, change=rewriting(body))
+    answer = answers_to(envoy, WITH_LENGTH, PatientEnvoy.request_body)[-1]
+    mutation = answer.request_body.response.body_mutation
+    assert mutation.WhichOneof("mutation") == "body"
+    assert mutation.body == body
+    answer.request_body.response.ClearField("body_mutation")
+    assert_routes(answer, "request_body", A, content_length=str(len(body)))
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])
+def test_a_request_without_a_length_gets_none(modes: Modes) -> None:
+    envoy = PatientEnvoy(Epp(make_pool()), modes, kind=None, change=rewriting(SHORT))
+    envoy.request_headers(POST)
+    answer = envoy.request_body()[0]
+    response = (answer.request_body if modes == BUFFERED else answer.request_headers).response
+    assert changed_headers(response) == ({DESTINATION: A}, [])
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])
+def test_a_body_as_it_came_leaves_the_length_alone(modes: Modes) -> None:
+    envoy = Envoy(Epp(make_pool()), modes)
+    envoy.request_headers(WITH_LENGTH)
+    answer = envoy.request_body()[0]
+    assert_routes(answer, "request_body" if modes == BUFFERED else "request_headers", A)
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED, ADAPTIVE, NO_BODIES])
+def test_headers_of_plugins_are_set_and_removed_by_the_answer_with_the_destination(
+    modes: Modes, kind: type[HeldDecision] | None
+) -> None:
+    headers = {"x-prefiller-host-port": "10.0.0.9:8000", "X-Tier": "gold", "x-secret": None}
+    envoy = PatientEnvoy(epp_with(HeadersPlugin(headers)), modes, kind=kind)
+
+    def body(envoy: PatientEnvoy) -> None:
+        if modes != NO_BODIES:
+            envoy.request_body()
+
+    answers = answers_to(envoy, POST, body)
+    (answer,) = [answer for answer in answers if answer.HasField("dynamic_metadata")]
+    is_buffered = modes in {BUFFERED, ADAPTIVE}
+    response = (answer.request_body if is_buffered else answer.request_headers).response
+    assert changed_headers(response) == (
+        {DESTINATION: A, "x-prefiller-host-port": "10.0.0.9:8000", "x-tier": "gold"},
+        ["x-secret"],
+    )
+    assert response.clear_route_cache
+    metadata = answer.dynamic_metadata.fields["envoy.lb"].struct_value
+    assert dict(metadata.items()) == {DESTINATION: A}
+
+
+def test_headers_of_one_request_are_not_those_of_the_next() -> None:
+    epp = epp_with(HeadersPlugin({"x-tier": "gold"}))
+    changed = Envoy(epp)
+    changed.post()
+    changed.reset()
+    epp.director.pipeline = epp_with().director.pipeline
+    assert_routes(Envoy(epp).post()[0], "request_headers", A)
+
+
+def test_a_made_up_request_id_is_set_beside_the_headers_of_plugins() -> None:
+    envoy = Envoy(epp_with(HeadersPlugin({"x-tier": "gold"})), NO_BODIES)
+    (answer,) = envoy.request_headers({":path": "/v1/completions"})
+    headers, _ = changed_headers(answer.request_headers.response)
+    assert headers.keys() == {DESTINATION, "x-request-id", "x-tier"}
+
+
+def test_a_header_that_cannot_be_sent_is_left_out_and_the_request_goes_on() -> None:
+    headers = {"x-model": "a\nb", "x-tier": "gold", DESTINATION: "1.2.3.4:5"}
+    envoy = Envoy(epp_with(HeadersPlugin(headers)))
+    with capture_logs() as lines:
+        answer = envoy.post()[0]
+    assert changed_headers(answer.request_headers.response) == (
+        {DESTINATION: A, "x-tier": "gold"},
+        [],
+    )
+    assert [(line["event"], line["header"], line["request_id"]) for line in lines] == [
+        ("header of a plugin left out", "x-model", "r-1"),
+        ("header of a plugin left out", DESTINATION, "r-1"),
+    ]
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED, ADAPTIVE, NO_BODIES])
+def test_headers_of_plugins_are_set_on_the_answer(modes: Modes) -> None:
+    plugin = HeadersPlugin(on_answers={"x-cache": "hit", "X-Tier": "gold"})
+    envoy = Envoy(epp_with(plugin), modes)
+    envoy.post()
+    (answer,) = envoy.response_headers("201", headers={"Content-Type": "text/plain"})
+    response = answer.response_headers.response
+    assert changed_headers(response) == ({"x-cache": "hit", "x-tier": "gold"}, [])
+    assert not response.clear_route_cache
+    assert not answer.HasField("dynamic_metadata")
+    ((served_by, head),) = plugin.seen
+    assert (served_by, head.status) == ("default/a", 201)
+    assert head.headers == {":status": "201", "content-type": "text/plain"}
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["that sets nothing", "with a bug"])
+def test_an_answer_passes_as_it_is_by_a_plugin(fails: bool) -> None:
+    plugin = HeadersPlugin(fails=fails)
+    envoy = Envoy(epp_with(plugin))
+    envoy.post()
+    assert envoy.response_headers() == [CONTINUE_RESPONSE_HEADERS]
+    assert len(plugin.seen) == 1
+    assert len(envoy.response_trailers()) == 1
+    assert envoy.epp.in_flight == 0
+
+
+def test_plugins_see_the_endpoint_that_served_rather_than_the_one_chosen() -> None:
+    plugin = HeadersPlugin()
+    envoy = Envoy(epp_with(plugin))
+    envoy.post()
+    envoy.response_headers(served="10.0.0.2:8000")
+    assert [name for name, _ in plugin.seen] == ["default/b"]
+
+
+def test_an_answer_that_ends_with_its_headers_gets_them_and_is_over() -> None:
+    envoy = Envoy(epp_with(HeadersPlugin(on_answers={"x-cache": "hit"})))
+    envoy.post()
+    (answer,) = envoy.response_headers("204", end=True)
+    assert set_headers(answer.response_headers.response) == {"x-cache": "hit"}
+    assert not envoy.service.open_streams
+
+
+def test_a_header_that_cannot_be_sent_is_left_out_of_the_answer() -> None:
+    headers = {"x-model": "a\nb", "content-length": "3", "x-cache": "hit"}
+    envoy = Envoy(epp_with(HeadersPlugin(on_answers=headers)))
+    envoy.post()
+    with capture_logs() as lines:
+        (answer,) = envoy.response_headers()
+    assert set_headers(answer.response_headers.response) == {"x-cache": "hit"}
+    assert [line["header"] for line in lines] == ["x-model", "content-length"]
+
+
+def test_an_answer_of_envoys_own_is_shown_to_no_plugin() -> None:
+    plugin = HeadersPlugin(on_answers={"x-cache": "hit"})
+    envoy = Envoy(epp_with(plugin))
+    envoy.request_headers()
+    assert envoy.response_headers("413") == [CONTINUE_RESPONSE_HEADERS]
+    assert plugin.seen == []

@@ -1,0 +1,172 @@
+"""The configuration of a running EPP is rewritten again and again, and nobody's request notices."""
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+from log_watch import watched_logs
+
+from epp.config import DEFAULT_CONFIG, RollbackSettings
+from epp.lab.fleet import FleetConfig
+from epp.lab.load import LoadPlan, run
+
+from .gateway import Gateway, running, until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+
+REWRITES = 50
+BROKEN_EVERY = 5
+
+ROUTER = '''\
+"""A profile handler as it ought to be, but for one line."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from epp.scheduling import (
+    CycleState,
+    LLMRequest,
+    ProfileHandler,
+    ProfileResult,
+    SchedulerProfile,
+    SchedulingResult,
+)
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """No parameters."""
+
+
+class Router(ProfileHandler):
+    """Runs every profile, the first is the answer."""
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+
+    def pick_profiles(
+        self,
+        request: LLMRequest,
+        profiles: Mapping[str, SchedulerProfile],
+        results: Mapping[str, ProfileResult],
+        state: CycleState,
+    ) -> Mapping[str, SchedulerProfile]:
+        return {} if results else profiles
+
+    def process_results(
+        self, request: LLMRequest, results: Mapping[str, ProfileResult], state: CycleState
+    ) -> SchedulingResult:
+        primary = next(iter(results))
+        return SchedulingResult(profiles=dict(results), primary=primary)
+'''
+
+
+def results(gateway: Gateway) -> dict[str, float]:
+    """How the reloads went so far."""
+    return {
+        sample.labels["result"]: sample.value
+        for family in gateway.app.metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "llm_d_epp_config_reloads_total"
+    }
+
+
+def version(nth: int) -> str:
+    """Return a configuration that differs from its neighbours in what it changes."""
+    if nth % BROKEN_EVERY == BROKEN_EVERY - 1:
+        return DEFAULT_CONFIG.replace("queue-scorer", f"queue-scorrer-{nth}")
+    text = DEFAULT_CONFIG.replace("weight: 3", f"weight: {3 + nth / 100}")
+    if nth % 2:
+        text = text.replace("plugins:\n", "plugins:\n- {type: random-picker}\n", 1)
+    return text
+
+
+async def reloaded(gateway: Gateway) -> Callable[[], bool]:
+    """Return what tells whether the present file has been dealt with."""
+    before = sum(results(gateway).values())
+    return lambda: sum(results(gateway).values()) > before
+
+
+async def test_50_rewrites_under_load_fail_no_request_and_lose_no_reservation(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "config.yaml"
+    await asyncio.to_thread(path.write_text, DEFAULT_CONFIG)
+    async with running(config=path, fleet=FleetConfig(endpoints=3, time_scale=0.05)) as gateway:
+        prefixes = gateway.app.graph.plugins["approx-prefix-cache-producer"]
+
+        async def load(seed: int) -> tuple[int, float]:
+            """Send a second of load; return the requests and the share of cached tokens."""
+            report = await run(
+                LoadPlan(
+                    url=gateway.url,
+                    model="tiny",
+                    rate=60,
+                    duration_seconds=1.0,
+                    prompt_chars=2000,
+                    prefixes=6,
+                    prefix_chars=1600,
+                    max_tokens=8,
+                    seed=seed,
+                )
+            )
+            assert report.errors == {}
+            return report.succeeded, report.cached_tokens / report.prompt_tokens
+
+        async def rewrite() -> None:
+            for nth in range(REWRITES):
+                done = await reloaded(gateway)
+                other = path.with_suffix(".new")
+                await asyncio.to_thread(other.write_text, version(nth))
+                await asyncio.to_thread(other.replace, path)
+                await until(done)
+
+        await load(0)
+        rewriting = asyncio.create_task(rewrite())
+        hit_rates = []
+        for seed in count():
+            served, hit_rate = await load(seed)
+            assert served > 0
+            hit_rates.append(hit_rate)
+            if rewriting.done():
+                break
+        await rewriting
+        assert results(gateway) == {
+            "success": REWRITES - REWRITES // BROKEN_EVERY,
+            "failure": REWRITES // BROKEN_EVERY,
+        }
+        assert min(hit_rates) > 0.2
+        assert gateway.app.graph.plugins["approx-prefix-cache-producer"] is prefixes
+        await gateway.settled()
+        gateway.assert_untouched()
+
+
+async def test_reload_that_fails_requests_is_taken_back_by_itself(tmp_path: Path) -> None:
+    path, plugin = tmp_path / "config.yaml", tmp_path / "router.py"
+    text = DEFAULT_CONFIG.replace(
+        "plugins:\n", "plugins:\n- {type: 'file:router.py:Router', name: router}\n", 1
+    )
+    await asyncio.to_thread(plugin.write_text, ROUTER)
+    await asyncio.to_thread(path.write_text, text)
+    rollback = RollbackSettings(requests=20)
+    # Captured: to render the tracebacks for a terminal takes longer than all the rest.
+    with watched_logs() as logs:
+        async with running(config=path, rollback=rollback) as gateway:
+            digest = gateway.app.graph.types.digest
+            assert (await gateway.completion()).status_code == 200
+            broken = ROUTER.replace("next(iter(results))", "next(iter(result))")
+            await asyncio.to_thread(plugin.write_text, broken)
+            await until(lambda: results(gateway).get("success") == 1)
+            statuses = []
+            while "rollback" not in results(gateway):
+                statuses.append((await gateway.completion()).status_code)
+            assert set(statuses) == {500}
+            assert gateway.app.graph.types.digest == digest
+            answers = await asyncio.gather(*(gateway.completion() for _ in range(20)))
+            assert {answer.status_code for answer in answers} == {200}
+            await gateway.settled()
+            gateway.assert_untouched()
+    told = [each["event"] for each in logs.entries if each["log_level"] == "error"]
+    assert "configuration taken back because requests failed with it" in told

@@ -1,0 +1,345 @@
+"""The hooks around the choice: their order, what they may answer, and what their failures cost."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import pytest
+from structlog.testing import capture_logs
+
+from epp.request_control import (
+    REQUEST_HEADERS_TO_SET,
+    AdmissionDeniedError,
+    Admitter,
+    DataProducer,
+    EndCause,
+    PreRequest,
+    RequestError,
+    RequestHeaderProcessor,
+    ResponseComplete,
+    ResponseHead,
+    ResponseHeader,
+    ScreenedOutError,
+    Screener,
+)
+from epp.scheduling import (
+    CycleState,
+    Endpoint,
+    LLMRequest,
+    PostSchedule,
+    PreSchedule,
+    SchedulingResult,
+)
+from request_control.harness import Epp, make_pool
+
+POINTS = {
+    "process_request_headers": "RequestHeaderProcessor",
+    "prepare": "DataProducer",
+    "screen": "Screener",
+    "attach": "DataProducer",
+    "admit": "Admitter",
+    "pre_request": "PreRequest",
+    "response_headers": "ResponseHeader",
+    "response_complete": "ResponseComplete",
+}
+ORDER = (
+    "process_request_headers",
+    "prepare",
+    "screen",
+    "attach",
+    "admit",
+    "pre_schedule",
+    "post_schedule",
+    "pre_request",
+    "response_headers",
+    "response_complete",
+)
+
+
+class EveryHook(
+    RequestHeaderProcessor,
+    DataProducer,
+    Screener,
+    Admitter,
+    PreSchedule,
+    PostSchedule,
+    PreRequest,
+    ResponseHeader,
+    ResponseComplete,
+):
+    """One class at every extension point around the choice; raises where it is told to."""
+
+    type: ClassVar[str] = "every-hook"
+
+    def __init__(self, name: str, notes: list[str], raises: Mapping[str, Exception]) -> None:
+        self.name = name
+        self.notes = notes
+        self.raises = raises
+
+    def process_request_headers(self, request: LLMRequest, state: CycleState) -> None:
+        self._called("process_request_headers")
+
+    def prepare(self, request: LLMRequest, state: CycleState) -> None:
+        self._called("prepare")
+
+    def screen(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> Sequence[Endpoint]:
+        self._called("screen")
+        return endpoints
+
+    def attach(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
+        self._called("attach")
+
+    def admit(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
+        self._called("admit")
+
+    def pre_schedule(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> None:
+        self._called("pre_schedule")
+
+    def post_schedule(
+        self, request: LLMRequest, result: SchedulingResult, state: CycleState
+    ) -> None:
+        self._called("post_schedule")
+
+    def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        self._called("pre_request")
+
+    def response_headers(
+        self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
+    ) -> None:
+        self._called("response_headers")
+
+    def response_complete(
+        self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
+    ) -> None:
+        self._called("response_complete")
+
+    def _called(self, method: str) -> None:
+        self.notes.append(f"{self.name} {method}")
+        if method in self.raises:
+            raise self.raises[method]
+
+
+def both(notes: list[str], *, first: Mapping[str, Exception]) -> list[EveryHook]:
+    return [EveryHook("first", notes, first), EveryHook("second", notes, {})]
+
+
+def run_one(epp: Epp) -> None:
+    exchange = epp.handle()
+    exchange.response_started(200, {})
+    exchange.close(EndCause.COMPLETED)
+
+
+def test_every_hook_runs_in_the_order_of_the_request_and_of_the_configuration() -> None:
+    notes: list[str] = []
+    run_one(Epp(make_pool(), plugins=both(notes, first={})))
+    assert notes == [f"{name} {method}" for method in ORDER for name in ("first", "second")]
+
+
+@pytest.mark.parametrize("method", POINTS)
+def test_a_hook_that_raises_is_passed_over_and_counted(method: str) -> None:
+    notes: list[str] = []
+    bad, good = both(notes, first={method: RuntimeError("a bug")})
+    epp = Epp(make_pool(), plugins=[bad, good])
+    with capture_logs():
+        run_one(epp)
+    assert [note for note in notes if note.startswith("second ")] == [
+        f"second {each}" for each in ORDER
+    ]
+    assert epp.failures(POINTS[method], bad) == epp.total("plugin_failures_total") == 1
+    assert epp.total("request_total") == 1
+    assert epp.in_flight == epp.director.pipeline.open_exchanges == 0
+
+
+@pytest.mark.parametrize("method", POINTS)
+def test_a_hook_that_fails_too_often_in_a_row_is_not_called_any_more(method: str) -> None:
+    notes: list[str] = []
+    bad, good = both(notes, first={method: RuntimeError("a bug")})
+    epp = Epp(make_pool(), plugins=[bad, good])
+    with capture_logs() as lines:
+        for _ in range(5):
+            run_one(epp)
+    assert notes.count(f"first {method}") == 3  # then it is off, at all of its points
+    assert notes.count(f"second {method}") == 5
+    assert [line["event"] for line in lines].count(
+        "plugin disabled until the next reload of the configuration"
+    ) == 1
+    notes.clear()
+    with capture_logs():
+        run_one(epp)
+    assert [note for note in notes if note.startswith("first ")] == []
+    assert epp.total("request_total") == 6
+
+
+def test_every_call_is_timed_under_its_extension_point() -> None:
+    plugin = EveryHook("all", [], {})
+    epp = Epp(make_pool(), plugins=[plugin])
+    run_one(epp)
+    calls = {point: epp.calls(point, plugin) for point in POINTS.values()}
+    assert calls == dict.fromkeys(POINTS.values(), 1) | {"DataProducer": 2}  # prepare and attach
+
+
+class TeapotError(RequestError):
+    status = 418
+    code = "Teapot"
+    stage = "headers"
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "status", "later"),
+    [
+        pytest.param(
+            "process_request_headers", TeapotError("no"), 418, "prepare", id="a header processor"
+        ),
+        pytest.param("admit", AdmissionDeniedError("full"), 429, "pre_schedule", id="an admitter"),
+        pytest.param(
+            "admit", TeapotError("no"), 418, "pre_schedule", id="an admitter with another status"
+        ),
+    ],
+)
+def test_a_hook_may_answer_the_request(
+    method: str, error: RequestError, status: int, later: str
+) -> None:
+    notes: list[str] = []
+    epp = Epp(make_pool(), plugins=both(notes, first={method: error}))
+    with capture_logs() as lines, pytest.raises(type(error)) as raised:
+        epp.handle()
+    assert raised.value is error
+    assert raised.value.__cause__ is None
+    assert notes[-1] == f"first {method}"
+    assert f"first {later}" not in notes
+    assert epp.total("plugin_failures_total") == 0
+    assert epp.total("request_error_total") == 1
+    assert epp.in_flight == epp.director.pipeline.open_exchanges == 0
+    (line,) = lines
+    assert (line["event"], line["status"]) == ("request refused", status)
+
+
+class NamedScreener(Screener):
+    """Lets a request see what ``choose`` makes of the endpoints."""
+
+    type: ClassVar[str] = "named-screener"
+
+    def __init__(self, name: str, choose: Callable[[Sequence[Endpoint]], object]) -> None:
+        self.name = name
+        self.choose = choose
+        self.seen: list[list[str]] = []
+
+    def screen(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> Sequence[Endpoint]:
+        self.seen.append([each.name for each in endpoints])
+        return self.choose(endpoints)  # type: ignore[return-value] # wrong values too
+
+
+class Watcher(Admitter):
+    """Keeps the names of the endpoints it is asked about."""
+
+    type: ClassVar[str] = "watcher"
+    name = "watcher"
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def admit(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
+        self.seen = [each.name for each in endpoints]
+
+
+def taking(*positions: int) -> Callable[[Sequence[Endpoint]], list[Endpoint]]:
+    return lambda endpoints: [endpoints[position] for position in positions]
+
+
+def broken(_: Sequence[Endpoint]) -> Iterator[Endpoint]:
+    raise LookupError("a bug in a screener")
+    yield
+
+
+@pytest.mark.parametrize(
+    ("choices", "kept", "failed"),
+    [
+        pytest.param([taking(1)], [1], 0, id="one"),
+        pytest.param([taking(1, 0)], [0, 1], 0, id="the pool's order stays"),
+        pytest.param([taking(0, 1), taking(1)], [1], 0, id="two, intersected"),
+        pytest.param([broken, taking(1)], [1], 1, id="one raises"),
+        pytest.param([lambda _: None, taking(1)], [1], 1, id="one returns None"),
+        pytest.param([lambda _: 5], [0, 1], 1, id="the only one returns nonsense"),
+        pytest.param([lambda _: make_pool()[:1], taking(1)], None, 0, id="one makes endpoints up"),
+        pytest.param([taking(0), taking(1)], None, 0, id="nothing in common"),
+        pytest.param([taking()], None, 0, id="nothing at all"),
+    ],
+)
+def test_screeners_see_the_same_and_their_answers_are_intersected(
+    choices: list[Callable[[Sequence[Endpoint]], object]], kept: list[int] | None, failed: int
+) -> None:
+    screeners = [NamedScreener(f"s{n}", choose) for n, choose in enumerate(choices)]
+    watcher = Watcher()
+    epp = Epp(make_pool(), plugins=[*screeners, watcher])
+    names = [each.name for each in epp.endpoints]
+    with capture_logs() as lines:
+        if kept is None:
+            with pytest.raises(ScreenedOutError, match=r"none of the 2 endpoints .*'s0'") as raised:
+                epp.handle()
+            assert (raised.value.status, raised.value.stage) == (503, "candidates")
+            assert raised.value.drop_reason == lines[-1]["reason"] == "rejected-no-endpoints"
+        else:
+            assert epp.handle().endpoint.name in [names[position] for position in kept]
+            assert watcher.seen == [names[position] for position in kept]
+    assert all(screener.seen == [names] for screener in screeners)
+    assert epp.total("plugin_failures_total") == failed
+
+
+class HeaderSetter(RequestHeaderProcessor, PreRequest, ResponseHeader):
+    """Sets headers in both directions."""
+
+    type: ClassVar[str] = "header-setter"
+    name = "header-setter"
+
+    def __init__(self) -> None:
+        self.heads: list[tuple[int, dict[str, str], str]] = []
+
+    def process_request_headers(self, request: LLMRequest, state: CycleState) -> None:
+        state.write(REQUEST_HEADERS_TO_SET, {"x-early": "1", "x-secret": None})
+
+    def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        headers = state.read(REQUEST_HEADERS_TO_SET)
+        assert headers is not None
+        headers["x-late"] = result.endpoints[0].endpoint.address
+
+    def response_headers(
+        self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
+    ) -> None:
+        self.heads.append((response.status, dict(response.headers), served_by.name))
+        response.set_headers["x-served-by"] = served_by.name
+
+
+def test_hooks_set_headers_on_the_request_and_on_the_answer() -> None:
+    plugin = HeaderSetter()
+    exchange = Epp(make_pool(), plugins=[plugin]).handle()
+    assert exchange.request_headers == {
+        "x-early": "1",
+        "x-secret": None,
+        "x-late": "10.0.0.1:8000",
+    }
+    assert exchange.wants_response_headers
+    exchange.served_by("10.0.0.2:8000")
+    assert exchange.response_started(503, {"a": "b"}) == {"x-served-by": "default/b"}
+    assert plugin.heads == [(503, {"a": "b"}, "default/b")]
+    assert exchange.status == 503
+
+
+def test_without_plugins_no_header_is_set_and_none_wanted() -> None:
+    exchange = Epp(make_pool()).handle()
+    assert exchange.request_headers == {}
+    assert not exchange.wants_response_headers
+    assert exchange.response_started(200) == {}
+    assert (exchange.status, exchange.body) == (200, None)
+
+
+def test_the_head_of_an_answer_that_comes_after_the_end_is_shown_to_nobody() -> None:
+    plugin = HeaderSetter()
+    exchange = Epp(make_pool(), plugins=[plugin]).handle()
+    exchange.close(EndCause.CLIENT_DISCONNECT)
+    assert exchange.response_started(200, {}) == {}
+    assert plugin.heads == []

@@ -1,0 +1,136 @@
+"""Objectives and model rewrites: what clients ask for and what the operator rules."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from structlog.testing import capture_logs
+
+from epp.request_control import BadRequestError, EndCause, RequestError
+from request_control.harness import (
+    BODY,
+    Epp,
+    FailingHandler,
+    Outcomes,
+    Policies,
+    RefusingFilter,
+    make_pool,
+)
+
+POLICIES = Policies(
+    priorities={"batch": -5, "chat": 7}, targets={"llama": "llama-v2", "fixed": "fixed"}
+)
+NEW, OLD = "x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"
+
+
+@pytest.mark.parametrize(
+    ("headers", "priority"),
+    [
+        pytest.param({}, 0, id="none"),
+        pytest.param({"x-llm-d-inference-objective": "batch"}, -5, id="sheddable"),
+        pytest.param({"x-gateway-inference-objective": "chat"}, 7, id="the deprecated name"),
+        pytest.param(
+            {"x-gateway-inference-objective": "chat", "x-llm-d-inference-objective": "batch"},
+            -5,
+            id="both names",
+        ),
+        pytest.param({"x-llm-d-inference-objective": "unknown"}, 0, id="an unknown objective"),
+        pytest.param({"x-llm-d-inference-objective": ""}, 0, id="an empty value"),
+    ],
+)
+def test_the_objective_decides_the_priority(headers: dict[str, str], priority: int) -> None:
+    epp = Epp(make_pool(), policies=POLICIES)
+    assert epp.handle(headers=headers).request.priority == priority
+    labels = {"model_name": "llama", "target_model_name": "llama-v2", "fairness_id": "default-flow"}
+    assert epp.value("request_total", priority=str(priority), **labels) == 1
+
+
+def test_without_objects_every_priority_is_the_default() -> None:
+    exchange = Epp(make_pool()).handle(headers={"x-llm-d-inference-objective": "chat"})
+    assert exchange.request.priority == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "headers", "target"),
+    [
+        pytest.param("other", {}, "other", id="no rule"),
+        pytest.param("llama", {}, "llama-v2", id="a rule"),
+        pytest.param("other", {NEW: "asked"}, "asked", id="a header"),
+        pytest.param("other", {OLD: "asked"}, "asked", id="the deprecated header"),
+        pytest.param("other", {OLD: "old", NEW: "new"}, "new", id="both headers"),
+        pytest.param("llama", {NEW: "asked"}, "llama-v2", id="a rule goes before a header"),
+        pytest.param("fixed", {NEW: "asked"}, "fixed", id="a rule that keeps the model does too"),
+        pytest.param("other", {NEW: "other"}, "other", id="a header that keeps the model"),
+        pytest.param("other", {NEW: ""}, "other", id="an empty header"),
+    ],
+)
+def test_the_model_sent_on_is_the_target(model: str, headers: dict[str, str], target: str) -> None:
+    epp = Epp(make_pool(), policies=POLICIES)
+    body = json.dumps({"prompt": "hi", "model": model}).encode()
+    with capture_logs() as lines:
+        exchange = epp.handle(body, headers)
+        exchange.close(EndCause.COMPLETED)
+    assert (exchange.request.model, exchange.request.target_model) == (model, target)
+    assert (lines[-1]["model"], lines[-1]["target_model"]) == (model, target)
+    if target == model:
+        assert exchange.body is None  # the bytes that came go on
+    else:
+        assert exchange.body is not None
+        assert json.loads(exchange.body) == {"prompt": "hi", "model": target}
+
+
+@pytest.mark.parametrize("body", [b'{"prompt":"hi"}', b'{"prompt":"hi","model":null}'])
+@pytest.mark.parametrize("header", [NEW, OLD])
+def test_a_header_may_name_the_model_that_the_body_leaves_out(body: bytes, header: str) -> None:
+    exchange = Epp(make_pool(), policies=POLICIES).handle(body, {header: "asked"})
+    assert (exchange.request.model, exchange.request.target_model) == ("", "asked")
+    assert exchange.body is not None
+    assert json.loads(exchange.body) == {"prompt": "hi", "model": "asked"}
+
+
+@pytest.mark.parametrize("model", ["1", "[]", "{}", "false", "0"])
+def test_a_model_that_is_no_name_is_refused_whatever_a_header_says(model: str) -> None:
+    body = b'{"prompt":"hi","model":%b}' % model.encode()
+    with capture_logs(), pytest.raises(BadRequestError, match="model not found"):
+        Epp(make_pool()).handle(body, {NEW: "asked"})
+
+
+def test_a_request_without_a_model_api_is_not_rewritten() -> None:
+    exchange = Epp(make_pool()).handle(b"", {":path": "/health", NEW: "asked"})
+    assert exchange.body is None
+    assert exchange.request.target_model == ""
+
+
+def test_a_refused_request_is_counted_under_both_models() -> None:
+    epp = Epp([], policies=POLICIES)
+    with capture_logs(), pytest.raises(RequestError, match="no endpoint"):
+        epp.handle(headers={"x-llm-d-inference-objective": "chat"})
+    labels = {"model_name": "llama", "target_model_name": "llama-v2", "priority": "7"}
+    common = {"fairness_id": "default-flow", "error_code": "ServiceUnavailable"}
+    assert epp.value("request_error_total", **labels, **common) == 1
+
+
+def test_the_watch_is_told_of_a_decision() -> None:
+    watch = Outcomes()
+    Epp(make_pool(), outcomes=watch).handle()
+    assert watch.noted == [False]
+
+
+@pytest.mark.parametrize(
+    ("make", "body", "is_own_failure"),
+    [
+        pytest.param(partial(Epp, make_pool()), b"{", False, id="400, the client's fault"),
+        pytest.param(partial(Epp, make_pool(), filters=[RefusingFilter()]), BODY, False, id="429"),
+        pytest.param(partial(Epp, []), BODY, True, id="503, an empty pool"),
+        pytest.param(partial(Epp, make_pool(), handler=FailingHandler()), BODY, True, id="500"),
+    ],
+)
+def test_the_watch_is_told_whether_a_refusal_is_a_failure_of_this_epp(
+    make: Callable[..., Epp], body: bytes, *, is_own_failure: bool
+) -> None:
+    watch = Outcomes()
+    epp = make(outcomes=watch)
+    with capture_logs(), pytest.raises(RequestError):
+        epp.handle(body)
+    assert watch.noted == [is_own_failure]
