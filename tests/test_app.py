@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from epp.config import DEFAULT_CONFIG, ConfigError, load_file, load_text
 from epp.data_layer import DataLayerError
 from epp.ext_proc import METHOD
 from epp.lab.fleet import Fleet, FleetConfig
-from epp.observability import PortError
+from epp.observability import LoopWatchdog, PortError
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import EndCause, Exchange
 from epp.transport import ListenError
@@ -108,6 +109,24 @@ async def test_app_serves_health_and_metrics_of_its_pool() -> None:
                 assert answer.status_code == 200
                 page = answer.text
         assert 'average_queue_size{name="gpus"} 0.0' in page
+
+
+@pytest.mark.parametrize("service", ["", "liveness"])
+async def test_health_goes_off_while_the_loop_stands_still(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("epp.app.LoopWatchdog", partial(LoopWatchdog, limit_seconds=0.2))
+    Status = health_pb2.HealthCheckResponse  # noqa: N806 - a class
+    async with running() as epp:
+        await epp.until_ready()
+        with grpc.insecure_channel(f"127.0.0.1:{epp.ports.health}") as channel:
+            # Blocking calls on the loop's own thread: as in a plugin that never returns.
+            stub = health_pb2_grpc.HealthStub(channel)
+            request = health_pb2.HealthCheckRequest(service=service)
+            assert stub.Check(request, timeout=10).status == Status.SERVING
+            while stub.Check(request, timeout=10).status == Status.SERVING:
+                pass
+        await epp.until_ready()
 
 
 async def test_a_stream_in_its_response_is_ended_well_when_the_drain_time_is_over() -> None:

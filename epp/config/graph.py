@@ -16,7 +16,7 @@ from epp.config.instances import Blueprint, Instance, InstanceMaker, Services, c
 from epp.config.loader import LoadedConfig
 from epp.config.plan import Kinds, Plan, make_plan
 from epp.config.producers import add_producers, ordered
-from epp.config.registry import PluginRegistry, PluginType, PluginTypes
+from epp.config.registry import PluginRegistry, PluginTypes
 from epp.config.schema import ConfigFile
 from epp.config.shadows import add_twins, twin_name
 from epp.config.wiring import guard_rails, make_profiles, make_scheduler, make_shadows
@@ -123,16 +123,19 @@ class GraphBuilder:
             report=plan.report,
             rename=lambda scope, name: twin_name(plan, scope, name),
         )
-        for name in tuple(plan.blueprints):
-            maker.make(name)
-        add_producers(plan, self.registry, maker)
-        plugins = ordered(plan, maker.instances)
-        add_twins(plan, maker)
-        if plan.problems:
+        try:
+            for name in tuple(plan.blueprints):
+                maker.make(name)
+            add_producers(plan, self.registry, maker)
+            plugins = ordered(plan, maker.instances)
+            add_twins(plan, maker)
+            if plan.problems:
+                problems = sorted(plan.problems, key=lambda problem: (problem.line, problem.column))
+                raise ConfigError.of(config.source, tuple(dict.fromkeys(problems)))
+            return self._wired(plan, maker.instances, plugins, types, observer or self._observer)
+        except BaseException:
             close_all(maker.new())
-            problems = sorted(plan.problems, key=lambda problem: (problem.line, problem.column))
-            raise ConfigError.of(config.source, tuple(dict.fromkeys(problems)))
-        return self._wired(plan, maker.instances, plugins, types, observer or self._observer)
+            raise
 
     def make(self, plugin_type: str, name: str, parameters: Mapping[str, Any]) -> Plugin:
         """Make a plugin that no configuration names, out of an installed type.
@@ -145,7 +148,7 @@ class GraphBuilder:
         def report(path: str, message: str, *, on_key: bool = False) -> None:
             problems.append(ConfigProblem(message, path))
 
-        found = PluginType(self.registry.get(plugin_type))
+        found = self.registry.installed(plugin_type)
         blueprint = Blueprint(name, plugin_type, found, parameters)
         maker = InstanceMaker(
             {name: blueprint}, services=self._services, previous={}, report=report

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import msgspec
 import structlog
 
+from epp.config.declarations import instance_faults
 from epp.config.errors import ConfigError
 from epp.config.registry import PluginType, read_parameters
 from epp.scheduling import Plugin
@@ -144,16 +145,23 @@ class InstanceMaker:
         self._open.append(blueprint.name)
         try:
             plugin = make_plugin(blueprint.name, params, **services)
+            wrong = list(instance_faults(plugin, found.plugin, blueprint.name))
         except _BrokenReferenceError:
             return None
         except ValueError as error:
             self._report(where, str(error))
             return None
-        except Exception as error:  # anyone's code: a fault of the configuration, not of ours
+        # Anyone's code: a fault of the configuration, not of ours.
+        except (Exception, SystemExit) as error:
             self._report(blueprint.path, f"`{blueprint.type}` cannot be made: {_told(error)}")
             return None
         finally:
             self._open.pop()
+        if wrong:
+            for text in wrong:
+                self._report(blueprint.path, f"`{blueprint.type}` cannot be used: {text}")
+            close_all([plugin] if isinstance(plugin, Plugin) else [])
+            return None
         names = tuple(dict.fromkeys(depends_on))
         return Instance(plugin, blueprint.type, canonical, found.digest, names)
 
@@ -211,7 +219,8 @@ def close_all(plugins: Iterable[Plugin]) -> None:
         try:
             plugin.close()
         except Exception:
-            _log.exception("plugin failed to close", plugin=plugin.name, plugin_type=plugin.type)
+            name = getattr(plugin, "name", "")  # a faulty one may lack it
+            _log.exception("plugin failed to close", plugin=name, plugin_type=plugin.type)
 
 
 def takes(plugin: type[Plugin], service: str) -> bool:
@@ -221,12 +230,13 @@ def takes(plugin: type[Plugin], service: str) -> bool:
 
 def _canonical(params: object) -> bytes:
     try:
-        return msgspec.json.encode(params, order="deterministic")
-    except (TypeError, ValueError):
-        return repr(params).encode()  # a type of the author's own, which JSON has no form for
+        # Not JSON, to which infinity, NaN and null are one.
+        return msgspec.msgpack.encode(params, order="deterministic")
+    except (TypeError, ValueError, OverflowError):
+        return repr(params).encode()  # a type of the author's own, which msgpack has no form for
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """Return an exception of foreign code with the line it comes from."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

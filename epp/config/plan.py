@@ -14,7 +14,7 @@ from epp.config.errors import ConfigError, ConfigProblem
 from epp.config.instances import Blueprint
 from epp.config.loader import LoadedConfig
 from epp.config.paths import join
-from epp.config.registry import PluginRegistry, PluginType, PluginTypes, is_built_in
+from epp.config.registry import PluginRegistry, PluginTypes, is_built_in
 from epp.config.schema import (
     ConfigFile,
     PluginEntry,
@@ -131,9 +131,9 @@ def add_default(plan: Plan, registry: PluginRegistry, plugin_type: str) -> str:
         return plugin_type
     found = None
     try:
-        found = PluginType(registry.get(plugin_type))
+        found = registry.installed(plugin_type)
     except ConfigError as error:
-        plan.report("", f"a default is needed that is not installed: {error}")
+        plan.report("", f"a default is needed that cannot be had: {error}")
     plan.blueprints[plugin_type] = Blueprint(plugin_type, plugin_type, found)
     return plugin_type
 

@@ -13,19 +13,17 @@ from typing import Any
 
 import msgspec
 
+from epp.config.declarations import declared_faults
 from epp.config.extension_points import (
     declares_contracts,
     extension_points,
     extension_points_of,
     import_name,
 )
-from epp.scheduling import AttributeKey, Plugin, Scorer, StateKey, scale_fault
+from epp.scheduling import Plugin
 
 SERVICES = ("clock", "open_page", "refer", "rng")
 """What a constructor may ask for by the name of an argument, besides ``name`` and ``params``."""
-
-_KEY_ATTRIBUTES = ("reads", "writes", "default_for")
-_KEYS = (StateKey, AttributeKey)
 
 
 def params_of(plugin: type[Plugin]) -> type[msgspec.Struct]:
@@ -94,12 +92,7 @@ def _faults(plugin: type[Plugin]) -> Iterator[_Fault]:
         yield _Fault(f"it implements no extension point; inherit from one of {known}")
     yield from _method_faults(plugin)
     yield from _constructor_faults(plugin)
-    for attribute in _KEY_ATTRIBUTES:
-        keys = getattr(plugin, attribute, ())
-        if not isinstance(keys, tuple) or not all(isinstance(key, _KEYS) for key in keys):
-            yield _Fault(f"`{attribute}` must be a tuple of keys, such as `(MY_KEY,)`")
-    if issubclass(plugin, Scorer) and (fault := scale_fault(plugin)):
-        yield _Fault(fault)
+    yield from map(_Fault, declared_faults(plugin))
 
 
 def _method_faults(plugin: type[Plugin]) -> Iterator[_Fault]:

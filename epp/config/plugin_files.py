@@ -1,8 +1,8 @@
 """Plugin classes out of single Python files: ``type: "file:/etc/epp/plugins/spot.py:SpotFilter"``.
 
 The bytes that are hashed are the bytes that run. Each version of a file is a module of its own, so
-a changed file gives a new class while instances of the old one work on; the module of the version
-before is forgotten then, and its memory is freed with its last instance. The file's folder does not
+a changed file gives a new class while instances of the old one work on; the newest version is kept,
+and one before it until nothing uses its classes any more. The file's folder does not
 come onto ``sys.path``: what a plugin file imports has to be installed.
 """
 
@@ -10,12 +10,15 @@ import hashlib
 import re
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FunctionType, ModuleType, TracebackType
+from typing import cast
+from weakref import WeakValueDictionary
 
 from epp.config.errors import ConfigError, ConfigProblem
 from epp.config.plugin_checks import inheritance_hint
@@ -46,17 +49,13 @@ def load_plugin_file(path: Path, class_name: str) -> PluginFile:
     path = path.absolute()
     try:
         source = path.read_bytes()
-    except OSError as error:
-        raise _error(path, f"cannot read the plugin file: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise _error(path, f"cannot read the plugin file: {reason}") from error
     digest = hashlib.sha256(source).hexdigest()
     with _lock:
-        module = _newest.get(path)
-        if module is None or module.__name__ != _module_name(path, digest):
-            module = _run(path, source, _module_name(path, digest))
-            replaced = _newest.get(path)
-            _newest[path] = module
-            if replaced is not None:
-                del sys.modules[replaced.__name__]
+        name = _module_name(path, digest)
+        module = _newest[path] = _in_use.get(name) or _run(path, source, name)
     plugin = _class_of(module, path, class_name)
     if "type" not in vars(plugin):
         plugin.type = _WORD_START.sub("-", class_name).replace("_", "-").lower()
@@ -64,6 +63,8 @@ def load_plugin_file(path: Path, class_name: str) -> PluginFile:
 
 
 _newest: dict[Path, ModuleType] = {}
+_in_use: WeakValueDictionary[str, ModuleType] = WeakValueDictionary()
+"""By name; a version that has gone out of use and comes back has the classes it had."""
 _lock = threading.RLock()  # a reload runs in a thread; a plugin file may itself load another
 
 
@@ -84,8 +85,12 @@ def _run(path: Path, source: bytes, name: str) -> ModuleType:
     module.__file__ = str(path)
     module.__package__ = ""
     module.__spec__ = ModuleSpec(name, None, origin=str(path))
-    # Registered first: dataclasses and msgspec look annotations up in sys.modules.
-    sys.modules[name] = module
+    # Registered first: dataclasses and msgspec look annotations up in sys.modules, some of them
+    # only when they are used. What is registered must not keep the module; its classes do, through
+    # the globals of their methods.
+    module.__dict__["__keeps__"] = module
+    sys.modules[name] = cast("ModuleType", weakref.proxy(module))
+    weakref.finalize(module, sys.modules.pop, name, None).atexit = False
     try:
         exec(code, module.__dict__)  # noqa: S102 - running the operator's own file is the point
     except (Exception, SystemExit) as error:
@@ -93,6 +98,7 @@ def _run(path: Path, source: bytes, name: str) -> ModuleType:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         line = _line_in(path, error.__traceback__)
         raise _error(path, f"it raised {text}{_import_hint(path, error)}", line) from error
+    _in_use[name] = module
     return module
 
 

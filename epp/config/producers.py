@@ -21,7 +21,7 @@ def add_producers(plan: Plan, registry: PluginRegistry, maker: InstanceMaker) ->
             continue
         written.add(key)  # told of once, found or not
         path = plan.blueprints[reader].path
-        default = next((p.type for p in registry if key in getattr(p, "default_for", ())), None)
+        default = registry.default_for(key)
         if default is None:
             plan.report(path, f"`{reader}` reads `{key.name}`, which no plugin produces")
             continue

@@ -6,7 +6,6 @@ configuration. Finding the classes of a configuration reads and runs files, so i
 own (:meth:`PluginRegistry.prepare`) that a reload takes in a thread.
 """
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -20,7 +19,7 @@ import structlog
 
 from epp.config.errors import ConfigError, ConfigProblem
 from epp.config.loader import Inspect, LoadedConfig
-from epp.config.plugin_checks import check_plugin_class
+from epp.config.plugin_checks import check_plugin_class, params_of
 from epp.config.plugin_files import load_plugin_file
 from epp.config.structs import Fault, Reading, read
 from epp.config.supported import OLD_TYPES, OPENAI_PARSER, unsupported_type
@@ -113,6 +112,25 @@ class PluginRegistry:
         except KeyError:
             raise ConfigError(self._unknown(plugin_type)) from None
 
+    def installed(self, plugin_type: str) -> PluginType:
+        """Return what to make an installed plugin of that no configuration names.
+
+        Raises:
+            ConfigError: There is none of that type, or its class is faulty.
+        """
+        plugin = self.get(plugin_type)
+        if faults := check_plugin_class(plugin):
+            raise ConfigError("\n".join(faults))
+        return PluginType(plugin)
+
+    def default_for(self, key: object) -> str | None:
+        """Return the type of the plugin that is made where nothing else writes ``key``."""
+        for plugin in self:
+            keys = getattr(plugin, "default_for", ())
+            if isinstance(keys, tuple) and key in keys:
+                return plugin.type
+        return None
+
     def prepare(self, config: LoadedConfig) -> PluginTypes:
         """Find and check the classes that ``config`` names; blocks, as it reads and runs files."""
         by_name: dict[str, PluginType] = {}
@@ -182,8 +200,7 @@ def read_parameters(
     plugin: type[Plugin], parameters: Mapping[str, Any], path: str
 ) -> Reading[msgspec.Struct]:
     """Read parameters, which stand at ``path``, as the ``Params`` of ``plugin``."""
-    wanted = inspect.signature(plugin, eval_str=True).parameters["params"].annotation
-    return read(parameters, wanted, path)
+    return read(parameters, params_of(plugin), path)
 
 
 def split_file_type(name: str) -> tuple[Path, str]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import lru_cache, reduce
+from functools import reduce
 from operator import or_
 from types import NoneType, UnionType
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
@@ -87,7 +87,7 @@ def read(value: object, wanted: type[T], path: str = "") -> Reading[T]:
     if not reader.faults:
         try:
             converted = msgspec.convert(cleaned, wanted)
-        except (ValueError, OverflowError, RecursionError) as error:
+        except Exception as error:  # __post_init__ and default factories are anyone's code
             reader.faults.append(_fault_of(error, path))
     return Reading(converted, tuple(reader.faults), tuple(reader.references))
 
@@ -107,6 +107,10 @@ def suggestion(name: str, known: Collection[str], what: str = "known") -> str:
 class _Reader:
     faults: list[Fault] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
+    # Of this reading: kept longer, they would keep the versions of plugin files.
+    _known: dict[type[msgspec.Struct], dict[str, msgspec.structs.FieldInfo]] = field(
+        default_factory=dict
+    )
 
     def walk(self, value: object, wanted: Annotation, path: str, *, on_key: bool = False) -> object:
         """Return ``value`` without the fields that are null."""
@@ -138,7 +142,7 @@ class _Reader:
         if not isinstance(value, Mapping):
             self._fault(path, f"expected a mapping, got {_kind(value)}")
             return value
-        fields = _fields(struct)
+        fields = self._fields(struct)
         cleaned = {}
         for key, member in value.items():
             if key not in fields:
@@ -185,13 +189,20 @@ class _Reader:
                 if check is not None and isinstance(value, str | int | float):
                     check(value)
             msgspec.convert(value, wanted)
-        except (ValueError, OverflowError, RecursionError) as error:
+        except Exception as error:
             fault = _fault_of(error, path)
             self._fault(fault.path, fault.message, on_key)
             return
         for each in meta:
             if kind := (each.extra or {}).get("refers_to"):
                 self.references.append(Reference(kind, path, str(value), on_key))
+
+    def _fields(self, struct: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+        found = self._known.get(struct)
+        if found is None:
+            found = {each.encode_name: each for each in msgspec.structs.fields(struct)}
+            self._known[struct] = found
+        return found
 
     def _fault(self, path: str, message: str, on_key: bool = False) -> None:
         self.faults.append(Fault(path, message, on_key))
@@ -211,13 +222,10 @@ def _unwrapped(wanted: Annotation, meta: list[msgspec.Meta]) -> Annotation:
     return wanted
 
 
-@lru_cache(maxsize=128)  # bounded: each version of a plugin file has structs of its own
-def _fields(struct: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
-    return {each.encode_name: each for each in msgspec.structs.fields(struct)}
-
-
 def _fault_of(error: Exception, path: str) -> Fault:
     """Put msgspec's ``… - at `$.field[2]``` behind ``path``."""
+    if not isinstance(error, ValueError | OverflowError | RecursionError):
+        return Fault(path, f"reading it raised {type(error).__name__}: {error}")
     message, _, where = str(error).partition(" - at `$")
     below = where.rstrip("`")
     if below and not path:

@@ -16,8 +16,8 @@ def fingerprint(paths: Iterable[Path]) -> str:
     for path in sorted(paths):
         try:
             content = path.read_bytes()
-        except OSError as error:
-            content = f"cannot be read: {error.strerror}".encode()
+        except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+            content = f"cannot be read: {error}".encode()
         digest.update(f"{path} {len(content)} ".encode())
         digest.update(content)
     return digest.hexdigest()

@@ -81,10 +81,8 @@ class _Run:
         """
         held, self._held = self._held, None
         replaced = set() if instead_of is None else instead_of.sources
-        for source, specs in (held or {}).items():
-            self._store.replace_endpoints(source, specs, instead_of=replaced)
-            self.sources.add(source)
-            replaced = set()
+        self._store.replace_sources(held or {}, instead_of=replaced)
+        self.sources.update(held or {})
 
     def end(self) -> None:
         """Stop it; its endpoints stay."""

@@ -29,6 +29,9 @@ from epp.data_layer.plugins import OpenPage, Page
 MAX_PAGE_BYTES: Final = 8 * 1024 * 1024
 """Larger pages are refused; a vLLM page has 54 KB."""
 
+_MAX_HEAD_BYTES: Final = 64 * 1024
+"""More than any answer needs for what is not its body."""
+
 _OK: Final = 200
 _FRAMING: Final = (b"content-length", b"transfer-encoding")
 
@@ -43,6 +46,7 @@ class _Connection(asyncio.Protocol):
         self._answer: asyncio.Future[bytes] | None = None
         self._body: list[bytes] = []
         self._body_bytes = 0
+        self._received_bytes = 0
         self._framed = False
         self._until_close = False
         self.answering = False
@@ -59,6 +63,7 @@ class _Connection(asyncio.Protocol):
         if self._transport is None:
             raise ScrapeResetError("the connection was closed")
         self.answering = False
+        self._received_bytes = 0
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         try:
@@ -86,6 +91,10 @@ class _Connection(asyncio.Protocol):
             self.abort()  # nobody asked: an idle connection must be silent
             return
         self.answering = True
+        self._received_bytes += len(data)
+        if self._received_bytes > 2 * self._max_page_bytes + _MAX_HEAD_BYTES:
+            self._refuse_size()  # headers, or chunks of next to nothing, without end
+            return
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -103,6 +112,8 @@ class _Connection(asyncio.Protocol):
     # httptools callbacks
 
     def on_message_begin(self) -> None:
+        if self._answer is None or self._answer.done():
+            self.abort()  # a second answer to one question; its end would answer the next
         self._body = []
         self._body_bytes = 0
         self._framed = self._until_close = False

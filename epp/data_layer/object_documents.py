@@ -19,6 +19,7 @@ included; other kinds are skipped with a warning, so that a file may hold a whol
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -27,6 +28,7 @@ import msgspec
 import structlog
 
 from epp.config.document import Document, parse
+from epp.config.errors import ConfigProblem
 from epp.data_layer.errors import ObjectFileError
 from epp.data_layer.objects import Objective, ObjectMeta, Rewrite, RewriteRule
 
@@ -119,9 +121,10 @@ def read_objects(path: Path, content: bytes) -> list[Objective | Rewrite]:
         raise ObjectFileError(f"objects file {path}: not UTF-8: {error}") from None
     found: list[Objective | Rewrite] = []
     origins: dict[tuple[str, str], str] = {}
-    for document in _documents(text):
-        for prefix, value in _members(path, document):
-            one = _object(_Place(path, document, prefix), value)
+    for document, lines_before in _documents(text):
+        whole = _Place(path, document, lines_before)
+        for prefix, value in _members(whole, document):
+            one = _object(whole.at(prefix), value)
             if one is None:
                 continue
             key = (one.meta.kind, one.meta.name)
@@ -138,18 +141,28 @@ def read_objects(path: Path, content: bytes) -> list[Objective | Rewrite]:
 class _Place:
     """Where an object stands in a file."""
 
-    def __init__(self, path: Path, document: Document, prefix: str) -> None:
+    def __init__(self, path: Path, document: Document, lines_before: int, prefix: str = "") -> None:
         self._path = path
         self._document = document
+        self._lines_before = lines_before
         self._prefix = prefix
 
+    def at(self, prefix: str) -> "_Place":
+        return _Place(self._path, self._document, self._lines_before, prefix)
+
     def origin(self) -> str:
-        return f"{self._path}:{self._document.problem(self._prefix, '').line}"
+        line = self._document.problem(self._prefix, "").line
+        return f"{self._path}:{self._lines_before + line}"
 
     def error(self, field: str, message: str, *, on_key: bool = False) -> ObjectFileError:
         path = f"{self._prefix}.{field}".strip(".")
-        problem = self._document.problem(path, message, on_key=on_key)
-        return ObjectFileError(f"objects file {problem.text(str(self._path))}")
+        return self.error_of(self._document.problem(path, message, on_key=on_key))
+
+    def error_of(self, *problems: ConfigProblem) -> ObjectFileError:
+        before = self._lines_before
+        moved = [replace(one, line=before + one.line) if one.line else one for one in problems]
+        texts = (f"objects file {one.text(str(self._path))}" for one in moved)
+        return ObjectFileError("\n".join(texts))
 
     def convert(self, value: object, kind: type[T]) -> T:
         try:
@@ -163,21 +176,21 @@ class _Place:
             raise self.error(field, text, on_key=unknown is not None) from None
 
 
-def _documents(text: str) -> Iterator[Document]:
-    """Yield the documents of a stream; lines are counted from its start."""
-    starts = [match.end() for match in _DOCUMENT_START.finditer(text)]
-    for start, end in zip([0, *starts], [*(at - 3 for at in starts), len(text)], strict=True):
-        before = text[:start]
-        column = start - (before.rfind("\n") + 1)
-        yield parse("\n" * before.count("\n") + " " * column + text[start:end])
+def _documents(text: str) -> Iterator[tuple[Document, int]]:
+    """Yield the documents of a stream, each with the number of lines before it."""
+    start = lines = 0
+    for match in (*_DOCUMENT_START.finditer(text), None):
+        end = match.start() if match else len(text)
+        indent = "   " if start else ""  # what follows ``---`` in its line keeps its column
+        yield parse(indent + text[start:end]), lines
+        lines += text.count("\n", start, end)
+        start = match.end() if match else end
 
 
-def _members(path: Path, document: Document) -> Iterator[tuple[str, object]]:
+def _members(place: _Place, document: Document) -> Iterator[tuple[str, object]]:
     """Yield the objects of a document with their paths: itself, or those of a ``kind: List``."""
     if document.problems:
-        raise ObjectFileError(
-            "\n".join(f"objects file {one.text(str(path))}" for one in document.problems)
-        )
+        raise place.error_of(*document.problems)
     value = document.root.value
     if isinstance(value, dict) and value.get("kind") == "List" and "items" in value:
         items = value["items"] if isinstance(value["items"], list) else [value["items"]]

@@ -150,5 +150,12 @@ def _files(given: Path, known: Iterable[Path]) -> list[Path]:
     return sorted(
         path
         for path in found
-        if path.suffix in _SUFFIXES and not path.name.startswith(".") and path.is_file()
+        if path.suffix in _SUFFIXES and not path.name.startswith(".") and _may_be_file(path)
     )
+
+
+def _may_be_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return True  # forbidden: reading it says so

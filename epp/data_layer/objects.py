@@ -7,7 +7,7 @@ first in the order of files and rules. This is the reference's order.
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -123,26 +123,30 @@ class ObjectStore:
 
     def _sorted_out(self, objects: Iterable[Objective | Rewrite]) -> Sequence[Objective | Rewrite]:
         wanted: dict[tuple[str, str], Objective | Rewrite] = {}
+        told, self._told = self._told, set()  # what is mended and comes again is news
         for found in objects:
             meta = found.meta
             first = wanted.get((meta.kind, meta.name))
             if meta.pool not in {"", self._pool_name}:
                 self._warn(
+                    told,
                     found,
                     f"spec.poolRef.name is {meta.pool!r}, but this endpoint picker's pool is"
                     f" {self._pool_name!r} (--pool-name)",
                 )
             elif first is not None:
                 self._warn(
-                    found, f"{first.meta.origin} has one of the same name: rename or remove one"
+                    told,
+                    found,
+                    f"{first.meta.origin} has one of the same name: rename or remove one",
                 )
             else:
                 wanted[meta.kind, meta.name] = found
         return list(wanted.values())
 
-    def _warn(self, left_out: Objective | Rewrite, reason: str) -> None:
+    def _warn(self, told: Collection[str], left_out: Objective | Rewrite, reason: str) -> None:
         meta = left_out.meta
         text = f"{meta.origin}: {meta.kind} {meta.name!r} is left out: {reason}"
-        if text not in self._told:
-            self._told.add(text)
+        self._told.add(text)
+        if text not in told:
             _log.warning("object left out", reason=text)

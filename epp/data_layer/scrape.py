@@ -6,6 +6,7 @@ Sources and extractors may be anyone's: a fault of one is counted and told of, a
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 import structlog
@@ -14,7 +15,7 @@ from epp.data_layer.beliefs import Beliefs
 from epp.data_layer.errors import ScrapeError, ScrapeTimeoutError
 from epp.data_layer.plugins import DataSource, Extractor, Page, PageClient
 from epp.data_layer.scrape_state import Faults, ScrapeState
-from epp.scheduling import Endpoint, Plugin
+from epp.scheduling import Endpoint, EndpointMetrics, Plugin
 
 _log = structlog.get_logger(__name__)
 
@@ -106,7 +107,8 @@ class Scrape:
         client: PageClient | None = None
         try:
             while True:
-                client = client or self._open()
+                if client is None:
+                    client = self._open()
                 if client is not None:
                     await self._scrape(client)
                 now = clock()
@@ -116,7 +118,7 @@ class Scrape:
                 due += self._interval
         finally:
             if client is not None:
-                client.close()
+                self._close(client)
 
     def _open(self) -> PageClient | None:
         try:
@@ -124,6 +126,12 @@ class Scrape:
         except Exception as error:
             self._note_poll(error)
             return None
+
+    def _close(self, client: PageClient) -> None:
+        try:
+            client.close()
+        except Exception as error:
+            self._note_poll(error)
 
     async def _scrape(self, client: PageClient) -> None:
         try:
@@ -145,9 +153,18 @@ class Scrape:
         settings.observer.page_scraped(self._source, endpoint, settings.clock() - page.requested_at)
 
     def _extract(self, extractor: Extractor, faults: Faults, page: Page) -> bool:
+        endpoint = self._endpoint
+        before = endpoint.metrics
+        error: Exception | None = None
         try:
-            extractor.extract(self._endpoint, page)
-        except Exception as error:
+            extractor.extract(endpoint, page)
+        except Exception as raised:
+            error = raised
+        # What came before a fault stands, if it can be reckoned with.
+        if endpoint.metrics is not before and not _are_usable(endpoint.metrics):
+            error = PluginFaultError(f"it wrote {endpoint.metrics!r} to endpoint.metrics")
+            endpoint.metrics = before
+        if error is not None:
             self._note_extract(extractor, faults, error)
             return False
         self._note_recovery("endpoint page understood again", faults, extractor.name)
@@ -157,9 +174,12 @@ class Scrape:
         timeout = self._settings.timeout_seconds
         try:
             async with asyncio.timeout(timeout):
-                return await client.get()
+                page: object = await client.get()
         except TimeoutError:
             raise ScrapeTimeoutError(f"the page did not come within {timeout} s") from None
+        if not isinstance(page, Page) or not _are_counts(page.requested_at):
+            raise PluginFaultError(f"its client gave {repr(page)[:100]}, which is no Page")
+        return page
 
     def _note_poll(self, error: Exception) -> None:
         fault = _fault(error)
@@ -206,6 +226,24 @@ class Scrape:
             plugin=extractor or self._source.name,
             failures=failures,
         )
+
+
+def _are_usable(metrics: object) -> bool:
+    """Return whether what an extractor wrote can be reckoned with."""
+    return isinstance(metrics, EndpointMetrics) and _are_counts(
+        metrics.waiting_requests,
+        metrics.running_requests,
+        metrics.kv_cache_usage,
+        0 if metrics.requested_at is None else metrics.requested_at,
+    )
+
+
+def _are_counts(*values: float) -> bool:
+    """Return whether all are numbers of at least 0; plugins may give anything."""
+    try:
+        return all(0 <= value < inf for value in values)
+    except TypeError:
+        return False
 
 
 def _fault(error: Exception) -> ScrapeError:

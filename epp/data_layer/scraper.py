@@ -10,8 +10,11 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
+from math import inf
 from types import MappingProxyType
 from typing import Any, Final, Protocol, cast
+
+import structlog
 
 from epp.data_layer.beliefs import Beliefs
 from epp.data_layer.plugins import DataSource, Extractor
@@ -19,6 +22,8 @@ from epp.data_layer.scrape import NullScrapeObserver, Scrape, ScrapeObserver, Sc
 from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.store import EndpointStore
 from epp.scheduling import AttributeKey, Endpoint, Plugin
+
+_log = structlog.get_logger(__name__)
 
 MIN_SOURCE_INTERVAL_SECONDS: Final = 0.05
 """The reference's base tick; a source cannot ask for more."""
@@ -47,6 +52,7 @@ class _Bound:
         self.source = cast("DataSource", binding.source)
         self.extractors = cast("tuple[Extractor, ...]", tuple(binding.extractors))
         self.key = (id(self.source), *map(id, self.extractors))
+        self.interval_seconds = _own_interval_seconds(self.source)
 
 
 class Scraper:
@@ -138,9 +144,9 @@ class Scraper:
     def endpoint_added(self, endpoint: Endpoint) -> None:
         assert self._group is not None, "the scraper listens only while it runs"  # noqa: S101
         self._tasks[endpoint.name] = {}
+        self._beliefs.add(endpoint, self._store.version)
         for bound in self._bound:
             self._start(self._group, endpoint, bound)
-        self._beliefs.add(endpoint, self._store.version)
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         for bound in self._bound:
@@ -150,12 +156,11 @@ class Scraper:
 
     def _start(self, group: asyncio.TaskGroup, endpoint: Endpoint, bound: _Bound) -> None:
         source = bound.source
-        own = source.interval_seconds
         scrape = Scrape(
             source,
             bound.extractors,
             endpoint,
-            interval_seconds=max(MIN_SOURCE_INTERVAL_SECONDS, own) if own else self._interval,
+            interval_seconds=bound.interval_seconds or self._interval,
             settings=self._settings,
         )
         self._states[endpoint.name, source.name] = scrape.state
@@ -167,6 +172,15 @@ class Scraper:
     def _stop(self, endpoint: Endpoint, bound: _Bound) -> None:
         self._states.pop((endpoint.name, bound.source.name), None)
         self._tasks[endpoint.name].pop(bound.key).cancel()
+
+
+def _own_interval_seconds(source: DataSource) -> float:
+    """Return how often ``source`` wants to ask, 0.0 if it does not say so."""
+    own: object = source.interval_seconds
+    if isinstance(own, int | float) and 0 <= own < inf:
+        return max(MIN_SOURCE_INTERVAL_SECONDS, own) if own else 0.0
+    _log.warning("source interval ignored, not a number of seconds", source=source.name, value=own)
+    return 0.0
 
 
 def _written(bindings: Iterable[_Bound]) -> set[AttributeKey[Any]]:

@@ -6,7 +6,7 @@ so a request costs no copy and can hold it for as long as it likes. Everything r
 loop; nothing here waits.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 import structlog
@@ -58,67 +58,79 @@ class EndpointStore:
         """Tell ``listener`` nothing more; it must have been added."""
         self._listeners.remove(listener)
 
-    def replace_endpoints(
-        self, source: str, specs: Iterable[EndpointSpec], *, instead_of: Collection[str] = ()
-    ) -> None:
+    def replace_endpoints(self, source: str, specs: Iterable[EndpointSpec]) -> None:
         """Make ``specs`` the whole of what ``source`` knows; what is unchanged stays as it is.
 
         The same name and address keep their Endpoint object, and with it metrics and load. Another
         address under the same name is another server: the old endpoint leaves, a new one comes.
 
+        Raises:
+            DuplicateEndpointError: Two specs, or another source's, have the same name; nothing
+                has changed then.
+        """
+        self.replace_sources({source: specs})
+
+    def replace_sources(
+        self, reports: Mapping[str, Iterable[EndpointSpec]], *, instead_of: Collection[str] = ()
+    ) -> None:
+        """Take the reports of several sources in one step, each as :meth:`replace_endpoints` does.
+
         Args:
-            source: Name of the discovery that reports.
-            specs: All endpoints it knows.
-            instead_of: Sources whose place it takes: they know nothing any more, and what they have
-                in common with ``specs`` stays as it is.
+            reports: All endpoints that each source knows, by its name.
+            instead_of: Sources whose place they take: those know nothing any more, and what they
+                have in common with ``reports`` stays as it is.
 
         Raises:
             DuplicateEndpointError: Two specs, or another source's, have the same name; nothing
                 has changed then.
         """
-        replaced = {source, *instead_of}
-        wanted = self._by_unique_name(source, specs, replaced)
+        replaced = {*reports, *instead_of}
+        wanted = self._by_unique_name(reports, replaced)
         before = {
             name: endpoint
             for known in replaced
             for name, endpoint in self._sources.get(known, {}).items()
         }
-        after: dict[str, Endpoint] = {}
+        after: dict[str, dict[str, Endpoint]] = {source: {} for source in reports}
         added: list[Endpoint] = []
         changed = False
-        for name, spec in wanted.items():
+        for name, (source, spec) in wanted.items():
             endpoint = before.get(name)
             if endpoint is None or endpoint.address != spec.address:
                 endpoint = Endpoint(name, spec.address, dict(spec.labels))
                 added.append(endpoint)
-            elif endpoint.labels != spec.labels:
-                endpoint.labels = dict(spec.labels)
-                changed = True
-            after[name] = endpoint
-        removed = [e for name, e in before.items() if after.get(name) is not e]
+            else:
+                del before[name]
+                if endpoint.labels != spec.labels:
+                    endpoint.labels = dict(spec.labels)
+                    changed = True
+            after[source][name] = endpoint
+        removed = list(before.values())
         for known in replaced:
             self._sources.pop(known, None)
-        self._sources[source] = after
+        self._sources.update(after)
         self.synced = True
         if changed or added or removed:
             self._publish()
             self._announce(added, removed)
 
     def _by_unique_name(
-        self, source: str, specs: Iterable[EndpointSpec], replaced: Collection[str]
-    ) -> dict[str, EndpointSpec]:
+        self, reports: Mapping[str, Iterable[EndpointSpec]], replaced: Collection[str]
+    ) -> dict[str, tuple[str, EndpointSpec]]:
+        """Return the specs of all reports, each with its source."""
         held_by = {
             name: other
             for other, endpoints in self._sources.items()
             if other not in replaced
             for name in endpoints
         }
-        wanted: dict[str, EndpointSpec] = {}
-        for spec in specs:
-            if spec.name in held_by:
-                raise DuplicateEndpointError(spec.name, held_by[spec.name], source)
-            held_by[spec.name] = source
-            wanted[spec.name] = spec
+        wanted: dict[str, tuple[str, EndpointSpec]] = {}
+        for source, specs in reports.items():
+            for spec in specs:
+                if spec.name in held_by:
+                    raise DuplicateEndpointError(spec.name, held_by[spec.name], source)
+                held_by[spec.name] = source
+                wanted[spec.name] = source, spec
         return wanted
 
     def _publish(self) -> None:

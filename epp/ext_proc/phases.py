@@ -46,5 +46,5 @@ class StreamState(Enum):
     CLOSED = auto()
 
 
-UNDECIDED = frozenset({StreamState.REQUEST_BODY, StreamState.DECIDING})
+UNDECIDED = frozenset({StreamState.REQUEST_HEADERS, StreamState.REQUEST_BODY, StreamState.DECIDING})
 """States in which Envoy holds a request back for an answer that names its destination."""

@@ -26,6 +26,10 @@ log = structlog.get_logger()
 def sendable(headers: Mapping[str, str | None], request_id: str) -> dict[str, str | None]:
     """Return those of ``headers`` that a message can have, by lower-case name; None removes one."""
     result: dict[str, str | None] = {}
+    if not isinstance(headers, Mapping):
+        problem = f"headers must be a mapping of names to values, not {headers!r}"
+        log.error("headers of a plugin left out", request_id=request_id, problem=problem)
+        return result
     for name, value in headers.items():
         problem = _problem(name, value)
         if problem:

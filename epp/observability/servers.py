@@ -16,7 +16,7 @@ EXT_PROC_SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 
 
 class PortError(Exception):
-    """A port of ours is taken."""
+    """A port of ours cannot be listened on."""
 
 
 class HealthServer:
@@ -46,7 +46,7 @@ class HealthServer:
         """Listen; return the port.
 
         Raises:
-            PortError: It is taken.
+            PortError: It is taken, or the host is not this one.
         """
         host = f"[{self._host}]" if ":" in self._host else self._host
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
@@ -54,8 +54,10 @@ class HealthServer:
             port: int = self._server.add_insecure_port(f"{host}:{self._port}")
         except RuntimeError as error:
             raise PortError(
-                f"cannot serve gRPC health on port {self._port}: it is taken;"
-                " stop the other process or give another --grpc-health-port"
+                # grpcio writes the reason to standard error and does not tell it here.
+                f"cannot serve gRPC health on {self._host} port {self._port}: if it is taken, stop"
+                " the other process or give another --grpc-health-port; if this machine has no such"
+                " address, give another --host"
             ) from error
         self._server.start()
         return port
@@ -101,8 +103,8 @@ class MetricsServer:
             )
         except OSError as error:
             raise PortError(
-                f"cannot serve metrics on port {port}: {error.strerror};"
-                " stop the other process or give another --metrics-port"
+                f"cannot serve metrics on {host} port {port}: {error.strerror};"
+                " stop the other process, or give another --metrics-port or --host"
             ) from error
 
     @property

@@ -69,7 +69,8 @@ class LoopWatchdog:
                 _log.critical(
                     "event loop stands still, liveness is off",
                     limit_seconds=self._pause_seconds * _LOOKS_PER_LIMIT,
-                    stack=self._stack(),
+                    # Not "stack", which structlog's console takes for text of its own making.
+                    stuck_in=self._stack(),
                 )
             elif self.is_stuck and not stuck:
                 self.is_stuck = False

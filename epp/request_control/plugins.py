@@ -40,15 +40,15 @@ class EndCause(Enum):
     """Why the stream of a request ended."""
 
     ENDED = "ended"
-    """The HTTP stream is over; with the response body off nothing more can be known."""
+    """The stream is over; with the response body off nothing more can be known."""
     COMPLETED = "completed"
     """The response's end was seen."""
     CLIENT_DISCONNECT = "client-disconnect"
-    """The client left before an answer."""
+    """The client left before its answer was whole, or the connection to Envoy was lost."""
     REFUSED = "refused"
     """This EPP answered with an error of its own."""
     ERROR = "error"
-    """A protocol error, a fault of this EPP, or a lost connection."""
+    """A protocol error, or a fault of this EPP."""
     DRAINED = "drained"
     """The EPP was stopped while the answer was under way; the answer goes on without it."""
 

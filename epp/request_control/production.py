@@ -92,7 +92,7 @@ class Production:
         state: Where they leave what they find out.
     """
 
-    __slots__ = ("_failed", "_left", "_steps", "_unsettled", "request", "state")
+    __slots__ = ("_failed", "_left", "_steps", "_unasked", "_unsettled", "request", "state")
 
     def __init__(self, steps: Sequence[Step], request: LLMRequest, state: CycleState) -> None:
         self.request = request
@@ -100,6 +100,7 @@ class Production:
         self._steps = steps
         self._left = steps
         self._unsettled: set[int] = set()
+        self._unasked: set[int] = set()
         self._failed: dict[int, str] = {}
 
     def advance(self) -> Sequence[AsyncStep]:
@@ -125,6 +126,8 @@ class Production:
                 if self._applies(step):
                     unsettled.add(step.position)
                     asked.append(step)
+                else:
+                    self._unasked.add(step.position)
                 continue
             began = perf_counter()
             try:
@@ -168,7 +171,9 @@ class Production:
                 guard.failed(error, perf_counter() - began)
                 self._note(step, "error")
             else:
-                guard.passed(perf_counter() - began)
+                # As in _applies: only one that was asked has shown that it does well.
+                done = guard.timed if step.position in self._unasked else guard.passed
+                done(perf_counter() - began)
 
     def _applies(self, step: AsyncStep) -> bool:
         guard = step.guard

@@ -12,6 +12,8 @@ from epp.scheduling import LLMRequest
 
 _OWN_FAILURES = 500
 """From this status on an answer of this EPP says that it failed."""
+_STATUSES = range(400, 600)
+"""What Envoy and clients take for an error."""
 
 
 class Refusals:
@@ -40,13 +42,14 @@ class Refusals:
         """Count and log a request that ends with ``error``; return what to answer.
 
         Args:
-            error: What was raised; anything but a RequestError is a fault of this EPP.
+            error: What was raised; anything but a RequestError that can be answered is a fault of
+                this EPP.
             request_id: Id of the HTTP request.
             request: The request; None if it could not be parsed.
             headers: Its headers by lower-case name.
             received_at: When its headers came, in seconds of the clock.
         """
-        answer = error if isinstance(error, RequestError) else self._fault(error, request_id)
+        answer = _as_answer(error) or self._fault(error, request_id)
         model = request.model if request else ""
         target = request.target_model if request else ""
         labels = (model, target, fairness_id(headers), request.priority if request else 0)
@@ -92,3 +95,26 @@ class Refusals:
     ) -> None:
         seconds = round(self._clock() - received_at, 6)
         self._log.info(event, **facts, duration_seconds=seconds, outcome=outcome.value)
+
+
+def _as_answer(error: Exception) -> RequestError | None:
+    """Return ``error`` if a client can be answered with it; a note on it says why not."""
+    if not isinstance(error, RequestError):
+        return None
+    problem = _problem(error)
+    if problem:
+        error.add_note(problem)
+        return None
+    return error
+
+
+def _problem(error: RequestError) -> str:
+    # Plugins raise errors of their own classes, with what they like in them.
+    name = type(error).__name__
+    if not isinstance(error.status, int) or error.status not in _STATUSES:
+        return f"{name}.status must be a number from 400 to 599, not {error.status!r}"
+    for field in ("code", "stage", "drop_reason"):
+        value = getattr(error, field)
+        if not isinstance(value, str) or not value.isprintable():
+            return f"{name}.{field} must be printable text, not {value!r}"
+    return ""

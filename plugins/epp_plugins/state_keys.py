@@ -37,15 +37,9 @@ TOKENIZED_PROMPT = StateKey[TokenizedPrompt]("tokenized-prompt")
 PREFIX_MATCHES = StateKey[PrefixMatches]("prefix-matches")
 
 _DEFAULT_MATCH_PRODUCER = "approx-prefix-cache-producer"
-_matches_by_producer: dict[str, StateKey[PrefixMatches]] = {
-    "": PREFIX_MATCHES,
-    _DEFAULT_MATCH_PRODUCER: PREFIX_MATCHES,
-}
 
 
 def prefix_matches_of(producer: str) -> StateKey[PrefixMatches]:
-    """Return the key of one producer's own matches; "" stands for the default producer.
-
-    Called at construction only, so the keys are as few as the plugin names in configurations.
-    """
-    return _matches_by_producer.setdefault(producer, StateKey(f"prefix-matches/{producer}"))
+    """Return the key of one producer's own matches; "" stands for the default producer."""
+    own: StateKey[PrefixMatches] = StateKey(f"prefix-matches/{producer}")
+    return PREFIX_MATCHES if producer in ("", _DEFAULT_MATCH_PRODUCER) else own

@@ -190,6 +190,25 @@ async def test_clash_with_a_fixed_discovery_leaves_everything_as_it_was() -> Non
         assert not new.is_running
 
 
+async def test_clash_of_one_of_several_reports_leaves_everything_as_it_was() -> None:
+    class Twofold(Told):
+        async def run(self, sink: EndpointSink) -> None:
+            sink.replace_endpoints("first", [spec("b")])
+            sink.replace_endpoints("second", [spec("f")])
+            await super().run(sink)
+
+    store = EndpointStore()
+    old, new = Told("old", spec("a")), Twofold("new")
+    async with running(store, old, Told("fixed", spec("f"))) as discoveries:
+        before = store.snapshot
+        await discoveries.prepare(new)
+        with pytest.raises(DuplicateEndpointError):
+            discoveries.use(new)
+        assert store.snapshot is before
+        await turns()
+        assert old.is_running
+
+
 async def test_later_fault_of_a_discovery_is_told_and_its_endpoints_stay() -> None:
     store = EndpointStore()
     chosen = Told("d", spec("a"))

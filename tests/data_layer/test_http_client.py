@@ -115,6 +115,16 @@ async def test_every_framing_of_a_body_is_read(
             PageTooLargeError,
             id="chunks too large",
         ),
+        pytest.param(
+            answer_bytes(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 70_000),
+            PageTooLargeError,
+            id="header without end",
+        ),
+        pytest.param(
+            answer_bytes(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 3000),
+            PageTooLargeError,
+            id="informational answers without end",
+        ),
     ],
 )
 async def test_a_failure_has_its_class_and_the_next_get_works(
@@ -178,6 +188,18 @@ async def test_an_answer_nobody_asked_for_closes_the_connection(
     server.writers[0].write(twice)
     await server.writers[0].wait_closed()
     assert (await client.get()).body == b"a"
+    assert server.connections == 2
+
+
+async def test_two_answers_to_one_question_close_the_connection(
+    start_server: StartServer, make_client: MakeClient
+) -> None:
+    one = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n"
+    server = await start_server(answer_bytes(one + b"a" + one))
+    client = make_client(server.address)
+    assert (await client.get()).body == b"a"
+    server.answer = answer_bytes(one + b"b")
+    assert (await client.get()).body == b"b"
     assert server.connections == 2
 
 

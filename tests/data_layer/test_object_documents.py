@@ -1,5 +1,6 @@
 """Objects files are read as Kubernetes writes them, and faults are named with their place."""
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -206,3 +207,21 @@ def test_any_text_is_read_or_refused(data: st.DataObject) -> None:
         assert "objects file o.yaml" in str(error)  # noqa: PT017 - either outcome is right
     else:
         assert all(one.meta.name for one in found)
+
+
+def test_the_time_a_file_takes_grows_with_its_size_alone() -> None:
+    # Were each document padded with the lines of all before it, this took minutes.
+    one = "apiVersion: llm-d.ai/v1alpha2\nkind: InferenceObjective\nmetadata: {name: last}\n"
+    (last,) = read_objects(Path("o.yaml"), ("---\n" * 20_000 + one).encode())
+    assert last.meta.origin == "o.yaml:20001"
+    with pytest.raises(ObjectFileError, match=re.escape("o.yaml:20001:13: apiVersion: is 'v1'")):
+        read_objects(
+            Path("o.yaml"),
+            ("---\n" * 20_000 + one.replace("llm-d.ai/v1alpha2", "v1")).encode(),
+        )
+
+
+def test_a_document_that_begins_beside_its_mark_keeps_its_columns() -> None:
+    text = b"---\n--- {kind: InferenceObjective, apiVersion: v1}\n"
+    with pytest.raises(ObjectFileError, match=re.escape("o.yaml:2:44: apiVersion")):
+        read_objects(Path("o.yaml"), text)

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import errno
+import os
 import random
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -165,3 +167,19 @@ async def test_a_broken_file_keeps_its_objects_and_others_are_followed(
             await logs.until("recovered")
     warned = [entry["error"] for entry in logs.entries if entry["log_level"] == "warning"]
     assert len(warned) == len(set(warned))  # each fault once
+
+
+async def test_an_entry_that_may_not_be_looked_at_is_a_fault_of_that_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("")
+
+    # As in a directory that may be listed but not entered; root may do both.
+    def forbidden(self: Path, *_: object, **__: object) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    for method in ("stat", "open"):
+        monkeypatch.setattr(Path, method, forbidden)
+    with pytest.raises(ObjectFileError, match=r"a\.yaml: cannot be read: Permission denied"):
+        await ObjectFiles([tmp_path]).load(Store())

@@ -145,3 +145,12 @@ def test_objects_of_another_pool_and_second_ones_are_left_out_and_told_once() ->
         f"b.yaml:9: InferenceObjective 'chat' {elsewhere}",
         f"batch:1: InferenceModelRewrite 'batch' {elsewhere}",
     ]
+
+
+def test_what_is_mended_and_left_out_again_is_told_again() -> None:
+    store = make_store()
+    wrong = make_objective("chat", 3, pool="elsewhere", origin="b.yaml:9")
+    with capture_logs() as logs:
+        for objects in ([wrong], [], [wrong]):
+            store.replace(objects)
+    assert len(logs) == 2

@@ -5,7 +5,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from log_watch import Logs
@@ -437,6 +437,107 @@ async def test_the_bugs_of_plugins_stay_with_them_and_are_told_once() -> None:
         ("endpoint page not understood", "broken", "KeyError: 'bug'"),
     ]
     assert all(log["exc_info"] for log in logs)
+
+
+class WritingExtractor(Extractor):
+    """Writes anything, as nothing keeps a plugin from doing so."""
+
+    type: ClassVar[str] = "writing-extractor"
+    name = "writing"
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def extract(self, endpoint: Endpoint, page: Page) -> None:
+        endpoint.metrics = self._value  # type: ignore[assignment]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(None, id="nothing"),
+        pytest.param({"waiting_requests": 1}, id="a dict"),
+        pytest.param(EndpointMetrics("3"), id="a text"),  # type: ignore[arg-type]
+        pytest.param(EndpointMetrics(kv_cache_usage=float("nan")), id="NaN"),
+        pytest.param(EndpointMetrics(running_requests=-1), id="less than none"),
+        pytest.param(EndpointMetrics(requested_at="now"), id="no time"),  # type: ignore[arg-type]
+    ],
+)
+async def test_metrics_that_cannot_be_reckoned_with_are_their_extractors_fault(
+    value: object,
+) -> None:
+    store, observer = make_store("a"), Observer()
+    binding = Binding(
+        FakeSource({"a": serving(page(3))}), [LoadExtractor(), WritingExtractor(value)]
+    )
+    with capture_logs() as logs:
+        async with running(make_scraper(store, binding, observer=observer)):
+            await asyncio.sleep(1)
+            assert store.snapshot[0].metrics.waiting_requests == 3
+            assert beliefs(store.snapshot) == [3]
+    assert set(observer.extract_errors) == {("fake-source", "writing-extractor", "plugin")}
+    (told,) = logs
+    assert (told["plugin"], told["error"]) == ("writing", f"it wrote {value!r} to endpoint.metrics")
+
+
+class WrongClient(FakeClient):
+    """Gives what is no page, and cannot be closed."""
+
+    def __init__(self, answer: object) -> None:
+        super().__init__(serving(b""), [])
+        self._answer = answer
+
+    async def get(self) -> Page:
+        return self._answer  # type: ignore[return-value]
+
+    def close(self) -> None:
+        raise RuntimeError("bug in close")
+
+
+class WrongSource(FakeSource):
+    def __init__(self, answer: object) -> None:
+        super().__init__({}, name="wrong")
+        self._answer = answer
+
+    def open(self, endpoint: Endpoint) -> PageClient:
+        return WrongClient(self._answer)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("answer", [None, b"1 2 3", Page(b"1 2 3", None)])  # type: ignore[arg-type]
+async def test_a_client_that_gives_no_page_and_fails_to_close_harms_nobody_else(
+    answer: object,
+) -> None:
+    store, observer = make_store("a"), Observer()
+    good = Binding(FakeSource({"a": serving(page(3)), "b": serving(page(4))}), [LoadExtractor()])
+    wrong = Binding(WrongSource(answer), [LoadExtractor("second")])
+    with capture_logs() as logs:
+        async with running(make_scraper(store, good, wrong, observer=observer)):
+            await asyncio.sleep(0.5)
+            store.replace_endpoints("test", [EndpointSpec("ns/1", "b")])
+            await asyncio.sleep(0.5)
+            assert beliefs(store.snapshot) == [4]
+    assert set(observer.kinds) == {"plugin"}
+    failures = [log["error"] for log in logs if log["event"] == "endpoint scrape failed"]
+    assert f"its client gave {answer!r}, which is no Page" in failures
+    assert "RuntimeError: bug in close" in failures
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("interval", [None, "1s", float("inf"), float("nan"), -1.0])
+async def test_an_interval_that_is_none_is_told_and_the_processs_own_holds(interval: Any) -> None:
+    store = make_store("a")
+    source = FakeSource({"a": serving(page(3))}, interval_seconds=interval)
+    with capture_logs() as logs:
+        async with running(make_scraper(store, Binding(source, [LoadExtractor()]))):
+            await asyncio.sleep(1.01)
+    assert len(source.asked_at) in (21, 22)  # every 0.05 s, and once at the start
+    (told,) = logs
+    assert (told["event"], told["source"]) == (
+        "source interval ignored, not a number of seconds",
+        "fake",
+    )
 
 
 @pytest.mark.looptime

@@ -162,3 +162,26 @@ def test_any_sequence_of_reports_agrees_with_a_dict(
             old = before.get(endpoint.name)
             assert (old is endpoint) == (old is not None and old.address == endpoint.address)
         assert recorder.pool == {endpoint.name: endpoint for endpoint in store.snapshot}
+
+
+def test_reports_of_several_sources_are_taken_whole_or_not_at_all() -> None:
+    store = EndpointStore()
+    store.replace_endpoints("old", [EndpointSpec("a", "1:1"), EndpointSpec("b", "1:2")])
+    store.replace_endpoints("fixed", [EndpointSpec("f", "1:3")])
+    before = store.snapshot
+    with pytest.raises(DuplicateEndpointError):
+        store.replace_sources(
+            {"x": [EndpointSpec("b", "1:2")], "y": [EndpointSpec("f", "1:9")]}, instead_of={"old"}
+        )
+    assert store.snapshot is before
+    listener = Recorder()
+    store.add_listener(listener)
+    listener.events.clear()
+    store.replace_sources(
+        {"x": [EndpointSpec("c", "1:4")], "y": [EndpointSpec("b", "1:2")]}, instead_of={"old"}
+    )
+    assert [endpoint.name for endpoint in store.snapshot] == ["b", "c", "f"]
+    assert store.snapshot[0] is before[1]
+    assert listener.events == [("removed", "1:1"), ("added", "1:4")]
+    store.replace_endpoints("y", [])
+    assert [endpoint.name for endpoint in store.snapshot] == ["c", "f"]

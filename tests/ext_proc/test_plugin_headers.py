@@ -26,6 +26,15 @@ def test_a_header_that_a_message_can_have_is_sent(name: str, value: str | None) 
     assert lines == []
 
 
+@pytest.mark.parametrize("headers", [["x-tier"], "x-tier", 7, {"x-tier"}])
+def test_what_is_no_mapping_is_left_out_whole(headers: Any) -> None:
+    with capture_logs() as lines:
+        assert sendable(headers, "r-1") == {}
+    (line,) = lines
+    assert (line["event"], line["request_id"]) == ("headers of a plugin left out", "r-1")
+    assert line["problem"].endswith(f"mapping of names to values, not {headers!r}")
+
+
 def test_names_go_in_lower_case() -> None:
     assert sendable({"X-Tier": "Gold"}, "r-1") == {"x-tier": "Gold"}
 

@@ -1,7 +1,8 @@
 """What goes wrong: refusals, faults, garbage and messages out of order."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import pytest
 from request_control.harness import (
@@ -15,6 +16,8 @@ from structlog.testing import capture_logs
 
 from epp.ext_proc import StreamState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from epp.request_control import AdmissionDeniedError, Admitter
+from epp.scheduling import CycleState, Endpoint, LLMRequest
 from ext_proc.harness import BUFFERED, FULL_DUPLEX, LEAN, Envoy, Modes
 
 pytestmark = pytest.mark.usefixtures("wire")
@@ -131,6 +134,27 @@ def test_a_fault_outside_the_director_is_answered_and_logged() -> None:
         ("ext_proc stream failed", "r-1")
     ]
     assert epp.in_flight == epp.director.in_flight == 0
+
+
+class MumblingAdmitter(Admitter):
+    """Denies for a reason that has no encoding."""
+
+    type: ClassVar[str] = "mumbling-admitter"
+    name = "mumbling"
+
+    def admit(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
+        raise AdmissionDeniedError("\udc80")
+
+
+def test_a_refusal_that_cannot_be_written_is_a_fault() -> None:
+    envoy = Envoy(Epp(make_pool(), plugins=[MumblingAdmitter()]))
+    with capture_logs() as lines:
+        envoy.request_headers()
+        (answer,) = envoy.request_body()
+    assert refusal(answer)[0] == 500
+    assert envoy.finished == [(0, "")]
+    assert [line["event"] for line in lines] == ["request refused", "ext_proc stream failed"]
+    assert not envoy.service.open_streams
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"\x12\x05abc", b'{"json": 1}'])

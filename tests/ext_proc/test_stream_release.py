@@ -155,6 +155,16 @@ def test_draining_refuses_a_request_that_is_not_whole() -> None:
     assert envoy.finished == [(0, "")]
 
 
+def test_draining_refuses_a_request_whose_headers_are_still_on_their_way() -> None:
+    # Left alone, Envoy would send it on without a destination.
+    envoy = Envoy(Epp(make_pool()))
+    envoy.drain()
+    (answer,) = envoy.take()
+    assert answer.immediate_response.status.code == 503
+    assert envoy.finished == [(0, "")]
+    assert not envoy.service.open_streams
+
+
 def test_draining_leaves_a_response_under_way_alone() -> None:
     envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
     envoy.post()

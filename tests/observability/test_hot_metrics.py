@@ -1,6 +1,7 @@
 """The hot metrics' page, compared with prometheus_client's own for the same observations."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import prometheus_client as reference
 import pytest
@@ -120,6 +121,23 @@ def test_bounds_are_inclusive(value: float, bucket: int) -> None:
 def test_a_wrong_number_of_label_values_is_refused() -> None:
     with pytest.raises(ValueError, match=r"seen has labels \('model', 'id'\), given were \('m',\)"):
         Family("counter", "seen_total", "Seen.", LABELS, Counter).labels("m")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        pytest.param("\udc80", "\\\\udc80", id="half a surrogate pair"),
+        pytest.param(None, "None", id="nothing"),
+        pytest.param(7, "7", id="a number"),
+    ],
+)
+def test_a_label_that_is_no_text_does_not_spoil_the_page(value: Any, shown: str) -> None:
+    registry = CollectorRegistry()
+    family = Family("gauge", "now", "Now.", ("model",), Gauge)
+    registry.register(family)
+    for _ in range(2):
+        family.labels(value).inc()
+    assert f'now{{model="{shown}"}} 2.0' in generate_latest(registry).decode().splitlines()
 
 
 def test_a_child_is_made_once() -> None:

@@ -118,3 +118,33 @@ def test_a_canonical_line_is_readable_on_a_console() -> None:
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_a_canonical_line_below_the_level_is_not_made(log_format: str) -> None:
     assert canonical("warning", log_format) == ["not made", "not made"]
+
+
+LOST = """
+import os, sys
+import msgspec, structlog
+from epp.observability import CanonicalLine, configure
+
+class Fields(msgspec.Struct):
+    endpoint: str
+
+saved = os.dup(1)
+reading, writing = os.pipe()
+os.close(reading)
+os.dup2(writing, 1)
+configure(log_format={log_format!r})
+log, line = structlog.get_logger(), CanonicalLine("request finished")
+for _ in range(100):  # more than a buffer takes
+    log.info("request routed", padding="x" * 200)
+    line.write(Fields("a/b" + "x" * 200))
+os.dup2(saved, 1)
+log.info("there is somebody again")
+"""
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_line_that_nobody_takes_is_lost_and_nothing_else(log_format: str) -> None:
+    script = LOST.format(log_format=log_format)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert done.stderr == b""
+    assert b"there is somebody again" in done.stdout.splitlines()[-1]

@@ -5,7 +5,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from epp.observability import Metrics, PluginWatch
-from epp.observability.metrics import MAX_NAMES
+from epp.observability.metrics import MAX_LABEL_SETS, MAX_NAME_CHARS, MAX_NAMES
 from epp.scheduling import Endpoint
 from epp.testing import make_endpoint
 from epp_plugins.scorers import queue_depth
@@ -170,6 +170,43 @@ def test_flows_beyond_the_cap_are_other() -> None:
     assert len(flows) == MAX_NAMES + 1
     labels = {"model_name": "m", "target_model_name": "m", "fairness_id": "other", "priority": "0"}
     assert metrics.registry.get_sample_value("llm_d_epp_request_total", labels) == 50
+
+
+def test_label_sets_beyond_the_cap_are_other() -> None:
+    metrics = Metrics()
+    # Models and flows multiply: 80 of each are below the cap on names, and 6400 together.
+    for n in range(80 * 80):
+        metrics.for_request(f"m{n % 80}", f"m{n % 80}", f"flow-{n // 80}", -1).total.inc()
+    (family,) = metrics.request_total.collect()
+    totals = [s for s in family.samples if s.name == "llm_d_epp_request_total"]
+    assert len(totals) == MAX_LABEL_SETS + 1
+    other = {"model_name": "other", "target_model_name": "other", "fairness_id": "other"}
+    (rest,) = [s.value for s in totals if s.labels == other | {"priority": "-1"}]
+    assert rest == 80 * 80 - MAX_LABEL_SETS
+    assert metrics.for_request("m0", "m0", "flow-0", -1) is metrics.for_request(
+        "m0", "m0", "flow-0", -1
+    )
+    metrics.for_request("m0", "m0", "flow-0", -1).total.inc()
+    known = {"model_name": "m0", "target_model_name": "m0", "fairness_id": "flow-0"}
+    total = metrics.registry.get_sample_value("llm_d_epp_request_total", known | {"priority": "-1"})
+    assert total == 2
+
+
+@pytest.mark.parametrize(
+    ("chars", "is_kept"), [(MAX_NAME_CHARS, True), (MAX_NAME_CHARS + 1, False)]
+)
+def test_a_name_that_is_too_long_is_other(chars: int, *, is_kept: bool) -> None:
+    metrics = Metrics()
+    name = "m" * chars
+    metrics.for_request(name, name, name, 0).total.inc()
+    (family,) = metrics.request_total.collect()
+    kept = name if is_kept else "other"
+    assert family.samples[0].labels == {
+        "model_name": kept,
+        "target_model_name": kept,
+        "fairness_id": kept,
+        "priority": "0",
+    }
 
 
 def test_pool_gauges_are_read_off_the_endpoints_at_each_scrape() -> None:

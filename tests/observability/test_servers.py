@@ -126,6 +126,16 @@ async def test_a_taken_health_port_is_named(taken_port: int) -> None:
     await server.stop()
 
 
+async def test_an_address_of_another_machine_is_named() -> None:
+    host = "203.0.113.7"  # RFC 5737: no machine has it
+    server = HealthServer(Readiness(), host=host, port=0)
+    with pytest.raises(PortError, match=f"{host} port 0.*--host"):
+        await server.start()
+    await server.stop()
+    with pytest.raises(PortError, match=f"{host} port 0.*--host"):
+        MetricsServer(Metrics(), host=host, port=0)
+
+
 async def test_metrics_are_served_over_http() -> None:
     metrics = Metrics()
     metrics.internal_faults.inc()

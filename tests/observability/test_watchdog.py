@@ -29,8 +29,8 @@ async def test_a_loop_that_stands_still_is_told_with_the_line_it_stands_in() -> 
     stuck, again = logs
     assert stuck["event"] == "event loop stands still, liveness is off"
     assert stuck["log_level"] == "critical"
-    assert stuck["stack"][-1].endswith("in stand_still_until_noticed")
-    assert "test_watchdog.py" in stuck["stack"][-1]
+    assert stuck["stuck_in"][-1].endswith("in stand_still_until_noticed")
+    assert "test_watchdog.py" in stuck["stuck_in"][-1]
     assert again["event"] == "event loop moves again, liveness is on"
 
 

@@ -12,6 +12,7 @@ from epp.request_control import (
     Admitter,
     DataProducer,
     EndCause,
+    InternalError,
     PreRequest,
     RequestError,
     RequestHeaderProcessor,
@@ -215,6 +216,38 @@ def test_a_hook_may_answer_the_request(
     assert epp.in_flight == epp.director.pipeline.open_exchanges == 0
     (line,) = lines
     assert (line["event"], line["status"]) == ("request refused", status)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("status", 200, "status must be a number from 400 to 599, not 200"),
+        ("status", 1000, "not 1000"),
+        ("status", "429", "not '429'"),
+        ("code", None, "code must be printable text, not None"),
+        ("stage", 7, "stage must be printable text, not 7"),
+        ("drop_reason", "a\r\nb", "drop_reason must be printable text"),
+        ("drop_reason", "\udc80", "drop_reason must be printable text"),
+    ],
+)
+def test_an_error_that_no_client_can_be_answered_with_is_a_fault(
+    field: str, value: object, problem: str
+) -> None:
+    class OddError(RequestError):
+        pass
+
+    setattr(OddError, field, value)
+    error = OddError("no")
+    epp = Epp(make_pool(), plugins=both([], first={"admit": error}))
+    with capture_logs() as lines, pytest.raises(InternalError) as raised:
+        epp.handle()
+    assert raised.value.__cause__ is error
+    assert [line["event"] for line in lines] == ["request failed inside the EPP", "request refused"]
+    assert lines[0]["exc_info"] is error
+    (note,) = error.__notes__
+    assert problem in note
+    assert epp.value("internal_faults_total") == 1
+    assert epp.director.pipeline.open_exchanges == 0
 
 
 class NamedScreener(Screener):

@@ -16,7 +16,7 @@ from epp.request_control import (
     PendingDecision,
     RequestError,
 )
-from epp.scheduling import Plugin
+from epp.scheduling import CycleState, Endpoint, LLMRequest, Plugin
 from epp.testing import make_endpoint
 from request_control.harness import Epp, FailingHandler, Outcomes, RefusingFilter, make_pool
 from request_control.producers import Async, Sync, failures, key
@@ -41,6 +41,13 @@ async def decided(epp: Epp) -> Exchange:
     outcome = await ask(epp)[1]
     assert isinstance(outcome, Exchange)
     return outcome
+
+
+class AttachingAsync(Async):
+    """Has something to look up per endpoint, too."""
+
+    def attach(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
+        self.notes.append(f"{self.name} attach")
 
 
 def others() -> set["asyncio.Task[object]"]:
@@ -162,6 +169,22 @@ async def test_one_that_fails_too_often_is_not_asked_any_more(looptime: object) 
     assert failures(exchange) == {"a": "disabled", "b": "needs a"}
     assert epp.failures("AsyncDataProducer", bad) == 3
     assert looptime == pytest.approx(1.2)
+
+
+async def test_requests_it_does_not_apply_to_do_not_speak_for_it() -> None:
+    notes: list[str] = []
+    bad = AttachingAsync("a", fails_in="prepare_async", notes=notes)
+    epp = Epp(make_pool(), plugins=[bad])
+    with capture_logs():
+        for _ in range(3):
+            bad.applies = True
+            await decided(epp)
+            bad.applies = False
+            epp.handle()
+        bad.applies = True
+        exchange = epp.handle()  # it needs not wait: nobody is left to ask
+    assert failures(exchange) == {"a": "disabled"}
+    assert notes.count("a attach") == 2  # where it did not apply, until it was disabled
 
 
 async def test_an_answer_after_the_limit_is_ignored() -> None:

@@ -2,10 +2,10 @@
 
 Which metrics those are depends on the engine, which the endpoint's label ``engineLabelKey`` names
 (or the older ``inference.networking.k8s.io/engine-type``); without a label, or with one of an
-engine nobody knows, it is ``defaultEngine``. ``vllm``, ``sglang``, ``trtllm-serve`` and
-``triton-tensorrt-llm`` are built in; one of the same name in ``engineConfigs`` replaces it whole. A
-metric is ``name`` or ``name{label=value}``; its series are summed, those of a fraction averaged. An
-empty one is not read. A metric that is named for load or KV cache must be on the page.
+engine nobody knows, it is ``defaultEngine``. ``vllm``, ``sglang``, ``trtllm-serve``, ``triton`` and
+``triton-tensorrt-llm`` are built in; one of the same name in ``engineConfigs`` replaces it whole.
+A metric is ``name`` or ``name{label=value}``; its series are summed, those of a fraction averaged.
+An empty one is not read. A metric that is named for load or KV cache must be on the page.
 
 ``customMetrics`` become endpoint attributes ``attributeKey/NAME``, NAME being the extractor's own;
 one that is missing is taken off the endpoint and counted as an extract error.
@@ -74,6 +74,11 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     engine_configs: tuple[EngineConfig, ...] = ()
 
 
+_Keys = tuple[AttributeKey[float], ...]
+_Reader = tuple[MetricsPageScanner, _Keys, _Keys]
+"""What reads an engine's pages, the keys of its custom metrics, those of all other engines."""
+
+
 class CoreMetricsExtractor(Extractor):
     """Reads ``endpoint.metrics`` off the pages of the engines it knows."""
 
@@ -83,7 +88,7 @@ class CoreMetricsExtractor(Extractor):
         self.name = name
         self._label = params.engine_label_key
         engines = {engine.engine: engine for engine in BUILT_IN}
-        keys: dict[str, tuple[AttributeKey[float], ...]] = {}
+        keys: dict[str, _Keys] = {}
         for index, config in enumerate(params.engine_configs):
             if config.name in keys:
                 raise ValueError(f"engineConfigs[{index}].name: {config.name!r} is there twice")
@@ -96,18 +101,19 @@ class CoreMetricsExtractor(Extractor):
                 f"defaultEngine: no engine is called {params.default_engine!r}; known: "
                 + ", ".join(sorted(engines))
             )
-        self._readers = {
-            engine: (MetricsPageScanner(metrics), keys.get(engine, ()))
-            for engine, metrics in engines.items()
-        }
-        self._default = self._readers[params.default_engine]
         # An instance's own, unlike other plugins' keys: they come from its parameters.
         self.writes: tuple[AttributeKey[Any], ...] = tuple(  # type: ignore[misc]
             dict.fromkeys(key for own in keys.values() for key in own)
         )
+        self._readers: dict[str, _Reader] = {}
+        for engine, metrics in engines.items():
+            own = keys.get(engine, ())
+            others = tuple(key for key in self.writes if key not in own)
+            self._readers[engine] = (MetricsPageScanner(metrics), own, others)
+        self._default = self._readers[params.default_engine]
 
     def extract(self, endpoint: Endpoint, page: Page) -> None:
-        scanner, keys = self._reader(endpoint.labels)
+        scanner, keys, others = self._reader(endpoint.labels)
         scanned = scanner.scan(page.body, page.requested_at)
         endpoint.metrics = scanned.metrics
         missing = []
@@ -117,12 +123,12 @@ class CoreMetricsExtractor(Extractor):
                 missing.append(key.name)
             else:
                 endpoint.attributes[key] = value
+        for key in others:  # of the engine that it was labelled with before
+            endpoint.attributes.pop(key, None)
         if missing:
             raise PageError(f"the page has no number for {', '.join(missing)}")
 
-    def _reader(
-        self, labels: Mapping[str, str]
-    ) -> tuple[MetricsPageScanner, tuple[AttributeKey[float], ...]]:
+    def _reader(self, labels: Mapping[str, str]) -> _Reader:
         engine = labels.get(self._label) or labels.get(LEGACY_ENGINE_LABEL, "")
         return self._readers.get(engine, self._default)
 

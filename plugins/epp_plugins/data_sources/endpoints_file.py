@@ -27,7 +27,12 @@ else:
     # The C loader reads 1 MiB in a fraction of the time; wheels have it, some systems do not.
     _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253, pattern=r"^[^\s/]+$")]
+_MOST_NESTED = 32
+"""The C loader calls itself for each level: 30 thousand of them end the process."""
+_MOST_KEYS = 1000
+"""In one mapping; ``<<: [*a, *a]`` doubles them with each line."""
+
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253, pattern=r"^[^\s/]+$(?!\n)")]
 
 
 class FileEndpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -36,8 +41,9 @@ class FileEndpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     name: _Name
     address: str
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
-    namespace: _Name = "default"
-    labels: dict[str, str] = {}
+    namespace: _Name | None = None
+    """``default`` if not given."""
+    labels: dict[str, str] | None = None
 
 
 class EndpointsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -62,13 +68,15 @@ def parse(path: Path, content: bytes) -> list[EndpointSpec]:
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         text = f"endpoints file {path}{where}: not valid YAML or JSON: {error.problem}"
         raise DiscoveryError(text) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        text = f"endpoints file {path}: not valid YAML or JSON: {error}"
+    except Exception as error:
+        # PyYAML lets out whatever its constructors trip over: IndexError for ``!!int ""``, KeyError
+        # for ``!!bool x``, AttributeError for ``!!timestamp x``.
+        text = f"endpoints file {path}: not valid YAML or JSON: {type(error).__name__}: {error}"
         raise DiscoveryError(text) from None
     specs: list[EndpointSpec] = []
     seen: dict[str, int] = {}
     for index, entry in enumerate(file.endpoints):
-        name = f"{entry.namespace}/{entry.name}"
+        name = f"{entry.namespace or 'default'}/{entry.name}"
         if name in seen:
             raise DiscoveryError(
                 f"endpoints file {path}: $.endpoints[{index}] has the same namespace and name as "
@@ -76,7 +84,7 @@ def parse(path: Path, content: bytes) -> list[EndpointSpec]:
             )
         seen[name] = index
         address = f"{_checked_host(path, index, entry.address)}:{entry.port}"
-        specs.append(EndpointSpec(name, address, entry.labels))
+        specs.append(EndpointSpec(name, address, entry.labels or {}))
     return specs
 
 
@@ -86,7 +94,22 @@ def _load(content: bytes) -> object:
             return json.loads(content, object_pairs_hook=_unique)
         except json.JSONDecodeError:
             pass  # a YAML flow mapping starts the same way, and YAML's error names line and column
+    _check_depth(content)
     return yaml.load(content, Loader=_StrictLoader)  # noqa: S506 - a safe loader
+
+
+def _check_depth(content: bytes) -> None:
+    depth = 0
+    for event in yaml.parse(content, Loader=_SafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _MOST_NESTED:
+                raise yaml.MarkedYAMLError(
+                    problem="nested too deeply",
+                    problem_mark=event.start_mark,  # type: ignore[arg-type] # the C loader's class
+                )
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -99,7 +122,13 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 class _StrictLoader(_SafeLoader):
-    """Refuses a key given twice, of which the last would win."""
+    """Refuses a key given twice, of which the last would win, and mappings without bounds."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > _MOST_KEYS:
+            text = f"more than {_MOST_KEYS} keys"
+            raise yaml.constructor.ConstructorError(None, None, text, node.start_mark)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Hashable] = set()

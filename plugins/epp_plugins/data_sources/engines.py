@@ -45,4 +45,10 @@ TRITON_TENSORRT_LLM: Final = EngineMetrics(
     blocks=_spec("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=max}"),
 )
 
-BUILT_IN: Final = (VLLM, SGLANG, TRTLLM_SERVE, TRITON_TENSORRT_LLM)
+# The reference reads as running what is a counter of all requests so far; that tells no load.
+TRITON: Final = EngineMetrics(
+    engine="triton",
+    waiting=(_spec("nv_inference_pending_request_count"),),
+)
+
+BUILT_IN: Final = (VLLM, SGLANG, TRTLLM_SERVE, TRITON_TENSORRT_LLM, TRITON)

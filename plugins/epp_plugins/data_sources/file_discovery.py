@@ -16,7 +16,7 @@ Example::
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -27,6 +27,7 @@ from epp.data_layer.plugins import (
     DiscoveryError,
     EndpointDiscovery,
     EndpointSink,
+    EndpointSpec,
     FileState,
     UnreadableFileError,
     look,
@@ -67,6 +68,9 @@ class FileDiscovery(EndpointDiscovery):
         self._state: FileState | None = None
         self._settled = False
         self._content: bytes | None = None
+        """What the pool is made of."""
+        self._parsed: tuple[bytes, Sequence[EndpointSpec] | DiscoveryError] | None = None
+        """What was last read, and what it says."""
         self._fault: str | None = None
 
     async def run(self, sink: EndpointSink) -> None:
@@ -97,7 +101,7 @@ class FileDiscovery(EndpointDiscovery):
         self._settled = state == self._state
         self._state = state
         if content != self._content or self._fault is not None:
-            specs = await asyncio.to_thread(parse, self._path, content)
+            specs = await self._specs(content)
             sink.replace_endpoints(self.name, specs)
             if self._content is not None and content != self._content:
                 _log.info("endpoints file reloaded", path=str(self._path), endpoints=len(specs))
@@ -105,6 +109,18 @@ class FileDiscovery(EndpointDiscovery):
         if self._fault is not None:
             self._fault = None
             _log.info("endpoints file recovered", path=str(self._path))
+
+    async def _specs(self, content: bytes) -> Sequence[EndpointSpec]:
+        """Return what ``content`` says; a faulty file is looked at again and again, parsed once."""
+        if self._parsed is None or self._parsed[0] != content:
+            try:
+                self._parsed = content, await asyncio.to_thread(parse, self._path, content)
+            except DiscoveryError as error:
+                self._parsed = content, error
+        specs = self._parsed[1]
+        if isinstance(specs, DiscoveryError):
+            raise specs
+        return specs
 
     async def _read_with(self, reader: Callable[[Path], T]) -> T:
         try:

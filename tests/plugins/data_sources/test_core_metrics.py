@@ -214,8 +214,8 @@ def test_a_page_of_another_engine_keeps_what_was_known() -> None:
     [
         pytest.param(
             {"defaultEngine": "llama.cpp"},
-            "defaultEngine: no engine is called 'llama.cpp'; known: sglang, triton-tensorrt-llm,"
-            " trtllm-serve, vllm",
+            "defaultEngine: no engine is called 'llama.cpp'; known: sglang, triton,"
+            " triton-tensorrt-llm, trtllm-serve, vllm",
             id="unknown default",
         ),
         pytest.param(
@@ -244,3 +244,20 @@ def test_a_page_of_another_engine_keeps_what_was_known() -> None:
 def test_wrong_parameters_are_refused_by_field(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         make_extractor(parameters)
+
+
+def test_a_change_of_engine_takes_the_attributes_of_the_engine_before_off() -> None:
+    extractor = make_extractor({"engineConfigs": [MINE]})
+    endpoint = make_endpoint(**{"llm-d.ai/engine-type": "mine"})
+    extractor.extract(endpoint, Page(MINE_PAGE, 1.0))
+    assert endpoint.attribute(POWER) == 550
+    endpoint.labels = {"llm-d.ai/engine-type": "vllm"}
+    extractor.extract(endpoint, Page(VLLM, 2.0))
+    assert endpoint.attributes == {}
+
+
+def test_tritons_count_of_all_requests_so_far_is_no_load() -> None:
+    endpoint = make_endpoint(**{"llm-d.ai/engine-type": "triton"})
+    page = b'nv_inference_pending_request_count{model="a"} 2\nnv_inference_exec_count 900\n'
+    make_extractor().extract(endpoint, Page(page, 1.0))
+    assert endpoint.metrics == EndpointMetrics(waiting_requests=2, requested_at=1.0)

@@ -10,7 +10,14 @@ import msgspec
 import pytest
 from log_watch import Logs
 
-from epp.data_layer.plugins import DiscoveryError, DuplicateEndpointError, EndpointSpec
+from epp.data_layer.plugins import (
+    DiscoveryError,
+    DuplicateEndpointError,
+    EndpointSpec,
+    FileState,
+    read,
+)
+from epp_plugins.data_sources import file_discovery
 from epp_plugins.data_sources.endpoints_file import parse
 from epp_plugins.data_sources.file_discovery import FileDiscovery, Params
 
@@ -61,6 +68,16 @@ async def running(path: Path, sink: Sink, *, watch: bool = True) -> AsyncIterato
             id="JSON with tabs, IPv6 and labels",
         ),
         pytest.param("endpoints: []", [], id="none"),
+        pytest.param(
+            ONE.replace("80}", "80, namespace: , labels: ~}"),
+            [EndpointSpec("default/a", "10.0.0.1:80")],
+            id="fields that are null",
+        ),
+        pytest.param(
+            "endpoints: [&a {name: a, address: 10.0.0.1, port: 80}, {<<: *a, name: b}]",
+            [EndpointSpec("default/a", "10.0.0.1:80"), EndpointSpec("default/b", "10.0.0.1:80")],
+            id="one merged into another",
+        ),
     ],
 )
 def test_files_are_read(content: str, expected: list[EndpointSpec]) -> None:
@@ -83,7 +100,21 @@ def test_files_are_read(content: str, expected: list[EndpointSpec]) -> None:
         ),
         pytest.param('{"endpoints": [', "not valid YAML or JSON", id="broken JSON"),
         pytest.param(b"endpoints: \xff", "not valid YAML or JSON", id="not UTF-8"),
-        pytest.param("[" * 5000, "not valid YAML or JSON", id="nested too deeply"),
+        pytest.param("[" * 100_000, "line 1, column 33: not valid", id="nested too deeply"),
+        pytest.param("- " * 100_000, "nested too deeply", id="lists in lists in one line"),
+        pytest.param(
+            "a0: &a0 {x: 1}\n"
+            + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 30)),
+            "line 11, column 6: not valid YAML or JSON: more than 1000 keys",
+            id="merges that double",
+        ),
+        pytest.param(
+            ONE.replace("80}", '!!int ""}'), "IndexError: string index", id="tag of nothing"
+        ),
+        pytest.param(ONE.replace("80}", "!!bool x}"), "KeyError: 'x'", id="tag of another kind"),
+        pytest.param(
+            ONE.replace("name: a", 'name: "a\\n"'), "at `$.endpoints[0].name`", id="two-line name"
+        ),
         pytest.param(
             ONE.replace("80", "0"), "`int` >= 1 - at `$.endpoints[0].port`", id="port zero"
         ),
@@ -199,3 +230,33 @@ def test_parameters_have_the_references_names() -> None:
     assert msgspec.convert({"path": "p", "watchFile": False}, Params) == Params("p", False)
     with pytest.raises(msgspec.ValidationError, match="watch_file"):
         msgspec.convert({"path": "p", "watch_file": False}, Params)
+
+
+async def test_a_faulty_file_is_parsed_once_however_often_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "pool.yaml"
+    path.write_text(ONE)
+    parsed: list[bytes] = []
+    looks: asyncio.Queue[None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def noted_parse(path: Path, content: bytes) -> list[EndpointSpec]:
+        parsed.append(content)
+        return parse(path, content)
+
+    def noted_read(path: Path) -> tuple[FileState, bytes]:
+        loop.call_soon_threadsafe(looks.put_nowait, None)
+        return read(path)
+
+    monkeypatch.setattr(file_discovery, "parse", noted_parse)
+    monkeypatch.setattr(file_discovery, "read", noted_read)
+    sink = Sink()
+    async with running(path, sink):
+        assert await sink.addresses() == ["10.0.0.1:80"]
+        path.write_text("endpoints: 1")
+        while len(parsed) < 2:
+            await looks.get()
+        for _ in range(5):
+            await looks.get()
+    assert parsed == [ONE.encode(), b"endpoints: 1"]

@@ -91,6 +91,19 @@ def tls_of(**parameters: Any) -> ssl.SSLContext:
     return opened.tls
 
 
+def test_the_systems_certificates_are_loaded_only_to_be_trusted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    loaded: list[object] = []
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *_: loaded.append(None))
+    (tmp_path / "ca.pem").write_bytes(make_ca().pem)
+    tls_of()
+    tls_of(insecureSkipVerify=False, caCertPath=str(tmp_path / "ca.pem"))
+    assert not loaded
+    tls_of(insecureSkipVerify=False)
+    assert loaded
+
+
 def test_https_trusts_anybody_unless_told_otherwise(tmp_path: Path) -> None:
     anybody = tls_of()
     assert (anybody.verify_mode, anybody.check_hostname) == (ssl.CERT_NONE, False)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from epp_plugins.data_sources.metric_spec import MetricSpec
+from epp_plugins.data_sources.metric_spec import MetricSpec, parse_labels
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,14 @@ def test_other_forms_are_refused(text: str, message: str) -> None:
 )
 def test_series_are_told_by_their_labels(spec: str, labels: bytes, expected: bool) -> None:
     assert MetricSpec.parse(spec).matches(labels) is expected
+
+
+def test_labels_are_read_in_one_pass_however_long_they_are() -> None:
+    # Searched from each letter of the first word, a megabyte takes hours.
+    assert parse_labels(b"{" + b"a" * 2**20 + b'!,b="c"}') == {"b": "c"}
+
+
+def test_long_labels_are_not_kept() -> None:
+    text = b'{a="' + b"x" * 2**15 + b'"}'
+    assert parse_labels(text) == parse_labels(text)
+    assert parse_labels(text) is not parse_labels(text)
