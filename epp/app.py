@@ -192,13 +192,15 @@ class App:
         Raises:
             ConfigError: Its discovery finds nothing; the graph in use is still in use.
         """
+        loop = asyncio.get_running_loop()
         self._lifetimes.enter(graph)
         try:
             following = _pipeline(graph)
             await self._supply.prepare(graph)
             self._supply.use(graph)
         except BaseException as error:
-            self._lifetimes.leave(graph)
+            # A turn later: the task of a discovery that was given up ends in this one.
+            loop.call_soon(self._lifetimes.leave, graph)
             if isinstance(error, DataLayerError):
                 raise ConfigError(f"{graph.config.source}: {error}") from error
             raise
@@ -206,10 +208,9 @@ class App:
         pipeline, self.director.pipeline = self.director.pipeline, following
         self.metrics.plugins_disabled.clear()
         self._tell_of(graph)
-        loop = asyncio.get_running_loop()
 
         def leave() -> None:
-            # A turn later: the tasks of a dropped discovery or source end in this one.
+            # A turn later, here too: the tasks of a dropped discovery or source end in this one.
             loop.call_soon(self._lifetimes.leave, before)
 
         pipeline.when_idle(leave)

@@ -1,6 +1,7 @@
 """The composition root: start, readiness, metrics, drain and errors at start-up."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from log_watch import watched_logs
 
 from epp.app import App, Ports, ServeSettings
 from epp.config import DEFAULT_CONFIG, ConfigError, load_file, load_text
+from epp.config.plugin_files import load_plugin_file
 from epp.data_layer import DataLayerError
 from epp.ext_proc import METHOD
 from epp.lab.fleet import Fleet, FleetConfig
@@ -365,6 +367,85 @@ async def test_reload_changes_the_discovery_without_an_empty_pool(
             await logs.until("no endpoints: give --endpoint HOST:PORT")
         assert epp.app.graph is graph
         assert [e.name for e in epp.app.store.snapshot] == ["default/b", "default/c"]
+
+
+DISCOVERY = '''\
+import asyncio
+
+import msgspec
+
+from epp.data_layer.plugins import EndpointDiscovery, EndpointSpec
+
+told = []
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """No parameters."""
+
+
+class Clashing(EndpointDiscovery):
+    """Finds what another discovery has found."""
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+
+    async def run(self, sink) -> None:
+        sink.replace_endpoints(self.name, [EndpointSpec("default/a", "127.0.0.1:3")])
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.append("ended")
+
+    def close(self) -> None:
+        told.append("closed")
+'''
+
+
+async def test_discovery_that_is_given_up_is_closed_after_it_has_ended(
+    config: Rewritten, tmp_path: Path
+) -> None:
+    file = tmp_path / "clashing.py"
+    await asyncio.to_thread(file.write_text, DISCOVERY)
+    text = DEFAULT_CONFIG.replace(
+        "plugins:\n", f"plugins:\n- {{type: 'file:{file}:Clashing', name: d}}\n", 1
+    )
+    async with running(**await config.use(DEFAULT_CONFIG)) as epp:
+        await epp.until_ready()
+        graph, pipeline = epp.app.graph, epp.app.director.pipeline
+        endpoints, listeners = epp.app.store.snapshot, list(epp.app.store._listeners)
+        with watched_logs() as logs:
+            await asyncio.to_thread(config.path.write_text, text + "  discovery: {pluginRef: d}\n")
+            await logs.until("configuration refused")
+        plugin = (await asyncio.to_thread(load_plugin_file, file, "Clashing")).plugin
+        told = vars(sys.modules[plugin.__module__])["told"]
+        assert told == ["ended", "closed"]
+        assert epp.app.graph is graph
+        assert epp.app.director.pipeline is pipeline
+        assert epp.app.store.snapshot is endpoints
+        assert epp.app.store._listeners == listeners
+
+
+async def test_discovery_of_the_configuration_may_be_called_like_a_flag(
+    config: Rewritten, tmp_path: Path
+) -> None:
+    files = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    for file in files:
+        await asyncio.to_thread(
+            file.write_text, f"endpoints: [{{name: {file.stem}, address: 127.0.0.1, port: 9}}]"
+        )
+    text = DEFAULT_CONFIG.replace(
+        "plugins:\n",
+        "plugins:\n- {type: file-discovery, name: endpoints-file,"
+        f" parameters: {{path: {files[0]}}}}}\n",
+        1,
+    )
+    settings = await config.use(text + "  discovery: {pluginRef: endpoints-file}\n")
+    async with running(**settings | {"endpoints": (), "endpoints_file": str(files[1])}) as epp:
+        await epp.until_ready()
+        async with asyncio.timeout(5):
+            while len(epp.app.store.snapshot) < 2:
+                await epp.health()
+        assert [e.name for e in epp.app.store.snapshot] == ["default/a", "default/b"]
 
 
 async def test_plugin_that_was_disabled_is_called_again_after_a_reload(config: Rewritten) -> None:

@@ -144,8 +144,13 @@ def _plain(effective: ConfigFile) -> object:
 
 
 def _without_nulls(value: object) -> object:
+    """Leave out what is absent; parameters are what the file says, nulls in maps among them."""
     if isinstance(value, dict):
-        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+        return {
+            key: each if key == "parameters" else _without_nulls(each)
+            for key, each in value.items()
+            if each is not None
+        }
     if isinstance(value, list | tuple):
         return [_without_nulls(each) for each in value]
     return value

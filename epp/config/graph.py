@@ -129,9 +129,7 @@ class GraphBuilder:
             add_producers(plan, self.registry, maker)
             plugins = ordered(plan, maker.instances)
             add_twins(plan, maker)
-            if plan.problems:
-                problems = sorted(plan.problems, key=lambda problem: (problem.line, problem.column))
-                raise ConfigError.of(config.source, tuple(dict.fromkeys(problems)))
+            _refuse_faulty(plan)
             return self._wired(plan, maker.instances, plugins, types, observer or self._observer)
         except BaseException:
             close_all(maker.new())
@@ -193,3 +191,10 @@ class GraphBuilder:
         make = self._services.get("rng")
         made = None if make is None else make(name)
         return made if isinstance(made, random.Random) else random.Random()  # noqa: S311 - spreads ties
+
+
+def _refuse_faulty(plan: Plan) -> None:
+    """Raise ConfigError with all problems of ``plan``, if it has any."""
+    if plan.problems:
+        problems = sorted(plan.problems, key=lambda problem: (problem.line, problem.column))
+        raise ConfigError.of(plan.config.source, tuple(dict.fromkeys(problems)))

@@ -141,11 +141,26 @@ class InstanceMaker:
         }
         if takes(found.plugin, _REFER):
             services[_REFER] = self._refer(blueprint, depends_on)
-        make_plugin = cast("Callable[..., Plugin]", found.plugin)
+        plugin = self._constructed(blueprint, found.plugin, params, services)
+        if plugin is None:
+            return None
+        names = tuple(dict.fromkeys(depends_on))
+        return Instance(plugin, blueprint.type, canonical, found.digest, names)
+
+    def _constructed(
+        self,
+        blueprint: Blueprint,
+        wanted: type[Plugin],
+        params: msgspec.Struct,
+        services: Mapping[str, Any],
+    ) -> Plugin | None:
+        """Call the constructor; None if it fails, or makes what is no sound plugin."""
+        where = f"{blueprint.path}.parameters" if blueprint.path else ""
+        make = cast("Callable[..., object]", wanted)
         self._open.append(blueprint.name)
         try:
-            plugin = make_plugin(blueprint.name, params, **services)
-            wrong = list(instance_faults(plugin, found.plugin, blueprint.name))
+            plugin = make(blueprint.name, params, **services)
+            wrong = list(instance_faults(plugin, wanted, blueprint.name))
         except _BrokenReferenceError:
             return None
         except ValueError as error:
@@ -157,13 +172,11 @@ class InstanceMaker:
             return None
         finally:
             self._open.pop()
-        if wrong:
-            for text in wrong:
-                self._report(blueprint.path, f"`{blueprint.type}` cannot be used: {text}")
-            close_all([plugin] if isinstance(plugin, Plugin) else [])
-            return None
-        names = tuple(dict.fromkeys(depends_on))
-        return Instance(plugin, blueprint.type, canonical, found.digest, names)
+        for text in wrong:
+            self._report(blueprint.path, f"`{blueprint.type}` cannot be used: {text}")
+        if wrong and isinstance(plugin, Plugin):
+            close_all([plugin])
+        return plugin if isinstance(plugin, Plugin) and not wrong else None
 
     def _kept(self, blueprint: Blueprint, parameters: bytes) -> Instance | None:
         """Return the instance that is there already, if nothing that makes it up has changed."""

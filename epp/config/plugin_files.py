@@ -1,9 +1,10 @@
 """Plugin classes out of single Python files: ``type: "file:/etc/epp/plugins/spot.py:SpotFilter"``.
 
 The bytes that are hashed are the bytes that run. Each version of a file is a module of its own, so
-a changed file gives a new class while instances of the old one work on; the newest version is kept,
-and one before it until nothing uses its classes any more. The file's folder does not
-come onto ``sys.path``: what a plugin file imports has to be installed.
+a changed file gives a new class while instances of the old one work on. The newest version is kept,
+and an older one for as long as somebody has its :class:`PluginFile`, so that a configuration which
+is taken back has the classes it had. The file's folder does not come onto ``sys.path``: what a
+plugin file imports has to be installed.
 """
 
 import hashlib
@@ -17,7 +18,6 @@ from difflib import get_close_matches
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FunctionType, ModuleType, TracebackType
-from typing import cast
 from weakref import WeakValueDictionary
 
 from epp.config.errors import ConfigError, ConfigProblem
@@ -27,6 +27,14 @@ from epp.scheduling import Plugin
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
+class Version:
+    """A version of a plugin file that has run; it is importable until this is forgotten."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+        weakref.finalize(self, sys.modules.pop, module.__name__, None).atexit = False
+
+
 @dataclass(frozen=True, slots=True)
 class PluginFile:
     """A plugin class and the version of the file it was read from."""
@@ -34,6 +42,8 @@ class PluginFile:
     plugin: type[Plugin]
     digest: str
     """SHA-256 of the file, in hexadecimal."""
+    version: Version
+    """To be kept for as long as instances of ``plugin`` are made."""
 
 
 def load_plugin_file(path: Path, class_name: str) -> PluginFile:
@@ -55,16 +65,18 @@ def load_plugin_file(path: Path, class_name: str) -> PluginFile:
     digest = hashlib.sha256(source).hexdigest()
     with _lock:
         name = _module_name(path, digest)
-        module = _newest[path] = _in_use.get(name) or _run(path, source, name)
-    plugin = _class_of(module, path, class_name)
+        version = _in_use.get(name)
+        if version is None:
+            version = _in_use[name] = Version(_run(path, source, name))
+        _newest[path] = version
+    plugin = _class_of(version.module, path, class_name)
     if "type" not in vars(plugin):
         plugin.type = _WORD_START.sub("-", class_name).replace("_", "-").lower()
-    return PluginFile(plugin, digest)
+    return PluginFile(plugin, digest, version)
 
 
-_newest: dict[Path, ModuleType] = {}
-_in_use: WeakValueDictionary[str, ModuleType] = WeakValueDictionary()
-"""By name; a version that has gone out of use and comes back has the classes it had."""
+_newest: dict[Path, Version] = {}
+_in_use: WeakValueDictionary[str, Version] = WeakValueDictionary()
 _lock = threading.RLock()  # a reload runs in a thread; a plugin file may itself load another
 
 
@@ -85,12 +97,9 @@ def _run(path: Path, source: bytes, name: str) -> ModuleType:
     module.__file__ = str(path)
     module.__package__ = ""
     module.__spec__ = ModuleSpec(name, None, origin=str(path))
-    # Registered first: dataclasses and msgspec look annotations up in sys.modules, some of them
-    # only when they are used. What is registered must not keep the module; its classes do, through
-    # the globals of their methods.
-    module.__dict__["__keeps__"] = module
-    sys.modules[name] = cast("ModuleType", weakref.proxy(module))
-    weakref.finalize(module, sys.modules.pop, name, None).atexit = False
+    # Registered first: dataclasses and msgspec look annotations up in sys.modules, msgspec only
+    # when it is asked for them.
+    sys.modules[name] = module
     try:
         exec(code, module.__dict__)  # noqa: S102 - running the operator's own file is the point
     except (Exception, SystemExit) as error:
@@ -98,7 +107,6 @@ def _run(path: Path, source: bytes, name: str) -> ModuleType:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         line = _line_in(path, error.__traceback__)
         raise _error(path, f"it raised {text}{_import_hint(path, error)}", line) from error
-    _in_use[name] = module
     return module
 
 

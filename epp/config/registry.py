@@ -17,10 +17,11 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from epp.config.declarations import is_named_plugin
 from epp.config.errors import ConfigError, ConfigProblem
 from epp.config.loader import Inspect, LoadedConfig
 from epp.config.plugin_checks import check_plugin_class, params_of
-from epp.config.plugin_files import load_plugin_file
+from epp.config.plugin_files import Version, load_plugin_file
 from epp.config.structs import Fault, Reading, read
 from epp.config.supported import OLD_TYPES, OPENAI_PARSER, unsupported_type
 from epp.scheduling import Plugin
@@ -38,6 +39,8 @@ class PluginType:
     plugin: type[Plugin]
     digest: str = ""
     """Of the source file; "" for an installed plugin, which does not change while we run."""
+    version: Version | None = None
+    """The version of the file, which must not be forgotten; None for an installed plugin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class PluginRegistry:
 
     def __init__(self, plugins: Iterable[type[Plugin]] = ()) -> None:
         self._by_type: dict[str, type[Plugin]] = {}
+        self._sound: set[str] = set()
+        """Types whose classes :meth:`installed` has looked at."""
         for plugin in plugins:
             self.add(plugin)
 
@@ -68,7 +73,8 @@ class PluginRegistry:
     def from_entry_points(cls) -> "PluginRegistry":
         """Collect every installed plugin listed under the ``epp.plugins`` entry-point group.
 
-        A package that cannot be imported costs its own plugins only; it is logged.
+        A package that cannot be imported, and what is no plugin in it, costs its own plugins only;
+        it is logged.
 
         Raises:
             ConfigError: Two plugins have the same type name.
@@ -86,7 +92,15 @@ class PluginRegistry:
                 )
                 continue
             for plugin in found:
-                registry.add(plugin)
+                if is_named_plugin(plugin):
+                    registry.add(plugin)
+                    continue
+                _log.error(
+                    "entry of an installed package left out, it is no plugin class with a `type`",
+                    package=package,
+                    entry_point=entry_point.value,
+                    entry=repr(plugin),
+                )
         return registry
 
     def __iter__(self) -> Iterator[type[Plugin]]:
@@ -119,8 +133,10 @@ class PluginRegistry:
             ConfigError: There is none of that type, or its class is faulty.
         """
         plugin = self.get(plugin_type)
-        if faults := check_plugin_class(plugin):
-            raise ConfigError("\n".join(faults))
+        if plugin_type not in self._sound:  # a check takes 2 ms, and this runs on the event loop
+            if faults := check_plugin_class(plugin):
+                raise ConfigError("\n".join(faults))
+            self._sound.add(plugin_type)
         return PluginType(plugin)
 
     def default_for(self, key: object) -> str | None:
@@ -174,7 +190,7 @@ class PluginRegistry:
             if name.startswith(FILE_PREFIX):
                 path, class_name = split_file_type(name)
                 file = load_plugin_file(directory / path, class_name)
-                found = PluginType(file.plugin, file.digest)
+                found = PluginType(file.plugin, file.digest, file.version)
             else:
                 found = PluginType(self.get(name))
         except ConfigError as error:

@@ -57,7 +57,8 @@ def fixed_discoveries(
     """
     discoveries: list[EndpointDiscovery] = []
     if endpoints_file is not None:
-        made = builder.make("file-discovery", "endpoints-file", {"path": endpoints_file})
+        # Like --endpoint's, a name that no plugin of a configuration has: the store goes by it.
+        made = builder.make("file-discovery", "--endpoints-file", {"path": endpoints_file})
         assert isinstance(made, EndpointDiscovery)  # noqa: S101 - it is installed with us
         discoveries.append(made)
     if endpoints:

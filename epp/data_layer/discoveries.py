@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from epp.data_layer.errors import DiscoveryError, DuplicateEndpointError
+from epp.data_layer.errors import DataLayerError, DiscoveryError, DuplicateEndpointError
 from epp.data_layer.plugins import EndpointDiscovery, EndpointSpec
 from epp.data_layer.store import EndpointStore
 
@@ -149,7 +149,10 @@ class Discoveries:
             if self._next is not run:
                 run.end()
         if run.fault is not None:
-            raise DiscoveryError(f"discovery {discovery.name!r}: {run.fault}") from run.fault
+            # A KeyError's text, without its class, says nothing.
+            known = isinstance(run.fault, DataLayerError | TimeoutError)
+            text = str(run.fault) if known else f"{type(run.fault).__name__}: {run.fault}"
+            raise DiscoveryError(f"discovery {discovery.name!r}: {text}") from run.fault
 
     def use(self, discovery: EndpointDiscovery | None) -> None:
         """Put ``discovery``, which has been prepared, in the place of the present one.
@@ -171,8 +174,7 @@ class Discoveries:
         if before is not None:
             before.end()
             if following is None:
-                for source in before.sources:
-                    self._store.replace_endpoints(source, ())
+                self._store.replace_sources({}, instead_of=before.sources)
 
     def _is_chosen(self, discovery: EndpointDiscovery) -> bool:
         return self._chosen is not None and self._chosen.discovery is discovery

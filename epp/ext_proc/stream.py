@@ -114,12 +114,13 @@ class ExtProcStream:
             return
         action = _TRANSITIONS.get((self.state, kind))
         try:
-            if action is None:
-                self._unexpected(kind)
-            else:
-                action(self, content, beside)
-        except RequestError as error:
-            self._refuse(error)
+            try:
+                if action is None:
+                    self._unexpected(kind)
+                else:
+                    action(self, content, beside)
+            except RequestError as error:
+                self._refuse(error)  # may fail as well, if a plugin made the error
         except Exception as error:
             self._broke(error)
 

@@ -73,7 +73,14 @@ def configure(*, level: str = "info", log_format: LogFormat = "json") -> None:
             cache_logger_on_first_use=True,
             wrapper_class=structlog.make_filtering_bound_logger(level),
             logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Lossy(sys.stdout))),
-            processors=[*shared, structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty())],
+            processors=[
+                *shared,
+                structlog.dev.ConsoleRenderer(
+                    colors=sys.stdout.isatty(),
+                    # The default prints local variables: prompts and credentials among them.
+                    exception_formatter=structlog.dev.plain_traceback,
+                ),
+            ],
         )
 
 

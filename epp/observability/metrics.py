@@ -220,7 +220,7 @@ class PluginWatch:
         self._metrics.plugin_failures.labels(*labels).inc()
         if self._is_news(plugin.name, type(error).__name__, extension_point):
             _log.error(
-                "plugin failed, the request went on without it",
+                "plugin failed, the request goes on without its answer",
                 plugin=plugin.name,
                 plugin_type=plugin.type,
                 extension_point=extension_point,

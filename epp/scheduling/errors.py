@@ -1,6 +1,6 @@
 """Errors raised by the scheduling framework."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 
 class SchedulingError(Exception):
@@ -8,16 +8,30 @@ class SchedulingError(Exception):
 
 
 class NoEndpointsError(SchedulingError):
-    """The filters of a profile left no endpoint to score, or there was none to begin with."""
+    """The filters of a profile left no endpoint to score, or there was none to begin with.
+
+    Args:
+        profile: Name of the profile.
+        candidates: How many endpoints there were.
+        removed: Names of endpoints by the filter that removed them.
+        failed: Those of the filters that removed all because they failed.
+    """
 
     def __init__(
-        self, profile: str, candidates: int, removed: Mapping[str, Sequence[str]] | None = None
+        self,
+        profile: str,
+        candidates: int,
+        removed: Mapping[str, Sequence[str]] | None = None,
+        failed: Collection[str] = (),
     ) -> None:
         removed = removed or {}
         if candidates == 0:
             text = f"profile {profile!r}: there is no endpoint to choose from"
         else:
-            by = "; ".join(f"{name} removed {', '.join(names)}" for name, names in removed.items())
+            by = "; ".join(
+                f"{name} {'failed and ' if name in failed else ''}removed {', '.join(names)}"
+                for name, names in removed.items()
+            )
             text = f"profile {profile!r}: filters removed all {candidates} endpoints ({by})"
         super().__init__(text)
         self.profile = profile

@@ -16,8 +16,16 @@ from epp.scheduling.guards import Guard, GuardRails
 from epp.scheduling.plugins import CompositeFilter, Filter, Plugin
 from epp.scheduling.types import Endpoint, LLMRequest
 
-Blame = dict[Endpoint, str]
-"""Which filter removed an endpoint, by name; in the order in which they were removed."""
+
+class Blame(dict[Endpoint, str]):
+    """Which filter removed an endpoint, by name; in the order in which they were removed."""
+
+    __slots__ = ("failed",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed: set[str] = set()
+        """Names of those that removed all because they failed."""
 
 
 class FilterChain:
@@ -64,7 +72,7 @@ class FilterChain:
         plugin = guard.plugin
         if guard.is_off:
             return endpoints if guard.fails_open else _none_of(endpoints, plugin, blamed)
-        inner: Blame = {}
+        inner = Blame()
         began = perf_counter()
         try:
             kept: Sequence[Endpoint]
@@ -84,6 +92,7 @@ class FilterChain:
         guard.passed(perf_counter() - began)
         if inner:
             blamed |= {endpoint: inner.get(endpoint, plugin.name) for endpoint in gone}
+            blamed.failed |= inner.failed
         elif gone:
             blamed |= dict.fromkeys(gone, plugin.name)
         return in_order
@@ -138,13 +147,14 @@ def _split(
     passed = set(kept)
     gone = tuple(filterfalse(passed.__contains__, endpoints))
     if not len(passed) == len(kept) == len(endpoints) - len(gone):
-        raise PluginContractError(
-            f"filter {plugin.name!r} returned endpoints twice, or some it was not given"
-        )
+        foreign = next((each for each in kept if each not in endpoints), None)
+        what = "an endpoint twice" if foreign is None else f"{foreign!r:.80}, which it was not given"
+        raise PluginContractError(f"filter {plugin.name!r} returned {what}")
     # A tuple, because the plugins that follow are all given this very object.
     return tuple(filter(passed.__contains__, endpoints)), gone
 
 
 def _none_of(endpoints: Sequence[Endpoint], plugin: Plugin, blamed: Blame) -> Sequence[Endpoint]:
     blamed |= dict.fromkeys(endpoints, plugin.name)
+    blamed.failed.add(plugin.name)
     return ()

@@ -1,7 +1,7 @@
 """A profile: filters, weighted scorers and exactly one picker, run over a snapshot."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from time import perf_counter
 
 from epp.scheduling.cycle_state import CycleState
@@ -69,14 +69,18 @@ class SchedulerProfile:
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> ProfileResult:
         """Choose among ``endpoints``; ``error`` is set when the filters leave none."""
-        blamed: Blame = {}
-        try:
-            survivors = self._chain.run(request, tuple(endpoints), state, blamed)
-        except DroppedError as error:
-            return ProfileResult(self.name, removed=_by_filter(blamed), error=error)
-        removed = _by_filter(blamed) if blamed else {}
+        survivors: Sequence[Endpoint] = tuple(endpoints)
+        removed: dict[str, list[str]] = {}
+        failed: Collection[str] = ()
+        if self.filters:  # 0.1 us less without any, as in the default profile
+            blamed = Blame()
+            try:
+                survivors = self._chain.run(request, survivors, state, blamed)
+            except DroppedError as error:
+                return ProfileResult(self.name, removed=_by_filter(blamed), error=error)
+            removed, failed = _by_filter(blamed), blamed.failed
         if not survivors:
-            no_endpoints = NoEndpointsError(self.name, len(endpoints), removed)
+            no_endpoints = NoEndpointsError(self.name, len(endpoints), removed, failed)
             return ProfileResult(self.name, removed=removed, error=no_endpoints)
         # A tuple: the picker is given it, and what it breaks there must not come back here.
         totals = tuple(self._scorer_set.totals(request, survivors, state))

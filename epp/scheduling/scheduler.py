@@ -48,6 +48,7 @@ class Scheduler:
         guards = guards or GuardRails()
         self.handler = handler
         self.profiles = MappingProxyType(dict(profiles))
+        self._all_names = tuple(self.profiles)
         self._handler = guards.watch("ProfileHandler", handler)
         self._pre_schedule = guards.guards("PreSchedule", PreSchedule, pre_schedule)
         self._post_schedule = guards.guards("PostSchedule", PostSchedule, post_schedule)
@@ -133,6 +134,8 @@ class Scheduler:
         Raises:
             ProfileLoopError: They may not run, or are none where one has to be.
         """
+        if picked is self.profiles and not results and picked:
+            return self._all_names  # what a handler of one profile answers: 0.2 us less
         # Plain classes first: 0.05 us; Mapping, an ABC, takes 0.2.
         if not isinstance(picked, (dict, MappingProxyType, Mapping)):
             what = f"returned {type(picked).__name__}, not a mapping of profiles"

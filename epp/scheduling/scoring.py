@@ -52,11 +52,13 @@ class ScorerSet:
         """Return the weighted total of each endpoint; a scorer that fails adds nothing."""
         count = len(endpoints)
         columns: list[Sequence[float]] = []
-        counted: list[_Member] = []
+        left_out: list[_Member] = []
+        recovering: list[Guard[Scorer]] = []
         began = perf_counter()
         for member in self._members:
             guard, scale, _ = member
             if guard.is_off:
+                left_out.append(member)
                 continue
             try:
                 scores: Sequence[float] = guard.plugin.score(request, endpoints, state)
@@ -66,25 +68,27 @@ class ScorerSet:
                     scores = scale(scores)
             except Exception as error:
                 guard.failed(error, perf_counter() - began)
+                left_out.append(member)
                 began = perf_counter()
                 continue
             columns.append(scores)
-            counted.append(member)
+            if guard.failures:
+                recovering.append(guard)
             ended = perf_counter()
             guard.timed(ended - began)
             began = ended
-        weights: Sequence[float] = self._weights
-        if len(counted) != len(weights):
-            weights = [weight for _, _, weight in counted]
+        counted, weights = self._members, self._weights
+        if left_out:
+            counted = tuple(member for member in counted if member not in left_out)
+            weights = tuple(weight for _, _, weight in counted)
         try:
             totals = weighted_totals(columns, weights, count)
         except Exception:  # some score is no number: whose, is found out now
             totals = None
         if totals is None:
             return _corrected_totals(columns, counted, count)
-        for guard, _, _ in counted:
-            if guard.failures:
-                guard.recovered()
+        for guard in recovering:
+            guard.recovered()
         return totals
 
 

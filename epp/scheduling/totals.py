@@ -38,7 +38,8 @@ def weighted_totals(
         totals = [
             u * a + v * b + w * c
             for a, b, c in zip(first, second, third)  # noqa: B905 - strict costs 0.2 us
-            if 0.0 <= a <= 1.0 and 0.0 <= b <= 1.0 and 0.0 <= c <= 1.0
+            # Not chained: 0.1 us less for 10 endpoints.
+            if a >= 0.0 and a <= 1.0 and b >= 0.0 and b <= 1.0 and c >= 0.0 and c <= 1.0
         ]
         return totals if len(totals) == count else None
     totals = [0.0] * count

@@ -207,6 +207,16 @@ def test_extensions_are_shown_where_they_say_something(tmp_path: Path) -> None:
     assert value["extensions"]["guardRails"]["disableAfter"] == 3
 
 
+def test_parameters_are_shown_as_the_file_has_them(tmp_path: Path) -> None:
+    entry = "{type: by-label, parameters: {label: a, validValues: [b], allowsNoLabel: null}}"
+    shown = yaml.safe_load(epp("show", written(tmp_path, f"{HEAD}plugins: [{entry}]\n")).output)
+    assert shown["plugins"][0]["parameters"] == {
+        "label": "a",
+        "validValues": ["b"],
+        "allowsNoLabel": None,
+    }
+
+
 def test_fault_of_a_shown_file_goes_to_standard_error(tmp_path: Path) -> None:
     done = epp("show", written(tmp_path, HEAD + "plugins: 3\n"))
     assert (done.exit_code, done.stdout) == (1, "")

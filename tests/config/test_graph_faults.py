@@ -1,7 +1,10 @@
 """What each faulty configuration is told: where it is wrong, why, and how to mend it."""
 
+from functools import wraps
+from pathlib import Path
+
 import pytest
-from config.graphs import KeepAll, build, load, make_builder
+from config.graphs import KeepAll, Params, build, load, make_builder
 
 from epp.config import ConfigError
 from epp.data_layer import DataSource, EndpointDiscovery, Extractor
@@ -40,6 +43,11 @@ FAULTS: dict[str, tuple[str, str, str]] = {
         "plugins: [{type: 'file:none/spot.py:Spot'}]\n",
         "plugins[0].type",
         "none/spot.py: cannot read the plugin file",
+    ),
+    "plugin file with a zero byte in its path": (
+        'plugins: [{type: "file:a\\0b.py:Spot"}]\n',
+        "plugins[0].type",
+        "cannot read the plugin file: embedded null byte",
     ),
     "unknown parameter": (
         "plugins: [{type: keep-all-filter, parameters: {sise: 1}}]\n",
@@ -250,4 +258,78 @@ def test_what_was_made_is_closed_when_the_build_fails_and_what_is_in_use_is_not(
             " {type: keep-all-filter, name: bad, parameters: {size: -1}}]\n",
             in_use,
         )
+    assert closed == ["new"]
+
+
+SPOT = (Path(__file__).parent / "spot_filter.txt").read_text()
+NAMED = "self.name = name"
+
+ODD_PLUGINS: dict[str, tuple[str, str, str]] = {
+    "forgets its name": (NAMED, "pass", "SpotFilter.__init__ must set `self.name = name`"),
+    "has a name of its own": (NAMED, "self.name = 'x'", "must set `self.name = name`"),
+    "reads no keys": (NAMED, f"{NAMED}; self.reads = 5", "`reads` must be a tuple of keys"),
+    "writes what is no key": (
+        NAMED,
+        f"{NAMED}; self.writes = ([],)",
+        "`writes` must be a tuple of keys",
+    ),
+    "ends the process": (NAMED, "raise SystemExit(3)", "cannot be made: SystemExit: 3 (/"),
+    "is of another class": (
+        "def __init__",
+        "def __new__(cls, *_): return object()\n\n    def __init__",
+        "calling SpotFilter makes a object; remove its `__new__`",
+    ),
+    "has a type that is no text": (
+        '"""Keeps every endpoint."""',
+        "type = 5",
+        "`type` must be a text",
+    ),
+    "has parameters with a bug": (
+        '"""No parameters."""',
+        "def __post_init__(self): raise KeyError('HOME')",
+        "reading it raised KeyError: 'HOME'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "message"), ODD_PLUGINS.values(), ids=ODD_PLUGINS)
+def test_plugin_that_cannot_be_used_is_a_fault_of_the_configuration(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    (tmp_path / "spot.py").write_text(SPOT.replace(old, new))
+    with pytest.raises(ConfigError) as caught:
+        build("plugins: [{type: 'file:spot.py:SpotFilter'}]\n", directory=tmp_path)
+    (problem,) = caught.value.problems
+    assert problem.path.startswith("plugins[0]")
+    assert message in problem.message
+
+
+def test_plugin_of_the_wrong_name_is_closed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = 0
+
+    def close(self: KeepAll) -> None:
+        nonlocal closed
+        closed += 1
+
+    @wraps(KeepAll.__init__)
+    def forget(self: KeepAll, name: str, params: Params) -> None:
+        self.params = params
+
+    monkeypatch.setattr(KeepAll, "__init__", forget)
+    monkeypatch.setattr(KeepAll, "close", close)
+    with pytest.raises(ConfigError, match=r"must set `self\.name = name`"):
+        build("plugins: [{type: keep-all-filter}]\n")
+    assert closed == 1
+
+
+def test_what_was_made_is_closed_when_the_wiring_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(KeepAll, "close", lambda self: closed.append(self.name))
+
+    def fail(self: KeepAll) -> bool:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(KeepAll, "fails_open", property(fail))
+    with pytest.raises(RuntimeError):
+        build("plugins: [{type: keep-all-filter, name: new}]\n")
     assert closed == ["new"]

@@ -122,6 +122,8 @@ def test_class_of_a_plugin_file_is_forgotten_with_the_last_graph_that_has_it(
     text = "plugins: [{type: 'file:spot.py:SpotFilter', name: spot}]\n"
     file = tmp_path / "spot.py"
     source = (Path(__file__).parent / "spot_filter.txt").read_text()
+    # With a method, the parameters keep the module.
+    source = source.replace('"""No parameters."""', "def __post_init__(self) -> None: ...")
     graph, classes = None, []
     for nth in range(3):
         file.write_text(source + f"# {nth}\n")
@@ -129,6 +131,18 @@ def test_class_of_a_plugin_file_is_forgotten_with_the_last_graph_that_has_it(
         classes.append(weakref.ref(type(graph.plugins["spot"])))
     gc.collect()
     assert [each() is None for each in classes] == [True, True, False]
+
+
+def test_parameters_that_differ_by_no_more_than_infinity_and_nothing_are_different(
+    tmp_path: Path,
+) -> None:
+    source = (Path(__file__).parent / "spot_filter.txt").read_text()
+    source = source.replace('"""No parameters."""', "most: float = 1")
+    (tmp_path / "spot.py").write_text(source)
+    text = "plugins: [{type: 'file:spot.py:SpotFilter', name: spot, parameters: {most: .inf}}]\n"
+    before = build(text, directory=tmp_path)
+    after = build(text.replace(".inf", ".nan"), before, directory=tmp_path)
+    assert "spot" not in kept(before, after)
 
 
 def closed(plugin: Plugin) -> bool:

@@ -6,8 +6,10 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from msgspec.structs import fields
 
 from epp.config import ConfigError
+from epp.config.plugin_checks import params_of
 from epp.config.plugin_files import load_plugin_file
 from epp.scheduling import Filter, Plugin
 from epp.testing import make_endpoint, make_plugin, make_request, run_filter
@@ -237,3 +239,28 @@ def test_an_interrupt_passes(tmp_path: Path) -> None:
     path = write(tmp_path / "a.py", "raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         load_plugin_file(path, "X")
+
+
+def test_version_that_comes_back_while_it_is_in_use_has_the_class_it_had(good: Path) -> None:
+    first = load_plugin_file(good, "KeepNone")
+    good.write_text(dedent(GOOD) + "# 2\n")
+    assert load_plugin_file(good, "KeepNone").plugin is not first.plugin
+    write(good, GOOD)
+    assert load_plugin_file(good, "KeepNone").plugin is first.plugin
+
+
+def test_version_that_is_in_use_has_its_annotations_read_after_the_file_has_changed(
+    good: Path,
+) -> None:
+    late = "from __future__ import annotations\n" + dedent(GOOD).replace(
+        "forbid_unknown_fields=True):\n    pass", "forbid_unknown_fields=True):\n    x: Size = 1"
+    )
+    write(good, late.replace("class Params", "Size = int\n\n\nclass Params"))
+    first = load_plugin_file(good, "KeepNone")
+    write(good, GOOD)
+    load_plugin_file(good, "KeepNone")
+    assert [each.type for each in fields(params_of(first.plugin))] == [int]
+    name = first.plugin.__module__
+    assert name in loaded_modules()
+    del first
+    assert name not in loaded_modules()

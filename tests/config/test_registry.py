@@ -1,15 +1,17 @@
 """Plugin types: where classes come from, and what is said of those that are not to be had."""
 
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from config.graphs import KeepAll, load, make_registry
+from config.graphs import FIRST, KeepAll, load, make_registry
 from log_watch import watched_logs
 
 from epp.config import ConfigError, PluginRegistry
 from epp.config import registry as module
 from epp.config.registry import plugin_files
+from epp.scheduling import CycleState, Endpoint, Filter, LLMRequest
 
 
 def test_type_registered_twice_is_refused() -> None:
@@ -92,3 +94,39 @@ def test_plugin_of_a_refused_file_is_inspected(
 ) -> None:
     faults = make_registry().inspector(Path())(name, parameters)
     assert [fault.path for fault in faults] == paths
+
+
+class Nameless(Filter):
+    """Has no type."""
+
+    def filter(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> list[Endpoint]:
+        return []
+
+
+NO_PLUGINS = [Nameless, "queue-scorer", 3]
+
+
+def test_what_is_no_plugin_in_an_installed_package_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [
+        EntryPoint("odd", f"{__name__}:NO_PLUGINS", module.ENTRY_POINTS),
+        EntryPoint("whole", "epp_plugins:PLUGINS", module.ENTRY_POINTS),
+    ]
+    monkeypatch.setattr(module, "entry_points", lambda group: found)
+    with watched_logs() as logs:
+        registry = PluginRegistry.from_entry_points()
+    assert registry.get("queue-scorer")
+    assert [told["entry"] for told in logs.entries] == [repr(each) for each in NO_PLUGINS]
+
+
+def test_installed_plugin_with_a_fault_is_the_default_of_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(KeepAll, "default_for", 5, raising=False)
+    registry = make_registry()
+    assert registry.default_for(FIRST) == "first-producer"
+    with pytest.raises(ConfigError, match="`default_for` must be a tuple of keys"):
+        registry.installed("keep-all-filter")

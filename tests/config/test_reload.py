@@ -137,6 +137,14 @@ async def test_edit_in_place_is_taken_into_use_and_what_is_unchanged_is_kept(pat
         }
 
 
+async def test_path_that_no_file_can_have_does_not_end_the_following(path: Path) -> None:
+    async with following(path) as followed:
+        await followed.write(HEAD + 'plugins: [{type: "file:a\\0b.py:Spot"}]\n')
+        assert await followed.result() == "failure"
+        await followed.write(TWO)
+        assert await followed.result() == "success"
+
+
 async def test_atomic_rename_is_seen(path: Path) -> None:
     async with following(path) as followed:
         other = path.with_name("other")

@@ -161,6 +161,14 @@ async def test_discovery_that_fails_at_its_first_look_leaves_the_old_one() -> No
         assert old.is_running
 
 
+async def test_bug_at_the_first_look_is_told_with_its_class() -> None:
+    new = Told("new")
+    new.news.put_nowait(KeyError("port"))
+    async with running(EndpointStore(), Told("old", spec("a"))) as discoveries:
+        with pytest.raises(DiscoveryError, match="discovery 'new': KeyError: 'port'"):
+            await discoveries.prepare(new)
+
+
 @pytest.mark.looptime
 async def test_discovery_that_finds_nothing_out_in_time_leaves_the_old_one(
     looptime: object,

@@ -97,6 +97,20 @@ def without_time(line: str) -> str:
 
 @pytest.mark.parametrize("made_first", [False, True], ids=["configured", "made before"])
 @pytest.mark.parametrize("level", ["debug", "info"])
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_a_traceback_does_not_show_what_a_request_holds(log_format: str) -> None:
+    code = (
+        f"from epp.observability import configure; configure(log_format={log_format!r});"
+        "import structlog\n"
+        "def plugin(prompt):\n    return 1 / 0\n"
+        "try:\n    plugin('my ' + 'secret')\n"
+        "except ZeroDivisionError:\n    structlog.get_logger().exception('plugin failed')"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "ZeroDivisionError" in ran.stdout
+    assert "my secret" not in ran.stdout
+
+
 def test_a_canonical_line_is_the_one_structlog_writes(level: str, *, made_first: bool) -> None:
     line, same, not_text, same_not_text = canonical(level, made_first=made_first)
     assert without_time(line) == without_time(same)

@@ -255,13 +255,15 @@ BAD_FILTERS = [
     pytest.param(iter, "'odd' returned tuple_iterator, not a list", id="iterator"),
     pytest.param(set, "'odd' returned set, not a list", id="set"),
     pytest.param(lambda _: "ab", "'odd' returned str, not a list", id="string"),
-    pytest.param(lambda _: pods("a"), "endpoints twice, or some it was not given", id="foreign"),
-    pytest.param(lambda e: [*e, *pods("c")], "or some it was not given", id="one foreign more"),
-    pytest.param(lambda e: [e[0], *pods("c")], "or some it was not given", id="one exchanged"),
-    pytest.param(lambda e: [e[0], e[0]], "endpoints twice", id="one twice"),
-    pytest.param(lambda e: [*e, *e], "endpoints twice", id="all twice"),
-    pytest.param(lambda e: [each.name for each in e], "some it was not given", id="names"),
-    pytest.param(lambda _: [None], "some it was not given", id="None in the list"),
+    pytest.param(lambda _: pods("a"), "which it was not given", id="foreign"),
+    pytest.param(lambda e: [*e, *pods("c")], "which it was not given", id="one foreign more"),
+    pytest.param(lambda e: [e[0], *pods("c")], "which it was not given", id="one exchanged"),
+    pytest.param(lambda e: [e[0], e[0]], "an endpoint twice", id="one twice"),
+    pytest.param(lambda e: [*e, *e], "an endpoint twice", id="all twice"),
+    pytest.param(
+        lambda e: [each.name for each in e], "returned 'a', which it was not given", id="names"
+    ),
+    pytest.param(lambda _: [None], "returned None, which it was not given", id="None in the list"),
     pytest.param(lambda _: [[]], "unhashable", id="what cannot be in a set"),
     pytest.param(lambda e: e.clear(), "'tuple' object has no attribute", id="changes its argument"),
 ]
@@ -288,6 +290,7 @@ def test_a_filter_that_fails_closed_passes_none(
     result = run("abc", filters=[without("c"), ClosedFilterStub("odd", answer)], watcher=watcher)
     assert isinstance(result.error, NoEndpointsError)
     assert result.removed == {"not-c": ["c"], "odd": ["a", "b"]}
+    assert "(not-c removed c; odd failed and removed a, b)" in str(result.error)
     assert message in watcher.failures[0][2]
 
 

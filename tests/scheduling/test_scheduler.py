@@ -155,6 +155,19 @@ def test_a_handler_that_breaks_the_rules_of_the_loop_is_named(
     assert [(point, name) for point, name, _ in watcher.failures] == [("ProfileHandler", "handler")]
 
 
+def test_the_very_mapping_that_a_handler_is_given_stands_for_all_profiles_once() -> None:
+    def once(profiles: Profiles, results: Results) -> Profiles:
+        return {} if results else profiles
+
+    handler = HandlerStub(pick=once)
+    result = schedule(handler)
+    assert list(result.profiles) == ["prefill", "decode", "empty", "dropped"]
+    with pytest.raises(ProfileLoopError, match="'prefill', which has run already"):
+        schedule(HandlerStub(pick=lambda profiles, _: profiles))
+    with pytest.raises(ProfileLoopError, match="picked no profile"):
+        Scheduler(handler, {}).schedule(make_request(), pods("a", "b"))
+
+
 @pytest.mark.parametrize("answer", [["decode"], "decode", ("decode",), {"decode"}, 7])
 def test_profiles_are_picked_as_a_mapping(answer: Any) -> None:
     with pytest.raises(ProfileLoopError, match=f"{type(answer).__name__}, not a mapping"):

@@ -93,9 +93,14 @@ class CoreMetricsExtractor(Extractor):
             if config.name in keys:
                 raise ValueError(f"engineConfigs[{index}].name: {config.name!r} is there twice")
             engines[config.name] = _engine(config, f"engineConfigs[{index}]")
-            keys[config.name] = tuple(
-                AttributeKey(f"{custom.attribute_key}/{name}") for custom in config.custom_metrics
-            )
+            attributes = [custom.attribute_key for custom in config.custom_metrics]
+            for place, attribute in enumerate(attributes):
+                if attribute in attributes[:place]:
+                    raise ValueError(
+                        f"engineConfigs[{index}].customMetrics[{place}].attributeKey:"
+                        f" {attribute!r} is there twice"
+                    )
+            keys[config.name] = tuple(AttributeKey(f"{each}/{name}") for each in attributes)
         if params.default_engine not in engines:
             raise ValueError(
                 f"defaultEngine: no engine is called {params.default_engine!r}; known: "

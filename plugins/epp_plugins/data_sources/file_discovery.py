@@ -18,7 +18,7 @@ Example::
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 import msgspec
 import structlog
@@ -43,7 +43,7 @@ T = TypeVar("T")
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``file-discovery``."""
 
-    path: str
+    path: Annotated[str, msgspec.Meta(min_length=1)]
     """The endpoints file."""
     watch_file: bool = True
     """Whether changes are followed; if not, the file is read once."""

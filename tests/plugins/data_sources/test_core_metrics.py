@@ -237,6 +237,15 @@ def test_a_page_of_another_engine_keeps_what_was_known() -> None:
             "engineConfigs[0].customMetrics[0].metricSpec: '{' is no metric",
             id="wrong custom metric",
         ),
+        pytest.param(
+            {
+                "engineConfigs": [
+                    {"name": "x", "customMetrics": [{"attributeKey": "a", "metricSpec": "b"}] * 2}
+                ]
+            },
+            "engineConfigs[0].customMetrics[1].attributeKey: 'a' is there twice",
+            id="same attribute twice",
+        ),
         pytest.param({"engineConfigs": [{"name": ""}]}, "`$.engineConfigs[0].name`", id="no name"),
         pytest.param({"engineConfigs": [{"name": "x", "lora": "y"}]}, "`lora`", id="unknown field"),
     ],

@@ -228,6 +228,8 @@ async def test_an_unwatched_file_is_read_once(tmp_path: Path) -> None:
 
 def test_parameters_have_the_references_names() -> None:
     assert msgspec.convert({"path": "p", "watchFile": False}, Params) == Params("p", False)
+    with pytest.raises(msgspec.ValidationError, match=r"`\$\.path`"):
+        msgspec.convert({"path": ""}, Params)
     with pytest.raises(msgspec.ValidationError, match="watch_file"):
         msgspec.convert({"path": "p", "watch_file": False}, Params)
 

@@ -1,0 +1,51 @@
+"""What a plugin says of itself beside its methods: its type, its keys, the scale of its scores.
+
+A class says it in its body; an instance may say something else, if that depends on its parameters.
+"""
+
+from collections.abc import Iterator
+from typing import TypeGuard
+
+from epp.scheduling import AttributeKey, Plugin, Scorer, StateKey, scale_fault
+
+_KEY_ATTRIBUTES = ("reads", "writes", "default_for")
+_KEYS = (StateKey, AttributeKey)
+
+
+def is_named_plugin(found: object) -> TypeGuard[type[Plugin]]:
+    """Return whether ``found`` is a plugin class that a configuration can name."""
+    return isinstance(found, type) and issubclass(found, Plugin) and _is_text(_type_of(found))
+
+
+def declared_faults(plugin: Plugin | type[Plugin]) -> Iterator[str]:
+    """Yield what is wrong with what a plugin, or its class, declares."""
+    if not _is_text(_type_of(plugin)):
+        yield "`type` must be a text, such as `type: ClassVar[str] = 'spot-filter'`"
+    for attribute in _KEY_ATTRIBUTES:
+        keys = getattr(plugin, attribute, ())
+        if not isinstance(keys, tuple) or not all(isinstance(key, _KEYS) for key in keys):
+            yield f"`{attribute}` must be a tuple of keys, such as `(MY_KEY,)`"
+    if isinstance(plugin, type):
+        fault = scale_fault(plugin) if issubclass(plugin, Scorer) else ""
+    else:
+        fault = scale_fault(plugin) if isinstance(plugin, Scorer) else ""
+    if fault:
+        yield fault
+
+
+def instance_faults(plugin: object, wanted: type[Plugin], name: str) -> Iterator[str]:
+    """Yield what is wrong with what the constructor of ``wanted`` made under ``name``."""
+    if not isinstance(plugin, wanted):
+        yield f"calling {wanted.__name__} makes a {type(plugin).__name__}; remove its `__new__`"
+        return
+    if getattr(plugin, "name", None) != name:
+        yield f"{wanted.__name__}.__init__ must set `self.name = name`"
+    yield from declared_faults(plugin)
+
+
+def _type_of(plugin: Plugin | type[Plugin]) -> object:
+    return getattr(plugin, "type", None)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
