@@ -147,8 +147,9 @@ def _split(
     passed = set(kept)
     gone = tuple(filterfalse(passed.__contains__, endpoints))
     if not len(passed) == len(kept) == len(endpoints) - len(gone):
-        foreign = next((each for each in kept if each not in endpoints), None)
-        what = "an endpoint twice" if foreign is None else f"{foreign!r:.80}, which it was not given"
+        what = "an endpoint twice"
+        if foreign := [each for each in kept if each not in endpoints]:
+            what = f"{getattr(foreign[0], 'name', foreign[0])!r}, which it was not given"
         raise PluginContractError(f"filter {plugin.name!r} returned {what}")
     # A tuple, because the plugins that follow are all given this very object.
     return tuple(filter(passed.__contains__, endpoints)), gone

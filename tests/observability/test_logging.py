@@ -95,8 +95,6 @@ def without_time(line: str) -> str:
     return re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z", "(time)", line)
 
 
-@pytest.mark.parametrize("made_first", [False, True], ids=["configured", "made before"])
-@pytest.mark.parametrize("level", ["debug", "info"])
 @pytest.mark.parametrize("log_format", ["console", "json"])
 def test_a_traceback_does_not_show_what_a_request_holds(log_format: str) -> None:
     code = (
@@ -111,6 +109,8 @@ def test_a_traceback_does_not_show_what_a_request_holds(log_format: str) -> None
     assert "my secret" not in ran.stdout
 
 
+@pytest.mark.parametrize("made_first", [False, True], ids=["configured", "made before"])
+@pytest.mark.parametrize("level", ["debug", "info"])
 def test_a_canonical_line_is_the_one_structlog_writes(level: str, *, made_first: bool) -> None:
     line, same, not_text, same_not_text = canonical(level, made_first=made_first)
     assert without_time(line) == without_time(same)
