@@ -206,6 +206,7 @@ class App:
             raise
         before, self.graph = self.graph, graph
         pipeline, self.director.pipeline = self.director.pipeline, following
+        before.guards.observer.retire()
         self.metrics.plugins_disabled.clear()
         self._tell_of(graph)
 
@@ -220,7 +221,7 @@ class App:
         return PluginWatch(self.metrics, slow_call_seconds=limit)
 
     def _tell_of(self, graph: PluginGraph) -> None:
-        self._config_metrics.in_use(graph.config.digest)
+        self._config_metrics.in_use(graph.config.digest, graph.version)
         for warning in (*graph.config.warnings, *graph.warnings):
             text = warning.text(graph.config.source)
             log.warning("configuration accepted with a warning", problem=text)

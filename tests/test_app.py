@@ -456,6 +456,47 @@ async def test_plugin_that_was_disabled_is_called_again_after_a_reload(config: R
         assert family.samples == []
 
 
+async def test_plugin_that_requests_of_a_replaced_graph_disable_is_not_shown_as_disabled(
+    config: Rewritten,
+) -> None:
+    async with running(**await config.use(DEFAULT_CONFIG)) as epp:
+        app = epp.app
+        before = app.graph
+        await config.becomes(app, DEFAULT_CONFIG + "extensions: {}\n")
+        scorer = app.graph.plugins["queue-scorer"]
+        assert before.plugins["queue-scorer"] is scorer
+        gauge = app.metrics.plugins_disabled
+        before.guards.observer.plugin_disabled(scorer, 10)
+        (family,) = gauge.collect()
+        assert family.samples == []
+        app.graph.guards.observer.plugin_disabled(scorer, 10)
+        (family,) = gauge.collect()
+        assert [sample.value for sample in family.samples] == [1]
+
+
+async def test_replicas_with_different_plugin_files_are_told_apart(
+    config: Rewritten, tmp_path: Path
+) -> None:
+    source = await asyncio.to_thread((Path(__file__).parent / "config/spot_filter.txt").read_text)
+    plugin = tmp_path / "spot.py"
+    await asyncio.to_thread(plugin.write_text, source)
+    text = DEFAULT_CONFIG.replace("plugins:\n", "plugins:\n- type: file:spot.py:SpotFilter\n", 1)
+    settings = await config.use(text)
+
+    def labels(app: App) -> dict[str, str]:
+        (family,) = (f for f in app.metrics.registry.collect() if f.name.endswith("config_info"))
+        (sample,) = family.samples
+        return sample.labels
+
+    one, same = [await asyncio.to_thread(App, make_settings(**settings)) for _ in range(2)]
+    await asyncio.to_thread(plugin.write_text, source + "# changed\n")
+    other = await asyncio.to_thread(App, make_settings(**settings))
+    assert labels(one) == labels(same)
+    assert labels(one)["digest"] == labels(other)["digest"]
+    assert labels(one)["version"] != labels(other)["version"]
+    assert len(labels(one)["version"]) == 12
+
+
 async def test_what_is_odd_about_a_configuration_is_told_at_the_start() -> None:
     text = DEFAULT_CONFIG.replace("llm-d.ai/", "inference.networking.x-k8s.io/")
     with watched_logs() as logs:

@@ -21,6 +21,7 @@ import httpx
 import pytest
 
 from epp.config import load_text
+from epp.data_layer import make_builder
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "writing-a-plugin.md"
@@ -80,7 +81,8 @@ class Reader:
         if block.file is not None:
             (self.folder / block.file).write_text(block.text)
             if block.language == "yaml":
-                load_text(block.text, block.file, self.folder)
+                config = load_text(block.text, block.file, self.folder)
+                assert make_builder().build(config).warnings == ()
         elif block.language == "sh":
             self.run(block.text)
         elif block.language == "python":

@@ -36,6 +36,8 @@ KINDS = tuple(
         if each.name.startswith("example_")
     )
 )
+_KINDS_IN_PROFILES = frozenset({"filter", "picker", "scorer"})
+_IN_A_PROFILE = "\nschedulingProfiles:\n- name: default\n  plugins:\n  - pluginRef: {}"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -106,11 +108,14 @@ def new(
     for file, text in written.items():
         (directory / file).write_text(text, encoding="utf-8")
     plugin_file, test_file = (directory / file for file in written)
+    plugin_type = f"{FILE_PREFIX}{plugin_file}:{_class_name(name)}"
     console.print(
         f"{plugin_file}\n{test_file}\n\n"
         f"Test it:  pytest {test_file}\n"
-        f"Show it:  epp plugins show {FILE_PREFIX}{plugin_file}:{_class_name(name)}\n"
-        f"Use it:   type: {FILE_PREFIX}{plugin_file}:{_class_name(name)}",
+        f"Show it:  epp plugins show {plugin_type}\n"
+        "Use it (the file begins with a longer example):\n\n"
+        f"plugins:\n- type: {plugin_type}\n  name: {name}"
+        f"{_IN_A_PROFILE.format(name) if kind in _KINDS_IN_PROFILES else ''}",
         soft_wrap=True,
         markup=False,
     )

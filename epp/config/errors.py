@@ -23,6 +23,12 @@ class ConfigProblem:
         return f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
 
 
+def why_unreadable(error: OSError | ValueError) -> str:
+    """Return why a file cannot be read, without error number and path: the caller names it."""
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return reason[:1].lower() + reason[1:]
+
+
 class ConfigError(ValueError):
     """The configuration asks for something that cannot be built; the text says where and why.
 

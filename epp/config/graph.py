@@ -3,7 +3,7 @@
 A build goes through steps that each take note of everything wrong instead of stopping at the first:
 the plan (:mod:`.plan`), the instances (:mod:`.instances`), the producers of the keys that they read
 (:mod:`.producers`), the twins for shadows (:mod:`.shadows`). Only what is without fault is wired
-(:mod:`.wiring`).
+(:mod:`.wiring`), with a warning of what nothing asks (:mod:`.unasked`).
 """
 
 import random
@@ -19,6 +19,7 @@ from epp.config.producers import add_producers, ordered
 from epp.config.registry import PluginRegistry, PluginTypes
 from epp.config.schema import ConfigFile
 from epp.config.shadows import add_twins, twin_name
+from epp.config.unasked import warn_of_unasked
 from epp.config.wiring import guard_rails, make_profiles, make_scheduler, make_shadows
 from epp.scheduling import GuardRails, Plugin, PluginObserver, Scheduler, ShadowProfile
 
@@ -130,6 +131,7 @@ class GraphBuilder:
             plugins = ordered(plan, maker.instances)
             add_twins(plan, maker)
             _refuse_faulty(plan)
+            warn_of_unasked(plan, maker.instances, self._kinds)
             return self._wired(plan, maker.instances, plugins, types, observer or self._observer)
         except BaseException:
             close_all(maker.new())

@@ -15,7 +15,7 @@ import msgspec
 
 from epp.config.checks import faults, warnings
 from epp.config.document import MAX_BYTES, Document, parse
-from epp.config.errors import ConfigError, ConfigProblem
+from epp.config.errors import ConfigError, ConfigProblem, why_unreadable
 from epp.config.schema import (
     DEFAULT_CONFIG,
     KIND,
@@ -73,7 +73,8 @@ def load_file(path: Path, *, inspect: Inspect | None = None) -> LoadedConfig:
             content = file.read(MAX_BYTES + 1)
         text = content.decode()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read the configuration file {path}: {error}") from error
+        reason = why_unreadable(error)
+        raise ConfigError(f"cannot read the configuration file {path}: {reason}") from error
     return load_text(text, str(path), path.parent, inspect=inspect)
 
 

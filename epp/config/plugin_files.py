@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType, TracebackType
 from weakref import WeakValueDictionary
 
-from epp.config.errors import ConfigError, ConfigProblem
+from epp.config.errors import ConfigError, ConfigProblem, why_unreadable
 from epp.config.plugin_checks import inheritance_hint
 from epp.scheduling import Plugin
 
@@ -60,8 +60,7 @@ def load_plugin_file(path: Path, class_name: str) -> PluginFile:
     try:
         source = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise _error(path, f"cannot read the plugin file: {reason}") from error
+        raise _error(path, f"cannot read the plugin file: {why_unreadable(error)}") from error
     digest = hashlib.sha256(source).hexdigest()
     with _lock:
         name = _module_name(path, digest)

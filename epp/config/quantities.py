@@ -7,6 +7,7 @@ from fractions import Fraction
 
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _DURATION_PART = re.compile(rf"({_NUMBER})(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_NO_UNIT = re.compile(_NUMBER, re.ASCII)
 _SECONDS = {
     "ns": Fraction(1, 10**9),
     "us": Fraction(1, 10**6),
@@ -45,6 +46,10 @@ def duration_seconds(value: str | float) -> float:
     text = str(value)
     parts = _DURATION_PART.findall(text) if len(text) <= _MAX_TEXT else []
     if value != "0" and (not parts or "".join(number + unit for number, unit in parts) != text):
+        if len(text) <= _MAX_TEXT and _NO_UNIT.fullmatch(text):
+            raise ValueError(
+                f"`{text}` is no duration, as it has no unit; write `{text}s` or `{text}ms`"
+            )
         raise ValueError(
             f"`{text[:_MAX_TEXT]}` is not a duration of 0 or more; write it as 200ms, 60s or 1m30s"
         )

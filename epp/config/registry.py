@@ -8,7 +8,6 @@ own (:meth:`PluginRegistry.prepare`) that a reload takes in a thread.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from hashlib import sha256
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -22,7 +21,7 @@ from epp.config.errors import ConfigError, ConfigProblem
 from epp.config.loader import Inspect, LoadedConfig
 from epp.config.plugin_checks import check_plugin_class, params_of
 from epp.config.plugin_files import Version, load_plugin_file
-from epp.config.structs import Fault, Reading, read
+from epp.config.structs import Fault, Reading, read, suggestion
 from epp.config.supported import OLD_TYPES, OPENAI_PARSER, unsupported_type
 from epp.scheduling import Plugin
 
@@ -200,11 +199,10 @@ class PluginRegistry:
     def _unknown(self, name: str) -> str:
         if (unsupported := unsupported_type(name)) is not None:
             return unsupported
-        near = get_close_matches(name, self._by_type, n=1)
-        if near:
-            return f"unknown plugin type `{name}`, did you mean `{near[0]}`?"
-        known = ", ".join(sorted(self._by_type)) or "none"
-        return f"unknown plugin type `{name}`; known are {known}"
+        path, _, class_name = name.rpartition(":")
+        if path.endswith(".py") and class_name.isidentifier():
+            return f"unknown plugin type `{name}`; did you mean `{FILE_PREFIX}{name}`?"
+        return f"unknown plugin type `{name}`; {suggestion(name, self._by_type)}"
 
 
 def is_built_in(name: str) -> bool:

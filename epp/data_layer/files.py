@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from epp.config.errors import why_unreadable
 from epp.data_layer.errors import DataLayerError
 
 MAX_FILE_BYTES: Final = 1024 * 1024
@@ -63,4 +64,4 @@ def read(path: Path) -> tuple[FileState, bytes]:
 
 
 def _unreadable(error: OSError) -> UnreadableFileError:
-    return UnreadableFileError(f"cannot be read: {error.strerror or error}")
+    return UnreadableFileError(f"cannot be read: {why_unreadable(error)}")

@@ -29,6 +29,7 @@ import structlog
 
 from epp.config.document import Document, parse
 from epp.config.errors import ConfigProblem
+from epp.config.structs import read
 from epp.data_layer.errors import ObjectFileError
 from epp.data_layer.objects import Objective, ObjectMeta, Rewrite, RewriteRule
 
@@ -40,8 +41,6 @@ T = TypeVar("T")
 
 # YAML 1.2 §9.1.2: a line that begins so starts a document, in a block of text too.
 _DOCUMENT_START = re.compile(r"^---(?=\s|$)", re.MULTILINE)
-_MSGSPEC_PLACE = re.compile(r"^(?P<text>.*) - at `\$\.?(?P<path>.*)`$", re.DOTALL)
-_UNKNOWN_FIELD = re.compile(r"unknown field `(?P<name>[^`]*)`")
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -154,9 +153,8 @@ class _Place:
         line = self._document.problem(self._prefix, "").line
         return f"{self._path}:{self._lines_before + line}"
 
-    def error(self, field: str, message: str, *, on_key: bool = False) -> ObjectFileError:
-        path = f"{self._prefix}.{field}".strip(".")
-        return self.error_of(self._document.problem(path, message, on_key=on_key))
+    def error(self, field: str, message: str) -> ObjectFileError:
+        return self.error_of(self._problem(field, message))
 
     def error_of(self, *problems: ConfigProblem) -> ObjectFileError:
         before = self._lines_before
@@ -164,16 +162,20 @@ class _Place:
         texts = (f"objects file {one.text(str(self._path))}" for one in moved)
         return ObjectFileError("\n".join(texts))
 
-    def convert(self, value: object, kind: type[T]) -> T:
-        try:
-            return msgspec.convert(value, kind)
-        except msgspec.ValidationError as error:
-            match = _MSGSPEC_PLACE.match(str(error))
-            text, field = (match["text"], match["path"]) if match else (str(error), "")
-            unknown = _UNKNOWN_FIELD.search(text)
-            if unknown:
-                field = f"{field}.{unknown['name']}".strip(".")
-            raise self.error(field, text, on_key=unknown is not None) from None
+    def read(self, value: object, kind: type[T]) -> T:
+        reading = read(value, kind)
+        if reading.value is None:
+            raise self.error_of(
+                *(
+                    self._problem(fault.path, fault.message, on_key=fault.on_key)
+                    for fault in reading.faults
+                )
+            )
+        return reading.value
+
+    def _problem(self, field: str, message: str, *, on_key: bool = False) -> ConfigProblem:
+        path = f"{self._prefix}.{field}".strip(".")
+        return self._document.problem(path, message, on_key=on_key)
 
 
 def _documents(text: str) -> Iterator[tuple[Document, int]]:
@@ -213,12 +215,12 @@ def _object(place: _Place, value: object) -> Objective | Rewrite | None:
 
 
 def _objective(place: _Place, value: Mapping[str, Any]) -> Objective:
-    one = place.convert(value, _ObjectiveObject)
+    one = place.read(value, _ObjectiveObject)
     return Objective(_meta(place, one, one.spec.pool_ref), one.spec.priority or 0)
 
 
 def _rewrite(place: _Place, value: Mapping[str, Any]) -> Rewrite:
-    one = place.convert(value, _RewriteObject)
+    one = place.read(value, _RewriteObject)
     rules = []
     for index, rule in enumerate(one.spec.rules):
         weights = tuple(target.weight for target in rule.targets if target.weight is not None)

@@ -1,10 +1,13 @@
 """Metrics of the configuration: which one is in use, and how the reloads went."""
 
-from typing import Literal
+from hashlib import sha256
+from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry
 
 from epp.observability.hot_metrics import Counter, Family, Gauge
+
+_VERSION_CHARS: Final = 12
 
 ReloadResult = Literal["success", "failure", "rollback"]
 
@@ -31,18 +34,25 @@ class ConfigMetrics:
         self._info = Family(
             "gauge",
             "llm_d_epp_config_info",
-            "1 for the SHA-256 of the configuration in use.",
-            ("digest",),
+            "1 for the configuration in use; digest is the SHA-256 of its text, version differs"
+            " between plugin files, too.",
+            ("digest", "version"),
             Gauge,
         )
         for family in (self._reloads, self._last, self._info):
             registry.register(family)
         self._last.labels().set(1)
 
-    def in_use(self, digest: str) -> None:
-        """Take note of the configuration that requests are decided by from now on."""
+    def in_use(self, digest: str, version: str) -> None:
+        """Take note of the configuration that requests are decided by from now on.
+
+        Args:
+            digest: Of its text.
+            version: Changes with its text and with the plugin files it names.
+        """
         self._info.clear()
-        self._info.labels(digest).set(1)
+        short = sha256(version.encode()).hexdigest()[:_VERSION_CHARS]
+        self._info.labels(digest, short).set(1)
 
     def reloaded(self, result: ReloadResult) -> None:
         """Count a reload."""

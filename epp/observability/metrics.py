@@ -199,12 +199,27 @@ def _capped(name: str, known: set[str]) -> str:
 
 
 class PluginWatch:
-    """Takes note of plugin calls: how long they take, how they fail (a ``PluginObserver``)."""
+    """Takes note of plugin calls: how long they take, how they fail (a ``PluginObserver``).
+
+    The gauge of disabled plugins is of the graph and the profiles that decide, and of no others.
+    """
 
     def __init__(self, metrics: Metrics, *, slow_call_seconds: float = 0.05) -> None:
         self._metrics = metrics
         self._slow_call_seconds = slow_call_seconds
         self._told: set[tuple[str, ...]] = set()
+        self._decides = True
+
+    def apart(self) -> "PluginWatch":
+        """Return the watch of shadow profiles: like this one, but it leaves the gauge alone."""
+        watch = PluginWatch(self._metrics, slow_call_seconds=self._slow_call_seconds)
+        watch._told = self._told  # a fault of both is told once
+        watch.retire()
+        return watch
+
+    def retire(self) -> None:
+        """Leave the gauge alone from now on: another graph decides."""
+        self._decides = False
 
     def timer(self, extension_point: str, plugin: Plugin) -> Callable[[float], None]:
         """Return what observes the seconds of a call."""
@@ -229,14 +244,17 @@ class PluginWatch:
             )
 
     def plugin_disabled(self, plugin: Plugin, failures: int) -> None:
-        """Count and tell loudly that a plugin is left alone from now on."""
+        """Tell that a plugin is left alone from now on; loudly, if that changes decisions."""
+        facts = {
+            "plugin": plugin.name,
+            "plugin_type": plugin.type,
+            "failures_in_a_row": failures,
+        }
+        if not self._decides:
+            _log.warning("plugin disabled in a shadow profile or a replaced configuration", **facts)
+            return
         self._metrics.plugins_disabled.labels(plugin.type, plugin.name).set(1)
-        _log.critical(
-            "plugin disabled until the next reload of the configuration",
-            plugin=plugin.name,
-            plugin_type=plugin.type,
-            failures_in_a_row=failures,
-        )
+        _log.critical("plugin disabled until the next reload of the configuration", **facts)
 
     def scores_corrected(self, plugin: Plugin, outside: int, not_numbers: int) -> None:
         """Count scores that had to be corrected; the first time is logged."""

@@ -59,6 +59,6 @@ def finished_line(exchange: Exchange, cause: EndCause, now: float) -> RequestFin
         stream=request.stream,
         status=exchange.status,
         outcome=cause.value,
-        failed_producers=failures and {each.producer: each.reason for each in failures},
+        failed_producers={each.producer: each.reason for each in failures} if failures else None,
         shadow=exchange.shadow or None,
     )

@@ -146,7 +146,7 @@ class GuardRails:
         A plugin that fails in a shadow must not be turned off where it decides.
         """
         return GuardRails(
-            observer=self.observer,
+            observer=self.observer.apart(),
             fails_open=self._fails_open,
             disable_after=self._disable_after,
         )

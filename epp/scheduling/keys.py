@@ -5,7 +5,7 @@ or before and after a reload, mean the same value by the same name.
 """
 
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 from weakref import WeakValueDictionary
 
 T = TypeVar("T")
@@ -16,14 +16,14 @@ class _Key(Generic[T]):
 
     name: str
 
-    def __new__(cls, name: str) -> Any:  # noqa: ANN401 - Self, for the generic alias too
+    def __new__(cls, name: str) -> Self:
         with _lock:  # plugin files are imported in a thread, beside the running ones
             known = _known.get((cls, name))
             if known is None:
                 known = super().__new__(cls)
                 known.name = name
                 _known[cls, name] = known
-            return known
+            return cast("Self", known)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"

@@ -1,7 +1,7 @@
 """How the framework reports what plugins do and cost, without knowing any metrics library."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, Self
 
 from epp.scheduling.plugins import Plugin
 
@@ -25,6 +25,12 @@ class PluginObserver(Protocol):
     def scores_corrected(self, plugin: Plugin, outside: int, not_numbers: int) -> None:
         """Scores of one call were outside of their range, or NaN, and were corrected."""
 
+    def apart(self) -> "PluginObserver":
+        """Return the observer of shadow profiles, in which a disabled plugin decides nothing."""
+
+    def retire(self) -> None:
+        """Another graph decides from now on; what is told after this is of requests still open."""
+
 
 class NullObserver:
     """Listens to nothing."""
@@ -41,6 +47,13 @@ class NullObserver:
 
     def scores_corrected(self, plugin: Plugin, outside: int, not_numbers: int) -> None:
         """Ignore it."""
+
+    def apart(self) -> Self:
+        """Return itself, who listens to no shadow either."""
+        return self
+
+    def retire(self) -> None:
+        """Go on listening to nothing."""
 
 
 def _ignore(seconds: float) -> None:

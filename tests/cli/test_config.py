@@ -87,7 +87,7 @@ plugins:
                 " `flowControl`?"
             ),
             (
-                f"{path}:5:9: plugins[0].type: unknown plugin type `queue-scorrer`, did you mean"
+                f"{path}:5:9: plugins[0].type: unknown plugin type `queue-scorrer`; did you mean"
                 " `queue-scorer`?"
             ),
             f"{path}:8:24: plugins[1].parameters.matchLengthWeight: expected a number <= 1.0",
@@ -110,7 +110,7 @@ def test_problems_of_plugins_alone_are_told_the_same_way(tmp_path: Path) -> None
         1,
         [
             (
-                f"{path}:4:9: plugins[0].type: unknown plugin type `queue-scorrer`, did you mean"
+                f"{path}:4:9: plugins[0].type: unknown plugin type `queue-scorrer`; did you mean"
                 " `queue-scorer`?"
             ),
             (

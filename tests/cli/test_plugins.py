@@ -173,7 +173,7 @@ def test_a_plugin_in_a_file_is_shown_as_text(spot: str) -> None:
     ("plugin_type", "want"),
     [
         ("queue-scorrer", "did you mean `queue-scorer`?"),
-        ("file:nowhere.py:Spot", "cannot read the plugin file: No such file or directory"),
+        ("file:nowhere.py:Spot", "cannot read the plugin file: no such file or directory"),
         ("file:nowhere", "is not of the form `file:PATH.py:ClassName`"),
     ],
 )
@@ -208,14 +208,36 @@ def test_a_new_plugin_can_be_loaded_and_shown(tmp_path: Path, kind: str) -> None
     assert documented("show", shown)["example"]
 
 
+def warnings_of(config: Path) -> list[str]:
+    """Check a configuration without errors; return what it is warned of."""
+    done = CliRunner().invoke(cli, ["config", "check", str(config)])
+    assert done.exit_code == 0, done.output
+    *warnings, ok = done.output.splitlines()
+    assert ok.startswith("ok: ")
+    return warnings
+
+
+# An extractor needs a parameter and a source, too, which stand in its example.
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "extractor"])
+def test_what_is_said_of_the_use_of_a_new_plugin_is_a_configuration(
+    tmp_path: Path, kind: str
+) -> None:
+    done = epp("new", "mine", "--kind", kind, "--directory", str(tmp_path))
+    said = done.stdout.partition("example):\n\n")[2]
+    config = tmp_path / "config.yaml"
+    config.write_text(f"apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n{said}")
+    assert f"- type: file:{tmp_path / 'mine.py'}:Mine\n  name: mine\n" in said
+    assert ("- pluginRef: mine\n" in said) is (kind in {"filter", "picker", "scorer"})
+    assert not warnings_of(config)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_example_of_a_new_plugin_is_a_configuration(tmp_path: Path, kind: str) -> None:
     assert epp("new", "mine", "--kind", kind, "--directory", str(tmp_path)).exit_code == 0
     example = documented("show", f"file:{tmp_path / 'mine.py'}:Mine")["example"]
     config = tmp_path / "config.yaml"
     config.write_text(f"apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n{example}\n")
-    done = CliRunner().invoke(cli, ["config", "check", str(config)])
-    assert done.exit_code == 0, done.output
+    assert not warnings_of(config)
 
 
 @pytest.mark.timeout(60)

@@ -22,12 +22,32 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "unknown plugin type": (
         "plugins: [{type: queue-scorrer}]\n",
         "test.yaml:3:18: plugins[0].type",
-        "unknown plugin type `queue-scorrer`, did you mean `queue-scorer`?",
+        "unknown plugin type `queue-scorrer`; did you mean `queue-scorer`?",
     ),
     "unknown plugin type like no other": (
         "plugins: [{type: zzzzzz}]\n",
         "plugins[0].type",
-        "unknown plugin type `zzzzzz`; known are ",
+        "unknown plugin type `zzzzzz`; known: `",
+    ),
+    "unknown plugin type that has only its role in common with others": (
+        "plugins: [{type: spot-filter}]\n",
+        "plugins[0].type",
+        "unknown plugin type `spot-filter`; known: `",
+    ),
+    "plugin file without its prefix": (
+        "plugins: [{type: 'sub/spot.py:SpotFilter'}]\n",
+        "test.yaml:3:18: plugins[0].type",
+        "unknown plugin type `sub/spot.py:SpotFilter`; did you mean `file:sub/spot.py:SpotFilter`?",
+    ),
+    "number for a duration": (
+        "plugins: [{type: metrics-data-source, parameters: {interval: 5}}]\n",
+        "test.yaml:3:62: plugins[0].parameters.interval",
+        "`5` is no duration, as it has no unit; write `5s` or `5ms`",
+    ),
+    "number in quotes for a duration": (
+        "plugins: [{type: models-data-source, parameters: {interval: '0.5'}}]\n",
+        "test.yaml:3:61: plugins[0].parameters.interval",
+        "`0.5` is no duration, as it has no unit; write `0.5s` or `0.5ms`",
     ),
     "plugin type of the reference that is not there yet": (
         "plugins: [{type: session-affinity-filter}]\n",

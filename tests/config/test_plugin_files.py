@@ -230,9 +230,9 @@ def test_a_fault_is_told_with_file_and_line(tmp_path: Path, text: str, want: str
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     missing = tmp_path / "missing.py"
     assert error_of(missing, "X") == (
-        f"{missing}: cannot read the plugin file: No such file or directory"
+        f"{missing}: cannot read the plugin file: no such file or directory"
     )
-    assert "Is a directory" in error_of(tmp_path, "X")
+    assert "is a directory" in error_of(tmp_path, "X")
 
 
 def test_an_interrupt_passes(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Durations and quantities as the reference writes them."""
 
+import re
+
 import pytest
 
 from epp.config.quantities import duration_seconds, quantity
@@ -25,12 +27,20 @@ def test_duration_is_read(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "60", "s", "60 s", "-1s", "1s2", "1d", "1e3s", "1s" * 40, "٣s", 60, 0, 1.5]
+    "value", ["", "s", "60 s", "-1s", "1s2", "1d", "1e3s", "1s" * 40, "٣s", "٣", -1, "6" * 65]
 )
 def test_what_is_no_duration_is_refused_with_an_example(value: str | float) -> None:
     with pytest.raises(ValueError, match="write it as 200ms, 60s or 1m30s") as caught:
         duration_seconds(value)
     assert str(caught.value).startswith(f"`{str(value)[:64]}` is not a duration")
+
+
+@pytest.mark.parametrize("value", ["60", 60, 0, 1.5])
+def test_number_alone_is_no_duration_and_units_are_proposed(value: str | float) -> None:
+    said = f"`{value}` is no duration, as it has no unit; write `{value}s` or `{value}ms`"
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        duration_seconds(value)
+    assert duration_seconds(f"{value}s") == float(value)
 
 
 def test_duration_beyond_64_bits_of_nanoseconds_is_refused() -> None:

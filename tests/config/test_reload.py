@@ -200,7 +200,7 @@ async def test_broken_file_keeps_the_graph_and_is_told_of_once(path: Path) -> No
     assert [event["problems"] for event in told] == [
         [
             (
-                f"{path}:3:18: plugins[0].type: unknown plugin type `keep-all-filtr`, did you mean"
+                f"{path}:3:18: plugins[0].type: unknown plugin type `keep-all-filtr`; did you mean"
                 " `keep-all-filter`?"
             )
         ]

@@ -116,22 +116,22 @@ def test_documents_of_one_file_keep_their_lines_and_other_kinds_are_skipped() ->
     [
         pytest.param(
             OBJECTIVE.replace("-1", "high"),
-            "o.yaml:6:13: spec.priority: Expected `int | null`, got `str`",
+            "o.yaml:6:13: spec.priority: expected a whole number, got a text",
             id="wrong type",
         ),
         pytest.param(
             OBJECTIVE.replace("-1", str(2**31)),
-            "o.yaml:6:13: spec.priority: Expected `int` <= 2147483647",
+            "o.yaml:6:13: spec.priority: expected a whole number <= 2147483647",
             id="beyond 32 bits",
         ),
         pytest.param(
             OBJECTIVE.replace("priority", "prioritty"),
-            "o.yaml:6:3: spec.prioritty: Object contains unknown field `prioritty`",
+            "o.yaml:6:3: spec.prioritty: unknown field `prioritty`; did you mean `priority`?",
             id="typo in a field",
         ),
         pytest.param(
             OBJECTIVE.replace("name: batch", "{}"),
-            "o.yaml:4:3: metadata: Object missing required field `name`",
+            "o.yaml:4:3: metadata: required field `name` is missing",
             id="no name",
         ),
         pytest.param(
@@ -159,27 +159,27 @@ def test_documents_of_one_file_keep_their_lines_and_other_kinds_are_skipped() ->
         ),
         pytest.param(
             REWRITE.replace("weight: 1}", "weight: 0}"),
-            "o.yaml:10:39: spec.rules[0].targets[1].weight: Expected `int` >= 1",
+            "o.yaml:10:39: spec.rules[0].targets[1].weight: expected a whole number >= 1",
             id="weight zero",
         ),
         pytest.param(
             REWRITE.replace("Exact", "Prefix"),
-            "spec.rules[0].matches[0].model.type: Invalid enum value 'Prefix'",
+            "spec.rules[0].matches[0].model.type: must be `Exact`, not `Prefix`",
             id="another way to match",
         ),
         pytest.param(
             REWRITE.replace("[{modelRewrite: fallback}]", "[]"),
-            "spec.rules[1].targets: Expected `array` of length >= 1",
+            "spec.rules[1].targets: expected a list of length >= 1",
             id="no targets",
         ),
         pytest.param(
             FROM_KUBECTL.replace("priority: 2", "priority: x"),
-            "o.yaml:14:43: items[0].spec.priority: Expected",
+            "o.yaml:14:43: items[0].spec.priority: expected a whole number, got a text",
             id="in a list",
         ),
         pytest.param(
             FROM_KUBECTL.replace("2024-05-06T07:08:09Z", "yesterday"),
-            "o.yaml:9:24: items[0].metadata.creationTimestamp: Invalid RFC3339",
+            "o.yaml:9:24: items[0].metadata.creationTimestamp: invalid RFC3339",
             id="no time",
         ),
     ],
@@ -189,6 +189,22 @@ def test_a_wrong_file_is_refused_with_its_place(text: str, message: str) -> None
         read(text)
     assert message in str(caught.value)
     assert "objects file o.yaml" in str(caught.value)
+
+
+def test_every_fault_of_an_object_is_told_in_a_line_of_its_own() -> None:
+    text = FROM_KUBECTL.replace("name: batch", "name: 3").replace("priority: 2", "prio: 2")
+    with pytest.raises(ObjectFileError) as caught:
+        read(text)
+    assert str(caught.value).splitlines() == [
+        (
+            "objects file o.yaml:11:11: items[0].metadata.name: expected a text, got a whole"
+            " number; put it in quotes"
+        ),
+        (
+            "objects file o.yaml:14:33: items[0].spec.prio: unknown field `prio`; known: `poolRef`,"
+            " `priority`"
+        ),
+    ]
 
 
 def test_bytes_that_are_no_text_are_refused() -> None:

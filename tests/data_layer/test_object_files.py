@@ -85,9 +85,9 @@ async def test_files_and_directories_are_read_in_the_order_given(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param(None, "cannot be read: No such file or directory", id="absent"),
+        pytest.param(None, "cannot be read: no such file or directory", id="absent"),
         pytest.param("#" * (1024 * 1024 + 1), "larger than the limit of 1 MiB", id="too large"),
-        pytest.param(objective("a", "x"), "4:18: spec.priority: Expected", id="wrong field"),
+        pytest.param(objective("a", "x"), "4:18: spec.priority: expected", id="wrong field"),
     ],
 )
 async def test_the_first_look_must_succeed(text: str | None, message: str, tmp_path: Path) -> None:
@@ -181,5 +181,5 @@ async def test_an_entry_that_may_not_be_looked_at_is_a_fault_of_that_file(
 
     for method in ("stat", "open"):
         monkeypatch.setattr(Path, method, forbidden)
-    with pytest.raises(ObjectFileError, match=r"a\.yaml: cannot be read: Permission denied"):
+    with pytest.raises(ObjectFileError, match=r"a\.yaml: cannot be read: permission denied"):
         await ObjectFiles([tmp_path]).load(Store())

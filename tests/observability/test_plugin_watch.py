@@ -85,6 +85,36 @@ def test_a_disabled_plugin_is_told_of_loudly(
     assert (level, plugin, failures) == ("critical", "queue", 10)
 
 
+@pytest.mark.parametrize("how", ["apart", "retired"])
+def test_a_plugin_that_is_disabled_where_it_decides_nothing_leaves_the_gauge_alone(
+    metrics: Metrics, watch: PluginWatch, logged: list[Any], how: str
+) -> None:
+    if how == "apart":
+        watch.apart().plugin_disabled(SCORER, 10)
+    else:
+        watch.retire()
+        watch.plugin_disabled(SCORER, 10)
+    assert value(metrics, "plugin_disabled", LABELS) is None
+    ((level, plugin, failures),) = [
+        (line["log_level"], line["plugin"], line["failures_in_a_row"]) for line in logged
+    ]
+    assert (level, plugin, failures) == ("warning", "queue", 10)
+
+
+def test_a_shadow_counts_like_the_rest_and_a_fault_of_both_is_logged_once(
+    metrics: Metrics, watch: PluginWatch, logged: list[Any]
+) -> None:
+    shadow = watch.apart()
+    for each in (shadow, watch):
+        each.plugin_failed("Scorer", SCORER, ValueError("a"))
+        each.timer("Scorer", SCORER)(0.06)
+    assert value(metrics, "plugin_failures_total", POINT) == 2
+    assert value(metrics, "plugin_overruns_total", POINT) == 2
+    assert len(logged) == 1
+    watch.plugin_disabled(SCORER, 10)  # the shadow's gauge is not its own
+    assert value(metrics, "plugin_disabled", LABELS) == 1
+
+
 def test_corrected_scores_are_counted_by_kind_and_each_kind_is_logged_once(
     metrics: Metrics, watch: PluginWatch, logged: list[Any]
 ) -> None:

@@ -235,3 +235,9 @@ class Watcher:
 
     def scores_corrected(self, plugin: Plugin, outside: int, not_numbers: int) -> None:
         self.corrected.append((plugin.name, outside, not_numbers))
+
+    def apart(self) -> "Watcher":
+        return self
+
+    def retire(self) -> None:
+        raise AssertionError("the scheduling does not know when a graph is replaced")

@@ -17,6 +17,14 @@ def test_a_value_is_read_back_and_a_missing_one_is_none() -> None:
     assert state.read(COUNT) == 2
 
 
+def test_a_key_ties_the_type_of_its_value() -> None:
+    """What fails without it is mypy: the ignore below would be unused."""
+    state = CycleState()
+    state.write(COUNT, "one")  # type: ignore[misc] # no int
+    count: int | None = CycleState().read(COUNT)
+    assert count is None
+
+
 def test_writes_to_a_copy_do_not_show_in_the_original_nor_the_other_way() -> None:
     state = CycleState()
     state.write(COUNT, 1)

@@ -211,6 +211,24 @@ def test_rails_apart_follow_the_same_rules_and_count_for_themselves() -> None:
     assert bad.calls == 5
 
 
+class Beside(Watcher):
+    """Has another watcher for shadows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shadows = Watcher()
+
+    def apart(self) -> Watcher:
+        return self.shadows
+
+
+def test_rails_apart_tell_the_observer_of_shadows() -> None:
+    watcher, bad = Beside(), FilterStub("odd", raising)
+    guards = rails(watcher, 3).apart()
+    run(SchedulerProfile(name="p", filters=[bad], picker=PickerStub(), guards=guards), 5)
+    assert (watcher.disabled, watcher.shadows.disabled) == ([], [("odd", 3)])
+
+
 def test_a_limit_of_0_turns_nobody_off() -> None:
     watcher, bad = Watcher(), FilterStub("odd", raising)
     profile = SchedulerProfile(

@@ -162,7 +162,8 @@ class Writing(FilterStub):
     def filter(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> list[Endpoint]:
-        state.write(NOTE, f"{state.read(NOTE)}, seen by the shadow")
+        before = state.read(NOTE)
+        state.write(NOTE, f"{before}, seen by the shadow")
         return list(endpoints)
 
 

@@ -31,6 +31,15 @@ from epp.data_layer.plugins import (
 from epp.scheduling import Endpoint
 
 
+def _interval_seconds(interval: str | float) -> float:
+    """Return the seconds of an ``interval``; 0 for an empty one.
+
+    Raises:
+        ValueError: It is no duration.
+    """
+    return 0.0 if interval == "" else duration_seconds(interval)
+
+
 class MetricsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``metrics-data-source``."""
 
@@ -41,7 +50,8 @@ class MetricsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     ca_cert_path: str = ""
     client_cert_path: str = ""
     client_key_path: str = ""
-    interval: str = ""
+    # The check sees a number, too, and asks for a unit where the type would ask for quotes.
+    interval: Annotated[str, msgspec.Meta(extra={"check": _interval_seconds})] = ""
     """A duration such as ``500ms``, at least 50 ms."""
 
 
@@ -87,13 +97,6 @@ class ModelsDataSource(_HttpSource):
         super().__init__(name, params, open_page)
 
 
-def _interval_seconds(text: str) -> float:
-    try:
-        return duration_seconds(text) if text else 0.0
-    except ValueError as error:
-        raise ValueError(f"interval: {error}") from None
-
-
 def _tls(params: MetricsParams) -> ssl.SSLContext:
     # Without the system's certificates, which take 25 ms to load: plugins are made on the loop.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -106,7 +109,7 @@ def _tls(params: MetricsParams) -> ssl.SSLContext:
         try:
             context.load_verify_locations(params.ca_cert_path)
         except OSError as error:  # what is no certificate is an SSLError, one of these
-            raise ValueError(f"caCertPath: {params.ca_cert_path}: {error}") from None
+            raise ValueError(f"caCertPath: {params.ca_cert_path}: {error.strerror}") from None
     if bool(params.client_cert_path) is not bool(params.client_key_path):
         raise ValueError("clientCertPath and clientKeyPath: give both or none")
     if params.client_cert_path:
@@ -115,6 +118,6 @@ def _tls(params: MetricsParams) -> ssl.SSLContext:
         except OSError as error:
             raise ValueError(
                 f"clientCertPath: {params.client_cert_path} with clientKeyPath"
-                f" {params.client_key_path}: {error}"
+                f" {params.client_key_path}: {error.strerror}"
             ) from None
     return context

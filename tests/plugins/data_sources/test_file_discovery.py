@@ -157,7 +157,7 @@ def test_a_wrong_file_is_refused_with_its_place(content: str | bytes, message: s
 async def test_the_first_look_must_succeed(tmp_path: Path) -> None:
     path = tmp_path / "pool.yaml"
     discovery = FileDiscovery("file", Params(str(path)))
-    with pytest.raises(DiscoveryError, match="cannot be read: No such file"):
+    with pytest.raises(DiscoveryError, match="cannot be read: no such file"):
         await discovery.run(Sink())
     path.write_bytes(b"#" * (1024 * 1024 + 1))
     with pytest.raises(DiscoveryError, match="larger than the limit of 1 MiB"):

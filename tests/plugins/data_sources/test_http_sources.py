@@ -128,10 +128,10 @@ def test_a_client_certificate_is_loaded(tmp_path: Path) -> None:
         pytest.param({"path": "/a b"}, "`$.path`", id="blank in the path"),
         pytest.param({"path": "/a\n"}, "`$.path`", id="line end in the path"),
         pytest.param({"pth": "/a"}, "unknown field `pth`", id="unknown field"),
-        pytest.param({"interval": "soon"}, "interval: `soon` is not a duration", id="interval"),
+        pytest.param({"interval": "soon"}, "`soon` is not a duration", id="interval"),
         pytest.param(
             {"scheme": "https", "insecureSkipVerify": False, "caCertPath": "/no/ca.pem"},
-            "caCertPath: /no/ca.pem: ",
+            "caCertPath: /no/ca.pem: No such file or directory",
             id="no authority",
         ),
         pytest.param(
@@ -141,7 +141,7 @@ def test_a_client_certificate_is_loaded(tmp_path: Path) -> None:
         ),
         pytest.param(
             {"scheme": "https", "clientCertPath": "/no/c", "clientKeyPath": "/no/k"},
-            "clientCertPath: /no/c with clientKeyPath /no/k: ",
+            "clientCertPath: /no/c with clientKeyPath /no/k: No such file or directory",
             id="no client certificate",
         ),
     ],

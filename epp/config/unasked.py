@@ -1,0 +1,60 @@
+"""Plugins that are configured and can never be asked: a name forgotten where it belongs.
+
+A filter is asked by the profiles that name it, an extractor by the source that lists it. Nothing is
+wrong with one that stands under ``plugins`` alone, so it is told of as a warning. One that another
+plugin refers to is asked by that one, and one with a further extension point, such as a hook, is
+asked there.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from epp.config.extension_points import extension_points_of
+from epp.config.instances import Instance
+from epp.config.plan import Kinds, Plan
+from epp.scheduling import Filter, Picker, Plugin, Scorer
+
+_NAMED_BY_PROFILES = (Filter, Scorer, Picker)
+_PLACES = {
+    "source": "`dataLayer.sources` does not name it",
+    "extractor": "no entry of `dataLayer.sources` lists it",
+    "discovery": "`dataLayer.discovery` does not name it",
+}
+"""By role: what is missing for it to be asked."""
+
+
+def warn_of_unasked(plan: Plan, instances: Mapping[str, Instance], kinds: Kinds) -> None:
+    """Add a warning to ``plan`` for each configured plugin that can never be asked."""
+    asked = set(_asked(plan)).union(*(each.depends_on for each in instances.values()))
+    for name, blueprint in plan.blueprints.items():
+        if name in asked or not blueprint.path or blueprint.scope or blueprint.found is None:
+            continue
+        missing = _missing(blueprint.found.plugin, kinds)
+        if missing:
+            text = f"`{name}` is never asked: {' and '.join(missing)}"
+            plan.warnings.append(plan.config.problem(blueprint.path, text))
+
+
+def _asked(plan: Plan) -> Iterator[str]:
+    """Yield the names that stand where a plugin is asked."""
+    for profile in plan.profiles:
+        yield from (member.plugin_ref for member in profile.plugins)
+    for source in plan.sources:
+        yield source.plugin_ref
+        yield from (extractor.plugin_ref for extractor in source.extractors)
+    discovery = plan.config.file.data_layer.discovery
+    if discovery is not None:
+        yield discovery.plugin_ref
+
+
+def _missing(plugin: type[Plugin], kinds: Kinds) -> tuple[str, ...]:
+    """Return what each extension point of an unnamed plugin lacks; () if one lacks nothing."""
+    missing: dict[str, None] = {}
+    for point in extension_points_of(plugin):
+        if issubclass(point, _NAMED_BY_PROFILES):
+            missing["no profile names it"] = None
+            continue
+        role = next((role for role, kind in kinds.items() if issubclass(point, kind)), None)
+        if role is None:
+            return ()
+        missing[_PLACES[role]] = None
+    return tuple(missing)
