@@ -82,7 +82,9 @@ class App:
         self._supply = Supply(self.store, scraper, self.graph, fixed)
         self.metrics.watch_pool(settings.pool_name, lambda: self.store.snapshot)
         self._objects = ObjectStore(
-            pool_name=settings.pool_name, rng=make_random(settings.seed, "objects")
+            pool_name=settings.pool_name,
+            rng=make_random(settings.seed, "objects"),
+            rewritten=self.metrics.model_rewritten,
         )
         self._object_files = ObjectFiles(settings.objects)
         self._reloader = self._make_reloader()

@@ -7,7 +7,7 @@ first in the order of files and rules. This is the reference's order.
 """
 
 import random
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -64,9 +64,10 @@ class Rewrite:
 class _Draw:
     """The targets of a rule, ready to choose from."""
 
-    __slots__ = ("_cumulative", "_rng", "_targets")
+    __slots__ = ("_cumulative", "_rng", "_targets", "name")
 
-    def __init__(self, rule: RewriteRule, rng: random.Random) -> None:
+    def __init__(self, name: str, rule: RewriteRule, rng: random.Random) -> None:
+        self.name = name
         self._targets = rule.targets
         self._cumulative = list(accumulate(rule.weights or [1] * len(rule.targets)))
         self._rng = rng
@@ -83,11 +84,19 @@ class ObjectStore:
     Args:
         pool_name: Objects for other pools are left out.
         rng: Draws among the weighted targets of a rewrite.
+        rewritten: Told of each decision: the rewrite's name, the model asked for, its target.
     """
 
-    def __init__(self, *, pool_name: str, rng: random.Random) -> None:
+    def __init__(
+        self,
+        *,
+        pool_name: str,
+        rng: random.Random,
+        rewritten: Callable[[str, str, str], None] | None = None,
+    ) -> None:
         self._pool_name = pool_name
         self._rng = rng
+        self._rewritten = rewritten
         self._priorities: dict[str, int] = {}
         self._exact: dict[str, _Draw] = {}
         self._generic: _Draw | None = None
@@ -100,7 +109,12 @@ class ObjectStore:
     def target_of(self, model: str) -> str | None:
         """Return the name to ask model servers for instead of ``model``, None for the same."""
         draw = self._exact.get(model, self._generic)
-        return None if draw is None else draw()
+        if draw is None:
+            return None
+        target = draw()
+        if self._rewritten is not None:
+            self._rewritten(draw.name, model, target)
+        return target
 
     def replace(self, objects: Iterable[Objective | Rewrite]) -> None:
         """Make ``objects`` all there are; their order is that of files and of objects in them.
@@ -114,8 +128,8 @@ class ObjectStore:
         self._generic = None
         rewrites = [o for o in wanted if isinstance(o, Rewrite)]
         rewrites.sort(key=lambda rewrite: rewrite.meta.created_at or _NEWEST)  # stable
-        for rule in (rule for rewrite in rewrites for rule in rewrite.rules):
-            draw = _Draw(rule, self._rng)
+        for name, rule in ((each.meta.name, rule) for each in rewrites for rule in each.rules):
+            draw = _Draw(name, rule, self._rng)
             for model in rule.models:
                 self._exact.setdefault(model, draw)
             if not rule.models and self._generic is None:

@@ -131,6 +131,11 @@ class Metrics:
             "Those for which it would have picked another endpoint than the real choice, or none.",
             ("profile",),
         )
+        self._model_rewrites = make.counter(
+            "model_rewrite_decisions_total",
+            "Requests whose model an InferenceModelRewrite has replaced.",
+            ("model_rewrite_name", "model_name", "target_model"),
+        )
         self.poll_errors = make.counter(
             "datalayer_poll_errors_total", "Failed scrapes of model servers.", ("source_type",)
         )
@@ -179,6 +184,10 @@ class Metrics:
     ) -> None:
         """Count a page that an extractor could not use."""
         self.extract_errors.labels(source.type, extractor.type).inc()
+
+    def model_rewritten(self, rewrite: str, model: str, target: str) -> None:
+        """Count a request for ``model`` that is sent on as one for ``target``."""
+        self._model_rewrites.labels(rewrite, self.capped_model(model), target).inc()
 
     def watch_pool(self, name: str, snapshot: Callable[[], Sequence[Endpoint]]) -> None:
         """Export the gauges of the pool ``name``, read from ``snapshot`` at each scrape."""

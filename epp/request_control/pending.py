@@ -91,7 +91,10 @@ class PendingDecision:
             self._waiting[step] = _Question(task, limit, perf_counter())
 
     async def _answer(self, step: AsyncStep) -> None:
-        await step.guard.plugin.prepare_async(self._production.request, self._production.state)
+        try:
+            await step.guard.plugin.prepare_async(self._production.request, self._production.state)
+        except SystemExit as error:  # out of a task it would end the process
+            raise RuntimeError(f"the plugin called sys.exit(): {error!r}") from error
 
     def _answered(self, step: AsyncStep, task: asyncio.Task[None]) -> None:
         error = _failure(task)

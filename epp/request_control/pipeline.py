@@ -24,6 +24,7 @@ from epp.request_control.plugins import (
 )
 from epp.request_control.production import Step, plan
 from epp.scheduling import (
+    PLUGIN_FAULTS,
     CycleState,
     Endpoint,
     Guard,
@@ -124,7 +125,7 @@ class Pipeline:
             began = perf_counter()
             try:
                 seen = set(guard.plugin.screen(request, endpoints, state))
-            except Exception as error:
+            except PLUGIN_FAULTS as error:
                 guard.failed(error, perf_counter() - began)
             else:
                 guard.passed(perf_counter() - began)
@@ -207,7 +208,7 @@ def _tell(guards: Sequence[Guard[P]], call: Callable[[P], None]) -> None:
         began = perf_counter()
         try:
             call(guard.plugin)
-        except Exception as error:
+        except PLUGIN_FAULTS as error:
             guard.failed(error, perf_counter() - began)
         else:
             guard.passed(perf_counter() - began)
@@ -224,7 +225,7 @@ def _ask(guards: Sequence[Guard[P]], call: Callable[[P], None]) -> None:
         except RequestError:
             guard.passed(perf_counter() - began)
             raise
-        except Exception as error:
+        except PLUGIN_FAULTS as error:
             guard.failed(error, perf_counter() - began)
         else:
             guard.passed(perf_counter() - began)

@@ -22,7 +22,15 @@ from epp.request_control.plugins import (
     Producer,
     ProducerFailure,
 )
-from epp.scheduling import CycleState, Endpoint, Guard, GuardRails, LLMRequest, Plugin
+from epp.scheduling import (
+    PLUGIN_FAULTS,
+    CycleState,
+    Endpoint,
+    Guard,
+    GuardRails,
+    LLMRequest,
+    Plugin,
+)
 
 P = TypeVar("P", bound=Producer)
 
@@ -132,7 +140,7 @@ class Production:
             began = perf_counter()
             try:
                 step.prepare(request, state)
-            except Exception as error:
+            except PLUGIN_FAULTS as error:
                 guard.failed(error, perf_counter() - began)
                 self._note(step, "error")
             else:
@@ -167,7 +175,7 @@ class Production:
             began = perf_counter()
             try:
                 guard.plugin.attach(request, endpoints, state)
-            except Exception as error:
+            except PLUGIN_FAULTS as error:
                 guard.failed(error, perf_counter() - began)
                 self._note(step, "error")
             else:
@@ -180,7 +188,7 @@ class Production:
         began = perf_counter()
         try:
             applies = bool(guard.plugin.applies_to(self.request, self.state))
-        except Exception as error:
+        except PLUGIN_FAULTS as error:
             guard.failed(error, perf_counter() - began)
             self._note(step, "error")
             return False

@@ -6,6 +6,7 @@ Everything a plugin author needs is exported here.
 
 from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import (
+    PLUGIN_FAULTS,
     DroppedError,
     NoEndpointsError,
     PluginContractError,
@@ -50,6 +51,7 @@ from epp.scheduling.types import (
 __all__ = [
     "DEFAULT_DISABLE_AFTER",
     "NEVER_SCRAPED",
+    "PLUGIN_FAULTS",
     "AttributeKey",
     "CompositeFilter",
     "CycleState",

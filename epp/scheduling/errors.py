@@ -1,6 +1,7 @@
 """Errors raised by the scheduling framework."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 
 class SchedulingError(Exception):
@@ -69,7 +70,11 @@ class ReservationError(RuntimeError):
     """A reservation was used after it was released: a bug in the caller."""
 
 
-def described(error: Exception) -> str:
+PLUGIN_FAULTS: Final = (Exception, SystemExit)
+"""What a guarded call catches: a plugin that calls sys.exit() ends neither process nor request."""
+
+
+def described(error: BaseException) -> str:
     """Return what a plugin's ``error`` says, even if it fails to say it."""
     try:
         return f"{type(error).__name__}: {error}"

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import NoReturn
 
 from epp.scheduling.cycle_state import CycleState
-from epp.scheduling.errors import DroppedError, PluginContractError
+from epp.scheduling.errors import PLUGIN_FAULTS, DroppedError, PluginContractError
 from epp.scheduling.guards import Guard, GuardRails
 from epp.scheduling.plugins import CompositeFilter, Filter, Plugin
 from epp.scheduling.types import Endpoint, LLMRequest
@@ -86,7 +86,7 @@ class FilterChain:
             guard.passed(perf_counter() - began)
             blamed |= inner
             raise
-        except Exception as error:
+        except PLUGIN_FAULTS as error:
             guard.failed(error, perf_counter() - began)
             return endpoints if guard.fails_open else _none_of(endpoints, plugin, blamed)
         guard.passed(perf_counter() - began)

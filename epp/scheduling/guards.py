@@ -10,7 +10,7 @@ The guarded call is written out where it is made, because a wrapper costs 0.3 us
     began = perf_counter()
     try:
         kept = guard.plugin.filter(request, endpoints, state)
-    except Exception as error:
+    except PLUGIN_FAULTS as error:
         guard.failed(error, perf_counter() - began)
     else:
         guard.passed(perf_counter() - began)
@@ -95,7 +95,7 @@ class Guard(Generic[P]):
         self._health.failures -= self.failures
         self.failures = 0
 
-    def failed(self, error: Exception, seconds: float | None = None) -> None:
+    def failed(self, error: BaseException, seconds: float | None = None) -> None:
         """Take note of a call that raised, or that broke the contract.
 
         Args:
@@ -104,7 +104,8 @@ class Guard(Generic[P]):
         """
         if seconds is not None:
             self.timed(seconds)
-        self._observer.plugin_failed(self.point, self.plugin, error)
+        fault = error if isinstance(error, Exception) else _ended(error)
+        self._observer.plugin_failed(self.point, self.plugin, fault)
         health = self._health
         self.failures += 1
         health.failures += 1
@@ -174,3 +175,10 @@ class GuardRails:
             disable_after=disable_after,
             fails_open=self._fails_open.get(plugin.name, by_class),
         )
+
+
+def _ended(error: BaseException) -> Exception:
+    """Return an error, with the place, for a plugin that tried to end the process."""
+    fault = RuntimeError(f"the plugin called sys.exit(): {error!r}")
+    fault.__cause__ = error
+    return fault.with_traceback(error.__traceback__)

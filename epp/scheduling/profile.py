@@ -5,7 +5,12 @@ from collections.abc import Collection, Sequence
 from time import perf_counter
 
 from epp.scheduling.cycle_state import CycleState
-from epp.scheduling.errors import DroppedError, NoEndpointsError, PluginContractError
+from epp.scheduling.errors import (
+    PLUGIN_FAULTS,
+    DroppedError,
+    NoEndpointsError,
+    PluginContractError,
+)
 from epp.scheduling.filtering import Blame, FilterChain
 from epp.scheduling.guards import GuardRails
 from epp.scheduling.plugins import Filter, Picker
@@ -95,7 +100,7 @@ class SchedulerProfile:
         try:
             picked = guard.plugin.pick(request, scored, state)
             _check(guard.plugin, picked, scored)
-        except Exception as error:
+        except PLUGIN_FAULTS as error:
             guard.failed(error, perf_counter() - began)
             return [self._best(scored)]
         guard.passed(perf_counter() - began)

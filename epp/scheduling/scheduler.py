@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import (
+    PLUGIN_FAULTS,
     PluginContractError,
     ProfileHandlerError,
     ProfileLoopError,
@@ -83,7 +84,7 @@ class Scheduler:
             began = perf_counter()
             try:
                 hook.plugin.pre_schedule(request, endpoints, state)
-            except Exception as error:
+            except PLUGIN_FAULTS as error:
                 hook.failed(error, perf_counter() - began)
             else:
                 hook.passed(perf_counter() - began)
@@ -94,7 +95,7 @@ class Scheduler:
             began = perf_counter()
             try:
                 post.plugin.post_schedule(request, result, state)
-            except Exception as error:
+            except PLUGIN_FAULTS as error:
                 post.failed(error, perf_counter() - began)
             else:
                 post.passed(perf_counter() - began)
@@ -121,7 +122,7 @@ class Scheduler:
         except UnknownProfileError:
             guard.timed(perf_counter() - began)
             raise
-        except Exception as error:
+        except PLUGIN_FAULTS as error:
             self._handler_failed(error, perf_counter() - began)
         guard.timed(perf_counter() - began)
         return names
@@ -160,7 +161,7 @@ class Scheduler:
         except SchedulingError:
             guard.passed(perf_counter() - began)  # why no endpoint was found is its to say
             raise
-        except Exception as error:
+        except PLUGIN_FAULTS as error:
             self._handler_failed(error, perf_counter() - began)
         try:
             primary = result.profiles.get(result.primary)
@@ -175,7 +176,7 @@ class Scheduler:
         guard.passed(perf_counter() - began)
         return result
 
-    def _handler_failed(self, error: Exception, seconds: float) -> NoReturn:
+    def _handler_failed(self, error: BaseException, seconds: float) -> NoReturn:
         """Count a failure of the handler; raise what the caller is to see of it."""
         self._handler.failed(error, seconds)
         if isinstance(error, SchedulingError):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from epp.scheduling.cycle_state import CycleState
-from epp.scheduling.errors import PluginContractError
+from epp.scheduling.errors import PLUGIN_FAULTS, PluginContractError
 from epp.scheduling.guards import Guard, GuardRails
 from epp.scheduling.plugins import Scorer
 from epp.scheduling.totals import Scale, corrected, scale_of, weighted_totals
@@ -63,10 +63,10 @@ class ScorerSet:
             try:
                 scores: Sequence[float] = guard.plugin.score(request, endpoints, state)
                 if not isinstance(scores, (list, tuple)) or len(scores) != count:
-                    raise _broken(guard.plugin, scores, count)  # noqa: TRY301 - counted like others
+                    raise _broken(guard.plugin, scores, count)
                 if scale is not None:
                     scores = scale(scores)
-            except Exception as error:
+            except PLUGIN_FAULTS as error:
                 guard.failed(error, perf_counter() - began)
                 left_out.append(member)
                 began = perf_counter()

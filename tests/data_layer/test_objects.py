@@ -112,6 +112,23 @@ def test_targets_are_drawn_by_their_shares(
     )
 
 
+def test_each_decision_is_told_with_its_rewrite() -> None:
+    told: list[tuple[str, str, str]] = []
+    store = ObjectStore(
+        pool_name="pool",
+        rng=random.Random(0),
+        rewritten=lambda *decision: told.append(decision),
+    )
+    store.replace(
+        [
+            make_rewrite("one", RewriteRule(("x",), ("a",))),
+            make_rewrite("all", RewriteRule((), ("b",))),
+        ]
+    )
+    assert [store.target_of(model) for model in ("x", "y")] == ["a", "b"]
+    assert told == [("one", "x", "a"), ("all", "y", "b")]
+
+
 def test_draws_repeat_with_the_seed() -> None:
     def draws() -> list[str | None]:
         store = make_store()

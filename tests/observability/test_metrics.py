@@ -52,6 +52,7 @@ def filled() -> Metrics:
     PluginWatch(metrics).scores_corrected(scorer, 2, 3)
     metrics.shadow_runs.labels("shadow").inc()
     metrics.shadow_disagreements.labels("shadow").inc()
+    metrics.model_rewritten("chat", "chat", "llama")
     metrics.watch_pool("pool", lambda: [make_endpoint()])
     return metrics
 
@@ -80,6 +81,11 @@ def filled() -> Metrics:
         ("plugin_disabled", "gauge", {"plugin_type", "plugin_name"}),
         ("shadow_runs_total", "counter", {"profile"}),
         ("shadow_disagreements_total", "counter", {"profile"}),
+        (
+            "model_rewrite_decisions_total",
+            "counter",
+            {"model_rewrite_name", "model_name", "target_model"},
+        ),
         ("datalayer_poll_errors_total", "counter", {"source_type"}),
         ("datalayer_extract_errors_total", "counter", {"source_type", "extractor_type"}),
         ("internal_faults_total", "counter", set()),

@@ -1,6 +1,7 @@
 """Producers whose names are the keys they write, and that note what they are asked."""
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -90,6 +91,8 @@ class Async(AsyncDataProducer):
             raise RuntimeError("a bug in prepare_async")
         if self.fails_in == "cancelled":
             raise asyncio.CancelledError
+        if self.fails_in == "exit":
+            sys.exit(3)
         self.notes.append(f"{self.name} answered at {asyncio.get_running_loop().time():g}")
         state.write(key(self.name), self.name)
 

@@ -71,7 +71,7 @@ class EveryHook(
 
     type: ClassVar[str] = "every-hook"
 
-    def __init__(self, name: str, notes: list[str], raises: Mapping[str, Exception]) -> None:
+    def __init__(self, name: str, notes: list[str], raises: Mapping[str, BaseException]) -> None:
         self.name = name
         self.notes = notes
         self.raises = raises
@@ -123,7 +123,7 @@ class EveryHook(
             raise self.raises[method]
 
 
-def both(notes: list[str], *, first: Mapping[str, Exception]) -> list[EveryHook]:
+def both(notes: list[str], *, first: Mapping[str, BaseException]) -> list[EveryHook]:
     return [EveryHook("first", notes, first), EveryHook("second", notes, {})]
 
 
@@ -139,10 +139,11 @@ def test_every_hook_runs_in_the_order_of_the_request_and_of_the_configuration() 
     assert notes == [f"{name} {method}" for method in ORDER for name in ("first", "second")]
 
 
+@pytest.mark.parametrize("fault", [RuntimeError("a bug"), SystemExit(3)], ids=["raises", "exits"])
 @pytest.mark.parametrize("method", POINTS)
-def test_a_hook_that_raises_is_passed_over_and_counted(method: str) -> None:
+def test_a_hook_that_raises_is_passed_over_and_counted(method: str, fault: BaseException) -> None:
     notes: list[str] = []
-    bad, good = both(notes, first={method: RuntimeError("a bug")})
+    bad, good = both(notes, first={method: fault})
     epp = Epp(make_pool(), plugins=[bad, good])
     with capture_logs():
         run_one(epp)

@@ -121,6 +121,7 @@ async def test_independent_ones_run_together_and_dependents_after_them(
         pytest.param(
             [Async("a", fails_in="cancelled")], {"a": "error"}, 0.1, id="a cancellation of its own"
         ),
+        pytest.param([Async("a", fails_in="exit")], {"a": "error"}, 0.1, id="it calls sys.exit()"),
         pytest.param(
             [Async("a", fails_in="applies_to"), Async("b")], {"a": "error"}, 0.1, id="applies_to"
         ),

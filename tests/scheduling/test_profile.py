@@ -1,6 +1,7 @@
 """One run of a profile: what it does with good plugins, and with each way of being a bad one."""
 
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -123,6 +124,7 @@ def test_scores_that_can_be_mended_are_mended_and_counted(
     ("answer", "message"),
     [
         pytest.param(raising, "on purpose", id="raises"),
+        pytest.param(lambda _: sys.exit(3), "called sys.exit(): SystemExit(3)", id="exits"),
         pytest.param(lambda _: None, "'odd' returned NoneType, not a list of scores", id="None"),
         pytest.param(lambda _: (s for s in (1.0, 1.0)), "'odd' returned generator", id="generator"),
         pytest.param(lambda _: {"a": 1.0, "b": 1.0}, "'odd' returned dict", id="dict"),
@@ -251,6 +253,7 @@ def test_an_empty_pool_is_an_error_of_its_own() -> None:
 
 BAD_FILTERS = [
     pytest.param(raising, "on purpose", id="raises"),
+    pytest.param(lambda _: sys.exit(3), "called sys.exit(): SystemExit(3)", id="exits"),
     pytest.param(lambda _: None, "'odd' returned NoneType, not a list of endpoints", id="None"),
     pytest.param(iter, "'odd' returned tuple_iterator, not a list", id="iterator"),
     pytest.param(set, "'odd' returned set, not a list", id="set"),
@@ -310,6 +313,7 @@ def test_a_filter_may_give_the_request_up() -> None:
     ("answer", "message"),
     [
         pytest.param(raising, "on purpose", id="raises"),
+        pytest.param(lambda _: sys.exit(3), "called sys.exit(): SystemExit(3)", id="exits"),
         pytest.param(lambda _: [], "picker 'picker' picked no endpoint", id="empty"),
         pytest.param(lambda _: None, "returned NoneType, not a list of scored", id="None"),
         pytest.param(iter, "returned list_iterator, not a list", id="iterator"),
