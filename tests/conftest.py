@@ -1,4 +1,4 @@
-"""What every test has: a watched event loop and reproducible examples."""
+"""What every test has: a watched event loop, reproducible examples and, on demand, the log."""
 
 import inspect
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 from grpc import aio
 from hypothesis import settings
+from log_watch import Logs, watched_logs
 
 settings.register_profile("reproducible", derandomize=True, deadline=None)
 settings.load_profile("reproducible")
@@ -33,3 +34,9 @@ def _watch_the_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with blockbuster_ctx(["epp", "epp_plugins"]):
         yield
+
+
+@pytest.fixture
+def logs() -> Iterator[Logs]:
+    with watched_logs() as captured:
+        yield captured

@@ -33,5 +33,7 @@ def watched_logs() -> Iterator[Logs]:
     processors = structlog.get_config()["processors"]
     before = list(processors)
     processors[:] = [captured]  # in place: loggers that were made before hold this list
-    yield captured
-    processors[:] = before
+    try:
+        yield captured
+    finally:
+        processors[:] = before

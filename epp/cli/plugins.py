@@ -1,10 +1,9 @@
 """``epp plugins list | show | new``: what plugins there are, what one takes, and a new one."""
 
 import re
-import sys
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import msgspec
 import typer
@@ -62,7 +61,7 @@ def list_plugins(as_json: AsJson = False) -> None:
             table.add_row(*map(Text, (doc.type, ", ".join(doc.extension_points), summary)))
         console.print(table)
     if faults:
-        _end("\n".join(faults))
+        fail("\n".join(faults), status=1)
 
 
 @plugins.command("show")
@@ -78,7 +77,7 @@ def show(
     """
     plugin = _find(plugin_type)
     if faults := check_plugin_class(plugin):
-        _end("\n".join(faults))
+        fail("\n".join(faults), status=1)
     doc = describe(plugin)
     if as_json:
         _print_json(doc)
@@ -151,14 +150,14 @@ def _find(plugin_type: str) -> type[Plugin]:
             return load_plugin_file(*split_file_type(plugin_type)).plugin
         return _registry().get(plugin_type)
     except ConfigError as error:
-        _end(str(error))
+        fail(str(error), status=1)
 
 
 def _registry() -> PluginRegistry:
     try:
         return PluginRegistry.from_entry_points()
     except ConfigError as error:
-        _end(str(error))
+        fail(str(error), status=1)
 
 
 def _print_json(docs: PluginDoc | list[PluginDoc]) -> None:
@@ -184,8 +183,3 @@ def _print_doc(doc: PluginDoc) -> None:
     if doc.example:
         console.print("\nExample:")
         console.print(Syntax(doc.example, "yaml", background_color="default"))
-
-
-def _end(text: str) -> NoReturn:
-    print(f"epp: {text}", file=sys.stderr)  # noqa: T201 - a user's error, not a log line
-    raise typer.Exit(1)

@@ -59,10 +59,10 @@ def run_until_signalled(main: Callable[[asyncio.Event], Awaitable[None]]) -> Non
     raise typer.Exit(1)
 
 
-def fail(text: str) -> NoReturn:
-    """End the command with a usage error."""
-    print(f"epp: {text}", file=sys.stderr)  # noqa: T201
-    raise typer.Exit(2)
+def fail(text: str, *, status: int = 2) -> NoReturn:
+    """End the command with an error, by default one of usage."""
+    print(f"epp: {text}", file=sys.stderr)  # noqa: T201 - a user's error, not a log line
+    raise typer.Exit(status)
 
 
 def from_flag(flag: str, parse: Callable[[T], R], value: T) -> R:

@@ -1,6 +1,6 @@
 """Errors of the configuration."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -21,6 +21,11 @@ class ConfigProblem:
         """Return one line: ``FILE:LINE:COLUMN: PATH: MESSAGE``, without what is unknown."""
         where = ":".join([source, *(str(n) for n in (self.line, self.column) if n)])
         return f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
+
+
+def in_order(problems: Iterable[ConfigProblem]) -> list[ConfigProblem]:
+    """Return problems in the order of the file, each once."""
+    return sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column))
 
 
 def why_unreadable(error: OSError | ValueError) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from epp.config.errors import ConfigError, ConfigProblem
+from epp.config.errors import ConfigError, ConfigProblem, in_order
 from epp.config.instances import Blueprint, Instance, InstanceMaker, Services, close_all
 from epp.config.loader import LoadedConfig
 from epp.config.plan import Kinds, Plan, make_plan
@@ -198,5 +198,4 @@ class GraphBuilder:
 def _refuse_faulty(plan: Plan) -> None:
     """Raise ConfigError with all problems of ``plan``, if it has any."""
     if plan.problems:
-        problems = sorted(plan.problems, key=lambda problem: (problem.line, problem.column))
-        raise ConfigError.of(plan.config.source, tuple(dict.fromkeys(problems)))
+        raise ConfigError.of(plan.config.source, in_order(plan.problems))

@@ -52,6 +52,11 @@ class Blueprint:
     scope: str = ""
     """The shadow profile it is for; "" for the real decisions."""
 
+    @property
+    def parameters_path(self) -> str:
+        """Where problems of its parameters are told of."""
+        return f"{self.path}.parameters" if self.path else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Instance:
@@ -107,7 +112,8 @@ class InstanceMaker:
             return None
         if name not in self.instances:
             blueprint = self._blueprints[name]
-            instance = self._made(blueprint) if blueprint.found is not None else None
+            found = blueprint.found
+            instance = None if found is None else self._made(blueprint, found)
             if instance is None:
                 self._faulty.add(name)
                 return None
@@ -120,18 +126,17 @@ class InstanceMaker:
             if not self._is_kept(name):
                 yield instance.plugin
 
-    def _made(self, blueprint: Blueprint) -> Instance | None:
-        found = blueprint.found
-        assert found is not None  # noqa: S101 - make() has looked
-        where = f"{blueprint.path}.parameters" if blueprint.path else ""
-        reading = read_parameters(found.plugin, blueprint.parameters or {}, where)
+    def _made(self, blueprint: Blueprint, found: PluginType) -> Instance | None:
+        reading = read_parameters(
+            found.plugin, blueprint.parameters or {}, blueprint.parameters_path
+        )
         for fault in reading.faults:
             self._report(fault.path, fault.message, on_key=fault.on_key)
         params = reading.value
         if params is None:
             return None
         canonical = _canonical(params)
-        if (kept := self._kept(blueprint, canonical)) is not None:
+        if (kept := self._kept(blueprint, found, canonical)) is not None:
             return kept
         depends_on: list[str] = []
         services = {
@@ -155,7 +160,6 @@ class InstanceMaker:
         services: Mapping[str, Any],
     ) -> Plugin | None:
         """Call the constructor; None if it fails, or makes what is no sound plugin."""
-        where = f"{blueprint.path}.parameters" if blueprint.path else ""
         make = cast("Callable[..., object]", wanted)
         self._open.append(blueprint.name)
         try:
@@ -164,7 +168,7 @@ class InstanceMaker:
         except _BrokenReferenceError:
             return None
         except ValueError as error:
-            self._report(where, str(error))
+            self._report(blueprint.parameters_path, str(error))
             return None
         # Anyone's code: a fault of the configuration, not of ours.
         except (Exception, SystemExit) as error:
@@ -178,11 +182,9 @@ class InstanceMaker:
             close_all([plugin])
         return plugin if isinstance(plugin, Plugin) and not wrong else None
 
-    def _kept(self, blueprint: Blueprint, parameters: bytes) -> Instance | None:
+    def _kept(self, blueprint: Blueprint, found: PluginType, parameters: bytes) -> Instance | None:
         """Return the instance that is there already, if nothing that makes it up has changed."""
         before = self._previous.get(blueprint.name)
-        found = blueprint.found
-        assert found is not None  # noqa: S101 - make() has looked
         if (
             before is None
             or before.type != blueprint.type

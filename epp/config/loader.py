@@ -15,7 +15,7 @@ import msgspec
 
 from epp.config.checks import faults, warnings
 from epp.config.document import MAX_BYTES, Document, parse
-from epp.config.errors import ConfigError, ConfigProblem, why_unreadable
+from epp.config.errors import ConfigError, ConfigProblem, in_order, why_unreadable
 from epp.config.schema import (
     DEFAULT_CONFIG,
     KIND,
@@ -105,8 +105,7 @@ def load_text(
     if problems or reading.value is None:
         if inspect is not None:
             problems += _placed(document, _plugin_faults(value, inspect))
-        problems.sort(key=lambda problem: (problem.line, problem.column))
-        raise ConfigError.of(source, list(dict.fromkeys(problems)))
+        raise ConfigError.of(source, in_order(problems))
     return LoadedConfig(
         file=_defaulted(reading.value),
         source=source,

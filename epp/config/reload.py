@@ -121,10 +121,11 @@ class ConfigReloader:
         try:
             config, types = await asyncio.to_thread(self._read)
             before = self._user.graph
-            if version_of(config, types) == before.version:
+            version = version_of(config, types)
+            if version == before.version:
                 self._note_unchanged(is_asked=is_asked)
                 return
-            self._refuse_again(config, types)
+            self._refuse_again(version)
             graph = self._user.build(config, types)
             await self._user.swap(graph)
         except ConfigError as error:
@@ -146,8 +147,8 @@ class ConfigReloader:
         self._files = frozenset({self._path, *plugin_files(config)})
         return config, self._registry.prepare(config)
 
-    def _refuse_again(self, config: LoadedConfig, types: PluginTypes) -> None:
-        if version_of(config, types) == self._refused_version:
+    def _refuse_again(self, version: str) -> None:
+        if version == self._refused_version:
             raise ConfigError(
                 f"{self._path}: this version was taken back because requests failed with it;"
                 " change it, or restart to use it all the same"

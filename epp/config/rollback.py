@@ -67,10 +67,6 @@ class RollbackWatch:
         self._share_before = failures / requests if requests else 0.0
         self._since_reload = _Count(now)
 
-    def settle(self) -> None:
-        """Watch no longer: there is nothing to go back to."""
-        self._since_reload = None
-
     def note(self, is_own_failure: bool) -> None:
         """Take note of a finished decision; an own failure is a 5xx that this EPP made itself."""
         now = self._clock()

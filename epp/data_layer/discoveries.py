@@ -79,10 +79,10 @@ class _Run:
             DuplicateEndpointError: A third discovery has an endpoint of the same name; nothing has
                 changed then.
         """
-        held, self._held = self._held, None
+        held, self._held = self._held or {}, None
         replaced = set() if instead_of is None else instead_of.sources
-        self._store.replace_sources(held or {}, instead_of=replaced)
-        self.sources.update(held or {})
+        self._store.replace_sources(held, instead_of=replaced)
+        self.sources.update(held)
 
     def end(self) -> None:
         """Stop it; its endpoints stay."""

@@ -91,20 +91,19 @@ class _RewriteSpec(_Strict):
     pool_ref: _PoolRef | None = None
 
 
-class _ObjectiveObject(_Strict):
+class _Object(_Strict, kw_only=True):
     api_version: str
     kind: str
     metadata: _Metadata
+    status: Any = None
+
+
+class _ObjectiveObject(_Object, kw_only=True):
     spec: _ObjectiveSpec = msgspec.field(default_factory=_ObjectiveSpec)
-    status: Any = None
 
 
-class _RewriteObject(_Strict):
-    api_version: str
-    kind: str
-    metadata: _Metadata
+class _RewriteObject(_Object, kw_only=True):
     spec: _RewriteSpec
-    status: Any = None
 
 
 def read_objects(path: Path, content: bytes) -> list[Objective | Rewrite]:
@@ -240,9 +239,7 @@ def _rewrite(place: _Place, value: Mapping[str, Any]) -> Rewrite:
     return Rewrite(_meta(place, one, one.spec.pool_ref), tuple(rules))
 
 
-def _meta(
-    place: _Place, one: _ObjectiveObject | _RewriteObject, pool: _PoolRef | None
-) -> ObjectMeta:
+def _meta(place: _Place, one: _Object, pool: _PoolRef | None) -> ObjectMeta:
     return ObjectMeta(
         kind=one.kind,
         name=one.metadata.name,

@@ -96,13 +96,13 @@ class Metrics:
             "Scheduling attempts; status is success or failure.",
             ("status", "target_model_name", "endpoint_name", "namespace", "port"),
         )
+        plugin_labels = ("extension_point", "plugin_type", "plugin_name")
         self.plugin_duration = make.histogram(
             "plugin_duration_seconds",
             "Time of one plugin call; extension_point is Filter, Scorer, Picker, …",
-            ("extension_point", "plugin_type", "plugin_name"),
+            plugin_labels,
             _SCHEDULING,
         )
-        plugin_labels = ("extension_point", "plugin_type", "plugin_name")
         self.plugin_failures = make.counter(
             "plugin_failures_total",
             "Plugin calls that raised or broke their contract; the request went on without them.",

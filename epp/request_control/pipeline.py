@@ -9,7 +9,6 @@ Every plugin call goes through its guard: a plugin that raises is passed over an
 
 from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
-from typing import TypeVar
 
 from epp.request_control.errors import RequestError, ScreenedOutError
 from epp.request_control.plugins import (
@@ -35,9 +34,8 @@ from epp.scheduling import (
     SchedulingResult,
     ShadowPick,
     ShadowProfile,
+    call_each,
 )
-
-P = TypeVar("P", bound=Plugin)
 
 
 class Pipeline:
@@ -108,7 +106,11 @@ class Pipeline:
         Raises:
             RequestError: One of them answers it with that.
         """
-        _ask(self.header_processors, lambda hook: hook.process_request_headers(request, state))
+        call_each(
+            self.header_processors,
+            lambda hook: hook.process_request_headers(request, state),
+            answers=(RequestError,),
+        )
 
     def screened(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
@@ -143,7 +145,11 @@ class Pipeline:
         Raises:
             RequestError: One does; mostly an AdmissionDeniedError.
         """
-        _ask(self.admitters, lambda hook: hook.admit(request, endpoints, state))
+        call_each(
+            self.admitters,
+            lambda hook: hook.admit(request, endpoints, state),
+            answers=(RequestError,),
+        )
 
     def shadow_picks(
         self,
@@ -158,13 +164,13 @@ class Pipeline:
 
     def chosen(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
         """Tell of a decision, whose endpoints are reserved."""
-        _tell(self.pre_request, lambda hook: hook.pre_request(request, result, state))
+        call_each(self.pre_request, lambda hook: hook.pre_request(request, result, state))
 
     def answer_began(
         self, request: LLMRequest, head: ResponseHead, served_by: Endpoint, state: CycleState
     ) -> None:
         """Show the head of an answer."""
-        _tell(
+        call_each(
             self.response_header,
             lambda hook: hook.response_headers(request, head, served_by, state),
         )
@@ -173,7 +179,7 @@ class Pipeline:
         self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
     ) -> None:
         """Tell of the end of a request."""
-        _tell(
+        call_each(
             self.response_complete,
             lambda hook: hook.response_complete(request, served_by, cause, state),
         )
@@ -198,34 +204,3 @@ class Pipeline:
             self._when_idle.append(call)
         else:
             call()
-
-
-def _tell(guards: Sequence[Guard[P]], call: Callable[[P], None]) -> None:
-    """Call every plugin; what it raises changes nothing."""
-    for guard in guards:
-        if guard.is_off:
-            continue
-        began = perf_counter()
-        try:
-            call(guard.plugin)
-        except PLUGIN_FAULTS as error:
-            guard.failed(error, perf_counter() - began)
-        else:
-            guard.passed(perf_counter() - began)
-
-
-def _ask(guards: Sequence[Guard[P]], call: Callable[[P], None]) -> None:
-    """Call every plugin until one answers with a RequestError, which goes on to the caller."""
-    for guard in guards:
-        if guard.is_off:
-            continue
-        began = perf_counter()
-        try:
-            call(guard.plugin)
-        except RequestError:
-            guard.passed(perf_counter() - began)
-            raise
-        except PLUGIN_FAULTS as error:
-            guard.failed(error, perf_counter() - began)
-        else:
-            guard.passed(perf_counter() - began)

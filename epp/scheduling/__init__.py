@@ -17,7 +17,7 @@ from epp.scheduling.errors import (
     UnknownProfileError,
     described,
 )
-from epp.scheduling.guards import DEFAULT_DISABLE_AFTER, Guard, GuardRails
+from epp.scheduling.guards import DEFAULT_DISABLE_AFTER, Guard, GuardRails, call_each
 from epp.scheduling.keys import AttributeKey, StateKey
 from epp.scheduling.load import EndpointLoad, Reservation
 from epp.scheduling.observer import NullObserver, PluginObserver
@@ -90,6 +90,7 @@ __all__ = [
     "StateKey",
     "UnknownProfileError",
     "WeightedScorer",
+    "call_each",
     "described",
     "scale_fault",
 ]

@@ -15,7 +15,7 @@ from epp.scheduling.errors import (
     UnknownProfileError,
     described,
 )
-from epp.scheduling.guards import GuardRails
+from epp.scheduling.guards import GuardRails, call_each
 from epp.scheduling.plugins import PostSchedule, PreSchedule, ProfileHandler
 from epp.scheduling.profile import SchedulerProfile
 from epp.scheduling.types import Endpoint, LLMRequest, ProfileResult, SchedulingResult
@@ -78,27 +78,11 @@ class Scheduler:
         if state is None:
             state = CycleState()
         endpoints = tuple(endpoints)  # every plugin is given it: none can change it
-        for hook in self._pre_schedule:
-            if hook.is_off:
-                continue
-            began = perf_counter()
-            try:
-                hook.plugin.pre_schedule(request, endpoints, state)
-            except PLUGIN_FAULTS as error:
-                hook.failed(error, perf_counter() - began)
-            else:
-                hook.passed(perf_counter() - began)
+        if self._pre_schedule:
+            call_each(self._pre_schedule, lambda hook: hook.pre_schedule(request, endpoints, state))
         result = self._decided(request, endpoints, state)
-        for post in self._post_schedule:
-            if post.is_off:
-                continue
-            began = perf_counter()
-            try:
-                post.plugin.post_schedule(request, result, state)
-            except PLUGIN_FAULTS as error:
-                post.failed(error, perf_counter() - began)
-            else:
-                post.passed(perf_counter() - began)
+        if self._post_schedule:
+            call_each(self._post_schedule, lambda hook: hook.post_schedule(request, result, state))
         return result
 
     def _decided(

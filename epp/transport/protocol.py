@@ -204,7 +204,7 @@ class ConnectionProtocol(asyncio.Protocol):
                 self._transport.abort()
             else:
                 self._hang_up()
-        else:
+        elif due.is_timeout:
             counters.connections_timed_out += 1
             peer = self._transport.get_extra_info("peername")
             log.info("connection timed out", reason=due.value, peer=peer)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from config.graphs import HEAD
 from typer.testing import CliRunner, Result
 
 from epp.cli import cli
@@ -15,7 +16,6 @@ from epp.cli.editor_schema import editor_schema
 from epp.config import DEFAULT_CONFIG, PluginRegistry
 from epp.config.plugin_files import load_plugin_file
 
-HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
 SAMPLES = sorted((Path(__file__).parents[2] / "deploy" / "config").glob("*.yaml"))
 
 

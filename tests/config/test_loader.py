@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from config.graphs import HEAD
 
 from epp.config import ConfigError, LoadedConfig, default_config, load_file, load_text
 from epp.config.schema import DEFAULT_CONFIG, ParserRef, PluginEntry, ProfilePlugin, ReferredPlugin
 from epp.config.structs import Fault
-
-HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
 
 
 def refusals(text: str) -> list[str]:

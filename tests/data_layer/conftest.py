@@ -1,11 +1,10 @@
-"""Fixtures: servers that are started with the answer they shall give, and the log."""
+"""Fixtures: servers that are started with the answer they shall give."""
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
-from log_watch import Logs, watched_logs
 
 from .metrics_server import Answerer, MetricsServer, StartServer
 
@@ -30,9 +29,3 @@ async def start_server() -> AsyncIterator[StartServer]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await server.wait_closed()
-
-
-@pytest.fixture
-def logs() -> Iterator[Logs]:
-    with watched_logs() as captured:
-        yield captured

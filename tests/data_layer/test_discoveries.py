@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
-from log_watch import watched_logs
+from log_watch import Logs
 
 from epp.data_layer import (
     Discoveries,
@@ -217,14 +217,13 @@ async def test_clash_of_one_of_several_reports_leaves_everything_as_it_was() -> 
         assert old.is_running
 
 
-async def test_later_fault_of_a_discovery_is_told_and_its_endpoints_stay() -> None:
+async def test_later_fault_of_a_discovery_is_told_and_its_endpoints_stay(logs: Logs) -> None:
     store = EndpointStore()
     chosen = Told("d", spec("a"))
-    with watched_logs() as logs:
-        async with running(store, chosen):
-            chosen.news.put_nowait(RuntimeError("bug"))
-            await turns()
-            assert names(store) == ["a"]
+    async with running(store, chosen):
+        chosen.news.put_nowait(RuntimeError("bug"))
+        await turns()
+        assert names(store) == ["a"]
     assert "discovery failed, its last endpoints stay" in str(logs.entries)
 
 

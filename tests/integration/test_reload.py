@@ -9,7 +9,6 @@ import pytest
 from log_watch import watched_logs
 
 from epp.config import DEFAULT_CONFIG, RollbackSettings
-from epp.lab.fleet import FleetConfig
 from epp.lab.load import LoadPlan, run
 
 from .gateway import Gateway, running, until
@@ -83,7 +82,7 @@ def version(nth: int) -> str:
     return text
 
 
-async def reloaded(gateway: Gateway) -> Callable[[], bool]:
+def reloaded(gateway: Gateway) -> Callable[[], bool]:
     """Return what tells whether the present file has been dealt with."""
     before = sum(results(gateway).values())
     return lambda: sum(results(gateway).values()) > before
@@ -94,7 +93,7 @@ async def test_50_rewrites_under_load_fail_no_request_and_lose_no_reservation(
 ) -> None:
     path = tmp_path / "config.yaml"
     await asyncio.to_thread(path.write_text, DEFAULT_CONFIG)
-    async with running(config=path, fleet=FleetConfig(endpoints=3, time_scale=0.05)) as gateway:
+    async with running(config=path) as gateway:
         prefixes = gateway.app.graph.plugins["approx-prefix-cache-producer"]
 
         async def load(seed: int) -> tuple[int, float]:
@@ -117,7 +116,7 @@ async def test_50_rewrites_under_load_fail_no_request_and_lose_no_reservation(
 
         async def rewrite() -> None:
             for nth in range(REWRITES):
-                done = await reloaded(gateway)
+                done = reloaded(gateway)
                 other = path.with_suffix(".new")
                 await asyncio.to_thread(other.write_text, version(nth))
                 await asyncio.to_thread(other.replace, path)

@@ -24,11 +24,15 @@ except ZeroDivisionError:
 """
 
 
-def output(level: str = "info", log_format: str = "json") -> list[str]:
-    script = SCRIPT.format(level=level, log_format=log_format)
+def lines_of(script: str) -> list[str]:
+    """Return what a process of its own writes to standard output; it must write no error."""
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert done.stderr == b""
     return done.stdout.decode("utf-8", "surrogateescape").splitlines()
+
+
+def output(level: str = "info", log_format: str = "json") -> list[str]:
+    return lines_of(SCRIPT.format(level=level, log_format=log_format))
 
 
 def test_each_line_is_one_json_object() -> None:
@@ -86,9 +90,7 @@ def canonical(
     level: str = "info", log_format: str = "json", *, made_first: bool = False
 ) -> list[str]:
     script = CANONICAL.format(level=level, log_format=log_format, made_first=made_first)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    assert done.stderr == b""
-    return done.stdout.decode("utf-8", "surrogateescape").splitlines()
+    return lines_of(script)
 
 
 def without_time(line: str) -> str:
@@ -158,7 +160,4 @@ log.info("there is somebody again")
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_a_line_that_nobody_takes_is_lost_and_nothing_else(log_format: str) -> None:
-    script = LOST.format(log_format=log_format)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    assert done.stderr == b""
-    assert b"there is somebody again" in done.stdout.splitlines()[-1]
+    assert "there is somebody again" in lines_of(LOST.format(log_format=log_format))[-1]

@@ -119,10 +119,7 @@ class PickerStub(Picker):
     type = "picker-stub"
     name = "picker"
 
-    def __init__(
-        self, answer: Callable[[Sequence[ScoredEndpoint]], Any] | None = None, name: str = "picker"
-    ) -> None:
-        self.name = name
+    def __init__(self, answer: Callable[[Sequence[ScoredEndpoint]], Any] | None = None) -> None:
         self.answer = answer or (lambda scored: [max(scored, key=lambda s: s.score)])
 
     def pick(

@@ -61,12 +61,11 @@ def shadowed(
     of: SchedulerProfile,
     *,
     sample: float = 1.0,
-    budget_seconds: float = 1.0,
     seed: int = 0,
     timer: Callable[[], float] = lambda: 0.0,
 ) -> ShadowProfile:
     return ShadowProfile(
-        of, sample=sample, budget_seconds=budget_seconds, rng=random.Random(seed), timer=timer
+        of, sample=sample, budget_seconds=1.0, rng=random.Random(seed), timer=timer
     )
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 from epp.transport import Http2Server, OpenStream, Stream, Timeouts, TransportSettings
+from epp.transport.grpc import GrpcLimits
 from epp.transport.http2 import ConnectionLimits
 from epp.transport.protocol import ConnectionProtocol
 from transport.raw_client import GREETING, METHOD, Echo, Reader, headers
@@ -193,6 +194,7 @@ def make(
     *,
     timeouts: Mapping[str, float] = {},
     limits: Mapping[str, int] = {},
+    messages: Mapping[str, Any] = {},
     **options: Any,
 ) -> tuple[InMemory, list[Echo]]:
     """Connect; the handlers of the streams that are opened are put into the list."""
@@ -202,7 +204,11 @@ def make(
         handlers.append(handler(stream, metadata))
         return handlers[-1]
 
-    given = TransportSettings(timeouts=Timeouts(**timeouts), connection=ConnectionLimits(**limits))
+    given = TransportSettings(
+        timeouts=Timeouts(**timeouts),
+        connection=ConnectionLimits(**limits),
+        messages=GrpcLimits(**messages),
+    )
     return connect({METHOD: opened}, settings=given, **options), handlers
 
 

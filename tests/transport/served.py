@@ -1,15 +1,9 @@
 """What tests of a server on real sockets share."""
 
 from epp.transport.protocol import ConnectionProtocol
-from transport.raw_client import (
-    Idle,
-    Serving,
-    call,
-    connected,
-)
+from transport.raw_client import Idle, Serving, call, connected
 
-KIB, MIB = 1 << 10, 1 << 20
-MAX_STREAM_ID = (1 << 31) - 1
+KIB = 1 << 10
 
 
 async def assert_serves(port: int) -> None:

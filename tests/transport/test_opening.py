@@ -4,11 +4,9 @@ import gc
 import weakref
 from collections.abc import Mapping
 
-from epp.transport import StatusCode, Stream, TransportSettings
-from epp.transport.grpc import GrpcLimits
-from epp.transport.http2 import ConnectionLimits
-from transport.in_memory import InMemory, connect
-from transport.raw_client import METHOD, Echo, Idle, call, fields, headers
+from epp.transport import StatusCode, Stream
+from transport.in_memory import make
+from transport.raw_client import Idle, call, fields, headers
 
 
 class Finishing(Idle):
@@ -26,20 +24,6 @@ class Flooding(Idle):
         super().__init__(stream, metadata)
         for _ in range(60):
             stream.send(bytes(40_000))
-
-
-def make(handler: type[Echo], **limits: float) -> tuple[InMemory, list[Echo]]:
-    handlers: list[Echo] = []
-
-    def opened(stream: Stream, metadata: Mapping[str, str]) -> Echo:
-        handlers.append(handler(stream, metadata))
-        return handlers[-1]
-
-    settings = TransportSettings(
-        connection=ConnectionLimits(max_waiting_stream_bytes=100_000),
-        messages=GrpcLimits(**limits),  # type: ignore[arg-type] # the one limit given is a float
-    )
-    return connect({METHOD: opened}, settings=settings), handlers
 
 
 def test_stream_finished_while_it_is_opened_is_told_nothing_more() -> None:
@@ -61,7 +45,7 @@ def test_handler_that_finished_while_it_was_opened_is_freed_at_once() -> None:
 
 
 def test_stream_that_overflows_while_it_is_opened_is_told_once() -> None:
-    client, handlers = make(Flooding)
+    client, handlers = make(Flooding, limits={"max_waiting_stream_bytes": 100_000})
     client.send(headers(1))
     client.timers.run()
     assert client.streams[1].status == 8
@@ -75,7 +59,7 @@ def test_streams_have_no_time_limit_by_default() -> None:
 
 
 def test_stream_may_be_given_a_time_limit() -> None:
-    client, handlers = make(Idle, max_stream_seconds=60.0)
+    client, handlers = make(Idle, messages={"max_stream_seconds": 60.0})
     client.send(
         headers(1), headers(3, fields(grpc_timeout="5S")), headers(5, fields(grpc_timeout="2M"))
     )

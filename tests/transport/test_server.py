@@ -35,7 +35,6 @@ from transport.raw_client import (
 from transport.served import Flooding, assert_serves, only_connection
 
 KIB, MIB = 1 << 10, 1 << 20
-MAX_STREAM_ID = (1 << 31) - 1
 
 
 # --- peers that do not read -----------------------------------------------------------------------

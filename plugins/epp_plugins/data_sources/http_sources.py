@@ -30,6 +30,8 @@ from epp.data_layer.plugins import (
 )
 from epp.scheduling import Endpoint
 
+_Path = Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$(?!\n)")]
+
 
 def _interval_seconds(interval: str | float) -> float:
     """Return the seconds of an ``interval``; 0 for an empty one.
@@ -44,7 +46,7 @@ class MetricsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     """Parameters of ``metrics-data-source``."""
 
     scheme: Literal["http", "https"] = "http"
-    path: Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$(?!\n)")] = "/metrics"
+    path: _Path = "/metrics"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
     insecure_skip_verify: bool = True
     ca_cert_path: str = ""
@@ -58,13 +60,13 @@ class MetricsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
 class ModelsParams(MetricsParams, frozen=True):
     """Parameters of ``models-data-source``."""
 
-    path: Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$(?!\n)")] = "/v1/models"
+    path: _Path = "/v1/models"
 
 
 class _HttpSource(DataSource):
     """Asks every endpoint for one page."""
 
-    def __init__(self, name: str, params: MetricsParams, open_page: OpenPage) -> None:
+    def __init__(self, name: str, params: MetricsParams, *, open_page: OpenPage) -> None:
         self.name = name
         self.interval_seconds = _interval_seconds(params.interval)
         self._path = params.path if params.path.startswith("/") else f"/{params.path}"
@@ -84,9 +86,6 @@ class MetricsDataSource(_HttpSource):
 
     type: ClassVar[str] = "metrics-data-source"
 
-    def __init__(self, name: str, params: MetricsParams, *, open_page: OpenPage) -> None:
-        super().__init__(name, params, open_page)
-
 
 class ModelsDataSource(_HttpSource):
     """Asks for the models that a model server serves."""
@@ -94,7 +93,7 @@ class ModelsDataSource(_HttpSource):
     type: ClassVar[str] = "models-data-source"
 
     def __init__(self, name: str, params: ModelsParams, *, open_page: OpenPage) -> None:
-        super().__init__(name, params, open_page)
+        super().__init__(name, params, open_page=open_page)
 
 
 def _tls(params: MetricsParams) -> ssl.SSLContext:
