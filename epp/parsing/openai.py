@@ -13,6 +13,7 @@ from epp.parsing.errors import ParseError
 from epp.scheduling import LLMRequest
 
 _ABSENT = msgspec.Raw(b"")
+_NO_TOOLS = (b"", b"null", b"[]")
 
 
 class _Body(msgspec.Struct):
@@ -27,6 +28,7 @@ class _Body(msgspec.Struct):
     max_tokens: Any = None
     max_completion_tokens: Any = None
     cache_salt: Any = ""
+    tools: msgspec.Raw = _ABSENT
 
 
 class _Completion(_Body):
@@ -108,7 +110,7 @@ def parse(
     limit = decoded.max_completion_tokens
     if limit is None:
         limit = decoded.max_tokens
-    salt = decoded.cache_salt
+    salt, tools = decoded.cache_salt, bytes(decoded.tools)
     return LLMRequest(
         request_id=request_id,
         target_model=model,
@@ -116,6 +118,7 @@ def parse(
         path=path,
         headers=headers,
         prompt=prompt,
+        tools=b"" if tools in _NO_TOOLS else tools,
         cache_salt=salt if isinstance(salt, str) else "",
         stream=decoded.stream is True,
         # type(), because True is an int too.

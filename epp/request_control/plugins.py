@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from epp.request_control.errors import AdmissionDeniedError, RequestError
 from epp.scheduling import (
+    AttributeKey,
     CycleState,
     Endpoint,
     LLMRequest,
@@ -22,6 +23,7 @@ __all__ = [
     "AdmissionDeniedError",
     "Admitter",
     "AsyncDataProducer",
+    "DataKey",
     "DataProducer",
     "EndCause",
     "PreRequest",
@@ -34,6 +36,9 @@ __all__ = [
     "ResponseHeader",
     "Screener",
 ]
+
+DataKey = StateKey[Any] | AttributeKey[Any]
+"""What producers write and plugins read: a value of one request, or of one endpoint."""
 
 
 class EndCause(Enum):
@@ -114,13 +119,16 @@ class Producer(Plugin):
     Attributes:
         reads: Keys this producer needs; their producers run before it. If one of them failed, this
             one is left out for the request.
+        optional_reads: Keys it looks at if somebody writes them; their producers run before it,
+            and that is all.
         writes: Keys it fills. A key that is not in the state means that nothing is known.
         default_for: Keys for which an instance is made if no configured plugin writes them.
     """
 
-    reads: ClassVar[tuple[StateKey[Any], ...]] = ()
-    writes: ClassVar[tuple[StateKey[Any], ...]] = ()
-    default_for: ClassVar[tuple[StateKey[Any], ...]] = ()
+    reads: ClassVar[tuple[DataKey, ...]] = ()
+    optional_reads: ClassVar[tuple[DataKey, ...]] = ()
+    writes: ClassVar[tuple[DataKey, ...]] = ()
+    default_for: ClassVar[tuple[DataKey, ...]] = ()
 
     def attach(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
         """Look up what depends on the endpoints; at every evaluation, so it is never stale."""

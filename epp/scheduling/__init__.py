@@ -31,6 +31,7 @@ from epp.scheduling.plugins import (
     PreSchedule,
     ProfileHandler,
     Scorer,
+    StageDecider,
 )
 from epp.scheduling.profile import SchedulerProfile
 from epp.scheduling.scheduler import Scheduler
@@ -85,6 +86,7 @@ __all__ = [
     "ScoredEndpoint",
     "ScoredEndpoints",
     "Scorer",
+    "StageDecider",
     "ShadowPick",
     "ShadowProfile",
     "StateKey",

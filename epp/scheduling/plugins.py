@@ -190,6 +190,25 @@ class ProfileHandler(Plugin):
         """
 
 
+class StageDecider(Plugin):
+    """Says whether a request goes through an optional stage, such as a prefill of its own.
+
+    A profile handler asks it; what that handler has several of are told apart by name.
+    """
+
+    @abstractmethod
+    def wants_stage(
+        self, request: LLMRequest, endpoint: Endpoint | None, state: CycleState
+    ) -> bool:
+        """Return whether ``request`` goes through the stage.
+
+        Args:
+            request: The request being scheduled.
+            endpoint: Where its main stage runs; None if that is not chosen yet.
+            state: Values from plugins that ran earlier for this request.
+        """
+
+
 class PreSchedule(Plugin):
     """Runs once before the first profile of a schedule() call."""
 

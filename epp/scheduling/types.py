@@ -77,12 +77,16 @@ class LLMRequest:
     """Request headers by lower-case name."""
     prompt: bytes = b""
     """The prompt's raw JSON: the value of ``prompt`` or ``messages``; empty without a body."""
+    tools: bytes = b""
+    """The raw JSON of the tools that the model may call; empty without any."""
     cache_salt: str = ""
     stream: bool = False
     max_output_tokens: int | None = None
     body_bytes: int = 0
     priority: int = 0
     """At least 0 is critical, below 0 sheddable."""
+    fairness_id: str = ""
+    """The flow that it belongs to; "" while nobody has said."""
 
 
 @dataclass(slots=True, eq=False)
@@ -154,6 +158,8 @@ class SchedulingResult:
     profiles: Mapping[str, ProfileResult]
     primary: str
     """Profile whose best endpoint becomes the destination."""
+    destination: str = ""
+    """``ip:port`` that the gateway is told instead of the endpoint's own; "" for its own."""
 
     @property
     def endpoints(self) -> Sequence[ScoredEndpoint]:

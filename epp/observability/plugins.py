@@ -1,0 +1,76 @@
+"""Metrics of plugins' own: the service ``metrics`` of a plugin's constructor."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from epp.scheduling import Plugin
+
+__all__ = ["NO_PLUGIN_METRICS", "PluginCounter", "PluginMetrics"]
+
+
+class PluginCounter(Protocol):
+    """Counts events of one plugin."""
+
+    def inc(self, *labels: str) -> None:
+        """Count one; as many values as the counter was made with labels.
+
+        Values may come from clients: beyond 1000 sets they all count as ``other``.
+        """
+
+
+class PluginMetrics(Protocol):
+    """Where a plugin declares what it wants to be seen of.
+
+    The process's prefix comes before each name, and the labels ``plugin_type`` and ``plugin_name``
+    after its own, so instances of one type share a metric. It ends with the instance.
+    """
+
+    def counter(
+        self, plugin: Plugin, name: str, documentation: str, labels: Sequence[str] = ()
+    ) -> PluginCounter:
+        """Return a counter; ``name`` ends in ``_total``."""
+
+    def gauge(
+        self,
+        plugin: Plugin,
+        name: str,
+        documentation: str,
+        read: Callable[[], Mapping[tuple[str, ...], float]],
+        labels: Sequence[str] = (),
+    ) -> None:
+        """Have a value read whenever somebody looks at the metrics.
+
+        Args:
+            plugin: Whose it is.
+            name: With its unit at the end.
+            documentation: One sentence.
+            read: A method of ``plugin``; returns values by label values, ``{(): value}`` without
+                labels. Called in a thread of its own, so it reads plain values or copies.
+            labels: Names of the labels, from a closed set.
+        """
+
+
+class _NoCounter:
+    def inc(self, *labels: str) -> None:
+        pass
+
+
+class _NoMetrics:
+    def counter(
+        self, plugin: Plugin, name: str, documentation: str, labels: Sequence[str] = ()
+    ) -> PluginCounter:
+        return _NoCounter()
+
+    def gauge(
+        self,
+        plugin: Plugin,
+        name: str,
+        documentation: str,
+        read: Callable[[], Mapping[tuple[str, ...], float]],
+        labels: Sequence[str] = (),
+    ) -> None:
+        pass
+
+
+NO_PLUGIN_METRICS: Final[PluginMetrics] = _NoMetrics()
+"""For where nobody looks: tests, and graphs built only to be checked."""
