@@ -11,7 +11,7 @@ PROTOS     = $(sort $(shell find proto -name '*.proto'))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help up test test-system lint format proto bench fuzz soak wheel image lock clean
+.PHONY: help up test test-system lint format proto docs bench fuzz soak wheel image lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ format: $(INSTALLED) ## Format the code and fix what ruff can fix
 
 proto: $(INSTALLED) ## Compile proto/ into epp/pb
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=epp/pb --pyi_out=epp/pb $(PROTOS)
+
+docs: $(INSTALLED) ## Write the plugin reference, docs/plugins, out of the docstrings
+	$(BIN)/epp plugins docs docs/plugins --package epp_plugins
 
 bench: $(INSTALLED) ## Run the benchmarks
 	$(BIN)/python tests/bench/run.py $(ARGS)

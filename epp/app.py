@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import structlog
 
+from epp.building import make_builder, make_random
 from epp.config import (
     ConfigError,
     ConfigReloader,
@@ -28,10 +29,9 @@ from epp.data_layer import (
     Scraper,
     Supply,
     fixed_discoveries,
-    make_builder,
-    make_random,
 )
 from epp.ext_proc import METHOD, ExtProcService
+from epp.flow_control import SaturationDetector
 from epp.listening import make_server
 from epp.observability import (
     ConfigMetrics,
@@ -39,6 +39,7 @@ from epp.observability import (
     LoopWatchdog,
     Metrics,
     MetricsServer,
+    PluginMetricsCollector,
     PluginWatch,
     TransportCollector,
 )
@@ -46,7 +47,7 @@ from epp.request_control import Director, Pipeline
 from epp.settings import Ports, ServeSettings, Transport
 from epp.transport import Http2Server, Server
 
-__all__ = ["App", "Ports", "ServeSettings", "Transport", "make_builder"]
+__all__ = ["App", "Ports", "ServeSettings", "Transport"]
 
 log = structlog.get_logger()
 
@@ -65,7 +66,9 @@ class App:
         self.metrics = Metrics()
         self.store = EndpointStore()
         self._config_metrics = ConfigMetrics(self.metrics.registry)
-        self._builder = make_builder(settings.seed)
+        plugin_metrics = PluginMetricsCollector()
+        self.metrics.registry.register(plugin_metrics)
+        self._builder = make_builder(settings.seed, metrics=plugin_metrics)
         self._lifetimes = PluginLifetimes()
         self.graph = self._builder.build(settings.config, observer=self._watch(settings.config))
         """The plugin graph in use."""
@@ -96,6 +99,7 @@ class App:
             clock=time.monotonic,
             policies=self._objects if settings.objects else None,
             outcomes=None if self._reloader is None else self._reloader.outcomes,
+            emit_endpoint_scores=settings.emit_endpoint_scores,
         )
         self.service = ExtProcService(self.director, time.monotonic)
         self._draining = False
@@ -254,4 +258,8 @@ class App:
 
 
 def _pipeline(graph: PluginGraph) -> Pipeline:
-    return Pipeline.of(graph.plugins.values(), graph.scheduler, graph.guards, graph.shadows)
+    detector = graph.detector
+    assert detector is None or isinstance(detector, SaturationDetector)  # noqa: S101 - the plan has looked
+    return Pipeline.of(
+        graph.plugins.values(), graph.scheduler, graph.guards, graph.shadows, detector
+    )

@@ -42,6 +42,8 @@ class ServeSettings:
     refresh_metrics_interval_seconds: float = 0.05
     metrics_staleness_seconds: float = 0.2
     drain_timeout_seconds: float = 30.0
+    emit_endpoint_scores: bool = False
+    """Tell the gateway the total score of every candidate, as dynamic metadata."""
     seed: int | None = None
     """Makes every random choice repeatable."""
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from epp.building import make_builder
 from epp.config import load_text
-from epp.data_layer import make_builder
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "writing-a-plugin.md"

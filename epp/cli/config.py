@@ -10,7 +10,7 @@ from typing import Annotated, TextIO
 import msgspec
 import typer
 
-from epp.app import make_builder
+from epp.building import make_builder
 from epp.cli.editor_schema import editor_schema
 from epp.config import (
     ConfigError,

@@ -10,7 +10,8 @@ from typing import Any, get_args
 
 import msgspec
 
-from epp.cli.plugin_docs import describe, field_docs
+from epp.cli.parameter_docs import field_docs
+from epp.cli.plugin_docs import describe
 from epp.config import ConfigFile
 from epp.config.plugin_checks import check_plugin_class, params_of
 from epp.config.schema import PluginEntry

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +20,7 @@ from epp.lab.up import Gateway, UpSettings
 from epp.lab.up import up as run_gateway
 
 console = Console(highlight=False)
+_LABEL = re.compile(r"(?P<first>[0-9]{1,9})(-(?P<last>[0-9]{1,9}))?:(?P<key>[^=]+)=(?P<value>.*)")
 
 
 def fleet(
@@ -37,7 +39,10 @@ def fleet(
     seed: Annotated[int, typer.Option(help="Seed of generated text.")] = 0,
     label: Annotated[
         list[str] | None,
-        typer.Option(help="INDEX:KEY=VALUE: a label in --write-endpoints; repeatable."),
+        typer.Option(
+            help="INDEX:KEY=VALUE, or FIRST-LAST:KEY=VALUE: a label in --write-endpoints;"
+            " repeatable."
+        ),
     ] = None,
     write_endpoints: Annotated[
         Path | None, typer.Option(help="Write an endpoints file for epp serve when ready.")
@@ -84,14 +89,17 @@ def _labels(given: Iterable[str], endpoints: int) -> dict[int, dict[str, str]]:
     """Return labels by the index of their server."""
     labels: dict[int, dict[str, str]] = {}
     for text in given:
-        index, _, label = text.partition(":")
-        key, equals, value = label.partition("=")
-        if not (index.isdigit() and key and equals and int(index) < endpoints):
+        match = _LABEL.fullmatch(text)
+        first = int(match["first"]) if match else 0
+        last = int(match["last"] or first) if match else 0
+        if match is None or not first <= last < endpoints:
             fail(
                 f"--label must be INDEX:KEY=VALUE with an index below {endpoints}, for example"
-                f" 0:role=prefill, not {text!r}"
+                f" 0:role=prefill, or FIRST-LAST:KEY=VALUE, for example 0-1:role=prefill, not"
+                f" {text!r}"
             )
-        labels.setdefault(int(index), {})[key] = value
+        for index in range(first, last + 1):
+            labels.setdefault(index, {})[match["key"]] = match["value"]
     return labels
 
 
@@ -221,6 +229,12 @@ def up(
         typer.Option(help="A real model server, IP:PORT, instead of the fake fleet; repeatable."),
     ] = None,
     fleet_size: Annotated[int, typer.Option(help="Fake servers.")] = 3,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="INDEX:KEY=VALUE, or FIRST-LAST:KEY=VALUE: a label of fake servers; repeatable."
+        ),
+    ] = None,
     fleet_arg: Annotated[
         list[str] | None, typer.Option(help="Further argument for epp fleet; repeatable.")
     ] = None,
@@ -243,12 +257,18 @@ def up(
     metrics_port: MetricsPort = 9090,
 ) -> None:
     """Run a whole gateway in this terminal: fake fleet, endpoint picker and a real Envoy."""
+    if endpoint and label:
+        fail("--label is for the fake fleet: it cannot be used with --endpoint")
+    _labels(label or (), fleet_size)
     given = [("--config-file", config_file), *(("--objects", each) for each in objects or ())]
     settings = UpSettings(
         mode=mode,
         endpoints=tuple(endpoint or ()),
         fleet_size=fleet_size,
-        fleet_args=tuple(fleet_arg or ()),
+        fleet_args=(
+            *(word for each in label or () for word in ("--label", each)),
+            *(fleet_arg or ()),
+        ),
         serve_args=(
             *("--log-format", "console"),
             *(word for flag, path in given if path is not None for word in (flag, str(path))),

@@ -1,45 +1,65 @@
-"""What can be said of a plugin class from its source alone: for ``epp plugins list`` and ``show``.
+"""What can be said of a plugin class from its source alone, for ``epp plugins list|show|docs``.
 
-Nothing is instantiated. The text comes from docstrings (the module's, the class's, and the one
-below each field of the parameters), types and ranges from the schema that msgspec checks with.
+Nothing is instantiated: the text comes from docstrings, that of the parameters from
+:mod:`.parameter_docs`. The commands differ in how they print it.
 """
 
-import ast
 import inspect
 import sys
-from collections.abc import Iterable
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
 from textwrap import dedent
-from typing import Any
+from typing import Final
 
 import msgspec
 
+from epp.cli.parameter_docs import ParameterDoc, parameter_docs
 from epp.config.extension_points import extension_points_of
 from epp.config.plugin_checks import params_of
-from epp.scheduling import Plugin
+from epp.config.supported import OLD_TYPES
+from epp.data_layer.plugins import DataSource, EndpointDiscovery, EndpointListener, Extractor
+from epp.flow_control.plugins import SaturationDetector
+from epp.request_control.plugins import (
+    Admitter,
+    PreRequest,
+    Producer,
+    RequestHeaderProcessor,
+    ResponseComplete,
+    ResponseHeader,
+    Screener,
+)
+from epp.scheduling import (
+    Filter,
+    Picker,
+    Plugin,
+    PostSchedule,
+    PreSchedule,
+    ProfileHandler,
+    Scorer,
+    StageDecider,
+)
 
-_BOUNDS = {
-    "minimum": "at least {}",
-    "exclusiveMinimum": "above {}",
-    "maximum": "at most {}",
-    "exclusiveMaximum": "below {}",
-    "minLength": "at least {} characters",
-    "maxLength": "at most {} characters",
-    "minItems": "at least {} items",
-    "maxItems": "at most {} items",
-    "pattern": "matching {}",
+ROLES: Final[Mapping[str, tuple[type[Plugin], ...]]] = {
+    "Filters": (Filter,),
+    "Scorers": (Scorer,),
+    "Pickers": (Picker,),
+    "Profile handlers": (ProfileHandler,),
+    "Deciders": (StageDecider,),
+    "Data producers": (Producer,),
+    "Screeners": (Screener,),
+    "Admitters": (Admitter,),
+    "Saturation detectors": (SaturationDetector,),
+    "Data layer": (DataSource, Extractor, EndpointDiscovery, EndpointListener),
+    "Request hooks": (
+        RequestHeaderProcessor,
+        PreSchedule,
+        PostSchedule,
+        PreRequest,
+        ResponseHeader,
+        ResponseComplete,
+    ),
 }
-
-
-class ParameterDoc(msgspec.Struct, frozen=True, rename="camel"):
-    """One parameter of a plugin."""
-
-    name: str
-    type: str
-    """In words, with its range."""
-    default: str | None
-    """As JSON; None if the parameter must be given."""
-    doc: str = ""
+"""What a plugin is for, by what it can be; the first that holds counts."""
+_OTHERS: Final = "Others"
 
 
 class PluginDoc(msgspec.Struct, frozen=True, rename="camel"):
@@ -48,6 +68,8 @@ class PluginDoc(msgspec.Struct, frozen=True, rename="camel"):
     type: str
     class_name: str
     """With its module, or its file if that is no part of an installed package."""
+    role: str
+    """One of :data:`ROLES`, or "Others"."""
     extension_points: tuple[str, ...]
     summary: str
     """The first line of the class's docstring."""
@@ -57,9 +79,13 @@ class PluginDoc(msgspec.Struct, frozen=True, rename="camel"):
     """Lines of a configuration file; "" if there is none."""
     parameters: tuple[ParameterDoc, ...]
     reads: tuple[str, ...]
-    """Names of the keys it reads from the cycle state."""
+    """Names of the keys it needs."""
+    optional_reads: tuple[str, ...]
+    """Names of the keys it looks at if somebody writes them."""
     writes: tuple[str, ...]
     """Names of the keys or attributes it writes."""
+    old_names: tuple[str, ...]
+    """Deprecated names of the type."""
 
 
 def describe(plugin: type[Plugin]) -> PluginDoc:
@@ -68,13 +94,16 @@ def describe(plugin: type[Plugin]) -> PluginDoc:
     return PluginDoc(
         type=plugin.type,
         class_name=_class_name(plugin),
+        role=_role(plugin),
         extension_points=extension_point_names(plugin),
         summary=_summary(plugin),
         doc=doc,
         example=example,
-        parameters=tuple(_parameters(params_of(plugin))),
+        parameters=parameter_docs(params_of(plugin)),
         reads=_key_names(plugin, "reads"),
+        optional_reads=_key_names(plugin, "optional_reads"),
         writes=_key_names(plugin, "writes"),
+        old_names=tuple(old for old, new in OLD_TYPES.items() if new == plugin.type),
     )
 
 
@@ -86,6 +115,18 @@ def extension_point_names(plugin: type[Plugin]) -> tuple[str, ...]:
         for point in points
         if not any(other is not point and issubclass(other, point) for other in points)
     )
+
+
+def by_role(docs: Iterable[PluginDoc]) -> dict[str, list[PluginDoc]]:
+    """Return the plugins of each role that has any, sorted by type."""
+    found: dict[str, list[PluginDoc]] = {role: [] for role in (*ROLES, _OTHERS)}
+    for doc in sorted(docs, key=lambda doc: doc.type):
+        found[doc.role].append(doc)
+    return {role: members for role, members in found.items() if members}
+
+
+def _role(plugin: type[Plugin]) -> str:
+    return next((role for role, points in ROLES.items() if issubclass(plugin, points)), _OTHERS)
 
 
 def _class_name(plugin: type[Plugin]) -> str:
@@ -104,76 +145,16 @@ def _doc_and_example(plugin: type[Plugin]) -> tuple[str, str]:
     module = sys.modules.get(plugin.__module__)
     text = inspect.cleandoc((module and module.__doc__) or vars(plugin).get("__doc__") or "")
     doc, _, rest = text.partition("Example::\n")
-    indented = [line for line in rest.strip("\n").split("\n") if not line or line.startswith(" ")]
-    return doc.strip(), dedent("\n".join(indented)).strip("\n")
+    example, after = _indented(rest)
+    return f"{doc.strip()}\n\n{after}".strip(), dedent(example).strip("\n")
+
+
+def _indented(text: str) -> tuple[str, str]:
+    """Split off the leading lines that are indented or empty."""
+    lines = text.split("\n")
+    end = next((at for at, line in enumerate(lines) if line[:1].strip()), len(lines))
+    return "\n".join(lines[:end]), "\n".join(lines[end:])
 
 
 def _key_names(plugin: type[Plugin], which: str) -> tuple[str, ...]:
     return tuple(key.name for key in getattr(plugin, which, ()))
-
-
-def _parameters(params: type[msgspec.Struct]) -> Iterable[ParameterDoc]:
-    docs = field_docs(params)
-    for field in msgspec.structs.fields(params):
-        yield ParameterDoc(
-            name=field.encode_name,
-            type=_type_in_words(field.type),
-            default=None if field.required else _default(field),
-            doc=docs.get(field.name, ""),
-        )
-
-
-def _default(field: msgspec.structs.FieldInfo) -> str:
-    if field.default is not msgspec.NODEFAULT:
-        value = field.default
-    else:
-        try:
-            value = field.default_factory()
-        except ValueError as error:  # it reads an environment variable that is wrong
-            return f"invalid: {error}"
-    return msgspec.json.encode(value).decode()
-
-
-def field_docs(params: type[msgspec.Struct]) -> dict[str, str]:
-    """Return the docstring below each field, where the source is to be had."""
-    docs: dict[str, str] = {}
-    for cls in reversed(params.__mro__):
-        try:
-            (definition,) = ast.parse(dedent(inspect.getsource(cls))).body
-        except (OSError, TypeError, SyntaxError, ValueError):
-            continue
-        body = definition.body if isinstance(definition, ast.ClassDef) else []
-        for field, below in pairwise(body):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(field.target, ast.Name)
-                and isinstance(below, ast.Expr)
-                and isinstance(below.value, ast.Constant)
-                and isinstance(below.value.value, str)
-            ):
-                docs[field.target.id] = " ".join(below.value.value.split())
-    return docs
-
-
-def _type_in_words(annotation: Any) -> str:  # noqa: ANN401 - any type expression
-    try:
-        schema = msgspec.json.schema(annotation)
-    except TypeError:
-        return getattr(annotation, "__name__", str(annotation))
-    return _in_words(schema)
-
-
-def _in_words(schema: dict[str, Any]) -> str:
-    if "$ref" in schema:
-        return str(schema["$ref"]).rpartition("/")[2]
-    if "anyOf" in schema:
-        return " or ".join(_in_words(each) for each in schema["anyOf"])
-    if "enum" in schema:
-        return " or ".join(msgspec.json.encode(each).decode() for each in schema["enum"])
-    kind = schema.get("type", "any")
-    if kind == "array":
-        kind = f"list of {_in_words(schema.get('items') or {})}"
-    elif kind == "object" and "additionalProperties" in schema:
-        kind = f"map to {_in_words(schema['additionalProperties'] or {})}"
-    bounds = [text.format(schema[key]) for key, text in _BOUNDS.items() if key in schema]
-    return ", ".join([kind, *bounds])

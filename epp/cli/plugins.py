@@ -1,4 +1,4 @@
-"""``epp plugins list | show | new``: what plugins there are, what one takes, and a new one."""
+"""``epp plugins list | show | docs | new``: what plugins there are, what each takes, a new one."""
 
 import re
 from importlib.resources import files
@@ -7,14 +7,15 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
 from epp.cli import plugin_templates
-from epp.cli.plugin_docs import PluginDoc, describe
+from epp.cli.plugin_docs import PluginDoc, by_role, describe
+from epp.cli.plugin_pages import pages_of, write_pages
 from epp.cli.running import fail
 from epp.config import ConfigError, PluginRegistry
 from epp.config.plugin_checks import check_plugin_class
@@ -44,21 +45,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @plugins.command("list")
 def list_plugins(as_json: AsJson = False) -> None:
     """List every installed plugin type; those that cannot be used are told of at the end."""
-    docs: list[PluginDoc] = []
-    faults: list[str] = []
-    for plugin in sorted(_registry(), key=lambda plugin: plugin.type):
-        found = check_plugin_class(plugin)
-        faults += found
-        if not found:
-            docs.append(describe(plugin))
+    docs, faults = _installed()
     if as_json:
         _print_json(docs)
     else:
-        table = Table("type", "extension points", "what it does", box=box.SIMPLE)
-        table.columns[0].no_wrap = True
-        for doc in docs:
-            summary = doc.summary.replace("``", "")
-            table.add_row(*map(Text, (doc.type, ", ".join(doc.extension_points), summary)))
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column()
+        for role, members in by_role(docs).items():
+            if table.row_count:
+                table.add_row()
+            table.add_row(Text(role, style="bold"))
+            for doc in members:
+                table.add_row(Text(f"  {doc.type}"), Text(doc.summary.replace("``", "")))
         console.print(table)
     if faults:
         fail("\n".join(faults), status=1)
@@ -83,6 +82,32 @@ def show(
         _print_json(doc)
         return
     _print_doc(doc)
+
+
+@plugins.command("docs")
+def docs(
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where to write them.")],
+    package: Annotated[
+        str, typer.Option(help="Only the plugins of this Python package, such as my_plugins.")
+    ] = "",
+) -> None:
+    """Write a page in Markdown for every installed plugin type, and README.md with a list of them.
+
+    Pages that an earlier run wrote for types that are gone are removed.
+    """
+    found, faults = _installed(package)
+    if faults:
+        fail("\n".join(faults), status=1)
+    if not found:
+        fail(f"--package {package}: no installed plugin is in it")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        written, removed = write_pages(pages_of(found), directory)
+    except OSError as error:
+        fail(str(error), status=1)
+    for what, names in (("written", written), ("removed", removed)):
+        for name in names:
+            console.print(f"{what}: {directory / name}", soft_wrap=True, markup=False)
 
 
 @plugins.command("new")
@@ -153,6 +178,20 @@ def _find(plugin_type: str) -> type[Plugin]:
         fail(str(error), status=1)
 
 
+def _installed(package: str = "") -> tuple[list[PluginDoc], list[str]]:
+    """Return what there is to know of the installed plugins, and what is wrong with others."""
+    docs: list[PluginDoc] = []
+    faults: list[str] = []
+    for plugin in sorted(_registry(), key=lambda plugin: plugin.type):
+        if package and not f"{plugin.__module__}.".startswith(f"{package}."):
+            continue
+        found = check_plugin_class(plugin)
+        faults += found
+        if not found:
+            docs.append(describe(plugin))
+    return docs, faults
+
+
 def _registry() -> PluginRegistry:
     try:
         return PluginRegistry.from_entry_points()
@@ -167,19 +206,30 @@ def _print_json(docs: PluginDoc | list[PluginDoc]) -> None:
 
 def _print_doc(doc: PluginDoc) -> None:
     console.print(Text(doc.type, style="bold"), Text(f"({', '.join(doc.extension_points)})"))
-    console.print(Text(f"{doc.class_name}\n\n{doc.doc}\n"), soft_wrap=True)
+    console.print(Text(f"{doc.class_name}\n\n{_plain(doc.doc)}\n"), soft_wrap=True)
+    console.print("Parameters:" if doc.parameters else "It takes no parameters.")
+    for each in doc.parameters:
+        default = "must be given" if each.default is None else f"default {each.default}"
+        facts = ", ".join(filter(None, (each.type, each.range, default)))
+        console.print(Padding(Text(f"{each.name} ({facts})"), (0, 0, 0, 2)))
+        if each.doc:
+            console.print(Padding(Text(_plain(each.doc)), (0, 0, 0, 6)))
     if doc.parameters:
-        table = Table("parameter", "type", "default", "what it is", box=box.SIMPLE)
-        table.columns[0].no_wrap = True
-        for each in doc.parameters:
-            default = "(must be given)" if each.default is None else each.default
-            table.add_row(*map(Text, (each.name, each.type, default, each.doc)))
-        console.print(table)
-    else:
-        console.print("It takes no parameters.")
-    for title, keys in (("reads", doc.reads), ("writes", doc.writes)):
-        if keys:
-            console.print(Text(f"{title}: {', '.join(keys)}"))
+        console.print()
+    keys = {
+        "reads": doc.reads,
+        "reads if there": doc.optional_reads,
+        "writes": doc.writes,
+        "deprecated name": doc.old_names,
+    }
+    for title, names in keys.items():
+        if names:
+            console.print(Text(f"{title}: {', '.join(names)}"))
     if doc.example:
         console.print("\nExample:")
         console.print(Syntax(doc.example, "yaml", background_color="default"))
+
+
+def _plain(doc: str) -> str:
+    """Return a docstring's text as terminals show it."""
+    return doc.replace("``", "`")

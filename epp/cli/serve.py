@@ -67,6 +67,13 @@ def serve(
     metrics_staleness_threshold: Annotated[
         str, typer.Option(help="Age at which scraped values begin to fade.")
     ] = "200ms",
+    emit_endpoint_scores: Annotated[
+        bool,
+        typer.Option(
+            "--emit-endpoint-scores",
+            help="Tell Envoy every candidate's total score, as dynamic metadata.",
+        ),
+    ] = False,
     drain_timeout: Annotated[
         str, typer.Option(help="How long open streams may go on after SIGTERM.")
     ] = "30s",
@@ -116,6 +123,7 @@ def serve(
             refresh_metrics_interval_seconds=max(0.05, interval),
             metrics_staleness_seconds=staleness,
             drain_timeout_seconds=drain,
+            emit_endpoint_scores=emit_endpoint_scores,
             transport=transport,
             transport_settings=limits,
             tls=tls,

@@ -13,6 +13,7 @@ from epp.config.structs import Fault, Reference, suggestion
 from epp.config.supported import (
     DEFAULT_DETECTOR,
     DEFAULT_POLICIES,
+    DEPRECATED_TYPES,
     FEATURE_GATES,
     OLD_TYPES,
     OPENAI_PARSER,
@@ -72,13 +73,18 @@ def warnings(file: Raw) -> Iterator[Fault]:
     for path, entry in _entries(file, "plugins"):
         if (new := OLD_TYPES.get(entry["type"])) is not None:
             yield Fault(f"{path}.type", f"type `{entry['type']}` is deprecated; use `{new}`")
+        elif (advice := DEPRECATED_TYPES.get(entry["type"])) is not None:
+            yield Fault(f"{path}.type", f"type `{entry['type']}` is deprecated; {advice}")
     if file.get("parser") is not None:
         yield Fault("parser", "is deprecated; use `requestHandler.parsers`", on_key=True)
     for field in ("peerDiscovery", "crossReplicaSyncInterval"):
         if _section(file, "dataLayer").get(field) is not None:
             yield Fault(f"dataLayer.{field}", "has no effect", on_key=True)
+    if file.get("saturationDetector") is not None:
+        text = "is deprecated; use `flowControl.saturationDetector`"
+        yield Fault("saturationDetector", text, on_key=True)
     for field, value in _section(file, "flowControl").items():
-        if value not in (None, [], False):
+        if field != "saturationDetector" and value not in (None, [], False):
             yield Fault(f"flowControl.{field}", _GATED, on_key=True)
     for path, text in _gate_texts(file):
         name, _, value = text.partition("=")
@@ -145,7 +151,7 @@ def _parsers(file: Raw, types: Mapping[str, str]) -> Iterator[Fault]:
 
 
 def _detectors(file: Raw, types: Mapping[str, str]) -> Iterator[Fault]:
-    """Refuse saturation detectors: the reference heeds one even with the gate off.
+    """Check that the saturation detector is defined; one needs no entry.
 
     The section at the top level is the deprecated place for it.
     """
@@ -157,13 +163,9 @@ def _detectors(file: Raw, types: Mapping[str, str]) -> Iterator[Fault]:
         ),
     ):
         ref = section.get("pluginRef")
-        if not isinstance(ref, str) or not ref:
-            continue
-        if ref in types or ref == DEFAULT_DETECTOR:
-            message = f"saturation detector `{ref}` is not supported yet; remove it"
-        else:
-            message = f"no plugin is named `{ref}`; {suggestion(ref, types, 'defined')}"
-        yield Fault(f"{path}.pluginRef", message)
+        if isinstance(ref, str) and ref and ref not in types and ref != DEFAULT_DETECTOR:
+            hint = suggestion(ref, [*types, DEFAULT_DETECTOR], "defined")
+            yield Fault(f"{path}.pluginRef", f"no plugin is named `{ref}`; {hint}")
 
 
 def _shadows(file: Raw, profiles: Iterable[str]) -> Iterator[Fault]:

@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 from epp.scheduling import AttributeKey, Plugin, Scorer, StateKey, scale_fault
 
-_KEY_ATTRIBUTES = ("reads", "writes", "default_for")
+_KEY_ATTRIBUTES = ("reads", "optional_reads", "writes", "default_for")
 _KEYS = (StateKey, AttributeKey)
 
 

@@ -15,7 +15,7 @@ from epp.config.errors import ConfigError, ConfigProblem, in_order
 from epp.config.instances import Blueprint, Instance, InstanceMaker, Services, close_all
 from epp.config.loader import LoadedConfig
 from epp.config.plan import Kinds, Plan, make_plan
-from epp.config.producers import add_producers, ordered
+from epp.config.producers import add_producers, ordered, warn_of_unwritten
 from epp.config.registry import PluginRegistry, PluginTypes
 from epp.config.schema import ConfigFile
 from epp.config.shadows import add_twins, twin_name
@@ -52,6 +52,8 @@ class PluginGraph:
     scheduler: Scheduler
     guards: GuardRails
     shadows: tuple[ShadowProfile, ...]
+    detector: Plugin | None
+    """The plugin named by ``flowControl.saturationDetector``, or the default one."""
     discovery: Plugin | None
     """The plugin named by ``dataLayer.discovery``."""
     sources: tuple[SourceBinding, ...]
@@ -132,6 +134,7 @@ class GraphBuilder:
             add_twins(plan, maker)
             _refuse_faulty(plan)
             warn_of_unasked(plan, maker.instances, self._kinds)
+            warn_of_unwritten(plan, maker.instances)
             return self._wired(plan, maker.instances, plugins, types, observer or self._observer)
         except BaseException:
             close_all(maker.new())
@@ -179,6 +182,7 @@ class GraphBuilder:
             scheduler=make_scheduler(plan, plugins, profiles, guards),
             guards=guards,
             shadows=make_shadows(plan, profiles, self._random),
+            detector=plugins[plan.detector] if plan.detector else None,
             discovery=None if discovery is None else plugins[discovery.plugin_ref],
             sources=tuple(
                 SourceBinding(

@@ -20,6 +20,7 @@ from epp.config.schema import (
     DEFAULT_CONFIG,
     KIND,
     ConfigFile,
+    FlowControlEntry,
     ParserRef,
     PluginEntry,
     RequestHandlerEntry,
@@ -138,6 +139,13 @@ def _plugin_faults(value: Mapping[str, Any], inspect: Inspect) -> Iterator[Fault
 
 def _defaulted(file: ConfigFile) -> ConfigFile:
     """Name every plugin, and put what is deprecated into its new place."""
+    flow_control = file.flow_control
+    if file.saturation_detector is not None and (
+        flow_control is None or flow_control.saturation_detector is None
+    ):
+        flow_control = msgspec.structs.replace(
+            flow_control or FlowControlEntry(), saturation_detector=file.saturation_detector
+        )
     return msgspec.structs.replace(
         file,
         plugins=tuple(
@@ -151,4 +159,6 @@ def _defaulted(file: ConfigFile) -> ConfigFile:
         # Whatever name a sound file has for it, old section or new: there is one parser.
         request_handler=RequestHandlerEntry(parsers=(ParserRef(OPENAI_PARSER),)),
         parser=None,
+        flow_control=flow_control,
+        saturation_detector=None,
     )

@@ -17,17 +17,20 @@ from epp.config.paths import join
 from epp.config.registry import PluginRegistry, PluginTypes, is_built_in
 from epp.config.schema import (
     ConfigFile,
+    DetectorRef,
+    FlowControlEntry,
     PluginEntry,
     ProfileEntry,
     ProfilePlugin,
     ReferredPlugin,
     SourceEntry,
 )
+from epp.config.supported import DEFAULT_DETECTOR
 from epp.scheduling import Filter, Picker, Plugin, ProfileHandler, Scorer
 
 Kinds = Mapping[str, type[Plugin]]
-"""Classes of the roles that the configuration knows by name only: ``discovery``, ``source`` and
-``extractor``."""
+"""Classes of the roles that the configuration knows by name only: ``detector``, ``discovery``,
+``source`` and ``extractor``."""
 
 _PICKER = "max-score-picker"
 _HANDLER = "single-profile-handler"
@@ -45,6 +48,8 @@ class Plan:
     profiles: tuple[ProfileEntry, ...] = ()
     """Shadows among them."""
     handler: str = ""
+    detector: str = ""
+    """The saturation detector in force; "" for none."""
     sources: tuple[SourceEntry, ...] = ()
     problems: list[ConfigProblem] = field(default_factory=list)
     warnings: list[ConfigProblem] = field(default_factory=list)
@@ -81,6 +86,11 @@ class Plan:
     def effective(self) -> ConfigFile:
         """Return the configuration with every default written out."""
         file = self.config.file
+        flow_control = file.flow_control
+        if self.detector:
+            flow_control = msgspec.structs.replace(
+                flow_control or FlowControlEntry(), saturation_detector=DetectorRef(self.detector)
+            )
         made = (each for each in self.blueprints.values() if not (each.path or each.scope))
         return msgspec.structs.replace(
             file,
@@ -90,6 +100,7 @@ class Plan:
             ),
             scheduling_profiles=self.profiles,
             data_layer=msgspec.structs.replace(file.data_layer, sources=self.sources),
+            flow_control=flow_control,
         )
 
 
@@ -104,8 +115,9 @@ def make_plan(
             plan.blueprints[entry.name] = Blueprint(
                 entry.name, entry.type, found, entry.parameters, f"plugins[{place}]"
             )
-    plan.profiles = _profiles(plan, registry)
+    plan.profiles = _profiles(plan, registry, kinds)
     plan.handler = _handler(plan, registry)
+    plan.detector = _detector(plan, registry, kinds)
     plan.sources = _sources(plan, registry, kinds)
     _check_discovery(plan, kinds)
     for name in config.file.extensions.guard_rails.failure_policy:
@@ -138,10 +150,12 @@ def add_default(plan: Plan, registry: PluginRegistry, plugin_type: str) -> str:
     return plugin_type
 
 
-def _profiles(plan: Plan, registry: PluginRegistry) -> tuple[ProfileEntry, ...]:
+def _profiles(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> tuple[ProfileEntry, ...]:
     entries = plan.config.file.scheduling_profiles
     if not entries:
-        members = plan.named((Filter, Scorer, Picker))
+        # Saturation detectors are filters too, but nobody who names one for the pool means that.
+        detectors = plan.named(kinds["detector"]) if "detector" in kinds else ()
+        members = [each for each in plan.named((Filter, Scorer, Picker)) if each not in detectors]
         entries = (ProfileEntry("default", tuple(ProfilePlugin(name) for name in members)),)
     return tuple(
         _profile(plan, registry, entry, f"schedulingProfiles[{place}]")
@@ -151,22 +165,28 @@ def _profiles(plan: Plan, registry: PluginRegistry) -> tuple[ProfileEntry, ...]:
 
 def _profile(plan: Plan, registry: PluginRegistry, entry: ProfileEntry, where: str) -> ProfileEntry:
     pickers = []
+    members = []
     for place, member in enumerate(entry.plugins):
         name = member.plugin_ref
         path = f"{where}.plugins[{place}]"
         if plan.is_a(name, Picker):
             pickers.append(name)
-        elif not plan.may_be(name, (Filter, Scorer, ProfileHandler)):
-            plan.report(
-                f"{path}.pluginRef",
-                f"`{name}` ({plan.type_of(name)}) is neither filter, scorer nor picker",
+        elif not plan.may_be(name, (Filter, Scorer)):
+            # The reference passes over it without a word, so there are files that have it.
+            text = (
+                f"`{name}` ({plan.type_of(name)}) does nothing in a profile, as it is neither"
+                " filter, scorer nor picker"
             )
+            plan.warnings.append(plan.config.problem(f"{path}.pluginRef", text))
+            continue
+        members.append(member)
         if member.weight is not None and not plan.may_be(name, Scorer):
             text = f"the weight of `{name}` has no effect, as it is no scorer"
             plan.warnings.append(plan.config.problem(f"{path}.weight", text))
     if len(pickers) > 1:
         names = ", ".join(f"`{name}`" for name in pickers)
         plan.report(where, f"profile `{entry.name}` has {len(pickers)} pickers, {names}; keep one")
+    entry = msgspec.structs.replace(entry, plugins=tuple(members))
     if pickers:
         return entry
     there = plan.named(Picker)
@@ -200,6 +220,18 @@ def _handler(plan: Plan, registry: PluginRegistry) -> str:
             )
         return ""
     return add_default(plan, registry, _HANDLER)
+
+
+def _detector(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> str:
+    section = plan.config.file.flow_control
+    named = None if section is None else section.saturation_detector
+    if "detector" not in kinds or (named is None and DEFAULT_DETECTOR not in registry):
+        return ""
+    if named is None or named.plugin_ref == DEFAULT_DETECTOR:
+        return add_default(plan, registry, DEFAULT_DETECTOR)
+    path = "flowControl.saturationDetector.pluginRef"
+    _check_role(plan, kinds, "detector", named.plugin_ref, path)
+    return named.plugin_ref
 
 
 def _sources(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> tuple[SourceEntry, ...]:

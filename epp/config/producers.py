@@ -9,7 +9,7 @@ from typing import Any
 from epp.config.instances import Instance, InstanceMaker
 from epp.config.plan import Plan, add_default
 from epp.config.registry import PluginRegistry
-from epp.scheduling import Plugin
+from epp.scheduling import AttributeKey, Plugin
 
 
 def add_producers(plan: Plan, registry: PluginRegistry, maker: InstanceMaker) -> None:
@@ -37,6 +37,24 @@ def add_producers(plan: Plan, registry: PluginRegistry, maker: InstanceMaker) ->
             wanted.extend((each, default) for each in _keys(instance, "reads"))
 
 
+def warn_of_unwritten(plan: Plan, instances: Mapping[str, Instance]) -> None:
+    """Add a warning for each endpoint attribute that a configured plugin looks for in vain.
+
+    A request's value may well be there for some requests only; an attribute that nobody writes is
+    a name that was misspelt.
+    """
+    written = {key for each in instances.values() for key in _keys(each, "writes")}
+    for name, blueprint in plan.blueprints.items():
+        if not blueprint.path or blueprint.scope or name not in instances:
+            continue
+        for key in _keys(instances[name], "optional_reads"):
+            if isinstance(key, AttributeKey) and key not in written:
+                text = (
+                    f"`{name}` looks for the endpoint attribute `{key.name}`, which nobody writes"
+                )
+                plan.warnings.append(plan.config.problem(blueprint.path, text))
+
+
 def ordered(plan: Plan, instances: Mapping[str, Instance]) -> dict[str, Plugin]:
     """Return the plugins with a key's writers before its readers; otherwise in the plan's order."""
     done: dict[str, Plugin] = {}
@@ -50,10 +68,11 @@ def ordered(plan: Plan, instances: Mapping[str, Instance]) -> dict[str, Plugin]:
             plan.report(plan.blueprints[name].path, f"plugins wait for each other's data: {circle}")
             return
         visiting.append(name)
-        needs = _keys(instances[name], "reads")
-        for other in order:
-            if other != name and any(key in needs for key in _keys(instances[other], "writes")):
-                visit(other)
+        for which in ("reads", "optional_reads"):
+            needs = _keys(instances[name], which)
+            for other in order:
+                if other != name and any(key in needs for key in _keys(instances[other], "writes")):
+                    visit(other)
         visiting.pop()
         done.setdefault(name, instances[name].plugin)
 

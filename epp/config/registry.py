@@ -105,6 +105,9 @@ class PluginRegistry:
     def __iter__(self) -> Iterator[type[Plugin]]:
         return iter(self._by_type.values())
 
+    def __contains__(self, plugin_type: str) -> bool:
+        return plugin_type in self._by_type
+
     def add(self, plugin: type[Plugin]) -> None:
         """Register ``plugin``.
 

@@ -29,9 +29,18 @@ FEATURE_GATES: Final[Mapping[str, bool]] = {
 
 OLD_TYPES: Final[Mapping[str, str]] = {
     "by-label-selector": "label-selector-filter",
+    "prefill-header-handler": "disagg-headers-handler",
     "tokenizer": "token-producer",
 }
 """Plugin types under their deprecated names."""
+
+DEPRECATED_TYPES: Final[Mapping[str, str]] = {
+    "by-label": "use `label-selector-filter`",
+    "data-parallel-profile-handler": "gateways can send to several ports of an address themselves",
+    "disagg-headers-handler": "`disagg-profile-handler` sets the headers itself",
+    "pd-profile-handler": "use `disagg-profile-handler`",
+}
+"""Plugin types that the reference is going to give up, and what to do instead."""
 
 PARSERS_NOT_YET: Final = frozenset(
     {
@@ -46,66 +55,33 @@ PARSERS_NOT_YET: Final = frozenset(
 
 NOT_SUPPORTED_YET: Final = PARSERS_NOT_YET | {
     # filters
-    "context-length-aware",
-    "endpoint-attribute-filter",
-    "header-based-testing-filter",
     "multicluster-session-affinity-filter",
-    "prefix-cache-affinity-filter",
-    "session-affinity-filter",
     "slo-headroom-tier-filter",
-    "topology-affinity-filter",
-    "utilization-filter",
     # scorers
-    "active-request-scorer",
-    "endpoint-attribute-scorer",
-    "header-label-affinity-scorer",
     "latency-scorer",
-    "load-aware-scorer",
     "mm-embeddings-cache-scorer",
     "multicluster-kv-cache-utilization-scorer",
     "multicluster-prefix-cache-scorer",
     "multicluster-queue-scorer",
-    "no-hit-lru-scorer",
     "precise-prefix-cache-scorer",
-    "session-affinity-scorer",
-    "token-load-scorer",
-    "topology-affinity-scorer",
-    # profile handlers and what they ask
-    "always-disagg-multimodal-decider",
-    "always-disagg-pd-decider",
-    "data-parallel-profile-handler",
-    "disagg-headers-handler",
-    "disagg-profile-handler",
-    "pd-profile-handler",
-    "prefill-header-handler",
-    "prefix-based-pd-decider",
     # data producers
-    "agent-identity",
     "burst-prefix-cache-producer",
-    "inflight-load-producer",
     "mm-embeddings-cache-producer",
     "multicluster-approx-prefix-cache-producer",
     "p2p-source-producer",
     "precise-prefix-cache-producer",
     "predicted-latency-producer",
-    "session-id-producer",
     # admitters, screeners, reporters
     "destination-endpoint-served-verifier",
     "disaggregatedset-rollout-screener",
-    "latency-slo-admitter",
-    "probabilistic-admitter",
     "request-attribute-reporter",
     # data layer
-    "dcgm-data-source",
-    "dcgm-extractor",
     "endpoint-notification-source",
     "k8s-notification-source",
     "multicluster-file-discovery",
     "multicluster-metrics-data-source",
     "multicluster-metrics-extractor",
-    "topology-extractor",
     # flow control
-    "concurrency-detector",
     "edf-ordering-policy",
     "fcfs-ordering-policy",
     "global-strict-fairness-policy",
@@ -117,7 +93,6 @@ NOT_SUPPORTED_YET: Final = PARSERS_NOT_YET | {
     "slo-deadline-ordering-policy",
     "soft-reflective-ceiling-policy",
     "static-usage-limit-policy",
-    "utilization-detector",
 }
 """Plugin types of the reference that do not exist here yet."""
 

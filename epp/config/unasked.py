@@ -15,6 +15,7 @@ from epp.scheduling import Filter, Picker, Plugin, Scorer
 
 _NAMED_BY_PROFILES = (Filter, Scorer, Picker)
 _PLACES = {
+    "detector": "`flowControl.saturationDetector` does not name it",
     "source": "`dataLayer.sources` does not name it",
     "extractor": "no entry of `dataLayer.sources` lists it",
     "discovery": "`dataLayer.discovery` does not name it",
@@ -41,6 +42,8 @@ def _asked(plan: Plan) -> Iterator[str]:
     for source in plan.sources:
         yield source.plugin_ref
         yield from (extractor.plugin_ref for extractor in source.extractors)
+    if plan.detector:
+        yield plan.detector
     discovery = plan.config.file.data_layer.discovery
     if discovery is not None:
         yield discovery.plugin_ref

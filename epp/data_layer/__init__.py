@@ -1,7 +1,6 @@
 """Endpoints and what is known of them: discovery, scraping, snapshots, objectives and rewrites."""
 
 from epp.data_layer.address import join_address, split_address
-from epp.data_layer.builder import fixed_discoveries, make_builder, make_random
 from epp.data_layer.discoveries import Discoveries
 from epp.data_layer.errors import (
     DataLayerError,
@@ -28,7 +27,7 @@ from epp.data_layer.plugins import (
 from epp.data_layer.scrape import ScrapeObserver
 from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.scraper import Binding, Scraper
-from epp.data_layer.static import StaticDiscovery
+from epp.data_layer.static import StaticDiscovery, fixed_discoveries
 from epp.data_layer.store import EndpointStore, PoolListener
 from epp.data_layer.supply import Supply
 
@@ -63,8 +62,6 @@ __all__ = [
     "Supply",
     "fixed_discoveries",
     "join_address",
-    "make_builder",
-    "make_random",
     "page_opener",
     "split_address",
 ]

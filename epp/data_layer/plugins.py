@@ -85,11 +85,14 @@ class EndpointDiscovery(Plugin):
 
 
 class EndpointListener(Plugin):
-    """Hears of endpoints that come and go."""
+    """Hears of endpoints that come, change and go."""
 
     @abstractmethod
     def endpoint_added(self, endpoint: Endpoint) -> None:
         """``endpoint`` is in the pool from now on."""
+
+    def endpoint_changed(self, endpoint: Endpoint) -> None:
+        """``endpoint`` has other labels than before; it has been added and not yet removed."""
 
     @abstractmethod
     def endpoint_removed(self, endpoint: Endpoint) -> None:

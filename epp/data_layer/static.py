@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import ClassVar
 
+from epp.config import GraphBuilder
 from epp.data_layer.address import join_address, split_address
 from epp.data_layer.errors import DiscoveryError
 from epp.data_layer.plugins import EndpointDiscovery, EndpointSink, EndpointSpec
@@ -104,3 +105,27 @@ class StaticDiscovery(EndpointDiscovery):
                 f"--endpoint {endpoint.host}:{endpoint.port}: the host name does not resolve "
                 f"({error}); give an IP address or check DNS"
             ) from error
+
+
+def fixed_discoveries(
+    builder: GraphBuilder, endpoints: Sequence[str], endpoints_file: str | None
+) -> list[EndpointDiscovery]:
+    """Return the discoveries that the command line asks for.
+
+    Args:
+        builder: Makes the plugin that follows a file.
+        endpoints: Values of ``--endpoint``.
+        endpoints_file: Value of ``--endpoints-file``.
+
+    Raises:
+        DiscoveryError: One of ``endpoints`` has the wrong form.
+    """
+    discoveries: list[EndpointDiscovery] = []
+    if endpoints_file is not None:
+        # Like --endpoint's, a name that no plugin of a configuration has: the store goes by it.
+        made = builder.make("file-discovery", "--endpoints-file", {"path": endpoints_file})
+        assert isinstance(made, EndpointDiscovery)  # noqa: S101 - it is installed with us
+        discoveries.append(made)
+    if endpoints:
+        discoveries.append(StaticDiscovery(endpoints))
+    return discoveries

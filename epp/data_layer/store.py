@@ -1,9 +1,9 @@
 """The pool: every endpoint that some discovery has reported, as one shared snapshot.
 
 Discoveries report what they know by source name, the store keeps what did not change and tells its
-listeners what came and went. Requests read ``snapshot``: a tuple made only when something changed,
-so a request costs no copy and can hold it for as long as it likes. Everything runs on the event
-loop; nothing here waits.
+listeners what came, changed and went. Requests read ``snapshot``: a tuple made only when something
+changed, so a request costs no copy and can hold it for as long as it likes. Everything runs on the
+event loop; nothing here waits.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -12,14 +12,17 @@ from typing import Protocol
 import structlog
 
 from epp.data_layer.errors import DuplicateEndpointError
-from epp.data_layer.plugins import EndpointSpec
+from epp.data_layer.plugins import EndpointListener, EndpointSpec
 from epp.scheduling import Endpoint
 
 _log = structlog.get_logger(__name__)
 
 
 class PoolListener(Protocol):
-    """Hears of endpoints that come and go; every ``EndpointListener`` plugin is one."""
+    """Hears of endpoints that come and go.
+
+    Every ``EndpointListener`` plugin is one; those hear of changed labels too.
+    """
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
         """``endpoint`` is in the pool from now on."""
@@ -93,7 +96,7 @@ class EndpointStore:
         }
         after: dict[str, dict[str, Endpoint]] = {source: {} for source in reports}
         added: list[Endpoint] = []
-        changed = False
+        changed: list[Endpoint] = []
         for name, (source, spec) in wanted.items():
             endpoint = before.get(name)
             if endpoint is None or endpoint.address != spec.address:
@@ -103,16 +106,16 @@ class EndpointStore:
                 del before[name]
                 if endpoint.labels != spec.labels:
                     endpoint.labels = dict(spec.labels)
-                    changed = True
+                    changed.append(endpoint)
             after[source][name] = endpoint
         removed = list(before.values())
         for known in replaced:
             self._sources.pop(known, None)
         self._sources.update(after)
         self.synced = True
-        if changed or added or removed:
+        if added or changed or removed:
             self._publish()
-            self._announce(added, removed)
+            self._announce(added, changed, removed)
 
     def _by_unique_name(
         self, reports: Mapping[str, Iterable[EndpointSpec]], replaced: Collection[str]
@@ -140,11 +143,15 @@ class EndpointStore:
         self._by_address = {e.address: e for e in reversed(endpoints)}
         self.version += 1
 
-    def _announce(self, added: list[Endpoint], removed: list[Endpoint]) -> None:
+    def _announce(
+        self, added: list[Endpoint], changed: list[Endpoint], removed: list[Endpoint]
+    ) -> None:
         # Removed first: a listener that keeps endpoints by name must not drop the new incarnation.
         for listener in tuple(self._listeners):
             for endpoint in removed:
                 _tell(listener, "removed", endpoint)
+            for endpoint in changed:
+                _tell(listener, "changed", endpoint)
             for endpoint in added:
                 _tell(listener, "added", endpoint)
         for endpoint in removed:
@@ -157,6 +164,9 @@ def _tell(listener: PoolListener, event: str, endpoint: Endpoint) -> None:
     try:
         if event == "added":
             listener.endpoint_added(endpoint)
+        elif event == "changed":
+            if isinstance(listener, EndpointListener):
+                listener.endpoint_changed(endpoint)
         else:
             listener.endpoint_removed(endpoint)
     except Exception:

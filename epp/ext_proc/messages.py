@@ -15,6 +15,8 @@ from epp.request_control import RequestError
 
 DESTINATION = "x-gateway-destination-endpoint"
 """Header, and key in the dynamic metadata, that carries the chosen ``ip:port``."""
+DESTINATION_SCORES = f"{DESTINATION}-scores"
+"""Key in the dynamic metadata, for the candidates' total scores by ``ip:port``."""
 METADATA_NAMESPACE = "envoy.lb"
 REQUEST_ID = "x-request-id"
 CONTENT_LENGTH = "content-length"
@@ -55,7 +57,7 @@ def routed(destination: str, *, on_body: bool) -> bytes:
     """Return the answer that sends the request to ``destination``.
 
     Args:
-        destination: ``ip:port``.
+        destination: ``ip:port``, or several parted by commas, best first.
         on_body: Answer the body message (a buffered body) instead of the headers message.
     """
     return _routed(destination, on_body)
@@ -67,15 +69,21 @@ def _routed(destination: str, on_body: bool) -> bytes:
 
 
 def routed_anew(
-    destination: str, *, on_body: bool, headers: Mapping[str, str | None], body: bytes | None
+    destination: str,
+    *,
+    on_body: bool,
+    headers: Mapping[str, str | None],
+    body: bytes | None,
+    scores: Mapping[str, float] | None = None,
 ) -> bytes:
     """Return the same for a request that is changed on its way; it is not kept.
 
     Args:
-        destination: ``ip:port``.
+        destination: ``ip:port``, or several parted by commas.
         on_body: Answer the body message (a buffered body) instead of the headers message.
         headers: What to set besides, by lower-case name; None in place of a value removes one.
         body: What to send instead of a buffered body; None leaves it as it came.
+        scores: Total scores by ``ip:port`` to tell the gateway of; None for none.
     """
     common = pb.CommonResponse(
         header_mutation=_mutation({**headers, DESTINATION: destination}), clear_route_cache=True
@@ -87,7 +95,10 @@ def routed_anew(
         if on_body
         else pb.ProcessingResponse(request_headers=pb.HeadersResponse(response=common))
     )
-    answer.dynamic_metadata.update({METADATA_NAMESPACE: {DESTINATION: destination}})
+    facts: dict[str, str | Mapping[str, float]] = {DESTINATION: destination}
+    if scores is not None:
+        facts[DESTINATION_SCORES] = scores
+    answer.dynamic_metadata.update({METADATA_NAMESPACE: facts})
     return answer.SerializeToString()
 
 

@@ -267,8 +267,9 @@ class ExtProcStream:
         self._stream.send(messages.CONTINUE_REQUEST_TRAILERS)
 
     def _send_route(self, exchange: Exchange, *, on_body: bool) -> None:
-        address, body, wanted = exchange.endpoint.address, exchange.body, exchange.request_headers
-        if body is None and not wanted and not self._set_request_id:
+        address, body, wanted = exchange.destination, exchange.body, exchange.request_headers
+        scores = exchange.scores
+        if body is None and not wanted and scores is None and not self._set_request_id:
             self._stream.send(messages.routed(address, on_body=on_body))
             return
         headers: dict[str, str | None] = {}
@@ -280,7 +281,9 @@ class ExtProcStream:
             # stream it removes the header itself, and then this is not looked at.
             headers[messages.CONTENT_LENGTH] = str(len(body))
         self._stream.send(
-            messages.routed_anew(address, on_body=on_body, headers=headers, body=body)
+            messages.routed_anew(
+                address, on_body=on_body, headers=headers, body=body, scores=scores
+            )
         )
 
     def _echo_request_body(self, rewritten: bytes | None, *, end_of_stream: bool) -> None:

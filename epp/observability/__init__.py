@@ -3,6 +3,8 @@
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
 from epp.observability.logging import CanonicalLine, LogFormat, configure
 from epp.observability.metrics import Metrics, PluginWatch, PoolCollector, RequestMetrics
+from epp.observability.plugin_metrics import PluginMetricsCollector
+from epp.observability.plugins import NO_PLUGIN_METRICS, PluginCounter, PluginMetrics
 from epp.observability.servers import (
     EXT_PROC_SERVICE,
     HealthServer,
@@ -14,6 +16,7 @@ from epp.observability.watchdog import LoopWatchdog
 
 __all__ = [
     "EXT_PROC_SERVICE",
+    "NO_PLUGIN_METRICS",
     "CanonicalLine",
     "ConfigMetrics",
     "HealthServer",
@@ -21,6 +24,9 @@ __all__ = [
     "LoopWatchdog",
     "Metrics",
     "MetricsServer",
+    "PluginCounter",
+    "PluginMetrics",
+    "PluginMetricsCollector",
     "PluginWatch",
     "PoolCollector",
     "PortError",

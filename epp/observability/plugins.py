@@ -22,13 +22,18 @@ class PluginMetrics(Protocol):
     """Where a plugin declares what it wants to be seen of.
 
     The process's prefix comes before each name, and the labels ``plugin_type`` and ``plugin_name``
-    after its own, so instances of one type share a metric. It ends with the instance.
+    after its own, so instances of one type share a metric. A gauge ends with its instance; a
+    counter goes on, as Prometheus expects of one.
     """
 
     def counter(
         self, plugin: Plugin, name: str, documentation: str, labels: Sequence[str] = ()
     ) -> PluginCounter:
-        """Return a counter; ``name`` ends in ``_total``."""
+        """Return a counter; ``name`` ends in ``_total``.
+
+        Raises:
+            ValueError: Another metric has that name.
+        """
 
     def gauge(
         self,
@@ -47,6 +52,9 @@ class PluginMetrics(Protocol):
             read: A method of ``plugin``; returns values by label values, ``{(): value}`` without
                 labels. Called in a thread of its own, so it reads plain values or copies.
             labels: Names of the labels, from a closed set.
+
+        Raises:
+            ValueError: Another metric has that name.
         """
 
 

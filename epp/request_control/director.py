@@ -25,12 +25,12 @@ from epp.request_control.pending import PendingDecision
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import EndCause
 from epp.request_control.policies import (
+    DEFAULT_FAIRNESS_ID,
     REWRITE_HEADERS,
     NoPolicies,
     OutcomeWatch,
     RequestPolicies,
     apply_policies,
-    fairness_id,
 )
 from epp.request_control.production import AsyncStep, Production
 from epp.request_control.refusals import Refusals
@@ -41,6 +41,7 @@ from epp.scheduling import (
     Endpoint,
     LLMRequest,
     NoEndpointsError,
+    SchedulingResult,
     ShadowPick,
     UnknownProfileError,
 )
@@ -66,6 +67,7 @@ class Director:
         clock: Callable[[], float],
         policies: RequestPolicies | None = None,
         outcomes: OutcomeWatch | None = None,
+        emit_endpoint_scores: bool = False,
     ) -> None:
         """Wire the director.
 
@@ -77,6 +79,7 @@ class Director:
             clock: Monotonic seconds, the clock that endpoint loads are kept in.
             policies: The operator's objectives and model rewrites.
             outcomes: Is told of every request that was decided or refused.
+            emit_endpoint_scores: Tell the gateway the total score of every candidate.
         """
         self.pipeline = pipeline
         """The one that requests begin on from now on; may be replaced between two of them."""
@@ -88,6 +91,7 @@ class Director:
         self._clock = clock
         self._policies = policies or NoPolicies()
         self._outcomes = outcomes
+        self._emit_endpoint_scores = emit_endpoint_scores
         self._schedule_seconds = metrics.scheduler_e2e.observe
         self._attempts = Attempts(metrics)
         self._refusals = Refusals(metrics, clock, outcomes)
@@ -119,6 +123,8 @@ class Director:
             state = CycleState()
             if pipeline.header_processors:
                 pipeline.request_came(request, state)
+            if not request.fairness_id:
+                request.fairness_id = DEFAULT_FAIRNESS_ID
             production = Production(pipeline.producers, request, state)
             if asked := production.advance():
                 return self._pending(pipeline, production, asked, rewritten, received_at)
@@ -142,10 +148,15 @@ class Director:
             exchange.reservation.move(endpoint.load, self._clock())
             exchange.endpoint = endpoint
 
+    def answered(self, exchange: Exchange) -> None:
+        """Give back what the stages before the primary profile hold."""
+        exchange.release_stages(self._clock())
+
     def finish(self, exchange: Exchange, cause: EndCause) -> None:
         """Release the reservation, tell the plugins, count and log; once per exchange."""
         now = self._clock()
         exchange.reservation.release(now)
+        exchange.release_stages(now)
         self.in_flight -= 1
         metrics = exchange.metrics
         metrics.running.dec()
@@ -205,6 +216,8 @@ class Director:
             raise NoCandidatesError(
                 "the pool has no endpoint: is discovery configured and running?"
             )
+        if request.priority < 0:
+            pipeline.shed(request, endpoints)
         if pipeline.screeners:
             endpoints = pipeline.screened(request, endpoints, state)
         production.attach(endpoints)
@@ -230,11 +243,12 @@ class Director:
             state=state,
             result=result,
             metrics=self._metrics.for_request(
-                request.model, request.target_model, fairness_id(request.headers), request.priority
+                request.model, request.target_model, request.fairness_id, request.priority
             ),
             received_at=received_at,
             decided_at=self._clock(),
             body=rewritten,
+            scores=_scores(result) if self._emit_endpoint_scores else None,
             shadow=shadow,
         )
         if pipeline.pre_request:
@@ -254,3 +268,9 @@ class Director:
             self._metrics.shadow_runs.labels(pick.profile).inc()
             if not pick.agrees:
                 self._metrics.shadow_disagreements.labels(pick.profile).inc()
+
+
+def _scores(result: SchedulingResult) -> Mapping[str, float]:
+    """Return the totals of all that the primary profile scored, by ``ip:port``."""
+    scored = result.profiles[result.primary].scored
+    return {each.endpoint.address: each.score for each in scored}

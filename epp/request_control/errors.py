@@ -75,6 +75,15 @@ class RequestDroppedError(RequestError):
     drop_reason = "rejected-saturated"
 
 
+class SaturatedError(RequestError):
+    """The pool is full, and the request is one that may be turned away."""
+
+    status = 429
+    code = "ResourceExhausted"
+    stage = "admission"
+    drop_reason = "rejected-saturated"
+
+
 class AdmissionDeniedError(RequestError):
     """An admitter turned the request away."""
 

@@ -28,14 +28,23 @@ class ExchangeOwner(Protocol):
     def served(self, exchange: "Exchange", address: str) -> None:
         """The gateway says that ``address`` served the request."""
 
+    def answered(self, exchange: "Exchange") -> None:
+        """The answer has begun, so the stages before it are over."""
+
 
 class Exchange:
-    """What the stream of a scheduled request holds; ``close`` gives everything back."""
+    """What the stream of a scheduled request holds; ``close`` gives everything back.
+
+    The endpoint of every profile is reserved: that of the primary one to the end, those of stages
+    before it (a prefill of its own) until the answer begins.
+    """
 
     __slots__ = (
         "_owner",
+        "_stages",
         "body",
         "decided_at",
+        "destination",
         "endpoint",
         "kv_cache_usage",
         "metrics",
@@ -46,6 +55,7 @@ class Exchange:
         "reservation",
         "result",
         "running_requests",
+        "scores",
         "shadow",
         "state",
         "status",
@@ -64,6 +74,7 @@ class Exchange:
         received_at: float,
         decided_at: float,
         body: bytes | None = None,
+        scores: Mapping[str, float] | None = None,
         shadow: Sequence[ShadowPick] = (),
     ) -> None:
         self._owner: ExchangeOwner | None = owner
@@ -78,6 +89,8 @@ class Exchange:
         self.decided_at = decided_at
         self.body = body
         """What to send on if it differs from what was received (a model rewrite)."""
+        self.scores = scores
+        """Total scores by ``ip:port``, for the gateway; None if it is not to be told."""
         self.shadow = shadow
         """What shadow profiles would have chosen."""
         self.status: int | None = None
@@ -92,6 +105,15 @@ class Exchange:
         requested_at = endpoint.metrics.requested_at
         self.metrics_age_seconds = None if requested_at is None else decided_at - requested_at
         self.reservation = Reservation(load, decided_at)
+        self._stages: list[Reservation] = []
+        if len(result.profiles) > 1:
+            self._stages = [
+                Reservation(other.endpoints[0].endpoint.load, decided_at)
+                for name, other in result.profiles.items()
+                if name != result.primary and other.endpoints
+            ]
+        self.destination = _destination(result)
+        """What the gateway is told: ``ip:port``, or several parted by commas, best first."""
 
     @property
     def request_headers(self) -> Mapping[str, str | None]:
@@ -114,7 +136,12 @@ class Exchange:
                 known by then (:meth:`served_by`).
         """
         self.status = status
-        if self._owner is None or not self.pipeline.response_header:
+        owner = self._owner
+        if owner is None:
+            return _NO_HEADERS
+        if self._stages:
+            owner.answered(self)
+        if not self.pipeline.response_header:
             return _NO_HEADERS
         head = ResponseHead(status, headers or _NO_HEADERS)
         self.pipeline.answer_began(self.request, head, self.endpoint, self.state)
@@ -122,11 +149,27 @@ class Exchange:
 
     def served_by(self, address: str) -> None:
         """Move the reservation if another endpoint than the chosen one served."""
-        if address != self.endpoint.address and self._owner is not None:
+        told = (self.endpoint.address, self.result.destination)
+        if address not in told and self._owner is not None:
             self._owner.served(self, address)
+
+    def release_stages(self, now: float) -> None:
+        """Give back what the stages before the primary profile hold; idempotent."""
+        stages, self._stages = self._stages, []
+        for reservation in stages:
+            reservation.release(now)
 
     def close(self, cause: EndCause) -> None:
         """End the exchange; only the first call counts."""
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.finish(self, cause)
+
+
+def _destination(result: SchedulingResult) -> str:
+    if result.destination:
+        return result.destination
+    picked = result.endpoints
+    if len(picked) == 1:
+        return picked[0].endpoint.address
+    return ",".join([each.endpoint.address for each in picked])

@@ -10,7 +10,8 @@ Every plugin call goes through its guard: a plugin that raises is passed over an
 from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 
-from epp.request_control.errors import RequestError, ScreenedOutError
+from epp.flow_control import SaturationDetector, SheddingAdmission
+from epp.request_control.errors import RequestError, SaturatedError, ScreenedOutError
 from epp.request_control.plugins import (
     Admitter,
     EndCause,
@@ -53,8 +54,10 @@ class Pipeline:
         pre_request: Sequence[Guard[PreRequest]] = (),
         response_header: Sequence[Guard[ResponseHeader]] = (),
         response_complete: Sequence[Guard[ResponseComplete]] = (),
+        admission: SheddingAdmission | None = None,
     ) -> None:
         self.scheduler = scheduler
+        self.admission = admission
         self.header_processors = header_processors
         self.producers = producers
         self.screeners = screeners
@@ -74,6 +77,7 @@ class Pipeline:
         scheduler: Scheduler,
         guards: GuardRails,
         shadows: Sequence[ShadowProfile] = (),
+        detector: SaturationDetector | None = None,
     ) -> "Pipeline":
         """Return the pipeline of a graph.
 
@@ -82,6 +86,7 @@ class Pipeline:
             scheduler: Makes the choice.
             guards: Makes the guards of the hooks.
             shadows: Run beside the choice.
+            detector: Says when sheddable requests are turned away; None for never.
         """
         known = tuple(plugins)
         return cls(
@@ -96,6 +101,7 @@ class Pipeline:
             pre_request=guards.guards("PreRequest", PreRequest, known),
             response_header=guards.guards("ResponseHeader", ResponseHeader, known),
             response_complete=guards.guards("ResponseComplete", ResponseComplete, known),
+            admission=None if detector is None else SheddingAdmission(detector, guards),
         )
 
     # --- the hooks ----------------------------------------------------------------------------
@@ -111,6 +117,23 @@ class Pipeline:
             lambda hook: hook.process_request_headers(request, state),
             answers=(RequestError,),
         )
+
+    def shed(self, request: LLMRequest, endpoints: Sequence[Endpoint]) -> None:
+        """Return if the pool has room for ``request``, or must take it.
+
+        Raises:
+            SaturatedError: It may be turned away, and the pool is full.
+        """
+        admission = self.admission
+        if admission is None:
+            return
+        saturation = admission.excess(request.priority, endpoints)
+        if saturation is not None:
+            raise SaturatedError(
+                f"the pool is full, its saturation is {saturation:.2f} (1.00 is full, by"
+                f" {admission.detector_name!r}), and the request's priority, {request.priority},"
+                " lets it be turned away"
+            )
 
     def screened(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState

@@ -51,12 +51,13 @@ class NoPolicies:
 
 
 def apply_policies(policies: RequestPolicies, request: LLMRequest, body: bytes) -> bytes | None:
-    """Set priority and target model of ``request``; return the body to send on if it changed.
+    """Set priority, flow and target model; return the body to send on if it changed.
 
     Raises:
         ParseError: The model cannot be replaced in ``body``.
     """
     headers = request.headers
+    request.fairness_id = headers.get(FAIRNESS) or headers.get(OLD_FAIRNESS) or ""
     objective = headers.get(OBJECTIVE) or headers.get(OLD_OBJECTIVE)
     if objective:
         request.priority = policies.priority_of(objective)

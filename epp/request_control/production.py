@@ -1,6 +1,7 @@
 """Data producers: in which order they run for a request, and what the failure of one costs.
 
-A producer depends on those before it that write a key it reads. A :class:`Production` is one
+A producer depends on those before it that write a key it reads, and runs after those that write a
+key of its ``optional_reads``. A :class:`Production` is one
 request's way through them. ``advance`` runs what can run: synchronous producers at once, while
 asynchronous ones that have something to do are handed to the caller, who settles each and advances
 again. Independent ones are handed out together. A producer that fails takes its dependents with
@@ -18,6 +19,7 @@ from typing import Generic, TypeVar
 from epp.request_control.plugins import (
     PRODUCER_FAILURES,
     AsyncDataProducer,
+    DataKey,
     DataProducer,
     Producer,
     ProducerFailure,
@@ -41,6 +43,8 @@ class _Step(Generic[P]):
     position: int
     needs: frozenset[int]
     """Positions of the producers it depends on."""
+    after: frozenset[int]
+    """Positions of those that it runs after: the same, and those it can do without."""
     attaches: bool
     """Whether it has something to look up per endpoint: then that is its last method."""
     prepared: Callable[[float], None]
@@ -74,21 +78,28 @@ def plan(plugins: Iterable[Plugin], guards: GuardRails) -> tuple[Step, ...]:
     producers = [each for each in plugins if isinstance(each, DataProducer | AsyncDataProducer)]
     steps: list[Step] = []
     for position, plugin in enumerate(producers):
-        needs = frozenset(
-            before
-            for before in range(position)
-            if not set(producers[before].writes).isdisjoint(plugin.reads)
-        )
+        needs = _writers(producers[:position], plugin.reads)
+        after = needs | _writers(producers[:position], plugin.optional_reads)
         attaches = type(plugin).attach is not Producer.attach
         if isinstance(plugin, AsyncDataProducer):
             guard = guards.guard("AsyncDataProducer", plugin)
             done = guard.timed if attaches else guard.passed
-            steps.append(AsyncStep(guard, position, needs, attaches, done, plugin.timeout_seconds))
+            steps.append(
+                AsyncStep(guard, position, needs, after, attaches, done, plugin.timeout_seconds)
+            )
         else:
             sync = guards.guard("DataProducer", plugin)
             done = sync.timed if attaches else sync.passed
-            steps.append(SyncStep(sync, position, needs, attaches, done, plugin.prepare))
+            steps.append(SyncStep(sync, position, needs, after, attaches, done, plugin.prepare))
     return tuple(steps)
+
+
+def _writers(producers: Sequence[Producer], keys: Iterable[DataKey]) -> frozenset[int]:
+    """Return the positions of those that write one of ``keys``."""
+    wanted = set(keys)
+    return frozenset(
+        position for position, each in enumerate(producers) if not wanted.isdisjoint(each.writes)
+    )
 
 
 class Production:
@@ -122,7 +133,7 @@ class Production:
         unsettled, failed = self._unsettled, self._failed
         for step in self._left:
             if unsettled:
-                if not unsettled.isdisjoint(step.needs):
+                if not unsettled.isdisjoint(step.after):
                     unsettled.add(step.position)
                     left.append(step)
                     continue

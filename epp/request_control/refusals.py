@@ -52,7 +52,8 @@ class Refusals:
         answer = _as_answer(error) or self._fault(error, request_id)
         model = request.model if request else ""
         target = request.target_model if request else ""
-        labels = (model, target, fairness_id(headers), request.priority if request else 0)
+        flow = request.fairness_id if request else ""
+        labels = (model, target, flow or fairness_id(headers), request.priority if request else 0)
         self._metrics.for_request(*labels).error(answer.code)
         if self._outcomes is not None:
             self._outcomes.note(answer.status >= _OWN_FAILURES)

@@ -32,6 +32,8 @@ class RequestFinished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     status: int | None
     """HTTP status of the answer; None if none came."""
     outcome: str
+    stages: dict[str, str] | None = None
+    """Endpoints of the other profiles by profile, such as a prefill; left out if there are none."""
     failed_producers: dict[str, str] | None = None
     """Why each data producer that gave nothing did not; left out if all gave something."""
     shadow: Sequence[ShadowPick] | None = None
@@ -59,6 +61,18 @@ def finished_line(exchange: Exchange, cause: EndCause, now: float) -> RequestFin
         stream=request.stream,
         status=exchange.status,
         outcome=cause.value,
+        stages=_stages(exchange),
         failed_producers={each.producer: each.reason for each in failures} if failures else None,
         shadow=exchange.shadow or None,
     )
+
+
+def _stages(exchange: Exchange) -> dict[str, str] | None:
+    result = exchange.result
+    if len(result.profiles) == 1:
+        return None
+    return {
+        name: other.endpoints[0].endpoint.name
+        for name, other in result.profiles.items()
+        if name != result.primary and other.endpoints
+    } or None

@@ -97,6 +97,7 @@ PREFIX_MATCHES = StateKey[PrefixMatches]("prefix-matches")
 UNCACHED_TOKENS = StateKey[UncachedTokens]("UncachedRequestTokensDataKey/inflight-load-producer")
 IN_FLIGHT_LOAD = AttributeKey[InFlightLoad]("InFlightLoadDataKey/inflight-load-producer")
 SESSION_ID = StateKey[str]("SessionIDDataKey/session-id-producer")
+AGENT_IDENTITY = StateKey[str]("agent-identity/")
 LATENCY_PREDICTIONS = StateKey[Mapping[str, LatencyPrediction]](
     "LatencyPredictionInfoDataKey/predicted-latency-producer"
 )

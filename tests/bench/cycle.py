@@ -7,7 +7,7 @@ from statistics import median
 
 from bench.in_process import least_us, scraped
 
-from epp.app import make_builder
+from epp.building import make_builder
 from epp.config import PluginGraph, default_config
 from epp.observability import Metrics, PluginWatch
 from epp.request_control import DataProducer

@@ -37,9 +37,9 @@ def test_help_says_what_the_command_does(command: str) -> None:
 
 
 def test_sound_file_is_counted(tmp_path: Path) -> None:
-    # Five are in the file; picker, handler and the two producers of prefix matches are added.
+    # Five are in the file; picker, handler, detector and two producers are added.
     done = epp("check", written(tmp_path, DEFAULT_CONFIG))
-    assert (done.exit_code, done.output) == (0, "ok: 9 plugins, 1 profile\n")
+    assert (done.exit_code, done.output) == (0, "ok: 10 plugins, 1 profile\n")
 
 
 def test_warnings_are_told_and_do_no_harm(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_warnings_are_told_and_do_no_harm(tmp_path: Path) -> None:
         0,
         [
             f"{path}:20:1: parser: warning: is deprecated; use `requestHandler.parsers`",
-            "ok: 9 plugins, 1 profile",
+            "ok: 10 plugins, 1 profile",
         ],
     )
 
@@ -104,7 +104,7 @@ plugins:
 
 
 def test_problems_of_plugins_alone_are_told_the_same_way(tmp_path: Path) -> None:
-    path = written(tmp_path, HEAD + "plugins:\n- type: queue-scorrer\n- type: pd-profile-handler\n")
+    path = written(tmp_path, HEAD + "plugins:\n- type: queue-scorrer\n- type: latency-scorer\n")
     done = epp("check", path)
     assert (done.exit_code, done.output.splitlines()) == (
         1,
@@ -114,7 +114,7 @@ def test_problems_of_plugins_alone_are_told_the_same_way(tmp_path: Path) -> None
                 " `queue-scorer`?"
             ),
             (
-                f"{path}:5:9: plugins[1].type: plugin type `pd-profile-handler` is not supported"
+                f"{path}:5:9: plugins[1].type: plugin type `latency-scorer` is not supported"
                 " yet; remove what uses it"
             ),
         ],
@@ -183,6 +183,7 @@ def test_default_configuration_is_shown_with_what_is_added() -> None:
         "core-metrics-extractor",
         "max-score-picker",
         "single-profile-handler",
+        "utilization-detector",
         "approx-prefix-cache-producer",
         "token-producer",
     ]
@@ -234,6 +235,7 @@ def test_diff_says_what_becomes_of_each_plugin_and_why(tmp_path: Path) -> None:
         "kept     random-picker: nothing that makes it up has changed",
         "rebuilt  gpu: its parameters have changed",
         "kept     single-profile-handler: nothing that makes it up has changed",
+        "kept     utilization-detector: nothing that makes it up has changed",
         "kept     metrics-data-source: nothing that makes it up has changed",
         "kept     core-metrics-extractor: nothing that makes it up has changed",
         "removed  queue-scorer: not there any more",

@@ -33,6 +33,7 @@ from epp.scheduling import CompositeFilter, StateKey
 
 class Inner(msgspec.Struct):
     x: int
+    """How far."""
 
 def broken():
     raise ValueError("SPOT is wrong")
@@ -81,12 +82,24 @@ def documented(*args: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_the_list_has_every_installed_type_with_its_extension_points() -> None:
+def test_the_list_has_every_installed_type_under_its_role() -> None:
     done = epp("list")
     assert done.exit_code == 0
-    (line,) = [line for line in done.stdout.splitlines() if " queue-scorer " in line]
-    assert line.split(maxsplit=2)[1] == "Scorer"
-    assert "Scores endpoints by their waiting queue" in line
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    role_of: dict[str, str] = {}
+    role = ""
+    for line in filter(None, lines):
+        if not line.startswith(" "):
+            role = line
+        elif not line.startswith("   "):  # else the rest of a sentence
+            role_of[line.split()[0]] = role
+    types = [plugin.type for plugin in PluginRegistry.from_entry_points()]
+    assert sorted(role_of) == sorted(types)
+    assert (role_of["queue-scorer"], role_of["file-discovery"]) == ("Scorers", "Data layer")
+    (line,) = [line for line in lines if line.startswith("  queue-scorer ")]
+    assert line.endswith(
+        "  Scores endpoints by their waiting queue, relative to the other candidates."
+    )
 
 
 def test_the_list_as_json_is_sorted_and_whole() -> None:
@@ -140,17 +153,25 @@ def test_a_plugin_in_a_file_is_documented_out_of_its_source(spot: str) -> None:
         "name": "mustBe",
         "type": "string",
         "default": None,
+        "range": "",
         "doc": "What it must be.",
     }
     assert {name: each["type"] for name, each in parameters.items()} == {
         "mustBe": "string",
-        "share": "number, at least 0, below 1",
-        "kind": '"a" or "b"',
-        "names": "list of string",
-        "limits": "map to integer, above 0",
-        "inner": "Inner or null",
+        "share": "number",
+        "kind": "string",
+        "names": "list of strings",
+        "limits": "map of integers",
+        "inner": "object or null",
+        "inner.x": "integer",
         "fromEnvironment": "integer",
     }
+    assert {name: each["range"] for name, each in parameters.items() if each["range"]} == {
+        "share": "at least 0, below 1",
+        "kind": "`a` or `b`",
+        "limits": "each above 0",
+    }
+    assert parameters["inner.x"]["doc"] == "How far."
     assert {name: each["default"] for name, each in parameters.items()} == {
         "mustBe": None,
         "share": "0.5",
@@ -158,6 +179,7 @@ def test_a_plugin_in_a_file_is_documented_out_of_its_source(spot: str) -> None:
         "names": "[]",
         "limits": "{}",
         "inner": "null",
+        "inner.x": None,
         "fromEnvironment": "invalid: SPOT is wrong",
     }
 
@@ -165,8 +187,10 @@ def test_a_plugin_in_a_file_is_documented_out_of_its_source(spot: str) -> None:
 def test_a_plugin_in_a_file_is_shown_as_text(spot: str) -> None:
     done = epp("show", spot)
     assert done.exit_code == 0
-    assert "(must be given)" in done.stdout
-    assert "What it must be." in done.stdout
+    assert "  mustBe (string, must be given)" in done.stdout
+    assert "      What it must be." in done.stdout
+    assert "  share (number, at least 0, below 1, default 0.5)" in done.stdout
+    assert "  inner.x (integer, must be given)" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,26 @@
 """Configurations to plugin graphs: defaults, order, references, guard rails."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import msgspec
 import pytest
 import yaml
-from config.graphs import Wrapping, build, load, make_builder
+from config.graphs import SECOND, Params, Wrapping, build, load, make_builder, make_registry
 
-from epp.app import make_builder as make_real_builder
-from epp.config import ConfigError, PluginGraph, default_config, load_text
+from epp.building import make_builder as make_real_builder
+from epp.config import (
+    ConfigError,
+    GraphBuilder,
+    PluginGraph,
+    PluginRegistry,
+    default_config,
+    load_text,
+)
 from epp.data_layer import EndpointDiscovery
-from epp.scheduling import CycleState, NullObserver, Plugin, ProfileHandler
+from epp.request_control import DataProducer
+from epp.request_control.plugins import DataKey
+from epp.scheduling import CycleState, LLMRequest, NullObserver, Plugin, ProfileHandler
 from epp.testing import make_endpoint, make_request
 
 
@@ -235,3 +245,76 @@ def test_plugin_is_left_alone_after_as_many_failures_as_the_configuration_says()
         ("Picker", "max-score-picker"),
         ("ProfileHandler", "single-profile-handler"),
     }
+
+
+class Looking(DataProducer):
+    """Reads the second key if somebody writes it."""
+
+    type: ClassVar[str] = "looking-producer"
+    optional_reads: ClassVar[tuple[DataKey, ...]] = (SECOND,)
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+
+    def prepare(self, request: LLMRequest, state: CycleState) -> None:
+        pass
+
+
+def test_key_that_is_read_if_there_orders_its_writer_first_and_makes_none() -> None:
+    registry = PluginRegistry([*make_registry(), Looking])
+    builder = GraphBuilder(registry)
+    alone = builder.build(load("plugins: [{type: looking-producer}]\n"))
+    assert "second-producer" not in alone.plugins
+    both = builder.build(load("plugins: [{type: looking-producer}, {type: second-producer}]\n"))
+    order = list(both.plugins)
+    assert order.index("second-producer") < order.index("looking-producer")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "column"),
+    [
+        pytest.param("token-producer", 54, id="a producer"),
+        pytest.param("openai-parser", 54, id="the parser"),
+        pytest.param("single-profile-handler", 54, id="a profile handler"),
+    ],
+)
+def test_what_does_nothing_in_a_profile_is_warned_of_and_left_out(plugin: str, column: int) -> None:
+    graph = build(
+        f"plugins: [{{type: {plugin}}}]\n"
+        f"schedulingProfiles: [{{name: a, plugins: [{{pluginRef: {plugin}}}]}}]\n"
+    )
+    (warning,) = graph.warnings
+    assert warning.text("f") == (
+        f"f:4:{column}: schedulingProfiles[0].plugins[0].pluginRef: `{plugin}` ({plugin}) does"
+        " nothing in a profile, as it is neither filter, scorer nor picker"
+    )
+    (profile,) = graph.effective.scheduling_profiles
+    assert [each.plugin_ref for each in profile.plugins] == ["max-score-picker"]
+
+
+@pytest.mark.parametrize(
+    ("extractor", "warnings"),
+    [
+        pytest.param("gpu-heat", [], id="somebody writes it"),
+        pytest.param(
+            "heat",
+            [
+                (
+                    "f:3:11: plugins[0]: `endpoint-attribute-filter` looks for the endpoint"
+                    " attribute `gpu-heat/core-metrics-extractor`, which nobody writes"
+                )
+            ],
+            id="nobody does",
+        ),
+    ],
+)
+def test_attribute_that_nobody_writes_is_warned_of(extractor: str, warnings: list[str]) -> None:
+    graph = make_real_builder(0).build(
+        load(
+            "plugins: [{type: endpoint-attribute-filter, parameters: {attribute: gpu-heat,"
+            " algorithm: {type: threshold, threshold: {operator: LessThan, value: 80}}}},"
+            " {type: core-metrics-extractor, parameters: {engineConfigs: [{name: vllm,"
+            f" customMetrics: [{{attributeKey: {extractor}, metricSpec: heat}}]}}]}}}}]\n"
+        )
+    )
+    assert [each.text("f") for each in graph.warnings] == warnings

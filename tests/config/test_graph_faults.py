@@ -50,9 +50,9 @@ FAULTS: dict[str, tuple[str, str, str]] = {
         "`0.5` is no duration, as it has no unit; write `0.5s` or `0.5ms`",
     ),
     "plugin type of the reference that is not there yet": (
-        "plugins: [{type: session-affinity-filter}]\n",
+        "plugins: [{type: latency-scorer}]\n",
         "plugins[0].type",
-        "`session-affinity-filter` is not supported yet",
+        "`latency-scorer` is not supported yet",
     ),
     "plugin file without a class": (
         "plugins: [{type: 'file:spot.py'}]\n",
@@ -117,22 +117,6 @@ FAULTS: dict[str, tuple[str, str, str]] = {
         "plugins: [{type: single-profile-handler}]\n" + TWO_PROFILES,
         "plugins[0]",
         "`single-profile-handler` runs a sole profile, and there are 2",
-    ),
-    "a producer in a profile": (
-        (
-            "plugins: [{type: token-producer}]\n"
-            "schedulingProfiles: [{name: a, plugins: [{pluginRef: token-producer}]}]\n"
-        ),
-        "test.yaml:4:54: schedulingProfiles[0].plugins[0].pluginRef",
-        "`token-producer` (token-producer) is neither filter, scorer nor picker",
-    ),
-    "the parser in a profile": (
-        (
-            "plugins: [{type: openai-parser}]\n"
-            "schedulingProfiles: [{name: a, plugins: [{pluginRef: openai-parser}]}]\n"
-        ),
-        "schedulingProfiles[0].plugins[0].pluginRef",
-        "`openai-parser` (openai-parser) is neither filter, scorer nor picker",
     ),
     "discovery that is none": (
         "plugins: [{type: queue-scorer}]\ndataLayer: {discovery: {pluginRef: queue-scorer}}\n",
@@ -250,7 +234,6 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_file() -> None:
         (5, "plugins[1].parameters.sise"),
         (5, "plugins[1].parameters.names"),
         (6, "plugins[2].parameters"),
-        (9, "schedulingProfiles[0].plugins[0].pluginRef"),
         (10, "extensions.guardRails.failurePolicy.token-producer"),
     ]
 

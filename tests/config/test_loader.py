@@ -407,12 +407,8 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         + "flowControl: {saturationDetector: {pluginRef: nope}}\n",
         [
             (
-                "f:3:33: saturationDetector.pluginRef: saturation detector `utilization-detector`"
-                " is not supported yet; remove it"
-            ),
-            (
                 "f:4:47: flowControl.saturationDetector.pluginRef: no plugin is named `nope`;"
-                " defined: none"
+                " defined: `utilization-detector`"
             ),
         ],
     ),

@@ -6,6 +6,7 @@ from epp.config import PluginRegistry
 from epp.config.supported import (
     DEFAULT_DETECTOR,
     DEFAULT_POLICIES,
+    DEPRECATED_TYPES,
     NOT_SUPPORTED_YET,
     OLD_TYPES,
     PARSERS_NOT_YET,
@@ -20,8 +21,12 @@ def test_what_is_installed_is_not_called_missing() -> None:
 
 
 def test_defaults_without_an_entry_are_the_references_and_not_there_yet() -> None:
-    assert DEFAULT_POLICIES | {DEFAULT_DETECTOR} <= NOT_SUPPORTED_YET
+    assert DEFAULT_POLICIES <= NOT_SUPPORTED_YET
     assert PARSERS_NOT_YET < NOT_SUPPORTED_YET
+
+
+def test_default_detector_and_every_deprecated_type_are_installed() -> None:
+    assert {DEFAULT_DETECTOR, *DEPRECATED_TYPES} <= INSTALLED
 
 
 @pytest.mark.parametrize(("old", "new"), OLD_TYPES.items())
@@ -31,7 +36,7 @@ def test_old_type_stands_for_one_that_is_installed(old: str, new: str) -> None:
 
 
 def test_missing_type_is_refused_by_name_and_an_unknown_one_is_not_known() -> None:
-    assert unsupported_type("disagg-profile-handler") == (
-        "plugin type `disagg-profile-handler` is not supported yet; remove what uses it"
+    assert unsupported_type("precise-prefix-cache-producer") == (
+        "plugin type `precise-prefix-cache-producer` is not supported yet; remove what uses it"
     )
     assert unsupported_type("queue-scorrer") is None

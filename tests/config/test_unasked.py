@@ -5,8 +5,9 @@ from typing import ClassVar
 import pytest
 from config.graphs import KeepAll, build, load, make_registry
 
+from epp.building import make_builder
 from epp.config import PluginGraph, default_config
-from epp.data_layer import Extractor, make_builder
+from epp.data_layer import Extractor
 from epp.data_layer.plugins import Page
 from epp.request_control.plugins import PreRequest
 from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult

@@ -1,12 +1,12 @@
 """The store keeps what did not change, tells what did, and never holds two of one name."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epp.data_layer import DuplicateEndpointError, EndpointSpec, EndpointStore
+from epp.data_layer import DuplicateEndpointError, EndpointListener, EndpointSpec, EndpointStore
 from epp.scheduling import Endpoint
 
 
@@ -25,6 +25,28 @@ class Recorder:
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         assert self.pool.pop(endpoint.name) is endpoint
         self.events.append(("removed", endpoint.address))
+
+
+class LabelReader(Recorder, EndpointListener):
+    """A plugin that remembers changed labels too, and each endpoint's present ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.labels: dict[str, Mapping[str, str]] = {}
+
+    def endpoint_added(self, endpoint: Endpoint) -> None:
+        super().endpoint_added(endpoint)
+        self.labels[endpoint.name] = endpoint.labels
+
+    def endpoint_changed(self, endpoint: Endpoint) -> None:
+        assert self.pool[endpoint.name] is endpoint
+        assert self.labels[endpoint.name] != endpoint.labels
+        self.labels[endpoint.name] = endpoint.labels
+        self.events.append(("changed", endpoint.address))
+
+    def endpoint_removed(self, endpoint: Endpoint) -> None:
+        super().endpoint_removed(endpoint)
+        del self.labels[endpoint.name]
 
 
 def test_the_snapshot_is_sorted_and_shared_until_something_changes() -> None:
@@ -60,6 +82,39 @@ def test_changed_labels_keep_the_endpoint_and_make_a_new_snapshot() -> None:
     assert store.snapshot[0] is before[0]
     assert before[0].labels == {"role": "prefill"}
     assert recorder.events == [("added", "1:1")]
+
+
+def test_plugins_hear_of_changed_labels_once_and_see_the_new_snapshot() -> None:
+    snapshots = []
+
+    class Reader(LabelReader):
+        def endpoint_changed(self, endpoint: Endpoint) -> None:
+            super().endpoint_changed(endpoint)
+            snapshots.append(store.snapshot)
+
+    store, reader = EndpointStore(), Reader()
+    store.add_listener(reader)
+    report = [EndpointSpec("a", "1:1", {"x": "1"}), EndpointSpec("b", "2:2", {"x": "1"})]
+    store.replace_endpoints("file", report)
+    reader.events.clear()
+    report = [EndpointSpec("a", "1:1", {"x": "2"}), EndpointSpec("c", "3:3")]
+    for _ in range(2):
+        store.replace_endpoints("file", report)
+    assert reader.events == [("removed", "2:2"), ("changed", "1:1"), ("added", "3:3")]
+    assert snapshots == [store.snapshot]
+
+
+def test_a_plugin_that_reads_no_labels_need_not_hear_of_them() -> None:
+    class Deaf(Recorder, EndpointListener):
+        """Inherits ``endpoint_changed``."""
+
+    store, deaf, reader = EndpointStore(), Deaf(), LabelReader()
+    store.add_listener(deaf)
+    store.add_listener(reader)
+    store.replace_endpoints("file", [EndpointSpec("a", "1:1", {"x": "1"})])
+    store.replace_endpoints("file", [EndpointSpec("a", "1:1")])
+    assert deaf.events == [("added", "1:1")]
+    assert reader.labels == {"a": {}}
 
 
 def test_a_changed_address_is_a_new_incarnation() -> None:
@@ -135,7 +190,7 @@ _specs = st.lists(
 def test_any_sequence_of_reports_agrees_with_a_dict(
     reports: list[tuple[str, list[EndpointSpec]]],
 ) -> None:
-    store, recorder = EndpointStore(), Recorder()
+    store, recorder = EndpointStore(), LabelReader()
     store.add_listener(recorder)
     model: dict[str, dict[str, EndpointSpec]] = {}
     for source, specs in reports:
@@ -162,6 +217,7 @@ def test_any_sequence_of_reports_agrees_with_a_dict(
             old = before.get(endpoint.name)
             assert (old is endpoint) == (old is not None and old.address == endpoint.address)
         assert recorder.pool == {endpoint.name: endpoint for endpoint in store.snapshot}
+        assert recorder.labels == {endpoint.name: endpoint.labels for endpoint in store.snapshot}
 
 
 def test_reports_of_several_sources_are_taken_whole_or_not_at_all() -> None:

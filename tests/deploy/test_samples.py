@@ -9,8 +9,9 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from epp.building import make_builder, make_random
 from epp.config import PluginGraph, default_config, load_file
-from epp.data_layer import ObjectFiles, ObjectStore, make_builder, make_random
+from epp.data_layer import ObjectFiles, ObjectStore
 from epp.observability import Metrics
 from epp.request_control import Director, Exchange, Pipeline
 from epp.request_control.errors import RequestDroppedError

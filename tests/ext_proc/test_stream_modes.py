@@ -4,6 +4,7 @@ import json
 from uuid import UUID
 
 import pytest
+from google.protobuf import json_format
 from request_control.harness import BODY, Epp, make_pool
 
 from epp.ext_proc import StreamState
@@ -282,3 +283,18 @@ def test_a_last_chunk_of_whole_pieces_ends_with_its_last_piece() -> None:
     envoy.response_headers()
     data, ends = echoed(envoy.response_body(b"x" * 124_000, end=True), "response_body")
     assert (len(data), ends) == (124_000, [False, True])
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])
+def test_total_scores_of_all_candidates_go_with_the_destination_when_asked_for(
+    modes: Modes,
+) -> None:
+    envoy = Envoy(Epp(make_pool(), emit_endpoint_scores=True), modes)
+    before = envoy.request_headers()
+    answers = envoy.request_body()
+    (answer,) = (each for each in [*before, *answers] if each.HasField("dynamic_metadata"))
+    metadata = json_format.MessageToDict(answer.dynamic_metadata)["envoy.lb"]
+    assert metadata == {
+        DESTINATION: A,
+        f"{DESTINATION}-scores": {"10.0.0.1:8000": 1.0, "10.0.0.2:8000": 0.0},
+    }

@@ -248,3 +248,21 @@ def test_the_prompt_is_an_exact_slice_of_the_body(
     assert request.prompt in body
     assert request.model == model
     assert json.loads(request.prompt) == prompt
+
+
+@pytest.mark.parametrize(
+    ("value", "tools"),
+    [
+        pytest.param('[{"type": "function"}]', b'[{"type": "function"}]', id="a list"),
+        pytest.param("[]", b"", id="an empty list"),
+        pytest.param("null", b"", id="null"),
+        pytest.param('"odd"', b'"odd"', id="what the model server will refuse"),
+    ],
+)
+def test_tools_are_the_raw_json_of_their_field(value: str, tools: bytes) -> None:
+    body = f'{{"model": "m", "messages": [], "tools": {value}}}'.encode()
+    assert parse("r", "/v1/chat/completions", {}, body).tools == tools
+
+
+def test_without_tools_there_are_none() -> None:
+    assert parse("r", COMPLETIONS, {}, b'{"model": "m", "prompt": "x"}').tools == b""

@@ -167,6 +167,7 @@ class Epp:
     shadows: Sequence[ShadowProfile] = ()
     policies: RequestPolicies | None = None
     outcomes: OutcomeWatch | None = None
+    emit_endpoint_scores: bool = False
 
     def __post_init__(self) -> None:
         self.director = Director(
@@ -179,6 +180,7 @@ class Epp:
             clock=self.clock,
             policies=self.policies,
             outcomes=self.outcomes,
+            emit_endpoint_scores=self.emit_endpoint_scores,
         )
 
     def pipeline(self, *plugins: Plugin) -> Pipeline:

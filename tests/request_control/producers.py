@@ -26,9 +26,15 @@ class Sync(DataProducer):
     type: ClassVar[str] = "sync"
 
     def __init__(
-        self, name: str, *reads: str, notes: list[str] | None = None, fails_in: str = ""
+        self,
+        name: str,
+        *reads: str,
+        optional: Sequence[str] = (),
+        notes: list[str] | None = None,
+        fails_in: str = "",
     ) -> None:
         self.name = name
+        self.optional_reads: tuple[StateKey[Any], ...] = tuple(map(key, optional))  # type: ignore[misc] # per instance
         self.reads: tuple[StateKey[Any], ...] = tuple(map(key, reads))  # type: ignore[misc] # per instance
         self.writes: tuple[StateKey[Any], ...] = (key(name),)  # type: ignore[misc] # per instance
         self.notes = [] if notes is None else notes

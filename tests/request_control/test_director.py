@@ -1,5 +1,7 @@
 """The director: order of hooks, release, metrics and the canonical log line."""
 
+from typing import ClassVar
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -12,11 +14,14 @@ from epp.request_control import (
     ProfileNotFoundError,
     RequestDroppedError,
     RequestError,
+    RequestHeaderProcessor,
     director,
 )
 from epp.request_control.policies import fairness_id
 from epp.scheduling import (
+    CycleState,
     DroppedError,
+    LLMRequest,
     NoEndpointsError,
     PluginContractError,
     ProfileLoopError,
@@ -361,6 +366,37 @@ def test_the_flow_comes_from_the_headers(headers: dict[str, str], expected: str)
     epp = Epp(make_pool())
     epp.handle(headers=headers)
     assert epp.value("request_total", **LABELS | {"fairness_id": expected}) == 1
+
+
+class Naming(RequestHeaderProcessor):
+    """Names the flow of requests that name none."""
+
+    type: ClassVar[str] = "naming"
+
+    def __init__(self) -> None:
+        self.name = "naming"
+
+    def process_request_headers(self, request: LLMRequest, state: CycleState) -> None:
+        request.fairness_id = request.fairness_id or "agent-7"
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        pytest.param({}, "agent-7", id="no header"),
+        pytest.param({"x-llm-d-inference-fairness-id": "mine"}, "mine", id="a header"),
+    ],
+)
+def test_a_header_processor_may_name_the_flow(headers: dict[str, str], expected: str) -> None:
+    epp = Epp(make_pool(), plugins=[Naming()])
+    exchange = epp.handle(headers=headers)
+    assert exchange.request.fairness_id == expected
+    assert epp.value("request_total", **LABELS | {"fairness_id": expected}) == 1
+    epp.endpoints.clear()
+    with pytest.raises(RequestError):
+        epp.handle(headers=headers)
+    labels = LABELS | {"fairness_id": expected, "error_code": "ServiceUnavailable"}
+    assert epp.value("request_error_total", **labels) == 1
 
 
 @pytest.mark.parametrize(

@@ -304,3 +304,20 @@ async def test_waiting_requests_do_not_hold_up_each_other(looptime: object) -> N
     assert looptime == 0.3
     assert len(exchanges) == epp.director.in_flight == 40
     assert [e.load.in_flight for e in epp.endpoints] == [10] * 4
+
+
+@pytest.mark.parametrize("fails_in", ["", "prepare_async"])
+async def test_who_reads_a_key_if_it_is_there_waits_for_it_and_goes_on_without(
+    fails_in: str,
+) -> None:
+    notes: list[str] = []
+    plugins: list[Plugin] = [
+        Async("a", notes=notes, fails_in=fails_in),
+        Sync("b", optional=["a"], notes=notes),
+    ]
+    with capture_logs():
+        exchange = await decided(Epp(make_pool(), plugins=plugins))
+    assert notes.index("b prepare") == len(notes) - 2
+    assert exchange.state.read(key("b")) == "b"
+    assert exchange.state.read(key("a")) == (None if fails_in else "a")
+    assert failures(exchange) == ({"a": "error"} if fails_in else {})

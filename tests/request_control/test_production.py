@@ -121,3 +121,14 @@ def test_one_that_adds_to_a_key_waits_for_those_before_it_and_not_for_itself() -
     with capture_logs():
         exchange = Epp(make_pool(), plugins=[first, adds, reader]).handle()
     assert failures(exchange) == {"b": "error", "c": "needs b"}
+
+
+def test_failure_of_a_producer_that_is_read_only_if_there_costs_nothing() -> None:
+    notes: list[str] = []
+    plugins = [
+        Sync("a", notes=notes, fails_in="prepare"),
+        Sync("b", optional=["a", "nobody"], notes=notes),
+    ]
+    exchange = Epp(make_pool(), plugins=plugins).handle()
+    assert failures(exchange) == {"a": "error"}
+    assert notes == ["a prepare", "b prepare", "b attach"]

@@ -1,8 +1,9 @@
 """A fleet of fake vLLM servers in one process; imports nothing else of epp.
 
 `config` says what there is, `engine` is the physics of one server (no I/O, any clock), `http` and
-`openai_api` are its network side, `server` joins them, `fleet` runs N of them. To load an endpoint
-picker use `serve`, to test one `Fleet`.
+`openai_api` are its network side, `stages` plays the sidecar that asks other servers first,
+`server` joins them, `fleet` runs N of them. To load an endpoint picker use `serve`, to test one
+`Fleet`.
 """
 
 from epp.lab.fleet.config import EngineConfig, FleetConfig
@@ -12,6 +13,7 @@ from epp.lab.fleet.fleet import Fleet, serve
 from epp.lab.fleet.generation import Counters
 from epp.lab.fleet.sequence import FinishReason, GenerationRequest, Sequence
 from epp.lab.fleet.server import FakeServer, Faults
+from epp.lab.fleet.stages import Stage
 
 __all__ = [
     "ConfigError",
@@ -27,5 +29,6 @@ __all__ = [
     "GenerationRequest",
     "PortTakenError",
     "Sequence",
+    "Stage",
     "serve",
 ]

@@ -138,6 +138,10 @@ class Batch:
         sequence.lease = lease
         sequence.computed = len(hits) * size
         if sequence.preemptions == 0:
+            if sequence.request.prefilled:
+                # The last token is computed here, as by vLLM; what is preempted later, all is.
+                sequence.transferred_tokens = sequence.prompt_tokens - 1 - sequence.computed
+                sequence.computed += sequence.transferred_tokens
             sequence.cached_tokens = sequence.computed
         return True
 

@@ -34,6 +34,16 @@ class ApiError(FleetError):
         """Name of the request's field at fault."""
 
 
+class StageError(ApiError):
+    """Another server, which should have done a stage of the request, did not."""
+
+    status = 502
+    kind = "BadGatewayError"
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address} cannot do its stage of the request: {reason}")
+
+
 class UnknownModelError(ApiError):
     """The request names a model or adapter that the server has not."""
 

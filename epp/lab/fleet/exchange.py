@@ -24,6 +24,9 @@ class ExchangeConnection(Protocol):
     def exchange_ended(self, exchange: Exchange) -> None:
         """The answer is complete."""
 
+    def abort(self) -> None:
+        """Close now."""
+
 
 class Exchange:
     """One request and its answer."""
@@ -32,6 +35,7 @@ class Exchange:
         "_connection",
         "_framed",
         "body",
+        "common_headers",
         "ended",
         "headers",
         "keep_alive",
@@ -39,6 +43,7 @@ class Exchange:
         "on_disconnect",
         "on_writable",
         "path",
+        "started",
     )
 
     def __init__(
@@ -59,8 +64,12 @@ class Exchange:
         """Headers by lower-case name; the last one of a name holds."""
         self.body = body
         """The whole body, decoded if it came in chunks."""
+        self.common_headers = connection.common_headers
+        """Header lines of the answer that every answer of the server has; may be replaced."""
         self.keep_alive = True
         """Whether the connection stays open after the answer."""
+        self.started = False
+        """Whether the head of the answer has been sent."""
         self.ended = False
         """Whether the answer is complete or the client has gone."""
         self.on_disconnect: Callable[[], None] | None = None
@@ -83,7 +92,8 @@ class Exchange:
         """Send a complete answer."""
         if self.ended:
             return
-        head = [_STATUS_LINES[status], self._connection.common_headers]
+        self.started = True
+        head = [_STATUS_LINES[status], self.common_headers]
         head += [b"%b: %b\r\n" % pair for pair in extra]
         if body:
             head.append(b"content-type: %b\r\n" % content_type)
@@ -101,11 +111,12 @@ class Exchange:
         """Send the head of a 200 answer whose body follows through `write` (HTTP/1.0: unframed)."""
         if self.ended:
             return
+        self.started = True
         self._framed = not self._connection.is_http10
         self.keep_alive &= self._framed
         head = [
             _STATUS_LINES[200],
-            self._connection.common_headers,
+            self.common_headers,
             b"content-type: %b\r\n" % content_type,
         ]
         head.append(b"transfer-encoding: chunked\r\n" if self._framed else b"")
@@ -128,6 +139,11 @@ class Exchange:
         else:
             self._connection.write(data)
         self._end()
+
+    def break_off(self) -> None:
+        """Close the connection amid the answer."""
+        self.ended = True
+        self._connection.abort()
 
     def disconnected(self) -> None:
         """The client has gone."""

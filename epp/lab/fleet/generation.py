@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from epp.lab.fleet.answers import StreamWriter, whole_body
 from epp.lab.fleet.driver import EngineDriver
 from epp.lab.fleet.exchange import Exchange
 from epp.lab.fleet.openai_api import ApiRequest
 from epp.lab.fleet.sequence import FinishReason, Sequence
+from epp.lab.fleet.stages import Stage
 
 
 @dataclass(slots=True)
@@ -28,6 +29,8 @@ class Counters:
     """Requests answered with an error."""
     scrapes: int = 0
     """Requests for `/metrics`; not generation requests."""
+    stages: dict[Stage, int] = field(default_factory=lambda: dict.fromkeys(Stage, 0))
+    """Generation requests begun, by what was done for them."""
 
 
 class Generation:

@@ -1,18 +1,20 @@
 """The `/metrics` page of one fake server: the `vllm:` families of a recorded page, in its order.
 
 `families.prom` holds the HELP and TYPE lines of the recording; here are the samples. What the fake
-does not model (FLOPs, multi-modal cache, external KV) is reported as zero. Without adapters there
-is no `vllm:lora_requests_info`, as in vLLM.
+does not model (FLOPs, multi-modal cache) is reported as zero. Without adapters there
+is no `vllm:lora_requests_info`, as in vLLM. `fake_stage_requests_total` is the fake's own.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
 from epp.lab.fleet.engine import Engine
 from epp.lab.fleet.sequence import FinishReason
+from epp.lab.fleet.stages import Stage
 from epp.lab.fleet.stats import Histogram
 
 CONTENT_TYPE = b"text/plain; version=1.0.0; charset=utf-8"
@@ -60,8 +62,17 @@ _FAMILIES = _load_families()
 class MetricsPage:
     """Renders the page of one engine."""
 
-    def __init__(self, engine: Engine, *, model: str, created: float, wall_offset: float) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        stages: Mapping[Stage, int],
+        *,
+        model: str,
+        created: float,
+        wall_offset: float,
+    ) -> None:
         self._engine = engine
+        self._stages = stages
         self._common = f'engine="0",model_name="{_escape(model)}"'
         self._model = f'model_name="{_escape(model)}"'
         self._created = repr(created)
@@ -74,6 +85,12 @@ class MetricsPage:
             "# HELP process_cpu_seconds_total Total user and system CPU time spent in seconds.",
             "# TYPE process_cpu_seconds_total counter",
             f"process_cpu_seconds_total {time.process_time()}",
+            "# HELP fake_stage_requests_total Requests by what this server did for them.",
+            "# TYPE fake_stage_requests_total counter",
+            *(
+                f'fake_stage_requests_total{{stage="{stage.value}"}} {count}'
+                for stage, count in self._stages.items()
+            ),
         ]
         for family in _FAMILIES:
             key = family.name.removeprefix(_PREFIX)
@@ -122,10 +139,12 @@ class MetricsPage:
         finished = {reason.value: float(count) for reason, count in stats.finished.items()}
         reasons = (*(reason.value for reason in FinishReason), *_OTHER_REASONS)
         computed = stats.prompt_tokens - stats.prompt_tokens_cached
+        local = stats.prompt_tokens_cached - stats.prompt_tokens_transferred
+        tiers = {"device": local, "p2p": stats.prompt_tokens_transferred}
         sources = {
             "local_compute": computed,
-            "local_cache_hit": stats.prompt_tokens_cached,
-            "external_kv_transfer": 0,
+            "local_cache_hit": local,
+            "external_kv_transfer": stats.prompt_tokens_transferred,
         }
         zero: list[Sample] = [("", 0.0)]
         return {
@@ -146,8 +165,8 @@ class MetricsPage:
             "kv_cache_usage_perc": [("", engine.kv.usage)],
             "prefix_cache_queries_total": [("", stats.prefix_queries)],
             "prefix_cache_hits_total": [("", stats.prefix_hits)],
-            "external_prefix_cache_queries_total": zero,
-            "external_prefix_cache_hits_total": zero,
+            "external_prefix_cache_queries_total": [("", stats.external_queries)],
+            "external_prefix_cache_hits_total": [("", stats.external_hits)],
             "mm_cache_queries_total": zero,
             "mm_cache_hits_total": zero,
             "num_preemptions_total": [("", stats.preemptions)],
@@ -157,8 +176,7 @@ class MetricsPage:
             ],
             "prompt_tokens_cached_total": [("", stats.prompt_tokens_cached)],
             "prompt_tokens_cached_by_source_total": [
-                (f'source="{name}"', stats.prompt_tokens_cached if name == "device" else 0)
-                for name in _CACHED_SOURCES
+                (f'source="{name}"', tiers.get(name, 0)) for name in _CACHED_SOURCES
             ],
             "generation_tokens_total": [("", stats.generation_tokens)],
             "request_success_total": [

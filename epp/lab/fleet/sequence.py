@@ -42,6 +42,8 @@ class GenerationRequest:
     """Generate `max_tokens` tokens whatever `eos_probability` says."""
     seed: int | None = None
     """The client's own seed, mixed into the fleet's."""
+    prefilled: bool = False
+    """Another server has computed the prompt; its KV comes from there."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -74,7 +76,9 @@ class Sequence:
     generated: int = 0
     """Tokens generated so far."""
     cached_tokens: int = 0
-    """Prompt tokens that the prefix cache supplied at the first admission."""
+    """Prompt tokens that the prefix cache, or another server, supplied at the first admission."""
+    transferred_tokens: int = 0
+    """The part of `cached_tokens` that came from another server."""
     preemptions: int = 0
     admitted_at: float = 0.0
     """First admission into the batch."""

@@ -5,20 +5,32 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 
 from epp.lab.fleet.answers import error_body, models_body
 from epp.lab.fleet.config import FleetConfig
 from epp.lab.fleet.driver import EngineDriver
 from epp.lab.fleet.engine import Engine
-from epp.lab.fleet.errors import ApiError, PortTakenError
+from epp.lab.fleet.errors import ApiError, PortTakenError, StageError
 from epp.lab.fleet.exchange import Exchange
 from epp.lab.fleet.generation import Counters, Generation
 from epp.lab.fleet.http import Connection
 from epp.lab.fleet.metrics_page import CONTENT_TYPE, GARBLED_PAGE, MetricsPage
-from epp.lab.fleet.openai_api import ApiKind, ApiParser
+from epp.lab.fleet.openai_api import ApiKind, ApiParser, ApiRequest
+from epp.lab.fleet.stages import (
+    Outcome,
+    Stage,
+    StageRefusedError,
+    forward,
+    has_stages,
+    rank_of,
+    run_stages,
+    stage_of,
+    stages_header,
+)
 
 _BACKLOG = 1024
 _PLAIN = b"text/plain; charset=utf-8"
@@ -62,6 +74,7 @@ class FakeServer:
         self._connections: set[Connection] = set()
         self._listener: asyncio.Server | None = None
         self._driver: EngineDriver | None = None
+        self._tasks: set[asyncio.Task[Outcome]] = set()
         self._page: MetricsPage | None = None
         self._created = 0
         self._routes: dict[bytes, tuple[bytes, Callable[[Exchange], None]]] = {
@@ -99,7 +112,11 @@ class FakeServer:
             self._created = int(wall)
             self._driver = EngineDriver(self.engine, loop)
             self._page = MetricsPage(
-                self.engine, model=self._config.model, created=wall, wall_offset=wall - loop.time()
+                self.engine,
+                self.counters.stages,
+                model=self._config.model,
+                created=wall,
+                wall_offset=wall - loop.time(),
             )
         try:
             # In two steps, so that whoever is cancelled in the second has a listener to close.
@@ -125,6 +142,7 @@ class FakeServer:
             connection.abort()
             # The transport tells the connection later; whoever looks now shall see the slots free.
             connection.connection_lost(None)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.sleep(0)  # The transports close in the next turn of the loop.
 
     async def close(self) -> None:
@@ -188,6 +206,10 @@ class FakeServer:
             self.counters.refused += 1
             exchange.respond(status or 503, b"fault injected", _PLAIN)
             return
+        rank = rank_of(exchange.headers, self.address)
+        if rank:
+            self._run(exchange, partial(self._forward, exchange, rank))
+            return
         try:
             request = self._api.parse(
                 _GENERATION_PATHS[exchange.path], exchange.body, self._request_id(exchange)
@@ -196,8 +218,53 @@ class FakeServer:
             self.counters.refused += 1
             exchange.respond(error.status, error_body(error))
             return
+        if has_stages(exchange.headers):
+            self._run(exchange, partial(self._after_stages, exchange, request, self._driver))
+        else:
+            self._generate(exchange, request, self._driver)
+
+    def _generate(self, exchange: Exchange, request: ApiRequest, driver: EngineDriver) -> None:
+        self.counters.stages[stage_of(exchange.headers)] += 1
         self.counters.in_flight += 1
-        Generation(exchange, request, self._driver, self.counters)
+        Generation(exchange, request, driver, self.counters)
+
+    def _run(self, exchange: Exchange, work: Callable[[], Awaitable[Outcome]]) -> None:
+        """Do what takes other servers, until it is done or the client leaves."""
+        self.counters.in_flight += 1
+        task = asyncio.create_task(_outcome_of(exchange, work), name=f"{self.name} stages")
+        self._tasks.add(task)
+        task.add_done_callback(self._count)
+
+        def client_left() -> None:
+            task.cancel()
+
+        exchange.on_disconnect = client_left
+
+    def _count(self, task: asyncio.Task[Outcome]) -> None:
+        # In a callback: a task that is cancelled before its first step runs none of its own code.
+        self._tasks.discard(task)
+        outcome = Outcome.ABORTED if task.cancelled() else task.result()
+        counters = self.counters
+        counters.in_flight -= outcome is not Outcome.HANDED_ON
+        counters.aborted += outcome is Outcome.ABORTED
+        counters.refused += outcome is Outcome.REFUSED
+        counters.completed += outcome is Outcome.COMPLETED
+
+    async def _forward(self, exchange: Exchange, rank: str) -> Outcome:
+        self.counters.stages[Stage.FORWARDED] += 1
+        return await forward(exchange, rank, self.name)
+
+    async def _after_stages(
+        self, exchange: Exchange, request: ApiRequest, driver: EngineDriver
+    ) -> Outcome:
+        served = await run_stages(exchange)
+        stages = [*served, (Stage.DECODE, self.name)]
+        exchange.common_headers += stages_header(stages)
+        prefilled = any(stage is Stage.PREFILL for stage, _ in served)
+        generation = replace(request.generation, prefilled=prefilled)
+        self.counters.in_flight -= 1
+        self._generate(exchange, replace(request, generation=generation), driver)
+        return Outcome.HANDED_ON
 
     def _request_id(self, exchange: Exchange) -> str:
         given = exchange.headers.get(b"x-request-id")
@@ -205,3 +272,16 @@ class FakeServer:
             return given.decode("latin-1")
         salt = f"{self._config.seed}/{self.name}/{self.counters.received}".encode()
         return blake2b(salt, digest_size=8).hexdigest()
+
+
+async def _outcome_of(exchange: Exchange, work: Callable[[], Awaitable[Outcome]]) -> Outcome:
+    try:
+        return await work()
+    except StageRefusedError as refused:
+        exchange.respond(refused.status, refused.body)
+    except StageError as error:
+        if exchange.started:
+            exchange.break_off()
+            return Outcome.ABORTED
+        exchange.respond(error.status, error_body(error))
+    return Outcome.REFUSED

@@ -74,10 +74,16 @@ class EngineStats:
         """Prompt tokens looked up in the prefix cache."""
         self.prefix_hits = 0
         """Prompt tokens found there."""
+        self.external_queries = 0
+        """Prompt tokens wanted of other servers."""
+        self.external_hits = 0
+        """Prompt tokens whose KV came from there."""
+        self.prompt_tokens_transferred = 0
+        """The part of `prompt_tokens` that came from there."""
         self.prompt_tokens = 0
         """Prompt tokens of the requests that got as far as their first token."""
         self.prompt_tokens_cached = 0
-        """The part of `prompt_tokens` that came from the prefix cache."""
+        """The part of `prompt_tokens` that was not computed here."""
         self.generation_tokens = 0
         self.finished = dict.fromkeys(FinishReason, 0)
         """Ended requests by reason."""
@@ -112,7 +118,11 @@ class EngineStats:
     def admitted(self, sequence: Sequence) -> None:
         """A sequence has entered the batch for the first time."""
         self.prefix_queries += sequence.prompt_tokens
-        self.prefix_hits += sequence.cached_tokens
+        local = sequence.cached_tokens - sequence.transferred_tokens
+        self.prefix_hits += local
+        if sequence.request.prefilled:
+            self.external_queries += sequence.prompt_tokens - local
+            self.external_hits += sequence.transferred_tokens
 
     def token_generated(self, sequence: Sequence, now: float) -> None:
         """A sequence got one more token; its `last_token_at` is still that of the one before."""
@@ -120,6 +130,7 @@ class EngineStats:
         if sequence.generated == 1:
             self.prompt_tokens += sequence.prompt_tokens
             self.prompt_tokens_cached += sequence.cached_tokens
+            self.prompt_tokens_transferred += sequence.transferred_tokens
             self._ttft.observe(now - sequence.arrived_at)
         else:
             self._itl.observe(now - sequence.last_token_at)

@@ -1,32 +1,42 @@
 """``approx-prefix-cache-producer``: guesses which endpoints hold the prompt's prefix in cache.
 
-The prompt's tokens are cut into blocks, and each block's hash is seeded with the one before::
+The prompt's tokens, its tools first, are cut into blocks, and each block's hash is seeded with the
+one before::
 
     seed = xxh3(cacheSalt, xxh3(model))        # xxh3(model) without a salt
     h[0] = xxh3(block[0], seed),  h[i] = xxh3(block[i], h[i-1])
 
-The last, partial block is hashed too. An endpoint is taken to hold what was sent there. A look-up
-walks the hashes, ends at the first that nobody holds, and counts each hash for all its holders.
-What is chosen is entered by the scheduler's own step, so the second request of a burst already sees
-the first, also where nothing but the scheduler runs.
+``model`` is the one that the server will see, so LoRA adapters share nothing. The last, partial
+block is hashed too. An endpoint is taken to hold what was sent there; that of a prefill profile
+holds the prompt as well, that of an encode profile does not. What is chosen is entered by the
+scheduler's own step, so the second request of a burst already sees the first, also where nothing
+but the scheduler runs.
 
-Parameters: with ``autoTune`` the block size is the first candidate's own, if known, else
-``blockSizeTokens``; below 64 it counts as 64. At most ``maxPrefixTokensToMatch`` tokens are
-hashed; if that is 0, ``maxPrefixBlocksToMatch`` blocks (deprecated). An endpoint keeps as many
-blocks as its cache has, if known, else ``lruCapacityPerServer``. ``blockSize`` is a deprecated
-name of ``blockSizeTokens``, used where that is left at its default.
+Block size: with ``autoTune`` that of the endpoint's engine, if known, else ``blockSizeTokens``;
+below 64 it counts as 64. In a pool with several sizes a prompt is hashed once for each size in use,
+an endpoint is compared by its own, and matches are given in blocks of the smallest size, rounded
+down. An endpoint whose size changes starts empty.
 
-Reads:  ``TOKENIZED_PROMPT``; ``cache_block_size`` and ``cache_blocks`` of ``endpoint.metrics``.
+Capacity: an endpoint keeps as many tokens as its engine's cache holds (``cache_blocks`` times
+``cache_block_size``, followed when they change), or ``lruCapacityPerServer`` blocks where not both
+are known. The blocks sent longest ago go first, of each prompt its tail. All endpoints together
+keep to ``maxIndexBytes``: beyond it the endpoint that was sent the prompt gives up its oldest, or,
+if it has less than the average share, another that has more.
+
+Metrics: the gauges ``prefix_indexer_size``, ``prefix_indexer_bytes``,
+``prefix_indexer_bytes_limit``, ``prefix_indexer_hit_ratio`` and ``prefix_indexer_hit_bytes``.
+
+Reads:  ``TOKENIZED_PROMPT``; ``PREFILL_PROFILE``; ``cache_block_size`` and ``cache_blocks`` of
+``endpoint.metrics``.
 Writes: ``PREFIX_MATCHES``, and the same under the producer's own name.
 Example::
 
     plugins:
       - type: approx-prefix-cache-producer
-        parameters: {autoTune: false, blockSizeTokens: 128}
+        parameters: {autoTune: false, blockSizeTokens: 128, maxIndexBytes: 268435456}
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from struct import iter_unpack
 from typing import Annotated, Any, ClassVar
 
@@ -34,6 +44,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from epp.data_layer.plugins import EndpointListener
+from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
 from epp.request_control.plugins import DataProducer
 from epp.scheduling import (
     CycleState,
@@ -43,9 +54,11 @@ from epp.scheduling import (
     SchedulingResult,
     StateKey,
 )
-from epp_plugins.data_producers.prefix_index import PrefixIndex
-from epp_plugins.data_producers.token import BYTES_PER_TOKEN
+from epp_plugins.data_producers.media import BYTES_PER_TOKEN
+from epp_plugins.data_producers.prefix_index import DEFAULT_MAX_BYTES, PrefixIndex
 from epp_plugins.state_keys import (
+    DEFAULT_PREFILL_PROFILE,
+    PREFILL_PROFILE,
     PREFIX_MATCHES,
     TOKENIZED_PROMPT,
     PrefixMatches,
@@ -58,28 +71,30 @@ MIN_BLOCK_SIZE_TOKENS = 64
 LONG_PROMPT_BYTES = 4096
 """From here on cutting all blocks in C pays: 158 us instead of 207 for 400 KB, but 1.0 instead of
 0.5 for 500 bytes."""
-PREFILL_PROFILE = "prefill"
-"""The endpoint of a profile of this name computes the prompt too."""
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+AtLeastOneMiB = Annotated[int, msgspec.Meta(ge=1024 * 1024)]
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``approx-prefix-cache-producer``."""
 
     auto_tune: bool = True
+    """Whether an engine's own block size goes before ``blockSizeTokens``."""
     block_size_tokens: Positive = DEFAULT_BLOCK_SIZE_TOKENS
+    """Tokens per block where the engine's are not known; below 64 it counts as 64."""
     block_size: NotNegative = 0
+    """Deprecated name of ``blockSizeTokens``, used where that is left at its default."""
     max_prefix_tokens_to_match: NotNegative = 131072
+    """Tokens of a prompt that are hashed at most; 0 for ``maxPrefixBlocksToMatch``."""
     max_prefix_blocks_to_match: Positive = 2048
+    """Deprecated: the same in blocks, used if ``maxPrefixTokensToMatch`` is 0."""
     lru_capacity_per_server: Positive = 31250
-
-
-@dataclass(slots=True)
-class _HashedPrompt:
-    block_size: int
-    hashes: Sequence[int]
+    """Blocks kept per endpoint whose engine does not tell the size of its cache."""
+    max_index_bytes: AtLeastOneMiB = DEFAULT_MAX_BYTES
+    """Memory for all endpoints together, at least 1 MiB: some 20 bytes per block of long prompts,
+    150 of short ones."""
 
 
 class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
@@ -90,30 +105,44 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
     writes: ClassVar[tuple[StateKey[Any], ...]] = (PREFIX_MATCHES,)
     default_for: ClassVar[tuple[StateKey[Any], ...]] = (PREFIX_MATCHES,)
 
-    def __init__(self, name: str, params: Params, *, index: PrefixIndex | None = None) -> None:
+    def __init__(
+        self, name: str, params: Params, *, metrics: PluginMetrics = NO_PLUGIN_METRICS
+    ) -> None:
         self.name = name
-        self.index = PrefixIndex() if index is None else index
+        self.index = PrefixIndex(params.max_index_bytes)
         self._params = params
         tokens = params.block_size_tokens
         if params.block_size and tokens == DEFAULT_BLOCK_SIZE_TOKENS:
             tokens = params.block_size
         self._block_size = max(MIN_BLOCK_SIZE_TOKENS, tokens)
+        self._size_of: dict[str, int] = {}
+        """Block sizes of the endpoints in the index."""
+        self._sizes: list[int] = []
+        """All of those, the smallest first."""
         self._own_matches = prefix_matches_of(name)
-        self._hashed = StateKey[_HashedPrompt](f"hashed-prompt/{name}")
+        self._hashed = StateKey[dict[int, Sequence[int]]](f"hashed-prompt/{name}")
+        for gauge, what, read in (
+            ("size", "Prompt blocks held, summed over the endpoints.", self._entries),
+            ("bytes", "Memory of the index of prompt blocks.", self._bytes),
+            ("bytes_limit", "Most that the index of prompt blocks may take.", self._bytes_limit),
+            ("hit_ratio", "Share of the blocks looked up that were held somewhere.", self._ratio),
+            ("hit_bytes", "Bytes of a prompt held somewhere, mean of all look-ups.", self._hits),
+        ):
+            metrics.gauge(self, f"prefix_indexer_{gauge}", what, read)
 
     def prepare(self, request: LLMRequest, state: CycleState) -> None:
         if not self._params.auto_tune:
-            self._hash(request, self._block_size, state)
+            self._hashes(request, self._block_size, state)
 
     def attach(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
-        block_size = self._block_size
-        if self._params.auto_tune and endpoints and endpoints[0].metrics.cache_block_size > 0:
-            block_size = max(MIN_BLOCK_SIZE_TOKENS, endpoints[0].metrics.cache_block_size)
-        hashed = state.read(self._hashed)
-        if hashed is None or hashed.block_size != block_size:
-            hashed = self._hash(request, block_size, state)
-        hashes = hashed.hashes
-        matches = PrefixMatches(self.index.match(hashes), len(hashes), block_size)
+        sizes = self._sizes
+        if len(sizes) > 1:
+            matches = self._match_each(request, sizes, state)
+        else:
+            size = sizes[0] if sizes else self._size(endpoints[0]) if endpoints else 0
+            hashes = self._hashes(request, size or self._block_size, state)
+            blocks = self.index.match(hashes)
+            matches = PrefixMatches(blocks, len(hashes), size or self._block_size)
         state.write(PREFIX_MATCHES, matches)
         if self._own_matches is not PREFIX_MATCHES:
             state.write(self._own_matches, matches)
@@ -121,30 +150,74 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
     def post_schedule(
         self, request: LLMRequest, result: SchedulingResult, state: CycleState
     ) -> None:
-        hashed = state.read(self._hashed)
-        if hashed is None or not hashed.hashes:
-            return
         primary = result.endpoints[0].endpoint
-        self._enter(primary, hashed.hashes)
-        prefill = result.profiles.get(PREFILL_PROFILE)
+        self._enter(primary, request, state)
+        prefill = result.profiles.get(state.read(PREFILL_PROFILE) or DEFAULT_PREFILL_PROFILE)
         if prefill is not None and prefill.endpoints:
             endpoint = prefill.endpoints[0].endpoint
             if endpoint is not primary:
-                self._enter(endpoint, hashed.hashes)
+                self._enter(endpoint, request, state)
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
         """Do nothing: an endpoint enters the index with the first prompt sent there."""
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
-        self.index.remove(endpoint.name)
+        self._forget(endpoint.name)
 
-    def _enter(self, endpoint: Endpoint, hashes: Sequence[int]) -> None:
-        capacity = endpoint.metrics.cache_blocks
+    def _match_each(
+        self, request: LLMRequest, sizes: Sequence[int], state: CycleState
+    ) -> PrefixMatches:
+        """Compare every endpoint by its own block size; in blocks of the smallest."""
+        smallest = sizes[0]
+        total = len(self._hashes(request, smallest, state))
+        size_of, blocks = self._size_of, {}
+        for size in sizes:
+            hashes = self._hashes(request, size, state)
+            for name, held in self.index.match(hashes).items():
+                # A prompt of one short block has the same hash in every size.
+                if size_of[name] == size:
+                    # The last block may be partial, so all blocks are all of the prompt.
+                    scaled = held * size // smallest if held < len(hashes) else total
+                    blocks[name] = min(scaled, total)
+        return PrefixMatches(blocks, total, smallest)
+
+    def _size(self, endpoint: Endpoint) -> int:
+        known = endpoint.metrics.cache_block_size
+        if known > 0 and self._params.auto_tune:
+            return max(MIN_BLOCK_SIZE_TOKENS, known)
+        return self._block_size
+
+    def _enter(self, endpoint: Endpoint, request: LLMRequest, state: CycleState) -> None:
+        if state.read(self._hashed) is None:  # attach() has not run: nothing was looked up
+            return
+        size = self._size(endpoint)
+        hashes = self._hashes(request, size, state)
+        if not hashes:
+            return
+        name, metrics = endpoint.name, endpoint.metrics
+        if self._size_of.get(name) != size:
+            self._forget(name)
+            self._size_of[name] = size
+            self._sizes = sorted({size, *self._sizes})
+        capacity = metrics.cache_blocks * metrics.cache_block_size // size
         if capacity <= 0:
             capacity = self._params.lru_capacity_per_server
-        self.index.add(endpoint.name, hashes, capacity)
+        self.index.add(name, hashes, capacity)
 
-    def _hash(self, request: LLMRequest, block_size: int, state: CycleState) -> _HashedPrompt:
+    def _forget(self, name: str) -> None:
+        if self._size_of.pop(name, None) is not None:
+            self.index.remove(name)
+            if len(self._sizes) > 1:
+                self._sizes = sorted(set(self._size_of.values()))
+
+    def _hashes(self, request: LLMRequest, block_size: int, state: CycleState) -> Sequence[int]:
+        """Return the hashes of the prompt's blocks, made once per size and request."""
+        by_size = state.read(self._hashed)
+        if by_size is None:
+            by_size = {}
+            state.write(self._hashed, by_size)
+        elif (hashed := by_size.get(block_size)) is not None:
+            return hashed
         prompt = state.read(TOKENIZED_PROMPT)
         hashes: list[int] = []
         if prompt is not None:
@@ -157,9 +230,26 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
                 block_size * BYTES_PER_TOKEN,
                 seed_of(request.target_model, request.cache_salt),
             )
-        hashed = _HashedPrompt(block_size, hashes)
-        state.write(self._hashed, hashed)
-        return hashed
+        by_size[block_size] = hashes
+        return hashes
+
+    def _entries(self) -> Mapping[tuple[str, ...], float]:
+        return {(): self.index.statistics().entries}
+
+    def _bytes(self) -> Mapping[tuple[str, ...], float]:
+        return {(): self.index.bytes}
+
+    def _bytes_limit(self) -> Mapping[tuple[str, ...], float]:
+        return {(): self.index.max_bytes}
+
+    def _ratio(self) -> Mapping[tuple[str, ...], float]:
+        seen = self.index.statistics()
+        return {(): seen.hit_blocks / max(1, seen.asked_blocks)}
+
+    def _hits(self) -> Mapping[tuple[str, ...], float]:
+        seen = self.index.statistics()
+        block_bytes = (self._sizes or [self._block_size])[0] * BYTES_PER_TOKEN
+        return {(): seen.hit_blocks * block_bytes / max(1, seen.lookups)}
 
 
 def seed_of(model: str, cache_salt: str) -> int:

@@ -7,8 +7,9 @@ engine nobody knows, it is ``defaultEngine``. ``vllm``, ``sglang``, ``trtllm-ser
 A metric is ``name`` or ``name{label=value}``; its series are summed, those of a fraction averaged.
 An empty one is not read. A metric that is named for load or KV cache must be on the page.
 
-``customMetrics`` become endpoint attributes ``attributeKey/NAME``, NAME being the extractor's own;
-one that is missing is taken off the endpoint and counted as an extract error.
+``customMetrics`` become endpoint attributes ``attributeKey/core-metrics-extractor``, and if the
+extractor has another name, the same under that one; a metric that is missing is taken off the
+endpoint and counted as an extract error.
 
 Writes: ``endpoint.metrics``; the attributes of ``customMetrics``.
 Example::
@@ -36,6 +37,8 @@ from epp_plugins.data_sources.engines import BUILT_IN
 from epp_plugins.data_sources.metric_spec import MetricSpec
 from epp_plugins.data_sources.metrics_page import EngineMetrics, MetricsPageScanner
 
+DEFAULT_ENGINE_LABEL: Final = "llm-d.ai/engine-type"
+DEFAULT_ENGINE: Final = "vllm"
 LEGACY_ENGINE_LABEL: Final = "inference.networking.k8s.io/engine-type"
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -45,38 +48,52 @@ class CustomMetric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     """A metric that becomes an endpoint attribute."""
 
     attribute_key: _Text
+    """Name of the attribute, by which filters and scorers ask for it."""
     metric_spec: _Text
+    """The metric; several series of it are summed."""
 
 
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The metrics of one engine."""
 
     name: _Text
+    """Value of the engine label."""
     queued_requests_spec: str = ""
+    """Gauge of the requests that wait."""
     running_requests_spec: str = ""
+    """Gauge of the requests in the batch."""
     kv_usage_spec: str = ""
+    """Gauge of the used fraction of the KV cache, 0.0 to 1.0."""
     lora_spec: str = ""
+    """Gauge with vLLM's LoRA labels; its value is a time, and the latest counts."""
     cache_info_spec: str = ""
+    """Metric whose labels tell the geometry of the KV cache."""
     cache_block_size_label_name: str = ""
     """Label of ``cacheInfoSpec``; "" for ``block_size``."""
     cache_num_blocks_label_name: str = ""
     """Label of ``cacheInfoSpec``; "" for ``num_gpu_blocks``."""
     cache_block_size_spec: str = ""
+    """Gauge of the tokens in a block, where no label tells."""
     cache_num_blocks_spec: str = ""
+    """Gauge of the blocks of the KV cache, where no label tells."""
     custom_metrics: tuple[CustomMetric, ...] = ()
+    """Metrics that become attributes."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``core-metrics-extractor``."""
 
-    engine_label_key: str = "llm-d.ai/engine-type"
-    default_engine: str = "vllm"
+    engine_label_key: str = DEFAULT_ENGINE_LABEL
+    """Label of an endpoint that names its engine; "" for the default."""
+    default_engine: str = DEFAULT_ENGINE
+    """Engine of endpoints without such a label; "" for the default."""
     engine_configs: tuple[EngineConfig, ...] = ()
+    """Engines besides the built-in ones, or instead of them."""
 
 
 _Keys = tuple[AttributeKey[float], ...]
-_Reader = tuple[MetricsPageScanner, _Keys, _Keys]
-"""What reads an engine's pages, the keys of its custom metrics, those of all other engines."""
+_Reader = tuple[MetricsPageScanner, tuple[_Keys, ...], _Keys]
+"""What reads an engine's pages, the keys of each of its custom metrics, those of other engines."""
 
 
 class CoreMetricsExtractor(Extractor):
@@ -86,9 +103,10 @@ class CoreMetricsExtractor(Extractor):
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
-        self._label = params.engine_label_key
+        self._label = params.engine_label_key or DEFAULT_ENGINE_LABEL
         engines = {engine.engine: engine for engine in BUILT_IN}
-        keys: dict[str, _Keys] = {}
+        producers = dict.fromkeys((self.type, name))
+        keys: dict[str, tuple[_Keys, ...]] = {}
         for index, config in enumerate(params.engine_configs):
             if config.name in keys:
                 raise ValueError(f"engineConfigs[{index}].name: {config.name!r} is there twice")
@@ -100,34 +118,40 @@ class CoreMetricsExtractor(Extractor):
                         f"engineConfigs[{index}].customMetrics[{place}].attributeKey:"
                         f" {attribute!r} is there twice"
                     )
-            keys[config.name] = tuple(AttributeKey(f"{each}/{name}") for each in attributes)
-        if params.default_engine not in engines:
+            keys[config.name] = tuple(
+                tuple(AttributeKey(f"{each}/{producer}") for producer in producers)
+                for each in attributes
+            )
+        default = params.default_engine or DEFAULT_ENGINE
+        if default not in engines:
             raise ValueError(
-                f"defaultEngine: no engine is called {params.default_engine!r}; known: "
+                f"defaultEngine: no engine is called {default!r}; known: "
                 + ", ".join(sorted(engines))
             )
         # An instance's own, unlike other plugins' keys: they come from its parameters.
         self.writes: tuple[AttributeKey[Any], ...] = tuple(  # type: ignore[misc]
-            dict.fromkeys(key for own in keys.values() for key in own)
+            dict.fromkeys(key for own in keys.values() for names in own for key in names)
         )
         self._readers: dict[str, _Reader] = {}
         for engine, metrics in engines.items():
             own = keys.get(engine, ())
-            others = tuple(key for key in self.writes if key not in own)
+            others = tuple(key for key in self.writes if not any(key in names for names in own))
             self._readers[engine] = (MetricsPageScanner(metrics), own, others)
-        self._default = self._readers[params.default_engine]
+        self._default = self._readers[default]
 
     def extract(self, endpoint: Endpoint, page: Page) -> None:
         scanner, keys, others = self._reader(endpoint.labels)
         scanned = scanner.scan(page.body, page.requested_at)
         endpoint.metrics = scanned.metrics
         missing = []
-        for key, value in zip(keys, scanned.custom, strict=True):
+        for names, value in zip(keys, scanned.custom, strict=True):
             if value is None:
-                endpoint.attributes.pop(key, None)
-                missing.append(key.name)
-            else:
-                endpoint.attributes[key] = value
+                missing.append(names[0].name)
+            for key in names:
+                if value is None:
+                    endpoint.attributes.pop(key, None)
+                else:
+                    endpoint.attributes[key] = value
         for key in others:  # of the engine that it was labelled with before
             endpoint.attributes.pop(key, None)
         if missing:

@@ -30,7 +30,8 @@ from epp.data_layer.plugins import (
 )
 from epp.scheduling import Endpoint
 
-_Path = Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$(?!\n)")]
+PagePath = Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$(?!\n)")]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 
 def _interval_seconds(interval: str | float) -> float:
@@ -46,24 +47,32 @@ class MetricsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     """Parameters of ``metrics-data-source``."""
 
     scheme: Literal["http", "https"] = "http"
-    path: _Path = "/metrics"
-    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
+    """``https`` to ask over TLS."""
+    path: PagePath = "/metrics"
+    """Path of the page."""
+    port: Port = 0
+    """Port to ask at; 0 for the endpoint's own."""
     insecure_skip_verify: bool = True
+    """Whether any certificate of the server will do."""
     ca_cert_path: str = ""
+    """PEM file with the authorities to trust; "" for the system's. Needs insecureSkipVerify off."""
     client_cert_path: str = ""
+    """PEM file with the certificate to show to the server; "" for none."""
     client_key_path: str = ""
+    """PEM file with its key."""
     # The check sees a number, too, and asks for a unit where the type would ask for quotes.
     interval: Annotated[str, msgspec.Meta(extra={"check": _interval_seconds})] = ""
-    """A duration such as ``500ms``, at least 50 ms."""
+    """Time between two questions, such as ``500ms``, at least 50 ms; "" for the process's own."""
 
 
 class ModelsParams(MetricsParams, frozen=True):
     """Parameters of ``models-data-source``."""
 
-    path: _Path = "/v1/models"
+    path: PagePath = "/v1/models"
+    """Path of the list."""
 
 
-class _HttpSource(DataSource):
+class HttpSource(DataSource):
     """Asks every endpoint for one page."""
 
     def __init__(self, name: str, params: MetricsParams, *, open_page: OpenPage) -> None:
@@ -81,13 +90,13 @@ class _HttpSource(DataSource):
         return self._open_page(address, self._path, self._tls)
 
 
-class MetricsDataSource(_HttpSource):
+class MetricsDataSource(HttpSource):
     """Asks for the metrics page of a model server."""
 
     type: ClassVar[str] = "metrics-data-source"
 
 
-class ModelsDataSource(_HttpSource):
+class ModelsDataSource(HttpSource):
     """Asks for the models that a model server serves."""
 
     type: ClassVar[str] = "models-data-source"

@@ -30,6 +30,7 @@ class LabelRequirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     key: str
     """The label it is about."""
     operator: Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(_OPERATORS)})]
+    """``In`` and ``Exists`` need the label, the others hold where it is absent."""
     values: tuple[str, ...] = ()
     """For ``In`` and ``NotIn`` only, at least one."""
 

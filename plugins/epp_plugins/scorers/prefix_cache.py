@@ -5,9 +5,8 @@ For an endpoint that holds ``m`` of the prompt's ``n`` blocks of ``b`` tokens::
     score = w * min(1, m*b / matchLengthScaleTokens)**2 + (1 - w) * m / n
     w = matchLengthWeight
 
-An endpoint without a match scores 0, and all do when there is no data.
-``prefixMatchInfoProducerName`` names the producer to believe; "" is the default one. Same formula
-as llm-d-router ``prefix-cache-scorer``.
+An endpoint without a match scores 0, and all do when there is no data. Computing a prompt costs
+more than its length, so the length term is squared.
 
 Reads:  ``PREFIX_MATCHES`` from the cycle state, written by ``approx-prefix-cache-producer``.
 Example::
@@ -30,8 +29,19 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``prefix-cache-scorer``."""
 
     prefix_match_info_producer_name: str = ""
+    """Producer to believe; "" for ``approx-prefix-cache-producer``."""
     match_length_weight: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0
-    match_length_scale_tokens: Annotated[int, msgspec.Meta(gt=0)] = 8192
+    """Weight of the length of the match, 0.0 to 1.0; its share of the prompt has the rest."""
+    match_length_scale_tokens: int = 8192
+    """Tokens of the longest match that makes a difference, such as the 95th percentile of the
+    prompts' lengths; more than 0, unless the weight is 0."""
+
+    def __post_init__(self) -> None:
+        if self.match_length_weight > 0 and self.match_length_scale_tokens <= 0:
+            raise ValueError(
+                f"matchLengthScaleTokens is {self.match_length_scale_tokens}; with a"
+                " matchLengthWeight it must be at least 1"
+            )
 
 
 class PrefixCacheScorer(Scorer):
@@ -43,6 +53,8 @@ class PrefixCacheScorer(Scorer):
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
         self._matches = prefix_matches_of(params.prefix_match_info_producer_name)
+        # An instance's own, unlike other plugins' keys: it comes from a parameter.
+        self.reads = (self._matches,)  # type: ignore[misc]
         self._weight = params.match_length_weight
         self._scale_tokens = params.match_length_scale_tokens
 

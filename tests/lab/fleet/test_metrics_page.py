@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from epp.lab.fleet import Engine, EngineConfig, GenerationRequest
+from epp.lab.fleet import Engine, EngineConfig, GenerationRequest, Stage
 from epp.lab.fleet.metrics_page import MetricsPage
 
 DATA = Path(__file__).parent / "data"
@@ -14,7 +14,8 @@ CONFIG = EngineConfig(adapters=("ad1", "ad2"), step_seconds=1.0)
 
 
 def render(engine: Engine, model: str = "tiny") -> str:
-    page = MetricsPage(engine, model=model, created=1000.5, wall_offset=1000.0)
+    stages = {Stage.PREFILL: 3, Stage.DECODE: 0}
+    page = MetricsPage(engine, stages, model=model, created=1000.5, wall_offset=1000.0)
     return page.render().decode()
 
 
@@ -75,6 +76,29 @@ def test_values_follow_the_engine() -> None:
     bucket = 'vllm:time_to_first_token_seconds_bucket{le="+Inf",engine="0",model_name="tiny"}'
     assert value(page, bucket) == 2
     assert value(page, plain("kv_cache_usage_perc")) == 0
+
+
+def test_a_prompt_computed_elsewhere_is_no_work_and_no_hit_of_this_server() -> None:
+    engine = Engine(CONFIG)
+    request = GenerationRequest(id="r", prompt=b"a" * 160, max_tokens=1, prefilled=True)
+    engine.submit(request, 0.0)
+    engine.run_until(1000.0)
+    page = render(engine)
+    # 40 tokens, the last of which is computed here; no block of 16 was known.
+    assert value(page, plain("prompt_tokens_by_source_total", ',source="local_compute"')) == 1
+    assert value(page, plain("prompt_tokens_by_source_total", ',source="local_cache_hit"')) == 0
+    moved = ',source="external_kv_transfer"'
+    assert value(page, plain("prompt_tokens_by_source_total", moved)) == 39
+    assert value(page, plain("prompt_tokens_cached_by_source_total", ',source="p2p"')) == 39
+    assert value(page, plain("external_prefix_cache_queries_total")) == 40
+    assert value(page, plain("external_prefix_cache_hits_total")) == 39
+    assert value(page, plain("prefix_cache_hits_total")) == 0
+
+
+def test_stages_are_counted_by_name() -> None:
+    page = render(Engine(CONFIG))
+    assert value(page, 'fake_stage_requests_total{stage="prefill"}') == 3
+    assert value(page, 'fake_stage_requests_total{stage="decode"}') == 0
 
 
 def test_the_cache_config_is_in_labels() -> None:

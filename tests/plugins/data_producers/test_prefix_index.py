@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epp_plugins.data_producers.prefix_index import PrefixIndex, PrefixIndexStatistics
-from epp_plugins.data_producers.prefix_tree import _NO_CHILDREN, _NO_CUTS, Run
+from epp_plugins.data_producers.prefix_tree import _NOTHING_BELOW, Run
 
 BIG = 1000
 
@@ -15,7 +15,7 @@ def chain(text: str) -> list[int]:
     """Return chained hashes, one per letter: equal ones mean equal texts up to there."""
     value, hashes = 1, []
     for letter in text:
-        value = value * 27 + ord(letter) - ord("a")
+        value = (value * 0x9E3779B97F4A7C15 + ord(letter)) % 2**64
         hashes.append(value)
     return hashes
 
@@ -29,44 +29,67 @@ def made(held: dict[str, list[str]], capacity: int = BIG) -> PrefixIndex:
 
 
 def runs(index: PrefixIndex) -> list[Run]:
-    found, open_runs = [], [*index._tree.root.children.values()]
-    while open_runs:
-        found.append(run := open_runs.pop())
-        open_runs += run.children.values()
-    return found
+    return [*index._tree.firsts.values()]
+
+
+def cleared(index: PrefixIndex) -> PrefixIndex:
+    """Have the memory of everyone who left taken back."""
+    while index._leaving:
+        index._clear_slice()
+    return index
+
+
+def digits(value: int) -> set[int]:
+    return {number for number in range(value.bit_length()) if value >> number & 1}
 
 
 def check(index: PrefixIndex) -> None:
-    """Assert what is always true of the tree and the LRUs."""
-    blocks = dict.fromkeys(index._holders, 0)
-    for run in (index._tree.root, *runs(index)):
-        for first, child in run.children.items():
-            assert child.parent is run
-            assert child.hashes[0] == first
-            # A holder of a run holds the one above whole.
-            assert child.held.keys() <= run.held.keys() - run.cuts.keys() or not run.hashes
-        if not run.hashes:
-            assert run is index._tree.root
-            continue
+    """Assert what is always true of the tree, the LRUs and the counters."""
+    tree = index._tree
+    holders = {holder.number: holder for holder in (*index._holders.values(), *index._leaving)}
+    assert len(holders) == len(index._holders) + len(index._leaving), "a number of two"
+    assert not holders.keys() & set(index._free)
+    assert index._gone == sum(holder.bit for holder in index._leaving)
+    blocks = dict.fromkeys(holders, 0)
+    children: dict[Run, list[Run]] = {}
+    known = runs(index)
+    for run in known:
+        children.setdefault(run.parent, []).append(run)
+    for run in known:
         start = run.end - len(run.hashes)
-        assert (start, run.hashes[-1]) == (run.parent.end, run.last)
-        assert len(run.held) > len(run.cuts), "nobody holds the last block"
-        assert run.held.keys() >= run.cuts.keys()
-        assert all(start < cut < run.end for cut in run.cuts.values())
-        for name, children in run.held.items():
-            holder = index._holders[name]
-            assert children == sum(name in child.held for child in run.children.values())
-            assert children or run in holder.ends
-            assert name not in run.cuts or next(iter(holder.ends)) is run
-            blocks[name] += run.cuts.get(name, run.end) - start
-    known = set(runs(index))
-    for name, holder in index._holders.items():
-        assert holder.blocks == blocks[name]
-        assert all(run in known and name in run.held for run in holder.ends)
-        assert holder.alone == {name: 0}
+        assert run.hashes
+        assert start == run.parent.end
+        assert run.parent is tree.root or run.parent in known
+        held, cut = digits(run.held), digits(run.cut)
+        assert cut < held, "nobody holds the last block"
+        # A holder of a run holds the one above whole.
+        assert run.parent is tree.root or held <= digits(run.parent.held & ~run.parent.cut)
+        for number in held:
+            holder = holders[number]
+            below = sum(number in digits(child.held) for child in children.get(run, ()))
+            assert below == sum(
+                1 << at for at, bits in enumerate(run.below) if number in digits(bits)
+            )
+            assert run.holds_below(holder.bit) == (below > 0)
+            assert below or run in holder.ends
+            if number in cut:
+                assert next(iter(holder.ends)) is run
+                assert start < holder.cut < run.end
+            blocks[number] += (holder.cut if number in cut else run.end) - start
+        assert all(digits(bits) <= held for bits in run.below)
+    for number, holder in holders.items():
+        assert holder.blocks == blocks[number]
+        assert all(run in known and run.held & holder.bit for run in holder.ends)
+        assert index._names[number] == holder.name
     assert len(index) == sum(len(run.hashes) for run in known)
-    assert not _NO_CHILDREN
-    assert not _NO_CUTS
+    assert tree.runs == len(known)
+    assert tree.shared == sum(run.held.bit_count() > 1 for run in known)
+    assert tree.digits == sum(len(run.below) for run in known)
+    assert index._ends == sum(len(holder.ends) for holder in holders.values())
+    assert index._entries == sum(blocks.values())
+    assert index.bytes <= index.max_bytes
+    assert not _NOTHING_BELOW
+    assert not tree.root.held
 
 
 @pytest.mark.parametrize(
@@ -189,7 +212,7 @@ def test_a_removed_endpoint_is_forgotten() -> None:
     index.remove("x")
     index.remove("unknown")
     assert index.match(chain("ab")) == {"y": 1}
-    assert (len(index), len(runs(index))) == (1, 1)
+    assert (len(cleared(index)), len(runs(index))) == (1, 1)
     index.add("x", chain("kl"), BIG)
     assert index.match(chain("kl")) == {"x": 2}
     assert index.match(chain("ab")) == {"y": 1}
@@ -204,8 +227,9 @@ def test_a_conversation_of_many_turns_needs_no_deep_stack() -> None:
     assert index.match(hashes) == {"x": turns}
     index.add("y", hashes, turns)
     index.remove("x")
+    cleared(index)
     check(index)
-    index.add("y", [-1], 1)
+    index.add("y", [2**64 - 1], 1)
     assert len(runs(index)) == 1
 
 
@@ -222,7 +246,13 @@ def test_statistics_count_what_was_asked_and_found() -> None:
     index.match(chain("abcd"))
     index.match(chain("k"))
     assert index.statistics() == PrefixIndexStatistics(
-        hashes=2, entries=3, endpoints=2, lookups=2, asked_blocks=5, hit_blocks=2
+        hashes=2,
+        entries=3,
+        endpoints=2,
+        bytes=index.bytes,
+        lookups=2,
+        asked_blocks=5,
+        hit_blocks=2,
     )
 
 

@@ -1,28 +1,85 @@
+import base64
+import json
+from itertools import repeat
+from random import Random
+from struct import pack, unpack
+from typing import Any
+
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xxhash import xxh64_intdigest
 
 from epp.scheduling import CycleState
 from epp.testing import make_request
+from epp_plugins.data_producers.media_parts import MOST_MEDIA_TOKENS
 from epp_plugins.data_producers.token import Params, TokenProducer
-from epp_plugins.state_keys import TOKENIZED_PROMPT, TokenizedPrompt
+from epp_plugins.state_keys import TOKENIZED_PROMPT, MultiModalFeature, TokenizedPrompt
+
+URL = "https://example.com/a.png"
+
+
+def produce(
+    prompt: object, params: object = None, *, tools: bytes = b"", **fields: Any
+) -> TokenizedPrompt | None:
+    """Return the tokens of ``prompt``, raw JSON or a value to be encoded."""
+    raw = prompt if isinstance(prompt, bytes) else msgspec.json.encode(prompt)
+    request, state = make_request(prompt=raw, **fields), CycleState()
+    request.tools = tools
+    TokenProducer("token", msgspec.convert(params or {}, Params)).prepare(request, state)
+    return state.read(TOKENIZED_PROMPT)
+
+
+def part(kind: str, **content: str) -> dict[str, object]:
+    return {"type": kind, kind: content}
+
+
+def user(*parts: object) -> list[object]:
+    return [{"role": "user", "content": list(parts)}]
+
+
+def media(prompt: object, params: object = None, **fields: Any) -> tuple[MultiModalFeature, ...]:
+    found = produce(prompt, params, **fields)
+    assert found is not None
+    return found.features
 
 
 @pytest.mark.parametrize(
-    ("prompt", "want"),
+    ("prompt", "tools", "want"),
     [
-        pytest.param(b'"ab"', 1, id="four bytes are a token"),
-        pytest.param(b'"abc"', 2, id="a fifth byte begins another"),  # ceil(5/4)
-        pytest.param(b'[{"role":"user"}]', 5, id="roles count"),  # ceil(17/4)
+        pytest.param(b'"ab"', b"", 1, id="four bytes are a token"),
+        pytest.param(b'"abc"', b"", 2, id="a fifth byte begins another"),  # ceil(5/4)
+        pytest.param(b'[{"role":"user"}]', b"", 5, id="roles count"),  # ceil(17/4)
+        pytest.param(b'"ab"', b'[{"a":1}]', 4, id="tools count"),  # ceil((9+4)/4)
+        pytest.param(b'["ab", "cd"]', b"", 3, id="several texts are text"),  # ceil(12/4)
+        pytest.param(b"[]", b"", 1, id="an empty list is text"),
+        pytest.param(b"[[]]", b"", 1, id="an empty list of ids is text"),
+        pytest.param(b'[1, "a"]', b"", 2, id="a list with a word is text"),  # ceil(8/4)
+        pytest.param(b"[-1]", b"", 1, id="a negative id is text"),
+        pytest.param(b"[4294967296]", b"", 3, id="an id of 33 bits is text"),  # ceil(12/4)
+        pytest.param(b"[1.5]", b"", 2, id="a fraction is text"),  # ceil(5/4)
     ],
 )
-def test_count(prompt: bytes, want: int) -> None:
-    state = CycleState()
-    TokenProducer("token", Params()).prepare(make_request(prompt=prompt), state)
-    assert state.read(TOKENIZED_PROMPT) == TokenizedPrompt(prompt, want)
+def test_text_is_counted_by_its_bytes(prompt: bytes, tools: bytes, want: int) -> None:
+    assert produce(prompt, tools=tools) == TokenizedPrompt(tools + prompt, want)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "ids"),
+    [
+        pytest.param(b"[7]", [7], id="one"),
+        pytest.param(b"[0, 4294967295 ,\n 128000]", [0, 2**32 - 1, 128000], id="the range"),
+        pytest.param(b"[ [1,2], [3], [] ]", [1, 2, 3], id="lists follow each other"),
+    ],
+)
+def test_token_ids_stay_what_they_are(prompt: bytes, ids: list[int]) -> None:
+    want = TokenizedPrompt(pack(f"<{len(ids)}I", *ids), len(ids))
+    assert produce(prompt, tools=b'[{"a":1}]') == want
 
 
 def test_the_prompt_is_not_copied() -> None:
-    request, state = make_request(prompt=b'"a long prompt"'), CycleState()
+    request, state = make_request(prompt=b'"a long_prompt"'), CycleState()
     TokenProducer("token", Params()).prepare(request, state)
     written = state.read(TOKENIZED_PROMPT)
     assert written is not None
@@ -30,9 +87,283 @@ def test_the_prompt_is_not_copied() -> None:
 
 
 def test_a_request_without_a_prompt_gets_nothing() -> None:
-    state = CycleState()
-    TokenProducer("token", Params()).prepare(make_request(), state)
-    assert state.read(TOKENIZED_PROMPT) is None
+    assert produce(b"", tools=b"[1]") is None
+
+
+def test_a_picture_stands_among_the_text_as_tokens_of_its_hash() -> None:
+    system = {"role": "system", "content": "Be brief."}
+    hello = {"role": "user", "content": "hi"}
+    shown = user({"type": "text", "text": "What?"}, part("image_url", url=URL))[0]
+    before, after = json.dumps([system])[:-1] + " , ", " ," + json.dumps(hello) + "]"
+    raw = f"{before}{json.dumps(shown)}{after}".encode()
+    found = produce(raw, {"estimate": {"image": {"dynamic": {"factor": 50_000}}}}, tools=b"[1]")
+    text = b'[1]%b"user"{"type": "text", "text": "What?"}' % before.encode()
+    text += bytes(-len(text) % 4)
+    digest = xxh64_intdigest(URL.encode())
+    # 640 * 360 / 50000 = 4.6
+    want = text + (digest & 0xFFFFFFFF).to_bytes(4, "little") * 4 + after.encode()
+    feature = MultiModalFeature("image", f"{digest:x}", len(text) // 4, 4)
+    assert found == TokenizedPrompt(want, (len(want) + 3) // 4, (feature,))
+
+
+def test_text_before_the_first_picture_has_the_tokens_of_the_same_text_without() -> None:
+    begin: list[object] = [{"role": "system", "content": "s" * 300}]
+    plain = produce([*begin, {"role": "user", "content": "more"}])
+    shown = produce(begin + user(part("image_url", url=URL)))
+    assert plain is not None
+    assert shown is not None
+    assert plain.data[:300] == shown.data[:300]
+
+
+def test_features_stand_in_their_order_without_overlap() -> None:
+    kinds = ("image_url", "video_url", "audio_url")
+    random = Random(6)
+    prompt = [
+        message
+        for number in range(20)
+        for message in user(
+            "text", part(random.choice(kinds), url=f"u{number % 7}"), {"text": "t" * number}
+        )
+    ]
+    found = produce(prompt)
+    assert found is not None
+    assert len(found.features) == 20
+    end = 0
+    for feature in found.features:
+        assert feature.offset >= end
+        end = feature.offset + feature.length
+        tokens = unpack(f"<{feature.length}I", found.data[feature.offset * 4 : end * 4])
+        assert set(tokens) == {int(feature.hash, 16) & 0xFFFFFFFF}
+    assert len({feature.hash for feature in found.features}) == 7
+    assert end <= found.count
+
+
+def png(width: int, height: int) -> bytes:
+    return b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + pack(">II", width, height) + b"\x08\x02\0\0\0" * 9
+
+
+def gif(width: int, height: int) -> bytes:
+    return b"GIF89a" + pack("<HH", width, height) + bytes(20)
+
+
+def jpeg(width: int, height: int, *, frame: int = 0xC0, profile: int = 5000) -> bytes:
+    """A JPEG with a segment of ``profile`` bytes before its frame."""
+    segment = b"\xff\xe1" + pack(">H", profile + 2) + b"\xff" * profile
+    head = pack(">BBHBHH", 0xFF, frame, 17, 8, height, width)
+    return b"\xff\xd8" + segment + b"\xff\xd0\xff" + head + bytes(30)
+
+
+def uri(content: bytes, kind: str = "image/png") -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+@pytest.mark.parametrize(
+    ("url", "want"),
+    [
+        pytest.param(URL, 225, id="an address has the default size"),  # 640*360/1024
+        pytest.param(uri(png(1024, 512)), 512, id="PNG"),  # 1024*512/1024
+        pytest.param(uri(gif(320, 64)), 20, id="GIF"),  # 320*64/1024
+        pytest.param(uri(jpeg(2048, 30)), 60, id="JPEG"),  # 2048*30/1024
+        pytest.param(uri(jpeg(2048, 30, frame=0xC2, profile=65001)), 60, id="progressive JPEG"),
+        pytest.param(uri(jpeg(64, 64, frame=0xC3)), 225, id="a lossless JPEG has the default"),
+        pytest.param(uri(png(3, 3)), 1, id="a small one takes a token"),
+        pytest.param(uri(png(0, 9)), 225, id="no width"),
+        pytest.param(uri(png(64, 64)[:15]), 225, id="cut off"),
+        pytest.param(uri(b"\xff\xd8\xff\xe1\xff"), 225, id="JPEG cut off"),
+        pytest.param(uri(b"\xff\xd8\xff\xe1\0\0\0" + bytes(99)), 225, id="JPEG of nothing"),
+        pytest.param(uri(b"BM" + bytes(60)), 225, id="another format"),
+        pytest.param("data:image/png;base64,%%%%", 225, id="no base64"),
+        pytest.param("data:image/png;base64,\u00e9", 225, id="not ASCII"),
+        pytest.param("data:image/png,abc", 225, id="no base64 marker"),
+        pytest.param(uri(png(64, 64), "text/plain"), 225, id="not declared as a picture"),
+        pytest.param(
+            uri(png(2**31 - 1, 2**31 - 1)), MOST_MEDIA_TOKENS, id="a forged size is limited"
+        ),
+    ],
+)
+def test_a_picture_costs_its_pixels(url: str, want: int) -> None:
+    assert [each.length for each in media(user(part("image_url", url=url)))] == [want]
+
+
+@pytest.mark.parametrize(
+    ("image", "want"),
+    [
+        pytest.param({"mode": "static"}, 1, id="static without a number"),
+        pytest.param({"mode": "static", "static": {"staticToken": 256}}, 256, id="static"),
+        pytest.param({"mode": "static", "static": {"staticToken": -5}}, 1, id="a negative number"),
+        pytest.param({"mode": ""}, 225, id="an empty mode is dynamic"),
+        pytest.param({"dynamic": {"factor": 784}}, 293, id="factor"),  # 230400/784 = 293.9
+        pytest.param({"dynamic": {"factor": 0}}, 225, id="factor 0 is the default"),
+        pytest.param(
+            {"defaultResolution": {"width": 1280, "height": 720}}, 900, id="default size"
+        ),  # 921600/1024
+        pytest.param(
+            {"defaultResolution": {"width": 1280}}, 450, id="default height"
+        ),  # 1280*360/1024
+    ],
+)
+def test_parameters_of_pictures(image: dict[str, object], want: int) -> None:
+    params = {"estimate": {"image": image}}
+    assert media(user(part("image_url", url=URL)), params)[0].length == want
+
+
+STRIDED = {"mode": "strided"}
+
+
+@pytest.mark.parametrize(
+    ("video", "headers", "want"),
+    [
+        pytest.param({}, {}, 4500, id="defaults"),  # 10 s * 2 fps * 225
+        pytest.param({"defaultDuration": 3}, {}, 1350, id="default seconds"),  # 3*2*225
+        pytest.param({}, {"duration-seconds": "2.75"}, 1125, id="seconds"),  # int(5.5)*225
+        pytest.param({}, {"resolution": "1280x720"}, 18000, id="resolution"),  # 20*900
+        pytest.param({}, {"resolution": " 1280 X 720 "}, 18000, id="resolution with spaces"),
+        pytest.param({}, {"resolution": "1280"}, 4500, id="half a resolution"),
+        pytest.param({}, {"resolution": "0x720"}, 4500, id="no width"),
+        pytest.param({}, {"duration-seconds": "-3"}, 4500, id="negative seconds"),
+        pytest.param({}, {"duration-seconds": "nan"}, 4500, id="seconds that are no number"),
+        pytest.param({}, {"duration-seconds": "soon"}, 4500, id="seconds that are a word"),
+        pytest.param({}, {"fps": "60"}, 4500, id="the film's rate is not the model's"),
+        pytest.param(
+            {}, {"duration-seconds": "1e999"}, MOST_MEDIA_TOKENS, id="endless films are limited"
+        ),
+        pytest.param({"maxVideoTokens": 1000}, {}, 1000, id="most tokens"),
+        pytest.param({"frames": {"sampled": {"sampleFPS": 1}}}, {}, 2250, id="sample rate"),
+        pytest.param(
+            {"frames": {"sampled": {"temporalPatchSize": 3}}}, {}, 1350, id="merged frames"
+        ),  # 20//3 * 225
+        pytest.param(
+            {"frames": {"maxFrames": 9, "sampled": {"temporalPatchSize": 2}}},
+            {},
+            900,
+            id="most frames, then merged",
+        ),  # 9//2 * 225
+        pytest.param({"frames": {"minFrames": 32}}, {}, 7200, id="fewest frames"),  # 32*225
+        pytest.param({"frames": STRIDED}, {}, 54000, id="strided"),  # 240*225
+        pytest.param({"frames": STRIDED}, {"fps": "30"}, 67500, id="the film's rate"),  # 300*225
+        pytest.param(
+            {"frames": STRIDED | {"strided": {"defaultSourceFPS": 10, "frameStride": 7}}},
+            {},
+            3150,
+            id="stride",
+        ),  # 100//7 * 225
+        pytest.param(
+            {"frames": STRIDED | {"minFrames": 4, "strided": {"frameStride": 999}}},
+            {},
+            900,
+            id="fewest strided frames",
+        ),  # 4*225
+        pytest.param({"tokensPerFrame": {"mode": "static"}}, {}, 20, id="static frames"),
+        pytest.param(
+            {"tokensPerFrame": {"mode": "static", "static": {"numTokensPerFrame": 70}}},
+            {},
+            1400,
+            id="tokens of a frame",
+        ),  # 20*70
+        pytest.param(
+            {"tokensPerFrame": {"dynamic": {"factor": 2048}}}, {}, 2240, id="frame factor"
+        ),  # 20 * 112
+        pytest.param({"defaultDuration": 0.1}, {}, 1, id="no frame at all takes a token"),
+    ],
+)
+def test_a_film_costs_its_frames(
+    video: dict[str, object], headers: dict[str, str], want: int
+) -> None:
+    named = {f"x-llm-d-video-{name}": value for name, value in headers.items()}
+    params = {"estimate": {"video": video}}
+    (film,) = media(user(part("video_url", url="v")), params, headers=named)
+    assert (film.modality, film.length) == ("video", want)
+
+
+@pytest.mark.parametrize(
+    ("sound", "content", "want"),
+    [
+        pytest.param(part("input_audio", data="abcdefghi", format="wav"), "abcdefghiwav", 3),
+        pytest.param(part("input_audio", data="abc"), "abc", 1),
+        pytest.param(part("audio_url", url="http://a/b"), "http://a/b", 3),
+    ],
+    ids=["data and format", "no format", "an address"],
+)
+def test_a_sound_costs_its_characters(sound: object, content: str, want: int) -> None:
+    (found,) = media(user(sound))
+    # ceil(9/4), ceil(3/4), ceil(10/4)
+    assert found == MultiModalFeature("audio", f"{xxh64_intdigest(content.encode()):x}", 2, want)
+
+
+def test_the_limit_holds_for_all_media_of_a_request_and_leaves_each_a_token() -> None:
+    params = {"estimate": {"image": {"mode": "static", "static": {"staticToken": 2**19 + 1}}}}
+    lengths = [each.length for each in media(user(*repeat(part("image_url", url=URL), 4)), params)]
+    assert lengths == [2**19 + 1, 2**19 - 1, 1, 1]
+
+
+MALFORMED = [
+    part("image_url"),
+    part("image_url", url=""),
+    {"type": "image_url", "image_url": "a"},
+    {"type": "image_url"},
+    {"type": "video_url", "video_url": {"url": 5}},
+    {"type": "input_audio", "input_audio": {"format": "wav"}},
+    {"type": 7, "image_url": {"url": "a"}},
+    {"image_url": {"url": "a"}},
+    ["image_url"],
+    "image_url",
+    None,
+]
+
+
+@pytest.mark.parametrize("bad", MALFORMED, ids=repr)
+def test_a_malformed_part_is_text(bad: object) -> None:
+    raw = msgspec.json.encode(user(bad))
+    assert produce(raw) == TokenizedPrompt(raw, -(-len(raw) // 4))
+    beside = produce(user(bad, part("image_url", url=URL)))
+    assert beside is not None
+    assert msgspec.json.encode(bad) in beside.data
+    assert len(beside.features) == 1
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'[{"role":"user","content":"\\"image_url\\""}]',
+        b'[{"role":"user","content":{"image_url":1}}]',
+        b'[{"image_url":1}]',
+        b'["image_url"]',
+        b'[[["image_url"]]]',
+        b'[{"content":[{"type":"image_url","image_url":{"url":"\xff"}}]}]',
+        b'[{"role":"u","content":[' + b"[" * 100_000 + b'"image_url"' + b"]" * 100_000 + b"]}]",
+    ],
+    ids=["quoted", "an object", "no content", "a word", "lists", "not UTF-8", "deeply nested"],
+)
+def test_a_prompt_that_only_looks_like_media_is_text(raw: bytes) -> None:
+    assert produce(raw) == TokenizedPrompt(raw, -(-len(raw) // 4))
+
+
+WORDS = st.sampled_from(
+    ["type", "role", "content", "url", "data", "image_url", "video_url", "input_audio", "text"]
+)
+ANYTHING = st.recursive(
+    st.none() | st.integers(-1, 2**33) | st.floats(allow_nan=False) | st.text(max_size=5) | WORDS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=4),
+)
+PARTS = st.sampled_from(MALFORMED) | st.builds(part, WORDS, url=WORDS, data=WORDS) | ANYTHING
+MESSAGES = st.fixed_dictionaries({"content": st.lists(PARTS) | ANYTHING, "role": ANYTHING})
+
+
+@given(st.lists(MESSAGES | ANYTHING) | ANYTHING)
+def test_any_json_has_tokens_and_features_within_them(prompt: object) -> None:
+    found = produce(prompt)
+    assert found is not None
+    assert found.count == -(-len(found.data) // 4)
+    end = 0
+    for feature in found.features:
+        assert feature.offset >= end
+        end = feature.offset + feature.length
+    assert end <= found.count
+
+
+def test_a_lone_surrogate_in_an_address_has_a_hash() -> None:
+    raw = b'[{"content":[{"type":"image_url","image_url":{"url":"a\\ud800"}}]}]'
+    assert produce(raw) is not None
 
 
 @pytest.mark.parametrize(
@@ -51,12 +382,23 @@ def test_estimate_mode_is_accepted(parameters: dict[str, object]) -> None:
         pytest.param(
             {"udsTokenizerConfig": {}}, "mode `udsTokenizerConfig` is not supported", id="uds"
         ),
+        pytest.param({"modelName": "llama"}, "means mode `vllm`", id="a model name alone"),
         pytest.param(
-            {"estimate": {"image": {"mode": "static"}}},
-            r"`image` is not supported.* at `\$.estimate`",
-            id="image estimates",
+            {"estimate": {"image": {"mode": "fixed"}}},
+            r"'fixed' - at `\$.estimate.image.mode`",
+            id="image mode",
         ),
-        pytest.param({"estimate": {"video": {}}}, "`video` is not supported", id="video estimates"),
+        pytest.param(
+            {"estimate": {"video": {"frames": {"mode": "all"}}}},
+            r"'all' - at `\$.estimate.video.frames.mode`",
+            id="frames mode",
+        ),
+        pytest.param(
+            {"estimate": {"video": {"tokensPerFrame": {"mode": "x"}}}},
+            r"'x' - at `\$.estimate.video.tokensPerFrame.mode`",
+            id="frame mode",
+        ),
+        pytest.param({"estimate": {"audio": {}}}, "unknown field `audio`", id="audio"),
         pytest.param({"mode": "estimate"}, "unknown field `mode`", id="unknown field"),
     ],
 )

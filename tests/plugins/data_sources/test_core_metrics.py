@@ -182,9 +182,24 @@ def test_an_engine_of_ones_own_with_custom_metrics() -> None:
     assert extractor.writes == (HEAT, POWER)
 
 
-def test_custom_metrics_bear_the_instances_name() -> None:
+def test_custom_metrics_of_another_name_bear_the_types_name_too() -> None:
     extractor = make_extractor({"engineConfigs": [MINE], "defaultEngine": "mine"}, name="second")
-    assert [key.name for key in extractor.writes] == ["gpu-heat/second", "power/second"]
+    heat, power = AttributeKey[float]("gpu-heat/second"), AttributeKey[float]("power/second")
+    assert extractor.writes == (HEAT, heat, POWER, power)
+    endpoint = make_endpoint()
+    extractor.extract(endpoint, Page(MINE_PAGE, 1.5))
+    assert endpoint.attributes == {HEAT: 61.5, heat: 61.5, POWER: 550.0, power: 550.0}
+    with pytest.raises(PageError, match=r"no number for gpu-heat/core-metrics-extractor$"):
+        extractor.extract(endpoint, Page(MINE_PAGE.replace(b"celsius", b"kelvin"), 2.5))
+    assert endpoint.attributes == {POWER: 550.0, power: 550.0}
+
+
+def test_an_empty_label_and_engine_are_the_defaults() -> None:
+    extractor = make_extractor({"engineLabelKey": "", "defaultEngine": ""})
+    unlabelled, labelled = make_endpoint(), make_endpoint(**{"llm-d.ai/engine-type": "sglang"})
+    extractor.extract(unlabelled, Page(VLLM, 1.5))
+    extractor.extract(labelled, Page(SGLANG, 1.5))
+    assert (unlabelled.metrics.waiting_requests, labelled.metrics.waiting_requests) == (32, 12)
 
 
 def test_a_missing_custom_metric_is_taken_off_and_costs_nothing_else() -> None:

@@ -1,3 +1,5 @@
+from math import nan
+
 import pytest
 
 from epp.scheduling import CycleState, SchedulerProfile, WeightedScorer
@@ -14,6 +16,9 @@ SCORER = KvCacheUtilizationScorer("kv", Params())
         pytest.param(0.0, 1.0, id="an empty cache is 1"),
         pytest.param(0.25, 0.75, id="a quarter used leaves three"),
         pytest.param(1.0, 0.0, id="a full cache is 0"),
+        pytest.param(1.5, 0.0, id="more than full is full"),
+        pytest.param(-0.5, 1.0, id="less than empty is empty"),
+        pytest.param(nan, 0.0, id="no number is 0"),
     ],
 )
 def test_score(usage: float, want: float) -> None:

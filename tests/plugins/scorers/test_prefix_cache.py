@@ -63,6 +63,8 @@ def test_a_named_producer_is_the_only_one_believed() -> None:
     default = PrefixCacheScorer(
         "d", Params(prefix_match_info_producer_name="approx-prefix-cache-producer")
     )
+    assert named.reads == (prefix_matches_of("precise"),)
+    assert default.reads == (PREFIX_MATCHES,)
     endpoints = [make_endpoint("a")]
     assert named.score(make_request(), endpoints, state) == [0.75]
     assert default.score(make_request(), endpoints, state) == [0.25]
@@ -70,12 +72,22 @@ def test_a_named_producer_is_the_only_one_believed() -> None:
 
 @pytest.mark.parametrize(
     "parameters",
-    [{"matchLengthWeight": 1.5}, {"matchLengthScaleTokens": 0}, {"matchLenghtWeight": 0.5}],
-    ids=["weight above 1", "scale of 0", "misspelt"],
+    [
+        {"matchLengthWeight": 1.5},
+        {"matchLengthWeight": 0.5, "matchLengthScaleTokens": 0},
+        {"matchLenghtWeight": 0.5},
+    ],
+    ids=["weight above 1", "scale of 0 with a weight", "misspelt"],
 )
 def test_bad_parameters_are_refused(parameters: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(parameters, Params)
+
+
+def test_without_a_weight_the_scale_does_not_matter() -> None:
+    params = msgspec.convert({"matchLengthScaleTokens": 0}, Params)
+    scorer = PrefixCacheScorer("prefix", params)
+    assert scorer.score(make_request(), [make_endpoint("a")], state_with(2)) == [0.5]  # 2/4
 
 
 def test_a_profile_picks_the_holder() -> None:

@@ -1,0 +1,56 @@
+"""The graph builder of this process: the kinds of plugins and the services of every layer.
+
+The configuration layer knows roles and services by name only; here they get their classes and
+their makers.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from epp.config import GraphBuilder, PluginRegistry
+from epp.data_layer import DataSource, EndpointDiscovery, Extractor, page_opener
+from epp.flow_control import SaturationDetector
+from epp.observability import NO_PLUGIN_METRICS, PluginMetrics
+from epp.scheduling import Plugin
+
+KINDS: dict[str, type[Plugin]] = {
+    "detector": SaturationDetector,
+    "discovery": EndpointDiscovery,
+    "extractor": Extractor,
+    "source": DataSource,
+}
+"""Classes of the roles that a configuration gives to plugins outside of its profiles."""
+
+
+def make_builder(
+    seed: int | None = None,
+    registry: PluginRegistry | None = None,
+    metrics: PluginMetrics = NO_PLUGIN_METRICS,
+) -> GraphBuilder:
+    """Return the builder of this process's plugin graphs.
+
+    Args:
+        seed: Makes every random choice repeatable.
+        registry: Finds plugin classes; by default all that are installed.
+        metrics: Where plugins declare metrics of their own.
+
+    Raises:
+        ConfigError: Two installed plugins have the same type.
+    """
+    open_page = page_opener(time.monotonic)
+    services: dict[str, Callable[[str], Any]] = {
+        "rng": lambda name: make_random(seed, name),
+        "clock": lambda _: time.monotonic,
+        "metrics": lambda _: metrics,
+        "open_page": lambda _: open_page,
+    }
+    return GraphBuilder(
+        registry or PluginRegistry.from_entry_points(), services=services, kinds=KINDS
+    )
+
+
+def make_random(seed: int | None, name: str) -> random.Random:
+    """Return the random generator of what has that name, so that each draws apart."""
+    return random.Random(None if seed is None else f"{seed}/{name}")  # noqa: S311 - no secrets

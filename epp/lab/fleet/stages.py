@@ -1,0 +1,166 @@
+"""What the sidecar beside a model server does with a request before the server gets it.
+
+Headers say which other servers take part; they are removed from what is passed on::
+
+    x-data-parallel-host-port: A     A answers instead (its answer is passed through)
+    x-encoder-hosts-ports: A,B       each gets the request with max_tokens 1, all at once
+    x-prefiller-host-port: A,...     the first gets it with max_tokens 1, then this server decodes
+
+The request that goes to an encoder or a prefiller says so in `x-fake-stage`. That is all that is
+played here: no KV transfer parameters, no retries, no allowlist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from http import HTTPStatus
+
+import msgspec
+
+from epp.lab.fleet.exchange import Exchange
+from epp.lab.fleet.upstream import UpstreamAnswer, post
+
+DATA_PARALLEL = b"x-data-parallel-host-port"
+ENCODERS = b"x-encoder-hosts-ports"
+PREFILLER = b"x-prefiller-host-port"
+STAGE = b"x-fake-stage"
+STAGES = b"x-stages"
+"""Header of an answer: `stage=server` of each server that took part, in order."""
+_STAGE_HEADERS = frozenset((DATA_PARALLEL, ENCODERS, PREFILLER, STAGE))
+
+
+class Stage(Enum):
+    """What a server does for a request."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    """It answers the client, with or without other stages before."""
+    ENCODE = "encode"
+    FORWARDED = "forwarded"
+    """Another server answered instead."""
+
+
+class Outcome(Enum):
+    """How work ended that took other servers."""
+
+    COMPLETED = "completed"
+    ABORTED = "aborted"
+    REFUSED = "refused"
+    HANDED_ON = "handed on"
+    """To this server's own engine, which counts it further."""
+
+
+def stage_of(headers: Mapping[bytes, bytes]) -> Stage:
+    """Return what the sender of a request wants of this server."""
+    given = headers.get(STAGE)
+    return {b"prefill": Stage.PREFILL, b"encode": Stage.ENCODE}.get(given or b"", Stage.DECODE)
+
+
+def has_stages(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether other servers have to be asked first."""
+    return PREFILLER in headers or ENCODERS in headers
+
+
+def rank_of(headers: Mapping[bytes, bytes], own_address: str) -> str:
+    """Return the address that shall answer instead of this server, "" for none."""
+    rank = headers.get(DATA_PARALLEL, b"").decode("latin-1").strip()
+    return "" if rank == own_address else rank
+
+
+class StageRefusedError(Exception):
+    """A server of an earlier stage answered with an error; the client gets that answer."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(f"an earlier stage answered {status}")
+        self.status = status
+        self.body = body
+
+
+async def run_stages(exchange: Exchange) -> list[tuple[Stage, str]]:
+    """Have the prompt encoded and prefilled elsewhere; return which server did what.
+
+    Raises:
+        StageError: A server cannot be reached.
+        StageRefusedError: A server answers with an error.
+    """
+    given = exchange.headers
+    headers = {name: value for name, value in given.items() if name not in _STAGE_HEADERS}
+    body = _one_token(exchange.body)
+
+    async def ask(stage: Stage, address: str) -> tuple[Stage, str]:
+        tagged = {**headers, STAGE: stage.value.encode()}
+        async with post(address, exchange.path, tagged, body) as answer:
+            text = await answer.body()
+            if answer.status != HTTPStatus.OK:
+                raise StageRefusedError(answer.status, text)
+            return stage, answer.served_by
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            encoders = [
+                group.create_task(ask(Stage.ENCODE, each), name=f"encode at {each}")
+                for each in _addresses(given.get(ENCODERS))
+            ]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    served = [task.result() for task in encoders]
+    prefillers = _addresses(given.get(PREFILLER))
+    if prefillers:
+        served.append(await ask(Stage.PREFILL, prefillers[0]))
+    return served
+
+
+def stages_header(stages: Iterable[tuple[Stage, str]], more: bytes = b"") -> bytes:
+    """Return the answer's header line that says which server did what."""
+    own = ",".join(f"{stage.value}={name}" for stage, name in stages).encode("latin-1")
+    return b"%b: %b%b\r\n" % (STAGES, own, b"," + more if more else b"")
+
+
+async def forward(exchange: Exchange, rank: str, own_name: str) -> Outcome:
+    """Let another server answer.
+
+    Raises:
+        StageError: It cannot be reached, or breaks off.
+    """
+    headers = {name: value for name, value in exchange.headers.items() if name != DATA_PARALLEL}
+    async with post(rank, exchange.path, headers, exchange.body) as answer:
+        served_by = answer.served_by
+        later = answer.headers.get(STAGES, b"")
+        own = [(Stage.FORWARDED, own_name)]
+        exchange.common_headers = (
+            b"server: fake-vllm\r\nx-served-by: %b\r\n" % served_by.encode("latin-1")
+        ) + stages_header(own if later else [*own, (Stage.DECODE, served_by)], later)
+        content_type = answer.headers.get(b"content-type", b"application/json")
+        if answer.status == HTTPStatus.OK and b"content-length" not in answer.headers:
+            await _stream(exchange, answer, content_type)
+        else:
+            exchange.respond(answer.status, await answer.body(), content_type)
+        return Outcome.COMPLETED if answer.status == HTTPStatus.OK else Outcome.REFUSED
+
+
+async def _stream(exchange: Exchange, answer: UpstreamAnswer, content_type: bytes) -> None:
+    writable = asyncio.Event()
+    exchange.on_writable = writable.set
+    exchange.start_stream(content_type)
+    async for part in answer.parts():
+        exchange.write(part)
+        while not exchange.writable:  # the client is slower than the other server
+            writable.clear()
+            await writable.wait()
+    exchange.finish()
+
+
+def _addresses(header: bytes | None) -> list[str]:
+    parts = (header or b"").decode("latin-1").split(",")
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _one_token(body: bytes) -> bytes:
+    fields: dict[str, object] = msgspec.json.decode(body)
+    fields.pop("stream_options", None)
+    for name in ("max_completion_tokens", "min_tokens"):
+        if name in fields:
+            fields[name] = 1
+    return msgspec.json.encode(fields | {"max_tokens": 1, "stream": False})

@@ -1,0 +1,156 @@
+"""Metrics that plugins declare: counters that they count on, gauges that are read off them.
+
+A counter outlives the instance, as Prometheus expects of one; a gauge ends with it. Instances of
+one type, also those before and after a reload, share a metric and differ by ``plugin_name``.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from weakref import WeakMethod
+
+import structlog
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from epp.observability.hot_metrics import Counter, Family
+from epp.observability.plugins import PluginCounter
+from epp.scheduling import Plugin
+
+MAX_COUNTED_SETS = 1000
+"""Label values of a counter may come from clients; further ones count as ``other``."""
+MAX_VALUE_CHARS = 256
+
+_PREFIX = "llm_d_epp_"
+_OTHER = "other"
+_PLUGIN_LABELS = ("plugin_type", "plugin_name")
+
+_log = structlog.get_logger(__name__)
+
+_Values = Mapping[tuple[str, ...], float]
+_Read = WeakMethod[Callable[[], _Values]]
+
+
+@dataclass(slots=True)
+class _Gauge:
+    documentation: str
+    labels: tuple[str, ...]
+    reads: dict[tuple[str, str], _Read] = field(default_factory=dict)
+    """By type and name of the plugin."""
+
+
+class PluginMetricsCollector(Collector):
+    """Every metric of plugins; implements ``PluginMetrics``."""
+
+    def __init__(self) -> None:
+        self._counters: dict[str, tuple[tuple[str, ...], Family[Counter]]] = {}
+        self._gauges: dict[str, _Gauge] = {}
+        self._failed: set[tuple[str, str]] = set()
+
+    def counter(
+        self, plugin: Plugin, name: str, documentation: str, labels: Sequence[str] = ()
+    ) -> PluginCounter:
+        """Return a counter of ``plugin``; see ``PluginMetrics``.
+
+        Raises:
+            ValueError: Another metric has that name.
+        """
+        wanted = tuple(labels)
+        known = self._counters.get(name)
+        if name in self._gauges or (known is not None and known[0] != wanted):
+            raise ValueError(_taken(name))
+        if known is None:
+            family = Family(
+                "counter", _PREFIX + name, documentation, (*wanted, *_PLUGIN_LABELS), Counter
+            )
+            known = self._counters[name] = (wanted, family)
+        return _PluginCounter(known[1], len(wanted), (plugin.type, plugin.name))
+
+    def gauge(
+        self,
+        plugin: Plugin,
+        name: str,
+        documentation: str,
+        read: Callable[[], _Values],
+        labels: Sequence[str] = (),
+    ) -> None:
+        """Have a gauge read off ``plugin``; see ``PluginMetrics``.
+
+        Raises:
+            ValueError: Another metric has that name.
+        """
+        wanted = tuple(labels)
+        known = self._gauges.get(name)
+        if name in self._counters or (known is not None and known.labels != wanted):
+            raise ValueError(_taken(name))
+        if known is None:
+            known = self._gauges[name] = _Gauge(documentation, wanted)
+        known.reads[plugin.type, plugin.name] = WeakMethod(read)
+
+    def collect(self) -> Iterable[Metric]:
+        """Read everything; called in the thread of the metrics server."""
+        for _, counters in list(self._counters.values()):
+            yield from counters.collect()
+        for name, gauge in list(self._gauges.items()):
+            family = GaugeMetricFamily(
+                _PREFIX + name, gauge.documentation, labels=[*gauge.labels, *_PLUGIN_LABELS]
+            )
+            for plugin, read in list(gauge.reads.items()):
+                for values, value in self._values(name, plugin, read).items():
+                    family.add_metric([*values, *plugin], value)
+            if family.samples:
+                yield family
+
+    def describe(self) -> Iterable[Metric]:
+        """Tell the registry nothing, so that registering does not collect."""
+        return ()
+
+    def _values(self, name: str, plugin: tuple[str, str], read: _Read) -> _Values:
+        method = read()
+        if method is None:
+            self._forget(name, plugin, read)
+            return {}
+        try:
+            return dict(method())
+        except Exception:
+            if plugin not in self._failed:
+                self._failed.add(plugin)
+                _log.exception("plugin failed to read its metric", metric=name, plugin=plugin[1])
+            return {}
+
+    def _forget(self, name: str, plugin: tuple[str, str], read: _Read) -> None:
+        """Drop a gauge whose plugin is gone, unless another one of that name has come meanwhile."""
+        reads = self._gauges[name].reads
+        if reads.get(plugin) is read:
+            del reads[plugin]
+
+
+class _PluginCounter:
+    __slots__ = ("_bound", "_family", "_labels", "_plugin")
+
+    def __init__(self, family: Family[Counter], labels: int, plugin: tuple[str, str]) -> None:
+        self._family = family
+        self._labels = labels
+        self._plugin = plugin
+        self._bound: dict[tuple[str, ...], Counter] = {}
+
+    def inc(self, *labels: str) -> None:
+        """Count one; see ``PluginCounter``."""
+        counter = self._bound.get(labels)
+        if counter is None:
+            counter = self._bind(labels)
+        counter.inc()
+
+    def _bind(self, labels: tuple[str, ...]) -> Counter:
+        if len(labels) != self._labels:
+            raise ValueError(f"the counter has {self._labels} labels, not {len(labels)}")
+        if len(self._bound) >= MAX_COUNTED_SETS or any(len(v) > MAX_VALUE_CHARS for v in labels):
+            return self._family.labels(*(_OTHER,) * self._labels, *self._plugin)
+        counter = self._bound[labels] = self._family.labels(*labels, *self._plugin)
+        return counter
+
+
+def _taken(name: str) -> str:
+    return (
+        f"metric {name!r} is declared already, of another kind or with other labels; give it"
+        " another name"
+    )

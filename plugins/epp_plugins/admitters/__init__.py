@@ -1,0 +1,1 @@
+"""In-tree admitters: who is turned away before anything is scheduled."""

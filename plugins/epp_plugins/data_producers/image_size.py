@@ -1,0 +1,66 @@
+"""Width and height of a picture given as a data URI: GIF, JPEG or PNG, read from its header alone.
+
+Only the bytes that are asked for are decoded, wherever they stand, so a large picture costs no more
+than a small one.
+"""
+
+from base64 import b64decode
+from binascii import Error as Base64Error
+
+_MOST_SEGMENTS = 1000
+"""Of a JPEG, before its size; real ones have dozens, of 64 KiB each where it holds profiles."""
+_MARK = 0xFF
+_FRAMES = (0xC0, 0xC1, 0xC2)
+"""Markers of baseline, extended and progressive frames."""
+_RESTARTS = range(0xD0, 0xD8)
+"""Markers without a length."""
+
+
+def size_of_data_uri(uri: str) -> tuple[int, int] | None:
+    """Return (width, height) in pixels; None for what is no such picture."""
+    if not uri.startswith("data:image/"):
+        return None
+    start = uri.find("base64,")
+    if start < 0:
+        return None
+    try:
+        size = _size(uri, start + len("base64,"))
+    except (Base64Error, ValueError, IndexError):  # no base64, not ASCII, or cut off
+        return None
+    return size if size is not None and min(size) > 0 else None
+
+
+def _size(uri: str, start: int) -> tuple[int, int] | None:
+    head = _read(uri, start, 0, 24)
+    if head.startswith(b"\x89PNG\r\n\x1a\n") and head[12:16] == b"IHDR":
+        return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return int.from_bytes(head[6:8], "little"), int.from_bytes(head[8:10], "little")
+    return _jpeg_size(uri, start) if head.startswith(b"\xff\xd8\xff") else None
+
+
+def _jpeg_size(uri: str, start: int) -> tuple[int, int] | None:
+    """Walk the segments (ITU-T T.81, B.1.1) to the first that says how large the picture is."""
+    at = 2
+    for _ in range(_MOST_SEGMENTS):
+        segment = _read(uri, start, at, 9)
+        marker = segment[1]
+        if segment[0] != _MARK:
+            return None
+        if marker in _FRAMES:
+            return int.from_bytes(segment[7:9], "big"), int.from_bytes(segment[5:7], "big")
+        if marker == _MARK:  # filled up with marks
+            at += 1
+        elif marker in _RESTARTS:
+            at += 2
+        else:
+            at += 2 + int.from_bytes(segment[2:4], "big")
+    return None
+
+
+def _read(uri: str, start: int, offset: int, count: int) -> bytes:
+    """Return ``count`` bytes of the picture from ``offset`` on; fewer at its end."""
+    skipped = offset % 3
+    begin = start + offset // 3 * 4
+    end = begin + -(-(skipped + count) // 3) * 4
+    return b64decode(uri[begin:end], validate=True)[skipped : skipped + count]

@@ -1,0 +1,228 @@
+"""``inflight-load-producer``: counts what was sent to each endpoint and is not known to be done.
+
+A request adds one request and its uncached tokens to the first endpoint of each profile, in the
+step that chooses them. With ``n`` prompt tokens, of which the prefix producer has looked at
+``t`` blocks of ``b`` tokens and found ``m`` on that endpoint::
+
+    uncached = max(n, t * b) - m * b           # n where nobody knows the prefix
+    output   = min(round(n * outputRatio), max_tokens, maxEstimatedOutputTokens)
+    tokens   = uncached                        # + output with addEstimatedOutputTokens
+
+When the head of the answer comes:
+
+* profiles other than the primary one, and the prefill profile under whatever name its handler gives
+  it, are done: their request and all their tokens go;
+* the others' tokens go too, unless ``addEstimatedOutputTokens`` counts the answer with them, or the
+  answer is streamed: then its head is sent before the prompt has been computed.
+
+What is left goes when the request ends, however it ends. Counts are local to this process and never
+below 0. A reload takes them over exactly: the instances before and after it change one record.
+
+Reads:  ``TOKENIZED_PROMPT``; the prefix matches of ``prefixMatchInfoProducerName`` if there are
+        any; ``PREFILL_PROFILE``.
+Writes: attribute ``InFlightLoadDataKey/NAME``, an ``InFlightLoad`` (none: nothing in flight), and
+        ``UncachedRequestTokensDataKey/NAME`` in the cycle state, NAME being the producer's own;
+        metrics ``inflight_requests`` and ``inflight_tokens`` by endpoint.
+Example::
+
+    plugins:
+      - type: inflight-load-producer
+        parameters: {addEstimatedOutputTokens: true, maxEstimatedOutputTokens: 2000}
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from epp.data_layer.plugins import EndpointListener
+from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
+from epp.request_control.plugins import (
+    DataKey,
+    DataProducer,
+    EndCause,
+    PreRequest,
+    ResponseComplete,
+    ResponseHead,
+    ResponseHeader,
+)
+from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult, StateKey
+from epp_plugins.state_keys import (
+    DEFAULT_PREFILL_PROFILE,
+    IN_FLIGHT_LOAD,
+    PREFILL_PROFILE,
+    TOKENIZED_PROMPT,
+    UNCACHED_TOKENS,
+    InFlightLoad,
+    UncachedTokens,
+    in_flight_load_of,
+    prefix_matches_of,
+    uncached_tokens_of,
+)
+
+_NOTHING = InFlightLoad()
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``inflight-load-producer``."""
+
+    add_estimated_output_tokens: bool = False
+    """Whether the tokens that the answer is expected to have are counted until the end."""
+    output_ratio: Annotated[float, msgspec.Meta(ge=0.0)] = 1.5
+    """Expected tokens of the answer for each token of the prompt, cached or not."""
+    max_estimated_output_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """Most tokens that an answer is expected to have; none for no limit but the client's."""
+    prefix_match_info_producer_name: str = ""
+    """Prefix producer whose matches are believed; "" for ``approx-prefix-cache-producer``."""
+    sync_cross_replica_state: bool = True
+    """Accepted, without effect: each replica counts for itself."""
+
+
+@dataclass(slots=True, eq=False)
+class _Sent:
+    """What one profile of one request holds; endpoints by object, as names may be taken anew."""
+
+    endpoint: Endpoint
+    ends_with_prompt: bool
+    requests: int
+    tokens: int
+
+
+class InflightLoadProducer(
+    DataProducer, PreRequest, ResponseHeader, ResponseComplete, EndpointListener
+):
+    """Keeps count of requests and tokens in flight per endpoint."""
+
+    type: ClassVar[str] = "inflight-load-producer"
+    reads: ClassVar[tuple[DataKey, ...]] = (TOKENIZED_PROMPT,)
+    default_for: ClassVar[tuple[DataKey, ...]] = (IN_FLIGHT_LOAD, UNCACHED_TOKENS)
+
+    def __init__(
+        self, name: str, params: Params, metrics: PluginMetrics = NO_PLUGIN_METRICS
+    ) -> None:
+        self.name = name
+        self._params = params
+        self._matches = prefix_matches_of(params.prefix_match_info_producer_name)
+        self._load = in_flight_load_of(name)
+        self._uncached = uncached_tokens_of(name)
+        # An instance's own, unlike other plugins' keys: they come from its name and parameters.
+        self.optional_reads: tuple[DataKey, ...] = (self._matches,)  # type: ignore[misc]
+        self.writes: tuple[DataKey, ...] = (self._load, self._uncached)  # type: ignore[misc]
+        self._sent = StateKey[list[_Sent]](f"in-flight-sent/{name}")
+        self._endpoints: dict[str, Endpoint] = {}
+        labels = ("endpoint_name", "namespace", "producer_name")
+        metrics.gauge(
+            self,
+            "inflight_requests",
+            "Requests sent to an endpoint and not known to be finished.",
+            self.requests_by_endpoint,
+            labels,
+        )
+        metrics.gauge(
+            self,
+            "inflight_tokens",
+            "Uncached tokens sent to an endpoint and not known to be computed.",
+            self.tokens_by_endpoint,
+            labels,
+        )
+
+    def prepare(self, request: LLMRequest, state: CycleState) -> None:
+        """Do nothing: what is uncached depends on the endpoints."""
+
+    def attach(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
+        prompt = state.read(TOKENIZED_PROMPT)
+        count = prompt.count if prompt is not None else 0
+        total = count
+        if self._params.add_estimated_output_tokens:
+            total += self._output_tokens(request, count)
+        matches = state.read(self._matches)
+        if matches is None or not (block_size := matches.block_size):
+            state.write(self._uncached, UncachedTokens(total))
+            return
+        total_blocks = matches.total_blocks
+        if total_blocks * block_size > count:
+            total += total_blocks * block_size - count
+        # Only those that hold something: a pool of 1000 has 1000 rows otherwise.
+        by_endpoint = {
+            name: total - (held if held < total_blocks else total_blocks) * block_size
+            for name, held in matches.blocks.items()
+        }
+        state.write(self._uncached, UncachedTokens(total, by_endpoint))
+
+    def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        uncached = state.read(self._uncached) or UncachedTokens(0)
+        prefill = state.read(PREFILL_PROFILE) or DEFAULT_PREFILL_PROFILE
+        sent: list[_Sent] = []
+        for profile, chosen in result.profiles.items():
+            if chosen.endpoints:
+                endpoint = chosen.endpoints[0].endpoint
+                tokens = uncached.by_endpoint.get(endpoint.name, uncached.total)
+                ends_with_prompt = profile != result.primary or profile == prefill
+                sent.append(_Sent(endpoint, ends_with_prompt, 1, tokens))
+                self._add(endpoint, 1, tokens)
+        state.write(self._sent, sent)
+
+    def response_headers(
+        self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
+    ) -> None:
+        is_computed = not (self._params.add_estimated_output_tokens or request.stream)
+        for each in state.read(self._sent) or ():
+            if each.ends_with_prompt:
+                self._release(each)
+            elif is_computed and each.tokens:
+                self._add(each.endpoint, 0, -each.tokens)
+                each.tokens = 0
+
+    def response_complete(
+        self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
+    ) -> None:
+        for each in state.read(self._sent) or ():
+            self._release(each)
+
+    def endpoint_added(self, endpoint: Endpoint) -> None:
+        self._endpoints[endpoint.name] = endpoint
+
+    def endpoint_removed(self, endpoint: Endpoint) -> None:
+        self._endpoints.pop(endpoint.name, None)
+
+    def requests_by_endpoint(self) -> dict[tuple[str, ...], float]:
+        """Return the requests in flight by name, namespace and this producer's name."""
+        return {labels: load.requests for labels, load in self._loads()}
+
+    def tokens_by_endpoint(self) -> dict[tuple[str, ...], float]:
+        """Return the tokens in flight by name, namespace and this producer's name."""
+        return {labels: load.tokens for labels, load in self._loads()}
+
+    def _loads(self) -> list[tuple[tuple[str, ...], InFlightLoad]]:
+        loads: list[tuple[tuple[str, ...], InFlightLoad]] = []
+        for full_name, endpoint in tuple(self._endpoints.items()):  # read in another thread
+            namespace, _, name = full_name.rpartition("/")
+            load = endpoint.attribute(self._load) or _NOTHING
+            loads.append(((name, namespace, self.name), load))
+        return loads
+
+    def _output_tokens(self, request: LLMRequest, prompt_tokens: int) -> int:
+        params = self._params
+        # Halves go up, as in the reference; round() would take every other one down.
+        expected = floor(prompt_tokens * params.output_ratio + 0.5)
+        for limit in (request.max_output_tokens, params.max_estimated_output_tokens):
+            if limit is not None and 0 <= limit < expected:
+                expected = limit
+        return expected
+
+    def _release(self, sent: _Sent) -> None:
+        if sent.requests or sent.tokens:
+            self._add(sent.endpoint, -sent.requests, -sent.tokens)
+            sent.requests = sent.tokens = 0
+
+    def _add(self, endpoint: Endpoint, requests: int, tokens: int) -> None:
+        attributes = endpoint.attributes
+        load: InFlightLoad = attributes.get(self._load, _NOTHING)
+        requests += load.requests
+        tokens += load.tokens
+        # Below 0 only if somebody took the attribute away meanwhile.
+        attributes[self._load] = InFlightLoad(
+            requests if requests > 0 else 0, tokens if tokens > 0 else 0
+        )

@@ -1,0 +1,96 @@
+"""``dcgm-extractor``: how busy an endpoint's GPUs are, off the page of a DCGM exporter.
+
+The busiest of its GPUs counts: the largest ``DCGM_FI_DEV_GPU_UTIL``, a percentage, divided by 100.
+Which GPUs are an endpoint's, the label ``pod`` tells: it is the endpoint's name without its
+namespace. If pods of that name in several namespaces are on the page, the label ``namespace``
+decides. A page on which no sample has a label ``pod`` is all of one endpoint's, as from a sidecar.
+Values that are no percentage (DCGM's mark for "not supported", NaN) count as no sample. A page
+without a sample for the endpoint takes the attribute off it and counts as an extract error.
+
+Writes: attribute ``GPUUtilization/dcgm-extractor``, 0.0 to 1.0, and if the extractor has another
+        name, the same under that one.
+Example::
+
+    plugins:
+      - type: dcgm-data-source
+      - type: dcgm-extractor
+    dataLayer:
+      sources:
+        - pluginRef: dcgm-data-source
+          extractors: [{pluginRef: dcgm-extractor}]
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from epp.data_layer.plugins import Extractor, Page, PageError
+from epp.scheduling import AttributeKey, Endpoint
+from epp_plugins.data_sources.metric_spec import parse_labels
+from epp_plugins.state_keys import GPU_UTILIZATION
+
+METRIC: Final = "DCGM_FI_DEV_GPU_UTIL"
+_WHOLLY_BUSY: Final = 100.0
+
+_SAMPLE = re.compile(rb"\n%b(?:[ \t]*(\{[^\n]*\}))?[ \t]+([^\s]+)" % METRIC.encode())
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``dcgm-extractor``: none."""
+
+
+class DcgmExtractor(Extractor):
+    """Reads the utilization of an endpoint's busiest GPU."""
+
+    type: ClassVar[str] = "dcgm-extractor"
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+        # Keys of one name are one object.
+        own = AttributeKey[float](f"GPUUtilization/{name}")
+        self._keys = tuple(dict.fromkeys((GPU_UTILIZATION, own)))
+        # An instance's own, unlike other plugins' keys: one may bear the instance's name.
+        self.writes: tuple[AttributeKey[Any], ...] = self._keys  # type: ignore[misc]
+
+    def extract(self, endpoint: Endpoint, page: Page) -> None:
+        busiest = _busiest(endpoint.name, page.body)
+        if busiest is None:
+            for key in self._keys:
+                endpoint.attributes.pop(key, None)
+            raise PageError(f"the page has no {METRIC} of pod {endpoint.name}")
+        for key in self._keys:
+            endpoint.attributes[key] = busiest / _WHOLLY_BUSY
+
+
+def _busiest(endpoint_name: str, page: bytes) -> float | None:
+    """Return the percentage of the busiest GPU of an endpoint."""
+    namespace, _, pod = endpoint_name.rpartition("/")
+    unlabelled: list[float] = []
+    in_namespace: list[float] = []
+    anywhere: list[float] = []
+    some_labelled = False
+    for pod_label, namespace_label, value in _samples(page):
+        if pod_label is None:
+            unlabelled.append(value)
+            continue
+        some_labelled = True
+        if pod_label == pod:
+            anywhere.append(value)
+            if namespace_label == namespace:
+                in_namespace.append(value)
+    found = in_namespace or anywhere or ([] if some_labelled else unlabelled)
+    return max(found, default=None)
+
+
+def _samples(page: bytes) -> Iterator[tuple[str | None, str | None, float]]:
+    """Yield the labels ``pod`` and ``namespace`` and the percentage of each GPU."""
+    for text, number in _SAMPLE.findall(b"\n" + page):
+        try:
+            value = float(number)
+        except ValueError:
+            continue
+        if 0.0 <= value <= _WHOLLY_BUSY:  # NaN is not, either
+            labels = parse_labels(text)
+            yield labels.get("pod"), labels.get("namespace"), value

@@ -1,0 +1,44 @@
+"""``always-disagg-multimodal-decider``: sends prompts with media through the stage.
+
+It wants the stage if the tokenized prompt has a picture, a film or a sound in it
+(``features``), whatever endpoint was chosen. A prompt of text alone, or one that nobody has
+tokenized, does without.
+
+Reads:  ``TOKENIZED_PROMPT`` from the cycle state, written by ``token-producer``.
+Example::
+
+    plugins:
+      - type: always-disagg-multimodal-decider
+      - type: disagg-profile-handler
+        parameters: {deciders: {encode: always-disagg-multimodal-decider}}
+    schedulingProfiles:
+      - {name: encode, plugins: []}
+      - {name: decode, plugins: []}
+"""
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from epp.scheduling import CycleState, Endpoint, LLMRequest, StageDecider, StateKey
+from epp_plugins.state_keys import TOKENIZED_PROMPT
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``always-disagg-multimodal-decider``: none."""
+
+
+class AlwaysDisaggMultimodalDecider(StageDecider):
+    """Wants the stage for requests that carry media."""
+
+    type: ClassVar[str] = "always-disagg-multimodal-decider"
+    reads: ClassVar[tuple[StateKey[Any], ...]] = (TOKENIZED_PROMPT,)
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+
+    def wants_stage(
+        self, request: LLMRequest, endpoint: Endpoint | None, state: CycleState
+    ) -> bool:
+        prompt = state.read(TOKENIZED_PROMPT)
+        return prompt is not None and bool(prompt.features)

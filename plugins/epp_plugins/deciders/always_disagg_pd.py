@@ -1,0 +1,39 @@
+"""``always-disagg-pd-decider``: sends every request through the stage.
+
+For pools in which no decode endpoint computes prompts, and for tests. It reads nothing, so no
+producer is made for it.
+
+Example::
+
+    plugins:
+      - type: always-disagg-pd-decider
+      - type: disagg-profile-handler
+        parameters: {deciders: {prefill: always-disagg-pd-decider}}
+    schedulingProfiles:
+      - {name: prefill, plugins: []}
+      - {name: decode, plugins: []}
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+from epp.scheduling import CycleState, Endpoint, LLMRequest, StageDecider
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``always-disagg-pd-decider``: none."""
+
+
+class AlwaysDisaggPdDecider(StageDecider):
+    """Wants the stage for every request."""
+
+    type: ClassVar[str] = "always-disagg-pd-decider"
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+
+    def wants_stage(
+        self, request: LLMRequest, endpoint: Endpoint | None, state: CycleState
+    ) -> bool:
+        return True

@@ -1,0 +1,70 @@
+"""``topology-affinity-filter``: keeps endpoints close to where the stage before runs.
+
+For the second stage of a disaggregated request, such as the prefill of a decode that has been
+placed: an endpoint is kept if it shares with that peer what ``minAffinity`` names, or something
+tighter. From tight to loose these are ``host``, ``rack``, ``zone`` and ``region``; the tightest
+that both have, with the same value, counts. What an endpoint does not have it shares with nobody.
+
+All endpoints are kept if there is no peer, if the peer's topology is not known, or if none is close
+enough: closeness never makes a request fail. Same rules as llm-d-router
+``topology-affinity-filter``.
+
+Reads:  ``PEER_ENDPOINT`` from the cycle state, written by the profile handler; ``TOPOLOGY`` off the
+attributes of endpoints, written by ``topology-extractor``.
+Example::
+
+    plugins:
+      - type: topology-extractor
+      - type: topology-affinity-filter
+        parameters: {minAffinity: zone}
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from epp.scheduling import AttributeKey, CycleState, Endpoint, Filter, LLMRequest, StateKey
+from epp_plugins.state_keys import PEER_ENDPOINT, topology_of
+from epp_plugins.topology import Closeness, closeness_to
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``topology-affinity-filter``."""
+
+    min_affinity: Literal["host", "rack", "zone", "region"] = "host"
+    """What an endpoint must at least share with the peer."""
+    topology_producer_name: str = ""
+    """Extractor whose topology counts; "" for ``topology-extractor``."""
+
+
+class TopologyAffinityFilter(Filter):
+    """Keeps the endpoints that are close enough to the one chosen for the stage before."""
+
+    type: ClassVar[str] = "topology-affinity-filter"
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+        self._least = Closeness[params.min_affinity.upper()]
+        self._key = topology_of(params.topology_producer_name)
+        self.optional_reads: tuple[StateKey[Any] | AttributeKey[Any], ...] = (
+            PEER_ENDPOINT,
+            self._key,
+        )
+
+    def filter(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> list[Endpoint]:
+        peer = state.read(PEER_ENDPOINT)
+        topology = None if peer is None else peer.attribute(self._key)
+        if topology is None:
+            return list(endpoints)
+        least = self._least
+        close = [
+            endpoint
+            for endpoint, found in zip(
+                endpoints, closeness_to(topology, endpoints, self._key), strict=True
+            )
+            if found >= least
+        ]
+        return close or list(endpoints)

@@ -1,0 +1,100 @@
+"""``utilization-filter``: keeps endpoints that no limit is exceeded on.
+
+Each of ``conditions`` limits one metric: an endpoint is kept if ``metric <= maxValue`` holds for
+all of them. The metrics are:
+
+* ``active-requests``: requests that this endpoint picker has sent there and does not know to be
+  finished, as counted by the producer ``inFlightLoadProducerName`` ("" is the default one);
+* ``running-requests`` and ``waiting-queue``: effective numbers, the server's own with what was sent
+  there since;
+* ``kv-cache-utilization``: fraction of the KV cache in use, 0.0 to 1.0.
+
+A metric that is not known counts as 0. If no endpoint is left, the request is given up, or goes on
+with all of them if ``fallbackOnEmpty`` is set. Same rules as llm-d-router ``utilization-filter``.
+
+Reads:  ``endpoint.load``; ``IN_FLIGHT_LOAD`` off the endpoint's attributes, written by
+``inflight-load-producer``, if a condition is on ``active-requests``.
+Example::
+
+    plugins:
+      - type: utilization-filter
+        parameters:
+          conditions:
+            - {metric: waiting-queue, maxValue: 8}
+            - {metric: kv-cache-utilization, maxValue: 0.9}
+          fallbackOnEmpty: true
+"""
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+import msgspec
+
+from epp.scheduling import AttributeKey, CycleState, Endpoint, Filter, LLMRequest
+from epp_plugins.state_keys import in_flight_load_of
+
+_LOAD: Final[dict[str, Callable[[Endpoint], float]]] = {
+    "running-requests": attrgetter("load.running_requests"),
+    "waiting-queue": attrgetter("load.waiting_requests"),
+    "kv-cache-utilization": attrgetter("load.kv_cache_usage"),
+}
+
+
+class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The limit of one metric."""
+
+    metric: Literal["active-requests", "running-requests", "waiting-queue", "kv-cache-utilization"]
+    """What is limited."""
+    max_value: Annotated[float, msgspec.Meta(ge=0.0)]
+    """Greatest value that passes; at most 1.0 for ``kv-cache-utilization``."""
+
+    def __post_init__(self) -> None:
+        if self.metric == "kv-cache-utilization" and self.max_value > 1.0:
+            raise ValueError(
+                f"maxValue of kv-cache-utilization is a fraction, at most 1.0, got {self.max_value}"
+            )
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``utilization-filter``."""
+
+    conditions: Annotated[tuple[Condition, ...], msgspec.Meta(min_length=1)]
+    """Limits that must all hold; at least one."""
+    fallback_on_empty: bool = False
+    """Keep all endpoints where none would be left."""
+    in_flight_load_producer_name: str = ""
+    """Producer that counts ``active-requests``; "" for ``inflight-load-producer``."""
+
+
+class UtilizationFilter(Filter):
+    """Keeps the endpoints on which no metric exceeds its limit."""
+
+    type: ClassVar[str] = "utilization-filter"
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+        key = in_flight_load_of(params.in_flight_load_producer_name)
+
+        def active_requests(endpoint: Endpoint) -> float:
+            load = endpoint.attribute(key)
+            return 0 if load is None else load.requests
+
+        readers = {"active-requests": active_requests, **_LOAD}
+        self._limits = [(readers[each.metric], each.max_value) for each in params.conditions]
+        self._falls_back = params.fallback_on_empty
+        counts = any(each.metric == "active-requests" for each in params.conditions)
+        self.reads: tuple[AttributeKey[Any], ...] = (key,) if counts else ()
+
+    def filter(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> list[Endpoint]:
+        kept = list(endpoints)
+        for read, most in self._limits:
+            # Not `value <= most`: a usage that is NaN is not known, and counts as 0.
+            kept = [
+                endpoint
+                for endpoint, value in zip(kept, map(read, kept), strict=True)
+                if not value > most
+            ]
+        return kept if kept or not self._falls_back else list(endpoints)

@@ -1,0 +1,16 @@
+"""Data-parallel ranks behind one port: the gateway is told the port, the server there the rank."""
+
+from epp.scheduling import CycleState, LLMRequest, SchedulingResult
+from epp_plugins.profile_handlers.stages import RANK_HEADER, set_header
+
+
+def send_to_primary_port(result: SchedulingResult, port: int) -> SchedulingResult:
+    """Return ``result`` with the best endpoint's host and ``port`` as its destination."""
+    host, _, _ = result.endpoints[0].endpoint.address.rpartition(":")
+    result.destination = f"{host}:{port}"
+    return result
+
+
+def set_rank_header(request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+    """Tell the server at the primary port which endpoint was chosen."""
+    set_header(request, state, RANK_HEADER, result.endpoints[0].endpoint.address)

@@ -1,0 +1,172 @@
+"""What profile handlers with several stages share: optional stages, their counters and headers.
+
+A stage is a profile beside the primary one that runs if its decider wants it. The request goes on
+without a stage that failed; that is counted. What a stage chose goes to the model server in
+headers, and a client's own headers of these names never get there.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import structlog
+
+from epp.observability.plugins import PluginMetrics
+from epp.request_control.plugins import REQUEST_HEADERS_TO_SET
+from epp.scheduling import (
+    PLUGIN_FAULTS,
+    CycleState,
+    DroppedError,
+    Endpoint,
+    LLMRequest,
+    NoEndpointsError,
+    ProfileHandler,
+    ProfileLoopError,
+    ProfileResult,
+    SchedulerProfile,
+    SchedulingResult,
+    StageDecider,
+)
+
+PREFILL_HEADER: Final = "x-prefiller-host-port"
+ENCODERS_HEADER: Final = "x-encoder-hosts-ports"
+RANK_HEADER: Final = "x-data-parallel-host-port"
+
+Reason = Literal["no-endpoints", "dropped", "error", "no-profile", "decider-error"]
+"""Why a request goes on without a stage: its filters left nobody, one of them gave the request up,
+it failed otherwise; its profile is not configured; its decider raised."""
+
+Refer = Callable[[str, type[StageDecider]], StageDecider]
+"""Gives the decider of that name."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """A stage beside the primary profile."""
+
+    name: Literal["prefill", "encode"]
+    profile: str
+    """Name of the profile that it runs."""
+    decider: StageDecider | None = None
+    """Says who goes through it; None for nobody."""
+
+
+class OptionalStages:
+    """Asks the deciders of one handler, and counts the stages that requests go without."""
+
+    def __init__(self, handler: ProfileHandler, metrics: PluginMetrics) -> None:
+        self._handler = handler
+        self._has_told = False
+        self._degraded = metrics.counter(
+            handler,
+            "disagg_degraded_total",
+            "Requests that went on without a stage they were meant to go through, by stage and"
+            " reason (no-endpoints, dropped, error, no-profile, decider-error).",
+            ("stage", "reason"),
+        )
+
+    def wants(
+        self,
+        stage: Stage,
+        request: LLMRequest,
+        endpoint: Endpoint | None,
+        profiles: Mapping[str, SchedulerProfile],
+        state: CycleState,
+    ) -> bool:
+        """Return whether ``stage`` is to run; ``endpoint`` is the primary one, if chosen."""
+        if stage.decider is None:
+            return False
+        try:
+            is_wanted = stage.decider.wants_stage(request, endpoint, state)
+        except PLUGIN_FAULTS:
+            self.degraded(stage, "decider-error")
+            if not self._has_told:
+                self._has_told = True
+                _log.exception(
+                    "stage decider failed",
+                    plugin=stage.decider.name,
+                    plugin_type=stage.decider.type,
+                    profile_handler=self._handler.name,
+                )
+            return False
+        if is_wanted and stage.profile not in profiles:
+            self.degraded(stage, "no-profile")
+            return False
+        return bool(is_wanted)
+
+    def degraded(self, stage: Stage, reason: Reason) -> None:
+        """Count a request that goes on without ``stage``."""
+        self._degraded.inc(stage.name, reason)
+
+    def outcome(
+        self, stage: Stage, results: Mapping[str, ProfileResult]
+    ) -> Mapping[str, ProfileResult]:
+        """Return the result of ``stage`` by its profile; nothing if it did not run, or failed."""
+        result = results.get(stage.profile)
+        if result is None:
+            return {}
+        if result.endpoints:
+            return {stage.profile: result}
+        self.degraded(stage, _reason_of(result))
+        return {}
+
+
+def _reason_of(result: ProfileResult) -> Reason:
+    if isinstance(result.error, NoEndpointsError):
+        return "no-endpoints"
+    return "dropped" if isinstance(result.error, DroppedError) else "error"
+
+
+def check_profile(
+    handler: ProfileHandler,
+    parameter: str,
+    profile: str,
+    profiles: Mapping[str, SchedulerProfile],
+) -> None:
+    """See to it that a profile without which nothing works is there.
+
+    Raises:
+        ProfileLoopError: It is not.
+    """
+    if profile not in profiles:
+        known = ", ".join(map(repr, sorted(profiles))) or "none"
+        raise ProfileLoopError(
+            f"profile handler {handler.name!r} ({handler.type}): {parameter} is {profile!r};"
+            f" configured: {known}"
+        )
+
+
+def set_stage_headers(
+    request: LLMRequest,
+    result: SchedulingResult,
+    state: CycleState,
+    *,
+    prefill: str,
+    encode: str,
+) -> None:
+    """Tell the model server the best endpoint of profile ``prefill`` and all of ``encode``."""
+    chosen = result.profiles.get(prefill)
+    address = chosen.endpoints[0].endpoint.address if chosen and chosen.endpoints else ""
+    set_header(request, state, PREFILL_HEADER, address)
+    chosen = result.profiles.get(encode)
+    addresses = ",".join([each.endpoint.address for each in chosen.endpoints]) if chosen else ""
+    set_header(request, state, ENCODERS_HEADER, addresses)
+
+
+def set_header(request: LLMRequest, state: CycleState, name: str, value: str) -> None:
+    """Set a request header; if ``value`` is empty, remove what the client sent.
+
+    A value beats a removal, whichever plugin is asked first.
+    """
+    if not value and name not in request.headers:
+        return
+    headers = state.read(REQUEST_HEADERS_TO_SET)
+    if headers is None:
+        headers = {}
+        state.write(REQUEST_HEADERS_TO_SET, headers)
+    if value:
+        headers[name] = value
+    else:
+        headers.setdefault(name, None)

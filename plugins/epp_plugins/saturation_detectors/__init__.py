@@ -1,0 +1,1 @@
+"""In-tree saturation detectors: how full the pool is."""

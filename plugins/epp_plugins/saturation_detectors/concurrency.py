@@ -1,0 +1,102 @@
+"""``concurrency-detector``: tells how full the pool is by what this EPP itself has in flight.
+
+With ``n`` endpoints, each of which can take ``maxConcurrency`` requests or ``maxTokenConcurrency``
+tokens::
+
+    requests: pool = requests in flight / (n * maxConcurrency)
+    tokens:   pool = tokens in flight / (n * maxTokenConcurrency)
+    hybrid:   pool = mean of max(requests / maxConcurrency, tokens / maxTokenConcurrency)
+
+1.0 is full; so is a pool without endpoints. As a filter it keeps the endpoints whose requests (or
+tokens; in ``hybrid`` both) are below the limit, which is rounded down::
+
+    limit = maxConcurrency * (1 + headroom)    # or maxTokenConcurrency
+
+None may be left: then the request fails in that profile, which is how a hard limit is set. It sees
+no model server, so what reaches the servers by other ways does not count.
+
+Reads:  the endpoints' in-flight load, written by ``inflight-load-producer``, which is made if
+        nobody configured one.
+Example::
+
+    plugins:
+      - type: concurrency-detector
+        parameters: {concurrencyMode: hybrid, maxConcurrency: 64, maxTokenConcurrency: 200000}
+    flowControl:
+      saturationDetector: {pluginRef: concurrency-detector}
+"""
+
+from collections.abc import Sequence
+from math import inf
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+
+from epp.flow_control.plugins import SaturationDetector
+from epp.scheduling import AttributeKey, CycleState, Endpoint, Filter, LLMRequest
+from epp_plugins.state_keys import InFlightLoad, in_flight_load_of
+
+_NOTHING = InFlightLoad()
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``concurrency-detector``."""
+
+    max_concurrency: Annotated[int, msgspec.Meta(gt=0)] = 100
+    """Requests in flight at which an endpoint is full."""
+    max_token_concurrency: Annotated[int, msgspec.Meta(gt=0)] = 1_000_000
+    """Tokens in flight at which an endpoint is full."""
+    concurrency_mode: Literal["requests", "tokens", "hybrid"] = "requests"
+    """What is counted; ``hybrid`` counts both, and the fuller of the two holds."""
+    headroom: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+    """How far beyond full the filter lets an endpoint go: 0.2 for 20 %."""
+    in_flight_load_producer_name: str = ""
+    """Producer whose count is believed; "" for ``inflight-load-producer``."""
+
+
+class ConcurrencyDetector(SaturationDetector, Filter):
+    """Measures endpoints by their requests and tokens in flight."""
+
+    type: ClassVar[str] = "concurrency-detector"
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+        self._load = in_flight_load_of(params.in_flight_load_producer_name)
+        # An instance's own, unlike other plugins' keys: it comes from its parameters.
+        self.reads: tuple[AttributeKey[Any], ...] = (self._load,)
+        self._mode = params.concurrency_mode
+        self._requests = params.max_concurrency
+        self._tokens = params.max_token_concurrency
+        beyond = 1.0 + params.headroom
+        self._request_limit = self._token_limit = inf
+        if self._mode != "tokens":
+            self._request_limit = int(params.max_concurrency * beyond)
+        if self._mode != "requests":
+            self._token_limit = int(params.max_token_concurrency * beyond)
+
+    def saturation(self, endpoints: Sequence[Endpoint]) -> float:
+        if not endpoints:
+            return 1.0
+        key = self._load
+        loads: list[InFlightLoad] = [each.attributes.get(key, _NOTHING) for each in endpoints]
+        if self._mode == "requests":
+            return sum(load.requests for load in loads) / (len(loads) * self._requests)
+        if self._mode == "tokens":
+            return sum(load.tokens for load in loads) / (len(loads) * self._tokens)
+        most, most_tokens = self._requests, self._tokens
+        total = 0.0
+        for load in loads:
+            by_requests, by_tokens = load.requests / most, load.tokens / most_tokens
+            total += by_requests if by_requests > by_tokens else by_tokens
+        return total / len(loads)
+
+    def filter(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> list[Endpoint]:
+        key, most, most_tokens = self._load, self._request_limit, self._token_limit
+        kept = []
+        for endpoint in endpoints:
+            load: InFlightLoad = endpoint.attributes.get(key, _NOTHING)
+            if load.requests < most and load.tokens < most_tokens:
+                kept.append(endpoint)
+        return kept

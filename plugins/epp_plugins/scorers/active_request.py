@@ -1,0 +1,67 @@
+"""``active-request-scorer``: prefers endpoints to which this EPP has few requests in flight.
+
+Over the candidates' requests in flight ``c``, the most being ``max``::
+
+    score = 1                                    if c <= idleThreshold
+    score = (max - c) / max * maxBusyScore       otherwise
+
+An endpoint of which nothing is known has none in flight. With ``maxBusyScore`` below 1 there is a
+gap between the idle and the least busy.
+
+Reads:  ``IN_FLIGHT_LOAD`` (requests), written by ``inflight-load-producer``.
+Example::
+
+    plugins:
+      - type: active-request-scorer
+        parameters: {idleThreshold: 2, maxBusyScore: 0.5}
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from epp.scheduling import AttributeKey, CycleState, Endpoint, LLMRequest, Scorer
+from epp_plugins.state_keys import IN_FLIGHT_LOAD, in_flight_load_of
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``active-request-scorer``."""
+
+    idle_threshold: int = 0
+    """Most requests in flight of an endpoint that counts as idle; less than 0 stands for 0."""
+    max_busy_score: float = 1.0
+    """Upper end of the scores of endpoints that are not idle, 0.0 to 1.0; values outside of that
+    stand for 1.0."""
+    in_flight_load_producer_name: str = ""
+    """Producer to believe; "" for ``inflight-load-producer``."""
+    request_timeout: str = ""
+    """Deprecated and ignored: the end of a request is seen, not guessed."""
+
+
+class ActiveRequestScorer(Scorer):
+    """Scores endpoints by the requests that this EPP has in flight there."""
+
+    type: ClassVar[str] = "active-request-scorer"
+    reads: ClassVar[tuple[AttributeKey[Any], ...]] = (IN_FLIGHT_LOAD,)
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+        self._load = in_flight_load_of(params.in_flight_load_producer_name)
+        # An instance's own, unlike other plugins' keys: it comes from a parameter.
+        self.reads = (self._load,)  # type: ignore[misc]
+        self._idle = max(0, params.idle_threshold)
+        self._max_busy = params.max_busy_score if 0.0 <= params.max_busy_score <= 1.0 else 1.0
+
+    def score(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> list[float]:
+        key, idle, max_busy = self._load, self._idle, self._max_busy
+        counts = [
+            0 if (load := endpoint.attributes.get(key)) is None else load.requests
+            for endpoint in endpoints
+        ]
+        most = max(counts)
+        if most <= idle:
+            return [1.0] * len(counts)
+        return [1.0 if count <= idle else (most - count) / most * max_busy for count in counts]

@@ -1,0 +1,232 @@
+"""Sends the requests of a session to one endpoint: what the filter and the scorer have in common.
+
+Two strategies find the endpoint of a request. With ``encoded_endpoint_header`` the client carries
+its name: every answer has it in a header, which the client sends back. With ``session_id`` the
+client sends an id of its own, and this EPP keeps which endpoint that is bound to
+(:mod:`.session_bindings`): each instance by itself, and no other replica knows.
+
+A session is bound to what was chosen for its first request (``PreRequest``), and again only when
+the endpoint it is bound to was not among the candidates that the instance was shown.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, Literal, Protocol
+
+import msgspec
+
+from epp.request_control.plugins import PreRequest, ResponseHead, ResponseHeader
+from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult, StateKey
+from epp_plugins.session_bindings import SessionBindings
+from epp_plugins.session_ids import usable_id
+
+_ANSWER_HEADER: Final = "x-session-token"
+_SESSION_HEADER: Final = "x-session-id"
+_TTL_SECONDS: Final = 300.0
+_SWEEP_SECONDS: Final = 10.0
+_LONGEST_TOKEN: Final = 1024
+
+
+class EncodedEndpointHeaderConfig(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
+):
+    """Parameters of the strategy ``encoded_endpoint_header``."""
+
+    header: str = _ANSWER_HEADER
+    """Header of requests and answers with the token; upper and lower case are the same."""
+
+
+class SessionIdSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """One place that the id of a session may come from."""
+
+    header: str = ""
+    """Request header with the id."""
+    attribute: str = ""
+    """Name of a request attribute with the id, such as ``agent-identity``."""
+    producer: str = ""
+    """Plugin that writes the attribute, such as ``session-id-producer``, if its key has one."""
+
+
+class SessionIdConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of the strategy ``session_id``."""
+
+    sources: tuple[SessionIdSource, ...] = ()
+    """Where the id comes from, the first that has one; none: the header ``x-session-id``."""
+    eviction_ttl_seconds: Annotated[float, msgspec.Meta(ge=0.0)] = _TTL_SECONDS
+    """How long an unused binding lives; 0 for the default."""
+    eviction_sweep_seconds: Annotated[float, msgspec.Meta(ge=0.0)] = _SWEEP_SECONDS
+    """Time between two removals of expired bindings, which are not believed in between; 0 for the
+    default."""
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``session-affinity-filter`` and ``session-affinity-scorer``."""
+
+    strategy: Literal["encoded_endpoint_header", "session_id"] = "encoded_endpoint_header"
+    """Who keeps where a session runs: the client or this EPP."""
+    encoded_endpoint_header_config: EncodedEndpointHeaderConfig = EncodedEndpointHeaderConfig()
+    """Looked at with ``strategy: encoded_endpoint_header`` only."""
+    session_id_config: SessionIdConfig = SessionIdConfig()
+    """Looked at with ``strategy: session_id`` only."""
+    profile_name: str = ""
+    """Scheduling profile whose endpoint the session is bound to; "" for the primary one."""
+
+    def __post_init__(self) -> None:
+        if self.strategy != "session_id":
+            return
+        for index, source in enumerate(self.session_id_config.sources):
+            where = f"sessionIdConfig.sources[{index}]"
+            if bool(source.header.strip()) == bool(source.attribute.strip()):
+                raise ValueError(f"{where}: set exactly one of `header` and `attribute`")
+            if source.header.strip() and source.producer:
+                raise ValueError(
+                    f"{where}: `producer` belongs to an attribute: remove it, or set `attribute`"
+                    " instead of `header`"
+                )
+
+
+class _Strategy(Protocol):
+    """How the endpoint of a session is known."""
+
+    reads: tuple[StateKey[Any], ...]
+
+    def endpoint_of(self, request: LLMRequest, state: CycleState) -> str:
+        """Return the name of the endpoint that ``request`` belongs to; "" if to none."""
+
+    def candidate(self, state: CycleState, *, is_one: bool) -> None:
+        """Take note of whether that endpoint is among the candidates."""
+
+    def chosen(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        """Take note of a decision."""
+
+    def answered(self, response: ResponseHead, served_by: Endpoint, state: CycleState) -> None:
+        """Tell the client."""
+
+
+class SessionAffinity(PreRequest, ResponseHeader):
+    """Knows the endpoint of a request's session, and keeps it known."""
+
+    reads: tuple[StateKey[Any], ...]
+    """Depend on the sources of session ids."""
+
+    def __init__(self, name: str, params: Params, clock: Callable[[], float]) -> None:
+        self.name = name
+        self._strategy: _Strategy = (
+            _SessionId(name, params, clock)
+            if params.strategy == "session_id"
+            else _EncodedEndpointHeader(name, params)
+        )
+        self.reads = self._strategy.reads
+
+    def position_of_bound(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> int | None:
+        """Return where the endpoint of the session stands in ``endpoints``; None if nowhere."""
+        name = self._strategy.endpoint_of(request, state)
+        if not name:
+            return None
+        for position, endpoint in enumerate(endpoints):
+            if endpoint.name == name:
+                self._strategy.candidate(state, is_one=True)
+                return position
+        self._strategy.candidate(state, is_one=False)
+        return None
+
+    def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        self._strategy.chosen(request, result, state)
+
+    def response_headers(
+        self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
+    ) -> None:
+        self._strategy.answered(response, served_by, state)
+
+
+class _EncodedEndpointHeader:
+    """The client sends back what the last answer told it: base64 of ``namespace/name``."""
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.reads: tuple[StateKey[Any], ...] = ()
+        given = params.encoded_endpoint_header_config.header
+        self._header = given.strip().lower() or _ANSWER_HEADER
+        self._profile = params.profile_name
+        self._chosen: StateKey[str] = StateKey(f"session-affinity-endpoint/{name}")
+
+    def endpoint_of(self, request: LLMRequest, state: CycleState) -> str:
+        token = request.headers.get(self._header, "").strip()
+        if not token or len(token) > _LONGEST_TOKEN:
+            return ""
+        try:
+            return b64decode(token, validate=True).decode()
+        except ValueError:
+            return ""
+
+    def candidate(self, state: CycleState, *, is_one: bool) -> None:
+        """Nothing: the token of the answer says where the session is now."""
+
+    def chosen(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        if self._profile not in ("", result.primary):
+            state.write(self._chosen, _picked(result, self._profile))
+
+    def answered(self, response: ResponseHead, served_by: Endpoint, state: CycleState) -> None:
+        chosen = state.read(self._chosen)
+        name = served_by.name if chosen is None else chosen
+        if name:
+            response.set_headers[self._header] = b64encode(name.encode()).decode()
+
+
+class _SessionId:
+    """The client names its session, and the bindings know the endpoint."""
+
+    def __init__(self, name: str, params: Params, clock: Callable[[], float]) -> None:
+        config = params.session_id_config
+        sources = config.sources or (SessionIdSource(header=_SESSION_HEADER),)
+        self._sources: list[str | StateKey[object]] = [
+            source.header.strip().lower()
+            or StateKey(f"{source.attribute.strip()}/{source.producer.strip()}")
+            for source in sources
+        ]
+        self.reads: tuple[StateKey[Any], ...] = tuple(
+            source for source in self._sources if not isinstance(source, str)
+        )
+        self._profile = params.profile_name
+        self._was_candidate: StateKey[bool] = StateKey(f"session-affinity-candidate/{name}")
+        self.bindings = SessionBindings(
+            ttl_seconds=config.eviction_ttl_seconds or _TTL_SECONDS,
+            sweep_seconds=config.eviction_sweep_seconds or _SWEEP_SECONDS,
+            clock=clock,
+        )
+
+    def endpoint_of(self, request: LLMRequest, state: CycleState) -> str:
+        session = self._session_of(request, state)
+        return self.bindings.endpoint_of(session) if session else ""
+
+    def candidate(self, state: CycleState, *, is_one: bool) -> None:
+        # An instance that stands in several profiles sees the candidates of each.
+        if is_one or state.read(self._was_candidate) is None:
+            state.write(self._was_candidate, is_one)
+
+    def chosen(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        session = self._session_of(request, state)
+        name = _picked(result, self._profile or result.primary)
+        if not session or not name:
+            return
+        bound = self.bindings.endpoint_of(session)
+        # Where it was not asked, as its profile did not run, nobody knows of the candidates.
+        if bound in ("", name) or state.read(self._was_candidate) is False:
+            self.bindings.bind(session, name)
+
+    def answered(self, response: ResponseHead, served_by: Endpoint, state: CycleState) -> None:
+        """Nothing: the client knows its session."""
+
+    def _session_of(self, request: LLMRequest, state: CycleState) -> str:
+        for source in self._sources:
+            given = request.headers.get(source) if isinstance(source, str) else state.read(source)
+            if session := usable_id(given):
+                return session
+        return ""
+
+
+def _picked(result: SchedulingResult, profile: str) -> str:
+    """Return the name of the profile's best endpoint; "" if it did not run or found none."""
+    found = result.profiles.get(profile)
+    return found.endpoints[0].endpoint.name if found is not None and found.endpoints else ""

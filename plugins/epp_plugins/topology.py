@@ -1,0 +1,44 @@
+"""How close two endpoints are to each other, for all plugins that care."""
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from epp.scheduling import AttributeKey, Endpoint
+from epp_plugins.state_keys import Topology
+
+
+class Closeness(IntEnum):
+    """What two endpoints share; the greater, the closer."""
+
+    NONE = 0
+    REGION = 1
+    ZONE = 2
+    RACK = 3
+    HOST = 4
+
+
+# To look a member up in its class takes as long as the comparisons (Python 3.11).
+_NONE, _REGION, _ZONE, _RACK, _HOST = Closeness
+
+
+def closeness(one: Topology, other: Topology) -> Closeness:
+    """Return the tightest of host, rack, zone and region that both name and name alike."""
+    if one.host and one.host == other.host:
+        return _HOST
+    if one.rack and one.rack == other.rack:
+        return _RACK
+    if one.zone and one.zone == other.zone:
+        return _ZONE
+    if one.region and one.region == other.region:
+        return _REGION
+    return _NONE
+
+
+def closeness_to(
+    peer: Topology, endpoints: Sequence[Endpoint], key: AttributeKey[Topology]
+) -> list[Closeness]:
+    """Return how close each endpoint is to ``peer``, in their order; NONE where unknown."""
+    return [
+        _NONE if (own := endpoint.attributes.get(key)) is None else closeness(peer, own)
+        for endpoint in endpoints
+    ]

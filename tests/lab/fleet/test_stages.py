@@ -1,0 +1,303 @@
+"""Servers that work together on a request, as the headers of an endpoint picker ask."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import astuple
+from functools import partial
+from typing import Any
+
+import httpx
+import pytest
+
+from epp.lab.fleet import Counters, EngineConfig, FakeServer, Fleet, GenerationRequest, Stage
+from epp.lab.fleet.driver import EngineDriver
+from epp.lab.fleet.engine import Engine
+
+SLOW = EngineConfig(step_seconds=100.0)
+MakeFleet = Callable[..., Awaitable[Fleet]]
+MakeClient = Callable[..., httpx.AsyncClient]
+
+PREFILLER = "x-prefiller-host-port"
+ENCODERS = "x-encoder-hosts-ports"
+RANK = "x-data-parallel-host-port"
+CHAT = "/v1/chat/completions"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop run until something has happened in this process."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 -- a counter, no event tells of it
+            await asyncio.sleep(0)
+
+
+def chat(**fields: object) -> dict[str, object]:
+    messages = [{"role": "user", "content": "p" * 400}]
+    return {"model": "tiny", "messages": messages, "max_tokens": 3, **fields}
+
+
+def done(server: FakeServer) -> dict[str, int]:
+    """What a server did, without what it did not."""
+    return {stage.value: count for stage, count in server.counters.stages.items() if count}
+
+
+def ended(counters: Counters) -> bool:
+    return counters.in_flight == 0 and counters.received == sum(astuple(counters)[1:5])
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [(CHAT, chat()), ("/v1/completions", {"prompt": "p" * 400, "max_tokens": 3})],
+    ids=["chat", "completions"],
+)
+async def test_a_prompt_is_computed_by_the_prefiller_and_decoded_here(
+    make_fleet: MakeFleet, make_client: MakeClient, path: str, body: dict[str, Any], *, stream: bool
+) -> None:
+    fleet = await make_fleet(endpoints=3)
+    client = make_client(fleet, 2)
+    extra = {"stream": stream} | ({"stream_options": {"include_usage": True}} if stream else {})
+    # The first of several prefillers is asked.
+    header = f"{fleet.addresses[0]}, {fleet.addresses[1]}"
+    answer = await client.post(path, json=body | extra, headers={PREFILLER: header})
+    assert answer.status_code == 200
+    assert answer.headers["x-served-by"] == "endpoint-2"
+    assert answer.headers["x-stages"] == "prefill=endpoint-0,decode=endpoint-2"
+    assert [done(server) for server in fleet.servers] == [{"prefill": 1}, {}, {"decode": 1}]
+    last = answer.text.split("\n\n")[-3].removeprefix("data: ") if stream else answer.text
+    usage = json.loads(last)["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] == usage["prompt_tokens"] - 1
+    assert usage["completion_tokens"] == 3
+    assert fleet.servers[0].engine.stats.generation_tokens == 1
+    assert fleet.servers[2].engine.stats.prefix_hits == 0
+    assert all(ended(server.counters) for server in fleet.servers)
+    # The text is what this server would have given alone.
+    alone = await client.post(path, json=body | {"stream": False})
+    choice = alone.json()["choices"][0]
+    if stream:
+        chunks = [json.loads(each[6:])["choices"] for each in answer.text.split("\n\n")[:-3]]
+        deltas = [each[0].get("delta", {}).get("content") or each[0].get("text") for each in chunks]
+        assert "".join(each or "" for each in deltas) == (
+            choice["message"]["content"] if path == CHAT else choice["text"]
+        )
+    else:
+        assert answer.json()["choices"][0] == choice
+    assert "x-stages" not in alone.headers
+
+
+def _set(event: asyncio.Event, _: object) -> None:
+    event.set()
+
+
+@pytest.mark.looptime
+async def test_a_prompt_computed_elsewhere_takes_no_time_here() -> None:
+    loop = asyncio.get_running_loop()
+    seconds: dict[bool, float] = {}
+    for prefilled in (False, True):
+        engine = Engine(EngineConfig(step_seconds=2.0, decode_seconds_per_sequence=0.0))
+        finished = asyncio.Event()
+        request = GenerationRequest(
+            id="r", prompt=b"abcd" * 8000, max_tokens=3, prefilled=prefilled
+        )
+        start = loop.time()
+        EngineDriver(engine, loop).submit(request, on_token=None, on_end=partial(_set, finished))
+        await finished.wait()
+        seconds[prefilled] = loop.time() - start
+    # 4 chunks of prompt, of 1 s together, and 2 decodes; against the last token and 2 decodes
+    assert seconds[False] == pytest.approx(6 * 2 + 1, abs=0.01)
+    assert seconds[True] == pytest.approx(3 * 2, abs=0.01)
+
+
+async def test_encoders_come_before_the_prefiller(
+    make_fleet: MakeFleet, make_client: MakeClient
+) -> None:
+    fleet = await make_fleet(endpoints=4)
+    encoders = ",".join(fleet.addresses[:2])
+    headers = {ENCODERS: encoders, PREFILLER: fleet.addresses[2]}
+    answer = await make_client(fleet, 3).post(CHAT, json=chat(), headers=headers)
+    assert answer.headers["x-stages"] == (
+        "encode=endpoint-0,encode=endpoint-1,prefill=endpoint-2,decode=endpoint-3"
+    )
+    assert [done(server) for server in fleet.servers] == [
+        {"encode": 1},
+        {"encode": 1},
+        {"prefill": 1},
+        {"decode": 1},
+    ]
+
+
+async def test_encoders_alone_leave_the_prompt_to_this_server(
+    make_fleet: MakeFleet, make_client: MakeClient
+) -> None:
+    fleet = await make_fleet(endpoints=2)
+    headers = {ENCODERS: fleet.addresses[0]}
+    answer = await make_client(fleet, 1).post(CHAT, json=chat(), headers=headers)
+    assert answer.headers["x-stages"] == "encode=endpoint-0,decode=endpoint-1"
+    assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+
+
+@pytest.mark.parametrize("header", [PREFILLER, ENCODERS, RANK])
+async def test_a_server_that_cannot_be_reached_is_named(
+    make_fleet: MakeFleet, make_client: MakeClient, header: str
+) -> None:
+    fleet = await make_fleet()
+    nobody = f"127.0.0.1:{closed_port()}"
+    answer = await make_client(fleet).post(CHAT, json=chat(), headers={header: nobody})
+    assert answer.status_code == 502
+    error = answer.json()["error"]
+    assert (error["type"], error["code"]) == ("BadGatewayError", 502)
+    assert nobody in error["message"]
+    assert fleet.servers[0].counters.refused == 1
+    assert fleet.servers[0].engine.stats.steps == 0
+    assert ended(fleet.servers[0].counters)
+
+
+async def test_an_address_that_is_none_is_named(
+    make_fleet: MakeFleet, make_client: MakeClient
+) -> None:
+    answer = await make_client(await make_fleet()).post(
+        CHAT, json=chat(), headers={PREFILLER: "nonsense"}
+    )
+    assert answer.status_code == 502
+    assert "nonsense" in answer.json()["error"]["message"]
+
+
+async def test_a_prefiller_is_asked_once_and_its_error_is_the_answer(
+    make_fleet: MakeFleet, make_client: MakeClient
+) -> None:
+    fleet = await make_fleet(endpoints=2)
+    prefiller = fleet.servers[0]
+    prefiller.faults.error_status = 503
+    headers = {PREFILLER: prefiller.address}
+    answer = await make_client(fleet, 1).post(CHAT, json=chat(), headers=headers)
+    assert (answer.status_code, answer.text) == (503, "fault injected")
+    assert prefiller.counters.received == 1
+    assert done(fleet.servers[1]) == {}
+
+
+async def test_a_bad_request_reaches_no_other_server(
+    make_fleet: MakeFleet, make_client: MakeClient
+) -> None:
+    fleet = await make_fleet(endpoints=2)
+    headers = {PREFILLER: fleet.addresses[0]}
+    answer = await make_client(fleet, 1).post(CHAT, content=b"{", headers=headers)
+    assert answer.status_code == 400
+    assert fleet.servers[0].counters.received == 0
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_another_rank_answers_through_this_server(
+    make_fleet: MakeFleet, make_client: MakeClient, *, stream: bool
+) -> None:
+    fleet = await make_fleet(endpoints=3)
+    headers = {RANK: fleet.addresses[1], PREFILLER: fleet.addresses[2], "x-request-id": "r"}
+    body = chat(stream=stream)
+    answer = await make_client(fleet).post(CHAT, json=body, headers=headers)
+    assert answer.headers["x-served-by"] == "endpoint-1"
+    assert answer.headers["x-stages"] == "forwarded=endpoint-0,prefill=endpoint-2,decode=endpoint-1"
+    direct = await make_client(fleet, 1).post(CHAT, json=body, headers={"x-request-id": "r"})
+    assert answer.headers["content-type"] == direct.headers["content-type"]
+    assert [done(server) for server in fleet.servers] == [
+        {"forwarded": 1},
+        {"decode": 2},
+        {"prefill": 1},
+    ]
+    if stream:
+        assert answer.text.endswith("data: [DONE]\n\n")
+    else:
+        assert answer.json()["id"] == "chatcmpl-r"
+    assert fleet.servers[0].engine.stats.steps == 0
+
+
+async def test_the_own_address_is_no_other_rank(
+    make_fleet: MakeFleet, make_client: MakeClient
+) -> None:
+    fleet = await make_fleet()
+    headers = {RANK: fleet.addresses[0]}
+    answer = await make_client(fleet).post(CHAT, json=chat(), headers=headers)
+    assert answer.status_code == 200
+    assert done(fleet.servers[0]) == {"decode": 1}
+
+
+async def test_an_error_of_another_rank_is_passed_on(
+    make_fleet: MakeFleet, make_client: MakeClient
+) -> None:
+    fleet = await make_fleet(endpoints=2)
+    headers = {RANK: fleet.addresses[1]}
+    answer = await make_client(fleet).post(CHAT, json=chat(model="no"), headers=headers)
+    assert answer.status_code == 404
+    assert "does not exist" in answer.json()["error"]["message"]
+    assert fleet.servers[0].counters.refused == 1
+
+
+async def test_a_rank_that_breaks_off_breaks_the_answer_off(
+    make_fleet: MakeFleet, make_client: MakeClient
+) -> None:
+    fleet = await make_fleet(endpoints=2, engine=EngineConfig(step_seconds=0.05), time_scale=1.0)
+    first, rank = fleet.servers
+    body = chat(stream=True, max_tokens=1000)
+    client = make_client(fleet)
+    async with client.stream("POST", CHAT, json=body, headers={RANK: rank.address}) as answer:
+        parts = answer.aiter_raw()
+        assert await anext(parts)
+        await rank.refuse()
+        with pytest.raises(httpx.RemoteProtocolError):
+            assert [part async for part in parts]
+    await until(lambda: ended(first.counters))
+    assert (first.counters.aborted, rank.counters.aborted) == (1, 1)
+
+
+@pytest.mark.parametrize("header", [PREFILLER, ENCODERS, RANK])
+async def test_a_client_that_leaves_takes_all_stages_along(
+    make_fleet: MakeFleet, make_client: MakeClient, header: str
+) -> None:
+    fleet = await make_fleet(endpoints=2, engine=SLOW, time_scale=1.0)
+    first, second = fleet.servers
+    headers = {header: second.address}
+    request = asyncio.create_task(make_client(fleet).post(CHAT, json=chat(), headers=headers))
+    await until(lambda: second.engine.num_running == 1)
+    request.cancel()
+    await until(lambda: (first.counters.aborted, second.counters.aborted) == (1, 1))
+    assert ended(first.counters)
+    assert ended(second.counters)
+
+
+async def test_a_server_that_closes_lets_go_of_the_others(
+    make_fleet: MakeFleet, make_client: MakeClient
+) -> None:
+    fleet = await make_fleet(endpoints=2, engine=SLOW, time_scale=1.0)
+    first, second = fleet.servers
+    headers = {PREFILLER: second.address}
+    request = asyncio.create_task(make_client(fleet).post(CHAT, json=chat(), headers=headers))
+    await until(lambda: second.engine.num_running == 1)
+    await first.close()
+    await until(lambda: second.counters.aborted == 1)
+    assert (first.counters.aborted, first.counters.in_flight) == (1, 0)
+    with pytest.raises(httpx.TransportError):
+        await request
+
+
+async def test_what_the_sender_says_of_the_stage_is_counted(
+    make_fleet: MakeFleet, make_client: MakeClient
+) -> None:
+    fleet = await make_fleet()
+    client = make_client(fleet)
+    for stage in ("prefill", "encode", "nonsense"):
+        await client.post(CHAT, json=chat(), headers={"x-fake-stage": stage})
+    assert fleet.servers[0].counters.stages == {
+        Stage.PREFILL: 1,
+        Stage.DECODE: 1,
+        Stage.ENCODE: 1,
+        Stage.FORWARDED: 0,
+    }
+    page = (await client.get("/metrics")).text
+    assert 'fake_stage_requests_total{stage="encode"} 1\n' in page

@@ -1,0 +1,183 @@
+"""Requests with several stages: what each reserves, for how long, and what the gateway is told."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import pytest
+from structlog.testing import capture_logs
+
+from epp.request_control import EndCause
+from epp.scheduling import (
+    CycleState,
+    Endpoint,
+    LLMRequest,
+    ProfileHandler,
+    ProfileResult,
+    SchedulerProfile,
+    SchedulingResult,
+    ScoredEndpoint,
+)
+from epp.testing import make_endpoint
+from request_control.harness import Epp
+
+
+class Staged(ProfileHandler):
+    """Answers with profiles and endpoints as it is told; the first profile is the primary one."""
+
+    type: ClassVar[str] = "staged"
+
+    def __init__(
+        self, stages: Mapping[str, list[Endpoint]], destination: str = "", name: str = "staged"
+    ) -> None:
+        self.name = name
+        self.stages = stages
+        self.destination = destination
+
+    def pick_profiles(
+        self,
+        request: LLMRequest,
+        profiles: Mapping[str, SchedulerProfile],
+        results: Mapping[str, ProfileResult],
+        state: CycleState,
+    ) -> Mapping[str, SchedulerProfile]:
+        return {} if results else profiles
+
+    def process_results(
+        self, request: LLMRequest, results: Mapping[str, ProfileResult], state: CycleState
+    ) -> SchedulingResult:
+        profiles = {
+            name: ProfileResult(
+                name,
+                [ScoredEndpoint(each, 1.0) for each in endpoints],
+                [ScoredEndpoint(each, 0.25 * n) for n, each in enumerate(self.pool())],
+            )
+            for name, endpoints in self.stages.items()
+        }
+        return SchedulingResult(profiles, next(iter(self.stages)), self.destination)
+
+    def pool(self) -> list[Endpoint]:
+        return [each for endpoints in self.stages.values() for each in endpoints]
+
+
+def pool() -> dict[str, Endpoint]:
+    names = ("decode", "prefill", "encode", "other")
+    return {
+        name: make_endpoint(f"default/{name}", address=f"10.0.0.{number}:8000")
+        for number, name in enumerate(names)
+    }
+
+
+def in_flight(endpoints: Mapping[str, Endpoint]) -> dict[str, int]:
+    return {name: each.load.in_flight for name, each in endpoints.items() if each.load.in_flight}
+
+
+def staged(endpoints: Mapping[str, Endpoint], **stages: list[str]) -> Staged:
+    return Staged({name: [endpoints[each] for each in names] for name, names in stages.items()})
+
+
+def test_every_stage_is_reserved_and_the_earlier_ones_until_the_answer_begins() -> None:
+    endpoints = pool()
+    handler = staged(endpoints, decode=["decode"], prefill=["prefill"], encode=["encode"])
+    exchange = Epp(list(endpoints.values()), handler=handler).handle()
+    assert in_flight(endpoints) == {"decode": 1, "prefill": 1, "encode": 1}
+    exchange.response_started(200)
+    assert in_flight(endpoints) == {"decode": 1}
+    exchange.response_started(200)
+    exchange.close(EndCause.COMPLETED)
+    assert in_flight(endpoints) == {}
+
+
+def test_a_request_that_ends_without_an_answer_gives_every_stage_back() -> None:
+    endpoints = pool()
+    handler = staged(endpoints, decode=["decode"], prefill=["prefill"])
+    exchange = Epp(list(endpoints.values()), handler=handler).handle()
+    exchange.close(EndCause.CLIENT_DISCONNECT)
+    assert in_flight(endpoints) == {}
+    exchange.response_started(200)  # too late
+    assert in_flight(endpoints) == {}
+
+
+def test_one_endpoint_for_two_stages_is_reserved_twice() -> None:
+    endpoints = pool()
+    handler = staged(endpoints, decode=["decode"], prefill=["decode"])
+    exchange = Epp(list(endpoints.values()), handler=handler).handle()
+    assert in_flight(endpoints) == {"decode": 2}
+    exchange.response_started(200)
+    assert in_flight(endpoints) == {"decode": 1}
+
+
+def test_a_stage_that_failed_reserves_nothing() -> None:
+    endpoints = pool()
+    handler = staged(endpoints, decode=["decode"], prefill=[])
+    Epp(list(endpoints.values()), handler=handler).handle()
+    assert in_flight(endpoints) == {"decode": 1}
+
+
+@pytest.mark.parametrize(
+    ("picked", "destination", "told"),
+    [
+        pytest.param(["decode"], "", "10.0.0.0:8000", id="one"),
+        pytest.param(["decode", "other"], "", "10.0.0.0:8000,10.0.0.3:8000", id="ordered list"),
+        pytest.param(["decode"], "10.0.0.0:7000", "10.0.0.0:7000", id="another port"),
+    ],
+)
+def test_gateway_is_told_the_picked_endpoints_best_first_or_the_handlers_destination(
+    picked: list[str], destination: str, told: str
+) -> None:
+    endpoints = pool()
+    handler = staged(endpoints, decode=picked)
+    handler.destination = destination
+    exchange = Epp(list(endpoints.values()), handler=handler).handle()
+    assert exchange.destination == told
+    assert in_flight(endpoints) == {"decode": 1}
+
+
+def test_the_place_stays_where_it_is_when_the_handlers_destination_served() -> None:
+    endpoints = pool()
+    handler = staged(endpoints, decode=["decode"])
+    handler.destination = endpoints["other"].address
+    exchange = Epp(list(endpoints.values()), handler=handler).handle()
+    exchange.served_by(endpoints["other"].address)
+    assert in_flight(endpoints) == {"decode": 1}
+    exchange.served_by(endpoints["encode"].address)
+    assert in_flight(endpoints) == {"encode": 1}
+
+
+def test_a_fallback_that_served_gets_the_place() -> None:
+    endpoints = pool()
+    exchange = Epp(
+        list(endpoints.values()), handler=staged(endpoints, decode=["decode", "other"])
+    ).handle()
+    exchange.served_by(endpoints["other"].address)
+    assert in_flight(endpoints) == {"other": 1}
+
+
+def test_scores_are_told_by_address_only_when_asked_for() -> None:
+    endpoints = pool()
+    handler = staged(endpoints, decode=["decode", "other"])
+    epp = Epp(list(endpoints.values()), handler=handler)
+    assert epp.handle().scores is None
+    epp = Epp(list(endpoints.values()), handler=handler, emit_endpoint_scores=True)
+    assert epp.handle().scores == {"10.0.0.0:8000": 0.0, "10.0.0.3:8000": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("stages", "told"),
+    [
+        pytest.param(
+            {"decode": ["decode"], "prefill": ["prefill"], "encode": ["encode"]},
+            {"prefill": "default/prefill", "encode": "default/encode"},
+            id="three stages",
+        ),
+        pytest.param({"decode": ["decode"], "prefill": []}, None, id="one that failed"),
+        pytest.param({"decode": ["decode"]}, None, id="no other stage"),
+    ],
+)
+def test_log_line_names_the_other_stages(
+    stages: dict[str, list[str]], told: dict[str, str] | None
+) -> None:
+    endpoints = pool()
+    epp = Epp(list(endpoints.values()), handler=staged(endpoints, **stages))
+    with capture_logs() as lines:
+        epp.handle().close(EndCause.COMPLETED)
+    assert lines[-1].get("stages") == told
