@@ -21,7 +21,14 @@ from epp.config.schema import ConfigFile
 from epp.config.shadows import add_twins, twin_name
 from epp.config.unasked import warn_of_unasked
 from epp.config.wiring import guard_rails, make_profiles, make_scheduler, make_shadows
-from epp.scheduling import GuardRails, Plugin, PluginObserver, Scheduler, ShadowProfile
+from epp.scheduling import (
+    GuardRails,
+    Plugin,
+    PluginObserver,
+    ProfileHandler,
+    Scheduler,
+    ShadowProfile,
+)
 
 P = TypeVar("P")
 
@@ -132,6 +139,7 @@ class GraphBuilder:
             add_producers(plan, self.registry, maker)
             plugins = ordered(plan, maker.instances)
             add_twins(plan, maker)
+            _ask_handler(plan, maker.instances)
             _refuse_faulty(plan)
             warn_of_unasked(plan, maker.instances, self._kinds)
             warn_of_unwritten(plan, maker.instances)
@@ -197,6 +205,16 @@ class GraphBuilder:
         make = self._services.get("rng")
         made = None if make is None else make(name)
         return made if isinstance(made, random.Random) else random.Random()  # noqa: S311 - spreads ties
+
+
+def _ask_handler(plan: Plan, instances: Mapping[str, Instance]) -> None:
+    """Take note of what the profile handler finds wrong with the profiles."""
+    handler = instances.get(plan.handler)
+    if handler is None or not isinstance(handler.plugin, ProfileHandler):
+        return
+    names = [profile.name for profile in plan.profiles if profile.name not in plan.shadows]
+    for text in handler.plugin.profile_faults(names):
+        plan.report(plan.blueprints[plan.handler].path, f"`{plan.handler}`: {text}")
 
 
 def _refuse_faulty(plan: Plan) -> None:

@@ -28,6 +28,10 @@ class CycleState:
         value: T | None = self._values.get(key)
         return value
 
+    def forget(self, key: StateKey[Any]) -> None:
+        """Drop the value for ``key``, if there is one."""
+        self._values.pop(key, None)
+
     def copy(self) -> "CycleState":
         """Return a state with the same values; writes to one do not show in the other."""
         twin = CycleState()

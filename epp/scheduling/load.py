@@ -87,7 +87,9 @@ class EndpointLoad:
         """Replace the page by values believed instead of it: stale and faded, or never scraped."""
         self._page_waiting = waiting
         self._page_running = running
-        self.kv_cache_usage = kv_cache_usage
+        # A page may say anything; what is no number counts as full.
+        is_fraction = 0.0 <= kv_cache_usage <= 1.0
+        self.kv_cache_usage = kv_cache_usage if is_fraction else float(not kv_cache_usage < 0.0)
         self._update()
 
     def _note(self, now: float, change: int) -> None:

@@ -6,7 +6,7 @@ several extension points; one instance then serves them all.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, Protocol
 
 from epp.scheduling.cycle_state import CycleState
@@ -162,6 +162,13 @@ class Picker(Plugin):
 
 class ProfileHandler(Plugin):
     """Decides which profiles run for a request and which of them is the answer."""
+
+    def profile_faults(self, profiles: Collection[str]) -> Iterable[str]:
+        """Return what is wrong with the configured profiles, by name; asked once, at start.
+
+        Each text says what and how to mend it; with one of them the configuration is refused.
+        """
+        return ()
 
     @abstractmethod
     def pick_profiles(

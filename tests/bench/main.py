@@ -24,7 +24,9 @@ from bench import (
     floods,
     gateways,
     in_process,
+    prefix_memory,
     processes,
+    setups,
     tables,
     through_envoy,
 )
@@ -98,6 +100,20 @@ async def micro(run: Run) -> None:
     run.console.print(tables.paths(paths), tables.cycles(cycles), tables.prefixes(prefixes))
 
 
+async def memory(run: Run) -> None:
+    """The prefix index, counted and resident."""
+    measured = [prefix_memory.measure(case) for case in prefix_memory.CASES]
+    run.results["prefix_memory"] = measured
+    run.console.print(prefix_memory.table(measured))
+
+
+async def sample_setups(run: Run) -> None:
+    """The samples in deploy/config beside the default, in process."""
+    measured = setups.measure(run.repeats)
+    run.results["setups"] = measured
+    run.console.print(setups.table(measured))
+
+
 async def spread(run: Run) -> None:
     """A burst over few endpoints."""
     some = run.endpoints[: burst.ENDPOINTS]
@@ -118,6 +134,8 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "envoy": envoy,
     "parts": parts,
     "micro": micro,
+    "setups": sample_setups,
+    "memory": memory,
     "burst": spread,
     "floods": flood,
 }

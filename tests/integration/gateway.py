@@ -1,10 +1,12 @@
 """A whole gateway in the test's process but for Envoy, which is the real binary."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import httpx
@@ -19,6 +21,8 @@ from epp.transport import TlsSettings
 
 MODES = tuple(Mode)
 TRANSPORTS: tuple[Transport, ...] = ("http2", "grpcio")
+Labels = Mapping[int, Mapping[str, str]]
+"""Labels of endpoints by the index of their server."""
 
 
 @dataclass(slots=True)
@@ -102,10 +106,13 @@ async def picking(
     config: str | Path = DEFAULT_CONFIG,
     refresh_seconds: float = 0.05,
     rollback: RollbackSettings | None = None,
+    endpoints_file: str | None = None,
+    objects: tuple[Path, ...] = (),
 ) -> AsyncIterator[Picker]:
     """Run an EPP in front of a fleet; it is ready and the fleet scraped.
 
-    A path as ``config`` is followed, with many looks a second.
+    A path as ``config`` is followed, with many looks a second. ``endpoints_file`` lists the fleet's
+    servers; without it they are fixed endpoints.
     """
     stop = asyncio.Event()
     ready: asyncio.Future[Ports] = asyncio.get_running_loop().create_future()
@@ -116,7 +123,9 @@ async def picking(
         config_file=config if isinstance(config, Path) else None,
         config_poll_seconds=0.02,
         rollback=rollback or RollbackSettings(),
-        endpoints=fleet.addresses,
+        objects=objects,
+        endpoints=() if endpoints_file else fleet.addresses,
+        endpoints_file=endpoints_file,
         host="127.0.0.1",
         grpc_port=0,
         grpc_health_port=0,
@@ -134,8 +143,9 @@ async def picking(
             serving.add_done_callback(lambda _: ready.done() or ready.cancel())
             ports = await ready
             await until(
-                lambda: all(
-                    endpoint.metrics.requested_at is not None for endpoint in app.store.snapshot
+                lambda: (
+                    len(app.store.snapshot) == len(fleet.addresses)
+                    and all(each.metrics.requested_at is not None for each in app.store.snapshot)
                 )
             )
             yield Picker(app, ports)
@@ -154,11 +164,17 @@ async def running(
     config: str | Path = DEFAULT_CONFIG,
     refresh_seconds: float = 0.05,
     rollback: RollbackSettings | None = None,
+    labels: Labels | None = None,
+    objects: tuple[Path, ...] = (),
 ) -> AsyncIterator[Gateway]:
-    """Run a fleet, an EPP and an Envoy in front of both."""
+    """Run a fleet, an EPP and an Envoy in front of both.
+
+    With ``labels`` the endpoints have them, and are called ``default/endpoint-0`` and so on.
+    """
     fleet = fleet or FleetConfig(endpoints=3, time_scale=0.05)
     async with (
         Fleet(fleet) as servers,
+        _endpoints_file(servers, labels) as endpoints_file,
         picking(
             servers,
             transport=transport,
@@ -166,6 +182,8 @@ async def running(
             config=config,
             refresh_seconds=refresh_seconds,
             rollback=rollback,
+            endpoints_file=endpoints_file,
+            objects=objects,
         ) as picker,
     ):
         text = await asyncio.to_thread(
@@ -185,6 +203,27 @@ async def running(
         async with EnvoyProcess(text) as envoy, client:
             host, port = await envoy.listener_address()
             yield Gateway(picker.app, picker.ports, f"http://{host}:{port}", servers, envoy, client)
+
+
+@asynccontextmanager
+async def _endpoints_file(fleet: Fleet, labels: Labels | None) -> AsyncIterator[str | None]:
+    """List the servers of a fleet in a file while it is needed; in none without ``labels``."""
+    if labels is None:
+        yield None
+        return
+    entries = [
+        {
+            "name": server.name,
+            "address": server.host,
+            "port": server.port,
+            "labels": dict(labels.get(index, {})),
+        }
+        for index, server in enumerate(fleet.servers)
+    ]
+    with NamedTemporaryFile("w", prefix="epp-endpoints-") as file:
+        json.dump({"endpoints": entries}, file)
+        file.flush()
+        yield file.name
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -17,6 +17,14 @@ def test_a_value_is_read_back_and_a_missing_one_is_none() -> None:
     assert state.read(COUNT) == 2
 
 
+def test_a_forgotten_value_is_gone_and_one_that_never_was_may_be_forgotten() -> None:
+    state = CycleState()
+    state.write(COUNT, 1)
+    state.forget(COUNT)
+    assert state.read(COUNT) is None
+    state.forget(COUNT)
+
+
 def test_a_key_ties_the_type_of_its_value() -> None:
     """What fails without it is mypy: the ignore below would be unused."""
     state = CycleState()

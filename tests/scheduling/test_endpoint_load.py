@@ -1,5 +1,7 @@
 """The formula of epp/scheduling/load.py, row by row and over random histories."""
 
+from math import inf, nan
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -161,3 +163,20 @@ def test_over_all_histories(
         assert load.running_requests >= -1e-9  # fractions of faded pages
         assert load.waiting_requests + load.running_requests == pytest.approx(total, abs=1e-9)
         assert load.waiting_requests + load.running_requests >= load.in_flight - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("usage", "want"),
+    [
+        pytest.param(0.0, 0.0, id="empty"),
+        pytest.param(1.0, 1.0, id="full"),
+        pytest.param(1.5, 1.0, id="more than full"),
+        pytest.param(-0.5, 0.0, id="less than empty"),
+        pytest.param(inf, 1.0, id="without end"),
+        pytest.param(nan, 1.0, id="no number"),
+    ],
+)
+def test_usage_of_the_cache_is_a_fraction_whatever_the_page_says(usage: float, want: float) -> None:
+    load = EndpointLoad()
+    load.assume(waiting=0, running=0, kv_cache_usage=usage)
+    assert load.kv_cache_usage == want

@@ -117,6 +117,8 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
         self._block_size = max(MIN_BLOCK_SIZE_TOKENS, tokens)
         self._size_of: dict[str, int] = {}
         """Block sizes of the endpoints in the index."""
+        self._endpoints_of: dict[int, int] = {}
+        """How many of them have each size."""
         self._sizes: list[int] = []
         """All of those, the smallest first."""
         self._own_matches = prefix_matches_of(name)
@@ -139,10 +141,12 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
         if len(sizes) > 1:
             matches = self._match_each(request, sizes, state)
         else:
-            size = sizes[0] if sizes else self._size(endpoints[0]) if endpoints else 0
-            hashes = self._hashes(request, size or self._block_size, state)
-            blocks = self.index.match(hashes)
-            matches = PrefixMatches(blocks, len(hashes), size or self._block_size)
+            if sizes:
+                size = sizes[0]
+            else:  # nobody holds anything yet
+                size = self._size(endpoints[0]) if endpoints else self._block_size
+            hashes = self._hashes(request, size, state)
+            matches = PrefixMatches(self.index.match(hashes), len(hashes), size)
         state.write(PREFIX_MATCHES, matches)
         if self._own_matches is not PREFIX_MATCHES:
             state.write(self._own_matches, matches)
@@ -198,17 +202,24 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
         if self._size_of.get(name) != size:
             self._forget(name)
             self._size_of[name] = size
-            self._sizes = sorted({size, *self._sizes})
+            self._count(size, 1)
         capacity = metrics.cache_blocks * metrics.cache_block_size // size
         if capacity <= 0:
             capacity = self._params.lru_capacity_per_server
         self.index.add(name, hashes, capacity)
 
     def _forget(self, name: str) -> None:
-        if self._size_of.pop(name, None) is not None:
+        size = self._size_of.pop(name, None)
+        if size is not None:
+            self._count(size, -1)
             self.index.remove(name)
-            if len(self._sizes) > 1:
-                self._sizes = sorted(set(self._size_of.values()))
+
+    def _count(self, size: int, more: int) -> None:
+        counts = self._endpoints_of
+        counts[size] = counts.get(size, 0) + more
+        if not counts[size]:
+            del counts[size]
+        self._sizes = sorted(counts)
 
     def _hashes(self, request: LLMRequest, block_size: int, state: CycleState) -> Sequence[int]:
         """Return the hashes of the prompt's blocks, made once per size and request."""

@@ -30,12 +30,12 @@ from typing import Final
 from epp_plugins.data_producers.prefix_tree import PrefixTree, Run
 
 RUN_BYTES: Final = 344
-"""A run: the object 80, its array 80, its first hash as a number 48, and in a dict that entries come
-to and go from 60 to 120, nearly as much again while that grows. A dict that has only grown takes
-half, so an index that is not full yet takes up to a third less than is counted."""
+"""A run: the object 80, its array 80, its first hash as a number 48; its share of a dict that entries
+come to and go from 60 to 120, nearly as much again while that grows. A dict that has only grown
+takes half, so an index that is not full yet takes up to a third less than is counted."""
 BLOCK_BYTES: Final = 8
-END_BYTES: Final = 144
-"""A run where a prompt of one endpoint ends: a node 32, in the tables 84 to 168 as above."""
+END_BYTES: Final = 136
+"""A run where a prompt of one endpoint ends: a node 32, in tables 42 to 168 as above."""
 BELOW_BYTES: Final = 72
 """The list of a run with children."""
 DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024

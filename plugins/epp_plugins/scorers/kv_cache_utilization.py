@@ -35,10 +35,4 @@ class KvCacheUtilizationScorer(Scorer):
     def score(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> list[float]:
-        return [
-            # Not chained: 0.1 us less for 10 endpoints.
-            1.0 - usage
-            if (usage := endpoint.load.kv_cache_usage) >= 0.0 and usage <= 1.0
-            else float(usage < 0.0)
-            for endpoint in endpoints
-        ]
+        return [1.0 - endpoint.load.kv_cache_usage for endpoint in endpoints]

@@ -1,5 +1,5 @@
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import pytest
@@ -7,14 +7,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
+from epp.observability.plugins import PluginCounter
 from epp.scheduling import (
+    NEVER_SCRAPED,
     CycleState,
     Endpoint,
+    LLMRequest,
+    Plugin,
     ProfileResult,
     Scheduler,
     SchedulerProfile,
     SchedulingResult,
     ScoredEndpoint,
+    WeightedScorer,
 )
 from epp.testing import make_endpoint, make_request
 from epp_plugins.data_producers.approx_prefix_cache import (
@@ -30,7 +35,14 @@ from epp_plugins.pickers.max_score import MaxScorePicker
 from epp_plugins.pickers.max_score import Params as PickerParams
 from epp_plugins.profile_handlers.single_profile import Params as HandlerParams
 from epp_plugins.profile_handlers.single_profile import SingleProfileHandler
-from epp_plugins.state_keys import PREFIX_MATCHES, PrefixMatches, prefix_matches_of
+from epp_plugins.scorers.prefix_cache import Params as ScorerParams
+from epp_plugins.scorers.prefix_cache import PrefixCacheScorer
+from epp_plugins.state_keys import (
+    PREFILL_PROFILE,
+    PREFIX_MATCHES,
+    PrefixMatches,
+    prefix_matches_of,
+)
 
 BLOCK = 64 * 4  # bytes in the smallest block
 DEFAULT_NAME = "approx-prefix-cache-producer"
@@ -209,20 +221,144 @@ def test_a_burst_sees_itself_where_only_the_scheduler_runs() -> None:
     assert waits.read(PREFIX_MATCHES) == PrefixMatches({chosen_name: 1}, 1, 64)
 
 
-def test_a_prefill_endpoint_holds_the_prompt_too() -> None:
+@pytest.mark.parametrize("name", [None, "first-stage"], ids=["by default", "named by a handler"])
+def test_a_prefill_endpoint_holds_the_prompt_too(name: str | None) -> None:
     producer, pods = made(), [make_endpoint(n) for n in "abc"]
     state, _ = looked_up(producer, b"x" * BLOCK, pods)
-    chosen(producer, state, decode=pods[0], prefill=pods[1], encode=pods[2])
+    if name is not None:
+        state.write(PREFILL_PROFILE, name)
+    chosen(producer, state, **{"decode": pods[0], name or "prefill": pods[1], "encode": pods[2]})
     assert looked_up(producer, b"x" * BLOCK, pods)[1].blocks == {"a": 1, "b": 1}
 
 
-def test_the_capacity_is_the_engines_if_known() -> None:
-    producer = made({"lruCapacityPerServer": 3})
-    for pod in (make_endpoint("known", cache_blocks=5), make_endpoint("unknown")):
-        state, _ = looked_up(producer, b"x" * (10 * BLOCK), [pod])
-        chosen(producer, state, default=pod)
+@pytest.mark.parametrize(
+    ("parameters", "cache_blocks", "cache_block_size", "want"),
+    [
+        # 20 blocks of 16 tokens are 320 tokens: 5 blocks of 64.
+        pytest.param({}, 20, 16, 5, id="the engine's cache, in blocks of the index"),
+        # 10 blocks of 128 tokens, hashed by 64 tokens: 20 blocks, more than the prompt has.
+        pytest.param({"autoTune": False}, 10, 128, 10, id="larger blocks of the engine"),
+        pytest.param({}, 0, 0, 3, id="unknown"),
+        pytest.param({}, 5, 0, 3, id="the engine's blocks are of unknown size"),
+        pytest.param({}, 1, 16, 3, id="the engine's cache is less than a block"),
+    ],
+)
+def test_capacity(
+    parameters: dict[str, object], cache_blocks: int, cache_block_size: int, want: int
+) -> None:
+    producer = made({"lruCapacityPerServer": 3, **parameters})
+    pod = make_endpoint("a", cache_blocks=cache_blocks, cache_block_size=cache_block_size)
+    state, _ = looked_up(producer, b"x" * (10 * BLOCK), [pod])
+    chosen(producer, state, default=pod)
     _, matches = looked_up(producer, b"x" * (10 * BLOCK), [pod])
-    assert matches.blocks == {"known": 5, "unknown": 3}
+    assert matches.blocks == {"a": want}
+
+
+def test_the_capacity_follows_the_engine() -> None:
+    producer, pod = made(), make_endpoint("a", cache_blocks=40, cache_block_size=16)
+    state, _ = looked_up(producer, b"x" * (10 * BLOCK), [pod])
+    chosen(producer, state, default=pod)
+    assert looked_up(producer, b"x" * (10 * BLOCK), [pod])[1].blocks == {"a": 10}
+    pod.metrics = make_endpoint(cache_blocks=8, cache_block_size=16).metrics  # 2 blocks of 64
+    state, _ = looked_up(producer, b"k" * BLOCK, [pod])
+    chosen(producer, state, default=pod)
+    assert looked_up(producer, b"x" * (10 * BLOCK), [pod])[1].blocks == {"a": 1}
+    assert looked_up(producer, b"k" * BLOCK, [pod])[1].blocks == {"a": 1}
+
+
+def mixed() -> tuple[ApproxPrefixCacheProducer, list[Endpoint]]:
+    """Return a producer that knows endpoints with blocks of 64, 128 and 192 tokens."""
+    producer = made()
+    pods = [make_endpoint(f"b{size}", cache_block_size=size) for size in (192, 64, 128)]
+    for pod in pods:
+        state, _ = looked_up(producer, b"s" * 10, pods)
+        chosen(producer, state, default=pod)
+    return producer, pods
+
+
+@pytest.mark.parametrize(
+    ("holder", "blocks", "want"),
+    [
+        # Of 7 blocks of 64 tokens and one of 10 more bytes (8 in all):
+        pytest.param("b64", 8, 8, id="the smallest: all"),
+        pytest.param("b64", 5, 5, id="the smallest: 5 blocks"),
+        pytest.param("b128", 8, 8, id="twice as large: all, 3 whole and a partial one"),
+        pytest.param("b128", 5, 4, id="twice as large: 2 of its blocks are 4"),
+        pytest.param("b192", 8, 8, id="three times as large: all"),
+        pytest.param("b192", 5, 3, id="three times as large: 1 of its blocks is 3"),
+        pytest.param("b192", 2, 0, id="three times as large: no whole block"),
+    ],
+)
+def test_each_endpoint_is_compared_by_its_own_block_size(
+    holder: str, blocks: int, want: int
+) -> None:
+    producer, pods = mixed()
+    prompt = b"x" * (7 * BLOCK) + b"partial..."
+    (pod,) = (pod for pod in pods if pod.name == holder)
+    sent = prompt if blocks == 8 else prompt[: blocks * BLOCK] + b"y" * BLOCK
+    state, _ = looked_up(producer, sent, pods)
+    chosen(producer, state, default=pod)
+    _, matches = looked_up(producer, prompt, pods)
+    assert matches.blocks.get(holder, 0) == want
+    assert matches.blocks.keys() <= {holder}
+    assert (matches.total_blocks, matches.block_size) == (8, 64)
+
+
+def test_a_prompt_of_one_short_block_counts_once_per_endpoint() -> None:
+    producer, pods = mixed()
+    _, matches = looked_up(producer, b"s" * 10, pods)
+    assert matches == PrefixMatches({"b64": 1, "b128": 1, "b192": 1}, 1, 64)
+
+
+def test_a_size_without_endpoints_is_hashed_no_more() -> None:
+    producer, pods = mixed()
+    producer.endpoint_removed(pods[1])  # 64
+    _, matches = looked_up(producer, b"x" * 4096, pods)
+    assert (matches.block_size, matches.total_blocks) == (128, 8)
+    producer.endpoint_removed(pods[0])
+    producer.endpoint_removed(pods[2])
+    new = make_endpoint("new", cache_block_size=256)
+    state, matches = looked_up(producer, b"x" * 4096, [new])
+    assert matches == PrefixMatches({}, 4, 256)
+    chosen(producer, state, default=new)
+    assert looked_up(producer, b"x" * 4096, pods)[1] == PrefixMatches({"new": 4}, 4, 256)
+
+
+def test_an_endpoint_whose_block_size_changes_starts_empty() -> None:
+    producer, pod = made(), make_endpoint("a", cache_block_size=64)
+    state, _ = looked_up(producer, b"x" * 4096, [pod])
+    chosen(producer, state, default=pod)
+    pod.metrics = make_endpoint(cache_block_size=128).metrics
+    state, _ = looked_up(producer, b"y" * 1024, [pod])
+    chosen(producer, state, default=pod)
+    assert looked_up(producer, b"x" * 4096, [pod])[1] == PrefixMatches({}, 8, 128)
+    assert looked_up(producer, b"y" * 1024, [pod])[1] == PrefixMatches({"a": 2}, 2, 128)
+
+
+def test_a_page_that_is_not_there_yet_changes_no_size() -> None:
+    producer, pod = made(), make_endpoint("a", cache_block_size=16)
+    state, _ = looked_up(producer, b"x" * BLOCK, [pod])
+    chosen(producer, state, default=pod)
+    pod.metrics = NEVER_SCRAPED
+    state, _ = looked_up(producer, b"y" * BLOCK, [pod])
+    chosen(producer, state, default=pod)
+    assert looked_up(producer, b"x" * BLOCK, [pod])[1].blocks == {"a": 1}
+
+
+def test_tools_are_the_head_of_the_chain() -> None:
+    producer, pod = made(), make_endpoint("a")
+
+    def asked(tools: bytes) -> CycleState:
+        request = make_request(prompt=b"x" * BLOCK)
+        request.tools = tools
+        state = CycleState()
+        TokenProducer("token", TokenParams()).prepare(request, state)
+        producer.attach(request, [pod], state)
+        return state
+
+    chosen(producer, asked(b"t" * BLOCK), default=pod)
+    found = [asked(tools).read(PREFIX_MATCHES) for tools in (b"t" * BLOCK, b"u" * BLOCK, b"")]
+    assert [matches.blocks if matches else None for matches in found] == [{"a": 2}, {}, {}]
 
 
 def test_an_endpoint_that_leaves_is_forgotten() -> None:
@@ -232,7 +368,112 @@ def test_an_endpoint_that_leaves_is_forgotten() -> None:
     chosen(producer, state, default=pod)
     producer.endpoint_removed(pod)
     assert looked_up(producer, b"x" * BLOCK, [pod])[1].blocks == {}
+    assert producer.index.statistics().entries == 0
+
+
+def test_the_same_name_comes_back_empty() -> None:
+    producer, pod = made(), make_endpoint("a")
+    state, _ = looked_up(producer, b"x" * BLOCK, [pod])
+    chosen(producer, state, default=pod)
+    producer.endpoint_removed(pod)
+    back = make_endpoint("a")
+    producer.endpoint_added(back)
+    state, _ = looked_up(producer, b"y" * BLOCK, [back])
+    chosen(producer, state, default=back)
+    assert looked_up(producer, b"x" * BLOCK, [back])[1].blocks == {}
+    assert looked_up(producer, b"y" * BLOCK, [back])[1].blocks == {"a": 1}
+
+
+def test_nothing_is_entered_for_what_was_never_looked_up() -> None:
+    producer = made()
+    chosen(producer, CycleState(), default=make_endpoint("a"))
     assert len(producer.index) == 0
+
+
+class Gauges:
+    """Metrics that a test reads."""
+
+    def __init__(self) -> None:
+        self.read: dict[str, Callable[[], Mapping[tuple[str, ...], float]]] = {}
+
+    def counter(
+        self, plugin: Plugin, name: str, documentation: str, labels: Sequence[str] = ()
+    ) -> PluginCounter:
+        raise AssertionError(name)
+
+    def gauge(
+        self,
+        plugin: Plugin,
+        name: str,
+        documentation: str,
+        read: Callable[[], Mapping[tuple[str, ...], float]],
+        labels: Sequence[str] = (),
+    ) -> None:
+        assert not labels
+        self.read[name] = read
+
+    def values(self) -> dict[str, float]:
+        return {name: read()[()] for name, read in self.read.items()}
+
+
+def test_the_index_is_seen_in_gauges() -> None:
+    gauges = Gauges()
+    params = msgspec.convert({"maxIndexBytes": 2**20}, Params)
+    producer = ApproxPrefixCacheProducer(DEFAULT_NAME, params, metrics=gauges)
+    assert gauges.values() == {
+        "prefix_indexer_size": 0,
+        "prefix_indexer_bytes": 0,
+        "prefix_indexer_bytes_limit": 2**20,
+        "prefix_indexer_hit_ratio": 0,
+        "prefix_indexer_hit_bytes": 0,
+    }
+    for pod in (make_endpoint("a"), make_endpoint("b")):
+        state, _ = looked_up(producer, b"x" * (3 * BLOCK), [pod])
+        chosen(producer, state, default=pod)
+    looked_up(producer, b"x" * BLOCK, [])
+    looked_up(producer, b"y" * BLOCK, [])
+    # Four look-ups, of 3, 3, 1 and 1 blocks, found 0, 3, 1 and 0 of them.
+    assert gauges.values() == {
+        "prefix_indexer_size": 6,
+        "prefix_indexer_bytes": producer.index.bytes,
+        "prefix_indexer_bytes_limit": 2**20,
+        "prefix_indexer_hit_ratio": 4 / 8,
+        "prefix_indexer_hit_bytes": 4 * BLOCK / 4,
+    }
+    assert 500 < producer.index.bytes < 1000
+
+
+def test_repeats_one_at_a_time_go_where_the_prefix_is() -> None:
+    """200 prefixes, 20 requests each with an end of its own, over 4 endpoints that are equal."""
+    rng, producer = random.Random(5), made()
+    pods = [make_endpoint(f"pod-{n}") for n in range(4)]
+    scorer = PrefixCacheScorer("prefix", ScorerParams())
+    picker = MaxScorePicker("pick", PickerParams(), rng=rng)
+    profile = SchedulerProfile(name="default", scorers=[WeightedScorer(scorer, 1.0)], picker=picker)
+    scheduler = Scheduler(
+        SingleProfileHandler("single", HandlerParams()),
+        {"default": profile},
+        post_schedule=[producer],
+    )
+    heads = [rng.randbytes(rng.randint(2, 40) * BLOCK) for _ in range(200)]
+    requests = [(n, make_request(prompt=heads[n] + rng.randbytes(300))) for n in range(200)] * 20
+    rng.shuffle(requests)
+    homes: dict[int, str] = {}
+    repeats = back = 0
+    for number, made_once in requests:
+        request = LLMRequest("", "llama", prompt=made_once.prompt + rng.randbytes(40))
+        state = CycleState()
+        TokenProducer("token", TokenParams()).prepare(request, state)
+        producer.prepare(request, state)
+        producer.attach(request, pods, state)
+        chosen_name = scheduler.schedule(request, pods, state).endpoints[0].endpoint.name
+        if number in homes:
+            repeats += 1
+            back += chosen_name == homes[number]
+        homes.setdefault(number, chosen_name)
+    assert repeats == 200 * 19
+    assert back >= 0.95 * repeats
+    assert set(homes.values()) == {pod.name for pod in pods}
 
 
 def test_a_named_producer_also_writes_under_its_name() -> None:
@@ -241,7 +482,9 @@ def test_a_named_producer_also_writes_under_its_name() -> None:
     assert prefix_matches_of(DEFAULT_NAME) is prefix_matches_of("") is PREFIX_MATCHES
 
 
-@pytest.mark.parametrize("field", ["blockSizeTokens", "lruCapacityPerServer", "blockSizeToken"])
+@pytest.mark.parametrize(
+    "field", ["blockSizeTokens", "lruCapacityPerServer", "blockSizeToken", "maxIndexBytes"]
+)
 def test_bad_parameters_are_refused(field: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=field):
         made({field: 0})

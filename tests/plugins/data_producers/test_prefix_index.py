@@ -1,3 +1,4 @@
+import random
 from collections import OrderedDict
 from itertools import takewhile
 
@@ -5,7 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epp_plugins.data_producers.prefix_index import PrefixIndex, PrefixIndexStatistics
+from epp_plugins.data_producers import prefix_index
+from epp_plugins.data_producers.prefix_index import (
+    SLICE_RUNS,
+    PrefixIndex,
+    PrefixIndexStatistics,
+)
 from epp_plugins.data_producers.prefix_tree import _NOTHING_BELOW, Run
 
 BIG = 1000
@@ -165,6 +171,15 @@ def test_without_capacity_nothing_is_held() -> None:
     check(index)
 
 
+def test_a_prompt_longer_than_the_capacity_leaves_nothing_behind() -> None:
+    index = PrefixIndex()
+    for number in range(5):
+        index.add("x", chain(f"{number}bcdefgh"), 3)
+    assert (len(index), len(index._tree.firsts)) == (3, 1)
+    index.remove("x")
+    assert len(cleared(index)) == 0
+
+
 def test_a_smaller_capacity_counts_at_the_next_prompt() -> None:
     index = made({"x": ["abc", "k"]})
     index.add("x", [], 2)
@@ -289,41 +304,198 @@ STEPS = st.tuples(
     TEXTS,
     st.sampled_from([3, 10, 14]),
 )
+Steps = list[tuple[str, str, str, int]]
 
 
 @settings(max_examples=300)
-@given(st.lists(STEPS, max_size=40), st.lists(TEXTS, max_size=5))
-def test_it_does_what_the_model_does(
-    steps: list[tuple[str, str, str, int]], asked: list[str]
-) -> None:
+@given(st.lists(STEPS, max_size=40), st.lists(TEXTS, max_size=5), st.sampled_from([1, 3, 256]))
+def test_it_does_what_the_model_does(steps: Steps, asked: list[str], slice_runs: int) -> None:
     index, model = PrefixIndex(), Model()
     questions = [chain(text) for text in {*asked, *(text for _, _, text, _ in steps)}]
-    for verb, endpoint, text, capacity in steps:
-        if verb == "add":
-            index.add(endpoint, chain(text), capacity)
-            model.add(endpoint, chain(text), capacity)
-        else:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prefix_index, "SLICE_RUNS", slice_runs)
+        for verb, endpoint, text, capacity in steps:
+            if verb == "add":
+                index.add(endpoint, chain(text), capacity)
+                model.add(endpoint, chain(text), capacity)
+            else:
+                index.remove(endpoint)
+                model.held.pop(endpoint, None)
+            for hashes in questions:
+                assert index.match(hashes) == model.match(hashes)
+            distinct = len({h for own in model.held.values() for h in own})
+            assert len(index) >= distinct if index._leaving else len(index) == distinct
+            assert index.statistics().entries == sum(map(len, model.held.values()))
+            assert index.statistics().endpoints == sum(map(bool, model.held.values()))
+            check(index)
+        for endpoint in "xyz":
             index.remove(endpoint)
-            model.held.pop(endpoint, None)
-        for hashes in questions:
-            assert index.match(hashes) == model.match(hashes)
-        assert len(index) == len({h for own in model.held.values() for h in own})
-        assert index.statistics().entries == sum(map(len, model.held.values()))
-        assert index.statistics().endpoints == sum(map(bool, model.held.values()))
-        check(index)
-    for endpoint in "xyz":
-        index.remove(endpoint)
-    assert not runs(index)
-    assert len(index) == 0
+        assert not runs(cleared(index))
+    assert (len(index), index.bytes, index._gone) == (0, 0, 0)
 
 
 @given(st.lists(STEPS, max_size=30))
-def test_hits_are_the_blocks_that_the_model_finds(steps: list[tuple[str, str, str, int]]) -> None:
+def test_hits_are_the_blocks_that_the_model_finds(steps: Steps) -> None:
     index, model, hits = PrefixIndex(), Model(), 0
-    for _, endpoint, text, capacity in steps:
+    for verb, endpoint, text, capacity in steps:
+        if verb == "remove":
+            index.remove(endpoint)
+            model.held.pop(endpoint, None)
         index.match(chain(text))
         hits += max(model.match(chain(text)).values(), default=0)
         index.add(endpoint, chain(text), capacity)
         model.add(endpoint, chain(text), capacity)
     assert index.statistics().hit_blocks == hits
     assert index.statistics().asked_blocks == sum(len(text) for _, _, text, _ in steps)
+
+
+@given(st.lists(STEPS, max_size=40), st.integers(0, 4000), st.sampled_from([1, 256]))
+def test_the_budget_holds_after_every_step(steps: Steps, budget: int, slice_runs: int) -> None:
+    index, model = PrefixIndex(budget), Model()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prefix_index, "SLICE_RUNS", slice_runs)
+        for verb, endpoint, text, capacity in steps:
+            if verb == "add":
+                index.add(endpoint, chain(text), capacity)
+                model.add(endpoint, chain(text), capacity)
+            else:
+                index.remove(endpoint)
+                model.held.pop(endpoint, None)
+            assert index.bytes <= budget
+            check(index)
+            # What is given up for the budget is a tail, as for the capacity.
+            held = model.match(chain(text))
+            assert all(n <= held.get(name, 0) for name, n in index.match(chain(text)).items())
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["add"] * 5 + ["remove"]),
+            st.sampled_from("xyz"),
+            st.lists(st.integers(0, 4), max_size=8),
+            st.sampled_from([2, 6, 20]),
+        ),
+        max_size=40,
+    )
+)
+def test_hashes_that_clients_made_equal_do_no_harm(
+    steps: list[tuple[str, str, list[int], int]],
+) -> None:
+    index = PrefixIndex()
+    for verb, endpoint, hashes, capacity in steps:
+        if verb == "add":
+            index.add(endpoint, hashes, capacity)
+        else:
+            index.remove(endpoint)
+        assert all(1 <= n <= len(hashes) for n in index.match(hashes).values())
+    for endpoint in "xyz":
+        index.remove(endpoint)
+    assert (len(cleared(index)), index.bytes, len(runs(index))) == (0, 0, 0)
+
+
+def filled(budget: int, *, endpoints: int, prompts: int) -> PrefixIndex:
+    index, drawn = PrefixIndex(budget), random.Random(7).getrandbits
+    for number in range(prompts):
+        index.add(f"e{number % endpoints}", [drawn(64) for _ in range(4)], BIG * BIG)
+    return index
+
+
+def test_one_that_is_sent_more_pays_for_it() -> None:
+    index, drawn = filled(100_000, endpoints=3, prompts=150), random.Random(8).getrandbits
+    quiet = [chain("quiet"), chain("still")]
+    for hashes in quiet:
+        index.add("quiet", hashes, BIG)
+    for _ in range(2000):
+        index.add("e0", [drawn(64) for _ in range(4)], BIG)
+    assert [index.match(hashes) for hashes in quiet] == [{"quiet": 5}, {"quiet": 5}]
+    assert [index._holders[name].blocks for name in ("e1", "e2")] == [200, 200]
+    assert index.bytes <= 100_000
+    check(index)
+
+
+def test_a_newcomer_grows_at_the_cost_of_those_with_more() -> None:
+    index, drawn = filled(100_000, endpoints=3, prompts=1000), random.Random(8).getrandbits
+    mine = [[drawn(64) for _ in range(4)] for _ in range(20)]
+    for hashes in mine:
+        index.add("new", hashes, BIG)
+    assert [index.match(hashes) for hashes in mine] == [{"new": 4}] * 20
+    blocks = {name: holder.blocks for name, holder in index._holders.items()}
+    others = [blocks[f"e{n}"] for n in range(3)]
+    assert max(others) - min(others) <= 80, "as much as the newcomer has got"
+    check(index)
+
+
+def test_who_has_left_goes_first_for_the_budget() -> None:
+    index = filled(100_000, endpoints=3, prompts=1000)
+    before = {name: holder.blocks for name, holder in index._holders.items()}
+    index.remove("e2")
+    for number in range(10):
+        index.add("e0", chain(f"{number}more"), BIG)
+    assert index._holders["e1"].blocks == before["e1"]
+    assert index._holders["e0"].blocks == before["e0"] + 50
+
+
+def test_a_budget_that_holds_nothing_holds_nothing() -> None:
+    index = PrefixIndex(100)
+    index.add("x", chain("abc"), BIG)
+    assert (index.match(chain("abc")), index.bytes) == ({}, 0)
+
+
+def test_removing_is_hidden_at_once_and_cleared_in_slices() -> None:
+    index, prompts = PrefixIndex(), 3 * SLICE_RUNS
+    for number in range(prompts):
+        index.add("x", [number], BIG)
+    index.add("y", [0], BIG)
+    index.remove("x")
+    assert (index.match([0]), index.match([1])) == ({"y": 1}, {})
+    assert len(index) == prompts, "nothing is cleared yet"
+    left = []
+    for _ in range(4):
+        index.add("y", [0], BIG)
+        left.append(len(index))
+    # The last block of x is y's too.
+    assert left == [2 * SLICE_RUNS + 1, SLICE_RUNS + 1, 1, 1]
+    assert (index._gone, index._leaving) == (0, [])
+    check(index)
+
+
+def test_a_number_is_given_again_only_when_its_bits_are_gone() -> None:
+    index = PrefixIndex()
+    for number in range(SLICE_RUNS + 1):
+        index.add("x", [number], BIG)
+    index.remove("x")
+    index.add("x", [1], BIG)  # the same name, while the old bits are cleared
+    assert index._holders["x"].number == 1
+    assert (index.match([0]), index.match([1]), index.match([SLICE_RUNS])) == ({}, {"x": 1}, {})
+    index.add("y", [2], BIG)  # clears the last of the old ones first
+    assert index._holders["y"].number == 0
+    assert (index.match([2]), index.match([SLICE_RUNS])) == ({"y": 1}, {})
+    check(index)
+
+
+@pytest.mark.parametrize("count", [2, 29, 30, 31, 64, 300])
+def test_one_walk_finds_the_longest_prefix_of_every_endpoint(count: int) -> None:
+    index, hashes = PrefixIndex(), [*range(count)]
+    for number in range(count):
+        index.add(f"e{number}", hashes[: number + 1], BIG)
+    assert index.match(hashes) == {f"e{n}": n + 1 for n in range(count)}
+    for number in range(count):
+        index.add(f"e{number}", hashes, BIG)
+    assert index.match(hashes) == {f"e{n}": count for n in range(count)}
+    index.remove("e1")
+    index.add("other", hashes[:1], BIG)
+    assert index.match(hashes) == {
+        "other": 1,
+        **{f"e{n}": count for n in range(count) if n != 1},
+    }
+    check(index)
+
+
+def test_the_names_of_a_set_follow_its_numbers() -> None:
+    index = made({"x": ["a"], "y": ["a"], "z": ["a"]})
+    assert index.match(chain("a")) == {"x": 1, "y": 1, "z": 1}
+    index.remove("y")
+    index.add("new", chain("a"), BIG)
+    assert index.match(chain("a")) == {"x": 1, "new": 1, "z": 1}
+    assert index._holders["new"].number == 1

@@ -1,0 +1,26 @@
+"""The memory that the prefix index counts is the memory that its process takes."""
+
+import pytest
+from bench.prefix_memory import Case, measure
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(Case(blocks=4, prompts=160_000, max_bytes=2**24), id="short prompts"),
+        pytest.param(Case(blocks=64, prompts=60_000, max_bytes=2**24), id="long prompts"),
+        pytest.param(
+            Case(blocks=12, shared=8, prompts=120_000, max_bytes=2**24), id="shared heads"
+        ),
+        pytest.param(
+            Case(blocks=12, shared=8, prompts=60_000, endpoints=200, holders=3, max_bytes=2**24),
+            id="several holders among many endpoints",
+        ),
+    ],
+)
+def test_what_is_counted_is_what_is_resident(case: Case) -> None:
+    """Each case enters five times what fits, so that the tables have their lasting sizes."""
+    memory = measure(case)
+    assert 0.9 * case.max_bytes < memory.counted_bytes <= case.max_bytes
+    assert memory.most_bytes <= case.max_bytes
+    assert 0.8 <= memory.resident_bytes / memory.counted_bytes <= 1.2
