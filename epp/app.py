@@ -100,6 +100,7 @@ class App:
             policies=self._objects if settings.objects else None,
             outcomes=None if self._reloader is None else self._reloader.outcomes,
             emit_endpoint_scores=settings.emit_endpoint_scores,
+            follow_subset_hint=settings.follow_subset_hint,
         )
         self.service = ExtProcService(self.director, time.monotonic)
         self._draining = False
@@ -260,6 +261,4 @@ class App:
 def _pipeline(graph: PluginGraph) -> Pipeline:
     detector = graph.detector
     assert detector is None or isinstance(detector, SaturationDetector)  # noqa: S101 - the plan has looked
-    return Pipeline.of(
-        graph.plugins.values(), graph.scheduler, graph.guards, graph.shadows, detector
-    )
+    return Pipeline.of(graph.hooks, graph.scheduler, graph.guards, graph.shadows, detector)

@@ -44,6 +44,8 @@ class ServeSettings:
     drain_timeout_seconds: float = 30.0
     emit_endpoint_scores: bool = False
     """Tell the gateway the total score of every candidate, as dynamic metadata."""
+    follow_subset_hint: bool = True
+    """Choose among the endpoints that the gateway names in its metadata, if it does."""
     seed: int | None = None
     """Makes every random choice repeatable."""
 

@@ -52,6 +52,8 @@ def fleet(
     if write_endpoints is not None:
         require_folder("--write-endpoints", write_endpoints)
     labels = _labels(label or (), endpoints)
+    if labels and write_endpoints is None:
+        fail("--label needs --write-endpoints: labels stand nowhere but in that file")
     try:
         config = fake.FleetConfig(
             endpoints=endpoints,
@@ -105,7 +107,7 @@ def _labels(given: Iterable[str], endpoints: int) -> dict[int, dict[str, str]]:
 
 def _index_and_count(text: str) -> tuple[int, int]:
     index, _, count = text.partition("=")
-    if not (index.isdigit() and count.isdigit()):
+    if not (index.isdecimal() and count.isdecimal()):
         fail(f"--busy must be INDEX=N, for example 0=50, not {text!r}")
     return int(index), int(count)
 

@@ -39,6 +39,7 @@ from epp.scheduling import (
 )
 
 ROLES: Final[Mapping[str, tuple[type[Plugin], ...]]] = {
+    "Saturation detectors": (SaturationDetector,),  # most are filters, too
     "Filters": (Filter,),
     "Scorers": (Scorer,),
     "Pickers": (Picker,),
@@ -47,7 +48,6 @@ ROLES: Final[Mapping[str, tuple[type[Plugin], ...]]] = {
     "Data producers": (Producer,),
     "Screeners": (Screener,),
     "Admitters": (Admitter,),
-    "Saturation detectors": (SaturationDetector,),
     "Data layer": (DataSource, Extractor, EndpointDiscovery, EndpointListener),
     "Request hooks": (
         RequestHeaderProcessor,

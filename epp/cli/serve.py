@@ -74,6 +74,13 @@ def serve(
             help="Tell Envoy every candidate's total score, as dynamic metadata.",
         ),
     ] = False,
+    disable_endpoint_subset_filter: Annotated[
+        bool,
+        typer.Option(
+            "--disable-endpoint-subset-filter",
+            help="Ignore the endpoints that the gateway names in its metadata.",
+        ),
+    ] = False,
     drain_timeout: Annotated[
         str, typer.Option(help="How long open streams may go on after SIGTERM.")
     ] = "30s",
@@ -124,6 +131,7 @@ def serve(
             metrics_staleness_seconds=staleness,
             drain_timeout_seconds=drain,
             emit_endpoint_scores=emit_endpoint_scores,
+            follow_subset_hint=not disable_endpoint_subset_filter,
             transport=transport,
             transport_settings=limits,
             tls=tls,

@@ -12,6 +12,7 @@ from epp.config.schema import API_VERSION, DEPRECATED_API_VERSION
 from epp.config.structs import Fault, Reference, suggestion
 from epp.config.supported import (
     DEFAULT_DETECTOR,
+    DEFAULT_MEMBERS,
     DEFAULT_POLICIES,
     DEPRECATED_TYPES,
     FEATURE_GATES,
@@ -22,10 +23,10 @@ from epp.config.supported import (
 
 Raw = Mapping[str, Any]
 
-# The forms that the reference takes for a boolean (Go's strconv.ParseBool).
+# What the reference takes for a boolean (Go's strconv.ParseBool), in lower case.
 _BOOLEANS = {
-    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
-    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+    **dict.fromkeys(("1", "t", "true"), True),
+    **dict.fromkeys(("0", "f", "false"), False),
 }
 _NO_PROFILES = frozenset({"default"})
 _GATED = "is not in effect: the feature gate `flowControl` is off"
@@ -88,7 +89,7 @@ def warnings(file: Raw) -> Iterator[Fault]:
             yield Fault(f"flowControl.{field}", _GATED, on_key=True)
     for path, text in _gate_texts(file):
         name, _, value = text.partition("=")
-        if _BOOLEANS.get(value, True) is not FEATURE_GATES[name]:
+        if _boolean(value) is not FEATURE_GATES[name]:
             yield Fault(path, f"feature gate `{text}` has no effect")
 
 
@@ -97,16 +98,15 @@ def _unknown_names(
 ) -> Iterator[Fault]:
     known = {
         "plugin": frozenset(plugins),
+        "member": frozenset(plugins) | DEFAULT_MEMBERS,
         "policy": frozenset(plugins) | DEFAULT_POLICIES,
         "profile": frozenset(profiles),
     }
     for each in references:
-        names = known[each.kind]
-        if each.name not in names:
-            hint = suggestion(each.name, names, "defined")
-            yield Fault(
-                each.path, f"no {each.kind} is named `{each.name}`; {hint}", on_key=each.on_key
-            )
+        if each.name not in known[each.kind]:
+            kind = "plugin" if each.kind == "member" else each.kind
+            hint = suggestion(each.name, known[kind], "defined")
+            yield Fault(each.path, f"no {kind} is named `{each.name}`; {hint}", on_key=each.on_key)
 
 
 def _gates(file: Raw) -> Iterator[Fault]:
@@ -115,10 +115,15 @@ def _gates(file: Raw) -> Iterator[Fault]:
         if name not in FEATURE_GATES:
             hint = suggestion(name, FEATURE_GATES)
             yield Fault(path, f"unknown feature gate `{name}`; {hint}")
-        elif given and value not in _BOOLEANS:
+        elif given and _boolean(value) is None:
             yield Fault(path, f"feature gate `{name}` is `{value}`; it must be true or false")
-        elif name == "flowControl" and _BOOLEANS.get(value, True):
+        elif name == "flowControl" and _boolean(value):
             yield Fault(path, "feature gate `flowControl` is not supported yet; remove it")
+
+
+def _boolean(value: str) -> bool | None:
+    """Return what the value of a feature gate means; None if nothing."""
+    return _BOOLEANS.get(value.strip().lower()) if value else True
 
 
 def _gate_texts(file: Raw) -> Iterator[tuple[str, str]]:

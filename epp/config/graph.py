@@ -15,10 +15,10 @@ from epp.config.errors import ConfigError, ConfigProblem, in_order
 from epp.config.instances import Blueprint, Instance, InstanceMaker, Services, close_all
 from epp.config.loader import LoadedConfig
 from epp.config.plan import Kinds, Plan, make_plan
-from epp.config.producers import add_producers, ordered, warn_of_unwritten
+from epp.config.producers import add_producers, ordered, warn_of_keys
 from epp.config.registry import PluginRegistry, PluginTypes
 from epp.config.schema import ConfigFile
-from epp.config.shadows import add_twins, twin_name
+from epp.config.shadows import add_twins, only_in_shadows, twin_name
 from epp.config.unasked import warn_of_unasked
 from epp.config.wiring import guard_rails, make_profiles, make_scheduler, make_shadows
 from epp.scheduling import (
@@ -54,8 +54,10 @@ class PluginGraph:
     """What is odd about the wiring; what is odd about the text is in ``config.warnings``."""
     plugins: Mapping[str, Plugin]
     """By name, in the order of the file; who writes a key stands before who reads it."""
+    hooks: tuple[Plugin, ...]
+    """Those that act upon requests, in the same order: all but what only shadow profiles name."""
     instances: Mapping[str, Instance]
-    """The same, and the twins that shadow profiles use in their place."""
+    """All plugins, and the twins that shadow profiles use in their place."""
     scheduler: Scheduler
     guards: GuardRails
     shadows: tuple[ShadowProfile, ...]
@@ -142,7 +144,7 @@ class GraphBuilder:
             _ask_handler(plan, maker.instances)
             _refuse_faulty(plan)
             warn_of_unasked(plan, maker.instances, self._kinds)
-            warn_of_unwritten(plan, maker.instances)
+            warn_of_keys(plan, maker.instances)
             return self._wired(plan, maker.instances, plugins, types, observer or self._observer)
         except BaseException:
             close_all(maker.new())
@@ -180,14 +182,17 @@ class GraphBuilder:
         guards = guard_rails(plan, observer)
         profiles = make_profiles(plan, instances, guards, self._random)
         discovery = plan.config.file.data_layer.discovery
+        apart = only_in_shadows(plan, instances)
+        hooks = tuple(plugin for name, plugin in plugins.items() if name not in apart)
         return PluginGraph(
             config=plan.config,
             types=types,
             effective=plan.effective(),
             warnings=tuple(plan.warnings),
             plugins=plugins,
+            hooks=hooks,
             instances=instances,
-            scheduler=make_scheduler(plan, plugins, profiles, guards),
+            scheduler=make_scheduler(plan, plugins[plan.handler], hooks, profiles, guards),
             guards=guards,
             shadows=make_shadows(plan, profiles, self._random),
             detector=plugins[plan.detector] if plan.detector else None,

@@ -25,7 +25,7 @@ from epp.config.schema import (
     ReferredPlugin,
     SourceEntry,
 )
-from epp.config.supported import DEFAULT_DETECTOR
+from epp.config.supported import DEFAULT_DETECTOR, DEFAULT_MEMBERS
 from epp.scheduling import Filter, Picker, Plugin, ProfileHandler, Scorer
 
 Kinds = Mapping[str, type[Plugin]]
@@ -169,6 +169,8 @@ def _profile(plan: Plan, registry: PluginRegistry, entry: ProfileEntry, where: s
     for place, member in enumerate(entry.plugins):
         name = member.plugin_ref
         path = f"{where}.plugins[{place}]"
+        if name in DEFAULT_MEMBERS and name not in plan.blueprints:
+            add_default(plan, registry, name)
         if plan.is_a(name, Picker):
             pickers.append(name)
         elif not plan.may_be(name, (Filter, Scorer)):
@@ -203,12 +205,6 @@ def _handler(plan: Plan, registry: PluginRegistry) -> str:
             plan.blueprints[handlers[1]].path,
             f"there are {len(handlers)} profile handlers, {names}; keep one",
         )
-    elif handlers and plan.blueprints[handlers[0]].type == _HANDLER and len(real) > 1:
-        plan.report(
-            plan.blueprints[handlers[0]].path,
-            f"`{_HANDLER}` runs a sole profile, and there are {len(real)}; use a handler that"
-            " chooses among them",
-        )
     if handlers:
         return handlers[0]
     if len(real) > 1:
@@ -227,7 +223,7 @@ def _detector(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> str:
     named = None if section is None else section.saturation_detector
     if "detector" not in kinds or (named is None and DEFAULT_DETECTOR not in registry):
         return ""
-    if named is None or named.plugin_ref == DEFAULT_DETECTOR:
+    if named is None or named.plugin_ref in {"", DEFAULT_DETECTOR}:
         return add_default(plan, registry, DEFAULT_DETECTOR)
     path = "flowControl.saturationDetector.pluginRef"
     _check_role(plan, kinds, "detector", named.plugin_ref, path)

@@ -23,7 +23,10 @@ def add_producers(plan: Plan, registry: PluginRegistry, maker: InstanceMaker) ->
         path = plan.blueprints[reader].path
         default = registry.default_for(key)
         if default is None:
-            plan.report(path, f"`{reader}` reads `{key.name}`, which no plugin produces")
+            # A key of one producer ends in its name; that this one is faulty has been told of.
+            producer = key.name.rpartition("/")[2]
+            if producer not in plan.blueprints or producer in maker.instances:
+                plan.report(path, f"`{reader}` reads `{key.name}`, which no plugin produces")
             continue
         if default in plan.blueprints:
             if plan.blueprints[default].found is not None and default in maker.instances:
@@ -37,16 +40,28 @@ def add_producers(plan: Plan, registry: PluginRegistry, maker: InstanceMaker) ->
             wanted.extend((each, default) for each in _keys(instance, "reads"))
 
 
-def warn_of_unwritten(plan: Plan, instances: Mapping[str, Instance]) -> None:
-    """Add a warning for each endpoint attribute that a configured plugin looks for in vain.
+def warn_of_keys(plan: Plan, instances: Mapping[str, Instance]) -> None:
+    """Add a warning for each key that is looked for in vain, or produced in vain.
 
-    A request's value may well be there for some requests only; an attribute that nobody writes is
-    a name that was misspelt.
+    That is an endpoint attribute that nobody writes, as its name was misspelt; a request's value
+    may well be there for some requests only. And a producer under another name than the default
+    one's that no plugin names.
     """
     written = {key for each in instances.values() for key in _keys(each, "writes")}
+    read = {
+        key
+        for each in instances.values()
+        for which in ("reads", "optional_reads")
+        for key in _keys(each, which)
+    }
     for name, blueprint in plan.blueprints.items():
         if not blueprint.path or blueprint.scope or name not in instances:
             continue
+        own, defaults = _keys(instances[name], "writes"), _keys(instances[name], "default_for")
+        if defaults and read.isdisjoint(own) and own != defaults:
+            keys = ", ".join(f"`{key.name}`" for key in own)
+            text = f"`{name}` produces {keys}, which no plugin reads: none names this producer"
+            plan.warnings.append(plan.config.problem(blueprint.path, text))
         for key in _keys(instances[name], "optional_reads"):
             if isinstance(key, AttributeKey) and key not in written:
                 text = (

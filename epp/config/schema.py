@@ -19,6 +19,9 @@ KIND: Final = "EndpointPickerConfig"
 PluginRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "plugin"})]
 """Name of an entry of ``plugins``."""
 
+MemberRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "member"})]
+"""Name of an entry of ``plugins``, or the type of a plugin that defaulting may add to a profile."""
+
 PolicyRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "policy"})]
 """Name of an entry of ``plugins``, or the type of a flow-control policy that is always there."""
 
@@ -61,7 +64,7 @@ class PluginEntry(Section, frozen=True):
 class ProfilePlugin(Section, frozen=True):
     """A plugin's place in a profile."""
 
-    plugin_ref: PluginRef
+    plugin_ref: MemberRef
     weight: Annotated[float, msgspec.Meta(extra={"check": _check_weight})] | None = None
     """Scorers only; 1.0 when absent."""
 
@@ -101,7 +104,8 @@ class DataLayerEntry(Section, frozen=True):
 class DetectorRef(Section, frozen=True):
     """The saturation detector; its reference may name the default one, which needs no entry."""
 
-    plugin_ref: Annotated[str, msgspec.Meta(min_length=1)]
+    plugin_ref: str = ""
+    """"" for the default one."""
 
 
 class PriorityBandTemplate(Section, frozen=True):
@@ -181,7 +185,9 @@ class ExtensionsEntry(Section, frozen=True):
 class ConfigFile(Section, frozen=True):
     """The whole file."""
 
-    api_version: Literal["llm-d.ai/v1alpha1", "inference.networking.x-k8s.io/v1alpha1"]
+    api_version: Literal[
+        "llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1"
+    ]
     kind: Literal["EndpointPickerConfig"]
     feature_gates: tuple[str, ...] = ()
     """``gate``, ``gate=true`` or ``gate=false``."""

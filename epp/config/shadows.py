@@ -3,12 +3,14 @@
 A picker that the real and the shadow profile shared would draw for both, and every real decision
 after the first would be another one than without the shadow. So a plugin of a shadow profile that
 asks for ``rng``, or refers to one that does, is made a second time for it, with a generator of its
-own. Twins serve no other extension point: no hook is told of a shadow's pick.
+own. Twins serve no other extension point: no hook is told of a shadow's pick. Nor is a plugin told
+of real picks that only shadow profiles name: it would act on requests that it has no part in.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from epp.config.instances import InstanceMaker, takes
+from epp.config.instances import Instance, InstanceMaker, takes
 from epp.config.plan import Plan
 
 
@@ -38,6 +40,17 @@ def add_twins(plan: Plan, maker: InstanceMaker) -> None:
             plan.blueprints[twin] = replace(original, name=twin, scope=profile.name)
         for twin in twins:
             maker.make(twin)
+
+
+def only_in_shadows(plan: Plan, instances: Mapping[str, Instance]) -> frozenset[str]:
+    """Return the plugins of profiles that no profile names but shadows."""
+    shadowed: set[str] = set()
+    real: set[str] = set()
+    for profile in plan.profiles:
+        names = shadowed if profile.name in plan.shadows else real
+        names.update(member.plugin_ref for member in profile.plugins)
+    referred = {name for each in instances.values() for name in each.depends_on}
+    return frozenset(shadowed - real - referred)
 
 
 def _with_references(names: list[str], maker: InstanceMaker) -> list[str]:

@@ -12,6 +12,15 @@ OPENAI_PARSER: Final = "openai-parser"
 DEFAULT_DETECTOR: Final = "utilization-detector"
 """The saturation detector that needs no entry in ``plugins``."""
 
+DEFAULT_MEMBERS: Final = frozenset(
+    {
+        DEFAULT_DETECTOR,
+        "max-score-picker",
+        "single-profile-handler",
+    }
+)
+"""What defaulting may add, so that a profile may name it without an entry in ``plugins``."""
+
 DEFAULT_POLICIES: Final = frozenset(
     {
         "fcfs-ordering-policy",
@@ -93,6 +102,12 @@ NOT_SUPPORTED_YET: Final = PARSERS_NOT_YET | {
     "slo-deadline-ordering-policy",
     "soft-reflective-ceiling-policy",
     "static-usage-limit-policy",
+    # its newer releases
+    "dp-rank-header-handler",
+    "models-responder",
+    "multicluster-topology-scorer",
+    "outlen-bucket",
+    "thunder-agent",
 }
 """Plugin types of the reference that do not exist here yet."""
 

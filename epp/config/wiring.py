@@ -1,7 +1,7 @@
 """A faultless plan and its instances to the scheduler, its profiles and their shadows."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from epp.config.instances import Instance
 from epp.config.plan import Plan
@@ -60,18 +60,18 @@ def make_profiles(
 
 def make_scheduler(
     plan: Plan,
-    plugins: Mapping[str, Plugin],
+    handler: Plugin,
+    hooks: Iterable[Plugin],
     profiles: Mapping[str, SchedulerProfile],
     guards: GuardRails,
 ) -> Scheduler:
     """Return the scheduler over the profiles that are no shadows."""
-    handler = plugins[plan.handler]
     assert isinstance(handler, ProfileHandler)  # noqa: S101 - the plan has looked
     return Scheduler(
         handler,
         {name: profile for name, profile in profiles.items() if name not in plan.shadows},
-        pre_schedule=[p for p in plugins.values() if isinstance(p, PreSchedule)],
-        post_schedule=[p for p in plugins.values() if isinstance(p, PostSchedule)],
+        pre_schedule=[hook for hook in hooks if isinstance(hook, PreSchedule)],
+        post_schedule=[hook for hook in hooks if isinstance(hook, PostSchedule)],
         guards=guards,
     )
 

@@ -53,19 +53,20 @@ CONTINUE_RESPONSE_TRAILERS = pb.ProcessingResponse(
 ).SerializeToString()
 
 
-def routed(destination: str, *, on_body: bool) -> bytes:
+def routed(destination: str, *, on_body: bool, removed: tuple[str, ...] = ()) -> bytes:
     """Return the answer that sends the request to ``destination``.
 
     Args:
         destination: ``ip:port``, or several parted by commas, best first.
         on_body: Answer the body message (a buffered body) instead of the headers message.
+        removed: Headers to take off, by lower-case name, from a closed set.
     """
-    return _routed(destination, on_body)
+    return _routed(destination, on_body, removed)
 
 
 @lru_cache(maxsize=_CACHED_DESTINATIONS)
-def _routed(destination: str, on_body: bool) -> bytes:
-    return routed_anew(destination, on_body=on_body, headers={}, body=None)
+def _routed(destination: str, on_body: bool, removed: tuple[str, ...]) -> bytes:
+    return routed_anew(destination, on_body=on_body, headers=dict.fromkeys(removed), body=None)
 
 
 def routed_anew(

@@ -1,6 +1,6 @@
 """What the stream's state machine is made of: its states, Envoy's modes, and its two neighbours."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Protocol
 
@@ -26,7 +26,13 @@ class RequestHandler(Protocol):
     """The director, as the stream sees it."""
 
     def handle(
-        self, *, request_id: str, headers: Mapping[str, str], body: bytes, received_at: float
+        self,
+        *,
+        request_id: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        received_at: float,
+        subset: Sequence[str] | None = None,
     ) -> Exchange | PendingDecision:
         """Decide a whole request at once or later, or raise RequestError."""
 

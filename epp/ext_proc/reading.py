@@ -13,11 +13,15 @@ from functools import lru_cache
 from typing import Any
 
 from google.protobuf.message import DecodeError
+from google.protobuf.struct_pb2 import Value
 
 from epp.ext_proc import wire
 from epp.ext_proc.messages import METADATA_NAMESPACE
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
+SUBSET_NAMESPACE = "envoy.lb.subset_hint"
+SUBSET_KEY = "x-gateway-destination-endpoint-subset"
+"""Key in the request's metadata: the endpoints that the gateway lets the request go to."""
 SERVED_KEY = "x-gateway-destination-endpoint-served"
 """Key in the response's metadata: the ``ip:port`` that answered."""
 
@@ -36,6 +40,8 @@ class Beside:
     """Body modes of requests and responses; only the first message of a stream has them."""
     served: str
     """The ``ip:port`` that the gateway says has served; "" if it does not say."""
+    subset: tuple[str, ...] | None
+    """What the gateway lets the request go to, ``ip:port`` or ``ip``; None if it does not say."""
 
 
 Message = tuple[str | None, Any, Beside]
@@ -87,17 +93,33 @@ def _read_beside(request: pb.ProcessingRequest) -> Beside:
     if request.HasField("protocol_config"):
         config = request.protocol_config
         modes = (config.request_body_mode, config.response_body_mode)
-    return Beside(modes, _served_endpoint(request))
+    served = _metadata(request, METADATA_NAMESPACE, SERVED_KEY)
+    return Beside(
+        modes,
+        "" if served is None else served.string_value,
+        _subset(_metadata(request, SUBSET_NAMESPACE, SUBSET_KEY)),
+    )
 
 
-def _served_endpoint(request: pb.ProcessingRequest) -> str:
+def _metadata(request: pb.ProcessingRequest, namespace: str, key: str) -> Value | None:
     if not request.HasField("metadata_context"):
-        return ""
+        return None
     metadata = request.metadata_context.filter_metadata
-    if METADATA_NAMESPACE not in metadata:
-        return ""
-    value = metadata[METADATA_NAMESPACE].fields.get(SERVED_KEY)
-    return value.string_value if value is not None else ""
+    return metadata[namespace].fields.get(key) if namespace in metadata else None
+
+
+def _subset(value: Value | None) -> tuple[str, ...] | None:
+    """Return the entries of a hint: a list, or one text with commas as header_to_metadata makes it.
+
+    A hint of any other form names nobody.
+    """
+    if value is None or value.WhichOneof("kind") in {None, "null_value"}:
+        return None
+    if value.WhichOneof("kind") == "string_value":
+        entries = value.string_value.split(",")
+    else:
+        entries = [each.string_value for each in value.list_value.values]
+    return tuple(entry.strip() for entry in entries if entry.strip())
 
 
 def _headers(data: bytes, start: int, end: int) -> pb.HttpHeaders:

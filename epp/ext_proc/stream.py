@@ -13,14 +13,14 @@ A decision may take a while. Nothing is answered until it is made; what Envoy se
 answered after it, and a stream that ends meanwhile takes the question back.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import structlog
 from google.protobuf.message import DecodeError
 
-from epp.ext_proc import messages, reading
+from epp.ext_proc import control_headers, messages, reading
 from epp.ext_proc.phases import (
     BUFFERED,
     FULL_DUPLEX,
@@ -68,6 +68,7 @@ class ExtProcStream:
         "_response_body_mode",
         "_set_request_id",
         "_stream",
+        "_subset",
         "state",
     )
 
@@ -91,6 +92,7 @@ class ExtProcStream:
         self._request_id = ""
         self._set_request_id = False
         self._received_at = 0.0
+        self._subset: Sequence[str] | None = None
         self._request_body_mode: int = FULL_DUPLEX
         self._response_body_mode: int = NONE
 
@@ -184,6 +186,7 @@ class ExtProcStream:
             request_id = headers[messages.REQUEST_ID] = new_request_id()
             self._set_request_id = True
         self._request_id = request_id
+        self._subset = beside.subset
         if beside.body_modes is not None:
             self._request_body_mode, self._response_body_mode = beside.body_modes
         if message.end_of_stream or self._request_body_mode == NONE:
@@ -225,6 +228,7 @@ class ExtProcStream:
             headers=self._headers,
             body=body,
             received_at=self._received_at,
+            subset=self._subset,
         )
         if isinstance(decision, PendingDecision):
             self.state = StreamState.DECIDING
@@ -268,11 +272,11 @@ class ExtProcStream:
 
     def _send_route(self, exchange: Exchange, *, on_body: bool) -> None:
         address, body, wanted = exchange.destination, exchange.body, exchange.request_headers
-        scores = exchange.scores
+        scores, removed = exchange.scores, control_headers.present(self._headers)
         if body is None and not wanted and scores is None and not self._set_request_id:
-            self._stream.send(messages.routed(address, on_body=on_body))
+            self._stream.send(messages.routed(address, on_body=on_body, removed=removed))
             return
-        headers: dict[str, str | None] = {}
+        headers: dict[str, str | None] = dict.fromkeys(removed)
         if self._set_request_id:
             headers[messages.REQUEST_ID] = self._request_id
         headers |= sendable(wanted, self._request_id)

@@ -35,6 +35,7 @@ from epp.request_control.policies import (
 from epp.request_control.production import AsyncStep, Production
 from epp.request_control.refusals import Refusals
 from epp.request_control.request_line import finished_line
+from epp.request_control.subset import within
 from epp.scheduling import (
     CycleState,
     DroppedError,
@@ -68,6 +69,7 @@ class Director:
         policies: RequestPolicies | None = None,
         outcomes: OutcomeWatch | None = None,
         emit_endpoint_scores: bool = False,
+        follow_subset_hint: bool = True,
     ) -> None:
         """Wire the director.
 
@@ -80,6 +82,7 @@ class Director:
             policies: The operator's objectives and model rewrites.
             outcomes: Is told of every request that was decided or refused.
             emit_endpoint_scores: Tell the gateway the total score of every candidate.
+            follow_subset_hint: Choose among the endpoints that the gateway names, if it does.
         """
         self.pipeline = pipeline
         """The one that requests begin on from now on; may be replaced between two of them."""
@@ -92,13 +95,20 @@ class Director:
         self._policies = policies or NoPolicies()
         self._outcomes = outcomes
         self._emit_endpoint_scores = emit_endpoint_scores
+        self._follow_subset_hint = follow_subset_hint
         self._schedule_seconds = metrics.scheduler_e2e.observe
         self._attempts = Attempts(metrics)
         self._refusals = Refusals(metrics, clock, outcomes)
         self._finished = CanonicalLine("request finished")
 
     def handle(
-        self, *, request_id: str, headers: Mapping[str, str], body: bytes, received_at: float
+        self,
+        *,
+        request_id: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        received_at: float,
+        subset: Sequence[str] | None = None,
     ) -> Exchange | PendingDecision:
         """Parse, schedule and reserve, or wait for what the choice depends on.
 
@@ -107,6 +117,7 @@ class Director:
             headers: Its headers by lower-case name, pseudo headers included.
             body: Its whole body; b"" for none.
             received_at: When its headers came, in seconds of the clock.
+            subset: What the gateway lets it go to, ``ip:port`` or ``ip``; None for all of the pool.
 
         Raises:
             RequestError: What to answer instead; it is counted and logged already.
@@ -127,8 +138,21 @@ class Director:
                 request.fairness_id = DEFAULT_FAIRNESS_ID
             production = Production(pipeline.producers, request, state)
             if asked := production.advance():
-                return self._pending(pipeline, production, asked, rewritten, received_at)
-            return self._decide(pipeline, production, rewritten, received_at)
+                return self._pending(
+                    pipeline,
+                    production,
+                    asked,
+                    rewritten=rewritten,
+                    received_at=received_at,
+                    subset=subset,
+                )
+            return self._decide(
+                pipeline,
+                production,
+                rewritten=rewritten,
+                received_at=received_at,
+                subset=subset,
+            )
         except Exception as error:
             answer = self._refusals.refused(
                 error,
@@ -175,14 +199,22 @@ class Director:
         pipeline: Pipeline,
         production: Production,
         asked: Sequence[AsyncStep],
+        *,
         rewritten: bytes | None,
         received_at: float,
+        subset: Sequence[str] | None,
     ) -> PendingDecision:
         request = production.request
 
         def decide() -> Exchange | RequestError:
             try:
-                return self._decide(pipeline, production, rewritten, received_at)
+                return self._decide(
+                    pipeline,
+                    production,
+                    rewritten=rewritten,
+                    received_at=received_at,
+                    subset=subset,
+                )
             except Exception as error:
                 return self._refusals.refused(
                     error,
@@ -206,8 +238,10 @@ class Director:
         self,
         pipeline: Pipeline,
         production: Production,
+        *,
         rewritten: bytes | None,
         received_at: float,
+        subset: Sequence[str] | None,
     ) -> Exchange:
         """Choose and reserve, in one step."""
         request, state = production.request, production.state
@@ -218,6 +252,8 @@ class Director:
             )
         if request.priority < 0:
             pipeline.shed(request, endpoints)
+        if subset is not None and self._follow_subset_hint:
+            endpoints = within(subset, endpoints)
         if pipeline.screeners:
             endpoints = pipeline.screened(request, endpoints, state)
         production.attach(endpoints)

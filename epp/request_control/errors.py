@@ -48,6 +48,15 @@ class NoCandidatesError(RequestError):
     drop_reason = "rejected-no-endpoints"
 
 
+class OutsideSubsetError(RequestError):
+    """There are endpoints, but none that the gateway lets the request go to."""
+
+    status = 503
+    code = "ServiceUnavailable"
+    stage = "candidates"
+    drop_reason = "rejected-no-endpoints"
+
+
 class ScreenedOutError(RequestError):
     """There are endpoints, but screeners let the request see none of them."""
 

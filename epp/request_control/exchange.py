@@ -95,7 +95,8 @@ class Exchange:
         """What shadow profiles would have chosen."""
         self.status: int | None = None
         """HTTP status of the model server's answer."""
-        endpoint = result.endpoints[0].endpoint
+        picked = result.endpoints
+        endpoint = picked[0].endpoint
         self.endpoint: Endpoint = endpoint
         # What the chosen endpoint looked like at the decision, for the log line.
         load = endpoint.load
@@ -105,14 +106,11 @@ class Exchange:
         requested_at = endpoint.metrics.requested_at
         self.metrics_age_seconds = None if requested_at is None else decided_at - requested_at
         self.reservation = Reservation(load, decided_at)
-        self._stages: list[Reservation] = []
+        self._stages: Sequence[Reservation] = ()
         if len(result.profiles) > 1:
-            self._stages = [
-                Reservation(other.endpoints[0].endpoint.load, decided_at)
-                for name, other in result.profiles.items()
-                if name != result.primary and other.endpoints
-            ]
-        self.destination = _destination(result)
+            self._stages = _reserve_stages(result, decided_at)
+        is_plain = len(picked) == 1 and not result.destination
+        self.destination = endpoint.address if is_plain else _destination(result)
         """What the gateway is told: ``ip:port``, or several parted by commas, best first."""
 
     @property
@@ -155,7 +153,7 @@ class Exchange:
 
     def release_stages(self, now: float) -> None:
         """Give back what the stages before the primary profile hold; idempotent."""
-        stages, self._stages = self._stages, []
+        stages, self._stages = self._stages, ()
         for reservation in stages:
             reservation.release(now)
 
@@ -166,10 +164,16 @@ class Exchange:
             owner.finish(self, cause)
 
 
+def _reserve_stages(result: SchedulingResult, now: float) -> Sequence[Reservation]:
+    """Reserve the best endpoint of every profile but the primary one."""
+    return [
+        Reservation(other.endpoints[0].endpoint.load, now)
+        for name, other in result.profiles.items()
+        if name != result.primary and other.endpoints
+    ]
+
+
 def _destination(result: SchedulingResult) -> str:
     if result.destination:
         return result.destination
-    picked = result.endpoints
-    if len(picked) == 1:
-        return picked[0].endpoint.address
-    return ",".join([each.endpoint.address for each in picked])
+    return ",".join([each.endpoint.address for each in result.endpoints])

@@ -6,7 +6,8 @@ client sends an id of its own, and this EPP keeps which endpoint that is bound t
 (:mod:`.session_bindings`): each instance by itself, and no other replica knows.
 
 A session is bound to what was chosen for its first request (``PreRequest``), and again only when
-the endpoint it is bound to was not among the candidates that the instance was shown.
+the endpoint it is bound to is none of those that the decision left in the choice. That stands in
+the decision itself, so an evaluation that was repeated after a wait counts by its last run.
 """
 
 from base64 import b64decode, b64encode
@@ -17,6 +18,7 @@ import msgspec
 
 from epp.request_control.plugins import PreRequest, ResponseHead, ResponseHeader
 from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult, StateKey
+from epp_plugins.pickers.columns import columns_of
 from epp_plugins.session_bindings import SessionBindings
 from epp_plugins.session_ids import usable_id
 
@@ -93,9 +95,6 @@ class _Strategy(Protocol):
     def endpoint_of(self, request: LLMRequest, state: CycleState) -> str:
         """Return the name of the endpoint that ``request`` belongs to; "" if to none."""
 
-    def candidate(self, state: CycleState, *, is_one: bool) -> None:
-        """Take note of whether that endpoint is among the candidates."""
-
     def chosen(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
         """Take note of a decision."""
 
@@ -112,7 +111,7 @@ class SessionAffinity(PreRequest, ResponseHeader):
     def __init__(self, name: str, params: Params, clock: Callable[[], float]) -> None:
         self.name = name
         self._strategy: _Strategy = (
-            _SessionId(name, params, clock)
+            _SessionId(params, clock)
             if params.strategy == "session_id"
             else _EncodedEndpointHeader(name, params)
         )
@@ -127,9 +126,7 @@ class SessionAffinity(PreRequest, ResponseHeader):
             return None
         for position, endpoint in enumerate(endpoints):
             if endpoint.name == name:
-                self._strategy.candidate(state, is_one=True)
                 return position
-        self._strategy.candidate(state, is_one=False)
         return None
 
     def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
@@ -160,9 +157,6 @@ class _EncodedEndpointHeader:
         except ValueError:
             return ""
 
-    def candidate(self, state: CycleState, *, is_one: bool) -> None:
-        """Nothing: the token of the answer says where the session is now."""
-
     def chosen(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
         if self._profile not in ("", result.primary):
             state.write(self._chosen, _picked(result, self._profile))
@@ -177,7 +171,7 @@ class _EncodedEndpointHeader:
 class _SessionId:
     """The client names its session, and the bindings know the endpoint."""
 
-    def __init__(self, name: str, params: Params, clock: Callable[[], float]) -> None:
+    def __init__(self, params: Params, clock: Callable[[], float]) -> None:
         config = params.session_id_config
         sources = config.sources or (SessionIdSource(header=_SESSION_HEADER),)
         self._sources: list[str | StateKey[object]] = [
@@ -189,7 +183,6 @@ class _SessionId:
             source for source in self._sources if not isinstance(source, str)
         )
         self._profile = params.profile_name
-        self._was_candidate: StateKey[bool] = StateKey(f"session-affinity-candidate/{name}")
         self.bindings = SessionBindings(
             ttl_seconds=config.eviction_ttl_seconds or _TTL_SECONDS,
             sweep_seconds=config.eviction_sweep_seconds or _SWEEP_SECONDS,
@@ -200,19 +193,14 @@ class _SessionId:
         session = self._session_of(request, state)
         return self.bindings.endpoint_of(session) if session else ""
 
-    def candidate(self, state: CycleState, *, is_one: bool) -> None:
-        # An instance that stands in several profiles sees the candidates of each.
-        if is_one or state.read(self._was_candidate) is None:
-            state.write(self._was_candidate, is_one)
-
     def chosen(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
         session = self._session_of(request, state)
-        name = _picked(result, self._profile or result.primary)
+        profile = self._profile or result.primary
+        name = _picked(result, profile)
         if not session or not name:
             return
         bound = self.bindings.endpoint_of(session)
-        # Where it was not asked, as its profile did not run, nobody knows of the candidates.
-        if bound in ("", name) or state.read(self._was_candidate) is False:
+        if bound in ("", name) or not _could_pick(result, profile, bound):
             self.bindings.bind(session, name)
 
     def answered(self, response: ResponseHead, served_by: Endpoint, state: CycleState) -> None:
@@ -230,3 +218,9 @@ def _picked(result: SchedulingResult, profile: str) -> str:
     """Return the name of the profile's best endpoint; "" if it did not run or found none."""
     found = result.profiles.get(profile)
     return found.endpoints[0].endpoint.name if found is not None and found.endpoints else ""
+
+
+def _could_pick(result: SchedulingResult, profile: str, name: str) -> bool:
+    """Return whether an endpoint of that name passed all filters of the profile."""
+    endpoints, _ = columns_of(result.profiles[profile].scored)
+    return any(endpoint.name == name for endpoint in endpoints)

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 LIMIT: Final = 65_536
-"""Bindings at most: 15 MiB with ids of 36 characters, 29 MiB with ones of 256."""
+"""Bindings at most: 15 MiB with ids of 36 characters, 29 MiB with ones of 256, and 77 MiB if those
+are the widest characters there are."""
 _SWEPT_AT_ONCE: Final = 64
 
 

@@ -4,8 +4,9 @@ All plugins read them here, so that one value is an SLO for all of them or for n
 """
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Final
+
+from epp_plugins.header_numbers import positive_number
 
 TTFT_HEADERS: Final = ("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
 """Longest time to the first token; the first of them that has a value counts."""
@@ -25,10 +26,4 @@ def tpot_slo_ms(headers: Mapping[str, str]) -> float | None:
 
 def _slo_ms(headers: Mapping[str, str], names: tuple[str, str]) -> float | None:
     text = headers.get(names[0]) or headers.get(names[1])
-    if not text or "_" in text:  # float() would read 1_000
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if value > 0 and isfinite(value) else None
+    return positive_number(text) if text else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Final
 
 from epp.scheduling import AttributeKey, Endpoint
 from epp_plugins.state_keys import Topology
@@ -16,6 +17,15 @@ class Closeness(IntEnum):
     RACK = 3
     HOST = 4
 
+
+CLOSENESS_SCORES: Final = {
+    Closeness.NONE: 0.0,
+    Closeness.REGION: 0.02,
+    Closeness.ZONE: 0.05,
+    Closeness.RACK: 0.2,
+    Closeness.HOST: 1.0,
+}
+"""What closeness is worth, to the scorer of it and to the choice of pairs."""
 
 # To look a member up in its class takes as long as the comparisons (Python 3.11).
 _NONE, _REGION, _ZONE, _RACK, _HOST = Closeness

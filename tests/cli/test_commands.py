@@ -82,6 +82,7 @@ def test_help_lists_the_commands() -> None:
         ),
         ((*SERVE, "--ready-file", "/nonexistent/x"), "there is no folder /nonexistent"),
         (("fleet", "--busy", "x"), "--busy must be INDEX=N"),
+        (("fleet", "--busy", "\u00b2=1"), "--busy must be INDEX=N"),
         (("fleet", "--label", "role=x"), "--label must be INDEX:KEY=VALUE with an index below 3"),
         (("fleet", "--label", "3:role=x"), "--label must be INDEX:KEY=VALUE with an index below 3"),
         (("fleet", "--write-endpoints", "/nonexistent/x"), "there is no folder /nonexistent"),

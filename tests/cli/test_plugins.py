@@ -96,6 +96,7 @@ def test_the_list_has_every_installed_type_under_its_role() -> None:
     types = [plugin.type for plugin in PluginRegistry.from_entry_points()]
     assert sorted(role_of) == sorted(types)
     assert (role_of["queue-scorer"], role_of["file-discovery"]) == ("Scorers", "Data layer")
+    assert role_of["utilization-detector"] == "Saturation detectors"  # a filter, too
     (line,) = [line for line in lines if line.startswith("  queue-scorer ")]
     assert line.endswith(
         "  Scores endpoints by their waiting queue, relative to the other candidates."

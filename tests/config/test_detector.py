@@ -16,7 +16,7 @@ from epp_plugins.scorers.queue_depth import Params
 BUILDER_SEED = 0
 
 
-class Gauge(SaturationDetector, Filter):
+class Gauge(Filter, SaturationDetector):
     """A detector that is a filter as well."""
 
     type: ClassVar[str] = "gauge-detector"

@@ -318,3 +318,34 @@ def test_attribute_that_nobody_writes_is_warned_of(extractor: str, warnings: lis
         )
     )
     assert [each.text("f") for each in graph.warnings] == warnings
+
+
+@pytest.mark.parametrize(
+    ("parameters", "matches", "warnings"),
+    [
+        pytest.param(
+            "{prefixMatchInfoProducerName: mine}", ["prefix-matches/mine"], [], id="it is named"
+        ),
+        pytest.param(
+            "{}",
+            ["prefix-matches/mine", "prefix-matches"],
+            [
+                (
+                    "f:3:11: plugins[0]: `mine` produces `prefix-matches/mine`, which no plugin"
+                    " reads: none names this producer"
+                )
+            ],
+            id="nobody names it, so the default one is made",
+        ),
+    ],
+)
+def test_producer_under_another_name_is_one_of_its_own(
+    parameters: str, matches: list[str], warnings: list[str]
+) -> None:
+    graph = build(
+        "plugins: [{type: approx-prefix-cache-producer, name: mine},"
+        f" {{type: prefix-cache-scorer, parameters: {parameters}}}]\n"
+    )
+    written = [key.name for each in graph.implementing(DataProducer) for key in each.writes]
+    assert [each for each in written if each.startswith("prefix")] == matches
+    assert [each.text("f") for each in graph.warnings] == warnings

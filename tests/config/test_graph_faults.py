@@ -116,7 +116,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "two profiles with the handler of one": (
         "plugins: [{type: single-profile-handler}]\n" + TWO_PROFILES,
         "plugins[0]",
-        "`single-profile-handler` runs a sole profile, and there are 2",
+        "single-profile-handler runs a sole profile; configured: ",
     ),
     "discovery that is none": (
         "plugins: [{type: queue-scorer}]\ndataLayer: {discovery: {pluginRef: queue-scorer}}\n",

@@ -141,6 +141,13 @@ def test_what_has_no_effect_is_warned_of_line_by_line() -> None:
             HEAD + "featureGates: [haPopulateNonLeaderDatastore=F]\n",
             "f:3:16: featureGates[0]: feature gate `haPopulateNonLeaderDatastore=F` has no effect",
         ),
+        (
+            HEAD + "featureGates: [haPopulateNonLeaderDatastore= FaLse]\n",
+            (
+                "f:3:16: featureGates[0]: feature gate `haPopulateNonLeaderDatastore= FaLse` has no"
+                " effect"
+            ),
+        ),
     ],
 )
 def test_what_is_deprecated_is_warned_of(text: str, said: str) -> None:
@@ -258,7 +265,7 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         "kind: EndpointPickerConfig\napiVersion: v1\n",
         [
             (
-                "f:2:13: apiVersion: must be `llm-d.ai/v1alpha1` or"
+                "f:2:13: apiVersion: must be `llm-d.ai/v1alpha1` or `llm-d.ai/v1` or"
                 " `inference.networking.x-k8s.io/v1alpha1`, not `v1`"
             )
         ],

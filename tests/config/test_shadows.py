@@ -1,10 +1,14 @@
 """A shadow profile leaves every real decision as it is."""
 
-import pytest
-from config.graphs import RandomOrder, Wrapping, build
+from collections.abc import Sequence
+from typing import ClassVar
 
-from epp.config import PluginGraph
-from epp.scheduling import CycleState
+import pytest
+from config.graphs import Params, RandomOrder, Wrapping, build, load, make_registry
+
+from epp.config import GraphBuilder, PluginGraph, PluginRegistry
+from epp.request_control import PreRequest
+from epp.scheduling import CycleState, Endpoint, Filter, LLMRequest, SchedulingResult
 from epp.testing import make_endpoint, make_request
 
 PLUGINS = (
@@ -76,3 +80,45 @@ def test_failure_policy_of_a_filter_is_that_of_its_twin(policy: str, left: bool)
     assert isinstance(twin, Wrapping)
     guard = graph.guards.guard("Filter", twin)
     assert guard.fails_open is left
+
+
+class Hook(Filter, PreRequest):
+    """A filter that hears of picks."""
+
+    type: ClassVar[str] = "hook-filter"
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+
+    def filter(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> list[Endpoint]:
+        return list(endpoints)
+
+    def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        """Hear of it."""
+
+
+@pytest.mark.parametrize(
+    ("real", "hooks"),
+    [
+        pytest.param("", ["random-picker", "single-profile-handler"], id="by the shadow alone"),
+        pytest.param(
+            "{pluginRef: hook}, ",
+            ["hook", "random-picker", "single-profile-handler"],
+            id="by both",
+        ),
+    ],
+)
+def test_what_only_a_shadow_names_hears_of_no_real_pick(real: str, hooks: list[str]) -> None:
+    builder = GraphBuilder(PluginRegistry([*make_registry(), Hook]))
+    graph = builder.build(
+        load(
+            "plugins: [{type: hook-filter, name: hook}, {type: random-picker}]\n"
+            f"schedulingProfiles: [{{name: real, plugins: [{real}{{pluginRef: random-picker}}]}},"
+            " {name: candidate, plugins: [{pluginRef: hook}, {pluginRef: random-picker}]}]\n"
+            "extensions: {shadow: [{profile: candidate}]}\n"
+        )
+    )
+    assert [hook.name for hook in graph.hooks] == hooks
+    assert "hook" in graph.plugins

@@ -1,7 +1,5 @@
 """The files in deploy/ do what their comments promise."""
 
-import asyncio
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,89 +7,51 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from epp.building import make_builder, make_random
+from epp.building import make_builder
 from epp.config import PluginGraph, default_config, load_file
-from epp.data_layer import ObjectFiles, ObjectStore
-from epp.observability import Metrics
-from epp.request_control import Director, Exchange, Pipeline
+from epp.data_layer import ObjectStore
 from epp.request_control.errors import RequestDroppedError
-from epp.request_control.plugins import EndCause
-from epp.scheduling import Endpoint
 from epp.testing import make_endpoint, make_endpoints
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+from .harness import BATCH, DEPLOY, PROMPT, Epp, graph_of
+
 CONFIGS = sorted((DEPLOY / "config").glob("*.yaml"))
-PROMPT = "You are a helpful assistant. " * 200
+WELL_KNOWN = {
+    *("approx-prefix-cache", "context-length", "data-parallel", "decision-tree", "default", "epd"),
+    *("file-discovery", "gpu-utilization", "header-routing", "lora", "optimized-baseline", "pd"),
+    *("pd-joint", "pd-topology", "probabilistic-admitter", "session-affinity", "session-id"),
+    *("shadow", "utilization-limits", "weighted-random"),
+}
+OURS = {"decision-tree", "pd-joint", "shadow"}
+"""Samples that llm-d-router does not load."""
+DEPRECATED = {"data-parallel": ["data-parallel-profile-handler"]}
+"""Deprecated plugin types in samples."""
 
 
-def graph_of(name: str, seed: int = 0) -> PluginGraph:
-    return make_builder(seed).build(load_file(DEPLOY / "config" / f"{name}.yaml"))
-
-
-@pytest.fixture(scope="module")
-def objects() -> ObjectStore:
-    store = ObjectStore(pool_name="default", rng=make_random(0, "objects"))
-    asyncio.run(ObjectFiles([DEPLOY / "objects"]).load(store))
-    return store
-
-
-class Epp:
-    """A director that runs a sample over endpoints that stand still."""
-
-    def __init__(
-        self,
-        graph: PluginGraph,
-        endpoints: Sequence[Endpoint],
-        *,
-        objects: ObjectStore | None = None,
-        with_shadows: bool = True,
-    ) -> None:
-        shadows = graph.shadows if with_shadows else ()
-        self.metrics = Metrics()
-        self._director = Director(
-            pool=lambda: endpoints,
-            find_address=lambda _: None,
-            pipeline=Pipeline.of(graph.plugins.values(), graph.scheduler, graph.guards, shadows),
-            metrics=self.metrics,
-            clock=lambda: 100.0,
-            policies=objects,
-        )
-
-    def send(
-        self,
-        prompt: str = "Hello",
-        *,
-        model: str = "tiny",
-        headers: Mapping[str, str] | None = None,
-    ) -> Exchange:
-        exchange = self._director.handle(
-            request_id="r-1",
-            headers={":path": "/v1/completions", **(headers or {})},
-            body=msgspec.json.encode({"model": model, "prompt": prompt}),
-            received_at=100.0,
-        )
-        assert isinstance(exchange, Exchange)
-        return exchange
-
-    def chosen(self, *args: Any, **kwargs: Any) -> str:
-        """Send a request that ends at once; return the name of its endpoint."""
-        exchange = self.send(*args, **kwargs)
-        exchange.close(EndCause.COMPLETED)
-        return exchange.endpoint.name
-
-
-def test_there_are_samples() -> None:
-    assert {"default", "lora", "decision-tree", "shadow"} <= {path.stem for path in CONFIGS}
+def test_there_is_a_sample_of_each_well_known_set_up() -> None:
+    assert {path.stem for path in CONFIGS} == WELL_KNOWN
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_a_sample_builds_without_a_warning(path: Path) -> None:
+def test_a_sample_builds_and_warns_of_nothing_but_deprecated_types(path: Path) -> None:
     config = load_file(path)
     graph = make_builder().build(config)
-    assert not config.warnings
-    assert not graph.warnings
+    warnings = [warning.message for warning in (*config.warnings, *graph.warnings)]
+    deprecated = DEPRECATED.get(path.stem, [])
+    assert len(warnings) == len(deprecated)
+    for warning, plugin_type in zip(warnings, deprecated, strict=True):
+        assert warning.startswith(f"type `{plugin_type}` is deprecated")
     for entry in config.file.plugins:
         assert graph.plugins[entry.name].type == entry.type
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_sample_says_what_it_is_for_and_what_is_ours(path: Path) -> None:
+    text = path.read_text()
+    comment = text[: text.index("apiVersion")]
+    assert len(comment.splitlines()) >= 2
+    is_ours = any(word in text for word in ("extensions:", "joint:", "decision-tree-filter"))
+    assert is_ours is (path.stem in OURS)
 
 
 # --- default.yaml -----------------------------------------------------------------------------
@@ -180,7 +140,6 @@ def test_an_adapter_goes(table: dict[str, dict[str, Any]], want: set[str]) -> No
 
 # --- decision-tree.yaml -----------------------------------------------------------------------
 
-BATCH = {"x-llm-d-inference-objective": "batch"}
 POOL = {
     "p1": {"kv_cache_usage": 0.2, "active_adapters": ["foo", "bar"], "max_adapters": 2},
     "p2": {
@@ -218,14 +177,18 @@ def test_the_tree_sends(
     want: str,
     objects: ObjectStore,
 ) -> None:
-    epp = Epp(graph_of("decision-tree"), make_endpoints(table), objects=objects)
+    epp = Epp(
+        graph_of("decision-tree"), make_endpoints(table), objects=objects, with_detector=False
+    )
     assert epp.chosen(model=model, headers=headers) == want
 
 
 def test_the_tree_answers_a_sheddable_request_with_429_if_no_server_has_capacity(
     objects: ObjectStore,
 ) -> None:
-    epp = Epp(graph_of("decision-tree"), make_endpoints(SATURATED), objects=objects)
+    epp = Epp(
+        graph_of("decision-tree"), make_endpoints(SATURATED), objects=objects, with_detector=False
+    )
     with pytest.raises(RequestDroppedError, match="by-priority dropped the request") as raised:
         epp.send(headers=BATCH)
     assert (raised.value.status, raised.value.drop_reason) == (429, "rejected-saturated")

@@ -1,7 +1,7 @@
 """Envoy's side of a stream: makes its messages and reads the answers."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from request_control.harness import BODY, Epp
@@ -99,14 +99,22 @@ class Envoy:
         self.wire.call(lambda: self.stream.close(cause))
 
     def request_headers(
-        self, headers: Mapping[str, str] = POST, *, end: bool = False
+        self,
+        headers: Mapping[str, str] = POST,
+        *,
+        end: bool = False,
+        subset: Any = None,
     ) -> list[pb.ProcessingResponse]:
         config = pb.ProtocolConfiguration(
             request_body_mode=self.modes[0], response_body_mode=self.modes[1]
         )
-        return self.tell(
-            pb.ProcessingRequest(request_headers=http_headers(headers, end), protocol_config=config)
+        message = pb.ProcessingRequest(
+            request_headers=http_headers(headers, end), protocol_config=config
         )
+        if subset is not None:
+            hint = message.metadata_context.filter_metadata["envoy.lb.subset_hint"]
+            hint.update({f"{DESTINATION}-subset": subset})
+        return self.tell(message)
 
     def request_body(self, body: bytes = BODY, *, end: bool = True) -> list[pb.ProcessingResponse]:
         message = pb.HttpBody(body=body, end_of_stream=end)

@@ -1,6 +1,6 @@
 """A director whose decisions the test holds back, and changes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from request_control.harness import Epp
@@ -63,11 +63,21 @@ class Holding:
     held: list[HeldDecision] = field(default_factory=list)
 
     def handle(
-        self, *, request_id: str, headers: Mapping[str, str], body: bytes, received_at: float
+        self,
+        *,
+        request_id: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        received_at: float,
+        subset: Sequence[str] | None = None,
     ) -> Exchange | PendingDecision:
         def decide() -> Exchange:
             exchange = self.director.handle(
-                request_id=request_id, headers=headers, body=body, received_at=received_at
+                request_id=request_id,
+                headers=headers,
+                body=body,
+                received_at=received_at,
+                subset=subset,
             )
             assert isinstance(exchange, Exchange)
             self.change(exchange)

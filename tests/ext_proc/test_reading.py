@@ -1,8 +1,10 @@
 """Messages read by hand are those that protobuf reads, whatever their bytes."""
 
 import re
+from typing import Any
 
 import pytest
+from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -32,7 +34,16 @@ def by_protobuf(data: bytes) -> reading.Message | None:
     served = ""
     if namespace is not None and reading.SERVED_KEY in namespace.fields:
         served = namespace.fields[reading.SERVED_KEY].string_value
-    return kind, content, reading.Beside(modes, served)
+    hint = request.metadata_context.filter_metadata.get("envoy.lb.subset_hint")
+    subset = None
+    if hint is not None and reading.SUBSET_KEY in hint.fields:
+        value = json_format.MessageToDict(hint).get(reading.SUBSET_KEY)
+        if isinstance(value, str):
+            value = value.split(",")
+        if value is not None:
+            entries = [e for e in value if isinstance(e, str)] if isinstance(value, list) else []
+            subset = tuple(entry.strip() for entry in entries if entry.strip())
+    return kind, content, reading.Beside(modes, served, subset)
 
 
 def by_hand(data: bytes) -> reading.Message | None:
@@ -45,6 +56,13 @@ def by_hand(data: bytes) -> reading.Message | None:
 def metadata(served: str) -> pb.ProcessingRequest:
     request = pb.ProcessingRequest()
     request.metadata_context.filter_metadata["envoy.lb"].update({reading.SERVED_KEY: served})
+    return request
+
+
+def hint(subset: Any) -> pb.ProcessingRequest:
+    request = pb.ProcessingRequest()
+    namespace = request.metadata_context.filter_metadata["envoy.lb.subset_hint"]
+    namespace.update({reading.SUBSET_KEY: subset})
     return request
 
 
@@ -80,6 +98,7 @@ _PARTS = st.one_of(
     st.just(pb.ProcessingRequest(request_trailers=pb.HttpTrailers())),
     st.just(pb.ProcessingRequest(response_trailers=pb.HttpTrailers())),
     st.sampled_from([SERVED, "", "10.0.0.2:8000"]).map(metadata),
+    st.sampled_from([[SERVED], [], "a, b,", "", 7, None, [None, "x"], {"a": 1}]).map(hint),
     st.builds(config, st.integers(0, 7), st.integers(0, 7)),
     st.just(pb.ProcessingRequest(observability_mode=True)),
 ).map(pb.ProcessingRequest.SerializeToString) | st.sampled_from(
@@ -135,7 +154,7 @@ def test_what_stands_beside_a_phase_is_read_once() -> None:
         assert reading.message(phase + beside) == (
             "response_body",
             (body, False),
-            reading.Beside(None, SERVED),
+            reading.Beside(None, SERVED, None),
         )
     assert reading._beside.cache_info().misses == 1
 

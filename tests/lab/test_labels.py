@@ -73,11 +73,21 @@ def test_up_hands_labels_to_its_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
         (("fleet", "--label", "2-1:a=b"), "FIRST-LAST:KEY=VALUE"),
         (("fleet", "--label", "-1:a=b"), "with an index below 3"),
         (("fleet", "--label", "0:=b"), "with an index below 3"),
+        (("fleet", "--label", "0:a=b"), "--label needs --write-endpoints"),
         (("up", "--label", "0:a"), "--label must be INDEX:KEY=VALUE"),
         (("up", "--label", "3:a=b"), "with an index below 3"),
         (("up", "--label", "0:a=b", "--endpoint", "10.0.0.1:80"), "cannot be used with --endpoint"),
     ],
-    ids=["last", "order", "negative", "no key", "no value", "up's fleet size", "real servers"],
+    ids=[
+        "last",
+        "order",
+        "negative",
+        "no key",
+        "no file",
+        "no value",
+        "up's fleet size",
+        "real servers",
+    ],
 )
 def test_labels_that_cannot_be_given_are_refused(
     monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], text: str

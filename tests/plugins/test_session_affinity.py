@@ -11,17 +11,19 @@ import pytest
 from epp.config import ConfigError, GraphBuilder, PluginRegistry, load_text
 from epp.observability import Metrics
 from epp.request_control import Director, Exchange, Pipeline
-from epp.request_control.plugins import EndCause
+from epp.request_control.plugins import EndCause, PreRequest
 from epp.scheduling import (
     CycleState,
     Endpoint,
     LLMRequest,
+    NullObserver,
+    Plugin,
     ProfileHandler,
     ProfileResult,
     SchedulerProfile,
     SchedulingResult,
 )
-from epp.testing import make_endpoint
+from epp.testing import make_endpoint, make_request
 from epp_plugins import PLUGINS
 
 NAMES = ("ns/a", "ns/b", "ns/c", "ns/d")
@@ -59,6 +61,13 @@ class StagesHandler(ProfileHandler):
         return SchedulingResult(results, "decode")
 
 
+class NoFaults(NullObserver):
+    """Lets no plugin fail in silence: a request goes on without one, and ten times turn it off."""
+
+    def plugin_failed(self, extension_point: str, plugin: Plugin, error: Exception) -> None:
+        raise error
+
+
 class Epp:
     """A director over a configuration, and a client that sends one request after another."""
 
@@ -72,6 +81,7 @@ class Epp:
         builder = GraphBuilder(
             PluginRegistry([*PLUGINS, StagesHandler]),
             services={"rng": lambda _: rng, "clock": lambda _: self.clock},
+            observer=NoFaults(),
         )
         header = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
         graph = builder.build(load_text(header + config, "test"))
@@ -271,6 +281,39 @@ def test_a_request_that_was_drawn_elsewhere_does_not_move_its_session() -> None:
     assert {epp.goes_to("s-1") for _ in range(5)} == {home}
 
 
+@BOTH
+@pytest.mark.parametrize(
+    ("pools", "want"),
+    [
+        pytest.param(["ab", "a"], {"ns/a"}, id="it has left before the second one"),
+        pytest.param(["a", "ab"], {"ns/b"}, id="it was back for the second one"),
+    ],
+)
+def test_a_decision_that_was_made_twice_counts_by_the_second_one(
+    kind: str, pools: list[str], want: set[str]
+) -> None:
+    """As when a request waits in between: both evaluations have one state."""
+    builder = GraphBuilder(PluginRegistry(PLUGINS), services={"clock": lambda _: lambda: 0.0})
+    header = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
+    graph = builder.build(load_text(header + config_of(kind, BY_ID), "test"))
+    affinity = graph.plugins["affinity"]
+    assert isinstance(affinity, PreRequest)
+    request = make_request(headers={"x-session-id": "s-1"})
+
+    def decide(*pools: str) -> str:
+        state = CycleState()
+        *_, result = [
+            graph.scheduler.schedule(request, [make_endpoint(f"ns/{each}") for each in pool], state)
+            for pool in pools
+        ]
+        affinity.pre_request(request, result, state)
+        return result.endpoints[0].endpoint.name
+
+    assert decide("b") == "ns/b"
+    decide(*pools)
+    assert {decide("ab") for _ in range(8)} == want
+
+
 def test_the_token_names_the_endpoint_that_served() -> None:
     epp = Epp(config_of("filter", TOKENS))
     exchange = epp.begin({})
@@ -333,6 +376,15 @@ def test_who_was_not_asked_for_candidates_binds_nothing_anew() -> None:
     assert went_elsewhere
 
 
+def test_who_was_not_asked_binds_anew_what_is_gone() -> None:
+    epp = Epp(STAGES.replace("  - pluginRef: of-decode\n", "") % {"decode": "{}", "prefill": BY_ID})
+    headers = {"x-session-id": "s-1"}
+    gone = epp.take(epp.send(headers)[0]["decode"])
+    next_home = epp.send(headers)[0]["decode"]
+    epp.pool.append(gone)
+    assert {epp.send(headers)[0]["prefill"] for _ in range(8)} == {next_home}
+
+
 def test_a_profile_name_may_be_that_of_the_primary_profile() -> None:
     epp = Epp(STAGES % {"decode": "{profileName: decode}", "prefill": "{profileName: absent}"})
     exchange = epp.begin({})
@@ -342,7 +394,7 @@ def test_a_profile_name_may_be_that_of_the_primary_profile() -> None:
     assert b64decode(token).decode() == other.name
 
 
-def test_an_instance_in_two_profiles_takes_a_candidate_of_either_for_one() -> None:
+def test_an_instance_in_two_profiles_goes_by_the_candidates_of_the_one_it_binds() -> None:
     """The prefill endpoints are no reason to bind the session of a decode endpoint anew."""
     epp = Epp(
         """

@@ -20,6 +20,9 @@ from epp_plugins.slo_headers import tpot_slo_ms, ttft_slo_ms
         pytest.param({"x-llm-d-slo-ttft-ms": "inf"}, None, id="infinite"),
         pytest.param({"x-llm-d-slo-ttft-ms": "nan"}, None, id="NaN"),
         pytest.param({"x-llm-d-slo-ttft-ms": "1_000"}, None, id="underscore"),
+        pytest.param({"x-llm-d-slo-ttft-ms": "\u0665"}, None, id="a digit of another script"),
+        pytest.param({"x-llm-d-slo-ttft-ms": "1e400"}, None, id="beyond all numbers"),
+        pytest.param({"x-llm-d-slo-ttft-ms": "+5"}, 5.0, id="with a sign"),
         pytest.param({"x-llm-d-slo-tpot-ms": "20"}, None, id="the other SLO"),
     ],
 )

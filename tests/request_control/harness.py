@@ -168,6 +168,7 @@ class Epp:
     policies: RequestPolicies | None = None
     outcomes: OutcomeWatch | None = None
     emit_endpoint_scores: bool = False
+    follow_subset_hint: bool = True
 
     def __post_init__(self) -> None:
         self.director = Director(
@@ -181,6 +182,7 @@ class Epp:
             policies=self.policies,
             outcomes=self.outcomes,
             emit_endpoint_scores=self.emit_endpoint_scores,
+            follow_subset_hint=self.follow_subset_hint,
         )
 
     def pipeline(self, *plugins: Plugin) -> Pipeline:

@@ -96,7 +96,7 @@ class ApiParser:
             else:
                 parsed = self._completions.decode(body)
                 prompt = _render_prompt(parsed.prompt)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ApiError(str(error)) from error
         model = parsed.model or self.model
         if model != self.model and model not in self.adapters:

@@ -14,7 +14,7 @@ from epp.lab.fleet.answers import error_body, models_body
 from epp.lab.fleet.config import FleetConfig
 from epp.lab.fleet.driver import EngineDriver
 from epp.lab.fleet.engine import Engine
-from epp.lab.fleet.errors import ApiError, PortTakenError, StageError
+from epp.lab.fleet.errors import ApiError, PortTakenError
 from epp.lab.fleet.exchange import Exchange
 from epp.lab.fleet.generation import Counters, Generation
 from epp.lab.fleet.http import Connection
@@ -279,7 +279,7 @@ async def _outcome_of(exchange: Exchange, work: Callable[[], Awaitable[Outcome]]
         return await work()
     except StageRefusedError as refused:
         exchange.respond(refused.status, refused.body)
-    except StageError as error:
+    except ApiError as error:
         if exchange.started:
             exchange.break_off()
             return Outcome.ABORTED

@@ -19,6 +19,7 @@ from http import HTTPStatus
 
 import msgspec
 
+from epp.lab.fleet.errors import ApiError
 from epp.lab.fleet.exchange import Exchange
 from epp.lab.fleet.upstream import UpstreamAnswer, post
 
@@ -29,6 +30,8 @@ STAGE = b"x-fake-stage"
 STAGES = b"x-stages"
 """Header of an answer: `stage=server` of each server that took part, in order."""
 _STAGE_HEADERS = frozenset((DATA_PARALLEL, ENCODERS, PREFILLER, STAGE))
+# Values as they are: some that the server itself skips cannot be read, such as 1e999.
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Stage(Enum):
@@ -82,6 +85,7 @@ async def run_stages(exchange: Exchange) -> list[tuple[Stage, str]]:
     """Have the prompt encoded and prefilled elsewhere; return which server did what.
 
     Raises:
+        ApiError: The body cannot be passed on.
         StageError: A server cannot be reached.
         StageRefusedError: A server answers with an error.
     """
@@ -158,7 +162,10 @@ def _addresses(header: bytes | None) -> list[str]:
 
 
 def _one_token(body: bytes) -> bytes:
-    fields: dict[str, object] = msgspec.json.decode(body)
+    try:
+        fields: dict[str, object] = dict(_decode_fields(body))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ApiError(str(error)) from error
     fields.pop("stream_options", None)
     for name in ("max_completion_tokens", "min_tokens"):
         if name in fields:

@@ -106,7 +106,13 @@ async def post(
         answer = UpstreamAnswer(address, reader)
         await answer.read_head()
         yield answer
-    except (OSError, ValueError, httptools.HttpParserError) as error:  # TimeoutError is an OSError
+    except (
+        OSError,  # TimeoutError is one
+        ValueError,
+        OverflowError,  # a port above 65535
+        httptools.HttpParserError,
+        httptools.HttpParserUpgrade,
+    ) as error:
         raise StageError(address, str(error) or type(error).__name__) from error
     finally:
         if writer is not None:

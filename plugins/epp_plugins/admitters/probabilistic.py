@@ -61,7 +61,8 @@ class ProbabilisticAdmitter(Admitter):
             endpoints, params.queue_depth_threshold, params.kv_cache_util_threshold
         )
         try:
-            share = min(1.0, saturation**params.power * params.k)
+            # In this order what is no number (0 * infinity) stays so, and denies nobody.
+            share = min(saturation**params.power * params.k, 1.0)
         except OverflowError:
             share = 1.0
         if self._random.random() < share:

@@ -23,12 +23,14 @@ are known. The blocks sent longest ago go first, of each prompt its tail. All en
 keep to ``maxIndexBytes``: beyond it the endpoint that was sent the prompt gives up its oldest, or,
 if it has less than the average share, another that has more.
 
-Metrics: the gauges ``prefix_indexer_size``, ``prefix_indexer_bytes``,
-``prefix_indexer_bytes_limit``, ``prefix_indexer_hit_ratio`` and ``prefix_indexer_hit_bytes``.
+Gauges: ``prefix_indexer_size`` (blocks, summed over the endpoints), ``prefix_indexer_bytes``,
+``prefix_indexer_bytes_limit``, and since the start: ``prefix_indexer_hit_ratio`` (blocks found, of
+all looked up) and ``prefix_indexer_hit_bytes`` (found by a look-up, on average).
 
 Reads:  ``TOKENIZED_PROMPT``; ``PREFILL_PROFILE``; ``cache_block_size`` and ``cache_blocks`` of
 ``endpoint.metrics``.
-Writes: ``PREFIX_MATCHES``, and the same under the producer's own name.
+Writes: ``PREFIX_MATCHES``; under another name than its type its own key instead, which plugins read
+        that name it in ``prefixMatchInfoProducerName``.
 Example::
 
     plugins:
@@ -93,8 +95,8 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     lru_capacity_per_server: Positive = 31250
     """Blocks kept per endpoint whose engine does not tell the size of its cache."""
     max_index_bytes: AtLeastOneMiB = DEFAULT_MAX_BYTES
-    """Memory for all endpoints together, at least 1 MiB: some 20 bytes per block of long prompts,
-    150 of short ones."""
+    """Memory for all endpoints together, counted by its parts, at least 1 MiB: about 10 bytes for
+    each block of prompts of 256 blocks, 120 for each of prompts of 4."""
 
 
 class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
@@ -102,7 +104,6 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
 
     type: ClassVar[str] = "approx-prefix-cache-producer"
     reads: ClassVar[tuple[StateKey[Any], ...]] = (TOKENIZED_PROMPT,)
-    writes: ClassVar[tuple[StateKey[Any], ...]] = (PREFIX_MATCHES,)
     default_for: ClassVar[tuple[StateKey[Any], ...]] = (PREFIX_MATCHES,)
 
     def __init__(
@@ -121,7 +122,9 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
         """How many of them have each size."""
         self._sizes: list[int] = []
         """All of those, the smallest first."""
-        self._own_matches = prefix_matches_of(name)
+        self._matches = prefix_matches_of(name)
+        # An instance's own, unlike other plugins' keys: it comes from its name.
+        self.writes: tuple[StateKey[Any], ...] = (self._matches,)  # type: ignore[misc]
         self._hashed = StateKey[dict[int, Sequence[int]]](f"hashed-prompt/{name}")
         for gauge, what, read in (
             ("size", "Prompt blocks held, summed over the endpoints.", self._entries),
@@ -147,20 +150,21 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
                 size = self._size(endpoints[0]) if endpoints else self._block_size
             hashes = self._hashes(request, size, state)
             matches = PrefixMatches(self.index.match(hashes), len(hashes), size)
-        state.write(PREFIX_MATCHES, matches)
-        if self._own_matches is not PREFIX_MATCHES:
-            state.write(self._own_matches, matches)
+        state.write(self._matches, matches)
 
     def post_schedule(
         self, request: LLMRequest, result: SchedulingResult, state: CycleState
     ) -> None:
+        hashed = state.read(self._hashed)
+        if hashed is None:  # attach() failed, or never ran
+            return
         primary = result.endpoints[0].endpoint
-        self._enter(primary, request, state)
+        self._enter(primary, hashed, request, state)
         prefill = result.profiles.get(state.read(PREFILL_PROFILE) or DEFAULT_PREFILL_PROFILE)
         if prefill is not None and prefill.endpoints:
             endpoint = prefill.endpoints[0].endpoint
             if endpoint is not primary:
-                self._enter(endpoint, request, state)
+                self._enter(endpoint, hashed, request, state)
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
         """Do nothing: an endpoint enters the index with the first prompt sent there."""
@@ -174,28 +178,34 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
         """Compare every endpoint by its own block size; in blocks of the smallest."""
         smallest = sizes[0]
         total = len(self._hashes(request, smallest, state))
-        size_of, blocks = self._size_of, {}
+        blocks = {}
         for size in sizes:
             hashes = self._hashes(request, size, state)
+            # Equal hashes are equal prompts, so nobody is found with a size that is not his, unless
+            # all of the prompt fits into one block.
             for name, held in self.index.match(hashes).items():
-                # A prompt of one short block has the same hash in every size.
-                if size_of[name] == size:
-                    # The last block may be partial, so all blocks are all of the prompt.
-                    scaled = held * size // smallest if held < len(hashes) else total
-                    blocks[name] = min(scaled, total)
+                # The last block may be partial: all blocks are all of the prompt.
+                scaled = held * size // smallest if held < len(hashes) else total
+                blocks[name] = min(scaled, total)
         return PrefixMatches(blocks, total, smallest)
 
     def _size(self, endpoint: Endpoint) -> int:
         known = endpoint.metrics.cache_block_size
-        if known > 0 and self._params.auto_tune:
-            return max(MIN_BLOCK_SIZE_TOKENS, known)
-        return self._block_size
+        if known <= 0 or not self._params.auto_tune:
+            return self._block_size
+        return known if known > MIN_BLOCK_SIZE_TOKENS else MIN_BLOCK_SIZE_TOKENS
 
-    def _enter(self, endpoint: Endpoint, request: LLMRequest, state: CycleState) -> None:
-        if state.read(self._hashed) is None:  # attach() has not run: nothing was looked up
-            return
+    def _enter(
+        self,
+        endpoint: Endpoint,
+        hashed: Mapping[int, Sequence[int]],
+        request: LLMRequest,
+        state: CycleState,
+    ) -> None:
         size = self._size(endpoint)
-        hashes = self._hashes(request, size, state)
+        hashes = hashed.get(size)
+        if hashes is None:
+            hashes = self._hashes(request, size, state)
         if not hashes:
             return
         name, metrics = endpoint.name, endpoint.metrics

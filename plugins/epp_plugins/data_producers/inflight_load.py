@@ -70,7 +70,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     add_estimated_output_tokens: bool = False
     """Whether the tokens that the answer is expected to have are counted until the end."""
-    output_ratio: Annotated[float, msgspec.Meta(ge=0.0)] = 1.5
+    output_ratio: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 1.5
     """Expected tokens of the answer for each token of the prompt, cached or not."""
     max_estimated_output_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """Most tokens that an answer is expected to have; none for no limit but the client's."""

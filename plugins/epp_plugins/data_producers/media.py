@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from epp_plugins.data_producers.image_size import size_of_data_uri
+from epp_plugins.header_numbers import positive_number
 
 DEFAULT_WIDTH, DEFAULT_HEIGHT = 640, 360
 DEFAULT_PIXELS_PER_TOKEN = 1024
@@ -72,9 +73,9 @@ class Image(_Section, frozen=True):
     default_resolution: Resolution = Resolution()
     """Size of a picture whose own is not known (``dynamic``)."""
     dynamic: Dynamic = Dynamic()
-    """``factor``: pixels per token."""
+    """Looked at with ``mode: dynamic`` only."""
     static: StaticImage = StaticImage()
-    """``staticToken``: tokens of a picture."""
+    """Looked at with ``mode: static`` only."""
 
     def tokens(self, url: str) -> int:
         """Return how many tokens the picture takes, at least 1."""
@@ -96,9 +97,9 @@ class TokensPerFrame(_Section, frozen=True):
     mode: Literal["", "dynamic", "static"] = "dynamic"
     """``dynamic``: by its size; ``static``: the same for each."""
     dynamic: Dynamic = Dynamic()
-    """``factor``: pixels per token."""
+    """Looked at with ``mode: dynamic`` only."""
     static: StaticFrame = StaticFrame()
-    """``numTokensPerFrame``: tokens of a frame."""
+    """Looked at with ``mode: static`` only."""
 
     def tokens(self, size: tuple[int, int]) -> int:
         """Return how many tokens a frame of that size takes, at least 1."""
@@ -113,7 +114,7 @@ class Sampled(_Section, frozen=True):
     sample_fps: float = msgspec.field(default=DEFAULT_SAMPLE_FPS, name="sampleFPS")
     """Frames taken of each second."""
     temporal_patch_size: int = 1
-    """So many of them become one."""
+    """So many of the frames taken become one, as in models that merge pairs of frames: 2."""
 
 
 class Strided(_Section, frozen=True):
@@ -122,7 +123,7 @@ class Strided(_Section, frozen=True):
     default_source_fps: float = msgspec.field(default=DEFAULT_SOURCE_FPS, name="defaultSourceFPS")
     """Frames per second of a film without the header ``x-llm-d-video-fps``."""
     frame_stride: int = 1
-    """The N."""
+    """The N: of so many frames of the film one counts."""
 
 
 class Frames(_Section, frozen=True):
@@ -131,13 +132,13 @@ class Frames(_Section, frozen=True):
     mode: Literal["", "sampled", "strided"] = "sampled"
     """``sampled``: seconds times a rate; ``strided``: every Nth of the film's own."""
     min_frames: int = 0
-    """Fewest, before frames become one; 0 for no such limit."""
+    """Fewest frames of a film, before ``temporalPatchSize``; 0 for no such limit."""
     max_frames: int = 0
-    """Most, before frames become one; 0 for no such limit."""
+    """Most frames of a film, before ``temporalPatchSize``; 0 for no such limit."""
     sampled: Sampled = Sampled()
-    """``sampleFPS``, ``temporalPatchSize``."""
+    """Looked at with ``mode: sampled`` only."""
     strided: Strided = Strided()
-    """``defaultSourceFPS``, ``frameStride``."""
+    """Looked at with ``mode: strided`` only."""
 
     def count(self, seconds: float, fps: float) -> int:
         """Return the frames of a film; ``fps`` is its own rate, 0 if it is not known."""
@@ -162,9 +163,9 @@ class Video(_Section, frozen=True):
     default_duration: float = DEFAULT_SECONDS
     """Seconds of a film without the header ``x-llm-d-video-duration-seconds``."""
     tokens_per_frame: TokensPerFrame = TokensPerFrame()
-    """``mode``, ``dynamic``, ``static``: what a frame costs."""
+    """What a frame costs."""
     frames: Frames = Frames()
-    """``mode``, ``minFrames``, ``maxFrames``, ``sampled``, ``strided``: how many frames count."""
+    """How many frames of a film count."""
     max_video_tokens: int = 0
     """Most tokens of a film; 0 for no such limit."""
 
@@ -210,8 +211,4 @@ def _or(value: float, default: float) -> float:
 
 
 def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        return 0.0
-    return min(number, _MOST) if number > 0 else 0.0  # not a number is not above 0
+    return min(positive_number(text) or 0.0, _MOST)

@@ -21,11 +21,15 @@ from epp_plugins.data_producers.media import (
 )
 from epp_plugins.state_keys import Modality, MultiModalFeature, TokenizedPrompt
 
-MOST_MEDIA_TOKENS = 2**20
-"""Of one request: a header or a forged picture can claim any size, and a token takes 4 bytes."""
+MOST_MEDIA_TOKENS = 2**18
+"""Of one request: a header or a forged picture can claim any size, and a token takes 4 bytes until
+the request ends."""
+MOST_TRIED = 1024
+"""Messages and parts of one request that look like media; a malformed one takes 4 us, a forged
+picture 100, and 8 MiB have room for 700000. What comes after them is text."""
 
 HAS_MEDIA = re.compile(rb'"(?:image_url|video_url|audio_url|input_audio)"').search
-_BETWEEN = b" \t\r\n,["
+_between = re.compile(rb"[ \t\r\n,\[]*+").match
 _Content = Annotated[str, msgspec.Meta(min_length=1)]
 
 
@@ -79,6 +83,7 @@ class MediaPrompt:
         self._data = bytearray(request.tools)
         self._features: list[MultiModalFeature] = []
         self._left = MOST_MEDIA_TOKENS
+        self._tries_left = MOST_TRIED
 
     def read(self) -> TokenizedPrompt | None:
         """Return its tokens; None if there is no medium in it."""
@@ -89,12 +94,13 @@ class MediaPrompt:
             return None
         at = copied = 0
         for raw in messages:
-            while prompt[at] in _BETWEEN:
-                at += 1
-            start, at = at, at + memoryview(raw).nbytes
-            if HAS_MEDIA(raw):
-                kept = len(self._data)
+            if not self._tries_left:
+                break
+            start = gap.end() if (gap := _between(prompt, at)) else at
+            at = start + memoryview(raw).nbytes
+            if self._looks_like_media(raw):
                 self._data += memoryview(prompt)[copied:start]
+                copied, kept = start, len(self._data)
                 if self._message(raw):
                     copied = at
                 else:
@@ -115,10 +121,19 @@ class MediaPrompt:
         self._data += memoryview(message.role)
         for each in message.content:
             try:
-                self._medium(_decode_part(each))
+                if self._looks_like_media(each):
+                    self._medium(_decode_part(each))
+                    continue
             except _MALFORMED:
-                self._data += memoryview(each)
+                pass
+            self._data += memoryview(each)
         return len(self._features) > before
+
+    def _looks_like_media(self, raw: msgspec.Raw) -> bool:
+        if self._tries_left and HAS_MEDIA(raw):
+            self._tries_left -= 1
+            return True
+        return False
 
     def _medium(self, part: _Part) -> None:
         if isinstance(part, _ImagePart):

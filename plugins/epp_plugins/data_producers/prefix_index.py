@@ -27,12 +27,11 @@ from heapq import heappop, heappush
 from itertools import compress
 from typing import Final
 
-from epp_plugins.data_producers.prefix_tree import PrefixTree, Run
+from epp_plugins.data_producers.prefix_tree import WHICH, PrefixTree, Run
 
-RUN_BYTES: Final = 344
-"""A run: the object 80, its array 80, its first hash as a number 48; its share of a dict that entries
-come to and go from 60 to 120, nearly as much again while that grows. A dict that has only grown
-takes half, so an index that is not full yet takes up to a third less than is counted."""
+RUN_BYTES: Final = 320
+"""A run: the object 80, its array 80, its first hash as a number 48, and 60 to 120 in a dict that
+entries come to and go from, half of that in one that has only grown."""
 BLOCK_BYTES: Final = 8
 END_BYTES: Final = 136
 """A run where a prompt of one endpoint ends: a node 32, in tables 42 to 168 as above."""
@@ -40,7 +39,7 @@ BELOW_BYTES: Final = 72
 """The list of a run with children."""
 DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
 SLICE_RUNS: Final = 256
-"""Runs that one call takes from an endpoint that has left: about 0.2 ms."""
+"""Runs that one call takes from an endpoint that has left: 0.3 ms."""
 _EVICTED_RUNS: Final = 4096
 """Runs that one call takes from an endpoint whose capacity has become smaller; the next goes on."""
 
@@ -108,6 +107,7 @@ class PrefixIndex:
         "_names",
         "_names_last",
         "_numbered",
+        "_set_bytes",
         "_tree",
         "_turn",
         "max_bytes",
@@ -131,6 +131,8 @@ class PrefixIndex:
         """The bits of those."""
         self._ends = 0
         self._entries = 0
+        self._set_bytes = 0
+        """A bit set with room for every endpoint."""
         self._turn = 0
         self._lookups = 0
         self._asked = 0
@@ -143,7 +145,7 @@ class PrefixIndex:
     def bytes(self) -> int:
         """Memory that the index takes, counted by its parts."""
         tree = self._tree
-        set_bytes = 28 + 4 * (len(self._names) // 30)
+        set_bytes = self._set_bytes
         return (
             tree.runs * RUN_BYTES
             + tree.blocks * BLOCK_BYTES
@@ -156,7 +158,8 @@ class PrefixIndex:
         """Return the blocks held by each endpoint that holds any, up to the first nobody holds."""
         self._lookups += 1
         self._asked += len(hashes)
-        if not hashes or hashes[0] not in self._firsts:  # a new prompt: 0.15 us instead of 0.5
+        # Of a new prompt this is all: 0.2 us instead of 0.5.
+        if not hashes or (first := hashes[0]) not in self._firsts[first & WHICH]:
             return {}
         tree = self._tree
         root = tree.root
@@ -246,6 +249,7 @@ class PrefixIndex:
         self._numbered[number : number + 1] = [holder]
         self._names[number : number + 1] = [endpoint]
         self._named_last = 0
+        self._set_bytes = 28 + 4 * (len(self._names) // 30)
         return holder
 
     def _clear_slice(self) -> None:
@@ -277,7 +281,7 @@ class PrefixIndex:
             run = self._split(run, known)
         blocks, end_count = holder.blocks, len(ends)
         end, new_below = run, False
-        if known < len(hashes) and hashes[known] not in self._firsts:
+        if known < len(hashes) and (first := hashes[known]) not in self._firsts[first & WHICH]:
             end = tree.append(run, hashes, bit)
             holder.blocks += end.end - known
             new_below = True

@@ -5,11 +5,10 @@ little-endian pseudo tokens::
 
     tokens = ceil((len(tools) + len(prompt)) / 4)
 
-Roles count because they are part of those bytes. Without tools nothing is copied. Two kinds of
-prompt are read.
+Roles count because they are part of those bytes. Two kinds of prompt are more than their bytes.
 
-Token ids (a list of integers, or a list of such lists) stay the ids that they are, and the count is
-exact. Tools do not count beside them.
+Token ids (a list of integers, or a list of at most 10000 such lists) stay the ids that they are,
+and the count is exact. Tools do not count beside them.
 
 In chat messages, parts of the types ``image_url``, ``video_url``, ``audio_url`` and ``input_audio``
 become N tokens of a hash of their content, from the next multiple of four bytes on, and are listed
@@ -26,8 +25,8 @@ as features. Of a message with such parts only role and content count::
 A picture has its own size where it is a data URI of a GIF, JPEG or PNG, else ``defaultResolution``.
 The request headers ``x-llm-d-video-duration-seconds``, ``x-llm-d-video-resolution`` (such as
 ``1280x720``) and ``x-llm-d-video-fps`` speak for all films of the request. Each medium takes at
-least 1 token, and all of a request together no more than 1048576 besides. Malformed parts count as
-the text that they are.
+least 1 token, and all of a request together no more than 262144 besides. Malformed parts count as
+the text that they are, and so does what comes after 1024 messages and parts with media.
 
 A number of ``estimate`` that is 0 or negative counts as its default. Refused, because they could
 not be honoured: ``vllm`` and ``udsTokenizerConfig`` (other modes), and ``modelName`` without
@@ -60,8 +59,10 @@ from epp_plugins.state_keys import TOKENIZED_PROMPT, TokenizedPrompt
 _TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 _decode_ids = msgspec.json.Decoder(list[_TokenId]).decode
 _decode_lists = msgspec.json.Decoder(list[list[_TokenId]]).decode
-_begins_with_ids = re.compile(rb"\[\s*[0-9\[]").match
-_begins_with_lists = re.compile(rb"\[\s*\[").match
+_begins_with_ids = re.compile(rb"\[\s*+[0-9\[]").match
+_begins_with_lists = re.compile(rb"\[\s*+\[").match
+_MOST_LISTS = 10_000
+"""Lists of ids in one prompt; 2 million, which 8 MiB have room for, take 2 s."""
 _LIST = ord("[")
 
 
@@ -78,7 +79,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``token-producer``."""
 
     estimate: Estimate | None = None
-    """The mode that is there; its ``image`` and ``video`` say what media cost."""
+    """The only mode there is, also when left out; it says what media cost."""
     model_name: str = ""
     """Unused in estimate mode."""
     vllm: dict[str, Any] | None = None
@@ -131,6 +132,8 @@ def _ids(prompt: bytes) -> TokenizedPrompt | None:
     """Return the token ids that ``prompt`` consists of; None for anything else."""
     try:
         if _begins_with_lists(prompt):
+            if prompt.count(b"[") > 1 + _MOST_LISTS:
+                return None
             ids = [token for tokens in _decode_lists(prompt) for token in tokens]
         else:
             ids = _decode_ids(prompt)

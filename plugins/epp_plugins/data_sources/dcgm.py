@@ -3,7 +3,8 @@
 GETs ``scheme://ADDRESS:port path``, ADDRESS being the endpoint's IP address: that is where an
 exporter listens that runs in the endpoint's pod, or on its node if the pod uses the node's network.
 ``port`` 0 is the endpoint's own. All else is as in ``metrics-data-source``; ``interval`` and the
-certificates are there too, unlike in the reference.
+certificates are there too, unlike in the reference. The servers' own metrics are asked for besides,
+unless ``dataLayer.injectDefaults`` is off.
 
 ``useNodeAddress`` (one exporter for all pods of a node) is refused: the address of an endpoint's
 node is known to Kubernetes only, which endpoints do not come from here yet.

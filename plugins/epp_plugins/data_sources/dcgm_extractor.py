@@ -34,7 +34,8 @@ from epp_plugins.state_keys import GPU_UTILIZATION
 METRIC: Final = "DCGM_FI_DEV_GPU_UTIL"
 _WHOLLY_BUSY: Final = 100.0
 
-_SAMPLE = re.compile(rb"\n%b(?:[ \t]*(\{[^\n]*\}))?[ \t]+([^\s]+)" % METRIC.encode())
+# Labels have some 500 bytes. Of a page of 8 MiB that is nothing but labels they take 2 s.
+_SAMPLE = re.compile(rb"\n%b(?:[ \t]*(\{[^\n]{0,8192}\}))?[ \t]+([^\s]+)" % METRIC.encode())
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

@@ -4,6 +4,15 @@ Needs no Kubernetes. The file is looked at every half second; edits in place, at
 link swaps of a mounted ConfigMap are all seen. A file that is gone or broken later leaves the last
 good endpoints in the pool, with one warning for each distinct fault.
 
+The file is YAML or JSON::
+
+    endpoints:
+      - name: vllm-0
+        namespace: default      # this is the default
+        address: 10.0.0.7       # an IP address, no host name
+        port: 8000
+        labels: {llm-d.ai/role: decode}
+
 Example::
 
     plugins:
@@ -44,7 +53,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``file-discovery``."""
 
     path: Annotated[str, msgspec.Meta(min_length=1)]
-    """The endpoints file."""
+    """The endpoints file, as above."""
     watch_file: bool = True
     """Whether changes are followed; if not, the file is read once."""
 

@@ -49,17 +49,18 @@ class MetricsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     scheme: Literal["http", "https"] = "http"
     """``https`` to ask over TLS."""
     path: PagePath = "/metrics"
-    """Path of the page."""
+    """Path of the page: ASCII without blanks."""
     port: Port = 0
     """Port to ask at; 0 for the endpoint's own."""
     insecure_skip_verify: bool = True
     """Whether any certificate of the server will do."""
     ca_cert_path: str = ""
-    """PEM file with the authorities to trust; "" for the system's. Needs insecureSkipVerify off."""
+    """PEM file with the authorities to trust; "" for the system's. It needs
+    ``insecureSkipVerify: false``."""
     client_cert_path: str = ""
     """PEM file with the certificate to show to the server; "" for none."""
     client_key_path: str = ""
-    """PEM file with its key."""
+    """PEM file with the key of ``clientCertPath``."""
     # The check sees a number, too, and asks for a unit where the type would ask for quotes.
     interval: Annotated[str, msgspec.Meta(extra={"check": _interval_seconds})] = ""
     """Time between two questions, such as ``500ms``, at least 50 ms; "" for the process's own."""
@@ -69,7 +70,7 @@ class ModelsParams(MetricsParams, frozen=True):
     """Parameters of ``models-data-source``."""
 
     path: PagePath = "/v1/models"
-    """Path of the list."""
+    """Path of the list: ASCII without blanks."""
 
 
 class HttpSource(DataSource):

@@ -40,6 +40,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 _DEFAULTS = Params()
+_UNKNOWN = Topology()
 
 
 class TopologyExtractor(EndpointListener):
@@ -82,6 +83,3 @@ class TopologyExtractor(EndpointListener):
         for endpoint, topology in self._written.items():
             if endpoint.attributes.get(self._key) is topology:
                 del endpoint.attributes[self._key]
-
-
-_UNKNOWN = Topology()

@@ -17,6 +17,14 @@ Reads:  the attribute named, off the endpoint's attributes.
 Example::
 
     plugins:
+      - type: core-metrics-extractor
+        parameters:
+          engineConfigs:
+            - name: vllm
+              queuedRequestsSpec: vllm:num_requests_waiting
+              runningRequestsSpec: vllm:num_requests_running
+              kvUsageSpec: vllm:kv_cache_usage_perc
+              customMetrics: [{attributeKey: gpu-heat, metricSpec: gpu_celsius}]
       - type: endpoint-attribute-filter
         parameters:
           attribute: gpu-heat

@@ -2,9 +2,9 @@
 
 The header ``test-epp-endpoint-selection`` lists addresses, parted by commas: ``ip:port`` for one
 endpoint, ``ip`` for all of that address, whatever their ports. An IPv6 address stands in brackets,
-which may be left out where no port follows. What is no candidate's address is ignored. Without the
-header, or if it lists no candidate, nothing is kept and the request fails: made for conformance
-tests, not for production.
+which may be left out where no port follows; upper and lower case are the same. What is no
+candidate's address is ignored. Without the header, or if it lists no candidate, nothing is kept and
+the request fails: made for conformance tests, not for production.
 
 Reads:  the header ``test-epp-endpoint-selection``, ``endpoint.address``.
 Example::
@@ -40,10 +40,12 @@ class HeaderBasedTestingFilter(Filter):
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> list[Endpoint]:
         asked = {entry.strip() for entry in request.headers.get(HEADER, "").lower().split(",")}
+        asked.discard("")
         return [endpoint for endpoint in endpoints if not asked.isdisjoint(_names(endpoint))]
 
 
 def _names(endpoint: Endpoint) -> tuple[str, str, str]:
-    """Return what an endpoint may be listed as."""
-    host = endpoint.address.rpartition(":")[0]
-    return endpoint.address, host, host.strip("[]")
+    """Return what an endpoint may be listed as, in lower case."""
+    address = endpoint.address.lower()
+    host = address.rpartition(":")[0]
+    return address, host, host.strip("[]")

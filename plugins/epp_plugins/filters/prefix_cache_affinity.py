@@ -1,7 +1,7 @@
 """``prefix-cache-affinity-filter``: keeps the endpoints that hold the prompt, unless too busy.
 
 Sticky is an endpoint that holds at least the share ``affinityThreshold`` of the prompt's blocks.
-All endpoints are kept if the threshold is 0, if none is sticky, with the probability
+All endpoints are kept if the threshold is 0 or less, if none is sticky, with the probability
 ``explorationProbability``, and if sticking would cost too much::
 
     ttft = tokens in flight / peakPrefillThroughput * 1000
@@ -45,9 +45,9 @@ NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``prefix-cache-affinity-filter``."""
 
-    affinity_threshold: Fraction = 0.8
-    """Share of the prompt's blocks that a sticky endpoint holds, 0.0 to 1.0; 0 turns the filter
-    off."""
+    affinity_threshold: Annotated[float, msgspec.Meta(le=1.0)] = 0.8
+    """Share of the prompt's blocks that a sticky endpoint holds, at most 1.0; 0 and less turn the
+    filter off."""
     exploration_probability: Fraction = 0.0
     """How often all endpoints are kept whatever they hold, 0.0 to 1.0."""
     max_ttft_penalty_ms: NotNegative = msgspec.field(default=18_000.0, name="maxTTFTPenaltyMs")
@@ -106,7 +106,7 @@ class PrefixCacheAffinityFilter(Filter):
     ) -> list[Endpoint]:
         matches = state.read(self._matches)
         threshold = self._threshold
-        if matches is None or not matches.total_blocks or threshold == 0 or len(endpoints) == 1:
+        if matches is None or not matches.total_blocks or threshold <= 0 or len(endpoints) == 1:
             return list(endpoints)
         if self._exploration and self._random.random() < self._exploration:
             return list(endpoints)

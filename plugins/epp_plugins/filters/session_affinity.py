@@ -16,7 +16,7 @@ of a session is known is the ``strategy``:
 With several profiles ``profileName`` names the one whose endpoint is meant; use one instance for
 each, with headers of their own for tokens. A profile that did not run leaves everything as it was.
 Only the configuration of the chosen strategy is looked at: ``sessionIdConfig`` does nothing without
-``strategy: session_id``.
+``strategy: session_id``. A reload that changes any of the parameters forgets all bindings.
 
 A session is never moved for load's sake: a busy one stays on its endpoint. Put a
 ``utilization-filter`` with ``fallbackOnEmpty: true`` **before** this one to move it: an endpoint

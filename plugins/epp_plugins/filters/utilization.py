@@ -9,8 +9,9 @@ all of them. The metrics are:
   there since;
 * ``kv-cache-utilization``: fraction of the KV cache in use, 0.0 to 1.0.
 
-A metric that is not known counts as 0. If no endpoint is left, the request is given up, or goes on
-with all of them if ``fallbackOnEmpty`` is set. Same rules as llm-d-router ``utilization-filter``.
+A metric that is not known counts as 0, a ``kv-cache-utilization`` that is no number as 1. If no
+endpoint is left, the request is given up, or goes on with all of them if ``fallbackOnEmpty`` is
+set. Same rules as llm-d-router ``utilization-filter``.
 
 Reads:  ``endpoint.load``; ``IN_FLIGHT_LOAD`` off the endpoint's attributes, written by
 ``inflight-load-producer``, if a condition is on ``active-requests``.
@@ -91,10 +92,9 @@ class UtilizationFilter(Filter):
     ) -> list[Endpoint]:
         kept = list(endpoints)
         for read, most in self._limits:
-            # Not `value <= most`: a usage that is NaN is not known, and counts as 0.
             kept = [
                 endpoint
                 for endpoint, value in zip(kept, map(read, kept), strict=True)
-                if not value > most
+                if value <= most
             ]
         return kept if kept or not self._falls_back else list(endpoints)

@@ -31,7 +31,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class MaxScorePicker(Picker):
-    """Picks the best ``max_num_of_endpoints`` endpoints."""
+    """Picks the best ``maxNumOfEndpoints`` endpoints."""
 
     type: ClassVar[str] = "max-score-picker"
 

@@ -26,7 +26,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class RandomPicker(Picker):
-    """Picks ``max_num_of_endpoints`` endpoints, each equally likely."""
+    """Picks ``maxNumOfEndpoints`` endpoints, each equally likely."""
 
     type: ClassVar[str] = "random-picker"
 

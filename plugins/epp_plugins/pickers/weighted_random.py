@@ -32,7 +32,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class WeightedRandomPicker(Picker):
-    """Picks ``max_num_of_endpoints`` endpoints, the likelier the higher they score."""
+    """Picks ``maxNumOfEndpoints`` endpoints, the likelier the higher they score."""
 
     type: ClassVar[str] = "weighted-random-picker"
 

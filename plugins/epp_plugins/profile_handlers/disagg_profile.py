@@ -58,22 +58,20 @@ Example::
       - {name: decode, plugins: [{pluginRef: decode-filter}]}
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Final, cast
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, ClassVar, Final
 
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
 from epp.request_control.plugins import PreRequest
 from epp.scheduling import (
     AttributeKey,
     CycleState,
-    Endpoint,
     LLMRequest,
     ProfileHandler,
     ProfileResult,
     SchedulerProfile,
     SchedulingResult,
     StageDecider,
-    StateKey,
 )
 from epp_plugins.profile_handlers.disagg_params import Params
 from epp_plugins.profile_handlers.joint import with_best_pair
@@ -82,6 +80,7 @@ from epp_plugins.profile_handlers.stages import (
     Refer,
     Stage,
     check_profile,
+    missing_profile,
     set_stage_headers,
 )
 from epp_plugins.state_keys import PEER_ENDPOINT, PREFILL_PROFILE, topology_of
@@ -124,6 +123,9 @@ class DisaggProfileHandler(ProfileHandler, PreRequest):
             ("decision_type", "model_name"),
         )
 
+    def profile_faults(self, profiles: Collection[str]) -> Iterable[str]:
+        return missing_profile("profiles.decode", self._decode, profiles)
+
     def pick_profiles(
         self,
         request: LLMRequest,
@@ -134,8 +136,7 @@ class DisaggProfileHandler(ProfileHandler, PreRequest):
         if not results:
             check_profile(self, "profiles.decode", self._decode, profiles)
             state.write(PREFILL_PROFILE, self._prefill.profile)
-            if state.read(PEER_ENDPOINT) is not None:  # an earlier attempt of this request
-                state.write(cast("StateKey[Endpoint | None]", PEER_ENDPOINT), None)
+            state.forget(PEER_ENDPOINT)  # of an earlier attempt of this request
         following = self._prefill_first if self._is_prefill_first else self._decode_first
         name = following(request, profiles, results, state)
         return {name: profiles[name]} if name else _NO_MORE

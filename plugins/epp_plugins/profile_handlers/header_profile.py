@@ -16,7 +16,7 @@ Example::
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -32,6 +32,8 @@ from epp.scheduling import (
 )
 
 _NO_MORE: Mapping[str, SchedulerProfile] = {}
+_LONGEST_SHOWN: Final = 64
+"""Characters of what a client asks for that errors and logs repeat."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -74,8 +76,9 @@ class HeaderProfileHandler(ProfileHandler):
         if name not in profiles:
             known = ", ".join(map(repr, sorted(profiles))) or "none"
             if asked:
+                shown = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}..."
                 raise UnknownProfileError(
-                    f"header {self._header!r} asks for profile {name!r}; there are: {known}"
+                    f"header {self._header!r} asks for profile {shown!r}; there are: {known}"
                 )
             raise ProfileLoopError(
                 f"profile handler {self.name!r} ({self.type}): defaultProfile is {name!r};"

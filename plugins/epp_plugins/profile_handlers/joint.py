@@ -20,18 +20,12 @@ from typing import Final, NamedTuple
 from epp.scheduling import AttributeKey, Endpoint, ProfileResult
 from epp_plugins.pickers.columns import columns_of
 from epp_plugins.state_keys import Topology
-from epp_plugins.topology import Closeness
+from epp_plugins.topology import CLOSENESS_SCORES, Closeness
 
 NEAR_BEST: Final = 0.9
 MAX_DECODE_CANDIDATES: Final = 64
-BONUS: Final = {
-    Closeness.HOST: 1.0,
-    Closeness.RACK: 0.2,
-    Closeness.ZONE: 0.05,
-    Closeness.REGION: 0.02,
-    Closeness.NONE: 0.0,
-}
-_BONUSES: Final = tuple(BONUS.values())
+_BONUSES: Final = tuple(CLOSENESS_SCORES[each] for each in sorted(Closeness, reverse=True))
+"""From host to nothing shared."""
 _PER_PLACE: Final = 2
 """The second stands in where the first is the decode endpoint itself."""
 _NOWHERE: Final = Topology()
@@ -61,7 +55,7 @@ def with_best_pair(
     best: tuple[float, int, float] = (-1.0, 0, 0.0)
     pair: tuple[_Candidate, _Candidate] | None = None
     for one in _near_best(decode, key)[:MAX_DECODE_CANDIDATES]:
-        if best[0] >= one.share + prefills[0].share + _BONUSES[0]:
+        if best[0] > one.share + prefills[0].share + _BONUSES[0]:
             break
         for bonus, group, place in zip(_BONUSES, groups, one.places, strict=True):
             for other in group.get(place, ()):

@@ -26,7 +26,7 @@ Example::
       - {name: decode, plugins: [{pluginRef: decode-filter}]}
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -50,6 +50,7 @@ from epp_plugins.profile_handlers.stages import (
     Refer,
     Stage,
     check_profile,
+    missing_profile,
     set_header,
 )
 from epp_plugins.state_keys import PREFILL_PROFILE
@@ -109,6 +110,9 @@ class PdProfileHandler(ProfileHandler, PreRequest):
             "Requests by whether the decider of pd-profile-handler wants a prefill.",
             ("decision_type", "model_name"),
         )
+
+    def profile_faults(self, profiles: Collection[str]) -> Iterable[str]:
+        return missing_profile("decodeProfile", self._decode, profiles)
 
     def pick_profiles(
         self,

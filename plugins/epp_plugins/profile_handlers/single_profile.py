@@ -9,7 +9,7 @@ Example::
       - type: single-profile-handler
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import ClassVar
 
 import msgspec
@@ -38,6 +38,13 @@ class SingleProfileHandler(ProfileHandler):
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
+
+    def profile_faults(self, profiles: Collection[str]) -> Iterable[str]:
+        if len(profiles) == 1:
+            return ()
+        names = ", ".join(map(repr, sorted(profiles)))
+        text = f"{self.type} runs a sole profile; configured: {names}; remove all but one"
+        return (f"{text}, or use a handler that chooses among them",)
 
     def pick_profiles(
         self,

@@ -5,7 +5,7 @@ without a stage that failed; that is counted. What a stage chose goes to the mod
 headers, and a client's own headers of these names never get there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -58,7 +58,8 @@ class OptionalStages:
 
     def __init__(self, handler: ProfileHandler, metrics: PluginMetrics) -> None:
         self._handler = handler
-        self._has_told = False
+        self._told: set[str] = set()
+        """Deciders whose failure is in the log."""
         self._degraded = metrics.counter(
             handler,
             "disagg_degraded_total",
@@ -82,8 +83,8 @@ class OptionalStages:
             is_wanted = stage.decider.wants_stage(request, endpoint, state)
         except PLUGIN_FAULTS:
             self.degraded(stage, "decider-error")
-            if not self._has_told:
-                self._has_told = True
+            if stage.decider.name not in self._told:
+                self._told.add(stage.decider.name)
                 _log.exception(
                     "stage decider failed",
                     plugin=stage.decider.name,
@@ -130,12 +131,17 @@ def check_profile(
     Raises:
         ProfileLoopError: It is not.
     """
-    if profile not in profiles:
-        known = ", ".join(map(repr, sorted(profiles))) or "none"
-        raise ProfileLoopError(
-            f"profile handler {handler.name!r} ({handler.type}): {parameter} is {profile!r};"
-            f" configured: {known}"
-        )
+    for text in missing_profile(parameter, profile, profiles):
+        raise ProfileLoopError(f"profile handler {handler.name!r} ({handler.type}): {text}")
+
+
+def missing_profile(parameter: str, profile: str, profiles: Collection[str]) -> tuple[str, ...]:
+    """Return what is wrong if a profile without which nothing works is not there; else ()."""
+    if profile in profiles:
+        return ()
+    known = ", ".join(map(repr, sorted(profiles))) or "none"
+    mend = f"name one of them, or add a profile {profile!r}"
+    return (f"{parameter} is {profile!r}; configured: {known}; {mend}",)
 
 
 def set_stage_headers(

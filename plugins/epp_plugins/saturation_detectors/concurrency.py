@@ -12,8 +12,8 @@ tokens; in ``hybrid`` both) are below the limit, which is rounded down::
 
     limit = maxConcurrency * (1 + headroom)    # or maxTokenConcurrency
 
-None may be left: then the request fails in that profile, which is how a hard limit is set. It sees
-no model server, so what reaches the servers by other ways does not count.
+If none is left, the request fails in that profile: so this filter sets a hard limit. The detector
+sees no model server, so what reaches the servers by other ways does not count.
 
 Reads:  the endpoints' in-flight load, written by ``inflight-load-producer``, which is made if
         nobody configured one.
@@ -55,7 +55,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class ConcurrencyDetector(SaturationDetector, Filter):
-    """Measures endpoints by their requests and tokens in flight."""
+    """Tells how full the pool is by requests and tokens in flight; removes full endpoints."""
 
     type: ClassVar[str] = "concurrency-detector"
 
@@ -67,12 +67,11 @@ class ConcurrencyDetector(SaturationDetector, Filter):
         self._mode = params.concurrency_mode
         self._requests = params.max_concurrency
         self._tokens = params.max_token_concurrency
-        beyond = 1.0 + params.headroom
         self._request_limit = self._token_limit = inf
         if self._mode != "tokens":
-            self._request_limit = int(params.max_concurrency * beyond)
+            self._request_limit = _limit(params.max_concurrency, params.headroom)
         if self._mode != "requests":
-            self._token_limit = int(params.max_token_concurrency * beyond)
+            self._token_limit = _limit(params.max_token_concurrency, params.headroom)
 
     def saturation(self, endpoints: Sequence[Endpoint]) -> float:
         if not endpoints:
@@ -100,3 +99,8 @@ class ConcurrencyDetector(SaturationDetector, Filter):
             if load.requests < most and load.tokens < most_tokens:
                 kept.append(endpoint)
         return kept
+
+
+def _limit(full: int, headroom: float) -> float:
+    limit = full * (1.0 + headroom)
+    return int(limit) if limit < inf else inf

@@ -64,7 +64,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class UtilizationDetector(SaturationDetector, Filter):
-    """Measures endpoints by their queue and their KV cache."""
+    """Tells how full the pool is by queues and KV caches; removes full endpoints."""
 
     type: ClassVar[str] = "utilization-detector"
 

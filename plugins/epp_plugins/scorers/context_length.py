@@ -108,7 +108,7 @@ def _length(state: CycleState) -> int:
     return 0 if prompt is None else prompt.count
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)  # labels of a whole pool: with fewer places each call parses all anew
 def _parse(text: str | None) -> _Range | None:
     """Return the range that a label says, None if it is bad."""
     found = _RANGE.fullmatch(text or "")

@@ -11,12 +11,11 @@ as the nearer of the two. Else, or with ``adaptiveRange``, they are the least an
 number among the candidates; if all are equal, those score 1. An endpoint without the attribute, or
 with one that is no finite number, scores 0 and does not count for the range.
 
-The attribute's name is ``attributeKey`` as the producer ``producer`` writes it. Without a
+The attribute's name is ``attributeKey`` as the producer ``producer`` writes it. Without
 ``producer`` that is ``core-metrics-extractor``, or what stands behind the last slash in
-``attributeKey``:
-``GPUUtilization/dcgm-extractor`` is the same as ``attributeKey: GPUUtilization`` with ``producer:
-dcgm-extractor``. So a name with a slash of its own needs ``producer``; "" is for attributes that
-bear no producer's name.
+``attributeKey``: ``GPUUtilization/dcgm-extractor`` is the same as ``attributeKey: GPUUtilization``
+with ``producer: dcgm-extractor``. So a name with a slash of its own needs ``producer``; "" is for
+attributes that bear no producer's name.
 
 Same formula as llm-d-router ``endpoint-attribute-scorer``.
 
@@ -24,6 +23,8 @@ Reads:  the attribute named, off the endpoint's attributes.
 Example::
 
     plugins:
+      - type: dcgm-data-source
+      - type: dcgm-extractor
       - type: endpoint-attribute-scorer
         parameters:
           attributeKey: GPUUtilization
@@ -31,6 +32,10 @@ Example::
           algorithm:
             type: linear_lower_is_better
             normalization: {fixedRange: {min: 0, max: 1}}
+    dataLayer:
+      sources:
+        - pluginRef: dcgm-data-source
+          extractors: [{pluginRef: dcgm-extractor}]
 """
 
 from collections.abc import Sequence

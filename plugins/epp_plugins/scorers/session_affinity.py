@@ -18,7 +18,7 @@ known is the ``strategy``:
 With several profiles ``profileName`` names the one whose endpoint is meant; use one instance for
 each, with headers of their own for tokens. A profile that did not run leaves everything as it was.
 Only the configuration of the chosen strategy is looked at: ``sessionIdConfig`` does nothing without
-``strategy: session_id``.
+``strategy: session_id``. A reload that changes any of the parameters forgets all bindings.
 
 A bound session is never moved for load's sake. Other scorers can outweigh this one, request by
 request; to move the session itself put a ``utilization-filter`` with ``fallbackOnEmpty: true`` into

@@ -19,21 +19,13 @@ Example::
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import msgspec
 
 from epp.scheduling import AttributeKey, CycleState, Endpoint, LLMRequest, Scorer, StateKey
 from epp_plugins.state_keys import PEER_ENDPOINT, topology_of
-from epp_plugins.topology import Closeness, closeness_to
-
-_SCORES: Final = {
-    Closeness.NONE: 0.0,
-    Closeness.REGION: 0.02,
-    Closeness.ZONE: 0.05,
-    Closeness.RACK: 0.2,
-    Closeness.HOST: 1.0,
-}
+from epp_plugins.topology import CLOSENESS_SCORES, closeness_to
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -63,4 +55,4 @@ class TopologyAffinityScorer(Scorer):
         topology = None if peer is None else peer.attribute(self._key)
         if topology is None:
             return [0.0] * len(endpoints)
-        return [_SCORES[found] for found in closeness_to(topology, endpoints, self._key)]
+        return [CLOSENESS_SCORES[found] for found in closeness_to(topology, endpoints, self._key)]

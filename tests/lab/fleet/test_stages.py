@@ -161,14 +161,57 @@ async def test_a_server_that_cannot_be_reached_is_named(
     assert ended(fleet.servers[0].counters)
 
 
+@pytest.mark.parametrize("header", [PREFILLER, ENCODERS, RANK])
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:65536", "127.0.0.1:-1"])
 async def test_an_address_that_is_none_is_named(
+    make_fleet: MakeFleet, make_client: MakeClient, header: str, address: str
+) -> None:
+    fleet = await make_fleet()
+    answer = await make_client(fleet).post(CHAT, json=chat(), headers={header: address})
+    assert answer.status_code == 502
+    assert address in answer.json()["error"]["message"]
+    assert ended(fleet.servers[0].counters)
+
+
+async def test_another_protocol_is_no_answer(
     make_fleet: MakeFleet, make_client: MakeClient
 ) -> None:
-    answer = await make_client(await make_fleet()).post(
-        CHAT, json=chat(), headers={PREFILLER: "nonsense"}
-    )
+    async def switch(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"
+        )
+        await reader.read()
+        writer.close()
+
+    fleet = await make_fleet()
+    async with await asyncio.start_server(switch, "127.0.0.1", 0) as other:
+        host, port = other.sockets[0].getsockname()
+        answer = await make_client(fleet).post(
+            CHAT, json=chat(), headers={PREFILLER: f"{host}:{port}"}
+        )
     assert answer.status_code == 502
-    assert "nonsense" in answer.json()["error"]["message"]
+    assert ended(fleet.servers[0].counters)
+
+
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [
+        pytest.param(b"1e999", 200, id="a number that nobody reads"),
+        pytest.param(b'{"\xff": 1}', 200, id="a name within that is not UTF-8"),
+        pytest.param(b"[" * 100_000 + b"]" * 100_000, 400, id="deeply nested"),
+    ],
+)
+async def test_fields_that_nobody_reads_are_passed_on(
+    make_fleet: MakeFleet, make_client: MakeClient, value: bytes, status: int
+) -> None:
+    fleet = await make_fleet(endpoints=2)
+    body = json.dumps(chat()).encode()[:-1] + b', "other": ' + value + b"}"
+    answer = await make_client(fleet, 1).post(
+        CHAT, content=body, headers={PREFILLER: fleet.addresses[0]}
+    )
+    assert answer.status_code == status
+    assert all(ended(server.counters) for server in fleet.servers)
 
 
 async def test_a_prefiller_is_asked_once_and_its_error_is_the_answer(

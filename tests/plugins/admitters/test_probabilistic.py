@@ -1,4 +1,5 @@
 import random
+from math import inf
 from typing import Any
 
 import msgspec
@@ -70,6 +71,11 @@ def test_the_pool_counts_in_the_mean() -> None:
 def test_other_requests_are_always_admitted(priority: int) -> None:
     full = make_endpoint(waiting_requests=100)
     assert denied(made(), full, priority=priority, times=10) == 0
+
+
+def test_an_idle_pool_turns_nobody_away() -> None:
+    # 0**5 * inf is no number
+    assert denied(made({"k": inf}), make_endpoint("a"), times=10) == 0
 
 
 def test_without_endpoints_somebody_else_says_no() -> None:

@@ -68,7 +68,7 @@ def looked_up(
     TokenProducer("token", TokenParams()).prepare(request, state)
     producer.prepare(request, state)
     producer.attach(request, endpoints, state)
-    matches = state.read(PREFIX_MATCHES)
+    matches = state.read(prefix_matches_of(producer.name))
     assert matches is not None
     return state, matches
 
@@ -241,6 +241,7 @@ def test_a_prefill_endpoint_holds_the_prompt_too(name: str | None) -> None:
         pytest.param({}, 0, 0, 3, id="unknown"),
         pytest.param({}, 5, 0, 3, id="the engine's blocks are of unknown size"),
         pytest.param({}, 1, 16, 3, id="the engine's cache is less than a block"),
+        pytest.param({}, -20, 16, 3, id="the engine's page is wrong"),
     ],
 )
 def test_capacity(
@@ -308,6 +309,28 @@ def test_a_prompt_of_one_short_block_counts_once_per_endpoint() -> None:
     producer, pods = mixed()
     _, matches = looked_up(producer, b"s" * 10, pods)
     assert matches == PrefixMatches({"b64": 1, "b128": 1, "b192": 1}, 1, 64)
+
+
+def test_all_of_a_prompt_is_all_of_it_in_every_size() -> None:
+    producer = made()
+    pods = [make_endpoint(f"b{size}", cache_block_size=size) for size in (128, 192)]
+    for pod in pods:
+        state, _ = looked_up(producer, b"x" * (3 * BLOCK), pods)
+        chosen(producer, state, default=pod)
+    # 192 tokens are one block of 192, or one of 128 and a partial one.
+    _, matches = looked_up(producer, b"x" * (3 * BLOCK), pods)
+    assert matches == PrefixMatches({"b128": 2, "b192": 2}, 2, 128)
+
+
+def test_nobody_holds_more_than_was_hashed_of_the_smallest_size() -> None:
+    producer = made({"maxPrefixTokensToMatch": 0, "maxPrefixBlocksToMatch": 3})
+    pods = [make_endpoint(f"b{size}", cache_block_size=size) for size in (64, 256)]
+    for pod, sent in zip(pods, (b"y" * BLOCK, b"x" * (5 * BLOCK)), strict=True):
+        state, _ = looked_up(producer, sent, pods)
+        chosen(producer, state, default=pod)
+    # The first of 3 blocks of 256 tokens is 4 blocks of 64, of which 3 are hashed.
+    _, matches = looked_up(producer, b"x" * (4 * BLOCK) + b"z" * (8 * BLOCK), pods)
+    assert matches == PrefixMatches({"b256": 3}, 3, 64)
 
 
 def test_a_size_without_endpoints_is_hashed_no_more() -> None:
@@ -476,9 +499,12 @@ def test_repeats_one_at_a_time_go_where_the_prefix_is() -> None:
     assert set(homes.values()) == {pod.name for pod in pods}
 
 
-def test_a_named_producer_also_writes_under_its_name() -> None:
-    state, matches = looked_up(made(name="mine"), b"x" * BLOCK, [make_endpoint("a")])
+def test_a_named_producer_writes_under_its_name_alone() -> None:
+    producer = made(name="mine")
+    state, matches = looked_up(producer, b"x" * BLOCK, [make_endpoint("a")])
+    assert producer.writes == (prefix_matches_of("mine"),)
     assert state.read(prefix_matches_of("mine")) is matches
+    assert state.read(PREFIX_MATCHES) is None
     assert prefix_matches_of(DEFAULT_NAME) is prefix_matches_of("") is PREFIX_MATCHES
 
 

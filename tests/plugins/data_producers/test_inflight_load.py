@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 import msgspec
@@ -424,6 +425,7 @@ def test_a_burst_through_the_scheduler_is_counted_where_it_goes() -> None:
     ("parameters", "message"),
     [
         pytest.param({"outputRatio": -0.1}, "`$.outputRatio`", id="a ratio below 0"),
+        pytest.param({"outputRatio": inf}, "`$.outputRatio`", id="a ratio without bounds"),
         pytest.param(
             {"maxEstimatedOutputTokens": -1}, "`$.maxEstimatedOutputTokens`", id="a limit below 0"
         ),

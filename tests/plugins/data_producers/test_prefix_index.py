@@ -35,7 +35,7 @@ def made(held: dict[str, list[str]], capacity: int = BIG) -> PrefixIndex:
 
 
 def runs(index: PrefixIndex) -> list[Run]:
-    return [*index._tree.firsts.values()]
+    return [run for firsts in index._tree.firsts for run in firsts.values()]
 
 
 def cleared(index: PrefixIndex) -> PrefixIndex:
@@ -175,7 +175,7 @@ def test_a_prompt_longer_than_the_capacity_leaves_nothing_behind() -> None:
     index = PrefixIndex()
     for number in range(5):
         index.add("x", chain(f"{number}bcdefgh"), 3)
-    assert (len(index), len(index._tree.firsts)) == (3, 1)
+    assert (len(index), len(runs(index))) == (3, 1)
     index.remove("x")
     assert len(cleared(index)) == 0
 
@@ -186,6 +186,17 @@ def test_a_smaller_capacity_counts_at_the_next_prompt() -> None:
     assert index.match(chain("abc")) == {"x": 1}
     assert index.match(chain("k")) == {"x": 1}
     check(index)
+
+
+def test_a_much_smaller_capacity_is_reached_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefix_index, "_EVICTED_RUNS", 4)
+    index = made({"x": [f"{letter}bc" for letter in "klmnopqrst"]})  # 30 blocks in 10 runs
+    left = []
+    for _ in range(3):
+        index.add("x", [], 5)
+        left.append(index.statistics().entries)
+        check(index)
+    assert left == [18, 6, 5]
 
 
 def test_evictions_of_one_endpoint_do_not_cut_what_others_hold() -> None:
@@ -426,14 +437,18 @@ def test_a_newcomer_grows_at_the_cost_of_those_with_more() -> None:
     check(index)
 
 
-def test_who_has_left_goes_first_for_the_budget() -> None:
+def test_who_has_left_goes_first_for_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefix_index, "SLICE_RUNS", 1)
     index = filled(100_000, endpoints=3, prompts=1000)
     before = {name: holder.blocks for name, holder in index._holders.items()}
     index.remove("e2")
     for number in range(10):
-        index.add("e0", chain(f"{number}more"), BIG)
+        # Three times as large as one of e2.
+        index.add("e0", chain(f"{number}" + "m" * 99), BIG * BIG)
     assert index._holders["e1"].blocks == before["e1"]
-    assert index._holders["e0"].blocks == before["e0"] + 50
+    assert index._holders["e0"].blocks == before["e0"] + 1000
+    assert index._leaving
+    check(index)
 
 
 def test_a_budget_that_holds_nothing_holds_nothing() -> None:

@@ -3,6 +3,7 @@ import json
 from itertools import repeat
 from random import Random
 from struct import pack, unpack
+from time import thread_time
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from xxhash import xxh64_intdigest
 
 from epp.scheduling import CycleState
 from epp.testing import make_request
-from epp_plugins.data_producers.media_parts import MOST_MEDIA_TOKENS
+from epp_plugins.data_producers.media_parts import MOST_MEDIA_TOKENS, MOST_TRIED
 from epp_plugins.data_producers.token import Params, TokenProducer
 from epp_plugins.state_keys import TOKENIZED_PROMPT, MultiModalFeature, TokenizedPrompt
 
@@ -59,6 +60,9 @@ def media(prompt: object, params: object = None, **fields: Any) -> tuple[MultiMo
         pytest.param(b"[-1]", b"", 1, id="a negative id is text"),
         pytest.param(b"[4294967296]", b"", 3, id="an id of 33 bits is text"),  # ceil(12/4)
         pytest.param(b"[1.5]", b"", 2, id="a fraction is text"),  # ceil(5/4)
+        pytest.param(
+            b"[" + b"[7]," * 10_000 + b"[8]]", b"", 10_002, id="more lists than that are text"
+        ),  # ceil((1 + 40000 + 4)/4)
     ],
 )
 def test_text_is_counted_by_its_bytes(prompt: bytes, tools: bytes, want: int) -> None:
@@ -71,6 +75,7 @@ def test_text_is_counted_by_its_bytes(prompt: bytes, tools: bytes, want: int) ->
         pytest.param(b"[7]", [7], id="one"),
         pytest.param(b"[0, 4294967295 ,\n 128000]", [0, 2**32 - 1, 128000], id="the range"),
         pytest.param(b"[ [1,2], [3], [] ]", [1, 2, 3], id="lists follow each other"),
+        pytest.param(b"[" + b"[7]," * 9999 + b"[8]]", [7] * 9999 + [8], id="the most lists"),
     ],
 )
 def test_token_ids_stay_what_they_are(prompt: bytes, ids: list[int]) -> None:
@@ -153,6 +158,15 @@ def jpeg(width: int, height: int, *, frame: int = 0xC0, profile: int = 5000) -> 
     return b"\xff\xd8" + segment + b"\xff\xd0\xff" + head + bytes(30)
 
 
+def marks(count: int) -> bytes:
+    """The head of a JPEG with so many segments of nothing."""
+    return b"\xff\xd8" + b"\xff\xd0" * count
+
+
+FRAME = pack(">BBHBHH", 0xFF, 0xC0, 17, 8, 30, 2048) + bytes(30)
+"""That of a JPEG: 2048 x 30."""
+
+
 def uri(content: bytes, kind: str = "image/png") -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
@@ -165,6 +179,8 @@ def uri(content: bytes, kind: str = "image/png") -> str:
         pytest.param(uri(gif(320, 64)), 20, id="GIF"),  # 320*64/1024
         pytest.param(uri(jpeg(2048, 30)), 60, id="JPEG"),  # 2048*30/1024
         pytest.param(uri(jpeg(2048, 30, frame=0xC2, profile=65001)), 60, id="progressive JPEG"),
+        pytest.param(uri(marks(99) + FRAME), 60, id="a JPEG of the most segments"),
+        pytest.param(uri(marks(100) + FRAME), 225, id="a JPEG of more segments than that"),
         pytest.param(uri(jpeg(64, 64, frame=0xC3)), 225, id="a lossless JPEG has the default"),
         pytest.param(uri(png(3, 3)), 1, id="a small one takes a token"),
         pytest.param(uri(png(0, 9)), 225, id="no width"),
@@ -224,8 +240,10 @@ STRIDED = {"mode": "strided"}
         pytest.param({}, {"duration-seconds": "nan"}, 4500, id="seconds that are no number"),
         pytest.param({}, {"duration-seconds": "soon"}, 4500, id="seconds that are a word"),
         pytest.param({}, {"fps": "60"}, 4500, id="the film's rate is not the model's"),
+        pytest.param({}, {"duration-seconds": "1e999"}, 4500, id="seconds beyond all numbers"),
+        pytest.param({}, {"duration-seconds": "\u0663"}, 4500, id="digits of another script"),
         pytest.param(
-            {}, {"duration-seconds": "1e999"}, MOST_MEDIA_TOKENS, id="endless films are limited"
+            {}, {"duration-seconds": "1e99"}, MOST_MEDIA_TOKENS, id="endless films are limited"
         ),
         pytest.param({"maxVideoTokens": 1000}, {}, 1000, id="most tokens"),
         pytest.param({"frames": {"sampled": {"sampleFPS": 1}}}, {}, 2250, id="sample rate"),
@@ -291,9 +309,44 @@ def test_a_sound_costs_its_characters(sound: object, content: str, want: int) ->
 
 
 def test_the_limit_holds_for_all_media_of_a_request_and_leaves_each_a_token() -> None:
-    params = {"estimate": {"image": {"mode": "static", "static": {"staticToken": 2**19 + 1}}}}
+    params = {"estimate": {"image": {"mode": "static", "static": {"staticToken": 2**17 + 1}}}}
     lengths = [each.length for each in media(user(*repeat(part("image_url", url=URL), 4)), params)]
-    assert lengths == [2**19 + 1, 2**19 - 1, 1, 1]
+    assert lengths == [2**17 + 1, 2**17 - 1, 1, 1]
+
+
+def test_what_comes_after_the_most_that_are_tried_is_text() -> None:
+    picture = part("image_url", url=URL)
+    # The message is tried, too.
+    pictures = [picture] * (MOST_TRIED + 1)
+    found = produce(user(*pictures))
+    assert found is not None
+    assert len(found.features) == MOST_TRIED - 1
+    raw = msgspec.json.encode(picture)
+    assert found.data.endswith(raw * 2 + b"]")
+    messages = produce(user(picture) * MOST_TRIED)
+    assert messages is not None
+    assert len(messages.features) == MOST_TRIED // 2
+    rest = msgspec.json.encode(user(picture) * (MOST_TRIED // 2))[1:]
+    assert messages.data.endswith(rest)
+
+
+def test_messages_that_cannot_be_read_are_copied_once() -> None:
+    text = "a" * 16_000_000
+    prompt = msgspec.json.encode([text, *["image_url"] * MOST_TRIED])
+    began = thread_time()
+    assert produce(prompt) == TokenizedPrompt(prompt, -(-len(prompt) // 4))
+    # 20 ms; copied anew for each of them 1.4 s.
+    assert thread_time() - began < 0.5
+
+
+def test_messages_that_cannot_be_read_stay_beside_those_that_can() -> None:
+    before = msgspec.json.encode(["image_url", {"image_url": 1}])[:-1]
+    picture = msgspec.json.encode(user(part("image_url", url=URL)))[1:-1]
+    found = produce(before + b" , " + picture + b', "image_url"]')
+    assert found is not None
+    assert found.data.startswith(before + b' , "user"')
+    assert found.data.endswith(b', "image_url"]')
+    assert len(found.features) == 1
 
 
 MALFORMED = [

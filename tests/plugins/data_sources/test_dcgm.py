@@ -67,6 +67,7 @@ def test_the_busiest_gpu_counts(endpoint: str, body: bytes, expected: float) -> 
         pytest.param(sample('pod="b"', 5) + sample('gpu="1"', 9), id="another's and nobody's"),
         pytest.param(sample('pod=""', 5), id="a pod without a name"),
         pytest.param(sample('pod="a"', 101), id="no percentage"),
+        pytest.param(sample('pod="a",' + 'b="",' * 2000, 5), id="labels beyond measure"),
         pytest.param(b"# TYPE DCGM_FI_DEV_GPU_UTIL gauge\n", id="no samples"),
         pytest.param(b"DCGM_FI_DEV_GPU_UTILITY 5\n", id="a longer name"),
     ],

@@ -19,6 +19,7 @@ ENDPOINTS = [
     make_endpoint("c", address="10.0.0.10:8000"),
     make_endpoint("v6-0", address="[fd00::1]:8000"),
     make_endpoint("v6-1", address="[fd00::1]:8001"),
+    make_endpoint("v6-2", address="[FD00::2]:8000"),
 ]
 
 
@@ -33,6 +34,7 @@ ENDPOINTS = [
         pytest.param("[fd00::1]:8001", ["v6-1"], id="one port of an IPv6 address"),
         pytest.param("[fd00::1]", ["v6-0", "v6-1"], id="an IPv6 address in brackets"),
         pytest.param("FD00::1", ["v6-0", "v6-1"], id="a bare IPv6 address"),
+        pytest.param("fd00::2", ["v6-2"], id="an address that is written in capitals"),
         pytest.param("10.0.0.9,10.0.0.1:9,10.0.0", [], id="no candidate"),
         pytest.param("10.0.0.9,10.0.0.2", ["b"], id="others are ignored"),
         pytest.param("", [], id="empty header"),

@@ -59,6 +59,7 @@ def holds(blocks: Mapping[str, int], total: int = 10) -> CycleState:
         pytest.param({}, CycleState(), ALL, id="nothing known"),
         pytest.param({"affinityThreshold": 0.5}, holds({"b": 5}), ["b"], id="half is enough"),
         pytest.param({"affinityThreshold": 0}, holds({"b": 10}), ALL, id="turned off"),
+        pytest.param({"affinityThreshold": -1}, holds({"b": 10}), ALL, id="below 0 is off, too"),
         pytest.param({"explorationProbability": 1}, holds({"b": 10}), ALL, id="always exploring"),
     ],
 )

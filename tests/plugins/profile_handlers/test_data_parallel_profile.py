@@ -59,6 +59,17 @@ def test_two_profiles_are_refused_by_name() -> None:
         stages("b", "a").send(["a-1"])
 
 
+def test_two_profiles_are_a_fault_of_the_configuration() -> None:
+    plugin = make_plugin(DataParallelProfileHandler)
+    assert list(plugin.profile_faults(["any"])) == []
+    assert list(plugin.profile_faults(["b", "a"])) == [
+        (
+            "data-parallel-profile-handler runs a sole profile; configured: 'a', 'b'; remove all"
+            " but one, or use a handler that chooses among them"
+        )
+    ]
+
+
 @pytest.mark.parametrize("port", [0, 65536])
 def test_what_is_no_port_is_refused(port: int) -> None:
     with pytest.raises(ValueError, match=r"at `\$\.primaryPort`"):

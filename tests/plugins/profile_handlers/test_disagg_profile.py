@@ -444,13 +444,16 @@ def test_an_earlier_attempt_leaves_no_peer_behind() -> None:
     ]
 
 
-def test_a_decider_that_raises_is_told_of_once(logs: Logs) -> None:
-    broken = StubDecider("raises", answer=OSError("no route"))
-    stages = Stages(handler(both("raises"), broken))
+def test_every_decider_that_raises_is_told_of_once(logs: Logs) -> None:
+    broken = [StubDecider(name, answer=OSError("no route")) for name in ("raises", "falls")]
+    stages = Stages(handler(both("raises", "falls"), *broken))
     stages.send(WHOLE_POOL)
     stages.send(WHOLE_POOL)
-    (line,) = [each for each in logs.entries if each["event"] == "stage decider failed"]
-    assert (line["plugin"], line["profile_handler"]) == ("raises", "disagg")
+    lines = [each for each in logs.entries if each["event"] == "stage decider failed"]
+    assert [(line["plugin"], line["profile_handler"]) for line in lines] == [
+        ("falls", "disagg"),
+        ("raises", "disagg"),
+    ]
 
 
 def test_a_request_without_a_model_counts_as_unknown() -> None:
@@ -552,6 +555,18 @@ def test_the_best_prefill_is_in_a_and_the_second_best_and_decode_are_in_b(
     assert plugin.reads == ((TOPOLOGY,) if joint else ())
 
 
+@pytest.mark.parametrize(
+    ("decider", "pool"),
+    [
+        pytest.param("no", WHOLE_POOL, id="nobody wants a prefill"),
+        pytest.param("yes", ["decode-a"], id="the prefill failed"),
+    ],
+)
+def test_without_a_prefill_there_is_no_pair_to_choose(decider: str, pool: Sequence[str]) -> None:
+    outcome = Stages(handler(both(decider) | {"joint": "topology"})).send(pool)
+    assert chosen(outcome.result) == {"decode": ["decode-a"]}
+
+
 def test_pairs_may_go_by_another_extractor() -> None:
     plugin = handler(both("yes") | {"joint": "topology", "topologyProducerName": "racks"})
     assert plugin.reads == (topology_of("racks"),)
@@ -612,6 +627,12 @@ def test_a_prefix_decider_makes_the_producers_it_reads() -> None:
             "- {type: disagg-profile-handler, parameters: {deciders: {encode: decode-filter}}}",
             "refers to plugin `decode-filter` (decode-filter), which is no StageDecider",
             id="no decider",
+        ),
+        pytest.param(
+            "- {type: disagg-profile-handler, parameters: {profiles: {decode: d}}}",
+            "`disagg-profile-handler`: profiles.decode is 'd'; configured: 'decode', 'prefill';"
+            " name one of them, or add a profile 'd'",
+            id="no profile of the destination",
         ),
         pytest.param(
             "- {type: disagg-profile-handler, parameters: {stageOrder: prefill-first,"

@@ -81,6 +81,12 @@ def test_a_profile_that_does_not_exist_is_refused_by_name(
         scheduler("prefill", "encode").schedule(make_request(headers=headers), [make_endpoint()])
 
 
+def test_the_error_does_not_repeat_all_that_a_client_wrote() -> None:
+    request = make_request(headers={"epp-profile": "x" * 60_000})
+    with pytest.raises(UnknownProfileError, match=rf"asks for profile '{'x' * 64}\.\.\.'; there"):
+        scheduler("a", "b").schedule(request, [make_endpoint()])
+
+
 def test_no_profile_at_all_is_refused() -> None:
     with pytest.raises(ProfileLoopError, match="configured: none"):
         scheduler().schedule(make_request(), [make_endpoint()])

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from epp.scheduling import Endpoint, ProfileResult, ScoredEndpoint, ScoredEndpoints
 from epp.testing import make_endpoint
-from epp_plugins.profile_handlers.joint import BONUS, NEAR_BEST, with_best_pair
+from epp_plugins.profile_handlers.joint import NEAR_BEST, with_best_pair
 from epp_plugins.state_keys import TOPOLOGY, Topology
-from epp_plugins.topology import closeness
+from epp_plugins.topology import CLOSENESS_SCORES, closeness
 
 Rows = Mapping[str, tuple[float, Topology | None]]
 ANY = Topology()
@@ -113,6 +113,13 @@ def test_among_equals_that_were_not_picked_the_fewest_requests_count() -> None:
     assert pair(one, result_of(prefills)) == ("d0", "p2")
 
 
+def test_a_decode_endpoint_whose_pair_is_as_good_is_looked_at_too() -> None:
+    """The picker's decode has its pair, 1 + 1 + 1, but so has d1, with fewer requests."""
+    one = result_of({pod("d0", A1, 4): 1.0, pod("d1", B1): 1.0})
+    prefills = {pod("p0", A1, 4): 1.0, pod("p1", B1): 1.0}
+    assert pair(one, result_of(prefills, picked=1)) == ("d1", "p1")
+
+
 def test_an_endpoint_makes_no_pair_with_itself() -> None:
     both, other = pod("both", A1), pod("other", B1)
     # both + both would be 1 + 1 + 1; both + other is 1 + .95 + .02, other + both .95 + 1 + .02.
@@ -172,7 +179,7 @@ def test_no_other_pair_is_better(
         return (
             (decodes[d] / one_best if one_best else 1.0)
             + (prefills[p] / other_best if other_best else 1.0)
-            + BONUS[near]
+            + CLOSENESS_SCORES[near]
         )
 
     values = [

@@ -185,6 +185,14 @@ def test_a_missing_decode_profile_is_told_of_by_name() -> None:
         stages.send(BOTH)
 
 
+def test_a_missing_decode_profile_is_a_fault_of_the_configuration() -> None:
+    plugin = handler({"deciderPluginName": "yes", "decodeProfile": "d"})
+    assert list(plugin.profile_faults(["d", "prefill"])) == []
+    assert list(plugin.profile_faults(["x"])) == [
+        "decodeProfile is 'd'; configured: 'x'; name one of them, or add a profile 'd'"
+    ]
+
+
 def test_profiles_of_other_names_and_more_of_them() -> None:
     parameters = {"decodeProfile": "d", "prefillProfile": "p", "deciderPluginName": "yes"}
     outcome = Stages(handler(parameters), ["d", "p", "x"]).send(["d-1", "p-1", "x-1"])

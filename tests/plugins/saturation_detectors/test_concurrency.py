@@ -75,6 +75,7 @@ def test_the_defaults_are_a_hundred_requests() -> None:
         ),
         # 10 * 1.25 = 12.5, rounded down
         pytest.param({"headroom": 0.25}, ((11, 0), (12, 0)), ["a"], id="headroom, rounded down"),
+        pytest.param({"headroom": 1e308}, ((11, 0), (12, 0)), ["a", "b"], id="boundless headroom"),
         pytest.param({}, ((10, 0), (99, 0)), [], id="perhaps none"),
         pytest.param({}, (None,), ["a"], id="nothing was ever sent"),
     ],

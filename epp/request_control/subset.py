@@ -1,0 +1,55 @@
+"""The gateway's say in which endpoints a request may go to: the subset hint.
+
+Endpoint picker protocol: ``envoy.lb.subset_hint`` / ``x-gateway-destination-endpoint-subset``, with
+entries ``ip:port``, or ``ip`` for every port of it.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from epp.request_control.errors import OutsideSubsetError
+from epp.scheduling import Endpoint
+
+_CACHED_SUBSETS = 256
+_MOST_SHOWN = 5
+"""Entries that a message names."""
+
+
+def within(subset: Sequence[str], endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
+    """Return those of ``endpoints`` that are in ``subset``, in their order.
+
+    Args:
+        subset: ``ip:port`` or ``ip``, an IPv6 address with or without brackets.
+        endpoints: The pool.
+
+    Raises:
+        OutsideSubsetError: None is.
+    """
+    addresses, hosts = _parts(tuple(subset))
+    kept = [
+        endpoint
+        for endpoint in endpoints
+        if endpoint.address in addresses
+        or (hosts and endpoint.address.rpartition(":")[0].strip("[]") in hosts)
+    ]
+    if not kept:
+        shown = ", ".join(subset[:_MOST_SHOWN]) or "nobody"
+        more = f" and {len(subset) - _MOST_SHOWN} more" if len(subset) > _MOST_SHOWN else ""
+        raise OutsideSubsetError(
+            f"the gateway lets this request go to {shown}{more}, and none of the"
+            f" {len(endpoints)} endpoints of the pool is one of them"
+        )
+    return kept
+
+
+@lru_cache(maxsize=_CACHED_SUBSETS)
+def _parts(subset: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the addresses and the hosts without a port."""
+    addresses, hosts = set(), set()
+    for entry in subset:
+        has_port = entry.count(":") == 1 or "]:" in entry
+        if has_port:
+            addresses.add(entry)
+        else:
+            hosts.add(entry.strip("[]"))
+    return frozenset(addresses), frozenset(hosts)
