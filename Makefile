@@ -11,7 +11,7 @@ PROTOS     = $(sort $(shell find proto -name '*.proto'))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help up test test-system lint format proto docs bench fuzz soak wheel image lock clean
+.PHONY: help up test test-system lint format proto docs envoy bench fuzz soak wheel image lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ proto: $(INSTALLED) ## Compile proto/ into epp/pb
 
 docs: $(INSTALLED) ## Write the plugin reference, docs/plugins, out of the docstrings
 	$(BIN)/epp plugins docs docs/plugins --package epp_plugins
+
+envoy: $(INSTALLED) ## Write the Envoy configurations, deploy/envoy
+	$(BIN)/epp envoy-config --write-all deploy/envoy
 
 bench: $(INSTALLED) ## Run the benchmarks
 	$(BIN)/python tests/bench/run.py $(ARGS)

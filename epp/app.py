@@ -32,10 +32,11 @@ from epp.data_layer import (
 )
 from epp.ext_proc import METHOD, ExtProcService
 from epp.flow_control import SaturationDetector
-from epp.listening import make_server
+from epp.health import HealthServer, HealthService
+from epp.listening import Listener, make_listener
 from epp.observability import (
+    CertificateCollector,
     ConfigMetrics,
-    HealthServer,
     LoopWatchdog,
     Metrics,
     MetricsServer,
@@ -45,7 +46,7 @@ from epp.observability import (
 )
 from epp.request_control import Director, Pipeline
 from epp.settings import Ports, ServeSettings, Transport
-from epp.transport import Http2Server, Server
+from epp.transport import Http2Server, OpenStream, Server
 
 __all__ = ["App", "Ports", "ServeSettings", "Transport"]
 
@@ -101,8 +102,12 @@ class App:
             outcomes=None if self._reloader is None else self._reloader.outcomes,
             emit_endpoint_scores=settings.emit_endpoint_scores,
             follow_subset_hint=settings.follow_subset_hint,
+            max_body_bytes=settings.ext_proc.max_body_bytes,
         )
-        self.service = ExtProcService(self.director, time.monotonic)
+        self.service = ExtProcService(
+            self.director, time.monotonic, settings=settings.ext_proc, metrics=self.metrics
+        )
+        self._health = HealthService(lambda: self.is_ready)
         self._draining = False
 
     @property
@@ -131,19 +136,27 @@ class App:
         """
         settings = self.settings
         try:
-            methods = {METHOD: self.service.opened}
-            server = await asyncio.to_thread(make_server, settings, methods)
-            if isinstance(server, Http2Server):
-                self.metrics.registry.register(TransportCollector(server.statistics))
+            methods: dict[str, OpenStream] = {METHOD: self.service.opened}
+            if settings.health_checking:
+                methods.update(self._health.methods)
+            listener = await asyncio.to_thread(make_listener, settings, methods)
+            if isinstance(listener.server, Http2Server):
+                self.metrics.registry.register(TransportCollector(listener.server.statistics))
+            if (follower := listener.follower) is not None:
+                self.metrics.registry.register(
+                    CertificateCollector(
+                        lambda: follower.current.certificate.expires_at, lambda: follower.reloads
+                    )
+                )
             await self._object_files.load(self._objects)
-            await self._serve(server, stop, ready)
+            await self._serve(listener, stop, ready)
         finally:
             self._lifetimes.leave(self.graph)
 
     async def _serve(
-        self, server: Server, stop: asyncio.Event, ready: Callable[[Ports], None] | None
+        self, listener: Listener, stop: asyncio.Event, ready: Callable[[Ports], None] | None
     ) -> None:
-        settings = self.settings
+        settings, server = self.settings, listener.server
         watchdog = LoopWatchdog()
         health = HealthServer(
             lambda: self.is_ready,
@@ -164,12 +177,14 @@ class App:
             ]
             if self._reloader is not None:
                 running.append(tasks.create_task(self._reloader.run(), name="config"))
+            if listener.follower is not None:
+                running.append(tasks.create_task(listener.follower.run(), name="certificates"))
             try:
                 health_port = await health.start()
                 ports = Ports(await server.start(), health_port, metrics_server.port)
                 log.info(
                     "endpoint picker started",
-                    grpc_port=ports.grpc,
+                    grpc_port=ports.grpc or f"unix:{settings.socket_file}",
                     grpc_health_port=ports.health,
                     metrics_port=ports.metrics,
                     config=settings.config.source,
@@ -249,6 +264,7 @@ class App:
 
     async def _drain(self, server: Server) -> None:
         self._draining = True
+        self._health.close()  # watchers are no requests to be waited for
         timeout = self.settings.drain_timeout_seconds
         log.info("draining", open_streams=len(self.service.open_streams), timeout_seconds=timeout)
         async with asyncio.TaskGroup() as tasks:
@@ -261,4 +277,11 @@ class App:
 def _pipeline(graph: PluginGraph) -> Pipeline:
     detector = graph.detector
     assert detector is None or isinstance(detector, SaturationDetector)  # noqa: S101 - the plan has looked
-    return Pipeline.of(graph.hooks, graph.scheduler, graph.guards, graph.shadows, detector)
+    return Pipeline.of(
+        graph.hooks,
+        graph.scheduler,
+        graph.guards,
+        graph.shadows,
+        detector,
+        parsers=graph.parsers,
+    )

@@ -13,12 +13,14 @@ from epp.config import GraphBuilder, PluginRegistry
 from epp.data_layer import DataSource, EndpointDiscovery, Extractor, page_opener
 from epp.flow_control import SaturationDetector
 from epp.observability import NO_PLUGIN_METRICS, PluginMetrics
+from epp.parsing import Parser
 from epp.scheduling import Plugin
 
 KINDS: dict[str, type[Plugin]] = {
     "detector": SaturationDetector,
     "discovery": EndpointDiscovery,
     "extractor": Extractor,
+    "parser": Parser,
     "source": DataSource,
 }
 """Classes of the roles that a configuration gives to plugins outside of its profiles."""

@@ -1,38 +1,73 @@
 """The ext_proc port: which transport serves it, with which certificate."""
 
-from collections.abc import Mapping
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from epp.settings import ServeSettings
 from epp.transport import (
+    Credentials,
+    CredentialsFollower,
     GrpcioServer,
     Http2Server,
     OpenStream,
     Server,
-    load_certificate,
+    TlsSettings,
+    load_credentials,
     make_context,
 )
 
 
-def make_server(settings: ServeSettings, methods: Mapping[str, OpenStream]) -> Server:
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A transport, and what keeps its certificate up to date."""
+
+    server: Server
+    follower: CredentialsFollower | None = None
+    """To be run beside it; None if there is no file to follow."""
+
+
+def make_listener(settings: ServeSettings, methods: Mapping[str, OpenStream]) -> Listener:
     """Make the transport, which does not listen yet; blocks, as it reads and makes certificates.
 
     Raises:
         TlsError: The certificate cannot be used.
     """
     tls = settings.tls
-    certificate = None if tls is None else load_certificate(tls.certificate_directory)
+    credentials = None if tls is None else load_credentials(tls)
+    server: GrpcioServer | Http2Server
     if settings.transport == "grpcio":
-        return GrpcioServer(
+        server = GrpcioServer(
             methods,
             host=settings.host,
             port=settings.grpc_port,
+            path=settings.socket_file,
             max_message_bytes=settings.transport_settings.messages.max_message_bytes,
-            certificate=certificate,
+            max_sent_message_bytes=settings.transport_settings.messages.max_sent_message_bytes,
+            credentials=credentials,
         )
-    return Http2Server(
-        methods,
-        host=settings.host,
-        port=settings.grpc_port,
-        tls=None if tls is None or certificate is None else make_context(tls, certificate),
-        settings=settings.transport_settings,
+    else:
+        server = Http2Server(
+            methods,
+            host=settings.host,
+            port=settings.grpc_port,
+            path=settings.socket_file,
+            tls=None if tls is None or credentials is None else _context(tls, credentials),
+            settings=settings.transport_settings,
+        )
+    if tls is None or credentials is None or not (tls.files and settings.reload_certificates):
+        return Listener(server)
+    follower = CredentialsFollower(
+        tls, credentials, _user(server, tls), poll_seconds=settings.certificate_poll_seconds
     )
+    return Listener(server, follower)
+
+
+def _user(server: GrpcioServer | Http2Server, tls: TlsSettings) -> Callable[[Credentials], None]:
+    if isinstance(server, GrpcioServer):
+        return server.use_credentials
+    return lambda credentials: server.use_context(_context(tls, credentials))
+
+
+def _context(tls: TlsSettings, credentials: Credentials) -> ssl.SSLContext:
+    return make_context(tls, credentials.certificate, credentials.client_authorities)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from epp.config import LoadedConfig, RollbackSettings
+from epp.ext_proc import ExtProcSettings
 from epp.transport import TlsSettings, TransportSettings
 
 Transport = Literal["http2", "grpcio"]
@@ -31,17 +32,27 @@ class ServeSettings:
     pool_name: str = "default"
     host: str = "0.0.0.0"  # noqa: S104 - a gateway on another host has to reach it
     grpc_port: int = 9002
+    socket_file: Path | None = None
+    """Of ext_proc, in place of ``grpc_port``."""
     grpc_health_port: int = 9003
     metrics_port: int = 9090
     transport: Transport = "http2"
     """``http2`` is our own, ``grpcio`` the C core's."""
     transport_settings: TransportSettings = field(default_factory=TransportSettings)
-    """Limits and timeouts; grpcio takes the length of messages from it, and nothing else."""
+    """Limits and timeouts; grpcio takes the lengths of messages from it, and nothing else."""
     tls: TlsSettings | None = None
     """None for plaintext."""
+    reload_certificates: bool = True
+    """Follow the files of ``tls`` while running."""
+    certificate_poll_seconds: float = 1.0
+    """Time between two looks at them."""
+    health_checking: bool = False
+    """Answer gRPC health checks on the ext_proc port, too."""
     refresh_metrics_interval_seconds: float = 0.05
     metrics_staleness_seconds: float = 0.2
     drain_timeout_seconds: float = 30.0
+    ext_proc: ExtProcSettings = field(default_factory=ExtProcSettings)
+    """Limits of requests, and the form of the answers to Envoy."""
     emit_endpoint_scores: bool = False
     """Tell the gateway the total score of every candidate, as dynamic metadata."""
     follow_subset_hint: bool = True
@@ -55,5 +66,6 @@ class Ports:
     """Where a started EPP listens."""
 
     grpc: int
+    """0 for a socket file."""
     health: int
     metrics: int

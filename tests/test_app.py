@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,11 +22,12 @@ from epp.config import DEFAULT_CONFIG, ConfigError, load_file, load_text
 from epp.config.plugin_files import load_plugin_file
 from epp.data_layer import DataLayerError
 from epp.ext_proc import METHOD
+from epp.health import EXT_PROC_SERVICE
 from epp.lab.fleet import Fleet, FleetConfig
 from epp.observability import LoopWatchdog, PortError
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import EndCause, Exchange
-from epp.transport import ListenError
+from epp.transport import ListenError, TlsSettings, load_certificate
 
 
 def make_settings(**fields: Any) -> ServeSettings:
@@ -164,6 +166,53 @@ async def test_a_stream_in_its_response_is_ended_well_when_the_drain_time_is_ove
         assert not epp.app.is_ready
         assert epp.app.service.open_streams == set()
         assert sum(e.load.in_flight for e in epp.app.store.snapshot) == 0
+
+
+@pytest.mark.parametrize("transport", ["http2", "grpcio"])
+async def test_health_is_answered_on_the_ext_proc_port_if_so_told(transport: str) -> None:
+    Status = health_pb2.HealthCheckResponse  # noqa: N806 - a class
+    request = health_pb2.HealthCheckRequest(service=EXT_PROC_SERVICE)
+    async with running(transport=transport, health_checking=True, drain_timeout_seconds=60) as epp:
+        await epp.until_ready()
+        async with aio.insecure_channel(f"127.0.0.1:{epp.ports.grpc}") as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            assert (await stub.Check(request)).status == Status.SERVING
+            watch = stub.Watch(request)
+            assert (await watch.read()).status == Status.SERVING
+            epp.stop.set()
+            assert (await watch.read()).status == Status.NOT_SERVING
+            assert await watch.read() is aio.EOF
+            async with asyncio.timeout(5):  # a watcher is no stream to wait for
+                await epp.task
+    async with running(transport=transport) as epp:
+        async with aio.insecure_channel(f"127.0.0.1:{epp.ports.grpc}") as channel:
+            with pytest.raises(aio.AioRpcError) as raised:
+                await health_pb2_grpc.HealthStub(channel).Check(request)
+        assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_the_certificate_in_use_is_on_the_page_of_metrics(tmp_path: Path) -> None:
+    now = time.time()
+    made = await asyncio.to_thread(load_certificate, None)
+    await asyncio.to_thread((tmp_path / "tls.crt").write_bytes, made.chain)
+    await asyncio.to_thread((tmp_path / "tls.key").write_bytes, made.key)
+    async with running(tls=TlsSettings(certificate_directory=tmp_path)) as epp:
+        found = {
+            sample.name: sample.value
+            for family in epp.app.metrics.registry.collect()
+            for sample in family.samples
+        }
+    ten_years = 3650 * 86400
+    expiry = found["llm_d_epp_transport_certificate_expiry_timestamp_seconds"]
+    assert now + ten_years - 10 < expiry < now + ten_years + 10
+
+
+async def test_a_socket_file_has_no_port(tmp_path: Path) -> None:
+    async with running(socket_file=tmp_path / "epp.sock") as epp:
+        assert epp.ports.grpc == 0
+    fault = await fault_of(socket_file=tmp_path / "none" / "epp.sock")
+    assert isinstance(fault, ListenError)
+    assert "No such file or directory" in str(fault)
 
 
 async def test_stop_without_streams_does_not_wait_for_the_drain_time() -> None:

@@ -1,8 +1,10 @@
-"""The commands: ``epp serve | up | fleet | load | envoy-config | config | plugins``."""
+"""The commands: ``epp serve | up | fleet | load | envoy-config | doctor | config | plugins``."""
 
 import typer
 
 from epp.cli.config import config
+from epp.cli.doctor import doctor
+from epp.cli.go_flags import GoFlagsCommand
 from epp.cli.lab import envoy_config, fleet, load, up
 from epp.cli.plugins import plugins
 from epp.cli.serve import serve
@@ -13,11 +15,12 @@ cli = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-cli.command()(serve)
+cli.command(cls=GoFlagsCommand)(serve)
 cli.command()(up)
 cli.command()(fleet)
 cli.command()(load)
 cli.command("envoy-config")(envoy_config)
+cli.command()(doctor)
 cli.add_typer(config, name="config")
 cli.add_typer(plugins, name="plugins")
 

@@ -15,7 +15,7 @@ from epp.cli.plugin_docs import describe
 from epp.config import ConfigFile
 from epp.config.plugin_checks import check_plugin_class, params_of
 from epp.config.schema import PluginEntry
-from epp.config.supported import OLD_TYPES, OPENAI_PARSER
+from epp.config.supported import OLD_TYPES
 from epp.scheduling import Plugin
 
 Schema = dict[str, Any]
@@ -83,7 +83,7 @@ def _add_plugins(entry: Schema, plugins: dict[str, tuple[type[Plugin], str]]) ->
     entry["properties"]["type"] = {
         "description": entry["properties"]["type"]["description"],
         "anyOf": [
-            {"enum": [*plugins, OPENAI_PARSER]},
+            {"enum": [*plugins]},
             {"type": "string", "pattern": _FILE_TYPE},
         ],
     }

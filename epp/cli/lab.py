@@ -12,10 +12,18 @@ from rich.console import Console
 from rich.text import Text
 
 from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort
-from epp.cli.running import fail, require_folder, run_until_signalled, write_whole
+from epp.cli.running import fail, from_flag, require_folder, run_until_signalled, write_whole
+from epp.cli.units import size
 from epp.lab import fleet as fake
 from epp.lab import load as generator
-from epp.lab.envoy import Destination, EnvoyError, GatewayConfig, Mode
+from epp.lab.envoy import (
+    Destination,
+    EnvoyError,
+    GatewayConfig,
+    Mode,
+    ModelServerProtocol,
+    Product,
+)
 from epp.lab.up import Gateway, UpSettings
 from epp.lab.up import up as run_gateway
 
@@ -188,38 +196,89 @@ def envoy_config(
     mode: Annotated[
         Mode, typer.Option(help="What Envoy sends to the endpoint picker.")
     ] = Mode.LEAN,
+    product: Annotated[
+        Product, typer.Option("--for", help="Envoy, or a product with Envoy inside.")
+    ] = Product.ENVOY,
     endpoint: Annotated[
         list[str] | None, typer.Option(help="A model server, IP:PORT; repeatable.")
     ] = None,
+    endpoint_protocol: Annotated[
+        ModelServerProtocol, typer.Option(help="What the model servers speak.")
+    ] = ModelServerProtocol.HTTP1,
     destination: Annotated[
         Destination, typer.Option(help="How Envoy finds the picked endpoint.")
     ] = Destination.OVERRIDE_HOST,
-    port: Annotated[int, typer.Option(help="Where Envoy listens.")] = 8080,
-    admin_port: Annotated[int, typer.Option(help="Envoy's admin port.")] = 9901,
-    epp_host: Annotated[str, typer.Option(help="The endpoint picker's host.")] = "127.0.0.1",
-    epp_port: Annotated[int, typer.Option(help="The endpoint picker's ext_proc port.")] = 9002,
-    epp_tls: Annotated[
+    fail_open: Annotated[
         bool,
-        typer.Option(help="Speak TLS with it; not with epp serve --secure-serving=false."),
-    ] = True,
+        typer.Option(
+            "--fail-open",
+            help="Route round robin while the endpoint picker is down; adaptive mode only.",
+        ),
+    ] = False,
+    buffer_limit: Annotated[
+        str, typer.Option(help="Longest request body in adaptive mode; else, to be sent again.")
+    ] = "32MiB",
+    port: Annotated[int, typer.Option(help="Where Envoy listens.")] = 8080,
+    admin_port: Annotated[int, typer.Option(help="Envoy's admin port, on loopback.")] = 9901,
+    epp_host: Annotated[
+        str | None,
+        typer.Option(help="The endpoint picker's host; default 127.0.0.1, or its Service."),
+    ] = None,
+    epp_port: Annotated[int, typer.Option(help="The endpoint picker's ext_proc port.")] = 9002,
+    epp_socket: Annotated[
+        str, typer.Option(help="Path of its unix socket, instead of host and port.")
+    ] = "",
+    epp_tls: Annotated[
+        bool | None,
+        typer.Option(
+            help="Speak TLS with it, as epp serve does by default; not with --secure-serving=false"
+            " and not, by default, with --for.",
+        ),
+    ] = None,
+    epp_ca_file: Annotated[
+        str, typer.Option(help="Verify its certificate against these authorities.")
+    ] = "",
+    epp_client_cert: Annotated[
+        str, typer.Option(help="Envoy's own certificate, for epp serve --client-ca-file.")
+    ] = "",
+    epp_client_key: Annotated[str, typer.Option(help="Its key.")] = "",
+    write_all: Annotated[
+        Path | None,
+        typer.Option(help="Write the sample of each kind into this folder, and print nothing."),
+    ] = None,
 ) -> None:
-    """Print an Envoy bootstrap for a mode, ready for `envoy -c`."""
+    """Print an Envoy bootstrap for a mode, ready for `envoy -c`, or objects for Kubernetes."""
+    if write_all is not None and not write_all.is_dir():
+        fail(f"--write-all: there is no folder {write_all}")
+    own_host = "127.0.0.1" if product is Product.ENVOY else "epp.default.svc.cluster.local"
     try:
         config = GatewayConfig(
             mode=mode,
             destination=destination,
             endpoints=tuple(endpoint or ()),
+            endpoint_protocol=endpoint_protocol,
+            fail_open=fail_open,
+            buffer_limit_bytes=from_flag("--buffer-limit", size, buffer_limit),
             listen_port=port,
             admin_port=admin_port,
-            epp_host=epp_host,
+            epp_host=own_host if epp_host is None else epp_host,
             epp_port=epp_port,
-            epp_tls=epp_tls,
+            epp_socket=epp_socket,
+            epp_tls=product is Product.ENVOY if epp_tls is None else epp_tls,
+            epp_ca_file=epp_ca_file,
+            epp_client_certificate_file=epp_client_cert,
+            epp_client_key_file=epp_client_key,
         )
         # Late: importing Envoy's types takes most of a second and needs the extra "gateway".
-        from epp.lab.envoy.bootstrap import render_yaml  # noqa: PLC0415
+        from epp.lab.envoy.samples import render, rendered  # noqa: PLC0415
+
+        if write_all is None:
+            print(render(product, config), end="")  # noqa: T201 - the command's output
+            return
+        for name, text in rendered().items():
+            write_whole(write_all / name, text)
     except (ValueError, EnvoyError) as error:
         fail(str(error))
-    print(render_yaml(config), end="")  # noqa: T201 - the command's output
 
 
 def up(

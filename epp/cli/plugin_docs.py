@@ -18,6 +18,7 @@ from epp.config.plugin_checks import params_of
 from epp.config.supported import OLD_TYPES
 from epp.data_layer.plugins import DataSource, EndpointDiscovery, EndpointListener, Extractor
 from epp.flow_control.plugins import SaturationDetector
+from epp.parsing.plugins import Parser
 from epp.request_control.plugins import (
     Admitter,
     PreRequest,
@@ -39,6 +40,7 @@ from epp.scheduling import (
 )
 
 ROLES: Final[Mapping[str, tuple[type[Plugin], ...]]] = {
+    "Parsers": (Parser,),
     "Saturation detectors": (SaturationDetector,),  # most are filters, too
     "Filters": (Filter,),
     "Scorers": (Scorer,),

@@ -10,18 +10,35 @@ from typing import Annotated, Literal
 import typer
 
 from epp.app import App, Ports, ServeSettings
+from epp.cli.ext_proc_options import (
+    DestinationList,
+    ErrorBody,
+    MaxBodyBytes,
+    MaxHeaderBytes,
+    RetryAfterSeconds,
+    SampleUsage,
+    ext_proc_settings,
+)
 from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort
 from epp.cli.running import fail, from_flag, require_folder, run_until_signalled, write_whole
 from epp.cli.transport_options import (
     CertPath,
+    ClientCaFile,
+    EnableCertReload,
+    GrpcMaxRecvMsgSize,
+    GrpcMaxSendMsgSize,
+    HealthChecking,
+    Listen,
     SecureServing,
     TlsCipherSuites,
     TlsMinVersion,
     TransportName,
     TransportSetting,
     refuse_for_grpcio,
+    socket_file,
     tls_settings,
     transport_settings,
+    true_or_false,
     warn_of_unused,
 )
 from epp.cli.units import duration
@@ -50,17 +67,26 @@ def serve(
     pool_name: Annotated[str, typer.Option(help="Name of the pool in metrics.")] = "default",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104
     grpc_port: GrpcPort = 9002,
+    listen: Listen = "",
     grpc_health_port: GrpcHealthPort = 9003,
     metrics_port: MetricsPort = 9090,
     secure_serving: SecureServing = "true",
     cert_path: CertPath = "",
+    enable_cert_reload: EnableCertReload = "true",
+    client_ca_file: ClientCaFile = "",
     tls_min_version: TlsMinVersion = "",
     tls_cipher_suites: TlsCipherSuites = None,
     transport: TransportName = "http2",
     transport_setting: TransportSetting = None,
-    grpc_max_recv_msg_size: Annotated[
-        str, typer.Option(help="Largest ext_proc message, for example 64MiB.")
-    ] = "64MiB",
+    grpc_max_recv_msg_size: GrpcMaxRecvMsgSize = "",
+    grpc_max_send_msg_size: GrpcMaxSendMsgSize = "",
+    health_checking: HealthChecking = False,
+    error_body: ErrorBody = "json",
+    retry_after_seconds: RetryAfterSeconds = 1,
+    max_body_bytes: MaxBodyBytes = "64MiB",
+    max_header_bytes: MaxHeaderBytes = "128KiB",
+    destination_list: DestinationList = "true",
+    sample_usage: SampleUsage = 0.0,
     refresh_metrics_interval: Annotated[
         str, typer.Option(help="Time between two scrapes of an endpoint.")
     ] = "50ms",
@@ -99,10 +125,27 @@ def serve(
     if ready_file is not None:
         require_folder("--ready-file", ready_file)
     try:
-        tls = tls_settings(secure_serving, cert_path, tls_min_version, tls_cipher_suites or ())
+        path = socket_file(listen)
+        tls = tls_settings(
+            secure_serving, cert_path, tls_min_version, tls_cipher_suites or (), client_ca_file
+        )
+        reload = true_or_false("--enable-cert-reload", enable_cert_reload)
         if transport == "grpcio":
             refuse_for_grpcio(transport_setting or (), tls)
-        limits = transport_settings(transport_setting or (), grpc_max_recv_msg_size)
+        ext_proc = ext_proc_settings(
+            error_body=error_body,
+            retry_after_seconds=retry_after_seconds,
+            max_body_bytes=max_body_bytes,
+            max_header_bytes=max_header_bytes,
+            destination_list=destination_list,
+            sample_usage=sample_usage,
+        )
+        limits = transport_settings(
+            transport_setting or (),
+            grpc_max_recv_msg_size,
+            grpc_max_send_msg_size,
+            max_body_bytes=ext_proc.max_body_bytes,
+        )
         interval = from_flag("--refresh-metrics-interval", duration, refresh_metrics_interval)
         staleness = from_flag(
             "--metrics-staleness-threshold", duration, metrics_staleness_threshold
@@ -124,6 +167,7 @@ def serve(
             pool_name=pool_name,
             host=host,
             grpc_port=grpc_port,
+            socket_file=path,
             grpc_health_port=grpc_health_port,
             metrics_port=metrics_port,
             # Below 50 ms the reference raises the interval, too.
@@ -132,9 +176,12 @@ def serve(
             drain_timeout_seconds=drain,
             emit_endpoint_scores=emit_endpoint_scores,
             follow_subset_hint=not disable_endpoint_subset_filter,
+            ext_proc=ext_proc,
             transport=transport,
             transport_settings=limits,
             tls=tls,
+            reload_certificates=reload,
+            health_checking=health_checking,
             seed=seed,
         )
         app = App(settings)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import structlog
 import typer
 
+from epp.cli.go_flags import TRUE_OR_FALSE
 from epp.cli.running import from_flag
 from epp.cli.units import count, duration, quantity, size
 from epp.transport import TlsSettings, TransportSettings, minimum_version_from_flag
@@ -19,9 +20,35 @@ TransportName = Annotated[
     Literal["http2", "grpcio"],
     typer.Option("--transport", help="http2 is the fast one of our own, grpcio the C core's."),
 ]
-SecureServing = Annotated[str, typer.Option(help="TLS on the ext_proc port: true or false.")]
+SecureServing = Annotated[
+    str, typer.Option(help="TLS on the ext_proc port.", metavar=TRUE_OR_FALSE)
+]
+Listen = Annotated[
+    str, typer.Option(help="unix:PATH, for ext_proc on a socket file instead of --grpc-port.")
+]
 CertPath = Annotated[
     str, typer.Option(help="Directory with tls.crt and tls.key; none makes a self-signed one.")
+]
+EnableCertReload = Annotated[
+    str,
+    typer.Option(
+        help="Follow the files of --cert-path and --client-ca-file while running.",
+        metavar=TRUE_OR_FALSE,
+    ),
+]
+ClientCaFile = Annotated[
+    str,
+    typer.Option(help="PEM file; only clients with a certificate issued by one in it are let in."),
+]
+GrpcMaxRecvMsgSize = Annotated[
+    str, typer.Option(help="Longest ext_proc message taken, for example 65MiB, the default.")
+]
+GrpcMaxSendMsgSize = Annotated[
+    str, typer.Option(help="Longest ext_proc message sent, for example 65MiB, the default.")
+]
+HealthChecking = Annotated[
+    bool,
+    typer.Option("--health-checking", help="Answer gRPC health checks on the ext_proc port, too."),
 ]
 TlsMinVersion = Annotated[
     str, typer.Option(help="VersionTLS12 (Envoy's own upper limit by default) or VersionTLS13.")
@@ -35,31 +62,77 @@ TransportSetting = Annotated[
     typer.Option(help="Limit or timeout of the http2 transport, NAME=VALUE; repeatable."),
 ]
 
-_OF_GRPCIO = frozenset({"max_message_bytes"})
-"""The one setting that the C core's server takes, too."""
+_OF_GRPCIO = frozenset({"max_message_bytes", "max_sent_message_bytes"})
+"""The settings that the C core's server takes, too."""
+
+_SOCKET = "unix:"
+
+_ROOM_BESIDE_BODY = 1 << 20
+"""In a message with a body: a body above the limit shall meet the 413 of its reader, and not end
+its stream as too long a message."""
 
 _ROOM_FOR_MESSAGES = 1.5
 """``max_buffered_bytes`` as a multiple of the longest message: one, while others come, too."""
 
 
+def socket_file(listen: str) -> Path | None:
+    """Return the path that ``--listen`` names; None if it is not given.
+
+    Raises:
+        ValueError: It names something else.
+    """
+    if not listen:
+        return None
+    path = listen.removeprefix(_SOCKET)
+    if path == listen or not path or path.startswith("@"):
+        raise ValueError(
+            f"--listen {listen}: give unix:PATH with the path of a file, or leave it out and use"
+            " --host and --grpc-port"
+        )
+    # gRPC's form of an absolute path, unix:///PATH.
+    return Path("/" + path.lstrip("/") if path.startswith("///") else path)
+
+
+def true_or_false(flag: str, text: str) -> bool:
+    """Return what the flag says.
+
+    Raises:
+        ValueError: Neither; the message names the flag.
+    """
+    if text.lower() not in {"true", "false"}:
+        raise ValueError(f"{flag} must be true or false, not {text!r}")
+    return text.lower() == "true"
+
+
 def tls_settings(
-    secure_serving: str, cert_path: str, minimum_version: str, ciphers: Sequence[str]
+    secure_serving: str,
+    cert_path: str,
+    minimum_version: str,
+    ciphers: Sequence[str],
+    client_ca_file: str = "",
 ) -> TlsSettings | None:
     """Return what the flags say; None for plaintext.
 
     Raises:
         ValueError: A flag's value is not allowed; the message names the flag.
     """
-    if secure_serving.lower() not in {"true", "false"}:
-        raise ValueError(f"--secure-serving must be true or false, not {secure_serving!r}")
-    if secure_serving.lower() == "false":
+    if not true_or_false("--secure-serving", secure_serving):
+        if client_ca_file:
+            # No mere warning: it is there to keep others out.
+            raise ValueError(
+                "--client-ca-file: there are no client certificates without TLS; leave it out, or"
+                " --secure-serving=false"
+            )
         return None
     version = from_flag("--tls-min-version", minimum_version_from_flag, minimum_version)
     directory = Path(cert_path) if cert_path else None
     return from_flag(
         "--tls-cipher-suites",
         lambda names: TlsSettings(
-            certificate_directory=directory, minimum_version=version, ciphers=names
+            certificate_directory=directory,
+            minimum_version=version,
+            ciphers=names,
+            client_authorities=Path(client_ca_file) if client_ca_file else None,
         ),
         tuple(each.strip() for given in ciphers for each in given.split(",") if each.strip()),
     )
@@ -79,22 +152,36 @@ def warn_of_unused(cert_path: str, minimum_version: str, ciphers: Sequence[str])
         log.warning("flags were ignored", flags=flags, reason="--secure-serving=false: plaintext")
 
 
-def transport_settings(given: Sequence[str], max_message: str) -> TransportSettings:
+def transport_settings(
+    given: Sequence[str],
+    max_message: str,
+    max_sent_message: str = "",
+    *,
+    max_body_bytes: int = 0,
+) -> TransportSettings:
     """Return the settings of the transport.
 
     Args:
         given: ``NAME=VALUE``; ``_bytes`` take a quantity (64MiB), ``_seconds`` a duration (30s),
             the others a whole number, or true or false.
-        max_message: Longest message, as a quantity; ``max_message_bytes`` in ``given`` outdoes it.
+        max_message: Longest message, as a quantity; ``max_message_bytes`` in ``given`` outdoes it;
+            empty for the default, or 1 MiB more than the longest body if that is more.
+        max_sent_message: Likewise the longest one sent, and ``max_sent_message_bytes``.
+        max_body_bytes: Longest request body that is taken.
 
     Raises:
         ValueError: A name is unknown, or a value not allowed; the message names the flag.
     """
     values = dict(_name_and_value(text) for text in given)
-    if "max_message_bytes" not in values:
-        values["max_message_bytes"] = from_flag("--grpc-max-recv-msg-size", size, max_message)
+    defaults = TransportSettings.names()
+    for flag, name, text in (
+        ("--grpc-max-recv-msg-size", "max_message_bytes", max_message),
+        ("--grpc-max-send-msg-size", "max_sent_message_bytes", max_sent_message),
+    ):
+        least = max(defaults[name], max_body_bytes + _ROOM_BESIDE_BODY)
+        values.setdefault(name, from_flag(flag, size, text) if text else least)
     room = values["max_message_bytes"] * _ROOM_FOR_MESSAGES
-    if room > TransportSettings.names()["max_buffered_bytes"]:
+    if room > defaults["max_buffered_bytes"]:
         values.setdefault("max_buffered_bytes", int(room))
     return from_flag("--transport-setting", TransportSettings().with_values, values)
 
@@ -108,7 +195,7 @@ def refuse_for_grpcio(given: Sequence[str], tls: TlsSettings | None) -> None:
         ValueError: Something of it is asked for; the message names the flag.
     """
     refused = [
-        f"--transport-setting {text}: only max_message_bytes can be set"
+        f"--transport-setting {text}: only {' and '.join(sorted(_OF_GRPCIO))} can be set"
         for text in given
         if _name_and_value(text)[0] not in _OF_GRPCIO
     ]

@@ -17,8 +17,6 @@ from epp.config.supported import (
     DEPRECATED_TYPES,
     FEATURE_GATES,
     OLD_TYPES,
-    OPENAI_PARSER,
-    PARSERS_NOT_YET,
 )
 
 Raw = Mapping[str, Any]
@@ -56,7 +54,6 @@ def faults(file: Raw, references: Iterable[Reference]) -> Iterator[Fault]:
             profiles.add(name)
     yield from _unknown_names(references, types, profiles or _NO_PROFILES)
     yield from _gates(file)
-    yield from _parsers(file, types)
     yield from _detectors(file, types)
     yield from _shadows(file, profiles or _NO_PROFILES)
     syncer = _section(file, "dataLayer").get("crossReplicaSyncerPluginRef")
@@ -131,28 +128,6 @@ def _gate_texts(file: Raw) -> Iterator[tuple[str, str]]:
     for index, text in enumerate(texts if isinstance(texts, list) else ()):
         if isinstance(text, str):
             yield f"featureGates[{index}]", text
-
-
-def _parsers(file: Raw, types: Mapping[str, str]) -> Iterator[Fault]:
-    """Check the parsers that are used; entries of ``plugins`` are checked by their type."""
-    used = list(_entries(_section(file, "requestHandler"), "parsers", "requestHandler.parsers"))
-    if _section(file, "parser"):
-        used.append(("parser", _section(file, "parser")))
-    for path, entry in used:
-        ref = entry.get("pluginRef")
-        if not isinstance(ref, str) or not ref:
-            continue
-        parser = types.get(ref, ref)
-        if parser in PARSERS_NOT_YET:
-            yield Fault(f"{path}.pluginRef", f"parser `{parser}` is not supported yet; remove it")
-        elif ref in types and parser != OPENAI_PARSER:
-            yield Fault(f"{path}.pluginRef", f"`{ref}` ({parser}) is no parser")
-        elif parser != OPENAI_PARSER:
-            hint = suggestion(ref, [*types, OPENAI_PARSER])
-            yield Fault(f"{path}.pluginRef", f"no parser is named `{ref}`; {hint}")
-    for path, entry in _entries(file, "plugins"):
-        if entry.get("type") == OPENAI_PARSER and entry.get("parameters"):
-            yield Fault(f"{path}.parameters", f"`{OPENAI_PARSER}` takes no parameters")
 
 
 def _detectors(file: Raw, types: Mapping[str, str]) -> Iterator[Fault]:

@@ -1,9 +1,10 @@
 """Configuration to wired plugins: the plugin graph that a running EPP consists of.
 
 A build goes through steps that each take note of everything wrong instead of stopping at the first:
-the plan (:mod:`.plan`), the instances (:mod:`.instances`), the producers of the keys that they read
-(:mod:`.producers`), the twins for shadows (:mod:`.shadows`). Only what is without fault is wired
-(:mod:`.wiring`), with a warning of what nothing asks (:mod:`.unasked`).
+the plan (:mod:`.plan`), the parsers (:mod:`.parsers`), the instances (:mod:`.instances`), the
+producers of the keys that they read (:mod:`.producers`), the twins for shadows (:mod:`.shadows`).
+Only what is without fault is wired (:mod:`.wiring`), with a warning of what nothing asks
+(:mod:`.unasked`).
 """
 
 import random
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from epp.config.errors import ConfigError, ConfigProblem, in_order
 from epp.config.instances import Blueprint, Instance, InstanceMaker, Services, close_all
 from epp.config.loader import LoadedConfig
+from epp.config.parsers import add_parsers
 from epp.config.plan import Kinds, Plan, make_plan
 from epp.config.producers import add_producers, ordered, warn_of_keys
 from epp.config.registry import PluginRegistry, PluginTypes
@@ -66,6 +68,8 @@ class PluginGraph:
     discovery: Plugin | None
     """The plugin named by ``dataLayer.discovery``."""
     sources: tuple[SourceBinding, ...]
+    parsers: tuple[Plugin, ...]
+    """Those that can be asked, in the order of ``requestHandler``."""
 
     def implementing(self, kind: type[P]) -> list[P]:
         """Return the plugins that implement an extension point, in order."""
@@ -128,12 +132,14 @@ class GraphBuilder:
         if types is None:
             types = self.registry.prepare(config)
         plan = make_plan(config, types, self.registry, self._kinds)
+        add_parsers(plan, self.registry, self._kinds)
         maker = InstanceMaker(
             plan.blueprints,
             services=self._services,
             previous={} if previous is None else previous.instances,
             report=plan.report,
             rename=lambda scope, name: twin_name(plan, scope, name),
+            profiles=[profile.name for profile in plan.profiles],
         )
         try:
             for name in tuple(plan.blueprints):
@@ -204,6 +210,7 @@ class GraphBuilder:
                 )
                 for entry in plan.sources
             ),
+            parsers=tuple(plugins[name] for name in plan.parsers),
         )
 
     def _random(self, name: str) -> random.Random:
@@ -218,8 +225,11 @@ def _ask_handler(plan: Plan, instances: Mapping[str, Instance]) -> None:
     if handler is None or not isinstance(handler.plugin, ProfileHandler):
         return
     names = [profile.name for profile in plan.profiles if profile.name not in plan.shadows]
+    path = plan.blueprints[plan.handler].path
     for text in handler.plugin.profile_faults(names):
-        plan.report(plan.blueprints[plan.handler].path, f"`{plan.handler}`: {text}")
+        plan.report(path, f"`{plan.handler}`: {text}")
+    for text in handler.plugin.profile_warnings(names):
+        plan.warnings.append(plan.config.problem(path, f"`{plan.handler}`: {text}"))
 
 
 def _refuse_faulty(plan: Plan) -> None:

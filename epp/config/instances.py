@@ -6,7 +6,7 @@ that it has learned; anything else makes a new one.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -16,6 +16,7 @@ import structlog
 from epp.config.declarations import instance_faults
 from epp.config.errors import ConfigError
 from epp.config.registry import PluginType, read_parameters
+from epp.config.structs import Reference, suggestion
 from epp.scheduling import Plugin
 
 P = TypeVar("P", bound=Plugin)
@@ -85,6 +86,7 @@ class InstanceMaker:
         previous: Instances of the graph that is to be replaced, by name.
         report: Is told of everything wrong; faulty instances are left out.
         rename: The name by which an instance of a scope (first argument) finds another.
+        profiles: Names of the scheduling profiles, which parameters may name.
     """
 
     def __init__(
@@ -95,12 +97,14 @@ class InstanceMaker:
         previous: Mapping[str, Instance],
         report: Report,
         rename: Callable[[str, str], str] = lambda _, name: name,
+        profiles: Collection[str] = (),
     ) -> None:
         self._blueprints = blueprints
         self._services = services
         self._previous = previous
         self._report = report
         self._rename = rename
+        self._profiles = profiles
         self._open: list[str] = []
         self._faulty: set[str] = set()
         self.instances: dict[str, Instance] = {}
@@ -133,7 +137,7 @@ class InstanceMaker:
         for fault in reading.faults:
             self._report(fault.path, fault.message, on_key=fault.on_key)
         params = reading.value
-        if params is None:
+        if not self._knows(reading.references) or params is None:
             return None
         canonical = _canonical(params)
         if (kept := self._kept(blueprint, found, canonical)) is not None:
@@ -151,6 +155,17 @@ class InstanceMaker:
             return None
         names = tuple(dict.fromkeys(depends_on))
         return Instance(plugin, blueprint.type, canonical, found.digest, names)
+
+    def _knows(self, references: Iterable[Reference]) -> bool:
+        """Tell of names in parameters that nothing has; "" is none."""
+        are_known = True
+        for each in references:
+            known = self._profiles if each.kind == "profile" else self._blueprints
+            if each.name and each.name not in known:
+                are_known = False
+                hint = suggestion(each.name, known, "defined")
+                self._report(each.path, f"no {each.kind} is named `{each.name}`; {hint}")
+        return are_known
 
     def _constructed(
         self,

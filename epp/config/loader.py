@@ -21,12 +21,11 @@ from epp.config.schema import (
     KIND,
     ConfigFile,
     FlowControlEntry,
-    ParserRef,
     PluginEntry,
     RequestHandlerEntry,
 )
 from epp.config.structs import Fault, read
-from epp.config.supported import OLD_TYPES, OPENAI_PARSER
+from epp.config.supported import OLD_TYPES
 
 Inspect = Callable[[str, Mapping[str, Any]], Iterable[Fault]]
 """Says what is wrong with a plugin's type and parameters; the paths begin at the plugin's entry
@@ -139,7 +138,9 @@ def _plugin_faults(value: Mapping[str, Any], inspect: Inspect) -> Iterator[Fault
 
 def _defaulted(file: ConfigFile) -> ConfigFile:
     """Name every plugin, and put what is deprecated into its new place."""
-    flow_control = file.flow_control
+    flow_control, request_handler = file.flow_control, file.request_handler
+    if file.parser is not None and not request_handler.parsers:
+        request_handler = RequestHandlerEntry(parsers=(file.parser,))
     if file.saturation_detector is not None and (
         flow_control is None or flow_control.saturation_detector is None
     ):
@@ -156,8 +157,7 @@ def _defaulted(file: ConfigFile) -> ConfigFile:
             )
             for entry in file.plugins
         ),
-        # Whatever name a sound file has for it, old section or new: there is one parser.
-        request_handler=RequestHandlerEntry(parsers=(ParserRef(OPENAI_PARSER),)),
+        request_handler=request_handler,
         parser=None,
         flow_control=flow_control,
         saturation_detector=None,

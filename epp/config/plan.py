@@ -14,15 +14,17 @@ from epp.config.errors import ConfigError, ConfigProblem
 from epp.config.instances import Blueprint
 from epp.config.loader import LoadedConfig
 from epp.config.paths import join
-from epp.config.registry import PluginRegistry, PluginTypes, is_built_in
+from epp.config.registry import PluginRegistry, PluginTypes
 from epp.config.schema import (
     ConfigFile,
     DetectorRef,
     FlowControlEntry,
+    ParserRef,
     PluginEntry,
     ProfileEntry,
     ProfilePlugin,
     ReferredPlugin,
+    RequestHandlerEntry,
     SourceEntry,
 )
 from epp.config.supported import DEFAULT_DETECTOR, DEFAULT_MEMBERS
@@ -30,7 +32,7 @@ from epp.scheduling import Filter, Picker, Plugin, ProfileHandler, Scorer
 
 Kinds = Mapping[str, type[Plugin]]
 """Classes of the roles that the configuration knows by name only: ``detector``, ``discovery``,
-``source`` and ``extractor``."""
+``source``, ``extractor`` and ``parser``."""
 
 _PICKER = "max-score-picker"
 _HANDLER = "single-profile-handler"
@@ -51,6 +53,8 @@ class Plan:
     detector: str = ""
     """The saturation detector in force; "" for none."""
     sources: tuple[SourceEntry, ...] = ()
+    parsers: tuple[str, ...] = ()
+    """Those that can be asked, in their order."""
     problems: list[ConfigProblem] = field(default_factory=list)
     warnings: list[ConfigProblem] = field(default_factory=list)
 
@@ -86,7 +90,9 @@ class Plan:
     def effective(self) -> ConfigFile:
         """Return the configuration with every default written out."""
         file = self.config.file
-        flow_control = file.flow_control
+        flow_control, request_handler = file.flow_control, file.request_handler
+        if self.parsers:
+            request_handler = RequestHandlerEntry(tuple(map(ParserRef, self.parsers)))
         if self.detector:
             flow_control = msgspec.structs.replace(
                 flow_control or FlowControlEntry(), saturation_detector=DetectorRef(self.detector)
@@ -101,6 +107,7 @@ class Plan:
             scheduling_profiles=self.profiles,
             data_layer=msgspec.structs.replace(file.data_layer, sources=self.sources),
             flow_control=flow_control,
+            request_handler=request_handler,
         )
 
 
@@ -110,11 +117,10 @@ def make_plan(
     """Return the plan of ``config``, with its problems."""
     plan = Plan(config, problems=list(types.problems))
     for place, entry in enumerate(config.file.plugins):
-        if not is_built_in(entry.type):
-            found = types.by_name.get(entry.type)
-            plan.blueprints[entry.name] = Blueprint(
-                entry.name, entry.type, found, entry.parameters, f"plugins[{place}]"
-            )
+        found = types.by_name.get(entry.type)
+        plan.blueprints[entry.name] = Blueprint(
+            entry.name, entry.type, found, entry.parameters, f"plugins[{place}]"
+        )
     plan.profiles = _profiles(plan, registry, kinds)
     plan.handler = _handler(plan, registry)
     plan.detector = _detector(plan, registry, kinds)

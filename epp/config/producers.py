@@ -26,7 +26,8 @@ def add_producers(plan: Plan, registry: PluginRegistry, maker: InstanceMaker) ->
             # A key of one producer ends in its name; that this one is faulty has been told of.
             producer = key.name.rpartition("/")[2]
             if producer not in plan.blueprints or producer in maker.instances:
-                plan.report(path, f"`{reader}` reads `{key.name}`, which no plugin produces")
+                text = f"`{reader}` reads `{key.name}`, which no plugin produces"
+                plan.report(path, f"{text}; {_mend(key, registry)}")
             continue
         if default in plan.blueprints:
             if plan.blueprints[default].found is not None and default in maker.instances:
@@ -95,6 +96,13 @@ def ordered(plan: Plan, instances: Mapping[str, Instance]) -> dict[str, Plugin]:
     for name in order:
         visit(name)
     return done
+
+
+def _mend(key: object, registry: PluginRegistry) -> str:
+    writers = [each.type for each in registry if key in getattr(each, "writes", ())]
+    if writers:
+        return "add a plugin of type " + " or ".join(f"`{each}`" for each in writers)
+    return "if it is a producer's name that was misspelt, correct it"
 
 
 def _keys(instance: Instance, which: str) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ from epp.config.loader import Inspect, LoadedConfig
 from epp.config.plugin_checks import check_plugin_class, params_of
 from epp.config.plugin_files import Version, load_plugin_file
 from epp.config.structs import Fault, Reading, read, suggestion
-from epp.config.supported import OLD_TYPES, OPENAI_PARSER, unsupported_type
+from epp.config.supported import OLD_TYPES, unsupported_type
 from epp.scheduling import Plugin
 
 _log = structlog.get_logger(__name__)
@@ -156,8 +156,6 @@ class PluginRegistry:
         problems: list[ConfigProblem] = []
         for place, entry in enumerate(config.file.plugins):
             name = entry.type
-            if is_built_in(name):
-                continue
             if name not in by_name and name not in faults:
                 found = self._find(name, config.directory)
                 if isinstance(found, PluginType):
@@ -176,8 +174,6 @@ class PluginRegistry:
         """
 
         def faults_of(name: str, parameters: Mapping[str, Any]) -> Iterator[Fault]:
-            if is_built_in(name):
-                return
             found = self._find(OLD_TYPES.get(name, name), directory)
             if isinstance(found, PluginType):
                 yield from read_parameters(found.plugin, parameters, "parameters").faults
@@ -206,11 +202,6 @@ class PluginRegistry:
         if path.endswith(".py") and class_name.isidentifier():
             return f"unknown plugin type `{name}`; did you mean `{FILE_PREFIX}{name}`?"
         return f"unknown plugin type `{name}`; {suggestion(name, self._by_type)}"
-
-
-def is_built_in(name: str) -> bool:
-    """Return whether nothing is made of a type, as it stands for a part of the EPP itself."""
-    return name == OPENAI_PARSER
 
 
 def read_parameters(

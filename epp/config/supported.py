@@ -6,8 +6,13 @@ A plugin type that is registered is looked up first, so a type leaves these tabl
 from collections.abc import Mapping
 from typing import Final
 
-OPENAI_PARSER: Final = "openai-parser"
-"""The parser that is built in; an entry of ``plugins`` for it is allowed and builds nothing."""
+DEFAULT_PARSERS: Final = (
+    "openai-parser",
+    "anthropic-parser",
+    "vllmhttp-parser",
+    "passthrough-parser",
+)
+"""The parsers where a configuration lists none."""
 
 DEFAULT_DETECTOR: Final = "utilization-detector"
 """The saturation detector that needs no entry in ``plugins``."""
@@ -51,64 +56,55 @@ DEPRECATED_TYPES: Final[Mapping[str, str]] = {
 }
 """Plugin types that the reference is going to give up, and what to do instead."""
 
-PARSERS_NOT_YET: Final = frozenset(
+NOT_SUPPORTED_YET: Final = frozenset(
     {
-        "anthropic-parser",
-        "passthrough-parser",
-        "sglanghttp-parser",
-        "vertexai-parser",
-        "vllmgrpc-parser",
-        "vllmhttp-parser",
+        # filters
+        "multicluster-session-affinity-filter",
+        "slo-headroom-tier-filter",
+        # scorers
+        "latency-scorer",
+        "mm-embeddings-cache-scorer",
+        "multicluster-kv-cache-utilization-scorer",
+        "multicluster-prefix-cache-scorer",
+        "multicluster-queue-scorer",
+        "precise-prefix-cache-scorer",
+        # data producers
+        "burst-prefix-cache-producer",
+        "mm-embeddings-cache-producer",
+        "multicluster-approx-prefix-cache-producer",
+        "p2p-source-producer",
+        "precise-prefix-cache-producer",
+        "predicted-latency-producer",
+        # admitters, screeners, reporters
+        "destination-endpoint-served-verifier",
+        "disaggregatedset-rollout-screener",
+        "request-attribute-reporter",
+        # data layer
+        "endpoint-notification-source",
+        "k8s-notification-source",
+        "multicluster-file-discovery",
+        "multicluster-metrics-data-source",
+        "multicluster-metrics-extractor",
+        # flow control
+        "edf-ordering-policy",
+        "fcfs-ordering-policy",
+        "global-strict-fairness-policy",
+        "priority-holdback-policy",
+        "priority-then-time-eviction-order-policy",
+        "program-aware-fairness",
+        "round-robin-fairness-policy",
+        "sheddable-eviction-filter",
+        "slo-deadline-ordering-policy",
+        "soft-reflective-ceiling-policy",
+        "static-usage-limit-policy",
+        # its newer releases
+        "dp-rank-header-handler",
+        "models-responder",
+        "multicluster-topology-scorer",
+        "outlen-bucket",
+        "thunder-agent",
     }
 )
-
-NOT_SUPPORTED_YET: Final = PARSERS_NOT_YET | {
-    # filters
-    "multicluster-session-affinity-filter",
-    "slo-headroom-tier-filter",
-    # scorers
-    "latency-scorer",
-    "mm-embeddings-cache-scorer",
-    "multicluster-kv-cache-utilization-scorer",
-    "multicluster-prefix-cache-scorer",
-    "multicluster-queue-scorer",
-    "precise-prefix-cache-scorer",
-    # data producers
-    "burst-prefix-cache-producer",
-    "mm-embeddings-cache-producer",
-    "multicluster-approx-prefix-cache-producer",
-    "p2p-source-producer",
-    "precise-prefix-cache-producer",
-    "predicted-latency-producer",
-    # admitters, screeners, reporters
-    "destination-endpoint-served-verifier",
-    "disaggregatedset-rollout-screener",
-    "request-attribute-reporter",
-    # data layer
-    "endpoint-notification-source",
-    "k8s-notification-source",
-    "multicluster-file-discovery",
-    "multicluster-metrics-data-source",
-    "multicluster-metrics-extractor",
-    # flow control
-    "edf-ordering-policy",
-    "fcfs-ordering-policy",
-    "global-strict-fairness-policy",
-    "priority-holdback-policy",
-    "priority-then-time-eviction-order-policy",
-    "program-aware-fairness",
-    "round-robin-fairness-policy",
-    "sheddable-eviction-filter",
-    "slo-deadline-ordering-policy",
-    "soft-reflective-ceiling-policy",
-    "static-usage-limit-policy",
-    # its newer releases
-    "dp-rank-header-handler",
-    "models-responder",
-    "multicluster-topology-scorer",
-    "outlen-bucket",
-    "thunder-agent",
-}
 """Plugin types of the reference that do not exist here yet."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from epp.config.extension_points import extension_points_of
 from epp.config.instances import Instance
 from epp.config.plan import Kinds, Plan
-from epp.scheduling import Filter, Picker, Plugin, Scorer
+from epp.scheduling import Filter, Picker, Plugin, Scorer, StageDecider
 
 _NAMED_BY_PROFILES = (Filter, Scorer, Picker)
 _PLACES = {
@@ -19,6 +19,7 @@ _PLACES = {
     "source": "`dataLayer.sources` does not name it",
     "extractor": "no entry of `dataLayer.sources` lists it",
     "discovery": "`dataLayer.discovery` does not name it",
+    "parser": "`requestHandler.parsers` does not name it",
 }
 """By role: what is missing for it to be asked."""
 
@@ -42,6 +43,7 @@ def _asked(plan: Plan) -> Iterator[str]:
     for source in plan.sources:
         yield source.plugin_ref
         yield from (extractor.plugin_ref for extractor in source.extractors)
+    yield from plan.parsers
     if plan.detector:
         yield plan.detector
     discovery = plan.config.file.data_layer.discovery
@@ -55,6 +57,9 @@ def _missing(plugin: type[Plugin], kinds: Kinds) -> tuple[str, ...]:
     for point in extension_points_of(plugin):
         if issubclass(point, _NAMED_BY_PROFILES):
             missing["no profile names it"] = None
+            continue
+        if issubclass(point, StageDecider):
+            missing["no profile handler names it"] = None
             continue
         role = next((role for role, kind in kinds.items() if issubclass(point, kind)), None)
         if role is None:

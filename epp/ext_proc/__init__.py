@@ -2,6 +2,7 @@
 
 from epp.ext_proc.phases import StreamState
 from epp.ext_proc.service import METHOD, ExtProcService
+from epp.ext_proc.settings import ExtProcSettings
 from epp.ext_proc.stream import ExtProcStream
 
-__all__ = ["METHOD", "ExtProcService", "ExtProcStream", "StreamState"]
+__all__ = ["METHOD", "ExtProcService", "ExtProcSettings", "ExtProcStream", "StreamState"]

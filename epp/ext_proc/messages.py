@@ -10,6 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from epp.ext_proc import wire
+from epp.ext_proc.settings import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import RequestError
 
@@ -24,6 +25,10 @@ DROP_REASON = "x-llm-d-request-dropped-reason"
 
 MAX_BODY_CHUNK_BYTES = 62_000
 """Body bytes in one answer: Envoy wants them under 64 KB."""
+
+DEFAULTS = ExtProcSettings()
+_RETRIED = frozenset({429, 503})
+_OWN_FAULT = 500
 
 _CACHED_DESTINATIONS = 8192
 _CACHED_LENGTHS = 8192
@@ -41,11 +46,22 @@ _BODY = pb.StreamedBodyResponse.BODY_FIELD_NUMBER
 CONTINUE_REQUEST_HEADERS = pb.ProcessingResponse(
     request_headers=pb.HeadersResponse()
 ).SerializeToString()
+CONTINUE_REQUEST_BODY = pb.ProcessingResponse(request_body=pb.BodyResponse()).SerializeToString()
 CONTINUE_REQUEST_TRAILERS = pb.ProcessingResponse(
     request_trailers=pb.TrailersResponse()
 ).SerializeToString()
 CONTINUE_RESPONSE_HEADERS = pb.ProcessingResponse(
     response_headers=pb.HeadersResponse()
+).SerializeToString()
+# STREAMED: buffered, an answer above Envoy's limit would fail.
+_WITH_BODY = pb.ProcessingMode(
+    response_header_mode=pb.ProcessingMode.SEND,
+    request_body_mode=pb.ProcessingMode.BUFFERED,
+    response_body_mode=pb.ProcessingMode.STREAMED,
+    response_trailer_mode=pb.ProcessingMode.SEND,
+)
+CONTINUE_AND_ASK = pb.ProcessingResponse(
+    response_headers=pb.HeadersResponse(), mode_override=_WITH_BODY
 ).SerializeToString()
 CONTINUE_RESPONSE_BODY = pb.ProcessingResponse(response_body=pb.BodyResponse()).SerializeToString()
 CONTINUE_RESPONSE_TRAILERS = pb.ProcessingResponse(
@@ -103,14 +119,48 @@ def routed_anew(
     return answer.SerializeToString()
 
 
-def passed_response_headers(headers: Mapping[str, str | None]) -> bytes:
-    """Return the answer that lets response headers pass with ``headers`` set or removed."""
+def passed_response_headers(
+    headers: Mapping[str, str | None], *, asks_for_body: bool = False
+) -> bytes:
+    """Return the answer that lets response headers pass with ``headers`` set or removed.
+
+    Args:
+        headers: By lower-case name; None in place of a value removes one.
+        asks_for_body: Have Envoy send the response's body, chunk by chunk.
+    """
     if not headers:
-        return CONTINUE_RESPONSE_HEADERS
+        return CONTINUE_AND_ASK if asks_for_body else CONTINUE_RESPONSE_HEADERS
     common = pb.CommonResponse(header_mutation=_mutation(headers))
-    return pb.ProcessingResponse(
-        response_headers=pb.HeadersResponse(response=common)
-    ).SerializeToString()
+    answer = pb.ProcessingResponse(response_headers=pb.HeadersResponse(response=common))
+    if asks_for_body:
+        answer.mode_override.CopyFrom(_WITH_BODY)
+    return answer.SerializeToString()
+
+
+def replaced_response(body: bytes, *, sets_length: bool) -> bytes:
+    """Return the answer to a piece of a response body: ``body`` in its place, b"" for nothing.
+
+    Args:
+        body: What to send on.
+        sets_length: The piece is the whole body, whose length has been told.
+    """
+    mutation = pb.BodyMutation(body=body) if body else pb.BodyMutation(clear_body=True)
+    common = pb.CommonResponse(body_mutation=mutation)
+    if sets_length:
+        common.header_mutation.CopyFrom(_mutation({CONTENT_LENGTH: str(len(body))}))
+    return pb.ProcessingResponse(response_body=pb.BodyResponse(response=common)).SerializeToString()
+
+
+def streamed_request(body: bytes | None) -> bytes:
+    """Return the answer to a chunk of a streamed request body: ``body`` in its place.
+
+    None lets the chunk pass; b"" takes it out.
+    """
+    if body is None:
+        return CONTINUE_REQUEST_BODY
+    mutation = pb.BodyMutation(body=body) if body else pb.BodyMutation(clear_body=True)
+    common = pb.CommonResponse(body_mutation=mutation)
+    return pb.ProcessingResponse(request_body=pb.BodyResponse(response=common)).SerializeToString()
 
 
 def echoed_request(body: bytes, *, end_of_stream: bool) -> Sequence[bytes]:
@@ -142,28 +192,48 @@ def _around(path: tuple[int, ...], body_bytes: int, end_of_stream: bool) -> tupl
     return wire.heads(path, len(before) + body_bytes + len(after)) + before, after
 
 
-def refused(error: RequestError, request_id: str) -> bytes:
-    """Return the ImmediateResponse for ``error``: its status and an OpenAI error object."""
-    body = {
-        "error": {
-            "message": str(error),
-            "type": error.code,
-            "code": error.status,
-            "stage": error.stage,
-            "request_id": request_id,
-        }
-    }
-    set_headers = [_set("content-type", "application/json")]
+def refused(error: RequestError, request_id: str, settings: ExtProcSettings = DEFAULTS) -> bytes:
+    """Return the ImmediateResponse for ``error``: its status and what to tell the client."""
+    set_headers = []
+    if settings.error_body == "json":
+        set_headers.append(_set("content-type", "application/json"))
+        body = _error_object(error, request_id)
+    else:
+        set_headers.append(_set("content-type", "text/plain"))
+        body = _error_text(error, request_id)
     if error.drop_reason:
         set_headers.append(_set(DROP_REASON, error.drop_reason))
+    if error.status in _RETRIED and settings.retry_after_seconds:
+        set_headers.append(_set("retry-after", str(settings.retry_after_seconds)))
     return pb.ProcessingResponse(
         immediate_response=pb.ImmediateResponse(
             status=pb.HttpStatus(code=error.status),  # type: ignore[arg-type] # enum by number
             headers=pb.HeaderMutation(set_headers=set_headers),
-            body=msgspec.json.encode(body),
+            body=body,
             details=f"epp_{error.stage}_{error.drop_reason or error.code}".lower(),
         )
     ).SerializeToString()
+
+
+def _error_object(error: RequestError, request_id: str) -> bytes:
+    return msgspec.json.encode(
+        {
+            "error": {
+                "message": str(error),
+                "type": error.code,
+                "code": error.status,
+                "stage": error.stage,
+                "request_id": request_id,
+            }
+        }
+    )
+
+
+def _error_text(error: RequestError, request_id: str) -> bytes:
+    text = f"inference error: {error.code} - {error}"
+    if error.status == _OWN_FAULT and request_id not in text:
+        text += f" (request {request_id})"  # the reference says none; a log is found by it
+    return text.encode()
 
 
 def _mutation(headers: Mapping[str, str | None]) -> pb.HeaderMutation:

@@ -4,12 +4,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Protocol
 
-from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import Exchange, PendingDecision
-
-NONE = pb.ProcessingMode.NONE
-BUFFERED = pb.ProcessingMode.BUFFERED
-FULL_DUPLEX = pb.ProcessingMode.FULL_DUPLEX_STREAMED
 
 
 class AnswerStream(Protocol):

@@ -17,6 +17,7 @@ from google.protobuf.struct_pb2 import Value
 
 from epp.ext_proc import wire
 from epp.ext_proc.messages import METADATA_NAMESPACE
+from epp.ext_proc.modes import BodyModes
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 SUBSET_NAMESPACE = "envoy.lb.subset_hint"
@@ -36,8 +37,8 @@ Chunk = tuple[bytes, bool]
 class Beside:
     """What stands beside the phase in a message."""
 
-    body_modes: tuple[int, int] | None
-    """Body modes of requests and responses; only the first message of a stream has them."""
+    body_modes: BodyModes | None
+    """How Envoy is configured; only the first message of a stream has it."""
     served: str
     """The ``ip:port`` that the gateway says has served; "" if it does not say."""
     subset: tuple[str, ...] | None
@@ -92,7 +93,11 @@ def _read_beside(request: pb.ProcessingRequest) -> Beside:
     modes = None
     if request.HasField("protocol_config"):
         config = request.protocol_config
-        modes = (config.request_body_mode, config.response_body_mode)
+        modes = BodyModes(
+            config.request_body_mode,
+            config.response_body_mode,
+            config.send_body_without_waiting_for_header_response,
+        )
     served = _metadata(request, METADATA_NAMESPACE, SERVED_KEY)
     return Beside(
         modes,
@@ -150,12 +155,6 @@ _PHASES: dict[int, tuple[str, Callable[[bytes, int, int], Any]]] = {
     )
 }
 """Name and reader of each phase by the tag its message begins with."""
-
-
-def mode_name(mode: int) -> str:
-    """Return the mode's name; its number for one that a newer Envoy has."""
-    values = pb.ProcessingMode.BodySendMode.DESCRIPTOR.values_by_number
-    return values[mode].name if mode in values else str(mode)
 
 
 def headers(message: pb.HttpHeaders) -> dict[str, str]:

@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from epp.ext_proc.phases import AnswerStream, RequestHandler
+from epp.ext_proc.settings import ExtProcSettings
 from epp.ext_proc.stream import ExtProcStream
+from epp.observability import Metrics
+from epp.request_control import Refusals
 
 METHOD = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 """The gRPC method Envoy calls."""
@@ -13,15 +16,40 @@ METHOD = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 class ExtProcService:
     """Makes a stream's handler; ``open_streams`` are those not yet closed."""
 
-    def __init__(self, handler: RequestHandler, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        handler: RequestHandler,
+        clock: Callable[[], float],
+        *,
+        settings: ExtProcSettings | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """Wire the service.
+
+        Args:
+            handler: Decides requests.
+            clock: Monotonic seconds.
+            settings: Limits, and the form of the answers; None for the defaults.
+            metrics: Where refusals of streams are counted; None to count them nowhere.
+        """
         self._handler = handler
         self._clock = clock
+        self._settings = settings or ExtProcSettings()
+        # Not told of outcomes: that Envoy sends what cannot work says nothing of a configuration.
+        self._refusals = Refusals(metrics or Metrics(), clock)
         self.open_streams: set[ExtProcStream] = set()
         self._empty = asyncio.Event()
 
     def opened(self, stream: AnswerStream, headers: Mapping[str, str]) -> ExtProcStream:
         """Take a new stream; its gRPC headers say nothing of the request."""
-        opened = ExtProcStream(stream, self._handler, self._clock, self._closed)
+        opened = ExtProcStream(
+            stream,
+            self._handler,
+            self._clock,
+            self._closed,
+            settings=self._settings,
+            refusals=self._refusals,
+        )
         self.open_streams.add(opened)
         return opened
 

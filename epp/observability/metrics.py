@@ -27,6 +27,20 @@ _LATENCY: tuple[float, ...] = (
 )
 # A plugin or a scheduling cycle takes microseconds; the reference starts at 0.1 ms.
 _SCHEDULING = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+# First byte: as for latencies, but no answer begins after more than two minutes.
+_FIRST_BYTE = _LATENCY[: _LATENCY.index(120.0) + 1]
+# Tokens and bytes of answers; 32778 is the reference's.
+_ANSWER_BYTES: tuple[int, ...] = (
+    *(1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32778, 65536),
+)
+_PROMPT_TOKENS: tuple[int, ...] = (*_ANSWER_BYTES, 131072, 262144, 524288, 1048576)
+_ANSWER_TOKENS = _ANSWER_BYTES[: _ANSWER_BYTES.index(8192) + 1]
+_PER_TOKEN = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+# Between two tokens of a stream: 2.05 ms is the reference's.
+_BETWEEN_TOKENS: tuple[float, ...] = (
+    *(0.0005, 0.00205, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.3, 0.4, 0.5),
+    *(0.6, 0.8, 1.0, 2.0),
+)
 _REQUEST_BYTES = tuple(64 << n for n in range(25))  # 64 B to 1 GiB
 
 _log = structlog.get_logger(__name__)
@@ -39,23 +53,69 @@ MAX_LABEL_SETS = 5000
 """Model names and fairness ids multiply: beyond this many sets of labels all names are ``other``.
 
 A set has 70 samples: 5000 take 25 MB, and a page of 46 MB that takes 3.4 s to write."""
+MAX_ANSWER_LABEL_SETS = 1000
+"""The same for what answers say of themselves, which is 170 samples a set."""
 _OTHER = "other"
 
 _REQUEST_LABELS = ("model_name", "target_model_name", "fairness_id", "priority")
 
 
+class AnswerMetrics:
+    """The bound children of one label set, for answers whose bodies were seen."""
+
+    __slots__ = (
+        "cached_tokens",
+        "first_byte",
+        "per_token",
+        "per_token_streamed",
+        "prompt_tokens",
+        "size",
+        "tokens",
+    )
+
+    def __init__(self, metrics: "Metrics", labels: tuple[str, str, str, str]) -> None:
+        self.size = metrics.response_size.labels(*labels)
+        self.prompt_tokens = metrics.input_tokens.labels(*labels)
+        self.tokens = metrics.output_tokens.labels(*labels)
+        self.cached_tokens = metrics.cached_tokens.labels(*labels)
+        self.per_token = metrics.ntpot.labels(*labels)
+        self.per_token_streamed = metrics.streaming_tpot.labels(*labels)
+        self.first_byte = {
+            is_streamed: metrics.ttft.labels(*labels, str(is_streamed).lower())
+            for is_streamed in (False, True)
+        }
+
+
 class RequestMetrics:
     """The bound children of one label set."""
 
-    __slots__ = ("_errors", "_labels", "duration", "running", "size", "total")
+    __slots__ = (
+        "_answer",
+        "_errors",
+        "_labels",
+        "_metrics",
+        "duration",
+        "running",
+        "size",
+        "total",
+    )
 
     def __init__(self, metrics: "Metrics", labels: tuple[str, str, str, str]) -> None:
+        self._metrics = metrics
+        self._answer: AnswerMetrics | None = None
         self._errors = metrics.request_errors
         self._labels = labels
         self.total = metrics.request_total.labels(*labels)
         self.duration = metrics.request_duration.labels(*labels)
         self.size = metrics.request_size.labels(*labels)
         self.running = metrics.request_running.labels(*labels)
+
+    @property
+    def answer(self) -> AnswerMetrics:
+        """The children for answers; made at the first, for where none is seen there are none."""
+        if self._answer is None:
+            self._answer = self._metrics.for_answer(self._labels)
+        return self._answer
 
     def error(self, code: str) -> None:
         """Count a request that ended with an error of class ``code``."""
@@ -87,6 +147,42 @@ class Metrics:
         )
         self.request_running = make.gauge(
             "request_running", "Requests in progress, sent to an endpoint.", _REQUEST_LABELS
+        )
+        self.response_size = make.histogram(
+            "response_size_bytes", "Outgoing response body size.", _REQUEST_LABELS, _ANSWER_BYTES
+        )
+        self.input_tokens = make.histogram(
+            "request_input_tokens",
+            "Input token count per request, as the model server reports it.",
+            _REQUEST_LABELS,
+            _PROMPT_TOKENS,
+        )
+        self.output_tokens = make.histogram(
+            "request_output_tokens",
+            "Output token count per request, as the model server reports it.",
+            _REQUEST_LABELS,
+            _ANSWER_TOKENS,
+        )
+        self.cached_tokens = make.histogram(
+            "request_cached_tokens",
+            "Prompt tokens read from a cache, as the model server reports it.",
+            _REQUEST_LABELS,
+            _PROMPT_TOKENS,
+        )
+        self.ttft = make.histogram(
+            "request_ttft_seconds",
+            "Request headers to the first bytes of the response body; streaming is true or false.",
+            (*_REQUEST_LABELS, "streaming"),
+            _FIRST_BYTE,
+        )
+        self.streaming_tpot = make.histogram(
+            "request_streaming_tpot_seconds",
+            "(latency - time to first byte) / (output tokens - 1) of streamed responses.",
+            _REQUEST_LABELS,
+            _BETWEEN_TOKENS,
+        )
+        self.ntpot = make.histogram(
+            "request_ntpot_seconds", "Latency / output tokens.", _REQUEST_LABELS, _PER_TOKEN
         )
         self.scheduler_e2e = make.histogram(
             "scheduler_e2e_duration_seconds", "Scheduling latency.", (), _SCHEDULING
@@ -144,10 +240,16 @@ class Metrics:
             "Pages of model servers that an extractor could not use.",
             ("source_type", "extractor_type"),
         )
+        self.limits_exceeded = make.counter(
+            "request_limit_exceeded_total",
+            "Requests refused for their size; limit is body-bytes, header-bytes or envoy-buffer.",
+            ("limit",),
+        )
         self.internal_faults = make.counter(
             "internal_faults_total", "Exceptions that became a 500: faults of this EPP.", ()
         ).labels()
         self._by_labels: dict[tuple[str, str, str, str], RequestMetrics] = {}
+        self._answers_by_labels: dict[tuple[str, str, str, str], AnswerMetrics] = {}
         self._models: set[str] = set()
         self._fairness_ids: set[str] = set()
 
@@ -170,6 +272,16 @@ class Metrics:
                 bound = self._by_labels.get(labels)
             if bound is None:
                 bound = self._by_labels[labels] = RequestMetrics(self, labels)
+        return bound
+
+    def for_answer(self, labels: tuple[str, str, str, str]) -> AnswerMetrics:
+        """Return the bound children for the answers to requests with ``labels``."""
+        known = self._answers_by_labels
+        if labels not in known and len(known) >= MAX_ANSWER_LABEL_SETS:
+            labels = (_OTHER, _OTHER, _OTHER, labels[3])
+        bound = known.get(labels)
+        if bound is None:
+            bound = known[labels] = AnswerMetrics(self, labels)
         return bound
 
     def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:

@@ -91,6 +91,39 @@ class TransportCollector(Collector):
         return ()
 
 
+class CertificateCollector(Collector):
+    """When the certificate of the ext_proc port expires, and how often it was reloaded.
+
+    Args:
+        expires_at: In seconds since 1970, of the one in use.
+        reloads: By result.
+    """
+
+    def __init__(
+        self, expires_at: Callable[[], float], reloads: Callable[[], Mapping[str, int]]
+    ) -> None:
+        self._expires_at = expires_at
+        self._reloads = reloads
+
+    def collect(self) -> Iterable[Metric]:
+        """Read everything once."""
+        yield GaugeMetricFamily(
+            f"{_PREFIX}certificate_expiry_timestamp_seconds",
+            "When the certificate in use expires.",
+            value=self._expires_at(),
+        )
+        yield _by(
+            "certificate_reloads_total",
+            "Changes of the files of TLS, by result (success, failure).",
+            "result",
+            self._reloads(),
+        )
+
+    def describe(self) -> Iterable[Metric]:
+        """Tell the registry nothing, so that registering does not collect."""
+        return ()
+
+
 def _by(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
     family = CounterMetricFamily(_PREFIX + name, text, labels=[label])
     for key, value in values.items():

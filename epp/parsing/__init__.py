@@ -1,7 +1,20 @@
 """Request bodies to LLMRequest, and back with another model name."""
 
-from epp.parsing.errors import ParseError
-from epp.parsing.openai import parse
-from epp.parsing.rewriting import rewrite_model
+from epp.parsing.errors import BodyTooLongError, NoParserError, ParseError, ParserFailedError
+from epp.parsing.intake import DEFAULT_MAX_BODY_BYTES, Intake, Reading, reader_finder
+from epp.parsing.plugins import AnswerReader, HttpCall, Parser, Usage
 
-__all__ = ["ParseError", "parse", "rewrite_model"]
+__all__ = [
+    "DEFAULT_MAX_BODY_BYTES",
+    "AnswerReader",
+    "BodyTooLongError",
+    "HttpCall",
+    "Intake",
+    "NoParserError",
+    "ParseError",
+    "Parser",
+    "ParserFailedError",
+    "Reading",
+    "Usage",
+    "reader_finder",
+]

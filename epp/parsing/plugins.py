@@ -1,7 +1,8 @@
 """The extension point of parsers: which API a request speaks, and what its answer says.
 
 One parser reads one family of APIs. Which one is asked is decided by the path alone: the longest
-claim that the path ends with, then the parser without claims.
+claim that the path ends with, then the parser without claims. A request without a body is shown to
+none.
 """
 
 from abc import abstractmethod
@@ -25,7 +26,9 @@ class HttpCall:
     headers: Mapping[str, str]
     """By lower-case name, pseudo headers included."""
     body: bytes
-    """Without content encoding; b"" for none."""
+    """Without content encoding; as the client sent it for a parser without claims."""
+    claim: str = ""
+    """The parser's claim that the path ends with; "" for one without claims."""
     may_lack_model: bool = False
     """A header or a rule names the model, so that the body may leave it out."""
 
@@ -55,7 +58,8 @@ class Parser(Plugin):
 
     Attributes:
         claims: Ends of the paths it reads, such as ``/chat/completions``; empty for a parser of
-            everything that nobody claims.
+            everything that nobody claims. Of two parsers with the same claim the first one listed
+            is asked.
     """
 
     claims: ClassVar[tuple[str, ...]] = ()

@@ -10,11 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 from epp.observability import CanonicalLine, Metrics
-from epp.parsing import ParseError, parse
+from epp.parsing import (
+    DEFAULT_MAX_BODY_BYTES,
+    BodyTooLongError,
+    ParseError,
+    Parser,
+    reader_finder,
+)
 from epp.request_control.attempts import Attempts
 from epp.request_control.errors import (
     AllFilteredError,
     BadRequestError,
+    BodyTooLargeError,
     NoCandidatesError,
     ProfileNotFoundError,
     RequestDroppedError,
@@ -23,14 +30,14 @@ from epp.request_control.errors import (
 from epp.request_control.exchange import Exchange
 from epp.request_control.pending import PendingDecision
 from epp.request_control.pipeline import Pipeline
-from epp.request_control.plugins import EndCause
+from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, EndCause
 from epp.request_control.policies import (
     DEFAULT_FAIRNESS_ID,
-    REWRITE_HEADERS,
     NoPolicies,
     OutcomeWatch,
     RequestPolicies,
     apply_policies,
+    names_model,
 )
 from epp.request_control.production import AsyncStep, Production
 from epp.request_control.refusals import Refusals
@@ -40,6 +47,7 @@ from epp.scheduling import (
     CycleState,
     DroppedError,
     Endpoint,
+    Guard,
     LLMRequest,
     NoEndpointsError,
     SchedulingResult,
@@ -70,6 +78,7 @@ class Director:
         outcomes: OutcomeWatch | None = None,
         emit_endpoint_scores: bool = False,
         follow_subset_hint: bool = True,
+        max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
     ) -> None:
         """Wire the director.
 
@@ -83,6 +92,7 @@ class Director:
             outcomes: Is told of every request that was decided or refused.
             emit_endpoint_scores: Tell the gateway the total score of every candidate.
             follow_subset_hint: Choose among the endpoints that the gateway names, if it does.
+            max_body_bytes: The most that a body may have without its content encoding.
         """
         self.pipeline = pipeline
         """The one that requests begin on from now on; may be replaced between two of them."""
@@ -96,6 +106,7 @@ class Director:
         self._outcomes = outcomes
         self._emit_endpoint_scores = emit_endpoint_scores
         self._follow_subset_hint = follow_subset_hint
+        self._max_body_bytes = max_body_bytes
         self._schedule_seconds = metrics.scheduler_e2e.observe
         self._attempts = Attempts(metrics)
         self._refusals = Refusals(metrics, clock, outcomes)
@@ -126,9 +137,17 @@ class Director:
         pipeline = self.pipeline
         try:
             try:
-                path = headers.get(":path", "")
-                request = parse(request_id, path, headers, body, model_headers=REWRITE_HEADERS)
-                rewritten = apply_policies(self._policies, request, body)
+                reading = pipeline.intake.read(
+                    request_id,
+                    headers,
+                    body,
+                    may_lack_model=names_model(headers),
+                    max_body_bytes=self._max_body_bytes,
+                )
+                request = reading.request
+                rewritten = apply_policies(self._policies, reading)
+            except BodyTooLongError as error:
+                raise BodyTooLargeError(str(error)) from error
             except ParseError as error:
                 raise BadRequestError(str(error)) from error
             state = CycleState()
@@ -142,6 +161,7 @@ class Director:
                     pipeline,
                     production,
                     asked,
+                    parser=reading.parser,
                     rewritten=rewritten,
                     received_at=received_at,
                     subset=subset,
@@ -149,6 +169,7 @@ class Director:
             return self._decide(
                 pipeline,
                 production,
+                parser=reading.parser,
                 rewritten=rewritten,
                 received_at=received_at,
                 subset=subset,
@@ -200,6 +221,7 @@ class Director:
         production: Production,
         asked: Sequence[AsyncStep],
         *,
+        parser: Guard[Parser] | None,
         rewritten: bytes | None,
         received_at: float,
         subset: Sequence[str] | None,
@@ -211,6 +233,7 @@ class Director:
                 return self._decide(
                     pipeline,
                     production,
+                    parser=parser,
                     rewritten=rewritten,
                     received_at=received_at,
                     subset=subset,
@@ -239,6 +262,7 @@ class Director:
         pipeline: Pipeline,
         production: Production,
         *,
+        parser: Guard[Parser] | None,
         rewritten: bytes | None,
         received_at: float,
         subset: Sequence[str] | None,
@@ -287,8 +311,15 @@ class Director:
             scores=_scores(result) if self._emit_endpoint_scores else None,
             shadow=shadow,
         )
+        if parser is not None:
+            exchange.find_reader = reader_finder(parser, request)
         if pipeline.pre_request:
             pipeline.chosen(request, result, state)
+        if rewritten is not None and "content-encoding" in request.headers:
+            # After the plugins, which may set the headers anew: the body is plain now.
+            set_by_plugins = state.read(REQUEST_HEADERS_TO_SET) or {}
+            changed = {**set_by_plugins, "content-encoding": None}
+            state.write(REQUEST_HEADERS_TO_SET, changed)
         self._attempts.succeeded(request.target_model, exchange.endpoint)
         pipeline.enter()
         self.in_flight += 1

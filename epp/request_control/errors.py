@@ -119,3 +119,36 @@ class UnsupportedModeError(RequestError):
     """Envoy is configured in a way that cannot work; the message says what to change."""
 
     stage = "ext_proc"
+
+
+class LimitError(RequestError):
+    """The request is larger than what is taken in.
+
+    Attributes:
+        limit: Which limit; a label of ``request_limit_exceeded_total``.
+    """
+
+    status = 413
+    code = "PayloadTooLarge"
+    stage = "ext_proc"
+    limit: ClassVar[str] = ""
+
+
+class BodyTooLargeError(LimitError):
+    """The request's body is larger than this EPP takes in."""
+
+    limit = "body-bytes"
+
+
+class PartialBodyError(LimitError):
+    """The request's body is larger than Envoy buffers, so that only its start came."""
+
+    limit = "envoy-buffer"
+
+
+class HeadersTooLargeError(LimitError):
+    """The request's headers are larger than this EPP takes in."""
+
+    status = 431
+    code = "HeadersTooLarge"
+    limit = "header-bytes"

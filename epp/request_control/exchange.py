@@ -1,10 +1,11 @@
 """One scheduled request, from the decision to the end of its stream."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
 from epp.observability import RequestMetrics
+from epp.parsing.plugins import AnswerReader, Usage
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, EndCause, ResponseHead
 from epp.scheduling import (
@@ -15,6 +16,9 @@ from epp.scheduling import (
     SchedulingResult,
     ShadowPick,
 )
+
+FindReader = Callable[[Mapping[str, str]], AnswerReader | None]
+"""Returns what reads the answer with these headers, by lower-case name; None if nothing does."""
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
@@ -46,6 +50,7 @@ class Exchange:
         "decided_at",
         "destination",
         "endpoint",
+        "find_reader",
         "kv_cache_usage",
         "metrics",
         "metrics_age_seconds",
@@ -59,6 +64,7 @@ class Exchange:
         "shadow",
         "state",
         "status",
+        "usage",
         "waiting_requests",
     )
 
@@ -93,6 +99,10 @@ class Exchange:
         """Total scores by ``ip:port``, for the gateway; None if it is not to be told."""
         self.shadow = shadow
         """What shadow profiles would have chosen."""
+        self.find_reader: FindReader | None = None
+        """Asked with the headers of an answer whose body will be seen; it never raises."""
+        self.usage: Usage | None = None
+        """The tokens of the answer; None until it is over, or if it has not told."""
         self.status: int | None = None
         """HTTP status of the model server's answer."""
         picked = result.endpoints
@@ -117,6 +127,21 @@ class Exchange:
     def request_headers(self) -> Mapping[str, str | None]:
         """Headers to set on the way to the model server; None removes one."""
         return self.state.read(REQUEST_HEADERS_TO_SET) or _NO_HEADERS
+
+    @property
+    def reads_answer(self) -> bool:
+        """Whether there may be something to read in the body of the answer."""
+        return self.find_reader is not None
+
+    @property
+    def is_renamed(self) -> bool:
+        """Whether the model server was sent another model's name than the client's."""
+        request = self.request
+        return (
+            self.body is not None
+            and bool(request.model)
+            and (request.model != request.target_model)
+        )
 
     @property
     def wants_response_headers(self) -> bool:
@@ -144,6 +169,41 @@ class Exchange:
         head = ResponseHead(status, headers or _NO_HEADERS)
         self.pipeline.answer_began(self.request, head, self.endpoint, self.state)
         return head.set_headers
+
+    def answer_seen(
+        self,
+        usage: Usage | None,
+        *,
+        body_bytes: int,
+        began_at: float,
+        ended_at: float,
+        is_whole: bool,
+    ) -> None:
+        """Take note of the end of an answer whose body was seen; called before :meth:`close`.
+
+        Args:
+            usage: What it has said of its tokens; None if nothing.
+            body_bytes: Size of what was seen of it.
+            began_at: When its first bytes came, in seconds of the clock.
+            ended_at: When the last came, or none were to come any more.
+            is_whole: Whether its end was seen.
+        """
+        self.usage = usage
+        metrics, streamed = self.metrics.answer, self.request.stream
+        first_seconds, seconds = began_at - self.received_at, ended_at - self.received_at
+        metrics.first_byte[streamed].observe(first_seconds)
+        if is_whole:
+            metrics.size.observe(body_bytes)
+        if usage is None:
+            return
+        tokens = usage.completion_tokens
+        metrics.prompt_tokens.observe(usage.prompt_tokens)
+        metrics.cached_tokens.observe(usage.cached_tokens)
+        metrics.tokens.observe(tokens)
+        if is_whole and tokens > 0:
+            metrics.per_token.observe(seconds / tokens)
+        if is_whole and streamed and tokens > 1:
+            metrics.per_token_streamed.observe((seconds - first_seconds) / (tokens - 1))
 
     def served_by(self, address: str) -> None:
         """Move the reservation if another endpoint than the chosen one served."""

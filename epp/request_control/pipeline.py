@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 
 from epp.flow_control import SaturationDetector, SheddingAdmission
+from epp.parsing import Intake
 from epp.request_control.errors import RequestError, SaturatedError, ScreenedOutError
 from epp.request_control.plugins import (
     Admitter,
@@ -46,6 +47,7 @@ class Pipeline:
         self,
         scheduler: Scheduler,
         *,
+        intake: Intake | None = None,
         header_processors: Sequence[Guard[RequestHeaderProcessor]] = (),
         producers: Sequence[Step] = (),
         screeners: Sequence[Guard[Screener]] = (),
@@ -58,6 +60,7 @@ class Pipeline:
     ) -> None:
         self.scheduler = scheduler
         self.admission = admission
+        self.intake = intake or Intake(())
         self.header_processors = header_processors
         self.producers = producers
         self.screeners = screeners
@@ -78,6 +81,8 @@ class Pipeline:
         guards: GuardRails,
         shadows: Sequence[ShadowProfile] = (),
         detector: SaturationDetector | None = None,
+        *,
+        parsers: Sequence[Plugin] | None = None,
     ) -> "Pipeline":
         """Return the pipeline of a graph.
 
@@ -87,10 +92,13 @@ class Pipeline:
             guards: Makes the guards of the hooks.
             shadows: Run beside the choice.
             detector: Says when sheddable requests are turned away; None for never.
+            parsers: Read the requests, in the order of the configuration; by default those among
+                ``plugins``.
         """
         known = tuple(plugins)
         return cls(
             scheduler,
+            intake=Intake.of(known if parsers is None else parsers, guards),
             header_processors=guards.guards(
                 "RequestHeaderProcessor", RequestHeaderProcessor, known
             ),

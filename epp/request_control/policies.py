@@ -7,14 +7,12 @@ A rule of the operator's for that model goes first.
 from collections.abc import Mapping
 from typing import Protocol
 
-from epp.parsing import rewrite_model
-from epp.scheduling import LLMRequest
+from epp.parsing import Reading
 
 # The reference's names, each with its deprecated one: the new one goes first.
 FAIRNESS, OLD_FAIRNESS = "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"
 OBJECTIVE, OLD_OBJECTIVE = "x-llm-d-inference-objective", "x-gateway-inference-objective"
 REWRITE, OLD_REWRITE = "x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"
-REWRITE_HEADERS = (REWRITE, OLD_REWRITE)
 
 DEFAULT_FAIRNESS_ID = "default-flow"
 
@@ -50,25 +48,34 @@ class NoPolicies:
         return None
 
 
-def apply_policies(policies: RequestPolicies, request: LLMRequest, body: bytes) -> bytes | None:
+def names_model(headers: Mapping[str, str]) -> bool:
+    """Return whether a header names the model to ask for."""
+    return bool(headers.get(REWRITE) or headers.get(OLD_REWRITE))
+
+
+def apply_policies(policies: RequestPolicies, reading: Reading) -> bytes | None:
     """Set priority, flow and target model; return the body to send on if it changed.
 
     Raises:
-        ParseError: The model cannot be replaced in ``body``.
+        ParseError: The model cannot be replaced in the body.
+        ParserFailedError: The parser has a bug.
     """
+    request = reading.request
     headers = request.headers
     request.fairness_id = headers.get(FAIRNESS) or headers.get(OLD_FAIRNESS) or ""
     objective = headers.get(OBJECTIVE) or headers.get(OLD_OBJECTIVE)
     if objective:
         request.priority = policies.priority_of(objective)
+    if reading.parser is None:
+        return None
     model = request.model
-    if not request.prompt:
-        return None  # no model API, or no body: there is no name to replace
     target = policies.target_of(model) or headers.get(REWRITE) or headers.get(OLD_REWRITE)
     if not target or target == model:
         return None
-    request.target_model = target
-    return rewrite_model(body, target)
+    rewritten = reading.rewrite(target)
+    if rewritten is not None:  # else the model server will never hear of that name
+        request.target_model = target
+    return rewritten
 
 
 def fairness_id(headers: Mapping[str, str]) -> str:

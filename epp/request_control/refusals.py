@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from epp.observability import Metrics
-from epp.request_control.errors import InternalError, RequestError
+from epp.request_control.errors import InternalError, LimitError, RequestError
 from epp.request_control.plugins import EndCause
 from epp.request_control.policies import OutcomeWatch, fairness_id
 from epp.scheduling import LLMRequest
@@ -50,11 +50,9 @@ class Refusals:
             received_at: When its headers came, in seconds of the clock.
         """
         answer = _as_answer(error) or self._fault(error, request_id)
+        self.count(answer, request, headers)
         model = request.model if request else ""
         target = request.target_model if request else ""
-        flow = request.fairness_id if request else ""
-        labels = (model, target, flow or fairness_id(headers), request.priority if request else 0)
-        self._metrics.for_request(*labels).error(answer.code)
         if self._outcomes is not None:
             self._outcomes.note(answer.status >= _OWN_FAILURES)
         self._report(
@@ -70,6 +68,28 @@ class Refusals:
             error=str(answer),
         )
         return answer
+
+    def count(
+        self, error: RequestError, request: LLMRequest | None, headers: Mapping[str, str]
+    ) -> None:
+        """Count a request that ends with ``error``, and say nothing in the log.
+
+        Args:
+            error: What is answered.
+            request: The request; None if it could not be parsed, or was not.
+            headers: Its headers by lower-case name.
+        """
+        model = request.model if request else ""
+        target = request.target_model if request else ""
+        flow = request.fairness_id if request else ""
+        labels = (model, target, flow or fairness_id(headers), request.priority if request else 0)
+        self._metrics.for_request(*labels).error(error.code)
+        if isinstance(error, LimitError):
+            self._metrics.limits_exceeded.labels(error.limit).inc()
+
+    def count_fault(self) -> None:
+        """Count an exception that became a 500."""
+        self._metrics.internal_faults.inc()
 
     def abandoned(self, request: LLMRequest, cause: EndCause, received_at: float) -> None:
         """Log a request that nobody waits for any more; it was not decided."""

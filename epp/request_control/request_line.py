@@ -32,6 +32,10 @@ class RequestFinished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     status: int | None
     """HTTP status of the answer; None if none came."""
     outcome: str
+    prompt_tokens: int | None = None
+    """What the model server says it has read; left out if its answer was not seen to say it."""
+    completion_tokens: int | None = None
+    """What it says it has written; the same."""
     stages: dict[str, str] | None = None
     """Endpoints of the other profiles by profile, such as a prefill; left out if there are none."""
     failed_producers: dict[str, str] | None = None
@@ -44,7 +48,7 @@ def finished_line(exchange: Exchange, cause: EndCause, now: float) -> RequestFin
     """Return the line of ``exchange``, which ended at ``now``."""
     request, endpoint = exchange.request, exchange.endpoint
     age, received_at = exchange.metrics_age_seconds, exchange.received_at
-    failures = exchange.state.read(PRODUCER_FAILURES)
+    failures, usage = exchange.state.read(PRODUCER_FAILURES), exchange.usage
     return RequestFinished(
         request_id=request.request_id,
         model=request.model,
@@ -61,6 +65,8 @@ def finished_line(exchange: Exchange, cause: EndCause, now: float) -> RequestFin
         stream=request.stream,
         status=exchange.status,
         outcome=cause.value,
+        prompt_tokens=usage.prompt_tokens if usage else None,
+        completion_tokens=usage.completion_tokens if usage else None,
         stages=_stages(exchange),
         failed_producers={each.producer: each.reason for each in failures} if failures else None,
         shadow=exchange.shadow or None,

@@ -170,6 +170,10 @@ class ProfileHandler(Plugin):
         """
         return ()
 
+    def profile_warnings(self, profiles: Collection[str]) -> Iterable[str]:
+        """Return what is odd about the configured profiles, and does no harm; asked once, too."""
+        return ()
+
     @abstractmethod
     def pick_profiles(
         self,

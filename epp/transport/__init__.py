@@ -1,6 +1,7 @@
 """gRPC streams over HTTP/2: bytes in, bytes out; knows nothing of Envoy."""
 
 from epp.transport.certificate import Certificate, load_certificate
+from epp.transport.credentials import Credentials, CredentialsFollower, load_credentials
 from epp.transport.errors import ListenError, TlsError, TransportError
 from epp.transport.grpcio import GrpcioServer
 from epp.transport.interface import OpenStream, Server, StatusCode, Stream, StreamHandler
@@ -11,6 +12,8 @@ from epp.transport.tls import TlsSettings, make_context, minimum_version_from_fl
 
 __all__ = [
     "Certificate",
+    "Credentials",
+    "CredentialsFollower",
     "GrpcioServer",
     "Http2Server",
     "ListenError",
@@ -27,6 +30,7 @@ __all__ = [
     "TransportSettings",
     "TransportStatistics",
     "load_certificate",
+    "load_credentials",
     "make_context",
     "minimum_version_from_flag",
 ]

@@ -6,6 +6,7 @@ Everything here blocks (files, arithmetic): call it at start-up, or in a thread.
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
+from math import inf
 from pathlib import Path
 
 import structlog
@@ -38,6 +39,9 @@ class Certificate:
     source: str
     """Where it is from, for messages: a file's path, or that it was made here."""
 
+    expires_at: float = inf
+    """When clients that verify it begin to refuse it, in seconds since 1970."""
+
 
 def load_certificate(directory: Path | None) -> Certificate:
     """Read the certificate in ``directory``, or make a self-signed one if there is none to read.
@@ -68,16 +72,33 @@ def load_certificate(directory: Path | None) -> Certificate:
             "give the two from one issue, the server's own certificate before its issuers'",
         )
     _warn_of_dates(leaf, chain_path)
-    return Certificate(chain=chain, key=key, source=str(chain_path))
+    return Certificate(
+        chain=chain,
+        key=key,
+        source=str(chain_path),
+        expires_at=leaf.not_valid_after_utc.timestamp(),
+    )
 
 
-def _read(path: Path) -> bytes:
+def load_authorities(path: Path) -> str:
+    """Return the certificates of authorities in a file, in PEM and without what is between them.
+
+    Raises:
+        TlsError: The file is missing or unreadable, or there is none in it.
+    """
+    text = _read(path, "name a file with the certificates of authorities, in PEM")
+    try:
+        found = x509.load_pem_x509_certificates(text)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise _no_certificate(path) from error
+    return "".join(each.public_bytes(serialization.Encoding.PEM).decode() for each in found)
+
+
+def _read(path: Path, remedy: str = "the directory needs both tls.crt and tls.key") -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
-        raise TlsError(
-            str(path), "the file is missing", "the directory needs both tls.crt and tls.key"
-        ) from error
+        raise TlsError(str(path), "the file is missing", remedy) from error
     except OSError as error:
         reason = f"the file cannot be read ({error.strerror})"
         raise TlsError(str(path), reason, "make it readable to this process") from error
@@ -88,12 +109,16 @@ def _parse_leaf(chain: bytes, path: Path) -> x509.Certificate:
         leaf = x509.load_pem_x509_certificates(chain)[0]
         leaf.public_key()  # parsed only now
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise TlsError(
-            str(path),
-            "holds no readable PEM certificate",
-            "it should begin with -----BEGIN CERTIFICATE-----",
-        ) from error
+        raise _no_certificate(path) from error
     return leaf
+
+
+def _no_certificate(path: Path) -> TlsError:
+    return TlsError(
+        str(path),
+        "holds no readable PEM certificate",
+        "it should begin with -----BEGIN CERTIFICATE-----",
+    )
 
 
 def _parse_key(key: bytes, path: Path) -> PrivateKeyTypes:
@@ -150,4 +175,5 @@ def _self_signed() -> Certificate:
             serialization.NoEncryption(),
         ),
         source="self-signed",
+        expires_at=(now + _VALIDITY).timestamp(),
     )

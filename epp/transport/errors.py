@@ -8,11 +8,12 @@ class TransportError(Exception):
 class ListenError(TransportError):
     """The address to listen on cannot be had."""
 
-    def __init__(self, address: str, reason: str) -> None:
-        super().__init__(
-            f"cannot listen on {address}: {reason}; is another process using the port?"
-        )
+    def __init__(
+        self, address: str, reason: str, remedy: str = "is another process using the port?"
+    ) -> None:
+        super().__init__(f"cannot listen on {address}: {reason}; {remedy}")
         self.address = address
+        self.reason = reason
 
 
 class TlsError(TransportError):

@@ -10,14 +10,16 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 
 import grpc
 import structlog
 from grpc import aio
 
-from epp.transport.certificate import Certificate
+from epp.transport.credentials import Credentials
 from epp.transport.errors import ListenError
 from epp.transport.interface import HANDLER_FAULT, OpenStream, StatusCode, StreamHandler
+from epp.transport.sockets import REMEDY, SocketFile
 
 log = structlog.get_logger()
 
@@ -104,8 +106,10 @@ class GrpcioServer:
         *,
         host: str = "0.0.0.0",  # noqa: S104 - a gateway on another host has to reach it
         port: int = 0,
-        max_message_bytes: int = 64 << 20,
-        certificate: Certificate | None = None,
+        path: Path | None = None,
+        max_message_bytes: int = 65 << 20,
+        max_sent_message_bytes: int = 65 << 20,
+        credentials: Credentials | None = None,
     ) -> None:
         """Make a server that does not listen yet.
 
@@ -113,20 +117,34 @@ class GrpcioServer:
             methods: By path, ``/package.Service/Method``.
             host: Address to listen on.
             port: 0 for any.
+            path: Of a socket file to listen on instead.
             max_message_bytes: Longest message taken.
-            certificate: For TLS, whose version and suites are the C core's; None for plaintext.
+            max_sent_message_bytes: Longest message sent; its stream ends instead.
+            credentials: For TLS, whose version and suites are the C core's; None for plaintext.
         """
-        self._certificate = certificate
+        self._credentials = credentials
+        self._renewed: Credentials | None = None
+        self._file = None if path is None else SocketFile(path)
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if self._file is not None:
+            self._address = self._file.address
         self._methods = dict(methods)
         self._server: aio.Server | None = None
         self._options = [
             ("grpc.max_receive_message_length", max_message_bytes),
-            ("grpc.max_send_message_length", max_message_bytes),
+            ("grpc.max_send_message_length", max_sent_message_bytes),
             ("grpc.so_reuseport", 0),  # a taken port is an error, not a share of the traffic
         ]
 
+    def use_credentials(self, credentials: Credentials) -> None:
+        """Make the connections to come with other credentials; callable from any thread."""
+        self._renewed = credentials
+
     async def start(self) -> int:
+        file = self._file
+        if file is not None:
+            # The C core removes whatever socket is there, in use or not.
+            await asyncio.to_thread(file.clear)
         server = aio.server(options=self._options)
         handlers: dict[str, dict[str, grpc.RpcMethodHandler[bytes, bytes]]] = {}
         for path, opened in self._methods.items():
@@ -138,20 +156,44 @@ class GrpcioServer:
             tuple(grpc.method_handlers_generic_handler(s, m) for s, m in handlers.items())
         )
         try:
-            if self._certificate is None:
+            if self._credentials is None:
                 port: int = server.add_insecure_port(self._address)
             else:
-                pair = (self._certificate.key, self._certificate.chain)
-                port = server.add_secure_port(self._address, grpc.ssl_server_credentials([pair]))
+                port = server.add_secure_port(self._address, self._tls(self._credentials))
         except RuntimeError as error:
+            # The C core keeps the reason to itself.
+            if file is not None:
+                raise ListenError(self._address, "it cannot be bound", REMEDY) from error
             raise ListenError(self._address, "the port cannot be bound") from error
         self._server = server  # first: a start that is cancelled half-way has to be stopped, too
+        if file is not None:
+            await asyncio.to_thread(file.own)
         await server.start()
-        return port
+        return port if file is None else 0
+
+    def _tls(self, credentials: Credentials) -> grpc.ServerCredentials:
+        return grpc.dynamic_ssl_server_credentials(
+            _configuration(credentials),
+            self._take_renewed,
+            require_client_authentication=bool(credentials.client_authorities),
+        )
+
+    def _take_renewed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return what is new since the last handshake; called by the C core at each of them."""
+        renewed, self._renewed = self._renewed, None
+        return None if renewed is None else _configuration(renewed)
 
     async def stop(self, grace_seconds: float) -> None:
         if self._server is not None:
             await self._server.stop(grace_seconds)
+        if self._file is not None:
+            await asyncio.to_thread(self._file.remove)
+
+
+def _configuration(credentials: Credentials) -> grpc.ServerCertificateConfiguration:
+    pair = (credentials.certificate.key, credentials.certificate.chain)
+    authorities = credentials.client_authorities.encode() or None
+    return grpc.ssl_server_certificate_configuration([pair], authorities)
 
 
 def _call(opened: OpenStream):  # type: ignore[no-untyped-def] # noqa: ANN202 - grpc's handler type

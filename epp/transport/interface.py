@@ -21,6 +21,7 @@ class StatusCode(IntEnum):
     UNKNOWN = 2
     INVALID_ARGUMENT = 3
     DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
     RESOURCE_EXHAUSTED = 8
     FAILED_PRECONDITION = 9
     UNIMPLEMENTED = 12
@@ -66,7 +67,7 @@ class Server(Protocol):
     """A listening transport."""
 
     async def start(self) -> int:
-        """Listen; return the port.
+        """Listen; return the port, 0 for a socket that is a file.
 
         Raises:
             ListenError: The address cannot be had.

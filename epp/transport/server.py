@@ -7,8 +7,11 @@ call. One timer per server, once a second, looks after what takes time.
 import asyncio
 import errno
 import os
+import socket
 import ssl
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -16,7 +19,9 @@ from epp.transport.errors import ListenError
 from epp.transport.http2 import HeaderCache
 from epp.transport.interface import OpenStream
 from epp.transport.protocol import ConnectionProtocol
+from epp.transport.replaceable_context import ReplaceableContext
 from epp.transport.settings import TransportSettings
+from epp.transport.sockets import EVERY_ADDRESS, SocketFile, bind_to_every_address
 from epp.transport.statistics import ServerCounters, TransportStatistics
 
 log = structlog.get_logger()
@@ -25,6 +30,7 @@ _TICK_SECONDS = 1.0
 _CUT_SECONDS = 1.5
 """For the last bytes, and a tick, which ends what is behind TLS."""
 _BACKLOG = 1024
+_MAX_FAULTS = 100
 _ACCEPT_TURNS = 3
 """Turns of asyncio's loop until a socket that it has just accepted is a connection to be closed."""
 
@@ -38,6 +44,7 @@ class Http2Server:
         *,
         host: str = "0.0.0.0",  # noqa: S104 - a gateway on another host has to reach it
         port: int = 0,
+        path: Path | None = None,
         tls: ssl.SSLContext | None = None,
         settings: TransportSettings | None = None,
     ) -> None:
@@ -47,6 +54,7 @@ class Http2Server:
             methods: By path, ``/package.Service/Method``.
             host: Address to listen on.
             port: 0 for any.
+            path: Of a socket file to listen on instead.
             tls: Context that offers ALPN h2; None for plaintext.
             settings: Limits and timeouts.
         """
@@ -58,7 +66,9 @@ class Http2Server:
         """Those open now."""
         self._host = host
         self._port = port
-        self._tls = tls
+        self._file = None if path is None else SocketFile(path)
+        self._tls = None if tls is None else ReplaceableContext(tls, self._handshake_failed)
+        self._handshake_faults: set[str] = set()
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
@@ -84,10 +94,12 @@ class Http2Server:
             header_cache_misses=cache.misses,
             refused={
                 "connection": self.counters.connections_refused,
+                "handshake": self.counters.handshakes_failed,
                 "stream": http2.streams_refused,
                 "header_list": http2.header_lists_refused,
                 "call": grpc.calls_refused,
                 "message": grpc.messages_refused,
+                "sent_message": grpc.answers_refused,
             },
             ended={
                 "idle": self.counters.connections_idle,
@@ -108,37 +120,63 @@ class Http2Server:
             },
         )
 
+    def use_context(self, context: ssl.SSLContext) -> None:
+        """Make the connections to come with another TLS context; callable from any thread."""
+        if self._tls is None:
+            raise ValueError("this server speaks plaintext")
+        self._tls.replace(context)
+        self._handshake_faults.clear()
+
     async def start(self) -> int:
         loop = asyncio.get_running_loop()
-        timeout = self.settings.timeouts.preface_seconds if self._tls is not None else None
+        file = self._file
+        bound = None if file is None else await asyncio.to_thread(file.bind)
         try:
             # In two steps: create_server waits once more after listening, and whoever is cancelled
             # there never hears of the server it has to close.
-            self._server = await loop.create_server(
-                lambda: ConnectionProtocol(self, loop),
-                self._host,
-                self._port,
-                ssl=self._tls,
-                ssl_handshake_timeout=timeout,
-                reuse_port=self.settings.reuse_port,
-                backlog=_BACKLOG,
-                start_serving=False,
-            )
+            self._server = await self._listen(loop, bound)
             await self._server.start_serving()
         except OSError as error:
             # asyncio puts its own sentence into strerror, with the address once more.
             code = error.errno or 0
             reason = os.strerror(code) if code in errno.errorcode else error.strerror or str(error)
-            raise ListenError(f"{self._host}:{self._port}", reason) from error
+            address = f"{self._host}:{self._port}" if file is None else file.address
+            raise ListenError(address, reason) from error
         self._timer = loop.call_later(_TICK_SECONDS, self._tick)
+        if file is not None:
+            return 0
         port: int = self._server.sockets[0].getsockname()[1]
         return port
+
+    async def _listen(
+        self, loop: asyncio.AbstractEventLoop, bound: socket.socket | None
+    ) -> asyncio.Server:
+        def make() -> ConnectionProtocol:
+            return ConnectionProtocol(self, loop)
+
+        options: dict[str, Any] = {
+            "ssl": self._tls,
+            "ssl_handshake_timeout": self.settings.timeouts.preface_seconds if self._tls else None,
+            "backlog": _BACKLOG,
+            "start_serving": False,
+        }
+        if self._file is not None:
+            return await loop.create_unix_server(make, sock=bound, **options)
+        reuse_port = self.settings.reuse_port
+        if self._host == EVERY_ADDRESS:
+            bound = bind_to_every_address(self._port, reuse_port=reuse_port)
+            return await loop.create_server(make, sock=bound, **options)
+        return await loop.create_server(
+            make, self._host, self._port, reuse_port=reuse_port, **options
+        )
 
     async def stop(self, grace_seconds: float) -> None:
         if self._server is None:
             return
         self._is_stopping = True  # for those in the middle of a TLS handshake
         self._server.close()
+        if self._file is not None:
+            await asyncio.to_thread(self._file.remove)
         for _ in range(_ACCEPT_TURNS):
             await asyncio.sleep(0)
         for each in list(self.connections):
@@ -176,6 +214,16 @@ class Http2Server:
         """A connection is gone."""
         self.connections.discard(protocol)
         self._changed.set()
+
+    def _handshake_failed(self, error: ssl.SSLError) -> None:
+        self.counters.handshakes_failed += 1
+        reason = error.reason or str(error)
+        if isinstance(error, ssl.SSLCertVerificationError):
+            reason = f"{reason}: {error.verify_message}"
+        # Once each: whoever scans ports shall not fill the log.
+        if reason not in self._handshake_faults and len(self._handshake_faults) < _MAX_FAULTS:
+            self._handshake_faults.add(reason)
+            log.warning("TLS handshake failed", reason=reason, note="the next are only counted")
 
     def _tick(self) -> None:
         # First of all: no fault may end the time of all connections.

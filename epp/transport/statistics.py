@@ -21,8 +21,8 @@ class TransportStatistics:
     header_cache_hits: int
     header_cache_misses: int
     refused: Mapping[str, int]
-    """How often a limit refused something, by what: connection, stream, header_list, call,
-    message."""
+    """How often a limit refused something, by what: connection, handshake, stream, header_list,
+    call, message, sent_message."""
     ended: Mapping[str, int]
     """Connections that we ended, by reason: idle, timeout, or the HTTP/2 error code of the client's
     fault; ENHANCE_YOUR_CALM is a flood."""
@@ -43,6 +43,8 @@ class ServerCounters:
     connections_opened: int = 0
     connections_refused: int = 0
     """Beyond the limit, or TLS without ALPN h2."""
+    handshakes_failed: int = 0
+    """TLS that came to nothing: no common version, no certificate of the client's, and the like."""
     connections_idle: int = 0
     """Shut down because they were not used."""
     reads_paused: int = 0

@@ -63,6 +63,12 @@ class TlsSettings:
     ciphers: tuple[str, ...] = ()
     """Suites for TLS 1.2 by their IANA names, the preferred first; empty for all that are known."""
 
+    client_authorities: Path | None = None
+    """PEM file; only clients with a certificate that one of its authorities issued are let in.
+
+    None lets every client in.
+    """
+
     def __post_init__(self) -> None:
         """Refuse what could never work.
 
@@ -70,6 +76,13 @@ class TlsSettings:
             TlsError: A cipher suite is unknown or of no use.
         """
         _split_suites(self.ciphers)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Those that handshakes depend on."""
+        directory, authorities = self.certificate_directory, self.client_authorities
+        pair = () if directory is None else (directory / "tls.crt", directory / "tls.key")
+        return pair if authorities is None else (*pair, authorities)
 
 
 def minimum_version_from_flag(text: str) -> MinimumVersion:
@@ -89,14 +102,21 @@ def minimum_version_from_flag(text: str) -> MinimumVersion:
     return version
 
 
-def make_context(settings: TlsSettings, certificate: Certificate) -> ssl.SSLContext:
+def make_context(
+    settings: TlsSettings, certificate: Certificate, client_authorities: str = ""
+) -> ssl.SSLContext:
     """Make the context of a server that speaks HTTP/2 and nothing else.
 
     A client that does not offer h2 ends its handshake with no protocol chosen; the transport has to
     look, and close the connection.
 
+    Args:
+        settings: Versions and suites.
+        certificate: The server's.
+        client_authorities: PEM; if there are any, a client has to show a certificate of theirs.
+
     Raises:
-        TlsError: OpenSSL has none of the cipher suites, or refuses the certificate.
+        TlsError: OpenSSL has none of the cipher suites, or refuses a certificate.
     """
     suites, ignored = _split_suites(settings.ciphers)
     if ignored:
@@ -120,6 +140,8 @@ def make_context(settings: TlsSettings, certificate: Certificate) -> ssl.SSLCont
             "name others, or none for the default",
         ) from error
     _load_into(context, certificate)
+    if client_authorities:
+        _trust(context, client_authorities, settings)
     if settings.minimum_version == "1.2":
         _warn_of_unfit(suites, certificate)
     return context
@@ -164,6 +186,18 @@ def _warn_of_unfit(suites: Sequence[str], certificate: Certificate) -> None:
             suites=list(suites),
             effect="clients that cannot speak TLS 1.3 are refused",
         )
+
+
+def _trust(context: ssl.SSLContext, authorities: str, settings: TlsSettings) -> None:
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_verify_locations(cadata=authorities)
+    except ssl.SSLError as error:
+        raise TlsError(
+            str(settings.client_authorities),
+            f"OpenSSL refuses a certificate in it ({error.reason})",
+            "leave that one out, or have it issued anew",
+        ) from error
 
 
 def _load_into(context: ssl.SSLContext, certificate: Certificate) -> None:

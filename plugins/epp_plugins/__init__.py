@@ -35,6 +35,13 @@ from epp_plugins.filters.prefix_cache_affinity import PrefixCacheAffinityFilter
 from epp_plugins.filters.session_affinity import SessionAffinityFilter
 from epp_plugins.filters.topology_affinity import TopologyAffinityFilter
 from epp_plugins.filters.utilization import UtilizationFilter
+from epp_plugins.parsers.anthropic import AnthropicParser
+from epp_plugins.parsers.openai import OpenAiParser
+from epp_plugins.parsers.passthrough import PassthroughParser
+from epp_plugins.parsers.sglang_http import SglangHttpParser
+from epp_plugins.parsers.vertexai import VertexAiParser
+from epp_plugins.parsers.vllm_grpc import VllmGrpcParser
+from epp_plugins.parsers.vllm_http import VllmHttpParser
 from epp_plugins.pickers.max_score import MaxScorePicker
 from epp_plugins.pickers.random_picker import RandomPicker
 from epp_plugins.pickers.weighted_random import WeightedRandomPicker
@@ -66,6 +73,7 @@ PLUGINS: tuple[type[Plugin], ...] = (
     AgentIdentity,
     AlwaysDisaggMultimodalDecider,
     AlwaysDisaggPdDecider,
+    AnthropicParser,
     ApproxPrefixCacheProducer,
     ByLabelFilter,
     ConcurrencyDetector,
@@ -101,6 +109,8 @@ PLUGINS: tuple[type[Plugin], ...] = (
     ModelsDataExtractor,
     ModelsDataSource,
     NoHitLruScorer,
+    OpenAiParser,
+    PassthroughParser,
     PdProfileHandler,
     PrefillFilter,
     PrefixBasedPdDecider,
@@ -113,6 +123,7 @@ PLUGINS: tuple[type[Plugin], ...] = (
     SessionAffinityFilter,
     SessionAffinityScorer,
     SessionIdProducer,
+    SglangHttpParser,
     SingleProfileHandler,
     TokenLoadScorer,
     TokenProducer,
@@ -121,5 +132,8 @@ PLUGINS: tuple[type[Plugin], ...] = (
     TopologyExtractor,
     UtilizationDetector,
     UtilizationFilter,
+    VertexAiParser,
+    VllmGrpcParser,
+    VllmHttpParser,
     WeightedRandomPicker,
 )

@@ -70,7 +70,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Looked at with ``strategy: encoded_endpoint_header`` only."""
     session_id_config: SessionIdConfig = SessionIdConfig()
     """Looked at with ``strategy: session_id`` only."""
-    profile_name: str = ""
+    profile_name: Annotated[str, msgspec.Meta(extra={"refers_to": "profile"})] = ""
     """Scheduling profile whose endpoint the session is bound to; "" for the primary one."""
 
     def __post_init__(self) -> None:

@@ -23,7 +23,6 @@ from epp.ext_proc import messages, reading
 from epp.observability import CanonicalLine, Metrics, PluginWatch
 from epp.observability.hot_metrics import Counter as HotCounter
 from epp.observability.hot_metrics import Gauge, Histogram
-from epp.parsing import parse
 from epp.request_control import DataProducer, EndCause, Exchange
 from epp.request_control.request_line import finished_line
 from epp.scheduling import (
@@ -130,7 +129,8 @@ def _above_transport(
         b"".join(c[0] for k, c, _ in map(reading.message, each) if k == "request_body")
         for each in requests
     ]
-    arguments = [("a-request", headers[":path"], headers, body) for body in bodies]
+    arguments = [("a-request", headers, body) for body in bodies]
+    read = app.director.pipeline.intake.read
     chunk = one["response_body"][0] if "response_body" in one else bodies[0]
     metrics = app.metrics.for_request("m", "m", "f", 0)
     plugin = next(iter(app.graph.plugins.values()))
@@ -168,10 +168,10 @@ def _above_transport(
     )
     observed = counts(Histogram.observe) - of_plugins
     counted = counts(HotCounter.inc) + counts(Gauge.inc) + counts(Gauge.dec)
-    parsed = [parse(*each) for each in arguments]
+    parsed = [read(*each).request for each in arguments]
     return [
         *protobuf,
-        timed(stacks.PARSE, parse, arguments, counts(parse)),
+        timed(stacks.PARSE, read, arguments, counts(read)),
         *_schedule(app, parsed, repeats, counts),
         timed(stacks.METRICS, time_plugin, [(1e-5,)] * times, of_plugins),
         timed(stacks.METRICS, observe, [(0.0123,)] * times, observed),

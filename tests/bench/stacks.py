@@ -36,6 +36,7 @@ _PARTS: tuple[tuple[str, str], ...] = (
     ("epp/parsing/", PARSE),
     ("epp/scheduling/load.py", ACCOUNT),
     ("epp/scheduling/", SCHEDULE),
+    ("plugins/epp_plugins/parsers/", PARSE),
     ("plugins/epp_plugins/data_sources/", SCRAPES),
     ("plugins/epp_plugins/", SCHEDULE),
     ("epp/request_control/exchange.py", ACCOUNT),

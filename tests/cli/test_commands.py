@@ -69,7 +69,7 @@ def test_help_lists_the_commands() -> None:
         (("serve", "--transport-setting", "max_connections=0"), "--transport-setting: max_conn"),
         (
             ("serve", "--transport", "grpcio", "--transport-setting", "idle_seconds=5s"),
-            "--transport-setting idle_seconds=5s: only max_message_bytes can be set with",
+            "--transport-setting idle_seconds=5s: only max_message_bytes and max_sent",
         ),
         (
             ("serve", "--transport", "grpcio", "--tls-min-version", "VersionTLS13"),

@@ -15,6 +15,7 @@ from epp.cli import cli
 from epp.cli.editor_schema import editor_schema
 from epp.config import DEFAULT_CONFIG, PluginRegistry
 from epp.config.plugin_files import load_plugin_file
+from epp.config.supported import DEFAULT_PARSERS
 
 SAMPLES = sorted((Path(__file__).parents[2] / "deploy" / "config").glob("*.yaml"))
 
@@ -37,9 +38,9 @@ def test_help_says_what_the_command_does(command: str) -> None:
 
 
 def test_sound_file_is_counted(tmp_path: Path) -> None:
-    # Five are in the file; picker, handler, detector and two producers are added.
+    # Five are in the file; picker, handler, detector, four parsers and two producers are added.
     done = epp("check", written(tmp_path, DEFAULT_CONFIG))
-    assert (done.exit_code, done.output) == (0, "ok: 10 plugins, 1 profile\n")
+    assert (done.exit_code, done.output) == (0, "ok: 14 plugins, 1 profile\n")
 
 
 def test_warnings_are_told_and_do_no_harm(tmp_path: Path) -> None:
@@ -49,7 +50,7 @@ def test_warnings_are_told_and_do_no_harm(tmp_path: Path) -> None:
         0,
         [
             f"{path}:20:1: parser: warning: is deprecated; use `requestHandler.parsers`",
-            "ok: 10 plugins, 1 profile",
+            "ok: 11 plugins, 1 profile",  # one parser instead of four
         ],
     )
 
@@ -184,11 +185,12 @@ def test_default_configuration_is_shown_with_what_is_added() -> None:
         "max-score-picker",
         "single-profile-handler",
         "utilization-detector",
+        *DEFAULT_PARSERS,
         "approx-prefix-cache-producer",
         "token-producer",
     ]
     assert value["schedulingProfiles"][0]["plugins"][-1] == {"pluginRef": "max-score-picker"}
-    assert value["requestHandler"] == {"parsers": [{"pluginRef": "openai-parser"}]}
+    assert value["requestHandler"] == {"parsers": [{"pluginRef": each} for each in DEFAULT_PARSERS]}
     assert "extensions" not in value  # so that the reference accepts it
 
 
@@ -238,6 +240,7 @@ def test_diff_says_what_becomes_of_each_plugin_and_why(tmp_path: Path) -> None:
         "kept     utilization-detector: nothing that makes it up has changed",
         "kept     metrics-data-source: nothing that makes it up has changed",
         "kept     core-metrics-extractor: nothing that makes it up has changed",
+        *(f"kept     {each}: nothing that makes it up has changed" for each in DEFAULT_PARSERS),
         "removed  queue-scorer: not there any more",
         "changed  schedulingProfiles",
     ]
@@ -287,7 +290,7 @@ def test_schema_ties_parameters_to_the_type_of_the_plugin() -> None:
     params = value["$defs"][ref["$ref"].removeprefix("#/$defs/")]
     assert params["properties"]["matchLengthWeight"]["maximum"] == 1.0
     names, in_file = entry["properties"]["type"]["anyOf"]
-    assert set(names["enum"]) == {*by_type, "openai-parser"}
+    assert set(names["enum"]) == by_type.keys()
     assert re.search(in_file["pattern"], "file:plugins/spot.py:SpotFilter")
     assert not re.search(in_file["pattern"], "file:spot.py")
 

@@ -3,12 +3,20 @@
 from pathlib import Path
 
 import pytest
+import typer
 from structlog.testing import capture_logs
+from typer.testing import CliRunner
 
+from epp.cli import cli
+from epp.cli.go_flags import GoFlagsCommand
 from epp.cli.transport_options import (
+    EnableCertReload,
+    HealthChecking,
     refuse_for_grpcio,
+    socket_file,
     tls_settings,
     transport_settings,
+    true_or_false,
     warn_of_unused,
 )
 from epp.transport import TlsSettings, TransportSettings
@@ -34,23 +42,30 @@ def test_settings_are_typed_with_their_units() -> None:
 
 
 def test_a_time_limit_that_is_off_by_default_can_be_set_and_left_off() -> None:
-    assert transport_settings(["max_stream_seconds=off"], "64MiB") == TransportSettings()
+    assert transport_settings(["max_stream_seconds=off"], "65MiB") == TransportSettings()
     wanted = TransportSettings().with_values({"max_stream_seconds": 3600.0})
-    assert transport_settings(["max_stream_seconds=1h"], "64MiB") == wanted
+    assert transport_settings(["max_stream_seconds=1h"], "65MiB") == wanted
 
 
-def test_the_setting_of_the_longest_message_outdoes_the_flag() -> None:
-    settings = transport_settings(["max_message_bytes=2MiB"], "1MiB")
-    assert settings == TransportSettings().with_values({"max_message_bytes": 2 * MIB})
+def test_the_settings_of_the_longest_messages_outdo_the_flags() -> None:
+    settings = transport_settings(["max_message_bytes=2MiB"], "1MiB", "3MiB")
+    assert settings == TransportSettings().with_values(
+        {"max_message_bytes": 2 * MIB, "max_sent_message_bytes": 3 * MIB}
+    )
+    settings = transport_settings(["max_sent_message_bytes=2MiB"], "1MiB", "3MiB")
+    assert settings == TransportSettings().with_values(
+        {"max_message_bytes": MIB, "max_sent_message_bytes": 2 * MIB}
+    )
 
 
 @pytest.mark.parametrize(
     ("given", "max_message", "buffered_bytes"),
     [
-        pytest.param([], "1MiB", 96 * MIB, id="short messages: the default"),
-        pytest.param([], "64MiB", 96 * MIB, id="the default: 1.5 times the longest already"),
+        pytest.param([], "1MiB", 98 * MIB, id="short messages: the default"),
+        pytest.param([], "65MiB", 98 * MIB, id="the default: 1.5 times the longest already"),
+        pytest.param([], "", 98 * MIB, id="not given: the default"),
         pytest.param([], "128MiB", 192 * MIB, id="long messages: raised to 1.5 times the longest"),
-        pytest.param(["max_message_bytes=100MiB"], "64MiB", 150 * MIB, id="by the setting as well"),
+        pytest.param(["max_message_bytes=100MiB"], "65MiB", 150 * MIB, id="by the setting as well"),
         pytest.param(["max_buffered_bytes=8MiB"], "128MiB", 8 * MIB, id="given: left as it is"),
     ],
 )
@@ -59,7 +74,23 @@ def test_the_longest_message_has_room_unless_the_room_is_given(
 ) -> None:
     wanted = TransportSettings().with_values({"max_buffered_bytes": buffered_bytes})
     settings = transport_settings(given, max_message)
-    assert settings.with_values({"max_message_bytes": 64 * MIB}) == wanted
+    assert settings.with_values({"max_message_bytes": 65 * MIB}) == wanted
+
+
+def test_messages_are_longer_than_the_longest_body() -> None:
+    assert transport_settings([], "", "", max_body_bytes=64 * MIB) == TransportSettings()
+    assert transport_settings([], "", "", max_body_bytes=MIB) == TransportSettings()
+    wanted = TransportSettings().with_values(
+        {
+            "max_message_bytes": 101 * MIB,
+            "max_sent_message_bytes": 101 * MIB,
+            "max_buffered_bytes": 151.5 * MIB,
+        }
+    )
+    assert transport_settings([], "", "", max_body_bytes=100 * MIB) == wanted
+    given = transport_settings([], "1MiB", "2MiB", max_body_bytes=100 * MIB)
+    assert given.messages.max_message_bytes == MIB
+    assert given.messages.max_sent_message_bytes == 2 * MIB
 
 
 @pytest.mark.parametrize(
@@ -102,11 +133,32 @@ def test_a_setting_out_of_its_range_is_named_with_its_flag(given: str, text: str
     assert str(caught.value).startswith(f"--transport-setting: {text}")
 
 
+@pytest.mark.parametrize(
+    ("listen", "path"),
+    [
+        ("", None),
+        ("unix:/run/epp.sock", Path("/run/epp.sock")),
+        ("unix:///run/epp.sock", Path("/run/epp.sock")),
+        ("unix:epp.sock", Path("epp.sock")),
+    ],
+)
+def test_a_socket_file_is_named_as_for_grpc(listen: str, path: Path | None) -> None:
+    assert socket_file(listen) == path
+
+
+@pytest.mark.parametrize("listen", ["unix:", "unix:@epp", "/run/epp.sock", "0.0.0.0:9002", "9002"])
+def test_what_is_no_socket_file_is_refused(listen: str) -> None:
+    with pytest.raises(ValueError, match=r"^--listen .*give unix:PATH .*--grpc-port$"):
+        socket_file(listen)
+
+
 @pytest.mark.parametrize("text", ["big", "0", "1.5"])
 def test_a_longest_message_that_is_no_size_is_named_with_its_flag(text: str) -> None:
     with pytest.raises(ValueError, match=f"^--grpc-max-recv-msg-size: '{text}' ") as caught:
         transport_settings([], text)
     assert "--transport-setting" not in str(caught.value)
+    with pytest.raises(ValueError, match=f"^--grpc-max-send-msg-size: '{text}' "):
+        transport_settings([], "", text)
 
 
 def test_tls_flags_become_settings() -> None:
@@ -140,6 +192,50 @@ def test_tls_that_cannot_be_had_is_refused_with_the_flag(
     assert str(caught.value).startswith(text)
 
 
+def test_authorities_of_clients_become_a_setting() -> None:
+    tls = tls_settings("true", "", "", [], "ca.crt")
+    assert tls == TlsSettings(client_authorities=Path("ca.crt"))
+    assert tls is not None
+    assert tls.files == (Path("ca.crt"),)
+
+
+def test_authorities_of_clients_without_tls_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^--client-ca-file: .* without TLS"):
+        tls_settings("false", "", "", [], "ca.crt")
+
+
+@pytest.mark.parametrize(
+    ("args", "seen"),
+    [
+        ([], ("true", False)),
+        (["--enable-cert-reload"], ("true", False)),
+        (["--enable-cert-reload", "--health-checking"], ("true", True)),
+        (["--enable-cert-reload=false", "--health-checking=true"], ("false", True)),
+        (["--enable-cert-reload", "false", "--health-checking=false"], ("false", False)),
+        (["--health-checking=T", "--enable-cert-reload=True"], ("True", True)),
+    ],
+)
+def test_flags_may_be_written_as_for_go(args: list[str], seen: tuple[str, bool]) -> None:
+    app = typer.Typer()
+
+    @app.command(cls=GoFlagsCommand)
+    def command(
+        enable_cert_reload: EnableCertReload = "true", health_checking: HealthChecking = False
+    ) -> None:
+        print((enable_cert_reload, health_checking))
+
+    result = CliRunner().invoke(app, args)
+    assert result.output.strip() == str(seen)
+
+
+def test_a_flag_that_is_neither_true_nor_false_is_refused() -> None:
+    result = CliRunner().invoke(cli, ["serve", "--health-checking=maybe"])
+    assert result.exit_code == 2
+    assert true_or_false("--flag", "TRUE")
+    with pytest.raises(ValueError, match=r"^--flag must be true or false, not 'maybe'"):
+        true_or_false("--flag", "maybe")
+
+
 def test_tls_flags_without_tls_are_ignored_with_a_warning() -> None:
     given = ("certificates", "VersionTLS13", [GCM_128])
     assert tls_settings("false", *given) is None
@@ -166,6 +262,7 @@ def test_plaintext_alone_is_no_reason_for_a_warning() -> None:
     [
         pytest.param([], None, id="nothing"),
         pytest.param(["max_message_bytes=1MiB"], None, id="the longest message"),
+        pytest.param(["max_sent_message_bytes=65MiB"], None, id="the longest message sent"),
         pytest.param([], TlsSettings(), id="TLS of the default"),
         pytest.param([], TlsSettings(certificate_directory=Path("a")), id="a certificate"),
     ],

@@ -145,12 +145,6 @@ def test_configured_producer_takes_the_place_of_the_default_one() -> None:
     assert list(graph.plugins)[:3] == ["other", "mine", "reading-scorer"]
 
 
-def test_parser_entry_builds_nothing() -> None:
-    graph = build("plugins: [{type: openai-parser}]\n")
-    assert list(graph.plugins) == ["max-score-picker", "single-profile-handler"]
-    assert graph.effective.plugins[0].type == "openai-parser"
-
-
 @pytest.mark.parametrize(
     "text",
     [

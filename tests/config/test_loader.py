@@ -171,20 +171,24 @@ def test_plugin_without_a_name_is_named_by_its_type_as_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "names"),
     [
-        "",
-        "parser: {pluginRef: openai-parser}",
-        "plugins: [{type: openai-parser, name: mine}]\nparser: {pluginRef: mine}",
-        (
-            "plugins: [{type: openai-parser, name: mine, parameters: {}}]\n"
-            "requestHandler: {parsers: [{pluginRef: mine}, {pluginRef: openai-parser}]}"
+        pytest.param("", [], id="none"),
+        pytest.param("parser: {pluginRef: a}", ["a"], id="the deprecated section"),
+        pytest.param("requestHandler: {parsers: [{pluginRef: a}, {pluginRef: b}]}", ["a", "b"]),
+        pytest.param(
+            "parser: {pluginRef: a}\nrequestHandler: {parsers: [{pluginRef: b}]}",
+            ["b"],
+            id="both: the new one",
+        ),
+        pytest.param(
+            "parser: {pluginRef: a}\nrequestHandler: {parsers: []}", ["a"], id="an empty list"
         ),
     ],
 )
-def test_the_parser_there_is_may_be_named_in_every_way(text: str) -> None:
+def test_parsers_are_those_of_the_request_handler(text: str, names: list[str]) -> None:
     config = load_text(HEAD + text, "f")
-    assert config.file.request_handler.parsers == (ParserRef("openai-parser"),)
+    assert [each.plugin_ref for each in config.file.request_handler.parsers] == names
     assert config.file.parser is None
 
 
@@ -418,36 +422,6 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
                 " defined: `utilization-detector`"
             ),
         ],
-    ),
-    "parsers": (
-        HEAD
-        + "plugins:\n- {type: vllmhttp-parser, name: mine}\n- type: queue-scorer\n"
-        + "- {type: openai-parser, parameters: {a: 1}}\n"
-        + "requestHandler:\n  parsers:\n  - pluginRef: anthropic-parser\n  - pluginRef: mine\n"
-        + "  - pluginRef: queue-scorer\n  - pluginRef: openai-parse\n",
-        [
-            "f:6:37: plugins[2].parameters: `openai-parser` takes no parameters",
-            (
-                "f:9:16: requestHandler.parsers[0].pluginRef: parser `anthropic-parser` is not"
-                " supported yet; remove it"
-            ),
-            (
-                "f:10:16: requestHandler.parsers[1].pluginRef: parser `vllmhttp-parser` is not"
-                " supported yet; remove it"
-            ),
-            (
-                "f:11:16: requestHandler.parsers[2].pluginRef: `queue-scorer` (queue-scorer) is no"
-                " parser"
-            ),
-            (
-                "f:12:16: requestHandler.parsers[3].pluginRef: no parser is named `openai-parse`;"
-                " did you mean `openai-parser`?"
-            ),
-        ],
-    ),
-    "deprecated parser": (
-        HEAD + "parser: {pluginRef: vertexai-parser}\n",
-        ["f:3:21: parser.pluginRef: parser `vertexai-parser` is not supported yet; remove it"],
     ),
     "shadows": (
         HEAD

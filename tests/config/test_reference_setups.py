@@ -15,6 +15,7 @@ from config.graphs import HEAD
 
 from epp.building import make_builder
 from epp.config import ConfigError, PluginGraph, load_text
+from epp.config.supported import DEFAULT_PARSERS
 from epp.scheduling import SchedulerProfile
 
 BUILDER = make_builder(seed=0)
@@ -27,6 +28,7 @@ DATA_LAYER = ("metrics-data-source", "core-metrics-extractor")
 PREFIX = "approx-prefix-cache-producer"
 LOAD = "inflight-load-producer"
 TOKENS = "token-producer"
+OPENAI = ("openai-parser",)
 
 OLD_API = "apiVersion: is deprecated; write `llm-d.ai/v1alpha1`"
 OLD_DETECTOR = "saturationDetector: is deprecated; use `flowControl.saturationDetector`"
@@ -48,7 +50,8 @@ class Setup:
     profiles: dict[str, str]
     """By name: filters | scorers with their weights | picker."""
     made: tuple[str, ...]
-    """What defaulting adds, in the order in which it does."""
+    """What defaulting adds, in the order in which it does; parsers apart."""
+    parsers: tuple[str, ...] = DEFAULT_PARSERS
     handler: str = HANDLER
     detector: str = DETECTOR
     warnings: tuple[str, ...] = ()
@@ -405,6 +408,7 @@ plugins: [{type: session-affinity-filter}, {type: queue-scorer}, {type: openai-p
 """,
         profiles={"default": "session-affinity-filter | queue-scorer 1 | max-score-picker"},
         made=(PICKER, HANDLER, DETECTOR, *DATA_LAYER),
+        parsers=OPENAI,
         warnings=(OLD_API,),
     ),
     "session affinity as a scorer": Setup(
@@ -619,6 +623,7 @@ plugins:
             )
         },
         made=(PICKER, HANDLER, DETECTOR, PREFIX, TOKENS),
+        parsers=OPENAI,
     ),
     "in-flight requests for the detector, which filters as well": Setup(
         text="""\
@@ -646,7 +651,17 @@ parser: {pluginRef: openai-parser}
 """,
         profiles={"default": "| active-request-scorer 1, no-hit-lru-scorer 1 | max-score-picker"},
         made=(PICKER, HANDLER, DETECTOR, *DATA_LAYER, LOAD, TOKENS),
+        parsers=OPENAI,
         warnings=("parser: is deprecated; use `requestHandler.parsers`",),
+    ),
+    "requests of any format": Setup(
+        text="""\
+requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
+plugins: [{type: passthrough-parser}, {type: active-request-scorer}]
+""",
+        profiles={"default": "| active-request-scorer 1 | max-score-picker"},
+        made=(PICKER, HANDLER, DETECTOR, *DATA_LAYER, LOAD, TOKENS),
+        parsers=("passthrough-parser",),
     ),
     "a newer apiVersion": Setup(
         head=HEAD.replace("v1alpha1", "v1"),
@@ -691,7 +706,8 @@ def test_setup_means_what_it_means_to_the_reference(setup: Setup) -> None:
     profiles = graph.scheduler.profiles
     assert {name: spelled(each) for name, each in profiles.items()} == setup.profiles
     written = {entry.name for entry in graph.config.file.plugins}
-    made = [name for name in graph.instances if name not in written]
+    assert tuple(each.name for each in graph.parsers) == setup.parsers
+    made = [name for name in graph.instances if name not in {*written, *setup.parsers}]
     assert made == list(setup.made)
     assert [graph.plugins[name].type for name in made] == made
     assert graph.scheduler.handler is graph.plugins[setup.handler]
@@ -758,19 +774,6 @@ schedulingProfiles:
             not_yet("plugins[3].type", "latency-scorer"),
         ],
     ),
-    "requests of any format": (
-        """\
-requestHandler: {parsers: [{pluginRef: passthrough-parser}]}
-plugins: [{type: passthrough-parser}, {type: active-request-scorer}]
-""",
-        [
-            (
-                "requestHandler.parsers[0].pluginRef: parser `passthrough-parser` is not supported"
-                " yet; remove it"
-            ),
-            not_yet("plugins[0].type", "passthrough-parser"),
-        ],
-    ),
     "precise prefix cache": (
         """\
 dataLayer:
@@ -821,9 +824,12 @@ plugins:
         [
             (
                 "plugins[0]: `prefix-cache-scorer` reads `prefix-matches/mine`, which no plugin"
-                " produces"
+                " produces; if it is a producer's name that was misspelt, correct it"
             ),
-            "plugins[2]: `other` reads `prefix-matches/none`, which no plugin produces",
+            (
+                "plugins[2]: `other` reads `prefix-matches/none`, which no plugin produces; if it"
+                " is a producer's name that was misspelt, correct it"
+            ),
         ],
     ),
     "a profile that names an unknown plugin, as in the reference": (

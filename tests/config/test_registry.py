@@ -86,6 +86,7 @@ def test_class_that_breaks_its_contract_is_refused_with_file_and_line(tmp_path: 
         ("keep-all-filter", {"size": "x", "other": 1}, ["parameters.size", "parameters.other"]),
         ("nope", {}, ["type"]),
         ("openai-parser", {}, []),
+        ("openai-parser", {"a": 1}, ["parameters.a"]),
         ("by-label-selector", {"matchLabels": 3}, ["parameters.matchLabels"]),
     ],
 )

@@ -5,11 +5,11 @@ import pytest
 from epp.config import PluginRegistry
 from epp.config.supported import (
     DEFAULT_DETECTOR,
+    DEFAULT_PARSERS,
     DEFAULT_POLICIES,
     DEPRECATED_TYPES,
     NOT_SUPPORTED_YET,
     OLD_TYPES,
-    PARSERS_NOT_YET,
     unsupported_type,
 )
 
@@ -22,7 +22,10 @@ def test_what_is_installed_is_not_called_missing() -> None:
 
 def test_defaults_without_an_entry_are_the_references_and_not_there_yet() -> None:
     assert DEFAULT_POLICIES <= NOT_SUPPORTED_YET
-    assert PARSERS_NOT_YET < NOT_SUPPORTED_YET
+
+
+def test_every_default_parser_is_installed() -> None:
+    assert set(DEFAULT_PARSERS) <= INSTALLED
 
 
 def test_default_detector_and_every_deprecated_type_are_installed() -> None:

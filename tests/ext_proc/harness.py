@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 from request_control.harness import BODY, Epp
 
-from epp.ext_proc import ExtProcService
+from epp.ext_proc import ExtProcService, ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import EndCause
 from ext_proc.wires import Wire
@@ -35,13 +35,22 @@ class Envoy:
 
     wire: ClassVar[Wire]
     """Set by the fixture of this name."""
+    sends_ahead = False
+    """Value of ``send_body_without_waiting_for_header_response``."""
 
     def __init__(
-        self, epp: Epp, modes: Modes = LEAN, service: ExtProcService | None = None
+        self,
+        epp: Epp,
+        modes: Modes | None = LEAN,
+        service: ExtProcService | None = None,
+        *,
+        settings: ExtProcSettings | None = None,
     ) -> None:
         self.epp = epp
         self.modes = modes
-        self.service = service or ExtProcService(epp.director, epp.clock)
+        self.service = service or ExtProcService(
+            epp.director, epp.clock, settings=settings, metrics=epp.metrics
+        )
         self.line = self.wire.open(self.service)
         self.stream = self.line.stream
         self._taken = 0
@@ -105,12 +114,12 @@ class Envoy:
         end: bool = False,
         subset: Any = None,
     ) -> list[pb.ProcessingResponse]:
-        config = pb.ProtocolConfiguration(
-            request_body_mode=self.modes[0], response_body_mode=self.modes[1]
-        )
-        message = pb.ProcessingRequest(
-            request_headers=http_headers(headers, end), protocol_config=config
-        )
+        message = pb.ProcessingRequest(request_headers=http_headers(headers, end))
+        if self.modes is not None:
+            config = message.protocol_config
+            config.SetInParent()
+            config.request_body_mode, config.response_body_mode = self.modes
+            config.send_body_without_waiting_for_header_response = self.sends_ahead
         if subset is not None:
             hint = message.metadata_context.filter_metadata["envoy.lb.subset_hint"]
             hint.update({f"{DESTINATION}-subset": subset})
@@ -150,7 +159,8 @@ class Envoy:
     def post(self, body: bytes = BODY) -> list[pb.ProcessingResponse]:
         """Send a whole request; return the answers to its last message."""
         answers = self.request_headers()
-        return answers if self.modes[0] == Mode.NONE else self.request_body(body)
+        has_body = self.modes is None or self.modes[0] != Mode.NONE
+        return self.request_body(body) if has_body else answers
 
 
 def http_headers(headers: Mapping[str, str], end: bool) -> pb.HttpHeaders:

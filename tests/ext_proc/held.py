@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from request_control.harness import Epp
 
-from epp.ext_proc import ExtProcService
+from epp.ext_proc import ExtProcService, ExtProcSettings
 from epp.request_control import Director, EndCause, Exchange, PendingDecision, RequestError
 from ext_proc.harness import LEAN, Envoy, Modes
 
@@ -95,13 +95,15 @@ class PatientEnvoy(Envoy):
     def __init__(
         self,
         epp: Epp,
-        modes: Modes = LEAN,
+        modes: Modes | None = LEAN,
         *,
         kind: type[HeldDecision] | None = HeldDecision,
         change: Change = lambda _: None,
+        settings: ExtProcSettings | None = None,
     ) -> None:
         self.handler = Holding(epp.director, kind, change)
-        super().__init__(epp, modes, ExtProcService(self.handler, epp.clock))
+        service = ExtProcService(self.handler, epp.clock, settings=settings, metrics=epp.metrics)
+        super().__init__(epp, modes, service)
 
     @property
     def held(self) -> HeldDecision:

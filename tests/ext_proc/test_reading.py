@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from epp.ext_proc import reading
+from epp.ext_proc.modes import BodyModes
 from epp.ext_proc.request_ids import new_request_id
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
@@ -29,7 +30,11 @@ def by_protobuf(data: bytes) -> reading.Message | None:
     modes = None
     if request.HasField("protocol_config"):
         config = request.protocol_config
-        modes = (config.request_body_mode, config.response_body_mode)
+        modes = BodyModes(
+            config.request_body_mode,
+            config.response_body_mode,
+            config.send_body_without_waiting_for_header_response,
+        )
     namespace = request.metadata_context.filter_metadata.get("envoy.lb")
     served = ""
     if namespace is not None and reading.SERVED_KEY in namespace.fields:

@@ -159,15 +159,20 @@ def test_a_refusal_that_cannot_be_written_is_a_fault() -> None:
 
 @pytest.mark.parametrize("data", [b"\xff", b"\x12\x05abc", b'{"json": 1}'])
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])
-def test_garbage_is_a_grpc_internal_error(data: bytes, steps: int) -> None:
+def test_garbage_is_a_fault_until_the_response_has_begun(data: bytes, steps: int) -> None:
     envoy = Envoy(Epp(make_pool()))
     for step in (envoy.request_headers, envoy.request_body, envoy.response_headers)[:steps]:
         step()
     envoy.take()
     with capture_logs() as lines:
         envoy.garble(data)
-    assert envoy.kinds == []
-    assert envoy.finished == [(13, "the message is not a ProcessingRequest")]
+    if steps < 3:
+        (answer,) = envoy.answers
+        assert refusal(answer)[0] == 500
+        assert envoy.epp.total("request_error_total") == 1
+    else:
+        assert envoy.kinds == []  # the response goes on unharmed
+    assert envoy.finished == [(0, "")]
     assert envoy.epp.in_flight == envoy.epp.director.in_flight == 0
     assert lines[0]["event"] == "ext_proc message unreadable"
 

@@ -1,6 +1,5 @@
 """What is answered, and when, in each of Envoy's body modes."""
 
-import json
 from uuid import UUID
 
 import pytest
@@ -115,37 +114,6 @@ def test_a_body_that_is_not_sent_here_is_routed_on_load_alone() -> None:
     (trailers,) = envoy.request_trailers()
     assert trailers.WhichOneof("response") == "request_trailers"
     assert envoy.epp.total("request_total") == 1
-
-
-def test_without_a_protocol_config_full_duplex_is_assumed() -> None:
-    envoy = Envoy(Epp(make_pool()))
-    message = pb.ProcessingRequest()
-    message.request_headers.SetInParent()
-    assert envoy.tell(message) == []
-    assert envoy.stream.state is StreamState.REQUEST_BODY
-
-
-@pytest.mark.parametrize(
-    ("mode", "name"),
-    [
-        (Mode.STREAMED, "STREAMED"),
-        (Mode.GRPC, "GRPC"),
-        (Mode.BUFFERED_PARTIAL, "BUFFERED_PARTIAL"),
-        (17, "17"),
-    ],
-)
-def test_an_unsupported_mode_is_refused_with_its_name_and_the_mend(
-    mode: Mode.BodySendMode, name: str
-) -> None:
-    envoy = Envoy(Epp(make_pool()), (mode, Mode.NONE))
-    (answer,) = envoy.request_headers()
-    immediate = answer.immediate_response
-    assert immediate.status.code == 500
-    error = json.loads(immediate.body)["error"]
-    assert error["stage"] == "ext_proc"
-    assert f"in mode {name};" in error["message"]
-    assert "request_body_mode to FULL_DUPLEX_STREAMED or BUFFERED" in error["message"]
-    assert envoy.finished == [(0, "")]
 
 
 @pytest.mark.parametrize("header", [{}, {"x-request-id": ""}])

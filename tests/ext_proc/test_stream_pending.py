@@ -17,7 +17,6 @@ from ext_proc.harness import (
     LEAN,
     NO_BODIES,
     Envoy,
-    Mode,
     Modes,
     assert_routes,
     echoed,
@@ -38,7 +37,7 @@ def whole(envoy: Envoy) -> None:
 
 def in_chunks(envoy: Envoy) -> None:
     envoy.request_headers()
-    chunks = [BODY] if envoy.modes[0] == Mode.BUFFERED else [BODY[:9], BODY[9:20], BODY[20:]]
+    chunks = [BODY] if envoy.modes in {BUFFERED, ADAPTIVE} else [BODY[:9], BODY[9:20], BODY[20:]]
     for chunk in chunks:
         envoy.request_body(chunk, end=False)
     envoy.request_body(b"")

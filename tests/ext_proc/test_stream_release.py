@@ -6,8 +6,8 @@ import pytest
 from request_control.harness import Epp, NotingPlugin, make_pool
 from structlog.testing import capture_logs
 
-from epp.ext_proc import ExtProcStream, StreamState
-from epp.request_control import EndCause
+from epp.ext_proc import ExtProcSettings, ExtProcStream, StreamState
+from epp.request_control import EndCause, Refusals
 from ext_proc.harness import (
     ADAPTIVE,
     BUFFERED,
@@ -207,7 +207,14 @@ def test_the_status_and_the_times_are_logged() -> None:
 def test_the_service_is_told_of_the_end_once() -> None:
     epp = Epp(make_pool())
     told: list[ExtProcStream] = []
-    stream = ExtProcStream(Recorder(), epp.director, epp.clock, told.append)
+    stream = ExtProcStream(
+        Recorder(),
+        epp.director,
+        epp.clock,
+        told.append,
+        settings=ExtProcSettings(),
+        refusals=Refusals(epp.metrics, epp.clock),
+    )
     stream.reset()
     stream.half_closed()
     stream.close(EndCause.ERROR)

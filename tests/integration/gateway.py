@@ -7,14 +7,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from types import MappingProxyType
 from typing import Any
 
 import httpx
+import yaml
 
 from epp.app import App, Ports, ServeSettings, Transport
 from epp.config import DEFAULT_CONFIG, RollbackSettings, load_file, load_text
 from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, Mode
-from epp.lab.envoy.bootstrap import render_yaml
+from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.names import EPP_CLUSTER
 from epp.lab.fleet import Fleet, FleetConfig
 from epp.transport import TlsSettings
@@ -102,21 +104,23 @@ async def picking(
     fleet: Fleet,
     *,
     transport: Transport = "http2",
-    tls: bool = False,
+    tls: bool | TlsSettings = False,
     config: str | Path = DEFAULT_CONFIG,
     refresh_seconds: float = 0.05,
     rollback: RollbackSettings | None = None,
     endpoints_file: str | None = None,
     objects: tuple[Path, ...] = (),
+    serve: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncIterator[Picker]:
     """Run an EPP in front of a fleet; it is ready and the fleet scraped.
 
     A path as ``config`` is followed, with many looks a second. ``endpoints_file`` lists the fleet's
-    servers; without it they are fixed endpoints.
+    servers; without it they are fixed endpoints. ``serve`` are more settings of the EPP.
     """
     stop = asyncio.Event()
     ready: asyncio.Future[Ports] = asyncio.get_running_loop().create_future()
     settings = ServeSettings(
+        **serve,
         config=await asyncio.to_thread(load_file, config)
         if isinstance(config, Path)
         else load_text(config, "test"),
@@ -131,7 +135,7 @@ async def picking(
         grpc_health_port=0,
         metrics_port=0,
         transport=transport,
-        tls=TlsSettings() if tls else None,
+        tls=(TlsSettings() if tls is True else tls) or None,
         drain_timeout_seconds=2.0,
         refresh_metrics_interval_seconds=refresh_seconds,
         seed=1,
@@ -159,17 +163,20 @@ async def running(
     mode: Mode = Mode.LEAN,
     *,
     transport: Transport = "http2",
-    tls: bool = False,
+    tls: bool | TlsSettings = False,
     fleet: FleetConfig | None = None,
     config: str | Path = DEFAULT_CONFIG,
     refresh_seconds: float = 0.05,
     rollback: RollbackSettings | None = None,
     labels: Labels | None = None,
     objects: tuple[Path, ...] = (),
+    serve: Mapping[str, Any] = MappingProxyType({}),
+    edit: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> AsyncIterator[Gateway]:
     """Run a fleet, an EPP and an Envoy in front of both.
 
     With ``labels`` the endpoints have them, and are called ``default/endpoint-0`` and so on.
+    ``serve`` are more settings of the EPP, ``edit`` changes the bootstrap of Envoy.
     """
     fleet = fleet or FleetConfig(endpoints=3, time_scale=0.05)
     async with (
@@ -184,18 +191,22 @@ async def running(
             rollback=rollback,
             endpoints_file=endpoints_file,
             objects=objects,
+            serve=serve,
         ) as picker,
     ):
-        text = await asyncio.to_thread(
-            render_yaml,
+        document = await asyncio.to_thread(
+            bootstrap,
             GatewayConfig(
                 mode=mode,
                 endpoints=servers.addresses,
                 listen_port=0,
-                epp_port=picker.ports.grpc,
-                epp_tls=tls,
+                epp_port=picker.ports.grpc or 9002,
+                epp_socket=str(serve.get("socket_file", "")),
+                epp_tls=bool(tls),
             ),
         )
+        edit(document)
+        text = yaml.safe_dump(document)
         limits = httpx.Limits(max_connections=400)
         client = await asyncio.to_thread(
             httpx.AsyncClient, timeout=15.0, limits=limits, trust_env=False

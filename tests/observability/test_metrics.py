@@ -5,7 +5,12 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from epp.observability import Metrics, PluginWatch
-from epp.observability.metrics import MAX_LABEL_SETS, MAX_NAME_CHARS, MAX_NAMES
+from epp.observability.metrics import (
+    MAX_ANSWER_LABEL_SETS,
+    MAX_LABEL_SETS,
+    MAX_NAME_CHARS,
+    MAX_NAMES,
+)
 from epp.scheduling import Endpoint
 from epp.testing import make_endpoint
 from epp_plugins.scorers import queue_depth
@@ -17,6 +22,7 @@ LATENCY = (
     " 300 360 480 600 900 1200 1800 2700 3600"
 )
 SCHEDULING = "0.0001 0.0002 0.0005 0.001 0.002 0.005 0.01 0.02 0.05 0.1"
+ANSWER_SIZES = "1 8 16 32 64 128 256 512 1024 2048 4096 8192 16384 32778 65536"
 SIZES = " ".join(str(64 * 2**n) for n in range(25))
 
 
@@ -38,6 +44,12 @@ def filled() -> Metrics:
     request.size.observe(100)
     request.duration.observe(1)
     request.error("BadRequest")
+    answer = request.answer
+    for child in (answer.size, answer.prompt_tokens, answer.tokens, answer.cached_tokens):
+        child.observe(100)
+    for child in (answer.per_token, answer.per_token_streamed, answer.first_byte[True]):
+        child.observe(0.1)
+    metrics.limits_exceeded.labels("body-bytes").inc()
     metrics.scheduler_e2e.observe(0.001)
     metrics.scheduler_attempts.labels("success", "llama", "pod", "default", "8000").inc()
     scorer = queue_depth.QueueScorer("queue", queue_depth.Params())
@@ -65,6 +77,13 @@ def filled() -> Metrics:
         ("request_duration_seconds_count", "histogram", REQUEST),
         ("request_size_bytes_count", "histogram", REQUEST),
         ("request_running", "gauge", REQUEST),
+        ("response_size_bytes_count", "histogram", REQUEST),
+        ("request_input_tokens_count", "histogram", REQUEST),
+        ("request_output_tokens_count", "histogram", REQUEST),
+        ("request_cached_tokens_count", "histogram", REQUEST),
+        ("request_ntpot_seconds_count", "histogram", REQUEST),
+        ("request_streaming_tpot_seconds_count", "histogram", REQUEST),
+        ("request_limit_exceeded_total", "counter", {"limit"}),
         ("scheduler_e2e_duration_seconds_count", "histogram", set()),
         (
             "scheduler_attempts_total",
@@ -112,6 +131,15 @@ def test_names_types_and_labels_are_the_references(name: str, kind: str, labels:
     [
         ("request_duration_seconds", LATENCY),
         ("request_size_bytes", SIZES),
+        ("response_size_bytes", ANSWER_SIZES),
+        ("request_input_tokens", f"{ANSWER_SIZES} 131072 262144 524288 1048576"),
+        ("request_output_tokens", ANSWER_SIZES.removesuffix(" 16384 32778 65536")),
+        ("request_cached_tokens", f"{ANSWER_SIZES} 131072 262144 524288 1048576"),
+        ("request_ntpot_seconds", "0.001 0.002 0.005 0.01 0.02 0.05 0.1 0.2 0.5 1 2 5 10"),
+        (
+            "request_streaming_tpot_seconds",
+            "5e-4 0.00205 5e-3 .01 .02 .04 .06 .08 .1 .125 .15 .2 .3 .4 .5 .6 .8 1 2",
+        ),
         ("scheduler_e2e_duration_seconds", SCHEDULING),
         ("plugin_duration_seconds", SCHEDULING),
     ],
@@ -120,6 +148,29 @@ def test_buckets_are_the_references(name: str, bounds: str) -> None:
     _, label_sets = page(filled())[f"llm_d_epp_{name}_bucket"]
     found = [float(labels["le"]) for labels in label_sets]
     assert found == [*map(float, bounds.split()), float("inf")]
+
+
+def test_first_bytes_are_told_apart_by_streaming() -> None:
+    _, label_sets = page(filled())["llm_d_epp_request_ttft_seconds_bucket"]
+    for streaming in ("true", "false"):
+        bounds = [float(each["le"]) for each in label_sets if each["streaming"] == streaming]
+        assert bounds == [*map(float, LATENCY.partition(" 180")[0].split()), float("inf")]
+
+
+def test_answers_that_nobody_sees_have_no_samples() -> None:
+    metrics = Metrics()
+    metrics.for_request("m", "m", "f", 0).total.inc()
+    assert not [name for name in page(metrics) if "tokens" in name or "response" in name]
+
+
+def test_answers_of_label_sets_beyond_the_cap_are_other() -> None:
+    metrics = Metrics()
+    for n in range(MAX_ANSWER_LABEL_SETS + 2):
+        metrics.for_request("m", f"m{n % 500}", f"flow-{n // 500}", 0).answer.size.observe(1)
+    (family,) = metrics.response_size.collect()
+    counts = [s for s in family.samples if s.name == "llm_d_epp_response_size_bytes_count"]
+    assert len(counts) == MAX_ANSWER_LABEL_SETS + 1
+    assert [s.value for s in counts if s.labels["fairness_id"] == "other"] == [2]
 
 
 def test_plugin_calls_are_observed_under_their_plugin() -> None:

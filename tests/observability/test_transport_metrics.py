@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from epp.observability.transport_metrics import TransportCollector
+from epp.observability.transport_metrics import CertificateCollector, TransportCollector
 from epp.transport import TransportStatistics
 
 FIGURES = TransportStatistics(
@@ -40,4 +40,15 @@ def test_every_figure_is_on_the_page_under_its_name() -> None:
         'llm_d_epp_transport_connections_ended_total{reason="ENHANCE_YOUR_CALM"} 11.0',
         'llm_d_epp_transport_held_back_total{what="stream_full"} 12.0',
         'llm_d_epp_transport_streams_broken_off_total{reason="deadline"} 13.0',
+    }
+
+
+def test_the_certificate_and_its_reloads_are_on_the_page() -> None:
+    registry = CollectorRegistry()
+    registry.register(CertificateCollector(lambda: 1.9e9, lambda: {"success": 3, "failure": 1}))
+    lines = generate_latest(registry).decode().splitlines()
+    assert {line for line in lines if not line.startswith("#")} == {
+        "llm_d_epp_transport_certificate_expiry_timestamp_seconds 1.9e+09",
+        'llm_d_epp_transport_certificate_reloads_total{result="success"} 3.0',
+        'llm_d_epp_transport_certificate_reloads_total{result="failure"} 1.0',
     }

@@ -386,7 +386,7 @@ def test_who_was_not_asked_binds_anew_what_is_gone() -> None:
 
 
 def test_a_profile_name_may_be_that_of_the_primary_profile() -> None:
-    epp = Epp(STAGES % {"decode": "{profileName: decode}", "prefill": "{profileName: absent}"})
+    epp = Epp(STAGES % {"decode": "{profileName: decode}", "prefill": "{strategy: session_id}"})
     exchange = epp.begin({})
     other = next(each for each in epp.pool if each is not exchange.endpoint)
     exchange.served_by(other.address)
@@ -461,3 +461,8 @@ def test_a_header_that_is_named_first_wins_over_the_agents_identity() -> None:
 def test_an_attribute_that_no_plugin_writes_is_refused() -> None:
     with pytest.raises(ConfigError, match="reads `agent-identity/`, which no plugin produces"):
         Epp(config_of("filter", AGENTS % ""))
+
+
+def test_a_profile_name_that_no_profile_has_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"profileName: no profile is named `decoder`; did you"):
+        Epp(STAGES % {"decode": "{profileName: decoder}", "prefill": "{}"})

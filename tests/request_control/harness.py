@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from epp.observability import Metrics, PluginWatch
+from epp.parsing import DEFAULT_MAX_BODY_BYTES, Parser
 from epp.request_control import (
     DataProducer,
     Director,
@@ -36,6 +37,7 @@ from epp.scheduling import (
     WeightedScorer,
 )
 from epp.testing import make_endpoint
+from epp_plugins.parsers import openai, passthrough
 from epp_plugins.pickers import max_score
 from epp_plugins.profile_handlers import single_profile
 from epp_plugins.scorers import queue_depth
@@ -149,6 +151,14 @@ class Outcomes:
         self.noted.append(is_own_failure)
 
 
+def make_parsers() -> list[Parser]:
+    """Return parsers as most configurations have them."""
+    return [
+        openai.OpenAiParser("openai", openai.Params()),
+        passthrough.PassthroughParser("passthrough", passthrough.Params()),
+    ]
+
+
 @dataclass
 class Epp:
     """A director and what it was built of."""
@@ -169,6 +179,7 @@ class Epp:
     outcomes: OutcomeWatch | None = None
     emit_endpoint_scores: bool = False
     follow_subset_hint: bool = True
+    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
 
     def __post_init__(self) -> None:
         self.director = Director(
@@ -183,6 +194,7 @@ class Epp:
             outcomes=self.outcomes,
             emit_endpoint_scores=self.emit_endpoint_scores,
             follow_subset_hint=self.follow_subset_hint,
+            max_body_bytes=self.max_body_bytes,
         )
 
     def pipeline(self, *plugins: Plugin) -> Pipeline:
@@ -202,7 +214,10 @@ class Epp:
             post_schedule=[each for each in plugins if isinstance(each, PostSchedule)],
             guards=guards,
         )
-        return Pipeline.of(plugins, scheduler, guards, self.shadows)
+        parsers = [each for each in plugins if isinstance(each, Parser)]
+        return Pipeline.of(
+            plugins, scheduler, guards, self.shadows, parsers=[*parsers, *make_parsers()]
+        )
 
     @property
     def in_flight(self) -> int:

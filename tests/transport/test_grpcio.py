@@ -66,3 +66,28 @@ def test_server_that_never_started_can_be_stopped(rig: Rig) -> None:
         await server.stop(0)
 
     rig.run(test)
+
+
+def test_answer_above_the_limit_is_resource_exhausted(rig: Rig) -> None:
+    async def test() -> None:
+        handlers: list[Handler] = []
+
+        def opened(stream: object, headers: object) -> Handler:
+            handlers.append(Handler(stream, headers, echo, finish, nothing))  # type: ignore[arg-type]
+            return handlers[-1]
+
+        server = GrpcioServer({METHOD: opened}, host="127.0.0.1", max_sent_message_bytes=100)
+        port = await server.start()
+        try:
+            async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                call = channel.stream_stream(METHOD)()
+                await call.write(bytes(100))
+                assert await call.read() == bytes(100)
+                await call.write(bytes(101))
+                messages, code = await all_of(call)
+                assert (messages, code) == ([], grpc.StatusCode.RESOURCE_EXHAUSTED)
+        finally:
+            await server.stop(0)
+        assert [handler.resets for handler in handlers] == [1]
+
+    rig.run(test)

@@ -291,3 +291,20 @@ async def test_statistics_of_streams_go_back_to_zero() -> None:
         client.send(*(reset(n) for n in range(21, 41, 2)))
         await client.round_trip()
         assert served.server.open_streams == 0
+
+
+# --- messages of ours -----------------------------------------------------------------------------
+
+
+async def test_answer_above_the_limit_ends_its_stream_alone() -> None:
+    given = TransportSettings().with_values({"max_sent_message_bytes": 100})
+    async with serving(settings=given) as served, connected(served.port) as client:
+        client.send(headers(1), headers(3), data(3, message(b"before")))
+        client.send(data(1, message(bytes(100))), data(1, message(bytes(101))))
+        answer = await client.answer(1)
+        assert (answer.messages, answer.status) == ([bytes(100)], 8)
+        assert answer.blocks[-1]["grpc-message"] == "an answer of 101 bytes, above the limit of 100"
+        client.send(data(3, message(b"after"), end=True))
+        assert (await client.answer(3)).messages == [b"before", b"after"]
+        assert [handler.resets for handler in served.handlers] == [1, 0]
+        assert served.server.statistics().refused["sent_message"] == 1

@@ -162,6 +162,35 @@ async def assert_served(port: int, certificate: Certificate) -> None:
         assert (await client.answer(1)).messages == [b"hello"]
 
 
+def test_another_context_is_for_new_connections(
+    run: Callable[[Test], None], context: ssl.SSLContext, certificate: Certificate
+) -> None:
+    async def test() -> None:
+        following = await asyncio.to_thread(load_certificate, None)
+        async with (
+            serving(context) as (server, port, _),
+            connected(port, tls=client_context(certificate, "h2")) as client,
+        ):
+            client.send(call(1, b"before"))
+            assert (await client.answer(1)).messages == [b"before"]
+            renewed = await asyncio.to_thread(make_context, TlsSettings(), following)
+            await asyncio.to_thread(server.use_context, renewed)
+            await assert_served(port, following)
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await assert_served(port, certificate)
+            client.send(call(3, b"after"))
+            assert (await client.answer(3)).messages == [b"after"]
+            # That client may be gone before the server reads what it thinks of the certificate.
+            assert server.statistics().refused["handshake"] <= 1
+
+    run(test)
+
+
+def test_plaintext_has_no_context_to_replace(context: ssl.SSLContext) -> None:
+    with pytest.raises(ValueError, match="plaintext"):
+        Http2Server({}).use_context(context)
+
+
 @pytest.mark.parametrize("sent", [GREETING, b"GET / HTTP/1.1\r\n\r\n", bytes(100)])
 def test_plaintext_on_the_tls_port_is_closed(
     run: Callable[[Test], None], context: ssl.SSLContext, certificate: Certificate, sent: bytes

@@ -91,10 +91,12 @@ def test_statistics_say_what_there_is_and_what_has_happened() -> None:
     assert found.waiting_bytes == 0
     assert found.refused == {
         "connection": 0,
+        "handshake": 0,
         "stream": 0,
         "header_list": 0,
         "call": 1,
         "message": 1,
+        "sent_message": 0,
     }
     assert found.broken_off == {
         "client_reset": 1,

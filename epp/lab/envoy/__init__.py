@@ -1,8 +1,8 @@
 """A real Envoy in front of the endpoint picker: its bootstrap, its process.
 
 `epp.lab.envoy.bootstrap` (`bootstrap`, `render_yaml`) turns a `GatewayConfig` into Envoy's
-bootstrap; it needs the extra `gateway`, so it is imported by its own name. `EnvoyProcess` runs the
-result.
+bootstrap, `epp.lab.envoy.samples` into the files of deploy/envoy; they need the extra `gateway`, so
+they are imported by their own names. `EnvoyProcess` runs a bootstrap.
 """
 
 from epp.lab.envoy.errors import (
@@ -13,7 +13,13 @@ from epp.lab.envoy.errors import (
     EnvoyStartError,
     MissingDependencyError,
 )
-from epp.lab.envoy.gateway_config import Destination, GatewayConfig, Mode
+from epp.lab.envoy.gateway_config import (
+    Destination,
+    GatewayConfig,
+    Mode,
+    ModelServerProtocol,
+    Product,
+)
 from epp.lab.envoy.names import DESTINATION_HEADER, EXT_PROC_STATS
 from epp.lab.envoy.process import EnvoyProcess, find_envoy, validate
 
@@ -30,6 +36,8 @@ __all__ = [
     "GatewayConfig",
     "MissingDependencyError",
     "Mode",
+    "ModelServerProtocol",
+    "Product",
     "find_envoy",
     "validate",
 ]

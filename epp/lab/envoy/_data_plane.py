@@ -21,6 +21,9 @@ with warnings.catch_warnings():
         from envoy_data_plane.envoy.config.listener import v3 as listener
         from envoy_data_plane.envoy.config.route import v3 as route
         from envoy_data_plane.envoy.extensions.filters.http.ext_proc import v3 as ext_proc
+        from envoy_data_plane.envoy.extensions.filters.http.header_to_metadata import (
+            v3 as header_to_metadata,
+        )
         from envoy_data_plane.envoy.extensions.filters.http.router import v3 as router
         from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager import (
             v3 as connection_manager,
@@ -36,6 +39,7 @@ with warnings.catch_warnings():
         )
         from envoy_data_plane.envoy.extensions.transport_sockets.tls import v3 as tls
         from envoy_data_plane.envoy.extensions.upstreams.http import v3 as upstream_http
+        from envoy_data_plane.envoy.type.matcher import v3 as matcher
         from envoy_data_plane.envoy.type.metadata import v3 as metadata
         from envoy_data_plane.google.protobuf import Any as PackedMessage
     except ModuleNotFoundError as error:
@@ -53,7 +57,9 @@ __all__ = [
     "endpoint",
     "ext_proc",
     "extension",
+    "header_to_metadata",
     "listener",
+    "matcher",
     "metadata",
     "mutation_rules",
     "override_host",
@@ -62,6 +68,7 @@ __all__ = [
     "router",
     "seconds",
     "socket_address",
+    "socket_path",
     "tls",
     "upstream_http",
 ]
@@ -80,3 +87,8 @@ def seconds(value: float) -> datetime.timedelta:
 def socket_address(host: str, port: int) -> core.Address:
     """Return a TCP address; `host` is an IP address (IPv6 without brackets) or a DNS name."""
     return core.Address(socket_address=core.SocketAddress(address=host, port_value=port))
+
+
+def socket_path(path: str) -> core.Address:
+    """Return the address of a unix socket."""
+    return core.Address(pipe=core.Pipe(path=path))

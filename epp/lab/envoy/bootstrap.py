@@ -16,12 +16,17 @@ from epp.lab.envoy import _data_plane as data_plane
 from epp.lab.envoy.clusters import epp_cluster, model_servers_cluster
 from epp.lab.envoy.gateway_config import Destination, GatewayConfig, Mode
 from epp.lab.envoy.http_listener import http_listener
+from epp.lab.envoy.remarks import comment, remarks
 
 __all__ = ["Destination", "GatewayConfig", "Mode", "bootstrap", "render_yaml"]
 
 
 def bootstrap(config: GatewayConfig) -> dict[str, typing.Any]:
-    """Return the bootstrap in Envoy's JSON form, with the field names of the .proto files."""
+    """Return the bootstrap in Envoy's JSON form, with the field names of the .proto files.
+
+    Raises:
+        ValueError: there is no endpoint, and `OVERRIDE_HOST` needs one.
+    """
     message = data_plane.bootstrap.Bootstrap(
         admin=data_plane.bootstrap.Admin(
             address=data_plane.socket_address(config.admin_host, config.admin_port)
@@ -35,5 +40,5 @@ def bootstrap(config: GatewayConfig) -> dict[str, typing.Any]:
 
 
 def render_yaml(config: GatewayConfig) -> str:
-    """Return the bootstrap as YAML, as `envoy -c` reads it."""
-    return yaml.safe_dump(bootstrap(config), sort_keys=False)
+    """Return the bootstrap as YAML, as `envoy -c` reads it, below what its reader should know."""
+    return comment(remarks(config)) + yaml.safe_dump(bootstrap(config), sort_keys=False)

@@ -6,15 +6,23 @@ from epp.lab.envoy._data_plane import (
     core,
     endpoint,
     extension,
+    matcher,
     metadata,
     override_host,
     round_robin,
     seconds,
     socket_address,
+    socket_path,
     tls,
     upstream_http,
 )
-from epp.lab.envoy.gateway_config import Destination, GatewayConfig, parse_ip, split_endpoint
+from epp.lab.envoy.gateway_config import (
+    Destination,
+    GatewayConfig,
+    ModelServerProtocol,
+    parse_ip,
+    split_endpoint,
+)
 from epp.lab.envoy.names import (
     DESTINATION_HEADER,
     DESTINATION_NAMESPACE,
@@ -37,6 +45,11 @@ HTTP_OPTIONS_KEY = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 def epp_cluster(config: GatewayConfig) -> cluster.Cluster:
     """Return the endpoint picker's cluster: HTTP/2, resolved by DNS if need be."""
     is_ip = parse_ip(config.epp_host) is not None
+    address = (
+        socket_path(config.epp_socket)
+        if config.epp_socket
+        else socket_address(config.epp_host, config.epp_port)
+    )
     discovery = cluster.ClusterDiscoveryType
     options = upstream_http.HttpProtocolOptions(
         explicit_http_config=upstream_http.HttpProtocolOptionsExplicitHttpConfig(
@@ -50,21 +63,48 @@ def epp_cluster(config: GatewayConfig) -> cluster.Cluster:
     )
     picker = cluster.Cluster(
         name=EPP_CLUSTER,
-        type=discovery.STATIC if is_ip else discovery.STRICT_DNS,
+        type=discovery.STATIC if is_ip or config.epp_socket else discovery.STRICT_DNS,
         connect_timeout=seconds(config.epp_connect_timeout_seconds),
         circuit_breakers=_no_circuit_breakers(),
         typed_extension_protocol_options={HTTP_OPTIONS_KEY: PackedMessage.pack(options)},
-        load_assignment=_assignment(EPP_CLUSTER, [(config.epp_host, config.epp_port)]),
+        load_assignment=_assignment(EPP_CLUSTER, [address]),
     )
     if config.epp_tls:
-        picker.transport_socket = _tls_socket(sni="" if is_ip else config.epp_host)
+        picker.transport_socket = _tls_socket(config)
     return picker
 
 
-def _tls_socket(sni: str) -> core.TransportSocket:
-    """TLS for HTTP/2 with a server whose certificate nobody verifies."""
+def _tls_socket(config: GatewayConfig) -> core.TransportSocket:
+    """TLS for HTTP/2; the server's certificate is verified if there is something to do it with."""
+    is_ip = parse_ip(config.epp_host) is not None
+    common = tls.CommonTlsContext(
+        alpn_protocols=["h2"],
+        # As a client Envoy stops at 1.2 by itself.
+        tls_params=tls.TlsParameters(
+            tls_minimum_protocol_version=tls.TlsParametersTlsProtocol.TLSv1_2,
+            tls_maximum_protocol_version=tls.TlsParametersTlsProtocol.TLSv1_3,
+        ),
+    )
+    if config.epp_ca_file:
+        san = tls.SubjectAltNameMatcherSanType
+        common.validation_context = tls.CertificateValidationContext(
+            trusted_ca=core.DataSource(filename=config.epp_ca_file),
+            match_typed_subject_alt_names=[
+                tls.SubjectAltNameMatcher(
+                    san_type=san.IP_ADDRESS if is_ip else san.DNS,
+                    matcher=matcher.StringMatcher(exact=config.epp_host),
+                )
+            ],
+        )
+    if config.epp_client_certificate_file:
+        common.tls_certificates = [
+            tls.TlsCertificate(
+                certificate_chain=core.DataSource(filename=config.epp_client_certificate_file),
+                private_key=core.DataSource(filename=config.epp_client_key_file),
+            )
+        ]
     context = tls.UpstreamTlsContext(
-        sni=sni, common_tls_context=tls.CommonTlsContext(alpn_protocols=["h2"])
+        sni="" if is_ip else config.epp_host, common_tls_context=common
     )
     return core.TransportSocket(
         name="envoy.transport_sockets.tls", typed_config=PackedMessage.pack(context)
@@ -72,14 +112,19 @@ def _tls_socket(sni: str) -> core.TransportSocket:
 
 
 def model_servers_cluster(config: GatewayConfig) -> cluster.Cluster:
-    """Return the model servers' cluster, HTTP/1.1, routed by what the endpoint picker chose."""
+    """Return the model servers' cluster, routed by what the endpoint picker chose.
+
+    Raises:
+        ValueError: `OVERRIDE_HOST` has no endpoint to choose from.
+    """
+    explicit = upstream_http.HttpProtocolOptionsExplicitHttpConfig
     options = upstream_http.HttpProtocolOptions(
         common_http_protocol_options=core.HttpProtocolOptions(
             idle_timeout=seconds(config.endpoint_idle_seconds)
         ),
-        explicit_http_config=upstream_http.HttpProtocolOptionsExplicitHttpConfig(
-            http_protocol_options=core.Http1ProtocolOptions()
-        ),
+        explicit_http_config=explicit(http2_protocol_options=core.Http2ProtocolOptions())
+        if config.endpoint_protocol is ModelServerProtocol.H2C
+        else explicit(http_protocol_options=core.Http1ProtocolOptions()),
     )
     servers = cluster.Cluster(
         name=MODEL_SERVERS_CLUSTER,
@@ -94,15 +139,20 @@ def model_servers_cluster(config: GatewayConfig) -> cluster.Cluster:
             use_http_header=True, http_header_name=DESTINATION_HEADER
         )
     else:
-        addresses = [split_endpoint(each) for each in config.endpoints]
+        if not config.endpoints:
+            raise ValueError("endpoints: override-host needs at least one")
+        addresses = [socket_address(*split_endpoint(each)) for each in config.endpoints]
         servers.type = cluster.ClusterDiscoveryType.STATIC
         servers.load_assignment = _assignment(MODEL_SERVERS_CLUSTER, addresses)
-        servers.load_balancing_policy = _override_host_policy()
+        servers.load_balancing_policy = override_host_policy()
     return servers
 
 
-def _override_host_policy() -> cluster.LoadBalancingPolicy:
-    """The header, then the metadata, then round robin; the endpoint that served is noted."""
+def override_host_policy() -> cluster.LoadBalancingPolicy:
+    """Return the policy: the header, then the metadata, then round robin.
+
+    A retry takes the next endpoint of the list; the one that served is noted in the metadata.
+    """
     source = override_host.OverrideHostOverrideHostSource
     policy = override_host.OverrideHost(
         override_host_sources=[
@@ -129,11 +179,10 @@ def _metadata_key(key: str) -> metadata.MetadataKey:
     )
 
 
-def _assignment(name: str, addresses: list[tuple[str, int]]) -> endpoint.ClusterLoadAssignment:
+def _assignment(name: str, addresses: list[core.Address]) -> endpoint.ClusterLoadAssignment:
     """All addresses in one locality, weighing the same."""
     hosts = [
-        endpoint.LbEndpoint(endpoint=endpoint.Endpoint(address=socket_address(host, port)))
-        for host, port in addresses
+        endpoint.LbEndpoint(endpoint=endpoint.Endpoint(address=address)) for address in addresses
     ]
     return endpoint.ClusterLoadAssignment(
         cluster_name=name, endpoints=[endpoint.LocalityLbEndpoints(lb_endpoints=hosts)]

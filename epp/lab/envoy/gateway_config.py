@@ -3,11 +3,28 @@
 Free of Envoy's types, so the command line can build and check one without the extra `gateway`.
 """
 
+import os
 from dataclasses import dataclass
 from enum import Enum
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 MAX_PORT = 65535
+
+MAX_SOCKET_PATH_BYTES = 107
+"""Of Linux: a longer path does not fit the address of a socket."""
+
+
+class Product(Enum):
+    """What is configured."""
+
+    ENVOY = "envoy"
+    """Envoy itself, with a bootstrap."""
+
+    ENVOY_GATEWAY = "envoy-gateway"
+    """Envoy Gateway, with its policies."""
+
+    ISTIO = "istio"
+    """Istio's gateway, with an EnvoyFilter."""
 
 
 class Mode(Enum):
@@ -22,6 +39,16 @@ class Mode(Enum):
     ADAPTIVE = "adaptive"
     """The request body whole, of the response headers and trailers: three messages. The answer to
     the response headers may switch the response body on."""
+
+
+class ModelServerProtocol(Enum):
+    """What Envoy speaks with the model servers."""
+
+    HTTP1 = "http1"
+    """HTTP/1.1, as vLLM's OpenAI server does."""
+
+    H2C = "h2c"
+    """HTTP/2 without TLS and without an upgrade, as gRPC servers do."""
 
 
 class Destination(Enum):
@@ -39,7 +66,7 @@ class GatewayConfig:
     """One gateway: a listener, the endpoint picker behind it and the model servers.
 
     Raises:
-        ValueError: an address or a number is out of its range, or `OVERRIDE_HOST` has no endpoint.
+        ValueError: an address or a number is out of its range, or the gateway cannot fail open.
     """
 
     mode: Mode = Mode.LEAN
@@ -47,7 +74,10 @@ class GatewayConfig:
     destination: Destination = Destination.OVERRIDE_HOST
 
     endpoints: tuple[str, ...] = ()
-    """Model servers, `ip:port` or `[ip]:port`; not used by `ORIGINAL_DST`."""
+    """Model servers, `ip:port` or `[ip]:port`. A bootstrap with `OVERRIDE_HOST` needs at least one;
+    `ORIGINAL_DST` and the snippets for Kubernetes take none of them."""
+
+    endpoint_protocol: ModelServerProtocol = ModelServerProtocol.HTTP1
 
     listen_host: str = "127.0.0.1"
     """An IP address."""
@@ -66,9 +96,23 @@ class GatewayConfig:
 
     epp_port: int = 9002
 
+    epp_socket: str = ""
+    """Path of the unix socket where the endpoint picker listens, instead of its host and port."""
+
     epp_tls: bool = False
-    """Speak TLS with the endpoint picker. Its certificate is not verified: by default it is
-    self-signed, another one at each start."""
+    """Speak TLS with the endpoint picker."""
+
+    epp_ca_file: str = ""
+    """Certificate authorities, on Envoy's disk, that the endpoint picker's certificate must come
+    from; it must name `epp_host`, too. Empty: it is not verified, as by default the endpoint picker
+    signs one itself, another at each start."""
+
+    epp_client_certificate_file: str = ""
+    """Certificate, on Envoy's disk, with which Envoy names itself to the endpoint picker, for one
+    with `--client-ca-file`."""
+
+    epp_client_key_file: str = ""
+    """Its key."""
 
     message_timeout_seconds: float = 1000.0
     """Longest wait for an answer of the endpoint picker; a request may wait there in a queue."""
@@ -88,8 +132,8 @@ class GatewayConfig:
     """Further tries, down the list of endpoints, while nothing has reached a model server."""
 
     fail_open: bool = False
-    """Route without the endpoint picker when it is down. Envoy can do so for requests without a
-    body, and in adaptive mode for all."""
+    """Route round robin when the endpoint picker is down; adaptive mode and `OVERRIDE_HOST` only.
+    Elsewhere Envoy could not: a body that is on its way to the endpoint picker is lost with it."""
 
     reuse_port: bool = False
     """Let other processes listen on the same port. Off, as two gateways on one port would share
@@ -99,8 +143,7 @@ class GatewayConfig:
         for name in ("listen_host", "admin_host"):
             if parse_ip(getattr(self, name)) is None:
                 raise ValueError(f"{name}: not an IP address: {getattr(self, name)!r}")
-        if not self.epp_host:
-            raise ValueError("epp_host: empty")
+        self._check_endpoint_picker()
         for name, least in (("listen_port", 0), ("admin_port", 0), ("epp_port", 1)):
             if not least <= getattr(self, name) <= MAX_PORT:
                 raise ValueError(f"{name}: not a port: {getattr(self, name)}")
@@ -115,10 +158,36 @@ class GatewayConfig:
                 raise ValueError(f"{name}: must be above 0: {getattr(self, name)}")
         if self.retries < 0:
             raise ValueError(f"retries: must not be below 0: {self.retries}")
-        if self.destination is Destination.OVERRIDE_HOST and not self.endpoints:
-            raise ValueError("endpoints: override-host needs at least one")
         for endpoint in self.endpoints:
             split_endpoint(endpoint)
+        if self.fail_open:
+            self._check_fail_open()
+
+    def _check_endpoint_picker(self) -> None:
+        if not self.epp_host:
+            raise ValueError("epp_host: empty")
+        if len(os.fsencode(self.epp_socket)) > MAX_SOCKET_PATH_BYTES:
+            raise ValueError(
+                f"epp_socket: longer than {MAX_SOCKET_PATH_BYTES} bytes: {self.epp_socket!r}"
+            )
+        if self.epp_ca_file and not self.epp_tls:
+            raise ValueError("epp_ca_file: nothing to verify without epp_tls")
+        if bool(self.epp_client_certificate_file) != bool(self.epp_client_key_file):
+            raise ValueError("epp_client_certificate_file: goes with epp_client_key_file")
+        if self.epp_client_certificate_file and not self.epp_tls:
+            raise ValueError("epp_client_certificate_file: of no use without epp_tls")
+
+    def _check_fail_open(self) -> None:
+        if self.mode is not Mode.ADAPTIVE:
+            raise ValueError(
+                f"fail_open: {self.mode.value} mode cannot: a body that is on its way to the "
+                "endpoint picker is lost with it, and Envoy answers 500; use adaptive mode"
+            )
+        if self.destination is Destination.ORIGINAL_DST:
+            raise ValueError(
+                "fail_open: original-dst cannot: without the endpoint picker's header Envoy knows "
+                "no model server; use override-host"
+            )
 
 
 def parse_ip(text: str) -> IPv4Address | IPv6Address | None:

@@ -2,11 +2,13 @@
 
 from epp.lab.envoy._data_plane import (
     PackedMessage,
+    betterproto2,
     connection_manager,
     core,
     early_header_mutation,
     ext_proc,
     extension,
+    header_to_metadata,
     listener,
     mutation_rules,
     route,
@@ -14,19 +16,24 @@ from epp.lab.envoy._data_plane import (
     seconds,
     socket_address,
 )
-from epp.lab.envoy.gateway_config import GatewayConfig, Mode
+from epp.lab.envoy.gateway_config import Destination, GatewayConfig, Mode
 from epp.lab.envoy.names import (
-    DESTINATION_HEADER,
     DESTINATION_NAMESPACE,
     EPP_CLUSTER,
     LISTENER,
     MODEL_SERVERS_CLUSTER,
+    SERVED_HEADER,
+    SERVED_KEY,
     STAT_PREFIX,
+    STEERING_HEADERS,
     SUBSET_NAMESPACE,
 )
 
 RETRY_ON = "connect-failure,reset-before-request"
 """Only failures before a model server saw the request: a generation must not run twice."""
+
+REQUEST_HEADERS_TIMEOUT_SECONDS = 60.0
+"""Time for a client to send its headers; its body has none."""
 
 _Headers = ext_proc.ProcessingModeHeaderSendMode
 _Body = ext_proc.ProcessingModeBodySendMode
@@ -34,6 +41,11 @@ _Body = ext_proc.ProcessingModeBodySendMode
 
 def http_listener(config: GatewayConfig) -> listener.Listener:
     """Return the listener with its filters and its one route."""
+    filters = [_http_filter("ext_proc", endpoint_picker(config))]
+    if config.destination is Destination.ORIGINAL_DST:
+        # Behind ext_proc, so that its rule for responses comes first.
+        filters.append(_http_filter("header_to_metadata", _served_endpoint()))
+    filters.append(_http_filter("router", router.Router()))
     manager = connection_manager.HttpConnectionManager(
         stat_prefix=STAT_PREFIX,
         use_remote_address=True,
@@ -41,49 +53,68 @@ def http_listener(config: GatewayConfig) -> listener.Listener:
         preserve_external_request_id=True,
         # A request may be silent for long: in a queue, or while a model server works on the prompt.
         stream_idle_timeout=seconds(0),
-        early_header_mutation_extensions=[_strip_destination()],
-        http_filters=[
-            connection_manager.HttpFilter(
-                name="envoy.filters.http.ext_proc",
-                typed_config=PackedMessage.pack(_endpoint_picker(config)),
-            ),
-            connection_manager.HttpFilter(
-                name="envoy.filters.http.router",
-                typed_config=PackedMessage.pack(router.Router()),
-            ),
-        ],
+        request_headers_timeout=seconds(REQUEST_HEADERS_TIMEOUT_SECONDS),
+        # Some servers take x_y for x-y: what is taken off must not come back spelt like that.
+        common_http_protocol_options=core.HttpProtocolOptions(
+            headers_with_underscores_action=(
+                core.HttpProtocolOptionsHeadersWithUnderscoresAction.DROP_HEADER
+            )
+        ),
+        early_header_mutation_extensions=[steering_headers_removal()],
+        http_filters=filters,
         route_config=_routes(config),
     )
     http = listener.Filter(
         name="envoy.filters.network.http_connection_manager",
         typed_config=PackedMessage.pack(manager),
     )
-    return listener.Listener(
+    built = listener.Listener(
         name=LISTENER,
         address=socket_address(config.listen_host, config.listen_port),
         enable_reuse_port=config.reuse_port,
         filter_chains=[listener.FilterChain(filters=[http])],
     )
+    if config.mode is Mode.ADAPTIVE:
+        # Either this or the route's limit is enough in Envoy 1.40; older ones have this alone. The
+        # other modes buffer only what may have to be sent again, which is the route's.
+        built.per_connection_buffer_limit_bytes = config.buffer_limit_bytes
+    return built
 
 
-def _strip_destination() -> core.TypedExtensionConfig:
-    """Remove the client's own destination: with fail-open, it would steer the gateway."""
-    removal = mutation_rules.HeaderMutation(remove=DESTINATION_HEADER)
-    return extension(
-        "envoy.http.early_header_mutation.header_mutation",
-        early_header_mutation.HeaderMutation(mutations=[removal]),
+def _http_filter(name: str, config: betterproto2.Message) -> connection_manager.HttpFilter:
+    return connection_manager.HttpFilter(
+        name=f"envoy.filters.http.{name}", typed_config=PackedMessage.pack(config)
     )
 
 
-def _endpoint_picker(config: GatewayConfig) -> ext_proc.ExternalProcessor:
-    """The ext_proc filter."""
+def steering_headers_removal() -> core.TypedExtensionConfig:
+    """Return the early removal of what would let a client choose servers."""
+    return extension(
+        "envoy.http.early_header_mutation.header_mutation",
+        early_header_mutation.HeaderMutation(
+            mutations=[mutation_rules.HeaderMutation(remove=name) for name in STEERING_HEADERS]
+        ),
+    )
+
+
+def _served_endpoint() -> header_to_metadata.Config:
+    """Tell ext_proc, with the response headers, what the route wrote into one of them."""
+    value = header_to_metadata.ConfigKeyValuePair(
+        metadata_namespace=DESTINATION_NAMESPACE, key=SERVED_KEY
+    )
+    rule = header_to_metadata.ConfigRule(header=SERVED_HEADER, on_header_present=value, remove=True)
+    return header_to_metadata.Config(response_rules=[rule])
+
+
+def endpoint_picker(config: GatewayConfig) -> ext_proc.ExternalProcessor:
+    """Return the configuration of the ext_proc filter."""
     namespaces = ext_proc.MetadataOptionsMetadataNamespaces
     return ext_proc.ExternalProcessor(
         grpc_service=core.GrpcService(
             envoy_grpc=core.GrpcServiceEnvoyGrpc(cluster_name=EPP_CLUSTER)
         ),
         failure_mode_allow=config.fail_open,
-        processing_mode=_processing_mode(config.mode),
+        processing_mode=processing_mode(config.mode),
         message_timeout=seconds(config.message_timeout_seconds),
         max_message_timeout=seconds(config.message_timeout_seconds),
         allow_mode_override=config.mode is Mode.ADAPTIVE,
@@ -95,8 +126,11 @@ def _endpoint_picker(config: GatewayConfig) -> ext_proc.ExternalProcessor:
     )
 
 
-def _processing_mode(mode: Mode) -> ext_proc.ProcessingMode:
-    """What the filter sends; response trailers always, or the stream ends at the first byte."""
+def processing_mode(mode: Mode) -> ext_proc.ProcessingMode:
+    """Return what the filter sends.
+
+    Response trailers always: without them and the response body a stream ends at the first byte.
+    """
     adaptive = mode is Mode.ADAPTIVE
     full_duplex = mode is Mode.FULL_DUPLEX
     return ext_proc.ProcessingMode(
@@ -122,6 +156,12 @@ def _routes(config: GatewayConfig) -> route.RouteConfiguration:
             retry_policy=retries if config.retries else None,
         ),
     )
+    if config.destination is Destination.ORIGINAL_DST:
+        served = core.HeaderValue(key=SERVED_HEADER, value="%UPSTREAM_REMOTE_ADDRESS%")
+        overwrite = core.HeaderValueOptionHeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD
+        everything.response_headers_to_add = [
+            core.HeaderValueOption(header=served, append_action=overwrite)
+        ]
     return route.RouteConfiguration(
         name=LISTENER,
         virtual_hosts=[route.VirtualHost(name="all", domains=["*"], routes=[everything])],

@@ -12,12 +12,26 @@ DESTINATION_NAMESPACE = "envoy.lb"
 SERVED_KEY = "x-gateway-destination-endpoint-served"
 """Metadata key, in the same namespace, with the endpoint that answered."""
 
+STEERING_HEADERS = (
+    DESTINATION_HEADER,
+    "x-prefiller-host-port",
+    "x-encoder-hosts-ports",
+    "x-data-parallel-host-port",
+    "x-kv-cache-source-host-port",
+)
+"""Headers that name servers, to the gateway or to the sidecar of a model server: only the endpoint
+picker may set them, so the gateway takes a client's off. With fail-open nobody else would."""
+
 SUBSET_NAMESPACE = "envoy.lb.subset_hint"
 """Metadata namespace of the subset of endpoints to choose from."""
 
 EPP_CLUSTER = "epp"
 MODEL_SERVERS_CLUSTER = "model-servers"
 LISTENER = "gateway"
+
+SERVED_HEADER = "x-gateway-served-by"
+"""Response header that carries the endpoint which answered from the route to the metadata, where no
+load balancer notes it; it is taken off on the way."""
 
 STAT_PREFIX = "gateway"
 """Counters of the listener's HTTP side begin with `http.gateway.`."""

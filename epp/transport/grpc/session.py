@@ -30,8 +30,11 @@ log = structlog.get_logger()
 class GrpcLimits:
     """What the messages of a connection may cost."""
 
-    max_message_bytes: int = 64 << 20
-    """One message."""
+    max_message_bytes: int = 65 << 20
+    """One message: 1 MiB more than the longest body taken, so that a longer one meets an answer of
+    HTTP's before its message meets this."""
+    max_sent_message_bytes: int = 65 << 20
+    """One message of ours; its stream ends instead."""
     max_stream_seconds: float = inf
     """One stream, from its beginning; then it ends with DEADLINE_EXCEEDED. Off by default: in lean
     mode a stream is silent for a whole generation."""
@@ -65,6 +68,7 @@ class Session:
         self._write = write
         self._call_later = call_later
         self._max_message_bytes = limits.max_message_bytes
+        self.max_sent_message_bytes = limits.max_sent_message_bytes
         self._max_stream_seconds = limits.max_stream_seconds
         self._counters = counters
         self._is_busy = False
@@ -191,12 +195,20 @@ class Session:
     # --- ends that are not the handler's --------------------------------------------------------
 
     def overflowed(self, stream: GrpcStream) -> None:
-        """End a stream on which more waits than may; its handler is told after it has returned."""
         self._counters.calls_overflowed += 1
+        self._give_up(stream, "the answers to this stream are not read")
+
+    def too_long(self, stream: GrpcStream, message_bytes: int) -> None:
+        self._counters.answers_refused += 1
+        most = self.max_sent_message_bytes
+        self._give_up(stream, f"an answer of {message_bytes} bytes, above the limit of {most}")
+
+    def _give_up(self, stream: GrpcStream, reason: str) -> None:
+        """End a stream whose handler is just sending; it is told after it has returned."""
         handler = stream.handler
         stream.has_overflowed = True
         self.connection.drop_waiting(stream.http)
-        stream.finish(StatusCode.RESOURCE_EXHAUSTED, "the answers to this stream are not read")
+        stream.finish(StatusCode.RESOURCE_EXHAUSTED, reason)
         self._call_later(0.0, lambda: self._tell_gone(handler))
 
     def _deadline_passed(self, stream: GrpcStream) -> None:

@@ -18,11 +18,16 @@ class Timer(Protocol):
 class StreamOwner(Protocol):
     """The session, as its streams see it."""
 
+    max_sent_message_bytes: int
+
     def flush(self) -> None:
         """Write now, unless bytes are just being received: then everything goes out at the end."""
 
     def overflowed(self, stream: "GrpcStream") -> None:
         """More waits on the stream than may."""
+
+    def too_long(self, stream: "GrpcStream", message_bytes: int) -> None:
+        """A message that was to be sent is longer than may be."""
 
 
 class _Nobody:
@@ -71,7 +76,7 @@ class GrpcStream:
         """Who is told of what comes; nobody before ``opened`` has returned, and after the end."""
         self.deadline: Timer | None = None
         self.has_overflowed = False
-        """It was ended because too much waited on it."""
+        """It was ended because too much waited on it, or too much was to be sent at once."""
         self.is_finished = False
         """A status was given, or the stream is gone: nothing more is sent or told."""
 
@@ -81,6 +86,9 @@ class GrpcStream:
 
     def send(self, message: bytes) -> None:
         if self.is_finished:
+            return
+        if len(message) > self._owner.max_sent_message_bytes:
+            self._owner.too_long(self, len(message))
             return
         connection, http = self._connection, self.http
         if not self._has_sent_headers:

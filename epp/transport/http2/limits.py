@@ -30,7 +30,7 @@ class ConnectionLimits:
     """A stream with more waiting is not writable, and its receive window is not renewed."""
     max_waiting_stream_bytes: int = 80 << 20
     """Bytes that wait on one stream for the peer's window; above it the stream is ended."""
-    max_buffered_bytes: int = 96 << 20
+    max_buffered_bytes: int = 98 << 20
     """Messages that are not whole yet, and answers that wait, of one connection together; above it
     the stream that adds to them is ended."""
     write_burst_bytes: int = 1 << 20

@@ -6,9 +6,9 @@ The first of these request headers with an id in it is the identity: those of
 are no part of it; what is longer than 256 characters or has control characters in it is none.
 
 If the request says in no header to which flow it belongs (``x-llm-d-inference-fairness-id``), its
-fairness id becomes the identity: all turns of an agent wait in one queue of the flow control, and
-agents take turns. Clients choose these ids themselves. Where they are not to be trusted with that,
-let the gateway set the fairness id.
+fairness id becomes the identity, in metrics and for flow control, where all turns of an agent wait
+in one queue and agents take turns. Clients choose these ids themselves. Where they are not to be
+trusted with that, let the gateway set the fairness id.
 
 Writes: ``AGENT_IDENTITY`` (``agent-identity/``) and ``request.fairness_id``; neither for a request
         without an identity. ``session-affinity-filter`` and ``-scorer`` take it as a source.

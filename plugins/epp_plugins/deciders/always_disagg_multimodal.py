@@ -11,9 +11,11 @@ Example::
       - type: always-disagg-multimodal-decider
       - type: disagg-profile-handler
         parameters: {deciders: {encode: always-disagg-multimodal-decider}}
+      - type: encode-filter
+      - type: decode-filter
     schedulingProfiles:
-      - {name: encode, plugins: []}
-      - {name: decode, plugins: []}
+      - {name: encode, plugins: [{pluginRef: encode-filter}]}
+      - {name: decode, plugins: [{pluginRef: decode-filter}]}
 """
 
 from typing import Any, ClassVar

@@ -9,9 +9,11 @@ Example::
       - type: always-disagg-pd-decider
       - type: disagg-profile-handler
         parameters: {deciders: {prefill: always-disagg-pd-decider}}
+      - type: prefill-filter
+      - type: decode-filter
     schedulingProfiles:
-      - {name: prefill, plugins: []}
-      - {name: decode, plugins: []}
+      - {name: prefill, plugins: [{pluginRef: prefill-filter}]}
+      - {name: decode, plugins: [{pluginRef: decode-filter}]}
 """
 
 from typing import ClassVar

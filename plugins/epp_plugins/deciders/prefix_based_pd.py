@@ -18,9 +18,11 @@ Example::
         parameters: {nonCachedTokens: 512}
       - type: disagg-profile-handler
         parameters: {deciders: {prefill: prefix-based-pd-decider}}
+      - type: prefill-filter
+      - type: decode-filter
     schedulingProfiles:
-      - {name: prefill, plugins: []}
-      - {name: decode, plugins: []}
+      - {name: prefill, plugins: [{pluginRef: prefill-filter}]}
+      - {name: decode, plugins: [{pluginRef: decode-filter}]}
 """
 
 from typing import Annotated, Any, ClassVar

@@ -16,7 +16,7 @@ from epp_plugins.filters.roles import RoleFilter
 
 
 class DecodeFilter(RoleFilter):
-    """Keeps the servers that decode; one without a role does everything."""
+    """Keeps the servers that decode; one without a role counts as one."""
 
     type: ClassVar[str] = "decode-filter"
     roles: ClassVar[tuple[str, ...]] = ("decode", "prefill-decode", "both", "encode-prefill-decode")

@@ -1,7 +1,7 @@
 """``encode-filter``: keeps the servers that encode images, sound and video.
 
 Those are the ones whose label ``llm-d.ai/role`` is ``encode``, ``encode-prefill`` or
-``encode-prefill-decode``.
+``encode-prefill-decode``. A server without that label does not pass.
 
 Reads:  ``endpoint.labels``.
 Example::

@@ -1,7 +1,8 @@
 """``prefill-filter``: keeps the servers that prefill.
 
 Those are the ones whose label ``llm-d.ai/role`` is ``prefill``, ``encode-prefill``,
-``prefill-decode``, ``both`` or ``encode-prefill-decode``.
+``prefill-decode``, ``both`` or ``encode-prefill-decode``. A server without that label does not
+pass.
 
 Reads:  ``endpoint.labels``.
 Example::

@@ -1,10 +1,11 @@
 """Parameters of ``disagg-profile-handler``: nested, or flat as they used to be."""
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
+PluginName = Annotated[str, msgspec.Meta(extra={"refers_to": "plugin"})]
 _ORDERS: Final[Mapping[str, Literal["decode-first", "prefill-first"]]] = {
     "": "decode-first",
     "decode": "decode-first",
@@ -29,9 +30,9 @@ class Profiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 class Deciders(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Names of the plugins that say which requests go through a stage."""
 
-    prefill: str = ""
+    prefill: PluginName = ""
     """Decider of the prefill; "" for no prefill with ``decode-first``."""
-    encode: str = ""
+    encode: PluginName = ""
     """Decider of the encode; "" for none."""
 
 
@@ -54,11 +55,11 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Deprecated: ``profiles.prefill``."""
     encode_profile: str = ""
     """Deprecated: ``profiles.encode``."""
-    prefill_decider_plugin_name: str = ""
+    prefill_decider_plugin_name: PluginName = ""
     """Deprecated: ``deciders.prefill``."""
-    decider_plugin_name: str = ""
+    decider_plugin_name: PluginName = ""
     """Deprecated: ``deciders.prefill``, where ``prefillDeciderPluginName`` is left out."""
-    encode_decider_plugin_name: str = ""
+    encode_decider_plugin_name: PluginName = ""
     """Deprecated: ``deciders.encode``."""
 
     def __post_init__(self) -> None:

@@ -82,6 +82,7 @@ from epp_plugins.profile_handlers.stages import (
     check_profile,
     missing_profile,
     set_stage_headers,
+    unused_profiles,
 )
 from epp_plugins.state_keys import PEER_ENDPOINT, PREFILL_PROFILE, topology_of
 
@@ -125,6 +126,18 @@ class DisaggProfileHandler(ProfileHandler, PreRequest):
 
     def profile_faults(self, profiles: Collection[str]) -> Iterable[str]:
         return missing_profile("profiles.decode", self._decode, profiles)
+
+    def profile_warnings(self, profiles: Collection[str]) -> Iterable[str]:
+        stages = (self._prefill, self._encode)
+        warnings = unused_profiles(profiles, [self._decode, *(stage.profile for stage in stages)])
+        for stage in stages:
+            has_profile = stage.profile in profiles
+            always_runs = self._is_prefill_first and stage is self._prefill
+            if stage.decider is not None and not has_profile:
+                warnings.append(f"no profile is named {stage.profile!r}: {stage.name} is off")
+            elif stage.decider is None and has_profile and not always_runs:
+                warnings.append(f"{stage.name} is off, as there is no deciders.{stage.name}")
+        return warnings
 
     def pick_profiles(
         self,

@@ -42,6 +42,7 @@ from epp.scheduling import (
     SchedulingResult,
     StageDecider,
 )
+from epp_plugins.profile_handlers.disagg_params import PluginName
 from epp_plugins.profile_handlers.ranks import send_to_primary_port, set_rank_header
 from epp_plugins.profile_handlers.stages import (
     ENCODERS_HEADER,
@@ -52,6 +53,7 @@ from epp_plugins.profile_handlers.stages import (
     check_profile,
     missing_profile,
     set_header,
+    unused_profiles,
 )
 from epp_plugins.state_keys import PREFILL_PROFILE
 
@@ -65,7 +67,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Profile of the destination."""
     prefill_profile: str = "prefill"
     """Profile of the endpoint that computes the prompt."""
-    decider_plugin_name: str = "prefix-based-pd-decider"
+    decider_plugin_name: PluginName = "prefix-based-pd-decider"
     """Plugin that says which requests go through prefill; it must be configured."""
     primary_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
     """Port that the gateway is told; 0 for the endpoint's own."""
@@ -113,6 +115,12 @@ class PdProfileHandler(ProfileHandler, PreRequest):
 
     def profile_faults(self, profiles: Collection[str]) -> Iterable[str]:
         return missing_profile("decodeProfile", self._decode, profiles)
+
+    def profile_warnings(self, profiles: Collection[str]) -> Iterable[str]:
+        warnings = unused_profiles(profiles, [self._decode, self._prefill.profile])
+        if self._prefill.profile not in profiles:
+            warnings.append(f"no profile is named {self._prefill.profile!r}: prefill is off")
+        return warnings
 
     def pick_profiles(
         self,

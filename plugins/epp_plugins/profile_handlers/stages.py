@@ -5,7 +5,7 @@ without a stage that failed; that is counted. What a stage chose goes to the mod
 headers, and a client's own headers of these names never get there.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -20,6 +20,7 @@ from epp.scheduling import (
     Endpoint,
     LLMRequest,
     NoEndpointsError,
+    PluginContractError,
     ProfileHandler,
     ProfileLoopError,
     ProfileResult,
@@ -60,6 +61,8 @@ class OptionalStages:
         self._handler = handler
         self._told: set[str] = set()
         """Deciders whose failure is in the log."""
+        self._warned: set[tuple[str, Reason]] = set()
+        """Stages and reasons that are."""
         self._degraded = metrics.counter(
             handler,
             "disagg_degraded_total",
@@ -81,6 +84,8 @@ class OptionalStages:
             return False
         try:
             is_wanted = stage.decider.wants_stage(request, endpoint, state)
+            if not isinstance(is_wanted, bool):
+                raise PluginContractError(f"wants_stage() returned {is_wanted!r}, no bool")
         except PLUGIN_FAULTS:
             self.degraded(stage, "decider-error")
             if stage.decider.name not in self._told:
@@ -95,11 +100,20 @@ class OptionalStages:
         if is_wanted and stage.profile not in profiles:
             self.degraded(stage, "no-profile")
             return False
-        return bool(is_wanted)
+        return is_wanted
 
     def degraded(self, stage: Stage, reason: Reason) -> None:
-        """Count a request that goes on without ``stage``."""
+        """Count a request that goes on without ``stage``; the first for a reason is logged."""
         self._degraded.inc(stage.name, reason)
+        if (stage.name, reason) not in self._warned:
+            self._warned.add((stage.name, reason))
+            _log.warning(
+                "stage left out, requests go on without it",
+                stage=stage.name,
+                reason=reason,
+                profile=stage.profile,
+                profile_handler=self._handler.name,
+            )
 
     def outcome(
         self, stage: Stage, results: Mapping[str, ProfileResult]
@@ -142,6 +156,15 @@ def missing_profile(parameter: str, profile: str, profiles: Collection[str]) -> 
     known = ", ".join(map(repr, sorted(profiles))) or "none"
     mend = f"name one of them, or add a profile {profile!r}"
     return (f"{parameter} is {profile!r}; configured: {known}; {mend}",)
+
+
+def unused_profiles(profiles: Collection[str], ours: Sequence[str]) -> list[str]:
+    """Return a warning for each of ``profiles`` that no stage has."""
+    stages = ", ".join(map(repr, ours))
+    return [
+        f"profile {name!r} is never run; the stages have {stages}"
+        for name in sorted(set(profiles) - set(ours))
+    ]
 
 
 def set_stage_headers(

@@ -8,8 +8,16 @@ from typing import Any
 import pytest
 import yaml
 
-from epp.lab.envoy import Destination, EnvoyConfigError, GatewayConfig, Mode, validate
+from epp.lab.envoy import (
+    Destination,
+    EnvoyConfigError,
+    GatewayConfig,
+    Mode,
+    ModelServerProtocol,
+    validate,
+)
 from epp.lab.envoy.bootstrap import bootstrap, render_yaml
+from epp.lab.envoy.names import STEERING_HEADERS
 
 ROOT = Path(__file__).parents[3]
 
@@ -36,11 +44,28 @@ def make_config(**settings: Any) -> GatewayConfig:
     return GatewayConfig(**{"endpoints": ("10.0.0.1:8000",), **settings})
 
 
-def make_filter(config: GatewayConfig) -> dict[str, Any]:
-    """The ext_proc filter of a gateway, in Envoy's JSON form."""
-    listener = bootstrap(config)["static_resources"]["listeners"][0]
-    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
-    found: dict[str, Any] = manager["http_filters"][0]["typed_config"]
+def make_listener(**settings: Any) -> dict[str, Any]:
+    """The listener of a gateway, in Envoy's JSON form."""
+    found: dict[str, Any] = bootstrap(make_config(**settings))["static_resources"]["listeners"][0]
+    return found
+
+
+def make_manager(**settings: Any) -> dict[str, Any]:
+    """The HTTP connection manager of a gateway."""
+    found: dict[str, Any] = make_listener(**settings)["filter_chains"][0]["filters"][0]
+    manager: dict[str, Any] = found["typed_config"]
+    return manager
+
+
+def make_filter(**settings: Any) -> dict[str, Any]:
+    """The ext_proc filter of a gateway."""
+    found: dict[str, Any] = make_manager(**settings)["http_filters"][0]["typed_config"]
+    return found
+
+
+def make_clusters(**settings: Any) -> list[dict[str, Any]]:
+    """The clusters of a gateway: the endpoint picker's and the model servers'."""
+    found: list[dict[str, Any]] = bootstrap(make_config(**settings))["static_resources"]["clusters"]
     return found
 
 
@@ -54,7 +79,7 @@ def test_envoy_accepts_every_variant(
 
 
 def test_envoy_accepts_the_rarer_settings() -> None:
-    validate(render_yaml(make_config(retries=0, fail_open=True, reuse_port=True)))
+    validate(render_yaml(make_config(retries=0, reuse_port=True)))
     for epp_host in ("10.0.0.9", "epp.example.org"):
         validate(render_yaml(make_config(epp_tls=True, epp_host=epp_host)))
 
@@ -74,7 +99,7 @@ FULL_DUPLEX = "FULL_DUPLEX_STREAMED"
 def test_each_mode_sends_what_it_promises(
     mode: Mode, request_body: str, request_trailers: str, response_body: str, override: bool
 ) -> None:
-    ext_proc = make_filter(make_config(mode=mode))
+    ext_proc = make_filter(mode=mode)
     sent = ext_proc["processing_mode"]
     assert sent["request_header_mode"] == sent["response_header_mode"] == "SEND"
     assert sent["request_body_mode"] == request_body
@@ -85,28 +110,161 @@ def test_each_mode_sends_what_it_promises(
 
 
 def test_the_gateway_fails_closed_unless_told_otherwise() -> None:
-    assert "failure_mode_allow" not in make_filter(make_config())
-    assert make_filter(make_config(fail_open=True))["failure_mode_allow"] is True
+    assert "failure_mode_allow" not in make_filter(mode=Mode.ADAPTIVE)
+    assert make_filter(mode=Mode.ADAPTIVE, fail_open=True)["failure_mode_allow"] is True
+
+
+@pytest.mark.parametrize("destination", Destination)
+def test_metadata_goes_both_ways(destination: Destination) -> None:
+    assert make_filter(destination=destination)["metadata_options"] == {
+        "forwarding_namespaces": {"untyped": ["envoy.lb", "envoy.lb.subset_hint"]},
+        "receiving_namespaces": {"untyped": ["envoy.lb"]},
+    }
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("destination", Destination)
+def test_headers_that_name_servers_go_before_any_filter(
+    mode: Mode, destination: Destination
+) -> None:
+    (early,) = make_manager(mode=mode, destination=destination)["early_header_mutation_extensions"]
+    removed = [each["remove"] for each in early["typed_config"]["mutations"]]
+    assert removed == list(STEERING_HEADERS)
+    assert {
+        "x-gateway-destination-endpoint",
+        "x-prefiller-host-port",
+        "x-encoder-hosts-ports",
+        "x-data-parallel-host-port",
+    } <= set(removed)
+
+
+@pytest.mark.parametrize("destination", Destination)
+def test_no_limit_and_no_timeout_bites(destination: Destination) -> None:
+    for cluster in make_clusters(destination=destination):
+        (thresholds,) = cluster["circuit_breakers"]["thresholds"]
+        names = {"max_connections", "max_pending_requests", "max_requests", "max_retries"}
+        assert thresholds == dict.fromkeys(names, 1_000_000)
+    manager = make_manager(destination=destination)
+    assert manager["stream_idle_timeout"] == "0s"
+    (route,) = manager["route_config"]["virtual_hosts"][0]["routes"]
+    assert route["route"]["timeout"] == route["route"]["idle_timeout"] == "0s"
+    ext_proc = make_filter(destination=destination)
+    assert ext_proc["message_timeout"] == ext_proc["max_message_timeout"] == "1000s"
+
+
+def test_only_what_no_model_server_has_seen_is_tried_again() -> None:
+    def policy(**settings: Any) -> Any:
+        (route,) = make_manager(**settings)["route_config"]["virtual_hosts"][0]["routes"]
+        return route["route"].get("retry_policy")
+
+    assert policy(retries=3) == {
+        "retry_on": "connect-failure,reset-before-request",
+        "num_retries": 3,
+    }
+    assert policy(retries=0) is None
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_only_adaptive_mode_raises_the_limit_of_connections(mode: Mode) -> None:
+    limit = make_listener(mode=mode, buffer_limit_bytes=7_000_000).get(
+        "per_connection_buffer_limit_bytes"
+    )
+    assert limit == (7_000_000 if mode is Mode.ADAPTIVE else None)
+
+
+def test_the_admin_endpoint_is_on_loopback() -> None:
+    address = bootstrap(make_config(listen_host="0.0.0.0"))["admin"]["address"]
+    assert address["socket_address"]["address"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "TLS"])
+def test_the_endpoint_picker_may_be_on_a_unix_socket(tls: bool) -> None:
+    path = "/run/epp/ext-proc.sock"
+    picker, _ = make_clusters(epp_socket=path, epp_tls=tls, epp_host="epp.example.org")
+    assert picker["type"] == "STATIC"
+    (host,) = picker["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    assert host["endpoint"]["address"] == {"pipe": {"path": path}}
+    assert ("transport_socket" in picker) is tls
+    validate(render_yaml(make_config(epp_socket=path, epp_tls=tls)))
 
 
 @pytest.mark.parametrize(
-    ("epp_host", "server_name"), [("10.0.0.9", None), ("epp.example.org", "epp.example.org")]
+    ("protocol", "options"),
+    [
+        (ModelServerProtocol.HTTP1, "http_protocol_options"),
+        (ModelServerProtocol.H2C, "http2_protocol_options"),
+    ],
+    ids=lambda value: value.value if isinstance(value, ModelServerProtocol) else "",
+)
+def test_envoy_speaks_what_the_model_servers_speak(
+    protocol: ModelServerProtocol, options: str
+) -> None:
+    _, servers = make_clusters(endpoint_protocol=protocol)
+    (spoken,) = servers["typed_extension_protocol_options"].values()
+    assert list(spoken["explicit_http_config"]) == [options]
+    assert "transport_socket" not in servers
+    validate(render_yaml(make_config(endpoint_protocol=protocol)))
+
+
+@pytest.mark.parametrize(
+    ("epp_host", "server_name", "san_type"),
+    [("10.0.0.9", None, "IP_ADDRESS"), ("epp.example.org", "epp.example.org", "DNS")],
 )
 def test_tls_with_the_endpoint_picker_offers_http2_and_its_name(
-    epp_host: str, server_name: str | None
+    epp_host: str, server_name: str | None, san_type: str
 ) -> None:
     def sockets(**settings: Any) -> list[dict[str, Any] | None]:
-        config = make_config(epp_host=epp_host, **settings)
-        clusters = bootstrap(config)["static_resources"]["clusters"]
-        return [each.get("transport_socket") for each in clusters]
+        return [
+            each.get("transport_socket") for each in make_clusters(epp_host=epp_host, **settings)
+        ]
 
     assert sockets() == [None, None]
     picker, model_servers = sockets(epp_tls=True)
     assert model_servers is None
     assert picker is not None
     context = picker["typed_config"]
-    assert context["common_tls_context"] == {"alpn_protocols": ["h2"]}
+    versions = {
+        "tls_minimum_protocol_version": "TLSv1_2",
+        "tls_maximum_protocol_version": "TLSv1_3",
+    }
+    common = {"alpn_protocols": ["h2"], "tls_params": versions}
+    assert context["common_tls_context"] == common
     assert context.get("sni") == server_name
+    picker, _ = sockets(epp_tls=True, epp_ca_file="/etc/epp/ca.crt")
+    assert picker is not None
+    assert picker["typed_config"]["common_tls_context"] == common | {
+        "validation_context": {
+            "trusted_ca": {"filename": "/etc/epp/ca.crt"},
+            "match_typed_subject_alt_names": [
+                {"san_type": san_type, "matcher": {"exact": epp_host}}
+            ],
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"mode": Mode.ADAPTIVE}, "answered with 413"),
+        ({"destination": Destination.ORIGINAL_DST}, "one endpoint and no lists"),
+        ({}, "Fail-closed"),
+        ({"mode": Mode.ADAPTIVE, "fail_open": True}, "Fail-open"),
+        ({}, "`epp serve --secure-serving=false`"),
+        ({"epp_tls": True}, "certificate is not verified"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_comments_tell_what_the_choices_mean(settings: dict[str, Any], text: str) -> None:
+    lines = render_yaml(make_config(**settings)).splitlines()
+    comments = [line.removeprefix("# ") for line in lines if line.startswith("#")]
+    assert text in " ".join(comments)
+    assert all(len(line) <= 100 for line in comments)
+
+
+def test_a_bootstrap_with_override_host_needs_an_endpoint() -> None:
+    with pytest.raises(ValueError, match="endpoints: override-host needs at least one"):
+        bootstrap(make_config(endpoints=()))
+    bootstrap(make_config(endpoints=(), destination=Destination.ORIGINAL_DST))
 
 
 def test_the_yaml_is_the_bootstrap() -> None:

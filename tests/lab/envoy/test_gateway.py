@@ -9,11 +9,15 @@ import contextlib
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc
 import httpx
 import pytest
+import yaml
+from data_layer.certificates import Authority, make_ca, make_leaf
+from lab.envoy.h2c_server import running_h2c_server
 
 from epp.lab.envoy import (
     DESTINATION_HEADER,
@@ -22,9 +26,16 @@ from epp.lab.envoy import (
     EnvoyProcess,
     GatewayConfig,
     Mode,
+    ModelServerProtocol,
 )
-from epp.lab.envoy.bootstrap import render_yaml
-from epp.lab.envoy.names import SERVED_KEY
+from epp.lab.envoy.bootstrap import bootstrap, render_yaml
+from epp.lab.envoy.names import (
+    DESTINATION_NAMESPACE,
+    SERVED_HEADER,
+    SERVED_KEY,
+    STEERING_HEADERS,
+    SUBSET_NAMESPACE,
+)
 
 with warnings.catch_warnings():
     # The generated modules (2.2.0) raise pydantic's deprecations when they are imported.
@@ -42,12 +53,33 @@ with warnings.catch_warnings():
         StreamedBodyResponse,
         TrailersResponse,
     )
+    from envoy_data_plane.google.protobuf import Struct
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
 DEAD = "127.0.0.1:1"
 CHUNK_BYTES = 62_000
 BIG_BODY = b"x" * 3_000_000
+
+FORGED = {*STEERING_HEADERS, *(name.replace("-", "_") for name in STEERING_HEADERS)}
+"""Headers with which a client tries to choose servers."""
+
+
+SUBSET_FROM_HEADER = {
+    "name": "envoy.filters.http.header_to_metadata",
+    "typed_config": {
+        "@type": ("type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config"),
+        "request_rules": [
+            {
+                "header": "x-subset",
+                "on_header_present": {
+                    "metadata_namespace": SUBSET_NAMESPACE,
+                    "key": "x-gateway-destination-endpoint-subset",
+                },
+            }
+        ],
+    },
+}
 
 
 @dataclass
@@ -94,6 +126,12 @@ class Picker:
     requests: list[dict[str, str]] = field(default_factory=list)
     """Headers of each request, as Envoy sent them."""
 
+    in_metadata_only: bool = False
+    """Tell the destination in the dynamic metadata and not in a header."""
+
+    hints: list[Any] = field(default_factory=list)
+    """The subset that Envoy's metadata names, for each request."""
+
     served: list[Any] = field(default_factory=list)
     """The endpoint that served, as told with the headers of each response."""
 
@@ -105,6 +143,7 @@ class Picker:
         async for message in messages:
             if message.request_headers is not None:
                 self._note_request(message.request_headers)
+                self.hints.append(_metadata(message).get(SUBSET_NAMESPACE))
                 if not duplex or message.request_headers.end_of_stream:
                     yield self._picked()
             elif message.request_body is not None and not duplex:
@@ -126,6 +165,11 @@ class Picker:
                 yield ProcessingResponse(response_trailers=TrailersResponse())
 
     def _picked(self) -> ProcessingResponse:
+        if self.in_metadata_only:
+            told = {DESTINATION_NAMESPACE: {DESTINATION_HEADER: self.destination}}
+            return ProcessingResponse(
+                request_headers=HeadersResponse(), dynamic_metadata=Struct.from_dict(told)
+            )
         header = HeaderValue(key=DESTINATION_HEADER, raw_value=self.destination.encode())
         mutation = HeaderMutation(set_headers=[HeaderValueOption(header=header)])
         return ProcessingResponse(
@@ -137,9 +181,13 @@ class Picker:
         self.requests.append({each.key: each.raw_value.decode() for each in headers})
 
     def _note_served(self, message: ProcessingRequest) -> None:
-        context = message.metadata_context
-        told = context.to_dict().get("filterMetadata", {}) if context else {}
-        self.served.append(told.get("envoy.lb", {}).get(SERVED_KEY))
+        self.served.append(_metadata(message).get(DESTINATION_NAMESPACE, {}).get(SERVED_KEY))
+
+
+def _metadata(message: ProcessingRequest) -> dict[str, Any]:
+    context = message.metadata_context
+    told: dict[str, Any] = context.to_dict().get("filterMetadata", {}) if context else {}
+    return told
 
 
 def _streamed(body: bytes, *, end: bool) -> Iterator[BodyResponse]:
@@ -167,6 +215,11 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no ty
         return self._handler
 
 
+def make_credentials(authority: Authority, folder: Path, address: str) -> grpc.ServerCredentials:
+    chain, key = make_leaf(authority, folder, address=address)
+    return grpc.ssl_server_credentials([(key.read_bytes(), chain.read_bytes())])
+
+
 @contextlib.asynccontextmanager
 async def running_model_server(host: str = "127.0.0.1") -> AsyncIterator[ModelServer]:
     model_server = ModelServer()
@@ -178,11 +231,18 @@ async def running_model_server(host: str = "127.0.0.1") -> AsyncIterator[ModelSe
 
 
 @contextlib.asynccontextmanager
-async def running_picker(mode: Mode) -> AsyncIterator[tuple[Picker, int]]:
+async def running_picker(
+    mode: Mode,
+    address: str = "127.0.0.1:0",
+    credentials: grpc.ServerCredentials | None = None,
+) -> AsyncIterator[tuple[Picker, int]]:
     picker = Picker(mode)
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 1024 * 1024)])
     server.add_generic_rpc_handlers((_Handlers(picker),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    if credentials is None:
+        port = server.add_insecure_port(address)
+    else:
+        port = server.add_secure_port(address, credentials)
     await server.start()
     try:
         yield picker, port
@@ -192,9 +252,10 @@ async def running_picker(mode: Mode) -> AsyncIterator[tuple[Picker, int]]:
 
 @contextlib.asynccontextmanager
 async def running_gateway(
-    config: GatewayConfig,
+    config: GatewayConfig | str,
 ) -> AsyncIterator[tuple[EnvoyProcess, httpx.AsyncClient]]:
-    async with EnvoyProcess(render_yaml(config)) as envoy:
+    text = config if isinstance(config, str) else render_yaml(config)
+    async with EnvoyProcess(text) as envoy:
         host, port = await envoy.listener_address()
         base_url = f"http://{host}:{port}"
         async with httpx.AsyncClient(base_url=base_url, trust_env=False, timeout=20) as client:
@@ -237,10 +298,11 @@ async def test_requests_reach_the_model_server_that_was_picked(
         bodies = (b"{}", BIG_BODY)  # the big one is above Envoy's own limit of 1 MiB
         for picked in (one, other):
             picker.destination = picked.address
-            wanted = {DESTINATION_HEADER: "127.0.0.1:2", "x-request-id": "a-name"}
+            wanted = dict.fromkeys(FORGED, "127.0.0.1:2") | {"x-request-id": "a-name"}
             for _ in range(2):
                 answer = await client.get("/v1/models", headers=wanted)
                 assert (answer.status_code, answer.text) == (200, f"{picked.address} 0")
+                assert SERVED_HEADER not in answer.headers
             for body in bodies:
                 answer = await client.post("/v1/completions", content=body, headers=wanted)
                 assert (answer.status_code, answer.text) == (200, f"{picked.address} {len(body)}")
@@ -248,10 +310,11 @@ async def test_requests_reach_the_model_server_that_was_picked(
 
     assert len(picker.requests) == 8
     for seen in picker.requests:
-        assert DESTINATION_HEADER not in seen, "the client's own header got through"
+        assert seen.keys().isdisjoint(FORGED), "a client's own header got through"
         assert seen["x-request-id"] == "a-name"
-    if destination is Destination.OVERRIDE_HOST:
-        assert picker.served == [one.address] * 4 + [other.address] * 4
+    for reached in one.requests + other.requests:
+        assert reached.keys() & FORGED == {DESTINATION_HEADER}
+    assert picker.served == [one.address] * 4 + [other.address] * 4
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -276,6 +339,22 @@ async def test_a_dead_endpoint_is_retried_down_the_list(mode: Mode) -> None:
         await assert_sound(envoy, streams=4)
     assert picker.served == [alive.address] * 4
     assert spare.requests == []
+
+
+async def test_original_dst_takes_no_list() -> None:
+    async with (
+        running_model_server() as one,
+        running_model_server() as other,
+        running_picker(Mode.LEAN) as (picker, epp_port),
+        running_gateway(
+            GatewayConfig(destination=Destination.ORIGINAL_DST, listen_port=0, epp_port=epp_port)
+        ) as (_envoy, client),
+    ):
+        picker.destination = f"{one.address},{other.address}"
+        assert (await client.post("/", content=b"{}")).status_code == 503
+        picker.destination = other.address
+        assert (await client.post("/", content=b"{}")).text == f"{other.address} 2"
+    assert one.requests == []
 
 
 async def test_a_body_above_the_limit_is_refused_in_adaptive_mode() -> None:
@@ -319,3 +398,123 @@ async def test_without_an_endpoint_picker_the_client_does_not_steer(fail_open: b
             assert answer.status_code == (200 if fail_open else 500)
     assert len(one.requests) == len(other.requests) == (2 if fail_open else 0)
     assert not any(DESTINATION_HEADER in seen for seen in one.requests + other.requests)
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "TLS"])
+async def test_the_endpoint_picker_is_reached_through_a_unix_socket(
+    tls: bool, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "ext-proc.sock")
+    credentials = make_credentials(make_ca(), tmp_path, "127.0.0.1") if tls else None
+    async with (
+        running_model_server() as server,
+        running_picker(Mode.LEAN, f"unix:{path}", credentials) as (picker, _),
+        running_gateway(
+            GatewayConfig(endpoints=(server.address,), listen_port=0, epp_socket=path, epp_tls=tls)
+        ) as (envoy, client),
+    ):
+        picker.destination = server.address
+        answer = await client.post("/", content=b"{}")
+        assert (answer.status_code, answer.text) == (200, f"{server.address} 2")
+        await assert_sound(envoy, streams=1)
+
+
+@pytest.mark.parametrize(
+    ("named", "status"), [("127.0.0.1", 200), ("127.0.0.2", 500)], ids=["named", "another name"]
+)
+async def test_a_verified_certificate_must_name_the_endpoint_picker(
+    named: str, status: int, tmp_path: Path
+) -> None:
+    authority = make_ca()
+    authorities = tmp_path / "ca.crt"
+    authorities.write_bytes(authority.pem)
+    credentials = make_credentials(authority, tmp_path, named)
+    async with (
+        running_model_server() as server,
+        running_picker(Mode.LEAN, credentials=credentials) as (picker, port),
+        running_gateway(
+            GatewayConfig(
+                endpoints=(server.address,),
+                listen_port=0,
+                epp_port=port,
+                epp_tls=True,
+                epp_ca_file=str(authorities),
+            )
+        ) as (_envoy, client),
+    ):
+        picker.destination = server.address
+        assert (await client.post("/", content=b"{}")).status_code == status
+
+
+@pytest.mark.parametrize(("shown", "status"), [(True, 200), (False, 500)], ids=["shown", "none"])
+async def test_an_endpoint_picker_may_ask_for_the_certificate_of_envoy(
+    shown: bool, status: int, tmp_path: Path
+) -> None:
+    authority = make_ca()
+    chain, key = make_leaf(authority, tmp_path, address="127.0.0.1")
+    credentials = grpc.ssl_server_credentials(
+        [(key.read_bytes(), chain.read_bytes())], authority.pem, require_client_auth=True
+    )
+    async with (
+        running_model_server() as server,
+        running_picker(Mode.LEAN, credentials=credentials) as (picker, port),
+        running_gateway(
+            GatewayConfig(
+                endpoints=(server.address,),
+                listen_port=0,
+                epp_port=port,
+                epp_tls=True,
+                epp_client_certificate_file=str(chain) if shown else "",
+                epp_client_key_file=str(key) if shown else "",
+            )
+        ) as (_envoy, client),
+    ):
+        picker.destination = server.address
+        assert (await client.post("/", content=b"{}")).status_code == status
+
+
+async def test_metadata_goes_to_the_endpoint_picker_and_comes_from_it() -> None:
+    async with (
+        running_model_server() as one,
+        running_model_server() as other,
+        running_picker(Mode.ADAPTIVE) as (picker, epp_port),
+    ):
+        document = bootstrap(
+            GatewayConfig(
+                mode=Mode.ADAPTIVE,
+                endpoints=(one.address, other.address),
+                listen_port=0,
+                epp_port=epp_port,
+            )
+        )
+        (chain,) = document["static_resources"]["listeners"][0]["filter_chains"]
+        # What a gateway does that knows of subsets, as a header of the client.
+        chain["filters"][0]["typed_config"]["http_filters"].insert(0, SUBSET_FROM_HEADER)
+        async with running_gateway(yaml.safe_dump(document)) as (envoy, client):
+            picker.in_metadata_only = True
+            picker.destination = other.address
+            for _ in range(2):
+                answer = await client.post("/", content=b"{}", headers={"x-subset": "a,b"})
+                assert answer.text == f"{other.address} 2"
+            await assert_sound(envoy, streams=2)
+    assert picker.hints == [{"x-gateway-destination-endpoint-subset": "a,b"}] * 2
+
+
+async def test_model_servers_may_speak_http2_without_tls() -> None:
+    async with (
+        running_h2c_server() as (address, paths),
+        running_picker(Mode.LEAN) as (picker, epp_port),
+        running_gateway(
+            GatewayConfig(
+                endpoints=(address,),
+                endpoint_protocol=ModelServerProtocol.H2C,
+                listen_port=0,
+                epp_port=epp_port,
+            )
+        ) as (envoy, client),
+    ):
+        picker.destination = address
+        answers = [await client.post("/v1/completions", content=b"{}") for _ in range(2)]
+        assert [answer.text for answer in answers] == ["over HTTP/2"] * 2
+        await assert_sound(envoy, streams=2)
+    assert paths == ["/v1/completions"] * 2

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from epp.lab.envoy import Destination, GatewayConfig
+from epp.lab.envoy import Destination, GatewayConfig, Mode
 from epp.lab.envoy.gateway_config import split_endpoint
 
 
@@ -44,7 +44,26 @@ def test_what_is_no_endpoint_is_refused(endpoint: str) -> None:
         ({"message_timeout_seconds": 0.0}, "message_timeout_seconds: must be above 0"),
         ({"buffer_limit_bytes": 0}, "buffer_limit_bytes: must be above 0"),
         ({"retries": -1}, "retries: must not be below 0"),
-        ({"endpoints": ()}, "endpoints: override-host needs at least one"),
+        ({"epp_socket": "/" + 107 * "x"}, "epp_socket: longer than 107 bytes"),
+        ({"epp_ca_file": "/ca"}, "epp_ca_file: nothing to verify without epp_tls"),
+        ({"epp_client_key_file": "/key"}, "goes with epp_client_key_file"),
+        (
+            {"epp_client_certificate_file": "/crt", "epp_client_key_file": "/key"},
+            "epp_client_certificate_file: of no use without epp_tls",
+        ),
+        ({"fail_open": True}, "fail_open: lean mode cannot: .* use adaptive mode"),
+        (
+            {"mode": Mode.FULL_DUPLEX, "fail_open": True},
+            "fail_open: full-duplex mode cannot: .* use adaptive mode",
+        ),
+        (
+            {
+                "destination": Destination.ORIGINAL_DST,
+                "mode": Mode.ADAPTIVE,
+                "fail_open": True,
+            },
+            "fail_open: original-dst cannot: .* use override-host",
+        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -53,5 +72,6 @@ def test_a_setting_out_of_range_is_refused(setting: dict[str, Any], message: str
         GatewayConfig(**{"endpoints": ("10.0.0.1:8000",), **setting})
 
 
-def test_original_dst_needs_no_endpoints() -> None:
-    assert GatewayConfig(destination=Destination.ORIGINAL_DST).endpoints == ()
+def test_a_socket_path_may_be_as_long_as_linux_takes_it() -> None:
+    path = "/" + 106 * "x"
+    assert GatewayConfig(epp_socket=path).epp_socket == path

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from log_watch import Logs
 from stage_stubs import CountingMetrics, Stages, StubDecider, chosen, refer_to
 
+from epp.building import make_builder
 from epp.config import ConfigError, GraphBuilder, PluginRegistry, load_text
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET
 from epp.scheduling import (
@@ -620,7 +621,7 @@ def test_a_prefix_decider_makes_the_producers_it_reads() -> None:
     [
         pytest.param(
             "- {type: disagg-profile-handler, parameters: {deciders: {prefill: pd}}}",
-            "refers to plugin `pd`, which is not defined",
+            "deciders.prefill: no plugin is named `pd`; defined: ",
             id="an unknown decider",
         ),
         pytest.param(
@@ -707,3 +708,48 @@ def test_whatever_becomes_of_the_stages_there_is_a_decode_or_its_error(
     assert state.read(PREFILL_PROFILE) == "prefill"
     peer = state.read(PEER_ENDPOINT)
     assert peer is None or peer.name == ("prefill-a" if is_prefill_first else "decode-a")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "profiles", "warnings"),
+    [
+        pytest.param("{}", ["decode"], [], id="decode alone"),
+        pytest.param("{deciders: {prefill: pd}}", ["decode", "prefill"], [], id="with a prefill"),
+        pytest.param(
+            "{deciders: {prefill: pd}}",
+            ["decode", "prefil"],
+            [
+                ("profile 'prefil' is never run; the stages have 'decode', 'prefill', 'encode'"),
+                "no profile is named 'prefill': prefill is off",
+            ],
+            id="a profile misspelt",
+        ),
+        pytest.param(
+            "{}",
+            ["decode", "prefill", "encode"],
+            [
+                "prefill is off, as there is no deciders.prefill",
+                "encode is off, as there is no deciders.encode",
+            ],
+            id="no deciders",
+        ),
+        pytest.param(
+            "{stageOrder: prefill-first}", ["decode", "prefill"], [], id="prefill without a decider"
+        ),
+    ],
+)
+def test_what_never_runs_is_warned_of(
+    parameters: str, profiles: list[str], warnings: list[str]
+) -> None:
+    entries = "".join(f"- {{name: {name}}}\n" for name in profiles)
+    graph = make_builder(0).build(
+        load_text(
+            "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n"
+            f"- {{type: disagg-profile-handler, parameters: {parameters}}}\n"
+            "- {type: always-disagg-pd-decider, name: pd}\n"
+            f"schedulingProfiles:\n{entries}",
+            "f",
+        )
+    )
+    told = [each.message for each in graph.warnings if "disagg-profile-handler" in each.message]
+    assert told == [f"`disagg-profile-handler`: {text}" for text in warnings]

@@ -1,0 +1,49 @@
+"""``epp doctor``: an Envoy looked over for traps."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from epp.cli.running import fail
+from epp.doctor import DoctorError, Gateway, Level, examine, read_admin, read_file
+
+
+def doctor(
+    admin: Annotated[
+        str | None,
+        typer.Option(help="Admin endpoint of a running Envoy, for example http://127.0.0.1:9901."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(help="A bootstrap or a /config_dump, YAML or JSON, instead of --admin."),
+    ] = None,
+    ext_proc: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the EPP's ext_proc filter, or of its cluster, if there are others."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, no lines.")] = False,
+) -> None:
+    """Look an Envoy over for what makes requests fail or go astray.
+
+    One line a finding: error, warning or ok, the check, where in Envoy's configuration, what stands
+    there, why it hurts and what to set. The status is 1 if there are errors, 2 if nothing could be
+    read. Nothing is changed.
+    """
+    if (admin is None) == (file is None):
+        fail("give either --admin URL or --file PATH")
+    try:
+        if admin is not None:
+            source = read_admin(admin)
+        else:
+            assert file is not None  # noqa: S101 - one of them is given
+            source = read_file(file)
+    except DoctorError as error:
+        fail(str(error))
+    report = examine(Gateway(source, ext_proc))
+    text = report.json() if as_json else "\n".join(report.lines())
+    print(text)  # noqa: T201 - the command's output
+    if report.count(Level.ERROR):
+        raise typer.Exit(1)

@@ -1,0 +1,65 @@
+"""The flags of ``epp serve`` for the ext_proc boundary: limits, and the form of the answers."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from epp.cli.go_flags import TRUE_OR_FALSE
+from epp.cli.running import from_flag
+from epp.cli.transport_options import true_or_false
+from epp.cli.units import size
+from epp.ext_proc import ExtProcSettings
+
+ErrorBody = Annotated[
+    Literal["json", "text"],
+    typer.Option(help="Body of error answers: an OpenAI error object, or the reference's text."),
+]
+RetryAfterSeconds = Annotated[
+    int, typer.Option(min=0, help="retry-after of answers with 429 and 503; 0 for none.")
+]
+MaxBodyBytes = Annotated[
+    str, typer.Option(help="Longest request body, for example 64MiB; a longer one gets 413.")
+]
+MaxHeaderBytes = Annotated[
+    str, typer.Option(help="Longest request headers, for example 128KiB; longer ones get 431.")
+]
+DestinationList = Annotated[
+    str,
+    typer.Option(
+        metavar=TRUE_OR_FALSE,
+        help="Name all endpoints that the picker returned; false for gateways that take one"
+        " (ORIGINAL_DST).",
+    ),
+]
+SampleUsage = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        max=1.0,
+        help="Share of requests whose answers are read for their usage in adaptive mode.",
+    ),
+]
+
+
+def ext_proc_settings(
+    *,
+    error_body: Literal["json", "text"],
+    retry_after_seconds: int,
+    max_body_bytes: str,
+    max_header_bytes: str,
+    destination_list: str,
+    sample_usage: float,
+) -> ExtProcSettings:
+    """Return the settings that the flags ask for.
+
+    Raises:
+        ValueError: A value is not allowed; the message names the flag.
+    """
+    return ExtProcSettings(
+        error_body=error_body,
+        retry_after_seconds=retry_after_seconds,
+        max_body_bytes=from_flag("--max-body-bytes", size, max_body_bytes),
+        max_header_bytes=from_flag("--max-header-bytes", size, max_header_bytes),
+        destination_list=true_or_false("--destination-list", destination_list),
+        sample_usage=sample_usage,
+    )

@@ -1,0 +1,47 @@
+"""``example-stage-decider``: lets long prompts go through a prefill of their own.
+
+Wanted are requests whose prompt is longer than ``maxBytes``.
+
+Reads:  ``request.prompt``.
+Example::
+
+    plugins:
+      - name: long-prompts
+        type: file:example_stage_decider.py:ExampleStageDecider
+        parameters: {maxBytes: 4096}
+      - type: disagg-profile-handler
+        parameters: {deciders: {prefill: long-prompts}}
+      - type: prefill-filter
+      - type: decode-filter
+    schedulingProfiles:
+      - {name: prefill, plugins: [{pluginRef: prefill-filter}]}
+      - {name: decode, plugins: [{pluginRef: decode-filter}]}
+"""
+
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from epp.scheduling import CycleState, Endpoint, LLMRequest, StageDecider
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``example-stage-decider``."""
+
+    max_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4096
+    """Longest prompt, in bytes, that the decode server computes by itself."""
+
+
+class ExampleStageDecider(StageDecider):
+    """Wants the stage for long prompts."""
+
+    type: ClassVar[str] = "example-stage-decider"
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+        self._max_bytes = params.max_bytes
+
+    def wants_stage(
+        self, request: LLMRequest, endpoint: Endpoint | None, state: CycleState
+    ) -> bool:
+        return len(request.prompt) > self._max_bytes

@@ -1,0 +1,25 @@
+"""Envoy's configuration looked over for traps: what `epp doctor` finds and how to mend it.
+
+A `Source` is read from a file or an admin endpoint, arranged as a `Gateway`, and looked over by
+`examine`. Nothing of the endpoint picker is needed for that, nor a connection to it.
+"""
+
+from epp.doctor.errors import DoctorError, UnreadableError
+from epp.doctor.findings import Finding, Level
+from epp.doctor.gateway import Gateway
+from epp.doctor.reading import Source, read_admin, read_file
+from epp.doctor.report import Report, Row, examine
+
+__all__ = [
+    "DoctorError",
+    "Finding",
+    "Gateway",
+    "Level",
+    "Report",
+    "Row",
+    "Source",
+    "UnreadableError",
+    "examine",
+    "read_admin",
+    "read_file",
+]

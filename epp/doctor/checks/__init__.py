@@ -1,0 +1,26 @@
+"""The known traps, one check each."""
+
+from epp.doctor.checks import (
+    bodies,
+    destination,
+    headers,
+    limits,
+    metadata,
+    picker,
+    server,
+    times,
+)
+from epp.doctor.checks.check import Check
+
+CHECKS: tuple[Check, ...] = (
+    *picker.CHECKS,
+    *bodies.CHECKS,
+    *times.CHECKS,
+    *limits.CHECKS,
+    *destination.CHECKS,
+    *metadata.CHECKS,
+    *headers.CHECKS,
+    *server.CHECKS,
+)
+
+__all__ = ["CHECKS", "Check"]

@@ -1,0 +1,175 @@
+"""What of a message Envoy sends to the endpoint picker, and how."""
+
+from collections.abc import Iterator
+
+from epp.doctor.checks.check import Check
+from epp.doctor.findings import Finding, error, warning
+from epp.doctor.gateway import Gateway
+from epp.doctor.tree import Node
+from epp.doctor.ways import FULL_DUPLEX, Use
+
+DEFAULT_BUFFER_BYTES = 2**20
+
+
+def _request_headers(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        if not use.sends("request_header"):
+            yield error(
+                _mode(use, "request_header"),
+                "request_header_mode: SKIP",
+                "The EPP learns neither path nor headers and cannot answer with an endpoint",
+                "Set processing_mode.request_header_mode: SEND",
+            )
+
+
+def _request_body(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        where, mode = _mode(use, "request_body"), use.body_mode("request")
+        mend = f"Set processing_mode.request_body_mode: {FULL_DUPLEX} (with request_trailer_mode:"
+        mend += " SEND) or BUFFERED"
+        if mode == "NONE":
+            yield warning(
+                where,
+                "request_body_mode: NONE",
+                "Endpoints are picked by the headers alone: no model, no prefix, no prompt size",
+                mend,
+            )
+        elif mode == "STREAMED" and not _without_waiting(use):
+            yield error(
+                where,
+                "request_body_mode: STREAMED",
+                "Envoy waits for the answer to the headers before it sends the body, on which that"
+                " answer depends; the EPP refuses such requests with a 500",
+                mend,
+            )
+        elif mode == "STREAMED":
+            yield warning(
+                where,
+                "request_body_mode: STREAMED",
+                f"Each chunk is answered on its own; it has no advantage over {FULL_DUPLEX}",
+                mend,
+            )
+        elif mode == "BUFFERED_PARTIAL":
+            yield error(
+                where,
+                "request_body_mode: BUFFERED_PARTIAL",
+                "A body above the buffer limit reaches the EPP cut off: it is refused",
+                mend,
+            )
+        elif mode == "GRPC":
+            yield error(where, "request_body_mode: GRPC", "The EPP refuses this with a 500", mend)
+
+
+def _response_body(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        where, mode = _mode(use, "response_body"), use.body_mode("response")
+        mend = "Set processing_mode.response_body_mode: NONE (with response_trailer_mode: SEND) or"
+        mend += f" {FULL_DUPLEX}"
+        if mode in {"BUFFERED", "BUFFERED_PARTIAL"}:
+            yield error(
+                where,
+                f"response_body_mode: {mode}",
+                "Clients get no token before the last one, and answers above the buffer limit fail",
+                mend,
+            )
+        elif mode == "GRPC":
+            yield error(
+                where, "response_body_mode: GRPC", "The EPP does not answer such bodies", mend
+            )
+        elif mode == "STREAMED":
+            yield warning(
+                where,
+                "response_body_mode: STREAMED",
+                "Envoy holds each chunk until the EPP has answered it",
+                mend,
+            )
+
+
+def _request_trailers(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        if use.streams_request and not use.sends("request_trailer"):
+            yield error(
+                _mode(use, "request_trailer"),
+                f"request_body_mode: {FULL_DUPLEX} without request trailers",
+                "Envoy refuses this; a request that ends with trailers would never end for the EPP",
+                "Set processing_mode.request_trailer_mode: SEND",
+            )
+
+
+def _response_trailers(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        if use.sends("response_trailer"):
+            continue
+        mend = "Set processing_mode.response_trailer_mode: SEND"
+        where = _mode(use, "response_trailer")
+        if use.body_mode("response") == FULL_DUPLEX:
+            yield error(
+                where,
+                f"response_body_mode: {FULL_DUPLEX} without response trailers",
+                "Envoy refuses this; an answer that ends with trailers would never end for the EPP",
+                mend,
+            )
+        elif use.streams_request and use.body_mode("response") == "NONE":
+            yield error(
+                where,
+                f"response_body_mode: NONE without response trailers, and requests {FULL_DUPLEX}",
+                "Envoy ends the stream at the answer's first byte: the EPP takes the request for"
+                " done, and its counts of requests in flight are too low",
+                mend,
+            )
+
+
+def _response_headers(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        if not use.sends("response_header"):
+            yield warning(
+                _mode(use, "response_header"),
+                "response_header_mode: SKIP",
+                "The EPP learns neither the status, nor the time to the first token, nor which"
+                " endpoint served",
+                "Set processing_mode.response_header_mode: SEND",
+            )
+
+
+def _buffer_limit(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        if use.body_mode("request") not in {"BUFFERED", "BUFFERED_PARTIAL"}:
+            continue
+        limit = _buffer_limit_of(use)
+        if limit.number(DEFAULT_BUFFER_BYTES) <= DEFAULT_BUFFER_BYTES:
+            said = f"{limit.number(0)} bytes" if limit else "not set, so 1 MiB"
+            yield error(
+                limit.path,
+                f"bodies are buffered whole, the limit is {said}",
+                "Larger prompts, such as those with images, are answered with 413",
+                "Set request_body_buffer_limit of the route, or per_connection_buffer_limit_bytes"
+                " of the listener, to 33554432 (32 MiB)",
+            )
+
+
+def _buffer_limit_of(use: Use) -> Node:
+    """Return the limit in force, or the listener's place for it."""
+    if use.target is not None:
+        for level in (use.target.route, use.target.host):
+            if level.get("request_body_buffer_limit"):
+                return level.get("request_body_buffer_limit")
+    return use.manager.listener.get("per_connection_buffer_limit_bytes")
+
+
+def _mode(use: Use, part: str) -> str:
+    return use.get("processing_mode", f"{part}_mode").path
+
+
+def _without_waiting(use: Use) -> bool:
+    return use.config.get("send_body_without_waiting_for_header_response").flag()
+
+
+CHECKS = (
+    Check("request-headers", _request_headers, "request headers are sent"),
+    Check("request-body", _request_body, "request bodies are sent in a mode that the EPP takes"),
+    Check("request-trailers", _request_trailers, "request trailers are sent where they must be"),
+    Check("response-headers", _response_headers, "response headers are sent"),
+    Check("response-body", _response_body, "response bodies are not held up"),
+    Check("response-trailers", _response_trailers, "the end of an answer reaches the EPP"),
+    Check("buffer-limit", _buffer_limit, "large prompts fit into Envoy's buffers"),
+)

@@ -1,0 +1,198 @@
+"""Does Envoy go where the endpoint picker says, and what if it cannot?"""
+
+from collections.abc import Iterator
+
+from epp.doctor.checks.check import Check
+from epp.doctor.checks.headers import removed_before
+from epp.doctor.clusters import (
+    is_original_dst,
+    original_dst_options,
+    override_host,
+    protocol_options,
+    reads_header,
+    speaks_http2,
+)
+from epp.doctor.findings import Finding, error, note, warning
+from epp.doctor.gateway import Gateway
+from epp.doctor.names import DESTINATION, NAMESPACE
+from epp.doctor.tree import Node
+from epp.doctor.ways import Use
+
+_SERVER_IDLE_SECONDS = 5.0
+"""uvicorn, in which vLLM and SGLang run, closes idle connections after this."""
+
+_DEFAULT_IDLE_SECONDS = 3600.0
+
+
+def _reads_metadata(pool: Node) -> bool:
+    if is_original_dst(pool):
+        return _is_key(original_dst_options(pool).get("metadata_key"))
+    sources = override_host(pool).get("override_host_sources").items()
+    return any(_is_key(each.get("metadata")) for each in sources)
+
+
+def _is_key(key: Node) -> bool:
+    path = [each.get("key").text() for each in key.get("path").items()]
+    return key.get("key").text() == NAMESPACE and path == [DESTINATION]
+
+
+def _followed(gateway: Gateway) -> Iterator[Finding]:
+    for pool in gateway.pools.values():
+        policy = override_host(pool)
+        if reads_header(pool) or _reads_metadata(pool):
+            continue
+        if is_original_dst(pool):
+            yield error(
+                original_dst_options(pool).path,
+                f"an ORIGINAL_DST cluster that does not read {DESTINATION}",
+                "No pick of the EPP is followed",
+                f"Set use_http_header: true and http_header_name: {DESTINATION}",
+            )
+        elif policy:
+            yield error(
+                policy.get("override_host_sources").path,
+                f"no source of override_host is {DESTINATION}",
+                "Every request goes to the fallback policy",
+                f"Set override_host_sources: [{{header: {DESTINATION}}}]",
+            )
+        elif not pool.get("cluster_type"):
+            yield error(
+                pool.get("load_balancing_policy").path,
+                "neither override_host nor ORIGINAL_DST",
+                "Envoy balances on its own: no pick is followed",
+                "Set load_balancing_policy to envoy.load_balancing_policies.override_host with"
+                f" override_host_sources: [{{header: {DESTINATION}}}]",
+            )
+
+
+def _removed(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        pool = gateway.pool_of(use)
+        if pool and not reads_header(pool):
+            continue
+        level = warning if _reads_metadata(pool) else error
+        for place in _removals(use):
+            yield level(
+                place.path,
+                f"{DESTINATION} is removed here, after the EPP has set it",
+                # Tried on Envoy 1.40: the router removes headers, then asks for a host.
+                "Envoy looks for it after that: ORIGINAL_DST answers 503, override_host falls back"
+                " on the metadata or on its fallback policy",
+                "Take it out here; a client's is removed by early_header_mutation_extensions",
+            )
+
+
+def _removals(use: Use) -> Iterator[Node]:
+    """Yield where a route takes the destination off."""
+    for level in use.target.levels if use.target is not None else ():
+        place = level.get("request_headers_to_remove")
+        if DESTINATION in map(str.lower, place.texts()):
+            yield place
+
+
+def _fallback(gateway: Gateway) -> Iterator[Finding]:
+    for pool in gateway.pools.values():
+        policy = override_host(pool)
+        if policy and not policy.get("fallback_policy", "policies").value:
+            yield error(
+                policy.get("fallback_policy").path,
+                "override_host without a fallback_policy",
+                "Envoy refuses this; nothing would say where to go without a pick",
+                "Set fallback_policy to envoy.load_balancing_policies.round_robin",
+            )
+
+
+def _original_dst(gateway: Gateway) -> Iterator[Finding]:
+    for pool in gateway.pools.values():
+        if is_original_dst(pool):
+            yield note(
+                pool.path,
+                "ORIGINAL_DST takes one endpoint: a list is answered with 503. Envoy cannot show"
+                " how many the EPP's picker returns; leave its maxNumOfEndpoints at 1",
+            )
+
+
+def _retries(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        if use.target is None or not override_host(gateway.pool_of(use)):
+            continue
+        policy = use.target.action("retry_policy")
+        inherited = use.target.host.get("retry_policy")
+        if not any(each.get("retry_on").text() for each in (policy, inherited)):
+            yield warning(
+                policy.path,
+                "no retry_policy",
+                "When the first endpoint refuses the connection, the others that the EPP named are"
+                " not tried",
+                "Set retry_policy: {retry_on: 'connect-failure,reset-before-request',"
+                " num_retries: 2}",
+            )
+
+
+def _fail_open(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        if not use.fails_open:
+            continue
+        where = use.get("failure_mode_allow").path
+        yield from _fail_open_anywhere(gateway, use, where)
+        if use.streams_request:
+            yield warning(
+                where,
+                "failure_mode_allow with request bodies in full duplex",
+                "It cannot work for requests with a body, which is on its way to the EPP when that"
+                " fails: they are answered with 500",
+                "Set request_body_mode: BUFFERED and response_body_mode: NONE, or"
+                " failure_mode_allow: false",
+            )
+
+
+def _fail_open_anywhere(gateway: Gateway, use: Use, where: str) -> Iterator[Finding]:
+    pool = gateway.pool_of(use)
+    if not is_original_dst(pool):
+        return
+    removed = DESTINATION in removed_before(use.manager, use.filter) or any(_removals(use))
+    if removed or not reads_header(pool):
+        yield warning(
+            where,
+            "failure_mode_allow with an ORIGINAL_DST cluster",
+            "Without the EPP nobody names an endpoint: requests are answered with 503 all the same",
+            "Set failure_mode_allow: false, or use override_host with a fallback_policy",
+        )
+    else:
+        yield error(
+            where,
+            f"failure_mode_allow with an ORIGINAL_DST cluster, and a client's {DESTINATION} stays",
+            "When the EPP fails, a client reaches any address by that header: an open proxy",
+            f"Set failure_mode_allow: false, or remove {DESTINATION} with"
+            " early_header_mutation_extensions",
+        )
+
+
+def _upstream_idle(gateway: Gateway) -> Iterator[Finding]:
+    for pool in gateway.pools.values():
+        if speaks_http2(pool):
+            continue
+        place = protocol_options(pool).get("common_http_protocol_options", "idle_timeout")
+        seconds = place.seconds(_DEFAULT_IDLE_SECONDS)
+        if seconds == 0 or seconds >= _SERVER_IDLE_SECONDS:
+            yield warning(
+                place.path,
+                "idle connections are kept for "
+                + ("ever" if seconds == 0 else f"{seconds:g} s" if place else "an hour"),
+                "Model servers in uvicorn close theirs after 5 s: now and then a request meets a"
+                " closing connection and fails with 503",
+                "Set common_http_protocol_options.idle_timeout: 4s",
+            )
+
+
+CHECKS = (
+    Check("destination", _followed, "the model servers' clusters follow the EPP's pick"),
+    Check("destination-removed", _removed, "routes leave the destination header in place"),
+    Check("override-host-fallback", _fallback, "override_host has a fallback"),
+    Check("original-dst", _original_dst, "clusters take a list of endpoints"),
+    Check("retry-policy", _retries, "the further endpoints of a pick are tried"),
+    Check("fail-open", _fail_open, "requests do not go astray when the EPP fails"),
+    Check(
+        "upstream-idle", _upstream_idle, "idle connections end before the model server ends them"
+    ),
+)

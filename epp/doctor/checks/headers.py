@@ -1,0 +1,81 @@
+"""Which headers of a client's are taken off before the endpoint picker is asked."""
+
+from collections.abc import Iterator
+
+from epp.doctor.checks.check import Check
+from epp.doctor.clusters import reads_header
+from epp.doctor.findings import Finding, error, warning
+from epp.doctor.gateway import Gateway
+from epp.doctor.names import DESTINATION, STAGE_HEADERS
+from epp.doctor.tree import Node
+from epp.doctor.ways import Manager
+
+_MUTATION = "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation"
+
+
+def removed_before(manager: Manager, last: Node | None) -> frozenset[str]:
+    """Return the headers that are gone when filter ``last`` runs; None for the router.
+
+    Seen are early_header_mutation_extensions and the header_mutation filter, not code (Lua, Wasm).
+    """
+    removed: set[str] = set()
+    for extension in manager.node.get("early_header_mutation_extensions").items():
+        removed.update(_removed(extension.typed_config().unwrapped().get("mutations")))
+    for item in manager.filters:
+        if last is not None and item == last:
+            break
+        config = item.typed_config()
+        if config.type_name() == _MUTATION and not item.get("disabled").flag():
+            removed.update(_removed(config.unwrapped().get("mutations", "request_mutations")))
+    return frozenset(removed)
+
+
+def _removed(mutations: Node) -> Iterator[str]:
+    for mutation in mutations.items():
+        yield mutation.get("remove").text().lower()
+        matcher = mutation.get("remove_on_match", "key_matcher")
+        yield matcher.get("exact").text().lower()
+        if prefix := matcher.get("prefix").text().lower():
+            yield from (each for each in (DESTINATION, *STAGE_HEADERS) if each.startswith(prefix))
+
+
+def _client_headers(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        removed = removed_before(use.manager, use.filter)
+        place = use.manager.node.get("early_header_mutation_extensions").path
+        pool = gateway.pool_of(use)
+        if DESTINATION not in removed and (not pool or reads_header(pool)):
+            level = error if use.fails_open else warning
+            yield level(
+                place,
+                f"a client's own {DESTINATION} is not removed before ext_proc",
+                "When the EPP fails, the client says where Envoy goes"
+                if use.fails_open
+                else "The EPP overwrites it, but where it is not asked the client steers Envoy",
+                _removal(DESTINATION),
+            )
+        left = [each for each in STAGE_HEADERS if each not in removed]
+        if use.fails_open and left:
+            yield warning(
+                place,
+                f"a client's own {', '.join(left)} not removed before ext_proc",
+                "When the EPP fails, which takes them off, the client names servers that a model"
+                " server's sidecar calls",
+                _removal(*left),
+            )
+
+
+def _removal(*names: str) -> str:
+    mutations = ", ".join(f"{{remove: {name}}}" for name in names)
+    return (
+        "Set early_header_mutation_extensions of the connection manager to"
+        f" envoy.http.early_header_mutation.header_mutation with mutations: [{mutations}]"
+        " (a route's request_headers_to_remove acts after ext_proc and takes the pick)"
+    )
+
+
+CHECKS = (
+    Check(
+        "client-headers", _client_headers, "a client cannot name the endpoint in the EPP's stead"
+    ),
+)

@@ -1,0 +1,119 @@
+"""Time limits that cut requests which wait in a queue, and long answers."""
+
+from collections.abc import Iterator
+
+from epp.doctor.checks.check import Check
+from epp.doctor.clusters import protocol_options
+from epp.doctor.findings import Finding, error, warning
+from epp.doctor.gateway import Gateway
+from epp.doctor.tree import Node
+from epp.doctor.ways import FULL_DUPLEX
+
+QUEUED_SECONDS = 60.0
+"""A request may well wait so long for room; the queue's own default limit is of this size."""
+
+LONG_ANSWER_SECONDS = 600.0
+"""A reasoning model's answer, or a wait and a long prompt, may take that."""
+
+_DEFAULT_MESSAGE_SECONDS = 0.2
+_ENOUGH_FOR_HEADERS_SECONDS = 1.0
+_SURELY_TOO_SHORT_SECONDS = 10.0
+_DEFAULT_ROUTE_SECONDS = 15.0
+_DEFAULT_IDLE_SECONDS = 300.0
+
+
+def _message_timeout(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        timeout = use.config.get("message_timeout")
+        seconds = timeout.seconds(_DEFAULT_MESSAGE_SECONDS)
+        found, mend = _said(timeout, seconds), "Set message_timeout: 1000s"
+        # Envoy starts no timer for a direction whose body is full duplex.
+        if not use.streams_request and seconds < QUEUED_SECONDS:
+            level = error if seconds < _SURELY_TOO_SHORT_SECONDS else warning
+            yield level(
+                timeout.path,
+                found,
+                "A request that waits in the EPP's queue longer than that fails with 504",
+                f"{mend}; max_message_timeout as well",
+            )
+        elif use.body_mode("response") != FULL_DUPLEX and seconds < _ENOUGH_FOR_HEADERS_SECONDS:
+            yield warning(
+                timeout.path,
+                found,
+                "It holds for the response headers: while the EPP is busy, answers fail with 504",
+                mend,
+            )
+
+
+def _route_timeout(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        if use.target is None:
+            continue
+        timeout = use.target.action("timeout")
+        seconds = timeout.seconds(_DEFAULT_ROUTE_SECONDS)
+        if 0 < seconds < LONG_ANSWER_SECONDS:
+            level = error if seconds <= QUEUED_SECONDS else warning
+            yield level(
+                timeout.path,
+                _said(timeout, seconds),
+                "An answer that takes longer is cut off, or fails with 504",
+                "Set the route's timeout: 0s",
+            )
+        each_try = use.target.action("retry_policy", "per_try_timeout")
+        if 0 < each_try.seconds(0) < LONG_ANSWER_SECONDS:
+            yield warning(
+                each_try.path,
+                _said(each_try, each_try.seconds(0)),
+                "A try that takes longer is given up while the model server works on it",
+                "Take per_try_timeout out",
+            )
+
+
+def _idle_timeout(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        timeout = use.manager.node.get("stream_idle_timeout")
+        if use.target is not None and use.target.action("idle_timeout"):
+            timeout = use.target.action("idle_timeout")
+        seconds = timeout.seconds(_DEFAULT_IDLE_SECONDS)
+        if 0 < seconds < LONG_ANSWER_SECONDS:
+            yield warning(
+                timeout.path,
+                _said(timeout, seconds),
+                "A request that is silent for longer, in the queue or while its prompt is worked"
+                " on, fails with 408 or 504",
+                "Set stream_idle_timeout of the connection manager, or idle_timeout of the route,"
+                " to 0s",
+            )
+
+
+def _stream_duration(gateway: Gateway) -> Iterator[Finding]:
+    places = []
+    for use in gateway.uses:
+        manager = use.manager.node
+        places.append(manager.get("common_http_protocol_options", "max_stream_duration"))
+        if use.target is not None:
+            places.append(use.target.action("max_stream_duration", "max_stream_duration"))
+    for cluster in (*gateway.pools.values(), *gateway.epp_clusters.values()):
+        options = protocol_options(cluster).get("common_http_protocol_options")
+        places.append(options.get("max_stream_duration"))
+    for place in places:
+        if 0 < place.seconds(0) < LONG_ANSWER_SECONDS:
+            yield warning(
+                place.path,
+                _said(place, place.seconds(0)),
+                "Streams that take longer are reset: answers are cut off",
+                "Take max_stream_duration out, or set it to 0s",
+            )
+
+
+def _said(place: Node, seconds: float) -> str:
+    name = place.path.rpartition(".")[2]
+    return f"{name}: {seconds:g}s" if place else f"{name} is not set, so {seconds:g} s"
+
+
+CHECKS = (
+    Check("message-timeout", _message_timeout, "Envoy waits for a request in the EPP's queue"),
+    Check("route-timeout", _route_timeout, "long answers are not cut off"),
+    Check("idle-timeout", _idle_timeout, "silent requests are not cut off"),
+    Check("stream-duration", _stream_duration, "no limit on the length of streams"),
+)

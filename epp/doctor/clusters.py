@@ -1,0 +1,63 @@
+"""What a cluster is: how it finds its hosts, and how Envoy speaks with them."""
+
+from epp.doctor.names import DESTINATION
+from epp.doctor.tree import Node
+
+_HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+_OVERRIDE_HOST = "envoy.extensions.load_balancing_policies.override_host.v3.OverrideHost"
+_CLUSTER_TYPES = ("STATIC", "STRICT_DNS", "LOGICAL_DNS", "EDS", "ORIGINAL_DST")
+
+
+def is_original_dst(cluster: Node) -> bool:
+    """Whether a cluster goes wherever a request says."""
+    if cluster.get("cluster_type"):
+        return cluster.get("cluster_type", "name").text() == "envoy.cluster.original_dst"
+    return cluster.get("type").choice(*_CLUSTER_TYPES) == "ORIGINAL_DST"
+
+
+def original_dst_options(cluster: Node) -> Node:
+    """Return an ORIGINAL_DST cluster's options, in the form of either API."""
+    extension = cluster.get("cluster_type")
+    if extension:
+        return extension.typed_config().unwrapped()
+    return cluster.get("original_dst_lb_config")
+
+
+def override_host(cluster: Node) -> Node:
+    """Return a cluster's override_host policy, absent if it has another one."""
+    for policy in cluster.get("load_balancing_policy", "policies").items():
+        config = policy.get("typed_extension_config").typed_config()
+        if config.type_name() == _OVERRIDE_HOST:
+            return config.unwrapped()
+    return Node(None, cluster.get("load_balancing_policy").path)
+
+
+def reads_header(pool: Node) -> bool:
+    """Whether a cluster takes the destination from the request's header."""
+    if is_original_dst(pool):
+        options = original_dst_options(pool)
+        named = options.get("http_header_name").text().lower()
+        return options.get("use_http_header").flag() and named == DESTINATION
+    sources = override_host(pool).get("override_host_sources").items()
+    return any(each.get("header").text().lower() == DESTINATION for each in sources)
+
+
+def protocol_options(cluster: Node) -> Node:
+    """Return a cluster's HttpProtocolOptions, or their place."""
+    return cluster.get("typed_extension_protocol_options", _HTTP_OPTIONS).unwrapped()
+
+
+def speaks_http2(cluster: Node) -> bool:
+    """Whether Envoy speaks HTTP/2 with a cluster, whoever the client is."""
+    options = protocol_options(cluster)
+    if options.get("auto_config"):  # by ALPN, which plaintext has not
+        return is_tls(cluster)
+    explicit = options.get("explicit_http_config")
+    return bool(explicit.get("http2_protocol_options") or cluster.get("http2_protocol_options"))
+
+
+def is_tls(cluster: Node) -> bool:
+    """Whether a cluster has a transport socket other than plaintext."""
+    socket = cluster.get("transport_socket")
+    name = socket.get("name").text() if socket else ""
+    return bool(socket or cluster.get("transport_socket_matches")) and "raw_buffer" not in name

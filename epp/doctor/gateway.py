@@ -1,0 +1,148 @@
+"""An Envoy as the checks see it: connection managers, clusters, and the ways of requests."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+
+from epp.doctor.reading import Source, Version
+from epp.doctor.tree import Node
+from epp.doctor.ways import EXT_PROC, Manager, Target, Use, targets_of, ways_past
+
+_MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+
+_CLUSTER_LISTS = {
+    "static_clusters": "cluster",
+    "dynamic_active_clusters": "cluster",
+    "dynamic_warming_clusters": "cluster",
+}
+_LISTENER_LISTS = {
+    "static_listeners": "listener",
+    "dynamic_listeners": "active_state/listener",
+}
+_TABLE_LISTS = {
+    "static_route_configs": "route_config",
+    "dynamic_route_configs": "route_config",
+}
+"""Where the sections of a dump have resources, and where in an item of those lists."""
+
+
+class Gateway:
+    """What the checks look at."""
+
+    def __init__(self, source: Source, ext_proc: str | None = None) -> None:
+        """Arrange a source.
+
+        Args:
+            source: What was read.
+            ext_proc: Name of the filter, or of the EPP's cluster, to look at; None for all.
+        """
+        self._source = source
+        self._chosen = ext_proc
+        self.version: Version | None = source.version
+        self.counters: Mapping[str, int] | None = source.counters
+        self.bootstraps = source.bootstraps
+
+    @cached_property
+    def clusters(self) -> dict[str, Node]:
+        """Clusters by name."""
+        return self._resources("clusters", _CLUSTER_LISTS)
+
+    @cached_property
+    def managers(self) -> tuple[Manager, ...]:
+        """Every connection manager of every listener."""
+        listeners = self._resources("listeners", _LISTENER_LISTS)
+        return tuple(each for node in listeners.values() for each in self._managers_of(node))
+
+    @cached_property
+    def uses(self) -> tuple[Use, ...]:
+        """Every way on which the EPP is asked."""
+        return tuple(
+            use for use, asked in self._ways if asked and self._chosen in self._names_of(use)
+        )
+
+    @cached_property
+    def bypasses(self) -> tuple[tuple[Manager, Target], ...]:
+        """Routes on which the EPP is not asked, of managers with an ext_proc filter or without."""
+        asked = {id(use.target) for use in self.uses}
+        return tuple(
+            (manager, target)
+            for manager in self.managers
+            for target in manager.targets
+            if id(target) not in asked
+        )
+
+    @cached_property
+    def pools(self) -> dict[str, Node]:
+        """Clusters of the model servers by name: where requests go that passed the EPP."""
+        names = {use.target.cluster for use in self.uses if use.target is not None}
+        return {name: node for name, node in self.clusters.items() if name in names}
+
+    @cached_property
+    def epp_clusters(self) -> dict[str, Node]:
+        """Clusters of endpoint pickers by name."""
+        names = {use.epp_cluster for use in self.uses}
+        return {name: node for name, node in self.clusters.items() if name in names}
+
+    def pool_of(self, use: Use) -> Node:
+        """Return the cluster behind ``use``; absent if it is not known."""
+        name = use.target.cluster if use.target is not None else ""
+        return self.clusters.get(name, Node(None, f"clusters[{name}]"))
+
+    def _names_of(self, use: Use) -> tuple[str | None, ...]:
+        return (None, use.filter.get("name").text(), use.epp_cluster)
+
+    @cached_property
+    def _ways(self) -> tuple[tuple[Use, bool], ...]:
+        return tuple(
+            way
+            for manager in self.managers
+            for item in manager.filters
+            if item.typed_config().type_name() == EXT_PROC
+            for way in ways_past(manager, item)
+        )
+
+    def _resources(self, name: str, lists: Mapping[str, str]) -> dict[str, Node]:
+        """Return resources by name; a dump's own sections come before the bootstrap in it."""
+        found: dict[str, Node] = {}
+        for root in self._source.roots:
+            for field, path in lists.items():
+                for each in root.get(field).items():
+                    self._add(found, name, each.get(*path.split("/")))
+        for root in self.bootstraps:
+            for each in root.get("static_resources", name).items():
+                self._add(found, name, each)
+        return found
+
+    def _add(self, found: dict[str, Node], kind: str, resource: Node) -> None:
+        if resource:
+            name = resource.get("name").text() or resource.get("cluster_name").text()
+            shown = name or str(len(found))
+            found.setdefault(shown, replace(resource, path=f"{kind}[{shown}]"))
+
+    @cached_property
+    def _tables(self) -> dict[str, Node]:
+        return self._resources("route_configs", _TABLE_LISTS)
+
+    @cached_property
+    def _discovered_filters(self) -> dict[str, Node]:
+        return self._resources("ecds_filters", {"ecds_filters": "ecds_filter"})
+
+    def _managers_of(self, listener: Node) -> Iterator[Manager]:
+        chains = (*listener.get("filter_chains").items(), listener.get("default_filter_chain"))
+        for chain in chains:
+            for each in chain.get("filters").items():
+                config = each.typed_config()
+                if config.type_name() == _MANAGER:
+                    yield self._manager(config.unwrapped(), listener)
+
+    def _manager(self, node: Node, listener: Node) -> Manager:
+        filters = tuple(
+            self._discovered_filters.get(each.get("name").text(), each)
+            if each.get("config_discovery")
+            else each
+            for each in node.get("http_filters").items()
+        )
+        name = node.get("rds", "route_config_name").text()
+        table = node.get("route_config") or self._tables.get(name, Node(None, ""))
+        missing = "" if table else name or "scoped routes"
+        return Manager(node, listener, filters, tuple(targets_of(table)), missing)

@@ -1,0 +1,183 @@
+"""Where a configuration comes from: a file, or the admin endpoint of a running Envoy.
+
+A file may hold a bootstrap, a `/config_dump`, or either of them inside the document of a tool that
+collects them from several Envoys. Texts of errors never hold what was read: it may have secrets.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import yaml
+
+from epp.doctor.errors import UnreadableError
+from epp.doctor.tree import Node, with_proto_names
+
+TIMEOUT_SECONDS = 10.0
+_MOST_NESTED = 4
+"""How deep in a tool's document a configuration is looked for."""
+
+_YAML: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SEVERAL = "expected a single document in the stream"
+"""PyYAML's words; its class of error stands for others, too."""
+
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+
+Version = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What was read of one Envoy."""
+
+    roots: tuple[Node, ...]
+    """Bootstraps and sections of a `/config_dump`."""
+
+    version: Version | None = None
+    """None if the source does not tell it."""
+
+    counters: Mapping[str, int] | None = None
+    """Counters and gauges by name; None for a file."""
+
+    bootstraps: tuple[Node, ...] = field(default=())
+    """Those of the roots that may have an admin endpoint."""
+
+
+def read_file(path: Path) -> Source:
+    """Read a bootstrap or a `/config_dump`, YAML or JSON.
+
+    Raises:
+        UnreadableError: There is no such file, or it holds neither.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise UnreadableError(f"{path}: not UTF-8 text") from None
+    return source(_parsed(text, str(path)), str(path))
+
+
+def read_admin(url: str) -> Source:
+    """Read a running Envoy's configuration, version and counters; blocks until they are there.
+
+    Raises:
+        UnreadableError: Nobody answers there, or not as Envoy's admin endpoint does.
+    """
+    try:
+        base = httpx.URL(url)
+    except httpx.InvalidURL:  # its text may quote a password
+        raise UnreadableError("--admin: not a URL such as http://127.0.0.1:9901") from None
+    if base.scheme not in {"http", "https"} or not base.host:
+        raise UnreadableError("--admin: give a URL such as http://127.0.0.1:9901")
+    shown = str(base.copy_with(username=None, password=None, query=None, fragment=None)).rstrip("/")
+    with httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=False) as client:
+
+        def get(path: str) -> str:
+            target = base.copy_with(raw_path=(base.path.rstrip("/") + path).encode())
+            try:
+                answer = client.get(target)
+            except httpx.HTTPError as error:
+                reason = str(error) or type(error).__name__
+                raise UnreadableError(f"{shown}{path}: {reason}") from None
+            if answer.status_code != httpx.codes.OK:
+                raise UnreadableError(f"{shown}{path}: answered {answer.status_code}")
+            return answer.text
+
+        # EDS adds the endpoints; nothing else of the dump depends on it.
+        found = source(_parsed(get("/config_dump?include_eds"), shown), shown)
+        server = _parsed(get("/server_info"), shown)
+        counters = dict(_counters(get("/stats?usedonly")))
+    version = _version(Node(server, "").get("version").text()) or found.version
+    return Source(found.roots, version, counters, found.bootstraps)
+
+
+def source(document: object, name: str) -> Source:
+    """Return what is in a document that was read from ``name``.
+
+    Raises:
+        UnreadableError: Nothing of Envoy's is in it.
+    """
+    try:
+        envoys = list(_envoys(with_proto_names(document), _MOST_NESTED))
+    except RecursionError:
+        raise UnreadableError(f"{name}: nested too deeply") from None
+    if not any(envoys):
+        raise UnreadableError(
+            f"{name}: neither a bootstrap (static_resources, dynamic_resources, admin) nor a"
+            " /config_dump (configs) of Envoy"
+        )
+    if len(envoys) > 1:
+        raise UnreadableError(f"{name}: has the configurations of {len(envoys)} Envoys; give one")
+    roots = envoys[0]
+    bootstraps = tuple(
+        inside if (inside := root.get("bootstrap")) else root
+        for root in roots
+        if root.get("bootstrap") or not root.get("@type")
+    )
+    versions = (_built(each.get("node", "user_agent_build_version")) for each in bootstraps)
+    return Source(roots, next(filter(None, versions), None), None, bootstraps)
+
+
+def _envoys(value: object, deepest: int) -> Iterator[tuple[Node, ...]]:
+    """Yield each Envoy's bootstrap or sections of its dump, wherever they stand."""
+    if not isinstance(value, Mapping) or not deepest:
+        return
+    configs = value.get("configs")
+    if isinstance(configs, list):
+        yield tuple(Node(each, "") for each in configs if isinstance(each, Mapping))
+    elif any(isinstance(value.get(key), Mapping) for key in _OF_BOOTSTRAPS):
+        yield (Node(value, ""),)
+    else:
+        for each in value.values():
+            yield from _envoys(each, deepest - 1)
+
+
+_OF_BOOTSTRAPS = ("static_resources", "dynamic_resources", "admin")
+
+
+def _parsed(text: str, name: str) -> object:
+    try:
+        # PyYAML takes a hundred times as long for the JSON of a large dump.
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        return yaml.load(text, _YAML)  # noqa: S506 - a safe loader, in C where there is one
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        if error.context == _SEVERAL:
+            raise UnreadableError(
+                f"{name}{place}: several YAML documents, such as manifests, are no configuration of"
+                " Envoy's; give the bootstrap, or --admin of the Envoy that has them"
+            ) from None
+        raise UnreadableError(f"{name}{place}: neither YAML nor JSON") from None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise UnreadableError(f"{name}: neither YAML nor JSON") from None
+
+
+def _counters(text: str) -> Iterator[tuple[str, int]]:
+    """Yield counters and gauges; histograms, whose values are no numbers, are left out."""
+    for line in text.splitlines():
+        name, _, value = line.rpartition(": ")
+        if name and value.isascii() and value.isdecimal():
+            yield name, int(value)
+
+
+def _version(text: str) -> Version | None:
+    """Return the version in ``commit/1.40.0/Clean/RELEASE/BoringSSL``."""
+    match = next((each for part in text.split("/") if (each := _VERSION.match(part))), None)
+    return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
+
+
+def _built(build: Node) -> Version | None:
+    version = build.get("version")
+    major = version.get("major_number").number(0)
+    if not major:
+        return None
+    return major, version.get("minor_number").number(0), version.get("patch").number(0)

@@ -1,0 +1,115 @@
+"""Envoy's configuration as a tree in which every place knows its path.
+
+Envoy takes its messages as YAML or JSON, field names as in the .proto files or in camelCase, enums
+by name or number, durations as ``1.5s``, wrapped messages with ``@type``. `Node` reads them all
+alike: a field that is not there is a node, too, whose path says where it would stand.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_FIELD = re.compile(r"[a-z][A-Za-z0-9]*")
+_DURATION = re.compile(r"-?\d+(\.\d+)?s")
+_TYPE = "@type"
+_STRUCTS = ("udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct")
+_WITH_MATCHER = "envoy.extensions.common.matching.v3.ExtensionWithMatcher"
+
+
+def with_proto_names(value: object) -> object:
+    """Return ``value`` with the field names of the .proto files in place of camelCase."""
+    if isinstance(value, Mapping):
+        return {_proto_name(str(key)): with_proto_names(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [with_proto_names(each) for each in value]
+    return value
+
+
+def _proto_name(key: str) -> str:
+    # Keys of maps, such as names of extensions, have dots and stay as they are.
+    return _CAMEL.sub("_", key).lower() if _FIELD.fullmatch(key) else key
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of the configuration and its path."""
+
+    value: Any
+    path: str
+
+    def __bool__(self) -> bool:
+        """Whether the field is set, be it to 0 or to an empty message."""
+        return self.value is not None
+
+    def get(self, *keys: str) -> "Node":
+        """Return the field below, which may be absent."""
+        node = self
+        for key in keys:
+            inside = node.value.get(key) if isinstance(node.value, Mapping) else None
+            step = f"[{key}]" if "." in key or "/" in key else f".{key}"
+            node = Node(inside, f"{node.path}{step}" if node.path else key)
+        return node
+
+    def items(self) -> Iterator["Node"]:
+        """Yield the items of a list; one with a name stands under it in the path."""
+        if isinstance(self.value, Sequence) and not isinstance(self.value, str):
+            for index, each in enumerate(self.value):
+                name = each.get("name") if isinstance(each, Mapping) else None
+                shown = name if isinstance(name, str) and name else index
+                yield Node(each, f"{self.path}[{shown}]")
+
+    def text(self, default: str = "") -> str:
+        """Return a string."""
+        return self.value if isinstance(self.value, str) else default
+
+    def texts(self) -> tuple[str, ...]:
+        """Return a list's strings."""
+        return tuple(each.value for each in self.items() if isinstance(each.value, str))
+
+    def flag(self) -> bool:
+        """Return a boolean, False if it is absent."""
+        return self.value is True
+
+    def number(self, default: int) -> int:
+        """Return a whole number; JSON has large ones as strings."""
+        if isinstance(self.value, bool):
+            return default
+        if isinstance(self.value, int | float):
+            return int(self.value)
+        text = self.text()
+        return int(text) if text.isascii() and text.isdecimal() else default
+
+    def seconds(self, default: float) -> float:
+        """Return a duration, ``default`` if it is absent or none."""
+        text = self.text()
+        return float(text[:-1]) if _DURATION.fullmatch(text) else default
+
+    def choice(self, *names: str) -> str:
+        """Return the name of an enum's value; ``names`` are in the order of their numbers."""
+        if isinstance(self.value, int) and not isinstance(self.value, bool):
+            return names[self.value] if 0 <= self.value < len(names) else str(self.value)
+        return self.text(names[0])
+
+    def type_name(self) -> str:
+        """Return the name of a wrapped message's type, ``envoy.….Router``."""
+        name = self._type()
+        return self.get("type_url").text().rpartition("/")[2] if name in _STRUCTS else name
+
+    def unwrapped(self) -> "Node":
+        """Return the message itself if it stands in a wrapper that other places lead through."""
+        name = self._type()
+        if name in _STRUCTS:
+            return self.get("value")
+        return self
+
+    def typed_config(self) -> "Node":
+        """Return the wrapped message of an extension, past a matcher around it."""
+        config = self.get("typed_config")
+        if config.type_name() == _WITH_MATCHER:
+            config = config.unwrapped().get("extension_config", "typed_config")
+        return config
+
+    def _type(self) -> str:
+        return self.get(_TYPE).text().rpartition("/")[2]

@@ -1,0 +1,117 @@
+"""The body of a response on its way to the client: what is read from it, and changed in it.
+
+Where nobody needs it, a chunk costs two additions here. A reader gets every chunk as the model
+server sent it, and is asked once, at the end; if it fails, the answer goes on without it.
+"""
+
+from collections.abc import Mapping
+from zlib import crc32
+
+import structlog
+
+from epp.ext_proc.model_names import ModelNames
+from epp.parsing.plugins import AnswerReader, Usage
+from epp.request_control import Exchange
+
+_CRC32_VALUES = 1 << 32
+_LINES = ("text/event-stream", "ndjson", "jsonl")
+"""Content types, or parts of them, of bodies in which each line is a document."""
+
+log = structlog.get_logger()
+
+
+def is_needed(exchange: Exchange) -> bool:
+    """Return whether the body of the response is to be looked at, if it comes."""
+    return exchange.reads_answer or exchange.is_renamed
+
+
+def is_worth_asking(exchange: Exchange, request_id: str, share: float) -> bool:
+    """Return whether a gateway that would not send the response's body is to be asked for it.
+
+    Args:
+        exchange: Whose response it is.
+        request_id: Decides whether it is in the sample; replicas agree on it.
+        share: Of the responses that are there to be read, which are asked for, 0.0 to 1.0.
+    """
+    if exchange.is_renamed:
+        return True
+    if not share or not exchange.reads_answer:
+        return False
+    return crc32(request_id.encode(errors="replace")) < share * _CRC32_VALUES
+
+
+def _names(exchange: Exchange, content_type: str) -> ModelNames | None:
+    """Return what puts the client's name back; None in a body that is no JSON, such as gRPC's."""
+    is_lines = any(kind in content_type for kind in _LINES)
+    if not is_lines and "json" not in content_type:
+        return None
+    request = exchange.request
+    return ModelNames(request.target_model, request.model, is_event_stream=is_lines)
+
+
+class AnswerBody:
+    """What has passed of one response's body.
+
+    Attributes:
+        began_at: When its first bytes came, in seconds of the clock.
+        size: Bytes so far.
+        reader: Gets every chunk; None if nobody does.
+        names: Changes chunks; None if nothing does.
+    """
+
+    __slots__ = ("_request_id", "began_at", "names", "reader", "size")
+
+    def __init__(self, request_id: str) -> None:
+        self._request_id = request_id
+        self.began_at = 0.0
+        self.size = 0
+        self.reader: AnswerReader | None = None
+        self.names: ModelNames | None = None
+
+    def watch(self, exchange: Exchange, headers: Mapping[str, str]) -> None:
+        """Find out who needs the body of the response with these ``headers``."""
+        if exchange.find_reader is not None:
+            self.reader = exchange.find_reader(headers)
+        if exchange.is_renamed and headers.get("content-encoding", "identity") == "identity":
+            self.names = _names(exchange, headers.get("content-type", ""))
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody needs the body."""
+        return self.reader is not None or self.names is not None
+
+    def read(self, reader: AnswerReader, body: bytes) -> None:
+        """Give ``reader``, the one there is, a chunk."""
+        try:
+            reader.feed(body)
+        except Exception as error:
+            self._reader_failed(error)
+
+    def flush(self) -> bytes:
+        """Return what is held back of the body; nothing is afterwards."""
+        names, self.names = self.names, None
+        return b"" if names is None else names.flush()
+
+    def ended(self, exchange: Exchange, ended_at: float, *, is_whole: bool) -> None:
+        """Tell ``exchange`` of the end, if any of the body came."""
+        if not self.size:
+            return
+        usage = None if self.reader is None else self._usage(self.reader)
+        exchange.answer_seen(
+            usage,
+            body_bytes=self.size,
+            began_at=self.began_at,
+            ended_at=ended_at,
+            is_whole=is_whole,
+        )
+
+    def _usage(self, reader: AnswerReader) -> Usage | None:
+        try:
+            return reader.usage()
+        except Exception as error:
+            self._reader_failed(error)
+            return None
+
+    def _reader_failed(self, error: Exception) -> None:
+        log.error("answer not read", request_id=self._request_id, exc_info=error)
+        self.reader = None

@@ -1,0 +1,146 @@
+"""The client's name of a model, put back into an answer that names another one.
+
+A document (a JSON body, or one line of an event stream) names its model once: at its top, or in
+the object that its event is about. Whatever else looks like it is content and is left alone. Bytes
+wait here only as long as a client could make nothing of them: a line that is not whole, and the
+start of a JSON body up to the name.
+"""
+
+import json
+import re
+
+MAX_HELD_BYTES = 64 << 10
+"""A document that has not named its model by then is passed on as it is."""
+
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["{}\[\]]', re.DOTALL)
+"""A whole string, a bracket, or the start of a string that is not whole."""
+_COLON = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*")
+_KEY = b'"model"'
+_ON_THE_WAY = frozenset({b'"response"', b'"message"', b'"choices"'})
+"""Keys of what may name the model besides the document itself: the Responses API, Anthropic's
+first event, choices."""
+
+
+class ModelNames:
+    """Replaces one model name by another in an answer that passes by.
+
+    Args:
+        served: The name that the model server knows.
+        asked: The name that the client used.
+        is_event_stream: The body is an event stream (SSE) instead of one document.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_held_bytes",
+        "_is_done",
+        "_is_event_stream",
+        "_next_try",
+        "_pieces",
+        "_served",
+    )
+
+    def __init__(self, served: str, asked: str, *, is_event_stream: bool) -> None:
+        self._served = served
+        self._asked = json.dumps(asked).encode()
+        self._is_event_stream = is_event_stream
+        self._is_done = False
+        """The rest of the document passes: of an event stream, up to the end of the line."""
+        self._pieces: list[bytes] = []
+        self._held_bytes = 0
+        self._next_try = 0
+
+    def feed(self, chunk: bytes, *, is_last: bool) -> bytes:
+        """Return what to pass on after ``chunk``; after the last one nothing is held."""
+        passed = self._lines(chunk) if self._is_event_stream else self._hold(chunk)
+        return passed + self.flush() if is_last else passed
+
+    def flush(self) -> bytes:
+        """Return what is held, as it is or with the name replaced; nothing is held afterwards."""
+        held = self._take()
+        return self._renamed(held) or held
+
+    def _lines(self, chunk: bytes) -> bytes:
+        end = chunk.rfind(b"\n") + 1
+        if not end:
+            return self._hold(chunk)
+        whole = self._take() + chunk[:end]
+        rest = b""
+        if self._is_done:  # the end of a line whose start has passed
+            cut = whole.index(b"\n") + 1
+            rest, whole = whole[:cut], whole[cut:]
+            self._is_done = False
+        if _KEY in whole:
+            lines = whole.splitlines(keepends=True)
+            whole = b"".join([self._renamed(line) or line for line in lines])
+        return rest + whole + (self._hold(chunk[end:]) if end < len(chunk) else b"")
+
+    def _take(self) -> bytes:
+        held = b"".join(self._pieces)
+        self._pieces, self._held_bytes = [], 0
+        return held
+
+    def _hold(self, chunk: bytes) -> bytes:
+        """Keep a piece of a document; return what can be passed on of what is kept."""
+        if self._is_done:
+            return chunk
+        self._pieces.append(chunk)
+        self._held_bytes = held_bytes = self._held_bytes + len(chunk)
+        is_too_much = held_bytes > MAX_HELD_BYTES
+        if not is_too_much and (self._is_event_stream or held_bytes < self._next_try):
+            return b""
+        held = self._take()
+        renamed = self._renamed(held)
+        if renamed is None and not is_too_much:
+            # Twice as much before the next try: however small the chunks, the work is linear.
+            self._pieces, self._held_bytes, self._next_try = [held], held_bytes, 2 * held_bytes
+            return b""
+        self._is_done = True
+        return renamed or held
+
+    def _renamed(self, document: bytes) -> bytes | None:
+        """Return ``document``, or the start of one, after its model's name has been seen to.
+
+        None if it does not name its model, or not yet.
+        """
+        if _KEY not in document:
+            return None
+        inside: list[bool] = []  # for each open bracket, whether what is in it may name the model
+        key = b""
+        at = 0
+        while token := _TOKEN.search(document, at):
+            text, at = token[0], token.end()
+            if text == b'"':
+                return None  # not whole
+            if text in b"{[":
+                inside.append(not inside or (inside[-1] and (not key or key in _ON_THE_WAY)))
+                key = b""
+            elif text in b"}]":
+                inside = inside[:-1]
+                key = b""
+            elif colon := _COLON.match(document, at):
+                key, at = text, colon.end()
+                if key == _KEY and inside and inside[-1]:
+                    return self._with_name(document, at)
+            else:
+                key = b""
+        return None
+
+    def _with_name(self, document: bytes, at: int) -> bytes | None:
+        """Return ``document``, whose model's name stands at ``at``."""
+        value = _TOKEN.match(document, at)
+        if value is None:
+            return document if at < len(document) else None  # null, or a number
+        if value[0] == b'"':
+            return None  # not whole
+        if not value[0].startswith(b'"') or _text(value[0]) != self._served:
+            return document
+        return document[:at] + self._asked + document[value.end() :]
+
+
+def _text(string: bytes) -> str | None:
+    try:
+        text = json.loads(string)
+    except ValueError:
+        return None
+    return text if isinstance(text, str) else None

@@ -1,0 +1,253 @@
+"""gRPC health checking (grpc.health.v1): on a port of its own, and beside ext_proc.
+
+The port of its own is for kubelets; it has a thread and an event loop of its own, so that answers
+come when the loop of the endpoint picker stands still, too. Beside ext_proc it is for Envoy.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+
+from google.protobuf.message import DecodeError, Message
+from grpc_health.v1 import health_pb2
+
+from epp.observability import PortError
+from epp.transport import (
+    Http2Server,
+    ListenError,
+    OpenStream,
+    StatusCode,
+    Stream,
+    TransportSettings,
+)
+
+EXT_PROC_SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
+
+_LIVENESS = "liveness"
+_FOLLOW_READINESS = ("", "readiness", EXT_PROC_SERVICE, "inference-extension")
+_Response = health_pb2.HealthCheckResponse
+_SERVICE = "/grpc.health.v1.Health/"
+_MAX_NAME = 200
+
+_SETTINGS = TransportSettings().with_values(
+    {
+        "max_connections": 256,
+        "max_concurrent_streams": 100,
+        "max_message_bytes": 64 << 10,
+        "max_buffered_bytes": 1 << 20,
+        "max_waiting_stream_bytes": 64 << 10,
+    }
+)
+"""A question is some 60 bytes long."""
+
+
+class HealthService:
+    """Answers for one event loop.
+
+    ``liveness`` is SERVING while ``is_alive``; ``""``, ``readiness``, the ext_proc name and
+    ``inference-extension`` (the name the conformance manifests probe) while ``is_ready`` as well;
+    any other name is NOT_FOUND, and SERVICE_UNKNOWN for who watches it.
+
+    Args:
+        is_ready: Looked at for each answer.
+        is_alive: Likewise.
+        poll_seconds: Time between two looks while somebody watches.
+    """
+
+    def __init__(
+        self,
+        is_ready: Callable[[], bool],
+        is_alive: Callable[[], bool] = lambda: True,
+        *,
+        poll_seconds: float = 0.25,
+    ) -> None:
+        self._is_ready = is_ready
+        self._is_alive = is_alive
+        self._poll_seconds = poll_seconds
+        self._watches: set[_Watch] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self.methods: Mapping[str, OpenStream] = {
+            f"{_SERVICE}Check": lambda stream, _: _Call(stream, self._check),
+            f"{_SERVICE}List": lambda stream, _: _Call(stream, self._list),
+            f"{_SERVICE}Watch": lambda stream, _: _Watch(stream, self),
+        }
+        """The service, for a transport."""
+
+    def status(self, name: str) -> int | None:
+        """Return how the service of this name is; None if there is none."""
+        if name == _LIVENESS:
+            is_serving = self._is_alive()
+        elif name in _FOLLOW_READINESS:
+            is_serving = self._is_alive() and self._is_ready()
+        else:
+            return None
+        status = _Response.SERVING if is_serving else _Response.NOT_SERVING
+        return int(status)
+
+    def close(self) -> None:
+        """Tell the watchers the last news and end them; later ones are told once."""
+        self._is_closed = True
+        for watch in list(self._watches):
+            watch.look()
+            watch.end()
+        self._watches.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def watched_by(self, watch: "_Watch") -> None:
+        """Look for news from now on."""
+        if self._is_closed:
+            watch.end()
+            return
+        self._watches.add(watch)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._poll_seconds, self._look)
+
+    def left_by(self, watch: "_Watch") -> None:
+        """Look no more for this one."""
+        self._watches.discard(watch)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._watches:
+            self._timer = asyncio.get_running_loop().call_later(self._poll_seconds, self._look)
+        for watch in list(self._watches):
+            watch.look()
+
+    def _check(self, stream: Stream, question: bytes) -> None:
+        name = _name(question)
+        status = self.status(name)
+        if status is None:
+            stream.finish(StatusCode.NOT_FOUND, f"unknown service {name[:_MAX_NAME]!r}")
+        else:
+            _answer(stream, _Response(status=status))
+
+    def _list(self, stream: Stream, question: bytes) -> None:
+        health_pb2.HealthListRequest.FromString(question)
+        names = (_LIVENESS, *_FOLLOW_READINESS)
+        statuses = {name: _Response(status=self.status(name)) for name in names}
+        _answer(stream, health_pb2.HealthListResponse(statuses=statuses))
+
+
+class _Call:
+    """A call with one question, which is answered when the client has nothing more to say."""
+
+    def __init__(self, stream: Stream, answer: Callable[[Stream, bytes], None]) -> None:
+        self._stream = stream
+        self._answer = answer
+        self._questions: list[bytes] = []
+
+    def message(self, data: bytes) -> None:
+        if self._questions:
+            self._stream.finish(StatusCode.INVALID_ARGUMENT, "more than one question")
+        self._questions.append(data)
+
+    def half_closed(self) -> None:
+        if not self._questions:
+            self._stream.finish(StatusCode.INVALID_ARGUMENT, "no question")
+            return
+        try:
+            self._answer(self._stream, self._questions[0])
+        except DecodeError:
+            self._stream.finish(StatusCode.INVALID_ARGUMENT, "the question cannot be read")
+
+    def reset(self) -> None:
+        """There is nobody to answer."""
+
+    def writable(self) -> None:
+        """An answer waits for nothing."""
+
+
+class _Watch(_Call):
+    """A call that is told of every change."""
+
+    def __init__(self, stream: Stream, service: HealthService) -> None:
+        super().__init__(stream, self._begin)
+        self._service = service
+        self._name = ""
+        self._told: int | None = None
+
+    def look(self) -> None:
+        """Tell of a change, if there is one and the client reads."""
+        status = self._service.status(self._name)
+        told = _Response.SERVICE_UNKNOWN if status is None else status
+        if told != self._told and self._stream.is_writable:
+            self._told = told
+            self._stream.send(_Response(status=told).SerializeToString())
+
+    def end(self) -> None:
+        """There will be no more news."""
+        self._stream.finish()
+
+    def reset(self) -> None:
+        self._service.left_by(self)
+
+    def _begin(self, _: Stream, question: bytes) -> None:
+        self._name = _name(question)
+        self.look()
+        self._service.watched_by(self)
+
+
+def _name(question: bytes) -> str:
+    return str(health_pb2.HealthCheckRequest.FromString(question).service)
+
+
+def _answer(stream: Stream, answer: Message) -> None:
+    stream.send(answer.SerializeToString())
+    stream.finish()
+
+
+class HealthServer:
+    """gRPC health checking on a port of its own, plaintext; see :class:`HealthService`."""
+
+    def __init__(
+        self,
+        is_ready: Callable[[], bool],
+        *,
+        host: str,
+        port: int,
+        is_alive: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._service = HealthService(is_ready, is_alive)
+        self._server = Http2Server(self._service.methods, host=host, port=port, settings=_SETTINGS)
+        self._host = host
+        self._port = port
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    async def start(self) -> int:
+        """Listen; return the port.
+
+        Raises:
+            PortError: It is taken, or the host is not this one.
+        """
+        loop = self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=loop.run_forever, name="health", daemon=True)
+        self._thread.start()
+        starting = asyncio.run_coroutine_threadsafe(self._server.start(), loop)
+        try:
+            return await asyncio.wrap_future(starting)
+        except ListenError as error:
+            raise PortError(
+                f"cannot serve gRPC health on {self._host} port {self._port}: {error.reason};"
+                " stop the other process, or give another --grpc-health-port or --host"
+            ) from error
+
+    async def stop(self) -> None:
+        """End what is watched, and stop."""
+        loop, thread, self._loop = self._loop, self._thread, None
+        if loop is None or thread is None:
+            return
+        stopping = asyncio.run_coroutine_threadsafe(self._stop(), loop)
+        try:
+            await asyncio.wrap_future(stopping)
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            await asyncio.to_thread(thread.join)
+            loop.close()
+
+    async def _stop(self) -> None:
+        self._service.close()
+        await self._server.stop(0)

@@ -1,0 +1,167 @@
+"""A gateway as policies of Envoy Gateway (gateway.envoyproxy.io/v1alpha1).
+
+What these cannot say, an EnvoyPatchPolicy writes into the listener: with the response body off,
+Envoy Gateway leaves response trailers on SKIP, and in lean mode a stream would end at the first
+byte of its answer. In adaptive mode it ends with the answer even so.
+"""
+
+from typing import Any
+
+from epp.lab.envoy import _data_plane as data_plane
+from epp.lab.envoy.clusters import CIRCUIT_BREAKER_LIMIT
+from epp.lab.envoy.gateway_config import GatewayConfig, Mode, ModelServerProtocol, Product
+from epp.lab.envoy.http_listener import processing_mode
+from epp.lab.envoy.kubernetes import (
+    EPP_SERVICE,
+    GATEWAY,
+    GATEWAY_LISTENER,
+    NAMESPACE,
+    POLICY,
+    ROUTE,
+    document,
+    refuse_what_cannot_be,
+    render,
+)
+from epp.lab.envoy.names import (
+    DESTINATION_HEADER,
+    DESTINATION_NAMESPACE,
+    STEERING_HEADERS,
+    SUBSET_NAMESPACE,
+)
+
+API = "gateway.envoyproxy.io/v1alpha1"
+
+EXT_PROC_FILTER = f"envoy.filters.http.ext_proc/envoyextensionpolicy/{NAMESPACE}/{POLICY}/extproc/0"
+"""What Envoy Gateway calls the filter that it makes of the EnvoyExtensionPolicy."""
+
+PROCESSING_MODE_PATH = (
+    "/default_filter_chain/filters/0/typed_config/http_filters/0/typed_config/processing_mode"
+)
+
+_CIRCUIT_BREAKER = {
+    "maxConnections": CIRCUIT_BREAKER_LIMIT,
+    "maxPendingRequests": CIRCUIT_BREAKER_LIMIT,
+    "maxParallelRequests": CIRCUIT_BREAKER_LIMIT,
+    "maxParallelRetries": CIRCUIT_BREAKER_LIMIT,
+}
+
+_DOWNSTREAM_STREAMS = 1024
+"""Requests at once of one HTTP/2 client; Envoy Gateway's own limit is 100, a queue is longer."""
+
+
+def render_yaml(config: GatewayConfig) -> str:
+    """Return the policies as YAML.
+
+    Raises:
+        ValueError: there is no policy for what is asked for.
+    """
+    refuse_what_cannot_be(Product.ENVOY_GATEWAY, config)
+    told = [
+        (
+            f"Envoy Gateway in front of the endpoint picker, {config.mode.value} mode, written by "
+            "`epp envoy-config --for envoy-gateway`. Its fields are those of the published CRDs; "
+            "it has not been run against a cluster."
+        ),
+        "The Service of the endpoint picker needs `appProtocol: kubernetes.io/h2c` on port 9002.",
+    ]
+    documents = [_client_policy(config), _extension_policy(config), _backend_policy(config)]
+    if config.mode is Mode.LEAN:
+        told.append(
+            "The EnvoyPatchPolicy needs `extensionApis.enableEnvoyPatchPolicy: true` in the "
+            "EnvoyGateway configuration and names the listener's first HTTP filter: look with "
+            f"`egctl config envoy-proxy listener` that it is {EXT_PROC_FILTER}. Without the patch "
+            "streams end at the first byte of the answer and in-flight counts go wrong. Adaptive "
+            "and full-duplex mode need no patch."
+        )
+        documents.append(_patch_policy(config))
+    if config.endpoint_protocol is ModelServerProtocol.H2C:
+        told.append(
+            "The Service of the model servers needs `appProtocol: kubernetes.io/h2c` on its port."
+        )
+    return render(told, documents)
+
+
+def _client_policy(config: GatewayConfig) -> dict[str, Any]:
+    """Whatever concerns the listener: the header removal, and no limits that bite."""
+    spec: dict[str, Any] = {
+        "targetRefs": [_target("Gateway", GATEWAY)],
+        "headers": {
+            "earlyRequestHeaders": {"remove": list(STEERING_HEADERS)},
+            "requestID": "PreserveOrGenerate",
+        },
+        "timeout": {"http": {"streamIdleTimeout": "0s"}},
+        "http2": {"maxConcurrentStreams": _DOWNSTREAM_STREAMS},
+    }
+    if config.mode is Mode.ADAPTIVE:
+        spec["connection"] = {"bufferLimit": str(config.buffer_limit_bytes)}
+    return document(API, "ClientTrafficPolicy", spec)
+
+
+def _extension_policy(config: GatewayConfig) -> dict[str, Any]:
+    """The ext_proc filter and the cluster of the endpoint picker."""
+    request = "Buffered" if config.mode is Mode.ADAPTIVE else "FullDuplexStreamed"
+    ext_proc = {
+        "backendRefs": [{"name": EPP_SERVICE, "port": config.epp_port}],
+        "backendSettings": {
+            "circuitBreaker": _CIRCUIT_BREAKER,
+            "timeout": {"tcp": {"connectTimeout": f"{config.epp_connect_timeout_seconds:g}s"}},
+        },
+        "messageTimeout": f"{config.message_timeout_seconds:g}s",
+        "failOpen": config.fail_open,
+        "processingMode": {
+            "allowModeOverride": config.mode is Mode.ADAPTIVE,
+            "request": {"body": request},
+            # An empty one sends the headers alone.
+            "response": {"body": request} if config.mode is Mode.FULL_DUPLEX else {},
+        },
+        "metadata": {
+            "accessibleNamespaces": [DESTINATION_NAMESPACE, SUBSET_NAMESPACE],
+            "writableNamespaces": [DESTINATION_NAMESPACE],
+        },
+    }
+    spec = {"targetRefs": [_target("HTTPRoute", ROUTE)], "extProc": [ext_proc]}
+    return document(API, "EnvoyExtensionPolicy", spec)
+
+
+def _backend_policy(config: GatewayConfig) -> dict[str, Any]:
+    """The cluster of the model servers: override_host, and retries down the list."""
+    spec: dict[str, Any] = {
+        "targetRefs": [_target("HTTPRoute", ROUTE)],
+        "loadBalancer": {
+            "type": "RoundRobin",
+            "endpointOverride": {"extractFrom": [{"header": DESTINATION_HEADER}]},
+        },
+        "circuitBreaker": _CIRCUIT_BREAKER,
+        "timeout": {
+            "tcp": {"connectTimeout": f"{config.endpoint_connect_timeout_seconds:g}s"},
+            "http": {"requestTimeout": "0s"},
+        },
+    }
+    if config.retries:
+        # There is no trigger reset-before-request; plain reset would run a generation twice.
+        spec["retry"] = {
+            "numRetries": config.retries,
+            "retryOn": {"triggers": ["connect-failure"]},
+        }
+    return document(API, "BackendTrafficPolicy", spec)
+
+
+def _patch_policy(config: GatewayConfig) -> dict[str, Any]:
+    listener = data_plane.listener.Listener()
+    type_url = data_plane.PackedMessage.pack(listener).type_url
+    value = processing_mode(config.mode).to_dict(casing=data_plane.betterproto2.Casing.SNAKE)
+    patch = {
+        "type": type_url,
+        "name": f"{NAMESPACE}/{GATEWAY}/{GATEWAY_LISTENER}",
+        "operation": {"op": "replace", "path": PROCESSING_MODE_PATH, "value": value},
+    }
+    spec = {
+        "targetRef": _target("Gateway", GATEWAY),
+        "type": "JSONPatch",
+        "jsonPatches": [patch],
+    }
+    return document(API, "EnvoyPatchPolicy", spec)
+
+
+def _target(kind: str, name: str) -> dict[str, str]:
+    return {"group": "gateway.networking.k8s.io", "kind": kind, "name": name}

@@ -1,0 +1,179 @@
+"""A whole HTTP request to the request that scheduling sees: which parser is asked, and asking it.
+
+The end of the path decides (see :mod:`epp.parsing.plugins`). What no parser has to look at is
+scheduled on load alone, its model and prompt empty: a request without a body, one whose content
+encoding is unknown here, and every request where there is no parser at all.
+
+A parser is never turned off, as nothing could take its place. What it raises, other than a
+:class:`ParseError`, is its bug, and is counted.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Final
+
+from epp.parsing.encoding import decoder_of
+from epp.parsing.errors import NoParserError, ParseError, ParserFailedError
+from epp.parsing.plugins import AnswerReader, HttpCall, Parser
+from epp.scheduling import PLUGIN_FAULTS, Guard, GuardRails, LLMRequest, Plugin, described
+
+DEFAULT_MAX_BODY_BYTES: Final = 64 << 20
+_PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
+_DEFAULT_PATH = "/v1/completions"
+_MOST_KNOWN_PATHS = 256
+
+
+@dataclass(slots=True)
+class Reading:
+    """A request that has been read."""
+
+    request: LLMRequest
+    body: bytes
+    """Without its content encoding, if a parser had to look at it."""
+    parser: Guard[Parser] | None = None
+    """Who has read it; None for nobody."""
+
+    def rewrite(self, model: str) -> bytes | None:
+        """Return the body with another model name; None if it names none.
+
+        Raises:
+            ParseError: The name cannot be replaced.
+            ParserFailedError: The parser has a bug.
+        """
+        guard = self.parser
+        if guard is None:
+            return None
+        try:
+            return guard.plugin.rewrite(self.request, self.body, model)
+        except ParseError:
+            raise
+        except PLUGIN_FAULTS as error:
+            raise _failed(guard, error) from error
+
+
+def reader_finder(
+    parser: Guard[Parser], request: LLMRequest
+) -> Callable[[Mapping[str, str]], AnswerReader | None] | None:
+    """Return what is asked with the headers of the answer; None if its parser reads no answers."""
+    if type(parser.plugin).answer_reader is Parser.answer_reader:
+        return None
+    return partial(_answer_reader, parser, request)
+
+
+def _answer_reader(
+    parser: Guard[Parser], request: LLMRequest, headers: Mapping[str, str]
+) -> AnswerReader | None:
+    try:
+        return parser.plugin.answer_reader(request, headers)
+    except PLUGIN_FAULTS as error:
+        parser.failed(error)
+        return None
+
+
+class Intake:
+    """The parsers of one graph."""
+
+    def __init__(self, parsers: Sequence[Guard[Parser]]) -> None:
+        """Wire the intake.
+
+        Args:
+            parsers: In the order in which claims and the place for all else are given away.
+        """
+        claims: dict[str, Guard[Parser]] = {}
+        self._fallback: Guard[Parser] | None = None
+        for guard in parsers:
+            if not guard.plugin.claims:
+                self._fallback = guard
+                break
+            for claim in guard.plugin.claims:
+                claims.setdefault(claim, guard)
+        self._is_empty = not parsers
+        self._claims = sorted(claims.items(), key=lambda item: len(item[0]), reverse=True)
+        self._known: dict[str, tuple[Guard[Parser], str]] = {}
+
+    @classmethod
+    def of(cls, plugins: Iterable[Plugin], guards: GuardRails) -> "Intake":
+        """Return the intake of the parsers among ``plugins``."""
+        return cls([guards.watch("Parser", each) for each in plugins if isinstance(each, Parser)])
+
+    def read(
+        self,
+        request_id: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        may_lack_model: bool = False,
+        max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+    ) -> Reading:
+        """Read one request.
+
+        Args:
+            request_id: Id of the HTTP request.
+            headers: By lower-case name, pseudo headers included.
+            body: The whole body; b"" for none.
+            may_lack_model: The model is named elsewhere, so that the body may leave it out.
+            max_body_bytes: The most that a body may have without its content encoding.
+
+        Raises:
+            ParseError: The request is not what its path promises, or no parser reads that path.
+            ParserFailedError: The parser has a bug.
+        """
+        path = headers.get(":path") or next(filter(None, map(headers.get, _PATH_HEADERS)), "")
+        if not body or self._is_empty:
+            return _unread(request_id, path, headers, body)
+        path = path or _DEFAULT_PATH
+        guard, claim = self._known.get(path) or self._parser_of(path)
+        if claim and "content-encoding" in headers:
+            decode = decoder_of(headers)
+            if decode is None:
+                return _unread(request_id, path, headers, body)
+            body = decode(body, max_body_bytes)
+        call = HttpCall(request_id, path, headers, body, claim, may_lack_model)
+        began = perf_counter()
+        try:
+            request = guard.plugin.parse(call)
+            if not isinstance(request, LLMRequest):
+                raise TypeError(f"it returned {request!r:.99} and no LLMRequest")
+        except ParseError:
+            guard.passed(perf_counter() - began)
+            raise
+        except PLUGIN_FAULTS as error:
+            raise _failed(guard, error, perf_counter() - began) from error
+        guard.passed(perf_counter() - began)
+        return Reading(request, body, guard)
+
+    def _parser_of(self, path: str) -> tuple[Guard[Parser], str]:
+        bare_path = path.partition("?")[0]
+        found = self._known.get(bare_path)
+        if found is not None:
+            return found
+        found = next(
+            ((guard, claim) for claim, guard in self._claims if bare_path.endswith(claim)), None
+        )
+        if found is None:
+            if self._fallback is None:
+                raise NoParserError(f"no parser registered matching path suffix for: {bare_path}")
+            found = self._fallback, ""
+        if len(self._known) < _MOST_KNOWN_PATHS:  # clients choose paths
+            self._known[bare_path] = found
+        return found
+
+
+def _unread(request_id: str, path: str, headers: Mapping[str, str], body: bytes) -> Reading:
+    request = LLMRequest(
+        request_id=request_id,
+        target_model="",
+        path=path,
+        headers=headers,
+        body_bytes=len(body),
+    )
+    return Reading(request, body)
+
+
+def _failed(
+    guard: Guard[Parser], error: BaseException, seconds: float | None = None
+) -> ParserFailedError:
+    guard.failed(error, seconds)
+    return ParserFailedError(f"parser {guard.plugin.name!r} failed: {described(error)}")

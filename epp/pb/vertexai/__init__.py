@@ -1,0 +1,1 @@
+"""Generated from proto/vertexai: the envelope of the prediction service."""

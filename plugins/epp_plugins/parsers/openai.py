@@ -1,0 +1,147 @@
+"""``openai-parser``: the requests of the OpenAI APIs.
+
+The end of the path says which one, and so which field is the prompt; its raw JSON is what plugins
+see::
+
+    /completions, /completions/render              prompt: text, a list of texts, token ids
+    /chat/completions, /chat/completions/render    messages
+    /responses                                     instructions, then input
+    /embeddings                                    input: text, a list of texts, token ids
+    /images/generations                            prompt
+    /conversations                                 items, which may be left out
+
+A body must be a JSON object with the prompt and, unless a header names another model, ``model``;
+conversations and images may leave the model out. A ``stream``, a ``cache_salt`` or a limit of the
+answer (``max_completion_tokens``, ``max_tokens``, ``max_output_tokens``) of the wrong type counts
+as absent. All other fields cost nothing. Of a key given twice the last counts.
+
+Another model name replaces the value of ``model`` at the top level and no other byte. The tokens of
+an answer are those of its last ``usage``, in a JSON body or in an event of a stream, at the top
+level (completions) or within ``response`` (responses).
+
+Reads:  the body of the request; ``usage`` in the body of the answer.
+Writes: the request that all other plugins see.
+Example::
+
+    plugins:
+      - type: openai-parser
+    requestHandler:
+      parsers:
+        - pluginRef: openai-parser
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from epp.parsing.plugins import AnswerReader, HttpCall, Parser
+from epp.scheduling import LLMRequest
+from epp_plugins.parsers.json_bodies import (
+    ABSENT,
+    Body,
+    decoded,
+    model_of,
+    optional,
+    output_limit,
+    request_of,
+    required,
+    tools_of,
+)
+from epp_plugins.parsers.model_names import with_model
+from epp_plugins.parsers.usage import OpenAiAnswer, readable
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``openai-parser``: none."""
+
+
+class _Api(Body):
+    """One of the APIs; ``content`` is its prompt, whatever it calls that."""
+
+    tools: msgspec.Raw = ABSENT
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+
+
+class _Completion(_Api):
+    content: msgspec.Raw = msgspec.field(default=ABSENT, name="prompt")
+
+
+class _Chat(_Api):
+    content: msgspec.Raw = msgspec.field(default=ABSENT, name="messages")
+
+
+class _Response(_Api):
+    content: msgspec.Raw = msgspec.field(default=ABSENT, name="input")
+    instructions: msgspec.Raw = ABSENT
+    max_tokens: Any = msgspec.field(default=None, name="max_output_tokens")
+
+
+class _Embedding(_Api):
+    content: msgspec.Raw = msgspec.field(default=ABSENT, name="input")
+
+
+class _Conversation(_Api):
+    content: msgspec.Raw = msgspec.field(default=ABSENT, name="items")
+
+
+_COMPLETION = ("prompt", msgspec.json.Decoder(_Completion))
+_CHAT = ("messages", msgspec.json.Decoder(_Chat))
+_RESPONSES = "/responses"
+_CONVERSATIONS = "/conversations"
+_IMAGES = "/images/generations"
+_APIS: dict[str, tuple[str, "msgspec.json.Decoder[Any]"]] = {
+    "/chat/completions": _CHAT,
+    "/chat/completions/render": _CHAT,
+    "/completions": _COMPLETION,
+    "/completions/render": _COMPLETION,
+    "/embeddings": ("input", msgspec.json.Decoder(_Embedding)),
+    _CONVERSATIONS: ("items", msgspec.json.Decoder(_Conversation)),
+    _IMAGES: _COMPLETION,
+    _RESPONSES: ("input", msgspec.json.Decoder(_Response)),
+}
+"""By claim: the name of the prompt's field, and what decodes a body."""
+_WITHOUT_MODEL = frozenset({_CONVERSATIONS, _IMAGES})
+
+
+class OpenAiParser(Parser):
+    """Reads completions, chats, responses, embeddings, conversations and requests for images."""
+
+    type: ClassVar[str] = "openai-parser"
+    claims: ClassVar[tuple[str, ...]] = tuple(_APIS)
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+
+    def parse(self, call: HttpCall) -> LLMRequest:
+        claim = call.claim
+        field, decoder = _APIS[claim]
+        body = decoded(decoder, call.body)
+        model = body.model
+        if not isinstance(model, str) or not model:
+            is_optional = claim in _WITHOUT_MODEL and model in (None, "")
+            model = "" if is_optional else model_of(model, call)
+        if claim == _CONVERSATIONS:
+            prompt = optional(body.content)
+        else:
+            prompt = required(body.content, field)
+        if claim == _RESPONSES and (instructions := optional(body.instructions)):
+            prompt = b"".join((b"[", instructions, b",", prompt, b"]"))
+        limit = body.max_completion_tokens
+        return request_of(
+            call,
+            body,
+            prompt=prompt,
+            tools=tools_of(body.tools),
+            max_output_tokens=output_limit(body.max_tokens if limit is None else limit),
+            model=model,
+        )
+
+    def rewrite(self, request: LLMRequest, body: bytes, model: str) -> bytes | None:
+        if not request.model and request.path.partition("?")[0].endswith(tuple(_WITHOUT_MODEL)):
+            return None
+        return with_model(body, model)
+
+    def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader | None:
+        return OpenAiAnswer() if readable(headers) else None

@@ -1,0 +1,46 @@
+"""``passthrough-parser``: whatever no other parser reads, such as multipart bodies.
+
+The body goes on byte for byte and is not looked at. The request has no model and no prompt, so it
+is scheduled on load alone; a rule or header that names another model has no effect on it. As it
+claims no path, it is the last of the parsers: one listed after it is never asked.
+
+Reads:  nothing.
+Writes: a request without model and prompt.
+Example::
+
+    plugins:
+      - type: passthrough-parser
+    requestHandler:
+      parsers:
+        - pluginRef: openai-parser
+        - pluginRef: passthrough-parser
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+from epp.parsing.plugins import HttpCall, Parser
+from epp.scheduling import LLMRequest
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``passthrough-parser``: none."""
+
+
+class PassthroughParser(Parser):
+    """Takes every request as it is."""
+
+    type: ClassVar[str] = "passthrough-parser"
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+
+    def parse(self, call: HttpCall) -> LLMRequest:
+        return LLMRequest(
+            request_id=call.request_id,
+            target_model="",
+            path=call.path,
+            headers=call.headers,
+            body_bytes=len(call.body),
+        )

@@ -1,0 +1,28 @@
+"""The limit of the answer in the sampling parameters of vLLM and SGLang."""
+
+from typing import Any
+
+import msgspec
+
+from epp_plugins.parsers.json_bodies import output_limit
+
+
+class _Sampling(msgspec.Struct):
+    max_tokens: Any = None
+    max_new_tokens: Any = None
+
+
+_decode = msgspec.json.Decoder(_Sampling).decode
+
+
+def max_tokens_of(sampling_params: msgspec.Raw) -> int | None:
+    """Return ``max_tokens``, or SGLang's ``max_new_tokens``; None if there is no such number.
+
+    A list of parameters, as SGLang takes for several prompts, has none.
+    """
+    try:
+        sampling = _decode(sampling_params)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    limit = sampling.max_tokens
+    return output_limit(sampling.max_new_tokens if limit is None else limit)

@@ -1,0 +1,158 @@
+"""``vllmgrpc-parser``: requests to vLLM's engine over gRPC, ``VllmEngine``.
+
+``Generate`` and ``Embed`` are read. The prompt is the list of token ids, written as the JSON that
+``token-producer`` takes ids from, so that counts and blocks are exact; or the text, as a JSON
+string. Of more than 1048576 ids only the first 1048576 are read. A model is not named in these
+bodies: it is empty, and nothing in them is rewritten.
+
+A compressed message (``grpc-encoding``) is not read: such a request is scheduled on load alone, as
+one without a prompt. What media stand behind placeholder ids (``mm_inputs``) is not read either.
+
+Usage is that of the answer's last ``complete``, or else of its last ``chunk``; of ``Embed`` its
+``prompt_tokens``. Compressed messages, and those of more than 1 MiB that come in pieces, are not
+looked at.
+
+Reads:  ``/vllm.grpc.engine.VllmEngine/Generate`` and ``/Embed``.
+Writes: prompt, stream and the most output tokens of the request; the usage of its answer.
+Example::
+
+    plugins:
+      - type: vllmgrpc-parser
+    requestHandler:
+      parsers:
+        - pluginRef: vllmgrpc-parser
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar, Final, TypeVar
+
+import msgspec
+from google.protobuf.message import DecodeError
+
+from epp.parsing.plugins import AnswerReader, HttpCall, ParseError, Parser, Usage
+from epp.pb.vllm.grpc.engine.vllm_engine_pb2 import (
+    EmbedRequest,
+    EmbedResponse,
+    GenerateRequest,
+    GenerateResponse,
+    TokenizedInput,
+)
+from epp.scheduling import LLMRequest
+from epp_plugins.parsers.grpc_frames import Frames, message_of
+
+_MOST_IDS: Final = 1024 * 1024
+"""Token ids read of one prompt: they take 50 ms, and no model is served with longer ones."""
+
+_EMBED: Final = "VllmEngine/Embed"
+_COMPLETE: Final = 0x12
+"""First byte of an answer that is complete: field 2, with a length."""
+
+_json = msgspec.json.encode
+
+_Answer = TypeVar("_Answer", EmbedResponse, GenerateResponse)
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``vllmgrpc-parser``: none."""
+
+
+class VllmGrpcParser(Parser):
+    """Reads requests to vLLM's gRPC engine."""
+
+    type: ClassVar[str] = "vllmgrpc-parser"
+    claims: ClassVar[tuple[str, ...]] = ("VllmEngine/Generate", _EMBED)
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+
+    def parse(self, call: HttpCall) -> LLMRequest:
+        request = LLMRequest(
+            request_id=call.request_id,
+            target_model="",
+            path=call.path,
+            headers=call.headers,
+            body_bytes=len(call.body),
+        )
+        message = message_of(call.body)
+        if message is None:
+            return request
+        try:
+            if _is_embed(call.path):
+                embed = EmbedRequest.FromString(message)
+                if not embed.HasField("tokenized"):
+                    raise ParseError("the EmbedRequest must have `tokenized`")
+                request.prompt = _ids(embed.tokenized)
+                return request
+            generate = GenerateRequest.FromString(message)
+        except DecodeError:
+            raise ParseError("the request body is no message that its path takes") from None
+        if generate.HasField("tokenized"):
+            request.prompt = _ids(generate.tokenized)
+        elif generate.HasField("text"):
+            request.prompt = _json(generate.text)
+        else:
+            raise ParseError("the GenerateRequest must have `tokenized` or `text`")
+        request.stream = generate.stream
+        if generate.sampling_params.HasField("max_tokens"):
+            request.max_output_tokens = generate.sampling_params.max_tokens
+        return request
+
+    def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader | None:
+        return _EmbedAnswer() if _is_embed(request.path) else _GenerateAnswer()
+
+
+def _is_embed(path: str) -> bool:
+    return path.partition("?")[0].endswith(_EMBED)
+
+
+def _ids(tokens: TokenizedInput) -> bytes:
+    return _json(tokens.input_ids[:_MOST_IDS])
+
+
+class _EmbedAnswer:
+    __slots__ = ("_frames", "_last")
+
+    def __init__(self) -> None:
+        self._frames = Frames()
+        self._last = b""
+
+    def feed(self, chunk: bytes) -> None:
+        if messages := self._frames.messages(chunk):
+            self._last = messages[-1]
+
+    def usage(self) -> Usage | None:
+        answer = _read(EmbedResponse, self._last)
+        return Usage(answer.prompt_tokens) if answer.prompt_tokens else None
+
+
+class _GenerateAnswer:
+    """Holds the last message of each kind; only those are decoded, and only at the end."""
+
+    __slots__ = ("_chunk", "_complete", "_frames")
+
+    def __init__(self) -> None:
+        self._frames = Frames()
+        self._chunk = b""
+        self._complete = b""
+
+    def feed(self, chunk: bytes) -> None:
+        for message in self._frames.messages(chunk):
+            if message[0] == _COMPLETE:
+                self._complete = message
+            else:
+                self._chunk = message
+
+    def usage(self) -> Usage | None:
+        complete = _read(GenerateResponse, self._complete).complete
+        chunk = _read(GenerateResponse, self._chunk).chunk
+        for counts in (complete, chunk):
+            if counts.prompt_tokens or counts.completion_tokens:
+                return Usage(counts.prompt_tokens, counts.completion_tokens, counts.cached_tokens)
+        return None
+
+
+def _read(kind: type[_Answer], message: bytes) -> _Answer:
+    try:
+        return kind.FromString(message)
+    except DecodeError:
+        return kind()

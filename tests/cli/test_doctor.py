@@ -1,0 +1,121 @@
+"""``epp doctor`` as a user runs it: its lines, its JSON and its status."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from epp.cli import cli
+from epp.lab.envoy import GatewayConfig
+from epp.lab.envoy.bootstrap import bootstrap
+
+
+@pytest.fixture
+def sound(tmp_path: Path) -> Path:
+    path = tmp_path / "envoy.yaml"
+    document = bootstrap(GatewayConfig(endpoints=("10.0.0.7:8000",), epp_tls=True))
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@pytest.fixture
+def trapped(sound: Path) -> Path:
+    document = yaml.safe_load(sound.read_text())
+    listener = document["static_resources"]["listeners"][0]
+    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    del manager["route_config"]["virtual_hosts"][0]["routes"][0]["route"]["timeout"]
+    document["admin"]["address"]["socket_address"]["address"] = "0.0.0.0"
+    sound.write_text(yaml.safe_dump(document))
+    return sound
+
+
+def doctor(*args: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "epp", "doctor", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_a_sound_envoy_has_status_0_and_only_ok_lines(sound: Path) -> None:
+    done = doctor("--file", str(sound))
+    assert (done.returncode, done.stderr) == (0, "")
+    *lines, not_checked, last = done.stdout.splitlines()
+    assert lines
+    assert {line.split()[0] for line in lines} == {"ok"}
+    assert not_checked == (
+        "not checked, as this source does not tell: envoy-version, ext-proc-counters, counters"
+    )
+    assert last == "0 errors, 0 warnings"
+
+
+def test_a_trap_has_status_1_and_a_line_with_place_reason_and_mend(trapped: Path) -> None:
+    result = CliRunner().invoke(cli, ["doctor", "--file", str(trapped)])
+    assert result.exit_code == 1
+    error, warning, *_, last = result.stdout.splitlines()
+    level, check, where, text = error.split(maxsplit=3)
+    assert (level, check) == ("error", "route-timeout")
+    assert where.startswith("listeners[gateway].filter_chains[0]")
+    assert where.endswith(".virtual_hosts[all].routes[0].route.timeout")
+    assert "not set, so 15 s" in text
+    assert "cut off" in text
+    assert text.endswith("Set the route's timeout: 0s")
+    assert warning.split()[:3] == [
+        "warning",
+        "admin-address",
+        "admin.address.socket_address.address",
+    ]
+    assert last == "1 error, 1 warning"
+
+
+def test_json_says_the_same(trapped: Path) -> None:
+    result = CliRunner().invoke(cli, ["doctor", "--json", "--file", str(trapped)])
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    assert (document["errors"], document["warnings"]) == (1, 1)
+    assert document["not_checked"] == ["envoy-version", "ext-proc-counters", "counters"]
+    first = document["findings"][0]
+    assert (first["level"], first["check"]) == ("error", "route-timeout")
+    assert first["mend"] == "Set the route's timeout: 0s"
+    assert set(first) == {"level", "check", "where", "found", "why", "mend"}
+
+
+def test_a_warning_alone_is_no_failure(trapped: Path) -> None:
+    document = yaml.safe_load(trapped.read_text())
+    del document["static_resources"]["listeners"][0]["name"]  # unnamed ones are read, too
+    listener = document["static_resources"]["listeners"][0]
+    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    manager["route_config"]["virtual_hosts"][0]["routes"][0]["route"]["timeout"] = "0s"
+    trapped.write_text(json.dumps(document))
+    result = CliRunner().invoke(cli, ["doctor", "--file", str(trapped)])
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "0 errors, 1 warning"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        pytest.param([], "give either --admin URL or --file PATH", id="neither"),
+        pytest.param(["--admin", "http://x", "--file", "y"], "give either", id="both"),
+        pytest.param(["--file", "nowhere.yaml"], "nowhere.yaml: No such file", id="no file"),
+        pytest.param(["--admin", "here"], "give a URL such as", id="no URL"),
+        pytest.param(
+            ["--admin", "http://127.0.0.1:1"], "http://127.0.0.1:1/config_dump", id="nobody there"
+        ),
+    ],
+)
+def test_what_cannot_be_read_has_status_2(args: list[str], message: str) -> None:
+    result = CliRunner().invoke(cli, ["doctor", *args])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("epp: ")
+    assert message in result.stderr
+
+
+def test_the_filter_may_be_named(sound: Path) -> None:
+    result = CliRunner().invoke(cli, ["doctor", "--file", str(sound), "--ext-proc", "epp"])
+    assert result.exit_code == 0
+    result = CliRunner().invoke(cli, ["doctor", "--file", str(sound), "--ext-proc", "other"])
+    assert result.exit_code == 1
+    assert "not the one asked for" in result.stdout

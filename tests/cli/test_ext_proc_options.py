@@ -1,0 +1,57 @@
+"""Flags of the ext_proc boundary: what they come to, and what is refused by name."""
+
+import pytest
+from typer.testing import CliRunner
+
+from epp.cli import cli
+from epp.cli.ext_proc_options import ext_proc_settings
+from epp.ext_proc import ExtProcSettings
+
+DEFAULTS = {
+    "error_body": "json",
+    "retry_after_seconds": 1,
+    "max_body_bytes": "64MiB",
+    "max_header_bytes": "128KiB",
+    "destination_list": "true",
+    "sample_usage": 0.0,
+}
+
+
+def test_what_the_flags_say_by_default_are_the_defaults() -> None:
+    assert ext_proc_settings(**DEFAULTS) == ExtProcSettings()  # type: ignore[arg-type] # by name
+
+
+def test_each_flag_has_its_setting() -> None:
+    given = ext_proc_settings(
+        error_body="text",
+        retry_after_seconds=5,
+        max_body_bytes="1MiB",
+        max_header_bytes="8KiB",
+        destination_list="false",
+        sample_usage=0.25,
+    )
+    assert given == ExtProcSettings(
+        error_body="text",
+        retry_after_seconds=5,
+        max_body_bytes=1 << 20,
+        max_header_bytes=8 << 10,
+        destination_list=False,
+        sample_usage=0.25,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["--max-body-bytes", "0"], "--max-body-bytes", id="no body at all"),
+        pytest.param(["--max-header-bytes", "many"], "--max-header-bytes", id="no size"),
+        pytest.param(["--destination-list=maybe"], "--destination-list", id="neither"),
+        pytest.param(["--sample-usage", "1.5"], "--sample-usage", id="more than all"),
+        pytest.param(["--retry-after-seconds", "-1"], "--retry-after-seconds", id="the past"),
+        pytest.param(["--error-body", "xml"], "--error-body", id="an unknown form"),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_refused(arguments: list[str], said: str) -> None:
+    done = CliRunner().invoke(cli, ["serve", *arguments], env={"COLUMNS": "200"})
+    assert done.exit_code == 2
+    assert said in done.output

@@ -1,0 +1,379 @@
+"""deploy/envoy: the files are current, Envoy accepts each, and each carries a request.
+
+The objects for Kubernetes cannot be run here. What of them Envoy gets is put into a listener and
+clusters such as those products make, and run by the real binary.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+import yaml
+from lab.envoy.h2c_server import running_h2c_server
+
+from epp.app import App, Ports, ServeSettings
+from epp.config import DEFAULT_CONFIG, load_text
+from epp.lab.envoy import (
+    EXT_PROC_STATS,
+    EnvoyProcess,
+    GatewayConfig,
+    Mode,
+    ModelServerProtocol,
+    validate,
+)
+from epp.lab.envoy.bootstrap import bootstrap, render_yaml
+from epp.lab.envoy.envoy_gateway import EXT_PROC_FILTER
+from epp.lab.envoy.names import DESTINATION_HEADER, EPP_CLUSTER, MODEL_SERVERS_CLUSTER
+from epp.lab.envoy.samples import BOOTSTRAPS, SNIPPETS, render, rendered
+from epp.lab.fleet import Fleet, FleetConfig
+from epp.transport import TlsSettings
+
+from .harness import DEPLOY
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(60),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+ENVOY = DEPLOY / "envoy"
+TWO_IN_ANY_ORDER = """
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- {type: random-picker, parameters: {maxNumOfEndpoints: 2}}
+schedulingProfiles:
+- {name: default, plugins: [{pluginRef: random-picker}]}
+"""
+
+
+@asynccontextmanager
+async def serving(
+    endpoints: tuple[str, ...], *, config: str = DEFAULT_CONFIG, **settings: Any
+) -> AsyncIterator[Ports]:
+    """Run an endpoint picker in front of these model servers."""
+    stop = asyncio.Event()
+    ready: asyncio.Future[Ports] = asyncio.get_running_loop().create_future()
+    asked = ServeSettings(
+        config=load_text(config, "test"),
+        endpoints=endpoints,
+        host="127.0.0.1",
+        grpc_port=0,
+        grpc_health_port=0,
+        metrics_port=0,
+        drain_timeout_seconds=1.0,
+        seed=1,
+        **settings,
+    )
+    async with asyncio.TaskGroup() as tasks:
+        app = await asyncio.to_thread(App, asked)  # it looks for plugins on disk
+        task = tasks.create_task(app.run(stop, ready.set_result), name="app")
+        task.add_done_callback(lambda _: ready.done() or ready.cancel())
+        try:
+            yield await ready
+        finally:
+            stop.set()
+
+
+@dataclass(slots=True)
+class Gateway:
+    """An Envoy, and a client of it."""
+
+    envoy: EnvoyProcess
+    client: httpx.AsyncClient
+
+    async def completion(self, **headers: str) -> httpx.Response:
+        body = {"model": "tiny", "prompt": "Hello", "max_tokens": 2}
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.client.post("/v1/completions", json=body, headers=named)
+
+    async def count(self, name: str) -> int:
+        return (await self.envoy.stats(name))[name]
+
+    async def assert_sound(self, streams: int) -> None:
+        stats = await self.envoy.stats(EXT_PROC_STATS)
+        assert stats[EXT_PROC_STATS + "streams_started"] == streams
+        for fault in ("streams_failed", "spurious_msgs_received", "rejected_header_mutations"):
+            assert stats[EXT_PROC_STATS + fault] == 0, fault
+
+
+@asynccontextmanager
+async def running(text: str) -> AsyncIterator[Gateway]:
+    async with EnvoyProcess(text) as envoy:
+        host, port = await envoy.listener_address()
+        client = await asyncio.to_thread(
+            httpx.AsyncClient, base_url=f"http://{host}:{port}", trust_env=False, timeout=15
+        )
+        async with client:
+            yield Gateway(envoy, client)
+
+
+def at_hand(config: GatewayConfig, fleet: Fleet, **settings: Any) -> GatewayConfig:
+    """The same gateway with this machine's addresses."""
+    if config.endpoints:
+        settings = {"endpoints": fleet.addresses, **settings}
+    return replace(config, **{"listen_port": 0, "admin_port": 0, **settings})
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fleet() -> AsyncIterator[Fleet]:
+    async with Fleet(FleetConfig(endpoints=2, time_scale=0.05)) as servers:
+        yield servers
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def epp_with_tls(fleet: Fleet) -> AsyncIterator[Ports]:
+    async with serving(fleet.addresses, tls=TlsSettings()) as ports:
+        yield ports
+
+
+async def test_files_are_what_would_be_written_now() -> None:
+    files = {path.name: path.read_text() for path in ENVOY.glob("*.yaml")}
+    assert files == rendered(), "stale: epp envoy-config --write-all deploy/envoy"
+
+
+@pytest.mark.parametrize("name", sorted(BOOTSTRAPS))
+async def test_envoy_accepts_the_file(name: str) -> None:
+    await asyncio.to_thread(validate, (ENVOY / name).read_text())
+
+
+OVER_TLS = [name for name, config in BOOTSTRAPS.items() if config.epp_tls]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name in OVER_TLS if BOOTSTRAPS[name].endpoint_protocol is ModelServerProtocol.HTTP1],
+)
+async def test_a_request_goes_through(name: str, fleet: Fleet, epp_with_tls: Ports) -> None:
+    config = at_hand(BOOTSTRAPS[name], fleet, epp_port=epp_with_tls.grpc)
+    async with running(render_yaml(config)) as gateway:
+        for _ in range(2):
+            answer = await gateway.completion(x_gateway_destination_endpoint="127.0.0.1:1")
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["usage"]["completion_tokens"] == 2
+        await gateway.assert_sound(streams=2)
+
+
+async def test_a_request_goes_through_the_unix_socket(fleet: Fleet, tmp_path: Path) -> None:
+    path = tmp_path / "ext-proc.sock"
+    config = at_hand(BOOTSTRAPS["lean-unix-socket.yaml"], fleet, epp_socket=str(path))
+    async with serving(fleet.addresses, socket_file=path), running(render_yaml(config)) as gateway:
+        assert (await gateway.completion()).status_code == 200
+        await gateway.assert_sound(streams=1)
+
+
+async def test_a_request_goes_to_a_server_that_speaks_http2(fleet: Fleet) -> None:
+    async with (
+        running_h2c_server() as (address, paths),
+        serving((address,), tls=TlsSettings()) as ports,
+    ):
+        config = at_hand(
+            BOOTSTRAPS["lean-h2c.yaml"], fleet, endpoints=(address,), epp_port=ports.grpc
+        )
+        async with running(render_yaml(config)) as gateway:
+            assert (await gateway.completion()).text == "over HTTP/2"
+            await gateway.assert_sound(streams=1)
+    assert paths == ["/v1/completions"]
+
+
+async def test_without_the_endpoint_picker_only_fail_open_answers(fleet: Fleet) -> None:
+    names = ("adaptive-fail-open.yaml", "adaptive.yaml", "lean.yaml", "full-duplex.yaml")
+    async with contextlib.AsyncExitStack() as gateways:
+        async with serving(fleet.addresses, tls=TlsSettings()) as ports:
+            opened, *closed = [
+                await gateways.enter_async_context(
+                    running(render_yaml(at_hand(BOOTSTRAPS[name], fleet, epp_port=ports.grpc)))
+                )
+                for name in names
+            ]
+            for gateway in (opened, *closed):
+                assert (await gateway.completion()).status_code == 200
+        for gateway in closed:
+            assert (await gateway.completion()).status_code == 500
+        # A client that names a server: round robin goes to both all the same.
+        answers = [
+            await opened.completion(x_gateway_destination_endpoint=fleet.addresses[1])
+            for _ in range(4)
+        ]
+    assert [answer.status_code for answer in answers] == [200] * 4
+    served = sorted(answer.headers["x-served-by"] for answer in answers)
+    assert served == ["endpoint-0", "endpoint-0", "endpoint-1", "endpoint-1"]
+
+
+@pytest.mark.parametrize("mode", Mode)
+async def test_a_refused_connection_is_retried_at_the_second_of_the_list(mode: Mode) -> None:
+    async with (
+        Fleet(FleetConfig(endpoints=2, time_scale=0.05)) as fleet,
+        serving(fleet.addresses, config=TWO_IN_ANY_ORDER) as ports,
+    ):
+        config = GatewayConfig(
+            mode=mode, endpoints=fleet.addresses, listen_port=0, epp_port=ports.grpc
+        )
+        async with running(render_yaml(config)) as gateway:
+            await fleet.servers[0].refuse()
+            answers = [await gateway.completion() for _ in range(8)]
+            assert [answer.status_code for answer in answers] == [200] * 8
+            assert {answer.headers["x-served-by"] for answer in answers} == {"endpoint-1"}
+            # Of 8 lists with the refusing server first or second, some have it first.
+            assert await gateway.count(f"cluster.{MODEL_SERVERS_CLUSTER}.upstream_rq_retry") > 0
+            await gateway.assert_sound(streams=8)
+
+
+def documents(name: str, **settings: Any) -> dict[str, dict[str, Any]]:
+    """The objects of a snippet, by kind."""
+    product, config = SNIPPETS[name]
+    text = render(product, replace(config, **settings))
+    return {each["kind"]: each["spec"] for each in yaml.safe_load_all(text)}
+
+
+def plain_gateway(fleet: Fleet, ports: Ports) -> dict[str, Any]:
+    """A gateway without an endpoint picker, as a product makes it before our objects come."""
+    document = bootstrap(
+        GatewayConfig(endpoints=fleet.addresses, listen_port=0, epp_port=ports.grpc)
+    )
+    resources = document["static_resources"]
+    manager = resources["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    del manager["early_header_mutation_extensions"], manager["http_filters"][0]
+    resources["clusters"] = [
+        each for each in resources["clusters"] if each["name"] == MODEL_SERVERS_CLUSTER
+    ]
+    del resources["clusters"][0]["load_balancing_policy"]
+    return document
+
+
+def merge(base: dict[str, Any], value: dict[str, Any]) -> None:
+    """Merge as messages are merged: fields of `value` win, lists grow."""
+    for name, each in value.items():
+        if isinstance(each, dict) and isinstance(base.get(name), dict):
+            merge(base[name], each)
+        elif isinstance(each, list):
+            base[name] = [*base.get(name, []), *each]
+        else:
+            base[name] = each
+
+
+def apply_envoy_filter(document: dict[str, Any], spec: dict[str, Any]) -> None:
+    """Patch a bootstrap as Istio would its listener, route and clusters."""
+    resources = document["static_resources"]
+    listener = resources["listeners"][0]
+    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    merged: dict[str, Callable[[dict[str, Any]], None]] = {
+        "LISTENER": lambda value: merge(listener, value),
+        "NETWORK_FILTER": lambda value: merge(manager, value["typed_config"]),
+        "HTTP_ROUTE": lambda value: merge(
+            manager["route_config"]["virtual_hosts"][0]["routes"][0], value
+        ),
+        "CLUSTER": lambda value: merge(resources["clusters"][0], value),
+    }
+    for each in spec["configPatches"]:
+        target, operation = each["applyTo"], each["patch"]["operation"]
+        value = each["patch"]["value"]
+        if operation == "MERGE":
+            merged[target](value)
+        elif (target, operation) == ("CLUSTER", "ADD"):
+            resources["clusters"].append(value)
+        else:
+            assert (target, operation) == ("HTTP_FILTER", "INSERT_BEFORE")
+            manager["http_filters"].insert(-1, value)
+
+
+@pytest.mark.parametrize("mode", Mode)
+async def test_a_request_goes_through_what_the_envoy_filter_patches(
+    mode: Mode, fleet: Fleet
+) -> None:
+    async with serving(fleet.addresses) as ports:
+        objects = documents("istio.yaml", mode=mode, epp_host="127.0.0.1", epp_port=ports.grpc)
+        document = plain_gateway(fleet, ports)
+        apply_envoy_filter(document, objects["EnvoyFilter"])
+        async with running(yaml.safe_dump(document)) as gateway:
+            answer = await gateway.completion(x_gateway_destination_endpoint="127.0.0.1:1")
+            assert answer.status_code == 200
+            await gateway.assert_sound(streams=1)
+
+
+BODY_MODES = {"Buffered": "BUFFERED", "FullDuplexStreamed": "FULL_DUPLEX_STREAMED"}
+
+
+def processing_mode(asked: dict[str, Any]) -> dict[str, str]:
+    """What Envoy Gateway makes of an EnvoyExtensionPolicy's processingMode."""
+    made: dict[str, str] = {}
+    for way in ("request", "response"):
+        body = BODY_MODES.get(asked[way].get("body", ""), "NONE")
+        made |= {
+            f"{way}_header_mode": "SEND",
+            f"{way}_body_mode": body,
+            # It sends trailers only where it must.
+            f"{way}_trailer_mode": "SEND" if body == "FULL_DUPLEX_STREAMED" else "SKIP",
+        }
+    return made
+
+
+def as_envoy_gateway_would(
+    document: dict[str, Any], objects: dict[str, dict[str, Any]], ports: Ports
+) -> None:
+    """Put into a bootstrap what Envoy Gateway makes of the policies."""
+    resources = document["static_resources"]
+    listener = resources["listeners"][0]
+    listener["default_filter_chain"] = listener.pop("filter_chains")[0]
+    manager = listener["default_filter_chain"]["filters"][0]["typed_config"]
+    (asked,) = objects["EnvoyExtensionPolicy"]["extProc"]
+    configured = {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
+        "grpc_service": {"envoy_grpc": {"cluster_name": EPP_CLUSTER}},
+        "failure_mode_allow": asked["failOpen"],
+        "message_timeout": asked["messageTimeout"],
+        "allow_mode_override": asked["processingMode"]["allowModeOverride"],
+        "processing_mode": processing_mode(asked["processingMode"]),
+        "metadata_options": {
+            "forwarding_namespaces": {"untyped": asked["metadata"]["accessibleNamespaces"]},
+            "receiving_namespaces": {"untyped": asked["metadata"]["writableNamespaces"]},
+        },
+    }
+    manager["http_filters"].insert(0, {"name": EXT_PROC_FILTER, "typed_config": configured})
+    ours = bootstrap(GatewayConfig(endpoints=("127.0.0.1:1",), epp_port=ports.grpc))
+    epp, servers = ours["static_resources"]["clusters"]
+    resources["clusters"].append(epp)
+    policy = servers["load_balancing_policy"]
+    override = policy["policies"][0]["typed_extension_config"]["typed_config"]
+    extracted = objects["BackendTrafficPolicy"]["loadBalancer"]["endpointOverride"]["extractFrom"]
+    override["override_host_sources"] = extracted
+    del override["selected_host_key"]
+    resources["clusters"][0]["load_balancing_policy"] = policy
+    for each in objects.get("EnvoyPatchPolicy", {}).get("jsonPatches", ()):
+        *parents, last = each["operation"]["path"].strip("/").split("/")
+        place: Any = listener
+        for step in parents:
+            place = place[int(step)] if isinstance(place, list) else place[step]
+        assert last in place, "a patch may only replace what is there"
+        place[last] = each["operation"]["value"]
+
+
+@pytest.mark.parametrize("mode", Mode)
+async def test_a_request_goes_through_what_envoy_gateway_makes_of_the_policies(
+    mode: Mode, fleet: Fleet
+) -> None:
+    async with serving(fleet.addresses) as ports:
+        objects = documents("envoy-gateway.yaml", mode=mode)
+        assert ("EnvoyPatchPolicy" in objects) is (mode is Mode.LEAN)
+        document = plain_gateway(fleet, ports)
+        as_envoy_gateway_would(document, objects, ports)
+        ext_proc = document["static_resources"]["listeners"][0]["default_filter_chain"]["filters"][
+            0
+        ]["typed_config"]["http_filters"][0]["typed_config"]
+        if mode is Mode.LEAN:
+            assert ext_proc["processing_mode"]["response_trailer_mode"] == "SEND"
+        async with running(yaml.safe_dump(document)) as gateway:
+            assert (await gateway.completion()).status_code == 200
+            await gateway.assert_sound(streams=1)
+
+
+async def test_the_client_policy_removes_what_would_steer() -> None:
+    headers = documents("envoy-gateway.yaml")["ClientTrafficPolicy"]["headers"]
+    assert DESTINATION_HEADER in headers["earlyRequestHeaders"]["remove"]

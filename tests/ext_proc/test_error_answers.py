@@ -1,0 +1,104 @@
+"""The answer to every class of error, in both forms."""
+
+import inspect
+import json
+
+import pytest
+from request_control.harness import BODY, Epp, make_pool
+
+from epp.ext_proc import ExtProcSettings
+from epp.ext_proc.messages import refused
+from epp.ext_proc.settings import ErrorBody
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from epp.request_control import errors
+from epp.request_control.errors import RequestError
+from ext_proc.harness import Envoy
+
+DROP_REASON = "x-llm-d-request-dropped-reason"
+_ROWS: list[tuple[type[RequestError], int, str, str]] = [
+    (errors.RequestError, 500, "Internal", ""),
+    (errors.BadRequestError, 400, "BadRequest", ""),
+    (errors.ProfileNotFoundError, 400, "BadRequest", ""),
+    (errors.NoCandidatesError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
+    (errors.OutsideSubsetError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
+    (errors.ScreenedOutError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
+    (errors.AllFilteredError, 429, "ResourceExhausted", "rejected-saturated"),
+    (errors.RequestDroppedError, 429, "ResourceExhausted", "rejected-saturated"),
+    (errors.SaturatedError, 429, "ResourceExhausted", "rejected-saturated"),
+    (errors.AdmissionDeniedError, 429, "ResourceExhausted", "rejected-saturated"),
+    (errors.InternalError, 500, "Internal", ""),
+    (errors.ShuttingDownError, 503, "ServiceUnavailable", "rejected-shutting-down"),
+    (errors.UnsupportedModeError, 500, "Internal", ""),
+    (errors.LimitError, 413, "PayloadTooLarge", ""),
+    (errors.BodyTooLargeError, 413, "PayloadTooLarge", ""),
+    (errors.PartialBodyError, 413, "PayloadTooLarge", ""),
+    (errors.HeadersTooLargeError, 431, "HeadersTooLarge", ""),
+]
+
+
+def test_every_class_of_error_has_a_row() -> None:
+    classes = {
+        each
+        for _, each in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(each, RequestError)
+    }
+    assert classes == {row[0] for row in _ROWS}
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.parametrize("row", _ROWS, ids=lambda row: row[0].__name__)
+def test_an_error_is_answered(
+    row: tuple[type[RequestError], int, str, str], form: ErrorBody
+) -> None:
+    kind, status, code, reason = row
+    answer = pb.ProcessingResponse.FromString(
+        refused(kind("it was not to be"), "r-1", ExtProcSettings(error_body=form))
+    ).immediate_response
+    headers = {o.header.key: o.header.raw_value.decode() for o in answer.headers.set_headers}
+    assert answer.status.code == status
+    assert headers.pop(DROP_REASON, "") == reason
+    assert headers.pop("retry-after", "") == ("1" if status in {429, 503} else "")
+    if form == "json":
+        assert headers == {"content-type": "application/json"}
+        error = json.loads(answer.body)["error"]
+        assert error == {
+            "message": "it was not to be",
+            "type": code,
+            "code": status,
+            "stage": kind.stage,
+            "request_id": "r-1",
+        }
+    else:
+        assert headers == {"content-type": "text/plain"}
+        request = " (request r-1)" if status == 500 else ""
+        assert answer.body.decode() == f"inference error: {code} - it was not to be{request}"
+
+
+@pytest.mark.parametrize(("seconds", "header"), [(0, []), (30, [b"30"])])
+def test_retry_after_is_what_was_set(seconds: int, header: list[bytes]) -> None:
+    error = errors.NoCandidatesError("none")
+    answer = pb.ProcessingResponse.FromString(
+        refused(error, "r-1", ExtProcSettings(retry_after_seconds=seconds))
+    )
+    options = answer.immediate_response.headers.set_headers
+    assert [o.header.raw_value for o in options if o.header.key == "retry-after"] == header
+
+
+@pytest.mark.usefixtures("wire")
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        pytest.param(
+            b"{}", "inference error: BadRequest - model not found", id="the client's fault"
+        ),
+        pytest.param(BODY, "request r-1", id="a fault of the EPP"),
+    ],
+)
+def test_errors_are_text_if_set_so(body: bytes, text: str) -> None:
+    epp = Epp(make_pool())
+    epp.endpoints = None  # type: ignore[assignment] # a pool with a bug
+    envoy = Envoy(epp, settings=ExtProcSettings(error_body="text"))
+    envoy.request_headers()
+    (answer,) = envoy.request_body(body)
+    assert text in answer.immediate_response.body.decode()
+    assert answer.immediate_response.body.startswith(b"inference error: ")

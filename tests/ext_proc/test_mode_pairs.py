@@ -1,0 +1,237 @@
+"""Every pair of body modes works, or is refused at the first message with what to change."""
+
+import json
+from itertools import product
+
+import pytest
+from request_control.harness import BODY, Epp, make_pool
+from structlog.testing import capture_logs
+
+from epp.ext_proc import ExtProcSettings, StreamState
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from ext_proc.harness import (
+    BUFFERED,
+    LEAN,
+    NO_BODIES,
+    Envoy,
+    Mode,
+    Modes,
+    assert_routes,
+    echoed,
+)
+
+pytestmark = pytest.mark.usefixtures("wire")
+
+A = "10.0.0.1:8000"
+ALL = [*Mode.BodySendMode.values(), 17]
+PASS_REQUEST_BODY = pb.ProcessingResponse(request_body=pb.BodyResponse())
+PASS_RESPONSE_BODY = pb.ProcessingResponse(response_body=pb.BodyResponse())
+HELD = {Mode.BUFFERED, Mode.BUFFERED_PARTIAL}
+
+
+class AheadEnvoy(Envoy):
+    """Sends bodies without waiting for the answer to the headers."""
+
+    sends_ahead = True
+
+
+def name(mode: int) -> str:
+    return Mode.BodySendMode.Name(mode) if mode != 17 else "17"
+
+
+def change(modes: tuple[int, int], sends_ahead: bool) -> str:
+    """Return what an operator is to change, "" if the pair works."""
+    request, response = modes
+    if request in {Mode.GRPC, 17} or (request == Mode.STREAMED and not sends_ahead):
+        return f"request bodies come in mode {name(request)}"
+    if response in {Mode.GRPC, 17}:
+        return f"response bodies come in mode {name(response)}"
+    return ""
+
+
+@pytest.mark.parametrize("sends_ahead", [False, True], ids=["waits", "sends ahead"])
+@pytest.mark.parametrize(
+    "modes", list(product(ALL, ALL)), ids=lambda modes: "/".join(name(mode) for mode in modes)
+)
+def test_every_pair_works_or_is_refused_at_the_first_message(
+    modes: Modes, sends_ahead: bool
+) -> None:
+    epp = Epp(make_pool())
+    envoy = (AheadEnvoy if sends_ahead else Envoy)(epp, modes)
+    with capture_logs() as lines:
+        answers = envoy.request_headers()
+    wrong = change(modes, sends_ahead)
+    if wrong:
+        (answer,) = answers
+        assert answer.immediate_response.status.code == 500
+        error = json.loads(answer.immediate_response.body)["error"]
+        assert error["stage"] == "ext_proc"
+        assert wrong in error["message"]
+        logged = [line["why"] for line in lines if line["log_level"] == "error"]
+        assert len(logged) == 1
+        assert "; set " in logged[0]
+        assert epp.total("request_error_total") == 1
+        assert [line["event"] for line in lines if "outcome" in line] == ["request refused"]
+        assert envoy.finished == [(0, "")]
+        return
+    answers += [] if modes[0] == Mode.NONE else envoy.request_body()
+    assert_request_passes(answers, modes[0])
+    assert envoy.response_headers() == [
+        pb.ProcessingResponse(response_headers=pb.HeadersResponse())
+    ]
+    assert epp.in_flight == 1
+    if modes[1] == Mode.NONE:
+        envoy.response_trailers()
+    elif modes[1] == Mode.FULL_DUPLEX_STREAMED:
+        assert echoed(envoy.response_body(b"x", end=True), "response_body") == (b"x", [True])
+    else:
+        assert envoy.response_body(b"x", end=True) == [PASS_RESPONSE_BODY]
+    assert epp.in_flight == 0
+    assert epp.total("request_error_total") == 0
+    assert envoy.stream.state is StreamState.CLOSED
+
+
+def assert_request_passes(answers: list[pb.ProcessingResponse], mode: int) -> None:
+    if mode in HELD:
+        assert answers[0] == pb.ProcessingResponse(request_headers=pb.HeadersResponse())
+        assert_routes(answers[1], "request_body", A)
+        assert len(answers) == 2
+        return
+    assert_routes(answers[0], "request_headers", A)
+    if mode == Mode.NONE:
+        assert len(answers) == 1
+    elif mode == Mode.STREAMED:
+        assert answers[1:] == [PASS_REQUEST_BODY]
+    else:
+        assert echoed(answers[1:], "request_body") == (BODY, [True])
+
+
+def test_a_streamed_body_sent_ahead_passes_chunk_by_chunk_once_it_is_whole() -> None:
+    envoy = AheadEnvoy(Epp(make_pool()), (Mode.STREAMED, Mode.NONE))
+    assert envoy.request_headers() == []
+    assert envoy.request_body(BODY[:9], end=False) == []
+    assert envoy.request_body(BODY[9:], end=False) == []
+    headers, *chunks = envoy.request_body(b"")
+    assert_routes(headers, "request_headers", A)
+    assert chunks == [PASS_REQUEST_BODY] * 3
+
+
+def test_trailers_end_a_streamed_body() -> None:
+    envoy = AheadEnvoy(Epp(make_pool()), (Mode.STREAMED, Mode.NONE))
+    envoy.request_headers()
+    envoy.request_body(BODY, end=False)
+    headers, chunk, trailers = envoy.request_trailers()
+    assert_routes(headers, "request_headers", A)
+    assert chunk == PASS_REQUEST_BODY
+    assert trailers.WhichOneof("response") == "request_trailers"
+
+
+def test_a_partial_body_that_is_cut_off_is_too_large() -> None:
+    epp = Epp(make_pool())
+    envoy = Envoy(epp, (Mode.BUFFERED_PARTIAL, Mode.NONE))
+    envoy.request_headers()
+    (answer,) = envoy.request_body(BODY[:20], end=False)
+    assert answer.immediate_response.status.code == 413
+    assert b"per_connection_buffer_limit_bytes" in answer.immediate_response.body
+    assert epp.value("request_limit_exceeded_total", limit="envoy-buffer") == 1
+    assert epp.total("request_total") == epp.in_flight == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "outcome"),
+    [
+        # Of a cut-off body no more comes, so the end of the stream may be the natural one.
+        pytest.param(Mode.BUFFERED_PARTIAL, "ended", id="cut off"),
+        pytest.param(Mode.STREAMED, "client-disconnect", id="streamed"),
+    ],
+)
+def test_the_end_after_a_part_of_the_response(mode: Mode.BodySendMode, outcome: str) -> None:
+    envoy = Envoy(Epp(make_pool()), (Mode.BUFFERED, mode))
+    envoy.post()
+    envoy.response_headers()
+    assert envoy.response_body(b"x") == [PASS_RESPONSE_BODY]
+    with capture_logs() as lines:
+        envoy.reset()
+    assert [line["outcome"] for line in lines] == [outcome]
+
+
+def test_without_a_protocol_config_full_duplex_is_assumed() -> None:
+    envoy = Envoy(Epp(make_pool()), None)
+    assert envoy.request_headers() == []
+    headers, body = envoy.request_body()
+    assert_routes(headers, "request_headers", A)
+    assert echoed([body], "request_body") == (BODY, [True])
+    envoy.response_headers()
+    assert echoed(envoy.response_body(b"x"), "response_body") == (b"x", [False])
+
+
+@pytest.mark.parametrize(("chunks", "outcome"), [(0, "ended"), (1, "client-disconnect")])
+def test_without_a_protocol_config_a_response_body_shows_when_it_comes(
+    chunks: int, outcome: str
+) -> None:
+    envoy = Envoy(Epp(make_pool()), None)
+    envoy.post()
+    envoy.response_headers()
+    for _ in range(chunks):
+        envoy.response_body(b"x")
+    with capture_logs() as lines:
+        envoy.reset()
+    assert [line["outcome"] for line in lines] == [outcome]
+
+
+def test_a_stop_before_the_decision_is_counted() -> None:
+    epp = Epp(make_pool())
+    envoy = Envoy(epp)
+    envoy.request_headers()
+    envoy.drain()
+    (answer,) = envoy.answers
+    assert answer.immediate_response.status.code == 503
+    assert epp.total("request_error_total") == 1
+
+
+@pytest.mark.parametrize("modes", [LEAN, BUFFERED])
+@pytest.mark.parametrize(
+    ("length", "status"),
+    [("1000", None), ("1001", 413), ("9" * 5000, 413), ("-1", None), ("x", None)],
+)
+def test_a_content_length_above_the_limit_is_refused_at_the_headers(
+    modes: Modes, length: str, status: int | None
+) -> None:
+    epp = Epp(make_pool())
+    envoy = Envoy(epp, modes, settings=ExtProcSettings(max_body_bytes=1000))
+    headers = {":path": "/v1/completions", "content-length": length}
+    refused = [
+        answer.immediate_response.status.code
+        for answer in envoy.request_headers(headers)
+        if answer.HasField("immediate_response")
+    ]
+    assert refused == ([status] if status else [])
+    assert epp.value("request_limit_exceeded_total", limit="body-bytes") == len(refused)
+
+
+def test_a_body_that_is_not_sent_here_may_be_of_any_size() -> None:
+    envoy = Envoy(Epp(make_pool()), NO_BODIES, settings=ExtProcSettings(max_body_bytes=1))
+    (answer,) = envoy.request_headers({":path": "/", "x-request-id": "r", "content-length": "9"})
+    assert_routes(answer, "request_headers", A)
+
+
+def test_a_body_that_grows_above_the_limit_is_refused() -> None:
+    epp = Epp(make_pool())
+    envoy = Envoy(epp, settings=ExtProcSettings(max_body_bytes=1000))
+    envoy.request_headers()
+    assert envoy.request_body(b"x" * 1000, end=False) == []
+    (answer,) = envoy.request_body(b"x", end=False)
+    assert answer.immediate_response.status.code == 413
+    assert epp.value("request_limit_exceeded_total", limit="body-bytes") == 1
+    assert epp.total("request_error_total") == 1
+    assert envoy.finished == [(0, "")]
+
+
+@pytest.mark.parametrize(("size", "refused"), [(500, False), (1100, True)])
+def test_headers_above_the_limit_are_refused(size: int, refused: bool) -> None:
+    epp = Epp(make_pool())
+    envoy = Envoy(epp, settings=ExtProcSettings(max_header_bytes=1000))
+    answers = envoy.request_headers({":path": "/", "x-request-id": "r", "x-big": "b" * size})
+    codes = [answer.immediate_response.status.code for answer in answers]
+    assert codes == ([431] if refused else [])
+    assert epp.value("request_limit_exceeded_total", limit="header-bytes") == int(refused)

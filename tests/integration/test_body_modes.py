@@ -1,0 +1,116 @@
+"""Every pair of body modes that the endpoint picker takes, with a real Envoy set to it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from epp.lab.envoy import Mode
+
+from .gateway import running
+from .test_gateway import NO_FAULTS
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(90),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+OBJECTS = (Path(__file__).parents[2] / "deploy/objects/chat.yaml",)
+"""Clients ask for ``chat``, the model server knows ``tiny``."""
+MODES = ["NONE", "STREAMED", "BUFFERED", "BUFFERED_PARTIAL", "FULL_DUPLEX_STREAMED"]
+
+
+def having(document: Any, key: str) -> Iterator[dict[str, Any]]:
+    """Yield every mapping of a bootstrap that has ``key``."""
+    if isinstance(document, dict):
+        if key in document:
+            yield document
+        document = list(document.values())
+    if isinstance(document, list):
+        for value in document:
+            yield from having(value, key)
+
+
+def set_to(
+    request: str, response: str, *, sends_ahead: bool = False
+) -> Callable[[dict[str, Any]], None]:
+    """Return what sets Envoy's filter to a pair of body modes."""
+
+    def edit(document: dict[str, Any]) -> None:
+        (config,) = having(document, "processing_mode")
+        modes = {"request_body_mode": request, "response_body_mode": response}
+        config["processing_mode"] |= modes | {"request_trailer_mode": "SEND"}
+        config["send_body_without_waiting_for_header_response"] = sends_ahead
+
+    return edit
+
+
+def model_in(answer: httpx.Response) -> str:
+    model: str = answer.json()["model"]
+    return model
+
+
+@pytest.mark.parametrize("request_mode", MODES)
+@pytest.mark.parametrize("response_mode", MODES)
+async def test_a_pair_of_modes_works(request_mode: str, response_mode: str) -> None:
+    edit = set_to(request_mode, response_mode, sends_ahead=request_mode == "STREAMED")
+    async with running(Mode.FULL_DUPLEX, objects=OBJECTS, edit=edit) as gateway:
+        if request_mode != "NONE":  # there the body, and the model in it, is not seen
+            whole = await gateway.completion(model="chat")
+            assert whole.status_code == 200, whole.text
+            comes = response_mode != "NONE"
+            assert model_in(whole) == ("chat" if comes else "tiny")
+        streamed = await gateway.completion(stream=True, max_tokens=30)
+        assert streamed.status_code == 200
+        assert streamed.text.endswith("data: [DONE]\n\n")
+        # 300 KB: the model server refuses so long a prompt, after it has read all of it.
+        long = await gateway.completion(prompt="Hello " * 50_000)
+        assert long.status_code == 400
+        models = await gateway.client.get(f"{gateway.url}/v1/models")
+        assert models.json()["data"][0]["id"] == "tiny"
+        await gateway.settled()
+        gateway.assert_untouched()
+        assert await gateway.faults() == NO_FAULTS
+
+
+async def test_a_streamed_body_that_is_not_sent_ahead_is_refused() -> None:
+    async with running(Mode.FULL_DUPLEX, edit=set_to("STREAMED", "NONE")) as gateway:
+        answer = await gateway.completion()
+        assert answer.status_code == 500
+        assert "send_body_without_waiting_for_header_response" in answer.text
+        assert await gateway.faults() == NO_FAULTS
+
+
+async def test_a_partial_body_that_envoy_cuts_off_is_too_large() -> None:
+    def edit(document: dict[str, Any]) -> None:
+        set_to("BUFFERED_PARTIAL", "NONE")(document)
+        for limited in having(document, "request_body_buffer_limit"):
+            limited["request_body_buffer_limit"] = 65_536
+
+    async with running(Mode.FULL_DUPLEX, edit=edit) as gateway:
+        assert (await gateway.completion()).status_code == 200
+        # Envoy answers and hangs up; a client that is still writing may not get to read it.
+        with capture_logs() as lines, suppress(httpx.TransportError):
+            answer = await gateway.completion(prompt="Hello " * 1_000_000)
+            assert answer.status_code == 413
+        await gateway.settled()
+        gateway.assert_untouched()
+        assert [line["status"] for line in lines if line["event"] == "request refused"] == [413]
+        assert await gateway.faults() == NO_FAULTS
+
+
+async def test_a_renamed_answer_is_asked_for_and_comes_back_with_the_clients_name() -> None:
+    async with running(Mode.ADAPTIVE, objects=OBJECTS) as gateway:
+        before = await gateway.messages()
+        assert model_in(await gateway.completion(model="chat")) == "chat"
+        asked = await gateway.messages() - before
+        assert model_in(await gateway.completion()) == "tiny"
+        assert await gateway.messages() - before - asked < asked
+        await gateway.settled()
+        gateway.assert_untouched()
+        assert await gateway.faults() == NO_FAULTS

@@ -1,0 +1,142 @@
+"""Envoy reaches the EPP over a socket file and with certificates, and asks for its health."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from data_layer.certificates import make_ca, make_leaf
+
+from epp.app import Transport
+from epp.health import EXT_PROC_SERVICE
+from epp.lab.envoy import Mode
+from epp.lab.envoy.names import EPP_CLUSTER
+from epp.lab.fleet import FleetConfig
+from epp.transport import TlsSettings
+
+from .gateway import Gateway, running
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(90),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+NO_FAULTS = {"spurious_msgs_received": 0, "streams_failed": 0, "rejected_header_mutations": 0}
+
+
+def epp_cluster(document: dict[str, Any]) -> dict[str, Any]:
+    clusters: list[dict[str, Any]] = document["static_resources"]["clusters"]
+    (found,) = (each for each in clusters if each["name"] == EPP_CLUSTER)
+    return found
+
+
+async def is_served(gateway: Gateway) -> None:
+    """Four answers at once, each of them whole."""
+    answers = await asyncio.gather(*(gateway.completion(stream=True) for _ in range(4)))
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert all(answer.text.endswith("data: [DONE]\n\n") for answer in answers)
+    assert await gateway.faults() == NO_FAULTS
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "TLS"])
+async def test_a_socket_file_leads_to_the_epp_and_a_drain_over_it_truncates_nothing(
+    mode: Mode, transport: Transport, tls: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "epp.sock"
+    fleet = FleetConfig(endpoints=2)
+    async with running(
+        mode, transport=transport, tls=tls, fleet=fleet, serve={"socket_file": path}
+    ) as gateway:
+        await is_served(gateway)
+        if mode is not Mode.FULL_DUPLEX:
+            # There Envoy forgets the chunk that is on its way when a stream ends.
+            await drain_amid_an_answer(gateway)
+        assert gateway.open_streams() == 0
+
+
+async def drain_amid_an_answer(gateway: Gateway) -> None:
+    body = {"model": "tiny", "prompt": "Hello", "max_tokens": 30, "stream": True}
+    async with gateway.client.stream("POST", f"{gateway.url}/v1/completions", json=body) as answer:
+        lines = answer.aiter_lines()
+        events = [await anext(lines)]
+        await gateway.app.service.drain(0.01)
+        events += [line async for line in lines if line]
+    assert len(events) == 31
+    assert events[-1] == "data: [DONE]"
+    assert await gateway.faults() == NO_FAULTS
+
+
+async def test_envoy_shows_the_certificate_that_the_epp_asks_for(
+    transport: Transport, tmp_path: Path
+) -> None:
+    authority = make_ca()
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    chain, key = make_leaf(authority, tmp_path, address="127.0.0.1")
+
+    def show_certificate(document: dict[str, Any]) -> None:
+        context = epp_cluster(document)["transport_socket"]["typed_config"]
+        context["common_tls_context"]["tls_certificates"] = [
+            {
+                "certificate_chain": {"filename": str(chain)},
+                "private_key": {"filename": str(key)},
+            }
+        ]
+
+    tls = TlsSettings(client_authorities=tmp_path / "ca.crt")
+    async with running(transport=transport, tls=tls, edit=show_certificate) as gateway:
+        await is_served(gateway)
+    async with running(transport=transport, tls=tls) as gateway:
+        refused = await gateway.completion()
+        assert refused.status_code == 500
+
+
+def ask_for_health(document: dict[str, Any]) -> None:
+    epp_cluster(document)["health_checks"] = [
+        {
+            "timeout": "2s",
+            "interval": "0.1s",
+            "no_traffic_interval": "0.1s",
+            "unhealthy_threshold": 1,
+            "healthy_threshold": 1,
+            "grpc_health_check": {"service_name": EXT_PROC_SERVICE},
+        }
+    ]
+
+
+async def stats_when(gateway: Gateway, holds: Callable[[dict[str, int]], bool]) -> dict[str, int]:
+    """Return what Envoy has counted of its health checks, as soon as ``holds``."""
+    prefix = f"cluster.{EPP_CLUSTER}."
+    names = ("health_check.success", "health_check.failure", "membership_healthy")
+    async with asyncio.timeout(15):
+        while True:
+            all_of_them = await gateway.envoy.stats(prefix)
+            found = {name: all_of_them[prefix + name] for name in names}
+            if holds(found):
+                return found
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "TLS"])
+async def test_envoys_health_check_is_answered_on_the_ext_proc_port(
+    transport: Transport, tls: bool
+) -> None:
+    async with running(
+        transport=transport, tls=tls, serve={"health_checking": True}, edit=ask_for_health
+    ) as gateway:
+        found = await stats_when(gateway, lambda found: found["health_check.success"] >= 3)
+        assert (found["health_check.failure"], found["membership_healthy"]) == (0, 1)
+        await is_served(gateway)
+        gateway.app._draining = True  # not ready
+        found = await stats_when(gateway, lambda found: found["membership_healthy"] == 0)
+        assert found["health_check.failure"] > 0
+        gateway.app._draining = False
+        await stats_when(gateway, lambda found: found["membership_healthy"] == 1)
+        assert gateway.open_streams() == 0
+
+
+async def test_without_health_checking_envoy_is_told_that_there_is_none() -> None:
+    async with running(edit=ask_for_health) as gateway:
+        found = await stats_when(gateway, lambda found: found["health_check.failure"] > 0)
+        assert found["health_check.success"] == 0

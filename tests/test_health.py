@@ -1,0 +1,275 @@
+"""Health over real gRPC channels, on a port of its own and beside another service."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from epp.health import EXT_PROC_SERVICE, HealthServer, HealthService
+from epp.observability import PortError
+from epp.transport import GrpcioServer, Http2Server
+
+Status = health_pb2.HealthCheckResponse
+FOLLOW_READINESS = ["", "readiness", EXT_PROC_SERVICE, "inference-extension"]
+
+
+class Readiness:
+    is_ready = True
+
+    def __call__(self) -> bool:
+        return self.is_ready
+
+
+@asynccontextmanager
+async def channel_to(
+    ready: Readiness, host: str = "127.0.0.1"
+) -> AsyncIterator[tuple[HealthServer, aio.Channel]]:
+    server = HealthServer(ready, host=host, port=0)
+    port = await server.start()
+    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        async with aio.insecure_channel(target) as channel:
+            yield server, channel
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def health(
+    ready: Readiness, host: str = "127.0.0.1"
+) -> AsyncIterator[health_pb2_grpc.HealthStub]:
+    async with channel_to(ready, host) as (_, channel):
+        yield health_pb2_grpc.HealthStub(channel)
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def question(service: str) -> health_pb2.HealthCheckRequest:
+    return health_pb2.HealthCheckRequest(service=service)
+
+
+async def asked(stub: health_pb2_grpc.HealthStub, service: str) -> int:
+    answer = await stub.Check(question(service), timeout=10)
+    return int(answer.status)
+
+
+# --- Check and List -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("service", FOLLOW_READINESS)
+async def test_readiness_follows_the_process(service: str) -> None:
+    ready = Readiness()
+    async with health(ready) as stub:
+        assert await asked(stub, service) == Status.SERVING
+        ready.is_ready = False
+        assert await asked(stub, service) == Status.NOT_SERVING
+        ready.is_ready = True
+        assert await asked(stub, service) == Status.SERVING
+
+
+async def test_liveness_serves_while_the_process_answers() -> None:
+    ready = Readiness()
+    ready.is_ready = False
+    async with health(ready) as stub:
+        assert await asked(stub, "liveness") == Status.SERVING
+
+
+@pytest.mark.parametrize("service", ["", "readiness", "liveness"])
+async def test_nothing_is_served_while_the_loop_stands_still(service: str) -> None:
+    stuck = threading.Event()
+    server = HealthServer(
+        Readiness(), host="127.0.0.1", port=0, is_alive=lambda: not stuck.is_set()
+    )
+    port = await server.start()
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            # A blocking call on the loop's own thread: only another thread can answer it.
+            stub = health_pb2_grpc.HealthStub(channel)
+            assert stub.Check(question(service), timeout=10).status == Status.SERVING
+            stuck.set()
+            assert stub.Check(question(service), timeout=10).status == Status.NOT_SERVING
+    finally:
+        await server.stop()
+
+
+async def test_an_unknown_service_is_not_found() -> None:
+    async with health(Readiness()) as stub:
+        with pytest.raises(aio.AioRpcError) as raised:
+            await asked(stub, "nonsense")
+    assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+    assert raised.value.details() == "unknown service 'nonsense'"
+
+
+async def test_list_has_every_service() -> None:
+    ready = Readiness()
+    async with health(ready) as stub:
+        for status in (Status.SERVING, Status.NOT_SERVING):
+            ready.is_ready = status == Status.SERVING
+            answer = await stub.List(health_pb2.HealthListRequest(), timeout=10)
+            assert {name: each.status for name, each in answer.statuses.items()} == {
+                "liveness": Status.SERVING,
+                **dict.fromkeys(FOLLOW_READINESS, status),
+            }
+
+
+@pytest.mark.parametrize(
+    ("method", "sent", "details"),
+    [
+        ("Check", [b"\xff"], "the question cannot be read"),
+        ("List", [b"\xff"], "the question cannot be read"),
+        ("Watch", [b"\xff"], "the question cannot be read"),
+        ("Check", [], "no question"),
+        ("Watch", [b"", b""], "more than one question"),
+    ],
+)
+async def test_what_is_no_question_is_refused(method: str, sent: list[bytes], details: str) -> None:
+    async with channel_to(Readiness()) as (_, channel):
+        call = channel.stream_stream(f"/grpc.health.v1.Health/{method}")(timeout=10)
+        for each in sent:
+            await call.write(each)
+        await call.done_writing()
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert await call.details() == details
+
+
+# --- Watch ----------------------------------------------------------------------------------------
+
+
+async def following(call: Any) -> int:
+    async with asyncio.timeout(10):
+        answer = await call.read()
+    return int(answer.status)
+
+
+async def test_a_watcher_is_told_of_every_change_until_it_leaves() -> None:
+    ready = Readiness()
+    async with health(ready) as stub:
+        watch, other = stub.Watch(question("")), stub.Watch(question("liveness"))
+        assert await following(watch) == await following(other) == Status.SERVING
+        for status in (Status.NOT_SERVING, Status.SERVING):
+            ready.is_ready = status == Status.SERVING
+            assert await following(watch) == status
+        watch.cancel()
+        ready.is_ready = False
+        third = stub.Watch(question("readiness"))
+        assert await following(third) == Status.NOT_SERVING
+        assert await asked(stub, "liveness") == Status.SERVING
+
+
+async def test_a_watcher_of_an_unknown_service_is_told_so_and_kept() -> None:
+    async with health(Readiness()) as stub:
+        watch = stub.Watch(question("nonsense"))
+        assert await following(watch) == Status.SERVICE_UNKNOWN
+        assert not watch.done()
+
+
+async def test_watchers_are_told_the_last_news_and_ended_at_the_stop() -> None:
+    ready = Readiness()
+    async with channel_to(ready) as (server, channel):
+        watch = health_pb2_grpc.HealthStub(channel).Watch(question(""))
+        assert await following(watch) == Status.SERVING
+        ready.is_ready = False
+        stopping = asyncio.create_task(server.stop())
+        assert await following(watch) == Status.NOT_SERVING
+        assert await watch.read() is aio.EOF
+        assert await watch.code() is grpc.StatusCode.OK
+        await stopping
+
+
+async def test_many_watchers_do_not_keep_anybody_from_asking() -> None:
+    async with health(Readiness()) as stub:
+        watches = [stub.Watch(question("")) for _ in range(50)]
+        for watch in watches:
+            assert await following(watch) == Status.SERVING
+        assert await asked(stub, "liveness") == Status.SERVING
+
+
+@pytest.mark.parametrize("kind", [Http2Server, GrpcioServer])
+async def test_the_service_can_stand_beside_another(
+    kind: type[Http2Server] | type[GrpcioServer],
+) -> None:
+    ready = Readiness()
+    service = HealthService(ready, poll_seconds=0.01)
+    server = kind(service.methods, host="127.0.0.1")
+    port = await server.start()
+    try:
+        async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            assert await asked(stub, EXT_PROC_SERVICE) == Status.SERVING
+            watch = stub.Watch(question(EXT_PROC_SERVICE))
+            assert await following(watch) == Status.SERVING
+            ready.is_ready = False
+            assert await following(watch) == Status.NOT_SERVING
+            assert await asked(stub, EXT_PROC_SERVICE) == Status.NOT_SERVING
+            service.close()
+            assert await watch.read() is aio.EOF
+            late = stub.Watch(question(""))
+            assert await following(late) == Status.NOT_SERVING
+            assert await late.read() is aio.EOF
+            assert await asked(stub, "liveness") == Status.SERVING
+    finally:
+        await server.stop(0)
+
+
+# --- where it listens -----------------------------------------------------------------------------
+
+
+def has_ipv6_loopback() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6_loopback(), reason="this machine has no IPv6")
+async def test_health_listens_on_ipv6() -> None:
+    async with health(Readiness(), "::1") as stub:
+        assert await asked(stub, "") == Status.SERVING
+
+
+@pytest.mark.skipif(not has_ipv6_loopback(), reason="this machine has no IPv6")
+async def test_every_address_is_one_of_ipv4_as_well() -> None:
+    server = HealthServer(Readiness(), host="::", port=0)
+    port = await server.start()
+    try:
+        for target in (f"127.0.0.1:{port}", f"[::1]:{port}"):
+            async with aio.insecure_channel(target) as channel:
+                assert await asked(health_pb2_grpc.HealthStub(channel), "") == Status.SERVING
+    finally:
+        await server.stop()
+
+
+async def test_a_taken_health_port_is_named(taken_port: int) -> None:
+    server = HealthServer(Readiness(), host="127.0.0.1", port=taken_port)
+    with pytest.raises(PortError, match=f"port {taken_port}.*in use.*--grpc-health-port"):
+        await server.start()
+    await server.stop()
+
+
+async def test_an_address_of_another_machine_is_named() -> None:
+    host = "203.0.113.7"  # RFC 5737: no machine has it
+    server = HealthServer(Readiness(), host=host, port=0)
+    with pytest.raises(PortError, match=f"{host} port 0.*--host"):
+        await server.start()
+    await server.stop()
+
+
+async def test_health_that_never_started_can_be_stopped() -> None:
+    before = threading.active_count()
+    await HealthServer(Readiness(), host="127.0.0.1", port=0).stop()
+    assert threading.active_count() == before
