@@ -30,7 +30,7 @@ from epp.data_layer import (
     Supply,
     fixed_discoveries,
 )
-from epp.ext_proc import METHOD, ExtProcService
+from epp.ext_proc import LAST_CHUNK_SECONDS, METHOD, ExtProcService
 from epp.flow_control import SaturationDetector
 from epp.health import HealthServer, HealthService
 from epp.listening import Listener, make_listener
@@ -270,7 +270,8 @@ class App:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.service.drain(timeout), name="drain")
             # A second more than the drain: ended streams still have to flush their status.
-            tasks.create_task(server.stop(timeout + 1), name="stop-server")
+            more = LAST_CHUNK_SECONDS + 1
+            tasks.create_task(server.stop(timeout + more), name="stop-server")
         log.info("endpoint picker stopped", requests_in_flight=self.director.in_flight)
 
 

@@ -1,8 +1,15 @@
 """Envoy external processing."""
 
 from epp.ext_proc.phases import StreamState
-from epp.ext_proc.service import METHOD, ExtProcService
+from epp.ext_proc.service import LAST_CHUNK_SECONDS, METHOD, ExtProcService
 from epp.ext_proc.settings import ExtProcSettings
 from epp.ext_proc.stream import ExtProcStream
 
-__all__ = ["METHOD", "ExtProcService", "ExtProcSettings", "ExtProcStream", "StreamState"]
+__all__ = [
+    "LAST_CHUNK_SECONDS",
+    "METHOD",
+    "ExtProcService",
+    "ExtProcSettings",
+    "ExtProcStream",
+    "StreamState",
+]

@@ -9,6 +9,9 @@ from epp.ext_proc.stream import ExtProcStream
 from epp.observability import Metrics
 from epp.request_control import Refusals
 
+LAST_CHUNK_SECONDS = 0.5
+"""How long the end of a stream waits for the next chunk of a response that passes through it."""
+
 METHOD = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 """The gRPC method Envoy calls."""
 
@@ -55,14 +58,24 @@ class ExtProcService:
 
     async def drain(self, timeout_seconds: float) -> None:
         """Wait for the open streams to end; those open after the time are ended with gRPC OK."""
+        if await self._all_end(timeout_seconds):
+            return
+        for stream in list(self.open_streams):
+            stream.drain(with_next_chunk=True)
+        if not await self._all_end(LAST_CHUNK_SECONDS):
+            for stream in list(self.open_streams):
+                stream.drain()
+
+    async def _all_end(self, timeout_seconds: float) -> bool:
+        """Wait until no stream is open; return whether that is so in time."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 while self.open_streams:
                     self._empty.clear()
                     await self._empty.wait()
         except TimeoutError:
-            for stream in list(self.open_streams):
-                stream.drain()
+            return False
+        return True
 
     def _closed(self, stream: ExtProcStream) -> None:
         self.open_streams.discard(stream)

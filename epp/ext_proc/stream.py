@@ -71,6 +71,7 @@ class ExtProcStream:
         "_exchange",
         "_handler",
         "_headers",
+        "_is_leaving",
         "_on_close",
         "_pending",
         "_received_at",
@@ -114,6 +115,7 @@ class ExtProcStream:
         self._subset: Sequence[str] | None = None
         self._request_body_mode, self._response_body_mode, _ = ASSUMED
         self._end_is_unseen = True
+        self._is_leaving = False
         self._answer: AnswerBody | None = None
 
     # --- what the transport tells -------------------------------------------------------------
@@ -193,8 +195,19 @@ class ExtProcStream:
         finally:
             exchange.close(cause)
 
-    def drain(self) -> None:
-        """End the stream because the EPP stops; a response under way goes on without it."""
+    def drain(self, *, with_next_chunk: bool = False) -> None:
+        """End the stream because the EPP stops; a response under way goes on without it.
+
+        Args:
+            with_next_chunk: End it once the next chunk has been given back, if the response passes
+                through here: Envoy keeps no copy of a chunk that is on its way when a stream ends.
+        """
+        passes_here = (
+            self.state is StreamState.RESPONSE_BODY and self._response_body_mode == FULL_DUPLEX
+        )
+        if with_next_chunk and passes_here:
+            self._is_leaving = True
+            return
         if self.state in UNDECIDED:
             # Envoy would send the request on without a destination, and without the body held here.
             error = ShuttingDownError("the endpoint picker stopped before the request was decided")
@@ -441,6 +454,8 @@ class ExtProcStream:
             answer.read(answer.reader, body)
         if end_of_stream:
             self.close(EndCause.COMPLETED)
+        elif self._is_leaving:
+            self.drain()
 
     def _answer_begins(self, answer: AnswerBody) -> None:
         answer.began_at = self._clock()

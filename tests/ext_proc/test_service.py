@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from request_control.harness import Epp, make_pool
 
-from epp.ext_proc import ExtProcService
-from ext_proc.harness import Envoy
+from epp.ext_proc import ExtProcService, service
+from ext_proc.harness import FULL_DUPLEX, Envoy
 from ext_proc.wires import Wire
 
 pytestmark = pytest.mark.usefixtures("wire")
@@ -55,4 +55,34 @@ def test_streams_open_after_the_time_are_ended_with_ok(wire: Wire) -> None:
     wire.run(envoy.service.drain(0))
     assert envoy.finished == silent.finished == [(0, "")]
     assert not envoy.service.open_streams
+    assert epp.in_flight == 0
+
+
+def test_a_response_that_passes_through_ends_with_its_next_chunk(wire: Wire) -> None:
+    """Envoy keeps no copy of a chunk that is on its way when its stream ends."""
+    epp = Epp(make_pool())
+    envoy = Envoy(epp, FULL_DUPLEX)
+    envoy.post()
+    envoy.response_headers()
+    envoy.response_body(b"one")
+    drain = wire.run(begun(envoy.service.drain(0)))
+    wire.run(asyncio.sleep(0.02))
+    assert not drain.done()
+    (answer,) = envoy.response_body(b"two")
+    assert answer.response_body.response.body_mutation.streamed_response.body == b"two"
+    wire.run(end_of(drain))
+    assert envoy.finished == [(0, "")]
+    assert epp.in_flight == 0
+
+
+def test_a_response_that_passes_through_and_stays_silent_is_left_too(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "LAST_CHUNK_SECONDS", 0.02)
+    epp = Epp(make_pool())
+    envoy = Envoy(epp, FULL_DUPLEX)
+    envoy.post()
+    envoy.response_headers()
+    wire.run(envoy.service.drain(0))
+    assert envoy.finished == [(0, "")]
     assert epp.in_flight == 0

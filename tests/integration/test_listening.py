@@ -50,8 +50,9 @@ async def test_a_socket_file_leads_to_the_epp_and_a_drain_over_it_truncates_noth
         mode, transport=transport, tls=tls, fleet=fleet, serve={"socket_file": path}
     ) as gateway:
         await is_served(gateway)
-        if mode is not Mode.FULL_DUPLEX:
-            # There Envoy forgets the chunk that is on its way when a stream ends.
+        if mode is not Mode.FULL_DUPLEX or transport == "http2":
+            # There Envoy forgets the chunk that is on its way when a stream ends, and grpc.aio ends
+            # it some time after the answer to the chunk before.
             await drain_amid_an_answer(gateway)
         assert gateway.open_streams() == 0
 
