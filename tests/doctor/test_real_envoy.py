@@ -177,7 +177,8 @@ async def test_the_place_in_a_running_envoy_is_that_in_the_bootstrap() -> None:
     assert row.finding.where == f"{PICKER}.observability_mode"
 
 
-async def _page(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"{}")  # whole: closing with bytes unread would reset the connection
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\nconnection: close\r\n\r\nsecret")
     await writer.drain()
     writer.close()
