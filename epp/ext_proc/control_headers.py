@@ -6,14 +6,26 @@ there (prefill, encode, ranks): only the endpoint picker may set these.
 
 from collections.abc import Mapping
 
+from epp.ext_proc.reading import SERVED_KEY, SUBSET_KEY
+from epp.request_control.policies import (
+    FAIRNESS,
+    OBJECTIVE,
+    OLD_FAIRNESS,
+    OLD_OBJECTIVE,
+    OLD_REWRITE,
+    REWRITE,
+)
+
 CONTROL_HEADERS = frozenset(
     {
-        "x-llm-d-inference-fairness-id",
-        "x-gateway-inference-fairness-id",
-        "x-llm-d-inference-objective",
-        "x-gateway-inference-objective",
-        "x-llm-d-model-name-rewrite",
-        "x-gateway-model-name-rewrite",
+        FAIRNESS,
+        OLD_FAIRNESS,
+        OBJECTIVE,
+        OLD_OBJECTIVE,
+        REWRITE,
+        OLD_REWRITE,
+        SUBSET_KEY,
+        SERVED_KEY,
         "x-llm-d-slo-ttft-ms",
         "x-slo-ttft-ms",
         "x-llm-d-slo-tpot-ms",
@@ -21,8 +33,6 @@ CONTROL_HEADERS = frozenset(
         "x-llm-d-video-fps",
         "x-llm-d-video-duration-seconds",
         "x-llm-d-video-resolution",
-        "x-gateway-destination-endpoint-subset",
-        "x-gateway-destination-endpoint-served",
         "x-prefiller-host-port",
         "x-encoder-hosts-ports",
         "x-data-parallel-host-port",
