@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from epp.ext_proc.phases import AnswerStream, RequestHandler
 from epp.ext_proc.settings import ExtProcSettings
 from epp.ext_proc.stream import ExtProcStream
+from epp.ext_proc.stream_life import StreamLife
 from epp.observability import Metrics
 from epp.request_control import Refusals
 
@@ -40,7 +41,7 @@ class ExtProcService:
         self._settings = settings or ExtProcSettings()
         # Not told of outcomes: that Envoy sends what cannot work says nothing of a configuration.
         self._refusals = Refusals(metrics or Metrics(), clock)
-        self.open_streams: set[ExtProcStream] = set()
+        self.open_streams: set[StreamLife] = set()
         self._empty = asyncio.Event()
 
     def opened(self, stream: AnswerStream, headers: Mapping[str, str]) -> ExtProcStream:
@@ -77,7 +78,7 @@ class ExtProcService:
             return False
         return True
 
-    def _closed(self, stream: ExtProcStream) -> None:
+    def _closed(self, stream: StreamLife) -> None:
         self.open_streams.discard(stream)
         if not self.open_streams:
             self._empty.set()

@@ -206,7 +206,7 @@ def test_the_status_and_the_times_are_logged() -> None:
 @on_no_transport  # the service is the test's own
 def test_the_service_is_told_of_the_end_once() -> None:
     epp = Epp(make_pool())
-    told: list[ExtProcStream] = []
+    told: list[object] = []
     stream = ExtProcStream(
         Recorder(),
         epp.director,
