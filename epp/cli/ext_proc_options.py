@@ -23,6 +23,26 @@ MaxBodyBytes = Annotated[
 MaxHeaderBytes = Annotated[
     str, typer.Option(help="Longest request headers, for example 128KiB; longer ones get 431.")
 ]
+MaxStreams = Annotated[
+    int,
+    typer.Option(min=0, help="Requests open at once; one more gets 503. 0 for any number."),
+]
+MaxHeldBytes = Annotated[
+    str,
+    typer.Option(help="Memory for bodies of requests not decided, for example 512MiB; then 503."),
+]
+StreamIdleTimeoutSeconds = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        help="Longest time without a message from Envoy, then 408 or 504; an answer that has begun"
+        " goes on. 0 for any time.",
+    ),
+]
+MaxStreamSeconds = Annotated[
+    float,
+    typer.Option(min=0.0, help="The same for the whole time of a stream; 0 for any time."),
+]
 DestinationList = Annotated[
     str,
     typer.Option(
@@ -47,6 +67,10 @@ def ext_proc_settings(
     retry_after_seconds: int,
     max_body_bytes: str,
     max_header_bytes: str,
+    max_streams: int,
+    max_held_bytes: str,
+    stream_idle_timeout_seconds: float,
+    max_stream_seconds: float,
     destination_list: str,
     sample_usage: float,
 ) -> ExtProcSettings:
@@ -60,6 +84,10 @@ def ext_proc_settings(
         retry_after_seconds=retry_after_seconds,
         max_body_bytes=from_flag("--max-body-bytes", size, max_body_bytes),
         max_header_bytes=from_flag("--max-header-bytes", size, max_header_bytes),
+        max_streams=max_streams,
+        max_held_bytes=from_flag("--max-held-bytes", size, max_held_bytes),
+        stream_idle_timeout_seconds=stream_idle_timeout_seconds,
+        max_stream_seconds=max_stream_seconds,
         destination_list=true_or_false("--destination-list", destination_list),
         sample_usage=sample_usage,
     )

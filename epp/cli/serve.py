@@ -15,8 +15,12 @@ from epp.cli.ext_proc_options import (
     ErrorBody,
     MaxBodyBytes,
     MaxHeaderBytes,
+    MaxHeldBytes,
+    MaxStreams,
+    MaxStreamSeconds,
     RetryAfterSeconds,
     SampleUsage,
+    StreamIdleTimeoutSeconds,
     ext_proc_settings,
 )
 from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort
@@ -85,6 +89,10 @@ def serve(
     retry_after_seconds: RetryAfterSeconds = 1,
     max_body_bytes: MaxBodyBytes = "64MiB",
     max_header_bytes: MaxHeaderBytes = "128KiB",
+    max_streams: MaxStreams = 100_000,
+    max_held_bytes: MaxHeldBytes = "512MiB",
+    stream_idle_timeout_seconds: StreamIdleTimeoutSeconds = 0.0,
+    max_stream_seconds: MaxStreamSeconds = 0.0,
     destination_list: DestinationList = "true",
     sample_usage: SampleUsage = 0.0,
     refresh_metrics_interval: Annotated[
@@ -137,6 +145,10 @@ def serve(
             retry_after_seconds=retry_after_seconds,
             max_body_bytes=max_body_bytes,
             max_header_bytes=max_header_bytes,
+            max_streams=max_streams,
+            max_held_bytes=max_held_bytes,
+            stream_idle_timeout_seconds=stream_idle_timeout_seconds,
+            max_stream_seconds=max_stream_seconds,
             destination_list=destination_list,
             sample_usage=sample_usage,
         )

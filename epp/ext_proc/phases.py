@@ -16,6 +16,12 @@ class AnswerStream(Protocol):
     def finish(self, code: int = 0, message: str = "") -> None:
         """End the stream."""
 
+    def pause_reading(self) -> None:
+        """Take as little as possible of what Envoy sends on this stream, if that can be."""
+
+    def resume_reading(self) -> None:
+        """Take it again."""
+
 
 class RequestHandler(Protocol):
     """The director, as the stream sees it."""

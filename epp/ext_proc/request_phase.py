@@ -26,7 +26,14 @@ from epp.ext_proc.reading import Beside, Chunk
 from epp.ext_proc.request_ids import new_request_id
 from epp.ext_proc.stream_life import StreamLife
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from epp.request_control import Exchange, PartialBodyError, PendingDecision, RequestError
+from epp.request_control import (
+    Exchange,
+    HeldBytesError,
+    PartialBodyError,
+    PendingDecision,
+    RequestError,
+    TooManyStreamsError,
+)
 
 _Answer = Callable[[Exchange], None]
 
@@ -49,7 +56,11 @@ class RequestPhase(StreamLife):
         self._request_body_mode, self._response_body_mode, _ = modes
         # What is assumed may be wrong: that the response's body comes shows when it does.
         self._end_is_unseen = beside.body_modes is None or modes.response == NONE
-        if error := unfit(modes, message.headers.ByteSize(), headers, self._settings):
+        if self.is_surplus:
+            self._turn_away(
+                TooManyStreamsError(f"{self._settings.max_streams} requests are open already")
+            )
+        elif error := unfit(modes, message.headers.ByteSize(), headers, self._settings):
             self._turn_away(error)
         elif message.end_of_stream or self._request_body_mode == NONE:
             self._decide(self._answer_headers)
@@ -60,8 +71,12 @@ class RequestPhase(StreamLife):
 
     def _request_body(self, chunk: Chunk, _: Beside) -> None:
         body, end_of_stream = chunk
+        size, held = len(body), self._held
         self._body.append(body)
-        self._body_bytes += len(body)
+        self._body_bytes += size
+        held.used_bytes += size
+        if held.used_bytes > held.high_bytes and self._is_short_of_room(is_last=end_of_stream):
+            return
         if self._body_bytes > self._settings.max_body_bytes:
             self._turn_away(too_large(f"at least {self._body_bytes}", self._settings))
         elif self._request_body_mode == BUFFERED:
@@ -71,6 +86,23 @@ class RequestPhase(StreamLife):
             self._partial_body(end_of_stream)
         elif end_of_stream:
             self._decide(self._answer_body)
+
+    def _is_short_of_room(self, *, is_last: bool) -> bool:
+        """See to a body for which there is little room or none; return whether it was refused."""
+        held, settings = self._held, self._settings
+        if held.used_bytes > held.limit_bytes and self._body_bytes <= settings.max_body_bytes:
+            self._turn_away(
+                HeldBytesError(
+                    f"requests that wait for their bodies or their decisions hold"
+                    f" {held.limit_bytes} bytes already"
+                )
+            )
+            return True
+        comes_whole = is_last or self._request_body_mode in HELD
+        begins = len(self._body) == 1
+        if not comes_whole and held.must_wait(self, self._body_bytes, begins=begins):
+            self._stream.pause_reading()
+        return False
 
     def _partial_body(self, end_of_stream: bool) -> None:
         if end_of_stream:
@@ -124,7 +156,8 @@ class RequestPhase(StreamLife):
         self._exchange = exchange
         self.state = StreamState.RESPONSE_HEADERS
         answer(exchange)
-        self._body = []
+        if self._body_bytes:
+            self._drop_body()
 
     def _answer_headers(self, exchange: Exchange) -> None:
         self._send_route(exchange, on_body=False)

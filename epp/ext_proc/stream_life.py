@@ -11,10 +11,13 @@ import structlog
 
 from epp.ext_proc import messages
 from epp.ext_proc.answer import AnswerBody
+from epp.ext_proc.held_bytes import HeldBytes
 from epp.ext_proc.modes import ASSUMED, FULL_DUPLEX
 from epp.ext_proc.phases import UNDECIDED, AnswerStream, RequestHandler, StreamState
 from epp.ext_proc.settings import ExtProcSettings
 from epp.request_control import (
+    AnswerTimeoutError,
+    BodyTimeoutError,
     EndCause,
     Exchange,
     InternalError,
@@ -43,7 +46,8 @@ class StreamLife:
         "_exchange",
         "_handler",
         "_headers",
-        "_is_leaving",
+        "_held",
+        "_leaving",
         "_on_close",
         "_pending",
         "_received_at",
@@ -55,6 +59,7 @@ class StreamLife:
         "_settings",
         "_stream",
         "_subset",
+        "is_surplus",
         "state",
     )
 
@@ -67,14 +72,18 @@ class StreamLife:
         *,
         settings: ExtProcSettings,
         refusals: Refusals,
+        held: HeldBytes,
     ) -> None:
         self.state = StreamState.REQUEST_HEADERS
+        self.is_surplus = False
+        """There are too many streams without it: its request is refused."""
         self._stream = stream
         self._handler = handler
         self._clock = clock
         self._on_close = on_close
         self._settings = settings
         self._refusals = refusals
+        self._held = held
         self._exchange: Exchange | None = None
         self._pending: PendingDecision | None = None
         self._due: tuple[bytes, ...] = ()
@@ -87,7 +96,7 @@ class StreamLife:
         self._subset: Sequence[str] | None = None
         self._request_body_mode, self._response_body_mode, _ = ASSUMED
         self._end_is_unseen = True
-        self._is_leaving = False
+        self._leaving: EndCause | None = None
         self._answer: AnswerBody | None = None
 
     # --- the end ------------------------------------------------------------------------------
@@ -103,7 +112,8 @@ class StreamLife:
                 outcome=cause.value,
             )
         self.state = StreamState.CLOSED
-        self._body = []
+        if self._body_bytes:
+            self._drop_body()
         exchange, self._exchange = self._exchange, None
         pending, self._pending = self._pending, None
         try:
@@ -113,6 +123,10 @@ class StreamLife:
                 pending.cancel(cause)
         finally:
             self._on_close(self)
+
+    def _drop_body(self) -> None:
+        held_bytes, self._body, self._body_bytes = self._body_bytes, [], 0
+        self._held.give_back(self, held_bytes)
 
     def _end_exchange(self, exchange: Exchange, cause: EndCause) -> None:
         try:
@@ -133,7 +147,7 @@ class StreamLife:
             self.state is StreamState.RESPONSE_BODY and self._response_body_mode == FULL_DUPLEX
         )
         if with_next_chunk and passes_here:
-            self._is_leaving = True
+            self._leaving = EndCause.DRAINED
             return
         if self.state in UNDECIDED:
             # Envoy would send the request on without a destination, and without the body held here.
@@ -142,9 +156,42 @@ class StreamLife:
                 self._refusals.count(error, None, self._headers)
             self._refuse(error, EndCause.DRAINED)
             return
-        self._give_back_held()
-        self.close(EndCause.DRAINED)
-        self._stream.finish()
+        self._leave(EndCause.DRAINED)
+
+    def time_out(self, limit: str, why: str) -> None:
+        """End the stream because it has taken too long; a response under way goes on without it.
+
+        One that passes through here ends with the next chunk, or by ``leave``.
+
+        Args:
+            limit: Which limit it has met; a label of ``request_limit_exceeded_total``.
+            why: What has taken too long.
+        """
+        state = self.state
+        if state is StreamState.CLOSED:
+            return
+        self._refusals.count_limit(limit)
+        if state is StreamState.RESPONSE_BODY:
+            if self._response_body_mode == FULL_DUPLEX:
+                self._leaving = EndCause.TIMED_OUT
+            else:
+                self._leave(EndCause.TIMED_OUT)
+        elif state in UNDECIDED and state is not StreamState.DECIDING:
+            self._received_at = self._received_at or self._clock()  # not even its headers have come
+            self._turn_away(BodyTimeoutError(f"the request did not come in time: {why}"))
+        else:
+            error = AnswerTimeoutError(f"the request was not answered in time: {why}")
+            self._count(error)
+            self._refuse(error, EndCause.TIMED_OUT)
+
+    def leave(self) -> None:
+        """End a stream that was to end with the next chunk, if none has come."""
+        if self.state is not StreamState.CLOSED and self._leaving is not None:
+            self._leave(self._leaving)
+
+    def read_on(self) -> None:
+        """Take the rest of a body that had to wait for room."""
+        self._stream.resume_reading()
 
     # --- what goes wrong ----------------------------------------------------------------------
 
@@ -173,16 +220,19 @@ class StreamLife:
             self._leave()
         else:
             error = InternalError(text)
-            if self._exchange is None:
-                self._refusals.count(error, None, self._headers)
-            else:
-                self._exchange.metrics.error(error.code)
+            self._count(error)
             self._refuse(error, EndCause.ERROR)
 
-    def _leave(self) -> None:
+    def _count(self, error: RequestError) -> None:
+        if self._exchange is None:
+            self._refusals.count(error, None, self._headers)
+        else:
+            self._exchange.metrics.error(error.code)
+
+    def _leave(self, cause: EndCause = EndCause.ERROR) -> None:
         """Leave the stream alone: the response is under way and goes on unharmed."""
         self._give_back_held()
-        self.close(EndCause.ERROR)
+        self.close(cause)
         self._stream.finish()
 
     def _turn_away(self, error: RequestError) -> None:

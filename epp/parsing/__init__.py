@@ -1,6 +1,12 @@
 """Request bodies to LLMRequest, and back with another model name."""
 
-from epp.parsing.errors import BodyTooLongError, NoParserError, ParseError, ParserFailedError
+from epp.parsing.errors import (
+    BodyTooLongError,
+    NestedTooDeeplyError,
+    NoParserError,
+    ParseError,
+    ParserFailedError,
+)
 from epp.parsing.intake import DEFAULT_MAX_BODY_BYTES, Intake, Reading, reader_finder
 from epp.parsing.plugins import AnswerReader, HttpCall, Parser, Usage
 
@@ -10,6 +16,7 @@ __all__ = [
     "BodyTooLongError",
     "HttpCall",
     "Intake",
+    "NestedTooDeeplyError",
     "NoParserError",
     "ParseError",
     "Parser",

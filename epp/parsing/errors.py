@@ -9,6 +9,10 @@ class NoParserError(ParseError):
     """No parser reads requests of that path."""
 
 
+class NestedTooDeeplyError(ParseError):
+    """The body is nested deeper than can be read."""
+
+
 class BodyTooLongError(ParseError):
     """The body is longer without its content encoding than what is taken in."""
 

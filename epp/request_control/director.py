@@ -13,6 +13,7 @@ from epp.observability import CanonicalLine, Metrics
 from epp.parsing import (
     DEFAULT_MAX_BODY_BYTES,
     BodyTooLongError,
+    NestedTooDeeplyError,
     ParseError,
     Parser,
     reader_finder,
@@ -26,6 +27,7 @@ from epp.request_control.errors import (
     ProfileNotFoundError,
     RequestDroppedError,
     RequestError,
+    TooDeepError,
 )
 from epp.request_control.exchange import Exchange
 from epp.request_control.pending import PendingDecision
@@ -148,6 +150,8 @@ class Director:
                 rewritten = apply_policies(self._policies, reading)
             except BodyTooLongError as error:
                 raise BodyTooLargeError(str(error)) from error
+            except NestedTooDeeplyError as error:
+                raise TooDeepError(str(error)) from error
             except ParseError as error:
                 raise BadRequestError(str(error)) from error
             state = CycleState()

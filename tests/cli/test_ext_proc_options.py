@@ -12,6 +12,10 @@ DEFAULTS = {
     "retry_after_seconds": 1,
     "max_body_bytes": "64MiB",
     "max_header_bytes": "128KiB",
+    "max_streams": 100_000,
+    "max_held_bytes": "512MiB",
+    "stream_idle_timeout_seconds": 0.0,
+    "max_stream_seconds": 0.0,
     "destination_list": "true",
     "sample_usage": 0.0,
 }
@@ -27,6 +31,10 @@ def test_each_flag_has_its_setting() -> None:
         retry_after_seconds=5,
         max_body_bytes="1MiB",
         max_header_bytes="8KiB",
+        max_streams=5,
+        max_held_bytes="16MiB",
+        stream_idle_timeout_seconds=600.0,
+        max_stream_seconds=3600.5,
         destination_list="false",
         sample_usage=0.25,
     )
@@ -35,6 +43,10 @@ def test_each_flag_has_its_setting() -> None:
         retry_after_seconds=5,
         max_body_bytes=1 << 20,
         max_header_bytes=8 << 10,
+        max_streams=5,
+        max_held_bytes=16 << 20,
+        stream_idle_timeout_seconds=600.0,
+        max_stream_seconds=3600.5,
         destination_list=False,
         sample_usage=0.25,
     )
@@ -48,6 +60,13 @@ def test_each_flag_has_its_setting() -> None:
         pytest.param(["--destination-list=maybe"], "--destination-list", id="neither"),
         pytest.param(["--sample-usage", "1.5"], "--sample-usage", id="more than all"),
         pytest.param(["--retry-after-seconds", "-1"], "--retry-after-seconds", id="the past"),
+        pytest.param(["--max-streams", "-1"], "--max-streams", id="less than no stream"),
+        pytest.param(["--max-held-bytes", "0"], "--max-held-bytes", id="no memory at all"),
+        pytest.param(
+            ["--max-held-bytes", "1MiB"], "at least --max-body-bytes", id="less than one body"
+        ),
+        pytest.param(["--stream-idle-timeout-seconds", "-1"], "--stream-idle", id="a time ago"),
+        pytest.param(["--max-stream-seconds", "long"], "--max-stream-seconds", id="no number"),
         pytest.param(["--error-body", "xml"], "--error-body", id="an unknown form"),
     ],
 )

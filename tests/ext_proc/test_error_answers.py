@@ -29,10 +29,15 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.InternalError, 500, "Internal", ""),
     (errors.ShuttingDownError, 503, "ServiceUnavailable", "rejected-shutting-down"),
     (errors.UnsupportedModeError, 500, "Internal", ""),
+    (errors.BodyTimeoutError, 408, "RequestTimeout", ""),
+    (errors.AnswerTimeoutError, 504, "GatewayTimeout", ""),
     (errors.LimitError, 413, "PayloadTooLarge", ""),
     (errors.BodyTooLargeError, 413, "PayloadTooLarge", ""),
     (errors.PartialBodyError, 413, "PayloadTooLarge", ""),
     (errors.HeadersTooLargeError, 431, "HeadersTooLarge", ""),
+    (errors.TooDeepError, 400, "BadRequest", ""),
+    (errors.TooManyStreamsError, 503, "ServiceUnavailable", "rejected-too-many-streams"),
+    (errors.HeldBytesError, 503, "ServiceUnavailable", "rejected-held-bytes"),
 ]
 
 

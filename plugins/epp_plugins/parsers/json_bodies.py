@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from epp.parsing.plugins import HttpCall, ParseError
+from epp.parsing.plugins import HttpCall, NestedTooDeeplyError, ParseError
 from epp.scheduling import LLMRequest
 
 T = TypeVar("T")
@@ -37,6 +37,7 @@ def decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
     """Return ``body`` as the type of ``decoder``.
 
     Raises:
+        NestedTooDeeplyError: The decoder cannot go so deep (about 1,000 brackets on Python 3.11).
         ParseError: It is not JSON, or not of that type.
     """
     try:
@@ -46,7 +47,7 @@ def decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
             f"the request body is not a JSON object that can be read: {error}"
         ) from None
     except RecursionError:
-        raise ParseError("the request body is nested too deeply") from None
+        raise NestedTooDeeplyError("the request body is nested too deeply") from None
 
 
 def model_of(model: object, call: HttpCall) -> str:

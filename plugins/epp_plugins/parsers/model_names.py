@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from epp.parsing.plugins import ParseError
+from epp.parsing.plugins import NestedTooDeeplyError, ParseError
 
 MOST_FIELDS: Final = 1000
 """Fields of a body whose model is replaced; APIs have less than 100."""
@@ -37,7 +37,7 @@ def with_model(body: bytes, model: str) -> bytes:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ParseError(f"the model cannot be replaced in the request body: {error}") from None
     except RecursionError:
-        raise ParseError("the request body is nested too deeply") from None
+        raise NestedTooDeeplyError("the request body is nested too deeply") from None
     name = _quoted(model)
     view = memoryview(body)
     if is_repeated:
