@@ -171,6 +171,10 @@ def status(message: pb.HttpHeaders) -> int:
     """Return the HTTP status of response headers, 0 if there is none; Envoy sends it first."""
     for header in message.headers.headers:
         if header.key == ":status":
-            value = header.raw_value.decode("utf-8", "replace") or header.value
-            return int(value) if value.isdecimal() else 0
+            return status_of(header.raw_value.decode("utf-8", "replace") or header.value)
     return 0
+
+
+def status_of(value: str) -> int:
+    """Return the HTTP status that ``value`` of the header ``:status`` is, 0 if it is none."""
+    return int(value) if value.isdecimal() else 0

@@ -3,6 +3,7 @@
 From its headers on nothing may answer in its place: whatever goes wrong, the response goes on.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from epp.ext_proc import messages, reading
@@ -29,23 +30,30 @@ class ResponsePhase(StreamLife):
             if beside.served:
                 exchange.served_by(beside.served)
             body = None if message.end_of_stream else self._begin_answer(exchange)
-            looks = body is not None and is_needed(exchange)
-            headers = reading.headers(message) if looks or exchange.wants_response_headers else None
-            added = exchange.response_started(reading.status(message), headers)
-            wanted = sendable(added, self._request_id) if added else {}
-            if body is not None and looks and headers is not None:
-                body.watch(exchange, headers)
-                if (
-                    body.names is not None
-                    and self._response_body_mode in {NONE, STREAMED}
-                    and messages.CONTENT_LENGTH in headers
-                ):
-                    wanted[messages.CONTENT_LENGTH] = None
-            asks = self._response_body_mode == NONE and body is not None and body.is_watched
-            answer = messages.passed_response_headers(wanted, asks_for_body=asks)
+            if exchange.wants_response_headers or (body is not None and is_needed(exchange)):
+                answer = self._looked_at(exchange, reading.headers(message), body)
+            else:
+                exchange.response_started(reading.status(message))
         self._stream.send(answer)
         if message.end_of_stream:
             self.close(EndCause.COMPLETED)
+
+    def _looked_at(
+        self, exchange: Exchange, headers: Mapping[str, str], body: AnswerBody | None
+    ) -> bytes:
+        """Return the answer to ``headers`` that somebody wants to see, or to read ``body`` by."""
+        added = exchange.response_started(reading.status_of(headers.get(":status", "")), headers)
+        wanted = sendable(added, self._request_id) if added else {}
+        if body is not None and is_needed(exchange):
+            body.watch(exchange, headers)
+            if (
+                body.names is not None
+                and self._response_body_mode in {NONE, STREAMED}
+                and messages.CONTENT_LENGTH in headers
+            ):
+                wanted[messages.CONTENT_LENGTH] = None
+        asks = self._response_body_mode == NONE and body is not None and body.is_watched
+        return messages.passed_response_headers(wanted, asks_for_body=asks)
 
     def _begin_answer(self, exchange: Exchange) -> AnswerBody | None:
         """Return what the response's body will pass through; None if it will not come.
