@@ -93,7 +93,7 @@ class ResponsePhase(StreamLife):
         else:
             is_buffered = self._response_body_mode == BUFFERED
             self._stream.send(messages.replaced_response(passed, sets_length=is_buffered))
-        if answer is not None and answer.reader is not None:
+        if body and answer is not None and answer.reader is not None:
             answer.read(answer.reader, body)
         if end_of_stream:
             self.close(EndCause.COMPLETED)
