@@ -172,6 +172,7 @@ async def record(endpoints: Sequence[str], cases: Sequence[Case]) -> dict[Case, 
                 gateway(mode, endpoints, running) as envoy,
             ):
                 url = await url_of(envoy)
+                lines: list[str] = []
                 for number, case in enumerate(wanted, start=1):
                     await run(plan(url, case, pause_ms=2.0, requests=1))
                     async with asyncio.timeout(RECORD_SECONDS):

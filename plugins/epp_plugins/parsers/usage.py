@@ -71,6 +71,8 @@ class UsageScan:
                         self._carried = chunk[at:]
                     return
             at = chunk.find(_KEY, end)
+        if chunk and chunk[-1] not in _KEY:  # nearly always a line's end: spares 0.2 us
+            return
         # The key itself may be cut; the only quotation mark in a part of it is the first.
         at = chunk.rfind(b'"', max(end, len(chunk) - len(_KEY) + 1))
         if at >= 0 and _KEY.startswith(chunk[at:]):
