@@ -249,7 +249,8 @@ class StreamLife:
         self._refuse(error)
 
     def _refuse(self, error: RequestError, cause: EndCause = EndCause.REFUSED) -> None:
-        self._stream.send(messages.refused(error, self._request_id, self._settings))
+        path = self._headers.get(":path", "")
+        self._stream.send(messages.refused(error, self._request_id, self._settings, path=path))
         self.close(cause)
         self._stream.finish()
 
