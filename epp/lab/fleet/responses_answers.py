@@ -118,7 +118,10 @@ class ResponsesAnswer(StreamAnswer):
         item = self._item(text if call is None else call.arguments(text), "completed")
         usage = {
             "input_tokens": sequence.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": sequence.cached_tokens},
+            "input_tokens_details": {
+                "cached_tokens": sequence.cached_tokens,
+                "cache_write_tokens": 0,
+            },
             "output_tokens": sequence.generated,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": sequence.total_tokens,
