@@ -12,7 +12,10 @@ from epp.ext_proc import ExtProcSettings
 
 ErrorBody = Annotated[
     Literal["json", "text"],
-    typer.Option(help="Body of error answers: an OpenAI error object, or the reference's text."),
+    typer.Option(
+        help="Body of error answers: an error object of the OpenAI API (of Anthropic's on its"
+        " paths), or the reference's text."
+    ),
 ]
 RetryAfterSeconds = Annotated[
     int, typer.Option(min=0, help="retry-after of answers with 429 and 503; 0 for none.")

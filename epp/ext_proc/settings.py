@@ -11,7 +11,8 @@ class ExtProcSettings:
     """Limits, and the form of the answers."""
 
     error_body: ErrorBody = "json"
-    """``json``: an OpenAI error object; ``text``: the reference's ``inference error: …`` line."""
+    """``json``: an OpenAI error object, on the paths of the Anthropic API one of its own; ``text``:
+    the reference's ``inference error: …`` line."""
     retry_after_seconds: int = 1
     """Value of ``retry-after`` in answers with 429 and 503; 0 leaves the header out."""
     max_body_bytes: int = 64 << 20

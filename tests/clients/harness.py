@@ -103,9 +103,13 @@ async def clients_of(gateway: Gateway, mode: Mode) -> AsyncIterator[Clients]:
 
 
 @asynccontextmanager
-async def gateway_for_clients(mode: Mode) -> AsyncIterator[Clients]:
+async def gateway_for_clients(
+    mode: Mode, *, retry_after_seconds: int = 1
+) -> AsyncIterator[Clients]:
     """A gateway that renames models and reads every answer that it sees."""
-    settings = ExtProcSettings(sample_usage=1.0, max_body_bytes=1 << 20)
+    settings = ExtProcSettings(
+        sample_usage=1.0, max_body_bytes=1 << 20, retry_after_seconds=retry_after_seconds
+    )
     async with (
         running(mode, objects=(_OBJECTS,), serve={"ext_proc": settings}) as gateway,
         clients_of(gateway, mode) as clients,

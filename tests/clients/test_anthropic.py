@@ -87,6 +87,18 @@ async def test_a_tool_is_called_and_its_result_answered(
     assert [block.type for block in answered.content] == ["text"]
 
 
+async def test_a_beta_whose_path_has_a_query(clients: Clients) -> None:
+    before = await clients.counted()
+    answer = await clients.anthropic.beta.messages.create(
+        model=ALIAS,
+        messages=[{"role": "user", "content": "Hi"}],
+        max_tokens=3,
+        betas=["context-1m-2025-08-07"],
+    )
+    assert answer.model == clients.named
+    await clients.assert_counted(before, prompt=answer.usage.input_tokens, output=3)
+
+
 async def test_the_tokens_of_a_message_are_told_beforehand(clients: Clients) -> None:
     ask: Any = {
         "model": ALIAS,

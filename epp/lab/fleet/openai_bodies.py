@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -166,11 +166,17 @@ class EmbeddingsBody(Body, kw_only=True):
 
     input: str | list[str | int | list[int]]
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = None
+    dimensions: Annotated[int, msgspec.Meta(ge=1, le=65_536)] | None = None
 
     def inputs(self) -> list[bytes]:
-        """Return what gets a vector each."""
+        """Return what gets a vector each.
+
+        Raises:
+            ApiError: There is nothing.
+        """
         given = self.input
+        if not given:
+            raise ApiError("input must not be empty.", param="input")
         if isinstance(given, str):
             return [given.encode()]
         if all(isinstance(each, int) for each in given):
