@@ -28,10 +28,12 @@ WEATHER: Final = {
         "city": {"type": "string"},
         "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
         "days": {"type": "integer"},
+        "model": {"const": SERVED},
+        "usage": {"const": {"input_tokens": 99, "prompt_tokens": 99}},
     },
-    "required": ["city", "unit", "days"],
+    "required": ["city", "unit", "days", "model", "usage"],
 }
-"""Arguments of the tool in these tests."""
+"""Arguments of the tool in these tests; two look like what is changed and read in answers."""
 
 _OBJECTS = Path(__file__).parents[2] / "deploy" / "objects"
 
@@ -77,6 +79,13 @@ class Clients:
         assert after.requests - before.requests == (1 if seen else 0)
         assert after.prompt - before.prompt == (prompt if seen else 0)
         assert after.output - before.output == (output if seen else 0)
+
+
+def assert_of_weather(arguments: dict[str, Any]) -> None:
+    """They are what WEATHER asks for, and nothing on the way has touched them."""
+    assert arguments.pop("city")
+    usage = {"input_tokens": 99, "prompt_tokens": 99}
+    assert arguments == {"unit": "celsius", "days": 0, "model": SERVED, "usage": usage}
 
 
 @dataclass(frozen=True, slots=True)

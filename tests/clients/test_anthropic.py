@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from anthropic import Anthropic
 
-from .harness import ALIAS, PIXEL, WEATHER, Clients
+from .harness import ALIAS, PIXEL, WEATHER, Clients, assert_of_weather
 
 pytestmark = [
     pytest.mark.integration,
@@ -65,6 +65,7 @@ async def test_a_tool_is_called_and_its_result_answered(
 ) -> None:
     messages: list[Any] = [{"role": "user", "content": "What is the weather in Ulm?"}]
     ask: Any = {"model": ALIAS, "tools": [TOOL], "max_tokens": 6}
+    before = await clients.counted()
     if streamed:
         async with clients.anthropic.messages.stream(messages=messages, **ask) as stream:
             called: Any = await stream.get_final_message()
@@ -75,8 +76,8 @@ async def test_a_tool_is_called_and_its_result_answered(
     (call,) = called.content
     assert call.type == "tool_use"
     assert call.name == "weather"
-    assert call.input.keys() == {"city", "unit", "days"}
-    assert call.input["city"]
+    assert_of_weather(dict(call.input))
+    await clients.assert_counted(before, prompt=called.usage.input_tokens, output=6)
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "clear"}
     messages += [
         {"role": "assistant", "content": [call.model_dump(exclude_none=True)]},

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from .harness import ALIAS, PIXEL, SERVED, WEATHER, Clients
+from .harness import ALIAS, PIXEL, SERVED, WEATHER, Clients, assert_of_weather
 
 pytestmark = [
     pytest.mark.integration,
@@ -107,8 +107,11 @@ async def test_a_tool_is_called_and_its_result_answered(
 ) -> None:
     messages: list[Any] = [{"role": "user", "content": "What is the weather in Ulm?"}]
     ask: Any = {"model": ALIAS, "tools": [TOOL], "max_tokens": 6}
+    before = await clients.counted()
     if streamed:
-        async with clients.openai.chat.completions.stream(messages=messages, **ask) as stream:
+        async with clients.openai.chat.completions.stream(
+            messages=messages, stream_options=USAGE, **ask
+        ) as stream:
             called = await stream.get_final_completion()
     else:
         called = await clients.openai.chat.completions.create(messages=messages, **ask)
@@ -119,9 +122,9 @@ async def test_a_tool_is_called_and_its_result_answered(
     (call,) = message.tool_calls
     assert call.type == "function"
     assert call.function.name == "weather"
-    arguments = json.loads(call.function.arguments)
-    assert arguments.keys() == {"city", "unit", "days"}
-    assert arguments["city"]
+    assert_of_weather(json.loads(call.function.arguments))
+    assert called.usage is not None
+    await clients.assert_counted(before, prompt=called.usage.prompt_tokens, output=6)
     messages += [
         message.model_dump(exclude_none=True),
         {"role": "tool", "tool_call_id": call.id, "content": '{"sky": "clear"}'},
@@ -175,6 +178,7 @@ async def test_responses(clients: Clients) -> None:
 async def test_responses_call_a_function(clients: Clients, *, streamed: bool) -> None:
     given: list[Any] = [{"role": "user", "content": "What is the weather in Ulm?"}]
     ask: Any = {"model": ALIAS, "tools": [FUNCTION], "max_output_tokens": 6}
+    before = await clients.counted()
     if streamed:
         async with clients.openai.responses.stream(input=given, **ask) as stream:
             called: Any = await stream.get_final_response()
@@ -184,7 +188,8 @@ async def test_responses_call_a_function(clients: Clients, *, streamed: bool) ->
     (call,) = called.output
     assert call.type == "function_call"
     assert call.name == "weather"
-    assert json.loads(call.arguments)["city"]
+    assert_of_weather(json.loads(call.arguments))
+    await clients.assert_counted(before, prompt=called.usage.input_tokens, output=6)
     given += [
         {"type": "function_call", "call_id": call.call_id, "name": "weather", "arguments": "{}"},
         {"type": "function_call_output", "call_id": call.call_id, "output": "clear"},
