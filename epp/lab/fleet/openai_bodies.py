@@ -99,11 +99,12 @@ class ChatBody(_Generation, kw_only=True):
 
     def call(self) -> ToolCall | None:
         wanted = self.tool_choice
-        named = wanted.function.name if isinstance(wanted, _ChatToolChoice) else None
         offered = [each.function for each in self.tools or ()]
         return call_of(
             [Tool(each.name, each.parameters or {}) for each in offered],
-            named or Choice(wanted or "auto"),
+            wanted.function.name
+            if isinstance(wanted, _ChatToolChoice)
+            else Choice(wanted or "auto"),
             after_result=bool(self.messages) and self.messages[-1].role == "tool",
         )
 

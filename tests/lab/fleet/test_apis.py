@@ -7,8 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from parser_checks import odd_objects
 
 from epp.lab.fleet import Fleet
+from epp.lab.fleet.api import BODIES, COUNT_TOKENS, ApiParser
+from epp.lab.fleet.errors import ApiError
 
 MakeFleet = Callable[..., Awaitable[Fleet]]
 MakeClient = Callable[..., httpx.AsyncClient]
@@ -16,6 +21,8 @@ MakeClient = Callable[..., httpx.AsyncClient]
 HELLO = [{"role": "user", "content": "Hello"}]
 MESSAGES = {"model": "tiny", "messages": HELLO, "max_tokens": 3}
 WEATHER = {"name": "weather", "input_schema": {}}
+FIELDS = ["messages", "prompt", "input", "system", "instructions", "max_tokens", "dimensions"]
+FIELDS += ["tools", "tool_choice", "n", "stream_options", "encoding_format", "metadata"]
 
 
 @pytest.mark.parametrize(
@@ -151,3 +158,32 @@ async def test_tools_and_calls_are_part_of_the_prompt(
         answer = (await client.post("/v1/chat/completions", json=body)).json()
         counts.append(answer["usage"]["prompt_tokens"])
     assert counts[0] < counts[1] < counts[2]
+
+
+@given(path=st.sampled_from([*BODIES, COUNT_TOKENS]), body=odd_objects(FIELDS) | st.binary())
+def test_an_odd_body_is_read_or_refused(path: bytes, body: bytes) -> None:
+    parser = ApiParser(model="tiny", adapters=(), max_model_len=8192)
+    try:
+        request = parser.parse(path, body, "r-1")
+    except ApiError:
+        return
+    assert request.generation.max_tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        pytest.param("/v1/responses", {"input": "Hello", "max_output_tokens": 9}, id="responses"),
+        pytest.param("/v1/messages", MESSAGES, id="messages"),
+    ],
+)
+async def test_a_prefiller_generates_one_token(
+    make_fleet: MakeFleet, make_client: MakeClient, path: str, field: dict[str, Any]
+) -> None:
+    fleet = await make_fleet(endpoints=2)
+    prefiller = fleet.servers[1]
+    answer = await make_client(fleet).post(
+        path, json=field, headers={"x-prefiller-host-port": prefiller.address}
+    )
+    assert answer.headers["x-stages"] == "prefill=endpoint-1,decode=endpoint-0"
+    assert prefiller.engine.stats.generation_tokens == 1
