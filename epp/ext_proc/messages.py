@@ -202,17 +202,17 @@ def refused(
         path: The request's; its API may have a form of its own.
     """
     answer = error_answer(error, request_id, path, settings.error_body)
-    set_headers = [_set("content-type", answer.content_type)]
+    headers: dict[str, str | None] = {"content-type": answer.content_type}
     if answer.id_header and request_id:
-        set_headers.append(_set(answer.id_header, request_id))
+        headers[answer.id_header] = request_id
     if error.drop_reason:
-        set_headers.append(_set(DROP_REASON, error.drop_reason))
+        headers[DROP_REASON] = error.drop_reason
     if error.status in _RETRIED and settings.retry_after_seconds:
-        set_headers.append(_set("retry-after", str(settings.retry_after_seconds)))
+        headers["retry-after"] = str(settings.retry_after_seconds)
     return pb.ProcessingResponse(
         immediate_response=pb.ImmediateResponse(
             status=pb.HttpStatus(code=error.status),  # type: ignore[arg-type] # enum by number
-            headers=pb.HeaderMutation(set_headers=set_headers),
+            headers=_mutation(headers),
             body=answer.body,
             details=f"epp_{error.stage}_{error.drop_reason or error.code}".lower(),
         )
