@@ -11,6 +11,7 @@ import typer
 
 from epp.app import App, Ports, ServeSettings
 from epp.cli.ext_proc_options import (
+    Compat,
     DestinationList,
     ErrorBody,
     MaxBodyBytes,
@@ -85,8 +86,9 @@ def serve(
     grpc_max_recv_msg_size: GrpcMaxRecvMsgSize = "",
     grpc_max_send_msg_size: GrpcMaxSendMsgSize = "",
     health_checking: HealthChecking = False,
-    error_body: ErrorBody = "json",
-    retry_after_seconds: RetryAfterSeconds = 1,
+    compat: Compat = "none",
+    error_body: ErrorBody = None,
+    retry_after_seconds: RetryAfterSeconds = None,
     max_body_bytes: MaxBodyBytes = "64MiB",
     max_header_bytes: MaxHeaderBytes = "128KiB",
     max_streams: MaxStreams = 100_000,
@@ -141,6 +143,7 @@ def serve(
         if transport == "grpcio":
             refuse_for_grpcio(transport_setting or (), tls)
         ext_proc = ext_proc_settings(
+            compat=compat,
             error_body=error_body,
             retry_after_seconds=retry_after_seconds,
             max_body_bytes=max_body_bytes,

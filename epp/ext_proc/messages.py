@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from epp.ext_proc import wire
+from epp.ext_proc.compat import reference_answer
 from epp.ext_proc.error_bodies import error_answer
 from epp.ext_proc.settings import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -201,19 +202,26 @@ def refused(
         settings: The form of errors in general.
         path: The request's; its API may have a form of its own.
     """
-    answer = error_answer(error, request_id, path, settings.error_body)
-    headers: dict[str, str | None] = {"content-type": answer.content_type}
-    if answer.id_header and request_id:
-        headers[answer.id_header] = request_id
-    if error.drop_reason:
-        headers[DROP_REASON] = error.drop_reason
-    if error.status in _RETRIED and settings.retry_after_seconds:
-        headers["retry-after"] = str(settings.retry_after_seconds)
+    status, drop_reason = error.status, error.drop_reason
+    headers: dict[str, str | None] = {}
+    if settings.compat == "reference":
+        restored = reference_answer(error)
+        status, drop_reason, body = restored.status, restored.drop_reason, restored.body
+    else:
+        answer = error_answer(error, request_id, path, settings.error_body)
+        body = answer.body
+        headers["content-type"] = answer.content_type
+        if answer.id_header and request_id:
+            headers[answer.id_header] = request_id
+        if status in _RETRIED and settings.retry_after_seconds:
+            headers["retry-after"] = str(settings.retry_after_seconds)
+    if drop_reason:
+        headers[DROP_REASON] = drop_reason
     return pb.ProcessingResponse(
         immediate_response=pb.ImmediateResponse(
-            status=pb.HttpStatus(code=error.status),  # type: ignore[arg-type] # enum by number
+            status=pb.HttpStatus(code=status),  # type: ignore[arg-type] # enum by number
             headers=_mutation(headers),
-            body=answer.body,
+            body=body,
             details=f"epp_{error.stage}_{error.drop_reason or error.code}".lower(),
         )
     ).SerializeToString()

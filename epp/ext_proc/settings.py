@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+Compat = Literal["none", "reference"]
 ErrorBody = Literal["json", "text"]
 
 
@@ -10,6 +11,9 @@ ErrorBody = Literal["json", "text"]
 class ExtProcSettings:
     """Limits, and the form of the answers."""
 
+    compat: Compat = "none"
+    """``reference``: errors have the reference's status, drop reason and body, so that the two
+    settings below mean nothing (:mod:`epp.ext_proc.compat`)."""
     error_body: ErrorBody = "json"
     """``json``: an OpenAI error object, on the paths of the Anthropic API one of its own; ``text``:
     the reference's ``inference error: …`` line."""

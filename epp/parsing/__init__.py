@@ -2,8 +2,11 @@
 
 from epp.parsing.errors import (
     BodyTooLongError,
+    FieldMissingError,
+    ModelMissingError,
     NestedTooDeeplyError,
     NoParserError,
+    NotJsonError,
     ParseError,
     ParserFailedError,
 )
@@ -14,10 +17,13 @@ __all__ = [
     "DEFAULT_MAX_BODY_BYTES",
     "AnswerReader",
     "BodyTooLongError",
+    "FieldMissingError",
     "HttpCall",
     "Intake",
+    "ModelMissingError",
     "NestedTooDeeplyError",
     "NoParserError",
+    "NotJsonError",
     "ParseError",
     "Parser",
     "ParserFailedError",

@@ -24,6 +24,7 @@ from epp.request_control.errors import (
     BadRequestError,
     BodyTooLargeError,
     NoCandidatesError,
+    NoCandidatesForNoBodyError,
     ProfileNotFoundError,
     RequestDroppedError,
     RequestError,
@@ -275,9 +276,8 @@ class Director:
         request, state = production.request, production.state
         endpoints = self._pool()
         if not endpoints:
-            raise NoCandidatesError(
-                "the pool has no endpoint: is discovery configured and running?"
-            )
+            kind = NoCandidatesError if request.body_bytes else NoCandidatesForNoBodyError
+            raise kind("the pool has no endpoint: is discovery configured and running?")
         if request.priority < 0:
             pipeline.shed(request, endpoints)
         if subset is not None and self._follow_subset_hint:

@@ -48,6 +48,10 @@ class NoCandidatesError(RequestError):
     drop_reason = "rejected-no-endpoints"
 
 
+class NoCandidatesForNoBodyError(NoCandidatesError):
+    """The same for a request without a body, which the reference answers otherwise."""
+
+
 class OutsideSubsetError(RequestError):
     """There are endpoints, but none that the gateway lets the request go to."""
 

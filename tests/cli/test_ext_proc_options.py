@@ -8,8 +8,9 @@ from epp.cli.ext_proc_options import ext_proc_settings
 from epp.ext_proc import ExtProcSettings
 
 DEFAULTS = {
-    "error_body": "json",
-    "retry_after_seconds": 1,
+    "compat": "none",
+    "error_body": None,
+    "retry_after_seconds": None,
     "max_body_bytes": "64MiB",
     "max_header_bytes": "128KiB",
     "max_streams": 100_000,
@@ -27,6 +28,7 @@ def test_what_the_flags_say_by_default_are_the_defaults() -> None:
 
 def test_each_flag_has_its_setting() -> None:
     given = ext_proc_settings(
+        compat="none",
         error_body="text",
         retry_after_seconds=5,
         max_body_bytes="1MiB",
@@ -52,6 +54,14 @@ def test_each_flag_has_its_setting() -> None:
     )
 
 
+def test_the_reference_decides_the_form_of_errors_alone() -> None:
+    asked: dict[str, object] = {**DEFAULTS, "compat": "reference"}
+    assert ext_proc_settings(**asked).compat == "reference"  # type: ignore[arg-type] # by name
+    for flag, value in (("error_body", "json"), ("retry_after_seconds", 0)):
+        with pytest.raises(ValueError, match=f"leave out --{flag.replace('_', '-')}$"):
+            ext_proc_settings(**{**asked, flag: value})  # type: ignore[arg-type] # by name
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -68,6 +78,10 @@ def test_each_flag_has_its_setting() -> None:
         pytest.param(["--stream-idle-timeout-seconds", "-1"], "--stream-idle", id="a time ago"),
         pytest.param(["--max-stream-seconds", "long"], "--max-stream-seconds", id="no number"),
         pytest.param(["--error-body", "xml"], "--error-body", id="an unknown form"),
+        pytest.param(["--compat", "v1"], "--compat", id="an unknown EPP"),
+        pytest.param(
+            ["--compat=reference", "--error-body=text"], "--error-body", id="two forms at once"
+        ),
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused(arguments: list[str], said: str) -> None:

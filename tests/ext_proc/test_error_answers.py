@@ -20,6 +20,7 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.BadRequestError, 400, "BadRequest", ""),
     (errors.ProfileNotFoundError, 400, "BadRequest", ""),
     (errors.NoCandidatesError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
+    (errors.NoCandidatesForNoBodyError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
     (errors.OutsideSubsetError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
     (errors.ScreenedOutError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
     (errors.AllFilteredError, 429, "ResourceExhausted", "rejected-saturated"),
