@@ -1,0 +1,10 @@
+"""The cases, by the part of the reference's tests that they are from."""
+
+from parity.cases.answers import ANSWERS
+from parity.cases.grpc import GRPC_CASES
+from parity.cases.http import HTTP
+from parity.cases.refusals import REFUSALS
+
+CASES = (*HTTP, *REFUSALS, *ANSWERS, *GRPC_CASES)
+
+__all__ = ["CASES"]
