@@ -144,7 +144,7 @@ class Director:
                     request_id,
                     headers,
                     body,
-                    may_lack_model=names_model(headers),
+                    may_lack_model=names_model(self._policies, headers),
                     max_body_bytes=self._max_body_bytes,
                 )
                 request = reading.request

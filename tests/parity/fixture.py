@@ -43,6 +43,7 @@ OBJECTS = (
 REQUEST_ID = "test-request-id"
 OBJECTIVE = "x-llm-d-inference-objective"
 REWRITE = "x-llm-d-model-name-rewrite"
+FAIRNESS = "x-llm-d-inference-fairness-id"
 NO_ENDPOINTS = "rejected-no-endpoints"
 SATURATED = "rejected-saturated"
 
@@ -107,7 +108,7 @@ def routed(address: str, steps: Sequence[Step], body: bytes | None = None) -> Fa
     """
     sent = steps[0].headers
     chunks = [each.body for each in steps if each.kind == "request_body"]
-    control = tuple(sorted({OBJECTIVE, REWRITE} & sent.keys()))
+    control = tuple(sorted({OBJECTIVE, REWRITE, FAIRNESS} & sent.keys()))
     joined = b"".join(chunks) if body is None else body
     headers = {key: value for key, value in sent.items() if key not in control}
     reference: dict[str, object] = {

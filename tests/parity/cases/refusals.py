@@ -24,6 +24,7 @@ def rejection(
     *,
     also: tuple[str, ...] = (),
     subset: tuple[str, ...] | None = None,
+    metadata: dict[str, object] | None = None,
     ours_in_compat: dict[str, Ours] | None = None,
 ) -> Case:
     return Case(
@@ -32,6 +33,7 @@ def rejection(
         world=pods,
         steps=steps,
         subset=subset,
+        metadata=metadata or {},
         reference=facts[0],
         ours=facts[1],
         ours_in_compat=ours_in_compat or {},
