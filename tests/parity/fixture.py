@@ -168,6 +168,16 @@ def refused(reference: Refusal, ours: Refusal, **rows: str) -> Facts:
     return told, others
 
 
+def no_candidates(message: str) -> Facts:
+    """Return what comes of a request that may go nowhere; ``message`` is ours."""
+    code = "ServiceUnavailable"
+    theirs = "failed to find endpoint candidates for serving the request"
+    return refused(
+        Refusal(503, code, theirs, reason=NO_ENDPOINTS),
+        Refusal(503, code, message, "candidates", NO_ENDPOINTS),
+    )
+
+
 def answered(headers: Mapping[str, str], *chunks: bytes, is_streamed: bool) -> Facts:
     """Return what comes of an answer that ends with its body."""
     *pieces, last = [(each, False) for each in chunks]

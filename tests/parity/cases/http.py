@@ -85,7 +85,7 @@ HTTP = (
         "192.168.1.2:8000",
         completion("test1", "my-model-12345"),
         counted=total("my-model", "my-model-12345", 2),
-        also=("message: model rewrite by header",),
+        also=("message: model rewrite by header", "director: rewrite", "director: target model"),
         level=Series("ready_endpoints", is_level=True),
     ),
     _route(

@@ -10,6 +10,7 @@ from parity.fixture import (
     Refusal,
     headers_only,
     llm,
+    no_candidates,
     raw,
     refused,
 )
@@ -40,19 +41,9 @@ def rejection(
     )
 
 
-NO_MATCH = refused(
-    Refusal(
-        *(503, "ServiceUnavailable"),
-        "failed to find endpoint candidates for serving the request",
-        reason=NO_ENDPOINTS,
-    ),
-    Refusal(
-        *(503, "ServiceUnavailable"),
-        "the gateway lets this request go to 192.168.1.99:8000,"
-        " and none of the 3 endpoints of the pool is one of them",
-        "candidates",
-        NO_ENDPOINTS,
-    ),
+NO_MATCH = no_candidates(
+    "the gateway lets this request go to 192.168.1.99:8000,"
+    " and none of the 3 endpoints of the pool is one of them"
 )
 EMPTY_POOL = "request without a body (`GET /v1/models`)"
 NOBODY = refused(
