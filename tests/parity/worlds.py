@@ -127,7 +127,7 @@ class Worlds:
                 names = dict(zip(real, [pod.address for pod in world.pods], strict=True))
                 ready.set_result(Running(app, channel, names))
                 await self._stop.wait()
-        except BaseException as error:
-            if not ready.done():
-                ready.set_exception(error)
-            raise
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)  # every case in this world fails of it, and no other
