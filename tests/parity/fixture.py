@@ -111,17 +111,19 @@ def routed(address: str, steps: Sequence[Step], body: bytes | None = None) -> Fa
     control = tuple(sorted({OBJECTIVE, REWRITE, FAIRNESS} & sent.keys()))
     joined = b"".join(chunks) if body is None else body
     headers = {key: value for key, value in sent.items() if key not in control}
+    length = {"content-length": str(len(joined))}
     reference: dict[str, object] = {
         "grpc_status": "OK",
         "status": 0,
         "destination": address,
         "metadata": {"envoy.lb": {DESTINATION: address}},
         "clears_route_cache": True,
-        "headers": {**headers, "content-length": str(len(joined))},
+        "headers": {**headers, **length},
         "removed": (),
         "pieces": ((joined, True),),
     }
-    ours = {"headers": Ours({}, SETS_HEADERS)}
+    told = length if body is not None and length.keys() <= sent.keys() else {}
+    ours = {"headers": Ours(told, SETS_HEADERS)}
     if control:
         ours["removed"] = Ours(control, TAKES_OFF)
     if body is None and len(chunks) > 1:

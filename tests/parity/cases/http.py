@@ -85,8 +85,19 @@ HTTP = (
         "192.168.1.2:8000",
         completion("test1", "my-model-12345"),
         counted=total("my-model", "my-model-12345", 2),
-        also=("message: model rewrite by header", "director: rewrite", "director: target model"),
+        also=("director: rewrite", "director: target model"),
         level=Series("ready_endpoints", is_level=True),
+    ),
+    _route(
+        "message: model rewrite by header",
+        THREE,
+        raw(
+            {**SPLIT_HEADERS, "content-length": "70", REWRITE: "my-model-12345"},
+            completion("test1", "my-model"),
+        ),
+        "192.168.1.2:8000",
+        completion("test1", "my-model-12345"),
+        counted=total("my-model", "my-model-12345", 0),
     ),
     _route(
         "http: priorities are 0 without objects",
