@@ -75,6 +75,7 @@ def test_one_request_more_than_may_be_open_is_refused() -> None:
         "content-type": "application/json",
         "retry-after": "1",
         "x-llm-d-request-dropped-reason": "rejected-too-many-streams",
+        "x-request-id": "r-1",
     }
     assert b"2 requests are open already" in answer.immediate_response.body
     assert surplus.finished == [(0, "")]

@@ -15,7 +15,6 @@ from epp.parsing.plugins import (
     ModelMissingError,
     NestedTooDeeplyError,
     NotJsonError,
-    ParseError,
 )
 from epp.scheduling import LLMRequest
 
