@@ -134,6 +134,9 @@ def _note_error(told: Transcript, answer: ImmediateResponse, request_id: str) ->
     told.drop_reason = headers.pop(DROP_REASON, "")
     told.content_type = headers.pop("content-type", "")
     told.retry_after = headers.pop("retry-after", "")
+    named = headers.pop("x-request-id", "")
+    assert named in {"", request_id} if request_id else len(named) in {0, 36}
+    told.names_request = bool(named)
     assert headers == {}
     told.body = error_of(answer.body, request_id)
 

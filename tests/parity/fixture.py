@@ -53,6 +53,7 @@ TAKES_OFF = "control headers of a client (flow, objective, rewrite, SLO, stages)
 PIECES = "bodies given back to Envoy"
 BODY = "error body"
 RETRY_AFTER = "429 and 503"
+NAMES_REQUEST = "id of the request in error answers"
 
 
 def pod(index: int, waiting: int, kv_cache_usage: float, *adapters: str, role: str = "") -> Pod:
@@ -152,6 +153,7 @@ def refused(reference: Refusal, ours: Refusal, **rows: str) -> Facts:
         "drop_reason": reference.reason,
         "content_type": "",
         "retry_after": "",
+        "names_request": False,
         "body": f"inference error: {reference.code} - {reference.message}",
         "pieces": (),
     }
@@ -161,7 +163,11 @@ def refused(reference: Refusal, ours: Refusal, **rows: str) -> Facts:
         "code": ours.status,
         "stage": ours.stage,
     }
-    others = {"body": Ours(error, BODY), "content_type": Ours("application/json", BODY)}
+    others = {
+        "body": Ours(error, BODY),
+        "content_type": Ours("application/json", BODY),
+        "names_request": Ours(True, NAMES_REQUEST),
+    }
     if ours.status in {429, 503}:
         others["retry_after"] = Ours("1", RETRY_AFTER)
     for fact, value in (("status", ours.status), ("drop_reason", ours.reason)):

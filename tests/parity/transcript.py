@@ -19,6 +19,8 @@ class Transcript:
     drop_reason: str = ""
     content_type: str = ""
     retry_after: str = ""
+    names_request: bool = False
+    """Whether the error has the request's id in a header."""
     body: str | Mapping[str, object] = ""
     """Text of the error; a JSON error object without the request's id, which is not its own."""
     destination: str = ""
@@ -45,7 +47,9 @@ class Transcript:
 
 FACTS = frozenset(Transcript.__slots__)
 
-RESTORED = frozenset({"status", "drop_reason", "content_type", "retry_after", "body"})
+RESTORED = frozenset(
+    {"status", "drop_reason", "content_type", "retry_after", "names_request", "body"}
+)
 """The facts that ``--compat=reference`` makes the reference's."""
 
 
