@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from fuzz import target
+from fuzz import connection as target
 from fuzz.peer import Peer
 from soak import frames
 from structlog.testing import capture_logs

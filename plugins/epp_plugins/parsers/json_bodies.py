@@ -23,6 +23,9 @@ T = TypeVar("T")
 ABSENT: Final = msgspec.Raw(b"")
 """Default of a raw field; no JSON is empty."""
 
+MOST_COUNT: Final = 1 << 63
+"""A number of tokens that is not below this is none."""
+
 _NOTHING = (b"", b"null")
 _NO_TOOLS = (*_NOTHING, b"[]")
 
@@ -93,7 +96,8 @@ def tools_of(value: msgspec.Raw) -> bytes:
 
 def output_limit(limit: object) -> int | None:
     """Return ``limit`` if it is one."""
-    return limit if type(limit) is int else None  # type(), because True is an int too
+    # type(), because True is an int too. JSON may have thousands of digits: no float takes those.
+    return limit if type(limit) is int and abs(limit) < MOST_COUNT else None
 
 
 def request_of(

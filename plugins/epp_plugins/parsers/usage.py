@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from epp.parsing.plugins import Usage
+from epp_plugins.parsers.json_bodies import MOST_COUNT
 
 MOST_CARRIED: Final = 8192
 """Bytes of an object that a piece has cut; one has a few hundred. What is longer is passed over."""
@@ -138,4 +139,7 @@ class OpenAiAnswer(UsageScan):
 
 def first_count(*values: object) -> int | None:
     """Return the first of ``values`` that is a count; None if none is."""
-    return next((value for value in values if type(value) is int and value >= 0), None)
+    for value in values:
+        if type(value) is int and 0 <= value < MOST_COUNT:
+            return value
+    return None

@@ -81,6 +81,10 @@ RARELY = 60
 SIZES = (0, 1, 4, 5, 8, 20, 100, 600, 2500, 12_000)
 
 
+WORDS = (frames.PREFACE, RESPONSE, TRAILERS, BLOCK, *ODD_BLOCKS)
+"""What a fuzzer puts in."""
+
+
 def one_input(data: bytes) -> None:
     """Run one input; any exception is a finding."""
     tape = Tape(data)
