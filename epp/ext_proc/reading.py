@@ -26,6 +26,7 @@ SUBSET_KEY = "x-gateway-destination-endpoint-subset"
 SERVED_KEY = "x-gateway-destination-endpoint-served"
 """Key in the response's metadata: the ``ip:port`` that answered."""
 
+_STATUS_DIGITS = 3
 _MAX_CACHED_BYTES = 1024
 _CACHED_BESIDES = 4096
 
@@ -171,4 +172,5 @@ def status(message: pb.HttpHeaders) -> int:
 
 def status_of(value: str) -> int:
     """Return the HTTP status that ``value`` of the header ``:status`` is, 0 if it is none."""
-    return int(value) if value.isdecimal() else 0
+    # Python refuses to make a number of some thousand digits.
+    return int(value) if value.isdecimal() and len(value) <= _STATUS_DIGITS else 0

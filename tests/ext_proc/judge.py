@@ -5,8 +5,8 @@ with an error ("spurious message") and the client's request with it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
 
 import structlog
 from google.protobuf.message import DecodeError
@@ -19,6 +19,10 @@ from ext_proc.harness import Mode, Modes
 from ext_proc.held import Change, HeldDecision, PatientEnvoy
 
 Step = Callable[["JudgingEnvoy"], object]
+
+ALL_MODES = cast("list[Mode.BodySendMode]", Mode.BodySendMode.values())
+UNKNOWN_MODE = cast("Mode.BodySendMode", 77)
+"""One that a newer Envoy may have."""
 
 _DUPLEX = Mode.FULL_DUPLEX_STREAMED
 # What may be answered to each kind of message; a body that is whole releases the headers' answer.
@@ -83,7 +87,7 @@ class JudgingEnvoy(PatientEnvoy):
             request = pb.ProcessingRequest.FromString(data)
         except DecodeError:
             return None
-        kind = request.WhichOneof("request")
+        kind: str | None = request.WhichOneof("request")
         if kind is None:
             return None
         if self.stream.state is StreamState.REQUEST_HEADERS:
@@ -219,7 +223,7 @@ def answer_legally_and_release(
     modes: Modes | None,
     sends_ahead: bool,
     settings: ExtProcSettings,
-    steps: Sequence[Step],
+    steps: Iterable[Step],
     fails_in: frozenset[str],
     kind: type[HeldDecision] | None,
     change: Change,
@@ -249,5 +253,6 @@ def answer_legally_and_release(
     assert envoy.line.recorder.sent_after_finish == 0
     ended = [line for line in lines if line["event"] == "request finished"]
     assert len(ended) == len(plugin.ends) == epp.total("request_total") <= 1
-    assert "ext_proc stream failed" not in [line["event"] for line in lines]
+    failed = [line["exc_info"] for line in lines if line["event"] == "ext_proc stream failed"]
+    assert failed == []
     return envoy

@@ -200,6 +200,8 @@ def test_headers_are_read(sent: list[tuple[str, str, bytes]], read: dict[str, st
         pytest.param([(":status", "", b"200"), (":status", "", b"500")], 200, id="first of two"),
         pytest.param([(":status", "404", b"")], 404, id="value instead of raw_value"),
         pytest.param([(":status", "", b"ok")], 0, id="no number"),
+        pytest.param([(":status", "", b"2000")], 0, id="no status"),
+        pytest.param([(":status", "", b"2" * 5000)], 0, id="more digits than a number can have"),
         pytest.param([], 0, id="none"),
     ],
 )

@@ -10,9 +10,9 @@ from request_control.harness import BODY
 
 from epp.ext_proc import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from ext_proc.harness import Envoy, Mode, on_each_transport, on_no_transport
+from ext_proc.harness import Envoy, on_each_transport, on_no_transport
 from ext_proc.held import DecidedAtOnce, HeldDecision
-from ext_proc.judge import CHANGES, Step, answer_legally_and_release
+from ext_proc.judge import ALL_MODES, CHANGES, JudgingEnvoy, Step, answer_legally_and_release
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -40,7 +40,7 @@ _MESSAGES: st.SearchStrategy[Step] = st.one_of(
         lambda body, end: lambda envoy: envoy.response_body(body, end=end), _CHUNKS, st.booleans()
     ),
     st.just(Envoy.response_trailers),
-    st.just(Envoy.garble),
+    st.just(JudgingEnvoy.garble),
     st.just(lambda envoy: envoy.tell(pb.ProcessingRequest())),
 )
 _ENDS: st.SearchStrategy[Step] = st.sampled_from(
@@ -60,7 +60,7 @@ _GOOD: list[Step] = [
     partial(Envoy.response_headers, headers={"content-type": "text/event-stream"}),
     Envoy.response_body,
 ]
-_EVERY_MODE = st.sampled_from(Mode.BodySendMode.values())
+_EVERY_MODE = st.sampled_from(ALL_MODES)
 _MODES = st.none() | st.tuples(_EVERY_MODE, _EVERY_MODE)
 
 _any_sequence = given(

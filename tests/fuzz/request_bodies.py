@@ -8,7 +8,7 @@ import gzip
 import json
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -66,7 +66,11 @@ PATHS: tuple[str, ...] = (
 )
 ENCODINGS = ("", "gzip", "zstd", "identity", "x-gzip", "br", " GZip ")
 MOST_BODY_BYTES = 20_000
-_ENCODERS = {"gzip": gzip.compress, "zstd": zstandard.compress, "x-gzip": gzip.compress}
+_ENCODERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "zstd": zstandard.compress,
+    "x-gzip": gzip.compress,
+}
 _FIELDS: Mapping[str, str] = {
     "/v1/completions": "prompt",
     "/v1/chat/completions": "messages",
@@ -98,13 +102,18 @@ def check_request(path: str, headers: Mapping[str, str], body: bytes) -> Reading
             max_body_bytes=MOST_BODY_BYTES,
         )
     except ParseError as error:
-        assert len(refused(BadRequestError(str(error)), "r-1")) < 2000 + 10 * len(path)
+        _check_refusal(str(error), path)
         return None
     _check_fields(reading.request)
     _check_meaning(path, reading)
     _check_rewritten(reading)
     _check_tokens(reading.request)
     return reading
+
+
+def _check_refusal(text: str, path: str) -> None:
+    """It can be told to the client, and what the client sent does not come back at length."""
+    assert len(refused(BadRequestError(text), "r-1")) < 2000 + 10 * len(path)
 
 
 def _check_fields(request: LLMRequest) -> None:

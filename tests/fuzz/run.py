@@ -7,12 +7,12 @@ that one input is run again. What it finds and keeps lies under ``fuzz-results/T
 import importlib
 import sys
 from collections.abc import Callable, Iterable
-from logging import CRITICAL
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import atheris
 import structlog
+from structlog.typing import EventDict
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.remove(str(Path(__file__).parent))
@@ -57,7 +57,8 @@ def main(name: str, *options: str) -> None:
     target = TARGETS[name]
     with atheris.instrument_imports(include=list(target.code)):
         module: _Module = importlib.import_module(f"fuzz.{name}")
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(CRITICAL))
+    # Not by level: the judge of streams captures lines of all levels.
+    structlog.configure(processors=[_drop])
     folder = RESULTS / name
     corpus = folder / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)
@@ -71,6 +72,10 @@ def main(name: str, *options: str) -> None:
     where = (f"-artifact_prefix={folder}/", f"-dict={words}", *(() if finding else (str(corpus),)))
     atheris.Setup([sys.argv[0], *defaults, *where, *options], module.one_input)
     atheris.Fuzz()
+
+
+def _drop(_logger: object, _method: str, _line: EventDict) -> EventDict:
+    raise structlog.DropEvent
 
 
 def _quoted(word: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Inputs that a fuzzer begins with: the bodies that stand in the tests, and streams as they should be.
+"""Inputs that a fuzzer begins with: the bodies in the tests, and streams as they should be.
 
 Both are written as the targets read them: a byte for each choice, then what was chosen.
 """

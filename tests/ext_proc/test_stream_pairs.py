@@ -1,0 +1,214 @@
+"""Every message in every state and every pair of modes: a table without a gap."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+
+import pytest
+
+from epp.ext_proc import ExtProcSettings, StreamState
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from ext_proc.harness import Envoy, Mode, Modes, on_no_transport
+from ext_proc.held import Change, HeldDecision
+from ext_proc.judge import (
+    ALL_MODES,
+    UNKNOWN_MODE,
+    JudgingEnvoy,
+    Step,
+    answer_legally_and_release,
+    leave,
+    rename,
+)
+
+# A few thousand streams.
+pytestmark = [on_no_transport, pytest.mark.usefixtures("wire")]
+
+HELD = (Mode.BUFFERED, Mode.BUFFERED_PARTIAL)
+FULL_DUPLEX = Mode.FULL_DUPLEX_STREAMED
+MODES = [mode for mode in ALL_MODES if mode != Mode.GRPC]
+PAIRS: list[Modes | None] = [None, *product(MODES, MODES)]
+
+_IN_ORDER: list[tuple[StreamState, Step]] = [
+    (StreamState.REQUEST_BODY, Envoy.request_headers),
+    (StreamState.DECIDING, Envoy.request_body),
+    (StreamState.RESPONSE_HEADERS, JudgingEnvoy.decide_if_asked),
+    (StreamState.RESPONSE_BODY, partial(Envoy.response_headers, headers={"content-type": "json"})),
+    (StreamState.CLOSED, Envoy.response_trailers),
+]
+"""What takes a stream from each state to the next one; without a body it has one state less."""
+
+EXPECTED: dict[StreamState, set[str]] = {
+    StreamState.REQUEST_HEADERS: {"request_headers"},
+    # Envoy's own answer to the client, such as 413, may come at any time.
+    StreamState.REQUEST_BODY: {"request_body", "request_trailers", "response_headers"},
+    # The end of a body over 1 MB may be told twice (envoy#46237).
+    StreamState.DECIDING: {"request_body", "request_trailers", "response_headers"},
+    StreamState.RESPONSE_HEADERS: {"request_body", "request_trailers", "response_headers"},
+    StreamState.RESPONSE_BODY: {
+        "request_body",
+        "request_trailers",
+        "response_body",
+        "response_trailers",
+    },
+    StreamState.CLOSED: set(),
+}
+"""The messages that have a meaning in each state."""
+
+MESSAGES: dict[str, Step] = {
+    "request_headers": Envoy.request_headers,
+    "request_headers, the end": partial(Envoy.request_headers, end=True),
+    "request_body": partial(Envoy.request_body, end=False),
+    "request_body, the end": Envoy.request_body,
+    "request_body, empty": partial(Envoy.request_body, body=b"", end=False),
+    "request_trailers": Envoy.request_trailers,
+    "response_headers": Envoy.response_headers,
+    "response_headers, the end": partial(Envoy.response_headers, end=True),
+    "response_body": Envoy.response_body,
+    "response_body, the end": partial(Envoy.response_body, end=True),
+    "response_body, empty": partial(Envoy.response_body, body=b""),
+    "response_trailers": Envoy.response_trailers,
+    "no phase": lambda envoy: envoy.tell(pb.ProcessingRequest()),
+    "no message": JudgingEnvoy.garble,
+}
+EVENTS: dict[str, Step] = {
+    "writable": Envoy.writable,
+    "half-close": Envoy.half_close,
+    "reset": Envoy.reset,
+    "drain": Envoy.drain,
+    "drain with the next chunk": lambda envoy: envoy.stream.drain(with_next_chunk=True),
+}
+
+
+def reaching(state: StreamState, modes: Modes | None) -> list[Step] | None:
+    """Return the steps to ``state``; None if these modes never get there."""
+    has_no_body = modes is not None and modes[0] == Mode.NONE
+    if has_no_body and state is StreamState.REQUEST_BODY:
+        return None
+    steps = []
+    if state is not StreamState.REQUEST_HEADERS:
+        for reached, step in _IN_ORDER:
+            if not (has_no_body and reached is StreamState.DECIDING):
+                steps.append(step)
+            if reached is state:
+                break
+    return steps
+
+
+def streams(
+    state: StreamState, last_step: Callable[[JudgingEnvoy], None], change: Change
+) -> Iterator[JudgingEnvoy]:
+    """Bring a stream to ``state`` in each pair of modes that can, and take a last step there."""
+    for modes in PAIRS:
+        steps = reaching(state, modes)
+        if steps is not None:
+            yield answer_legally_and_release(
+                modes=modes,
+                sends_ahead=True,
+                settings=ExtProcSettings(),
+                steps=[*steps, last_step],
+                fails_in=frozenset(),
+                kind=HeldDecision,
+                change=change,
+                last="reset",
+            )
+
+
+def was_expected(name: str, state: StreamState, envoy: JudgingEnvoy) -> bool:
+    kind = name.partition(",")[0]
+    if kind == "request_trailers" and envoy.request_mode in HELD:
+        return state not in {StreamState.REQUEST_HEADERS, StreamState.REQUEST_BODY} and (
+            kind in EXPECTED[state]
+        )
+    return kind in EXPECTED[state]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        *(pytest.param(name, leave, id=name) for name in MESSAGES),
+        *(pytest.param(name, rename, id=f"{name}, renamed") for name in MESSAGES if "resp" in name),
+    ],
+)
+@pytest.mark.parametrize("state", StreamState, ids=lambda state: state.name)
+def test_message_in_state(state: StreamState, name: str, change: Change) -> None:
+    def tell(envoy: JudgingEnvoy) -> None:
+        assert envoy.stream.state is state
+        was_finished = envoy.finished
+        MESSAGES[name](envoy)
+        if state is StreamState.CLOSED:
+            assert envoy.kinds == []
+            assert envoy.finished == was_finished
+        elif not was_expected(name, state, envoy):
+            # Before the response an error takes its place; from then on it is left alone.
+            is_early = state is not StreamState.RESPONSE_BODY and not name.startswith("response")
+            assert envoy.finished == [(0, "")]
+            assert envoy.stream.state is StreamState.CLOSED
+            assert envoy.kinds == (["immediate_response"] if is_early else [])
+        elif envoy.finished:
+            # Understood and turned down: a body that Envoy has cut off.
+            assert envoy.request_mode == Mode.BUFFERED_PARTIAL
+            (answer,) = envoy.answers
+            assert answer.immediate_response.status.code == 413
+
+    assert len(list(streams(state, tell, change))) >= len(PAIRS) - len(MODES)
+
+
+@pytest.mark.parametrize("name", EVENTS)
+@pytest.mark.parametrize("state", StreamState, ids=lambda state: state.name)
+def test_event_in_state(state: StreamState, name: str) -> None:
+    def happen(envoy: JudgingEnvoy) -> None:
+        assert envoy.stream.state is state
+        envoy.take()
+        EVENTS[name](envoy)
+        is_undecided = state.value <= StreamState.DECIDING.value
+        if name == "writable":
+            assert envoy.stream.state is state
+        elif name.startswith("drain") and is_undecided:
+            envoy.immediate += 1
+            assert envoy.kinds == ["immediate_response"]
+        elif name != "drain with the next chunk" or envoy.response_mode != FULL_DUPLEX:
+            assert envoy.stream.state is StreamState.CLOSED
+            assert set(envoy.kinds) <= {"response_body"}
+
+    assert len(list(streams(state, happen, rename))) >= len(PAIRS) - len(MODES)
+
+
+@pytest.mark.parametrize("mode", [Mode.GRPC, UNKNOWN_MODE], ids=["GRPC", "a mode yet to come"])
+@pytest.mark.parametrize("side", [0, 1], ids=["of the request", "of the response"])
+def test_modes_that_cannot_work_end_at_the_first_message(
+    side: int, mode: Mode.BodySendMode
+) -> None:
+    for other, name in product(MODES, MESSAGES):
+        modes = (mode, other) if side == 0 else (other, mode)
+
+        def tell(envoy: JudgingEnvoy, name: str = name) -> None:
+            assert envoy.kinds == ["immediate_response"]
+            assert envoy.finished == [(0, "")]
+            MESSAGES[name](envoy)
+            assert envoy.kinds == []
+
+        answer_legally_and_release(
+            modes=modes,
+            sends_ahead=True,
+            settings=ExtProcSettings(),
+            steps=[Envoy.request_headers, tell],
+            fails_in=frozenset(),
+            kind=HeldDecision,
+            change=leave,
+            last="reset",
+        )
+
+
+def test_streamed_bodies_that_wait_for_an_answer_end_at_the_first_message() -> None:
+    envoy = answer_legally_and_release(
+        modes=(Mode.STREAMED, Mode.NONE),
+        sends_ahead=False,
+        settings=ExtProcSettings(),
+        steps=[Envoy.request_headers, Envoy.request_body],
+        fails_in=frozenset(),
+        kind=HeldDecision,
+        change=leave,
+        last="half_close",
+    )
+    assert envoy.immediate == 1
+    assert envoy.told["request_headers"] == 1
