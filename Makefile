@@ -3,6 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 DOCKER ?= docker
 IMAGE  ?= endpoint-picker
+TARGET ?= connection parsers stream
 
 VENV      := .venv
 BIN       := $(VENV)/bin
@@ -51,11 +52,10 @@ envoy: $(INSTALLED) ## Write the Envoy configurations, deploy/envoy
 bench: $(INSTALLED) ## Run the benchmarks
 	$(BIN)/python tests/bench/run.py $(ARGS)
 
-fuzz: $(INSTALLED) ## Fuzz the HTTP/2 connection for 10 minutes (Linux on x86_64)
+fuzz: $(INSTALLED) ## Fuzz for 10 minutes each (Linux on x86_64): TARGET=connection, parsers, stream
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
-	mkdir -p fuzz-results/corpus
-	$(BIN)/python tests/fuzz/fuzz_connection.py -max_total_time=600 -artifact_prefix=fuzz-results/ \
-		$(ARGS) fuzz-results/corpus
+	@for target in $(TARGET); do \
+		$(BIN)/python tests/fuzz/run.py $$target -max_total_time=600 $(ARGS) || exit 1; done
 
 soak: $(INSTALLED) ## Millions of requests; then nothing may be left of them (ARGS=--epp: the whole picker)
 	$(BIN)/python tests/soak/run.py $(ARGS)

@@ -15,6 +15,8 @@ from fuzz.tape import Tape
 
 from epp.ext_proc.model_names import ModelNames
 from epp.parsing.plugins import AnswerReader, Usage
+from epp.pb.vertexai.prediction_pb2 import HttpBody
+from epp.pb.vllm.grpc.engine.vllm_engine_pb2 import EmbedResponse, GenerateResponse
 from epp.testing import make_request
 from epp_plugins.parsers.grpc_frames import Frames
 from epp_plugins.parsers.usage import OpenAiAnswer
@@ -214,7 +216,7 @@ def built_answer(tape: Tape) -> None:
     for document in documents:
         check_usage(document)
     if "Engine" in path or "Prediction" in path:
-        body = b"".join(framed(each) for each in documents)
+        body = b"".join(framed(_message(tape, path, each)) for each in documents)
     elif "event" in kind:
         ends = (b"\n\n", b"\r\n\r\n", b"\n", b"")
         body = b"".join(b"data: " + each + tape.choice(ends) for each in documents)
@@ -224,6 +226,21 @@ def built_answer(tape: Tape) -> None:
     check_reader(path, kind, pieces)
     check_names(pieces, is_event_stream="event" in kind)
     check_frames(pieces)
+
+
+def _message(tape: Tape, path: str, document: bytes) -> bytes:
+    """Return a message of gRPC that brings ``document``, or counts of its own."""
+    count = tape.number(1000)
+    if "Prediction" in path:
+        message = HttpBody(data=document).SerializeToString()
+    elif "Embed" in path:
+        message = EmbedResponse(prompt_tokens=count).SerializeToString()
+    else:
+        answer = GenerateResponse()
+        counts = answer.complete if tape.flip() else answer.chunk
+        counts.prompt_tokens = count
+        message = answer.SerializeToString()
+    return message[: tape.number(len(message) + 1)] if tape.flip(8) else message
 
 
 def _document(tape: Tape, text: JsonText) -> bytes:
@@ -236,5 +253,6 @@ def _document(tape: Tape, text: JsonText) -> bytes:
     if tape.flip(4):
         fields.append((tape.choice(_ON_THE_WAY), text.object(1, ("model", b'"served"'))))
     if tape.flip(4):
-        fields.append(("meta_info", text.object(3, ("finish_reason", b'"stop"'))))
+        counts = ("prompt_tokens", str(tape.number(99)).encode())
+        fields.append(("meta_info", text.object(3, ("finish_reason", b'"stop"'), counts)))
     return text.object(0, *fields)

@@ -275,7 +275,7 @@ class Epp:
         full = f"llm_d_epp_{name}"
         return sum(
             sample.value
-            for family in self.metrics.registry.collect()
+            for family in self.metrics.registry.restricted_registry([full]).collect()
             for sample in family.samples
             if sample.name == full
         )

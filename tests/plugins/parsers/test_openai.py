@@ -450,6 +450,9 @@ def test_any_cut_of_any_stream_gives_the_same_usage(
         pytest.param(b'{"usage": {}}', id="an empty object"),
         pytest.param(b'{"usage": {"prompt_tokens": "7"}}', id="a string"),
         pytest.param(b'{"usage": {"prompt_tokens": -7}}', id="less than none"),
+        pytest.param(
+            b'{"usage": {"prompt_tokens": 1' + b"0" * 400 + b"}}", id="more than a float can be"
+        ),
         pytest.param(b'{"usage": {"prompt_tokens": 7', id="cut off"),
         pytest.param(b'{"usage": {"prompt_tokens": 7, x}}', id="no JSON"),
         pytest.param(b'{"x": "\\"usage\\":{\\"prompt_tokens\\":7}"}', id="text that says so"),
