@@ -40,7 +40,7 @@ def test_streams_as_they_should_be_are_answered_to_the_end() -> None:
         assert envoy.modes is not None
         is_refused = Mode.GRPC in envoy.modes
         assert envoy.immediate == is_refused
-        assert envoy.told == {kind: 1 for kind in _TOLD} | {"response_body": 3}
+        assert envoy.told == dict.fromkeys(_TOLD, 1) | {"response_body": 3}
         last = pb.ProcessingResponse.FromString(envoy.line.received[-1])
         assert last.WhichOneof("response") == (
             "immediate_response" if is_refused else "response_body"
