@@ -226,7 +226,7 @@ class RequestPhase(StreamLife):
 
     def _trailers_meanwhile(self, _message: pb.HttpTrailers, _: Beside) -> None:
         """The same while the request is decided: in order, so after the answer to its body."""
-        self._due += (messages.CONTINUE_REQUEST_TRAILERS,)
+        self._due = (messages.CONTINUE_REQUEST_TRAILERS,)
 
     TRANSITIONS: ClassVar[Transitions] = {
         (StreamState.REQUEST_HEADERS, "request_headers"): _request_headers,

@@ -140,6 +140,19 @@ def test_small_chunks_cost_no_more_than_their_bytes(prefix: bytes) -> None:
     assert min(seconds(8000) for _ in range(3)) < 32 * few
 
 
+def test_deep_nesting_costs_no_more_than_its_bytes() -> None:
+    def seconds(depth: int) -> float:
+        names = ModelNames("served", "asked", is_event_stream=True)
+        line = b'{"x":' + b"[" * depth + b"]" * depth + b',"model":"served"}\n'
+        began = time.process_time()
+        assert names.feed(line, is_last=False) == line.replace(b"served", b"asked")
+        return time.process_time() - began
+
+    # Sixteen times the brackets; quadratic work would take 256 times as long.
+    few = min(seconds(4000) for _ in range(3))
+    assert min(seconds(64_000) for _ in range(2)) < 64 * few
+
+
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["served", "model"]),
     lambda inner: (

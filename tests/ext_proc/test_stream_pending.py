@@ -273,3 +273,12 @@ def test_a_decided_request_ends_like_any_other() -> None:
     assert plugin.ends == [("default/a", EndCause.COMPLETED)]
     assert envoy.held.cancelled == []
     assert envoy.epp.in_flight == 0
+
+
+def test_trailers_that_come_again_while_it_is_decided_are_answered_once() -> None:
+    envoy = PatientEnvoy(Epp(make_pool()), BUFFERED)
+    whole(envoy)
+    for _ in range(3):
+        assert envoy.request_trailers() == []
+    envoy.decide()
+    assert envoy.take()[1:] == [CONTINUE_REQUEST_TRAILERS]

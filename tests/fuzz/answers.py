@@ -248,11 +248,14 @@ def _document(tape: Tape, text: JsonText) -> bytes:
     if tape.flip():
         fields.append(("model", b'"served"' if tape.flip() else text.value(3)))
     if tape.flip():
-        counts = text.object(4, ("prompt_tokens", str(tape.number(99)).encode()))
-        fields.append(("usage", counts))
+        fields.append(("usage", text.object(4, _count(tape))))
     if tape.flip(4):
         fields.append((tape.choice(_ON_THE_WAY), text.object(1, ("model", b'"served"'))))
     if tape.flip(4):
-        counts = ("prompt_tokens", str(tape.number(99)).encode())
-        fields.append(("meta_info", text.object(3, ("finish_reason", b'"stop"'), counts)))
+        info = text.object(3, ("finish_reason", b'"stop"'), _count(tape))
+        fields.append(("meta_info", info))
     return text.object(0, *fields)
+
+
+def _count(tape: Tape) -> tuple[str, bytes]:
+    return "prompt_tokens", str(tape.number(99)).encode()

@@ -1,15 +1,17 @@
 """The target of the parsers on random inputs and on the bodies of the tests, without atheris."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 from fuzz import answers, parsers, request_bodies, seeds
 
+from epp.parsing import Reading, Usage
+
 INPUTS = 2000
 
 
-def run(inputs: Iterator[bytes]) -> None:
+def run(inputs: Iterable[bytes]) -> None:
     for data in inputs:
         try:
             parsers.one_input(data)
@@ -26,7 +28,7 @@ def test_nothing_that_is_read_breaks_a_parser(seed: int) -> None:
 def test_inputs_that_the_fuzzer_begins_with_pass() -> None:
     began_with = list(seeds.of_parsers())
     assert len(began_with) > 300
-    run(iter(began_with))
+    run(began_with)
 
 
 def test_random_inputs_reach_what_they_are_meant_to_reach(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,18 +36,18 @@ def test_random_inputs_reach_what_they_are_meant_to_reach(monkeypatch: pytest.Mo
     check_request, check_reader = request_bodies.check_request, answers.check_reader
     check_names = answers.check_names
 
-    def request(path: str, *given):
-        reading = check_request(path, *given)
+    def request(path: str, headers: Mapping[str, str], body: bytes) -> Reading | None:
+        reading = check_request(path, headers, body)
         reached["refused" if reading is None else f"read {path}"] += 1
         return reading
 
-    def reader(path: str, *given):
-        usage = check_reader(path, *given)
+    def reader(path: str, kind: str, pieces: Sequence[bytes]) -> Usage | None:
+        usage = check_reader(path, kind, pieces)
         reached[f"usage {path}"] += usage is not None
         return usage
 
-    def names(pieces, **options):
-        passed = check_names(pieces, **options)
+    def names(pieces: Sequence[bytes], *, is_event_stream: bool) -> bytes:
+        passed = check_names(pieces, is_event_stream=is_event_stream)
         reached["renamed"] += passed != b"".join(pieces)
         return passed
 

@@ -105,6 +105,7 @@ class _Answer(UsageScan):
         self._of_events = of_events
 
     def usage(self) -> Usage | None:
+        self.end()
         # The first counts in events alone: in a whole answer it may be what a tool is called with.
         found = (self.last, self.first) if self._of_events else (self.last,)
         parts = [counts for each in found if (counts := _counts(each))]

@@ -39,20 +39,35 @@ def readable(headers: Mapping[str, str]) -> bool:
 class UsageScan:
     """Keeps the first and the last usage of an answer, as JSON."""
 
-    __slots__ = ("_carried", "first", "last")
+    __slots__ = ("_carried", "_next_try", "first", "last")
 
     def __init__(self) -> None:
         self.first = b""
         """The first object; b"" while there is none."""
         self.last = b""
         """The last one; the first, if there is no other."""
-        self._carried = b""
+        self._carried = bytearray()
+        self._next_try = 0
 
     def feed(self, chunk: bytes) -> None:
         """Take the next piece of the body."""
-        if self._carried:
-            chunk = self._carried + chunk
-            self._carried = b""
+        carried = self._carried
+        if carried:
+            carried += chunk
+            # Twice as much before the next try: however small the pieces, the work is linear.
+            if len(carried) < self._next_try:
+                return
+            chunk = bytes(carried)
+            carried.clear()
+        self._scan(chunk)
+
+    def end(self) -> None:
+        """Look at what is kept for a next piece: none comes."""
+        chunk = bytes(self._carried)
+        self._carried.clear()
+        self._scan(chunk)
+
+    def _scan(self, chunk: bytes) -> None:
         at = chunk.find(_KEY)
         end = 0
         while at >= 0:
@@ -69,7 +84,7 @@ class UsageScan:
                         self._take(chunk[begin:end])
                 if is_cut:
                     if len(chunk) - at <= MOST_CARRIED:
-                        self._carried = chunk[at:]
+                        self._carry(chunk[at:])
                     return
             at = chunk.find(_KEY, end)
         if chunk and chunk[-1] not in _KEY:  # nearly always a line's end: spares 0.2 us
@@ -77,7 +92,11 @@ class UsageScan:
         # The key itself may be cut; the only quotation mark in a part of it is the first.
         at = chunk.rfind(b'"', max(end, len(chunk) - len(_KEY) + 1))
         if at >= 0 and _KEY.startswith(chunk[at:]):
-            self._carried = chunk[at:]
+            self._carry(chunk[at:])
+
+    def _carry(self, rest: bytes) -> None:
+        self._carried += rest
+        self._next_try = min(2 * len(rest), MOST_CARRIED)
 
     def _take(self, found: bytes) -> None:
         # A tool's schema, which some answers repeat, may have a property of that name.
@@ -122,6 +141,7 @@ class OpenAiAnswer(UsageScan):
 
     def usage(self) -> Usage | None:
         """Return what the answer has said, None if nothing."""
+        self.end()
         if not self.last:
             return None
         try:
