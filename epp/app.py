@@ -44,7 +44,7 @@ from epp.observability import (
     PluginWatch,
     TransportCollector,
 )
-from epp.request_control import Director, Pipeline
+from epp.request_control import Director, Pipeline, Turns
 from epp.settings import Ports, ServeSettings, Transport
 from epp.transport import Http2Server, OpenStream, Server
 
@@ -105,7 +105,7 @@ class App:
             max_body_bytes=settings.ext_proc.max_body_bytes,
         )
         self.service = ExtProcService(
-            self.director, time.monotonic, settings=settings.ext_proc, metrics=self.metrics
+            Turns(self.director), time.monotonic, settings=settings.ext_proc, metrics=self.metrics
         )
         self.metrics.watch_held_bytes(lambda: self.service.held.used_bytes)
         self._health = HealthService(lambda: self.is_ready)

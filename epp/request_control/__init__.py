@@ -47,6 +47,7 @@ from epp.request_control.plugins import (
 )
 from epp.request_control.policies import OutcomeWatch, RequestPolicies
 from epp.request_control.refusals import Refusals
+from epp.request_control.turns import Turns
 
 __all__ = [
     "PRODUCER_FAILURES",
@@ -92,5 +93,6 @@ __all__ = [
     "ShuttingDownError",
     "TooDeepError",
     "TooManyStreamsError",
+    "Turns",
     "UnsupportedModeError",
 ]
