@@ -1,0 +1,129 @@
+"""What a turn of the loop handles for one connection is bounded, however much waits in its socket.
+
+Else a client that sends without end would keep all others waiting: libuv reads a socket that fills
+its buffer up to 32 times before it looks at the next one.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+import uvloop
+
+from epp.transport.certificate import load_certificate
+from epp.transport.protocol import ConnectionProtocol
+from epp.transport.tls import TlsSettings, make_context
+from transport.raw_client import GREETING, Idle, data, headers, message, serving
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+MOST_READ_BYTES = 272 << 10
+"""Of one read: a buffer of 256 KiB, behind TLS with the start of a record cut by the read before."""
+MOST_TURN_BYTES = 400 << 10
+"""Of all reads of a connection in one turn: a large one ends its turn, a small one may precede it."""
+CONNECTIONS = 3
+STREAMS = 12
+MESSAGES = 5000
+SENT = GREETING + b"".join(
+    headers(stream_id) + data(stream_id, message(bytes(100))) * MESSAGES
+    for stream_id in range(1, 2 * STREAMS, 2)
+)
+
+
+class Turns:
+    """Counts the turns of the running loop, and what each connection is given in each of them."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self.handled: Counter[tuple[int, int]] = Counter()
+        self.largest = 0
+        self._loop = asyncio.get_running_loop()
+        self._handle = self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self.turn += 1
+        self._handle = self._loop.call_soon(self._begin)
+
+    def note(self, connection: int, size: int) -> None:
+        self.handled[self.turn, connection] += size
+        self.largest = max(self.largest, size)
+
+    def stop(self) -> None:
+        self._handle.cancel()
+
+
+@contextmanager
+def noting(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have each read noted before it is handled."""
+    data_received = ConnectionProtocol.data_received
+
+    def noted(protocol: ConnectionProtocol, data: bytes) -> None:
+        turns.note(id(protocol), len(data))
+        data_received(protocol, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ConnectionProtocol, "data_received", noted)
+        yield
+    turns.stop()
+
+
+class Counting(Idle):
+    """Counts the messages of all streams, and tells when all have come."""
+
+    left = 0
+    all_came: asyncio.Event
+
+    def message(self, data: bytes) -> None:
+        Counting.left -= 1
+        if not Counting.left:
+            Counting.all_came.set()
+
+
+def send(port: int, tls: ssl.SSLContext | None) -> None:
+    """Send all there is as fast as the socket takes it, and wait for the server to close."""
+    plain = socket.create_connection(("127.0.0.1", port))
+    with tls.wrap_socket(plain, server_hostname="localhost") if tls else plain as client:
+        client.sendall(SENT)
+        with suppress(OSError):  # a reset, where the server had more to say
+            while client.recv(1 << 16):
+                pass
+
+
+@pytest.mark.parametrize("is_secure", [False, True], ids=["plaintext", "TLS"])
+@pytest.mark.parametrize(
+    "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+def test_a_connection_is_handled_a_bounded_number_of_bytes_in_a_turn(
+    new_loop: LoopFactory, is_secure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server_tls, client_tls = contexts() if is_secure else (None, None)
+
+    async def test() -> None:
+        turns = Turns()
+        Counting.left, Counting.all_came = CONNECTIONS * STREAMS * MESSAGES, asyncio.Event()
+        with noting(turns, monkeypatch):
+            async with serving(Counting, tls=server_tls) as served, asyncio.TaskGroup() as group:
+                for _ in range(CONNECTIONS):
+                    group.create_task(asyncio.to_thread(send, served.port, client_tls))
+                await Counting.all_came.wait()
+                await served.server.stop(0)
+        assert sum(turns.handled.values()) == CONNECTIONS * len(SENT)
+        assert turns.largest <= MOST_READ_BYTES
+        assert max(turns.handled.values()) <= MOST_TURN_BYTES
+        # It was put to the test: more waited than one turn takes.
+        assert turns.largest >= 128 << 10
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(test())
+
+
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's context, and that of a client which trusts its certificate."""
+    certificate = load_certificate(None)
+    client = ssl.create_default_context(cadata=certificate.chain.decode())
+    client.set_alpn_protocols(["h2"])
+    return make_context(TlsSettings(), certificate), client
