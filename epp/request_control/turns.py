@@ -80,7 +80,7 @@ class Turns:
 class _Waiting(PendingDecision):
     """A request whose turn has not come."""
 
-    __slots__ = ("_callback", "_decide_now", "_inner", "_request_id", "is_wanted")
+    __slots__ = ("_decide_now", "_inner", "_request_id", "_tell", "is_wanted")
 
     def __init__(self, request_id: str, decide: Callable[[], Exchange | PendingDecision]) -> None:
         self._request_id = request_id
@@ -90,7 +90,7 @@ class _Waiting(PendingDecision):
 
     def then(self, callback: Callable[[Exchange | RequestError], None]) -> None:
         """Have ``callback`` called with the outcome, once its turn has come."""
-        self._callback = callback
+        self._tell = callback
 
     def cancel(self, cause: EndCause) -> None:
         """Take the question back: nothing is reserved and nobody called."""
@@ -115,6 +115,6 @@ class _Waiting(PendingDecision):
             outcome = error
         if isinstance(outcome, PendingDecision):
             self._inner = outcome
-            outcome.then(self._callback)
+            outcome.then(self._tell)
         else:
-            self._callback(outcome)
+            self._tell(outcome)

@@ -22,9 +22,9 @@ from transport.raw_client import GREETING, Idle, data, headers, message, serving
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 MOST_READ_BYTES = 272 << 10
-"""Of one read: a buffer of 256 KiB, behind TLS with the start of a record cut by the read before."""
+"""Of a read: a buffer of 256 KiB, behind TLS with the start of a record that the last one cut."""
 MOST_TURN_BYTES = 400 << 10
-"""Of all reads of a connection in one turn: a large one ends its turn, a small one may precede it."""
+"""Of a connection's reads in one turn: a large one ends its turn, a small one may precede it."""
 CONNECTIONS = 3
 STREAMS = 12
 MESSAGES = 5000
