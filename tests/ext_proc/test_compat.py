@@ -50,6 +50,11 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.BodyTooLargeError, 413, "", "PayloadTooLarge - ours"),
     (errors.PartialBodyError, 413, "", "PayloadTooLarge - ours"),
     (errors.HeadersTooLargeError, 431, "", "HeadersTooLarge - ours"),
+    (errors.TooDeepError, 400, "", "BadRequest - ours"),
+    (errors.TooManyStreamsError, 503, "rejected-too-many-streams", "ServiceUnavailable - ours"),
+    (errors.HeldBytesError, 503, "rejected-held-bytes", "ServiceUnavailable - ours"),
+    (errors.BodyTimeoutError, 408, "", "RequestTimeout - ours"),
+    (errors.AnswerTimeoutError, 504, "", "GatewayTimeout - ours"),
 ]
 
 
