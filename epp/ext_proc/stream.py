@@ -396,7 +396,7 @@ class ExtProcStream:
             body = None if message.end_of_stream else self._begin_answer(exchange)
             looks = body is not None and is_needed(exchange)
             headers = reading.headers(message) if looks or exchange.wants_response_headers else None
-            added = exchange.response_started(reading.status(message), headers)
+            added = exchange.response_started(reading.status(message), headers, beside.served)
             wanted = sendable(added, self._request_id) if added else {}
             if body is not None and looks and headers is not None:
                 body.watch(exchange, headers)
