@@ -190,6 +190,7 @@ async def running_gateway(
     pools: Mapping[str, Pool],
     hosts: Mapping[str, Mapping[str, Mapping[str, int]]] = MappingProxyType({}),
     edit: Callable[[Json], None] = lambda _: None,
+    edit_clusters: Callable[[list[Json]], None] = lambda _: None,
     **config: Any,
 ) -> AsyncIterator[PoolGateway]:
     """Run an Envoy in front of pools.
@@ -198,10 +199,13 @@ async def running_gateway(
         pools: By name; each has the host of that name.
         hosts: More hosts by name, and of each the weights of pools by path prefix.
         edit: Changes the ext_proc filter.
+        edit_clusters: Changes the clusters, those of a pool being ``epp-NAME`` and
+            ``model-servers-NAME``.
         config: More of the ``GatewayConfig`` of every pool.
     """
     document = await asyncio.to_thread(_bootstrap, pools, hosts, config)
     edit(_manager(document)["http_filters"][-2]["typed_config"])
+    edit_clusters(document["static_resources"]["clusters"])
     async with EnvoyProcess(yaml.safe_dump(document)) as envoy:
         host, port = await envoy.listener_address()
         client = await asyncio.to_thread(
