@@ -3,7 +3,7 @@
 import pytest
 
 from .envoys import DESTINATION, HTTP, MANAGER, POLICY, ROUTE, Envoy
-from .traps import OPEN, Trap, all_of, assert_found, fail_open, shown, traps
+from .traps import OPEN, Trap, all_of, assert_found, fail_open, nothing, shown, traps
 
 TRAPS = [
     *traps(
@@ -72,6 +72,34 @@ TRAPS = [
     *traps(
         "original-dst",
         ("one endpoint", Envoy.original_dst, "ok", "clusters[pool]", "maxNumOfEndpoints"),
+    ),
+    *traps(
+        "retry-trailers",
+        (
+            "of the route",
+            nothing,
+            "ok",
+            f"{ROUTE}.route.retry_policy",
+            "reaches the model server twice (envoy#45470)",
+        ),
+        (
+            "of the virtual host",
+            all_of(
+                lambda e: e.action.pop("retry_policy"),
+                lambda e: e.host.update(retry_policy={"retry_on": "5xx"}),
+            ),
+            "ok",
+            f"{MANAGER}.route_config.virtual_hosts[all].retry_policy",
+            "request_body_mode: BUFFERED",
+        ),
+        (
+            "none",
+            lambda e: e.action.pop("retry_policy"),
+            "ok",
+            "",
+            "request trailers and retries do not meet",
+        ),
+        ("buffered", Envoy.buffered, "ok", "", "request trailers and retries do not meet"),
     ),
     *traps(
         "retry-policy",
