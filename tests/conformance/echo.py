@@ -1,7 +1,8 @@
 """Model servers that answer with what they were sent, over HTTP/1.1 and HTTP/2 without TLS."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +27,7 @@ class Echo(msgspec.Struct, frozen=True):
     path: str
     headers: dict[str, str]
     body: str
+    trailers: dict[str, str]
 
 
 class EchoServer:
@@ -70,10 +72,18 @@ class EchoServer:
             self._answer, self._connections, common_headers=b"", max_body_bytes=_MAX_BODY_BYTES
         )
 
-    def echo(self, protocol: str, path: str, headers: dict[str, str], body: bytes) -> bytes:
+    def echo(
+        self,
+        protocol: str,
+        path: str,
+        headers: dict[str, str],
+        body: bytes,
+        trailers: dict[str, str],
+    ) -> bytes:
         """Return the answer to a request."""
         self.requests += 1
-        return msgspec.json.encode(Echo(self.address, protocol, path, headers, body.decode()))
+        echo = Echo(self.address, protocol, path, headers, body.decode(), trailers)
+        return msgspec.json.encode(echo)
 
     def _answer(self, exchange: Exchange) -> None:
         if exchange.path == b"/metrics":
@@ -85,7 +95,8 @@ class EchoServer:
             exchange.respond(200, page.encode(), b"text/plain; version=0.0.4")
             return
         headers = {name.decode(): value.decode() for name, value in exchange.headers.items()}
-        exchange.respond(200, self.echo("HTTP/1.1", exchange.path.decode(), headers, exchange.body))
+        path = exchange.path.decode()
+        exchange.respond(200, self.echo("HTTP/1.1", path, headers, exchange.body, {}))
 
 
 class _Sniffer(asyncio.Protocol):
@@ -107,12 +118,12 @@ class _Sniffer(asyncio.Protocol):
 
 
 class _Http2(asyncio.Protocol):
-    """One HTTP/2 connection."""
+    """One HTTP/2 connection; an answer has trailers if the request has."""
 
     def __init__(self, server: EchoServer) -> None:
         self._server = server
         self._connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
-        self._requests: dict[int, tuple[dict[str, str], bytearray]] = {}
+        self._requests: dict[int, _Request] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -122,21 +133,36 @@ class _Http2(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         for event in self._connection.receive_data(data):
             if isinstance(event, h2.events.RequestReceived):
-                headers = {name.decode(): value.decode() for name, value in event.headers}
-                self._requests[event.stream_id] = headers, bytearray()
+                self._requests[event.stream_id] = _Request(_decoded(event.headers))
             elif isinstance(event, h2.events.DataReceived):
-                self._requests[event.stream_id][1].extend(event.data)
+                self._requests[event.stream_id].body += event.data
                 length = event.flow_controlled_length
                 self._connection.acknowledge_received_data(length, event.stream_id)
+            elif isinstance(event, h2.events.TrailersReceived):
+                self._requests[event.stream_id].trailers = _decoded(event.headers)
             elif isinstance(event, h2.events.StreamEnded):
                 self._answer(event.stream_id)
         self._transport.write(self._connection.data_to_send())
 
     def _answer(self, stream_id: int) -> None:
-        headers, body = self._requests.pop(stream_id)
-        answer = self._server.echo("HTTP/2", headers[":path"], headers, bytes(body))
+        request = self._requests.pop(stream_id)
+        headers, body, trailers = request.headers, bytes(request.body), request.trailers
+        answer = self._server.echo("HTTP/2", headers[":path"], headers, body, trailers)
         self._connection.send_headers(stream_id, [(":status", "200")])
-        self._connection.send_data(stream_id, answer, end_stream=True)
+        self._connection.send_data(stream_id, answer, end_stream=not trailers)
+        if trailers:
+            self._connection.send_headers(stream_id, list(trailers.items()), end_stream=True)
+
+
+@dataclass(slots=True)
+class _Request:
+    headers: dict[str, str]
+    body: bytearray = field(default_factory=bytearray)
+    trailers: dict[str, str] = field(default_factory=dict)
+
+
+def _decoded(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in headers}
 
 
 class EchoPool:

@@ -190,7 +190,6 @@ async def running_gateway(
     pools: Mapping[str, Pool],
     hosts: Mapping[str, Mapping[str, Mapping[str, int]]] = MappingProxyType({}),
     edit: Callable[[Json], None] = lambda _: None,
-    edit_clusters: Callable[[list[Json]], None] = lambda _: None,
     **config: Any,
 ) -> AsyncIterator[PoolGateway]:
     """Run an Envoy in front of pools.
@@ -198,14 +197,12 @@ async def running_gateway(
     Args:
         pools: By name; each has the host of that name.
         hosts: More hosts by name, and of each the weights of pools by path prefix.
-        edit: Changes the ext_proc filter.
-        edit_clusters: Changes the clusters, those of a pool being ``epp-NAME`` and
+        edit: Changes the bootstrap; the clusters of a pool are ``epp-NAME`` and
             ``model-servers-NAME``.
         config: More of the ``GatewayConfig`` of every pool.
     """
     document = await asyncio.to_thread(_bootstrap, pools, hosts, config)
-    edit(_manager(document)["http_filters"][-2]["typed_config"])
-    edit_clusters(document["static_resources"]["clusters"])
+    edit(document)
     async with EnvoyProcess(yaml.safe_dump(document)) as envoy:
         host, port = await envoy.listener_address()
         client = await asyncio.to_thread(
@@ -233,7 +230,7 @@ def _bootstrap(
         )
         for pool in pools.values()
     ]
-    made, manager = documents[0], _manager(documents[0])
+    made, manager = documents[0], manager_in(documents[0])
     (everything,) = manager["route_config"]["virtual_hosts"][0]["routes"]
     ways = {name: {"/": {name: 1}} for name in pools} | dict(hosts)
     manager["route_config"]["virtual_hosts"] = [
@@ -253,7 +250,14 @@ def _bootstrap(
     return made
 
 
-def _manager(document: Json) -> Json:
+def ext_proc_in(document: Json) -> Json:
+    """Return the ext_proc filter of a bootstrap."""
+    found: Json = manager_in(document)["http_filters"][-2]["typed_config"]
+    return found
+
+
+def manager_in(document: Json) -> Json:
+    """Return the connection manager of a bootstrap."""
     (listener,) = document["static_resources"]["listeners"]
     manager: Json = listener["filter_chains"][0]["filters"][0]["typed_config"]
     return manager

@@ -20,6 +20,7 @@ from conformance.gateways import (
     Pool,
     PoolGateway,
     echo_in,
+    ext_proc_in,
     running_gateway,
     running_pool,
 )
@@ -83,8 +84,8 @@ async def losing_its_picker(
 ) -> AsyncIterator[tuple[PoolGateway, Callable[[], Awaitable[None]]]]:
     """Run a gateway that fails open or closed, and what stops its endpoint picker."""
 
-    def set_failure_mode(picker: Json) -> None:
-        picker["failure_mode_allow"] = opens
+    def set_failure_mode(document: Json) -> None:
+        ext_proc_in(document)["failure_mode_allow"] = opens
 
     async with EchoPool([EchoServer() for _ in range(3)]) as pods, AsyncExitStack() as stack:
         picker = await stack.enter_async_context(picking(pods, config=PINNED))

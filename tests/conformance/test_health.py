@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import grpc
 import httpx
@@ -14,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from integration.gateway import Picker, picking
 
 from conformance.echo import EchoPool, EchoServer
-from conformance.gateways import ANY, SERVED, Pool, PoolGateway, running_gateway
+from conformance.gateways import ANY, SERVED, Json, Pool, PoolGateway, running_gateway
 from epp.health import EXT_PROC_SERVICE
 from epp.lab.envoy.names import EPP_CLUSTER
 
@@ -93,7 +92,7 @@ async def answer_when(gateway: PoolGateway, members: int) -> httpx.Response:
             await asyncio.sleep(0.02)
 
 
-def ask_for_health(clusters: list[dict[str, Any]]) -> None:
+def ask_for_health(document: Json) -> None:
     check = {
         "timeout": "2s",
         "interval": "0.1s",
@@ -102,6 +101,7 @@ def ask_for_health(clusters: list[dict[str, Any]]) -> None:
         "healthy_threshold": 1,
         "grpc_health_check": {"service_name": EXT_PROC_SERVICE},
     }
+    clusters = document["static_resources"]["clusters"]
     (epp,) = (each for each in clusters if each["name"].startswith(EPP_CLUSTER))
     epp["health_checks"] = [check]
     # Or Envoy would rather use a host that is not healthy than none.
@@ -113,7 +113,7 @@ async def test_case_16_readiness_waits_for_the_pool_and_liveness_does_not(tmp_pa
     async with (
         EchoPool([EchoServer()]) as pods,
         waiting_for(path, pods) as pool,
-        running_gateway({"late": pool}, edit_clusters=ask_for_health) as gateway,
+        running_gateway({"late": pool}, edit=ask_for_health) as gateway,
     ):
         for service in ("readiness", EXT_PROC_SERVICE, "inference-extension"):
             assert await status_of(pool.picker, service) == Status.NOT_SERVING
