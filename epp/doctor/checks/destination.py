@@ -131,16 +131,18 @@ def _retries(gateway: Gateway) -> Iterator[Finding]:
 
 def _retries_with_trailers(gateway: Gateway) -> Iterator[Finding]:
     for use in gateway.uses:
-        if use.target is None or not use.streams_request:
+        # HTTP/2 clients can send trailers without it, but hardly any client does.
+        lets_trailers_in = use.manager.node.get("http_protocol_options", "enable_trailers").flag()
+        if use.target is None or not use.streams_request or not lets_trailers_in:
             continue
         for policy in (use.target.action("retry_policy"), use.target.host.get("retry_policy")):
             if policy.get("retry_on").text():
-                yield note(
+                yield warning(
                     policy.path,
-                    "a retry policy, and request bodies in full duplex: a body that ends with"
-                    " trailers, which hardly any client sends, reaches the model server twice"
-                    " (envoy#45470); for such clients take retry_policy out or set"
-                    " request_body_mode: BUFFERED",
+                    "a retry policy, with request bodies in full duplex and enable_trailers",
+                    "A body that ends with trailers reaches the model server twice (envoy#45470)",
+                    "Set http_protocol_options.enable_trailers: false of the connection manager,"
+                    " or take retry_policy out",
                 )
 
 
