@@ -107,6 +107,7 @@ class App:
         self.service = ExtProcService(
             self.director, time.monotonic, settings=settings.ext_proc, metrics=self.metrics
         )
+        self.metrics.watch_held_bytes(lambda: self.service.held.used_bytes)
         self._health = HealthService(lambda: self.is_ready)
         self._draining = False
 
@@ -175,6 +176,8 @@ class App:
                 tasks.create_task(self._supply.run(), name="supply"),
                 tasks.create_task(self._object_files.run(self._objects), name="objects"),
             ]
+            if (limits := self.service.time_limits) is not None:
+                running.append(tasks.create_task(limits.run(), name="time-limits"))
             if self._reloader is not None:
                 running.append(tasks.create_task(self._reloader.run(), name="config"))
             if listener.follower is not None:

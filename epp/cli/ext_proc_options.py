@@ -10,18 +10,51 @@ from epp.cli.transport_options import true_or_false
 from epp.cli.units import size
 from epp.ext_proc import ExtProcSettings
 
+Compat = Annotated[
+    Literal["none", "reference"],
+    typer.Option(help="reference: errors have the Go EPP's statuses and bodies."),
+]
 ErrorBody = Annotated[
-    Literal["json", "text"],
-    typer.Option(help="Body of error answers: an OpenAI error object, or the reference's text."),
+    Literal["json", "text"] | None,
+    typer.Option(
+        help="Body of error answers: json (an error object of the OpenAI API, of Anthropic's on its"
+        " paths) unless told text (the reference's).",
+        show_default=False,
+    ),
 ]
 RetryAfterSeconds = Annotated[
-    int, typer.Option(min=0, help="retry-after of answers with 429 and 503; 0 for none.")
+    int | None,
+    typer.Option(
+        min=0,
+        help="retry-after of answers with 429 and 503: 1 unless told otherwise, 0 for none.",
+        show_default=False,
+    ),
 ]
 MaxBodyBytes = Annotated[
     str, typer.Option(help="Longest request body, for example 64MiB; a longer one gets 413.")
 ]
 MaxHeaderBytes = Annotated[
     str, typer.Option(help="Longest request headers, for example 128KiB; longer ones get 431.")
+]
+MaxStreams = Annotated[
+    int,
+    typer.Option(min=0, help="Requests open at once; one more gets 503. 0 for any number."),
+]
+MaxHeldBytes = Annotated[
+    str,
+    typer.Option(help="Memory for bodies of requests not decided, for example 512MiB; then 503."),
+]
+StreamIdleTimeoutSeconds = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        help="Longest time without a message from Envoy, then 408 or 504; an answer that has begun"
+        " goes on. 0 for any time.",
+    ),
+]
+MaxStreamSeconds = Annotated[
+    float,
+    typer.Option(min=0.0, help="The same for the whole time of a stream; 0 for any time."),
 ]
 DestinationList = Annotated[
     str,
@@ -43,10 +76,15 @@ SampleUsage = Annotated[
 
 def ext_proc_settings(
     *,
-    error_body: Literal["json", "text"],
-    retry_after_seconds: int,
+    compat: Literal["none", "reference"],
+    error_body: Literal["json", "text"] | None,
+    retry_after_seconds: int | None,
     max_body_bytes: str,
     max_header_bytes: str,
+    max_streams: int,
+    max_held_bytes: str,
+    stream_idle_timeout_seconds: float,
+    max_stream_seconds: float,
     destination_list: str,
     sample_usage: float,
 ) -> ExtProcSettings:
@@ -55,11 +93,22 @@ def ext_proc_settings(
     Raises:
         ValueError: A value is not allowed; the message names the flag.
     """
+    forms = {"--error-body": error_body, "--retry-after-seconds": retry_after_seconds}
+    given = [flag for flag, value in forms.items() if value is not None]
+    if compat == "reference" and given:
+        raise ValueError(
+            f"--compat=reference decides the form of errors: leave out {' and '.join(given)}"
+        )
     return ExtProcSettings(
-        error_body=error_body,
-        retry_after_seconds=retry_after_seconds,
+        compat=compat,
+        error_body="json" if error_body is None else error_body,
+        retry_after_seconds=1 if retry_after_seconds is None else retry_after_seconds,
         max_body_bytes=from_flag("--max-body-bytes", size, max_body_bytes),
         max_header_bytes=from_flag("--max-header-bytes", size, max_header_bytes),
+        max_streams=max_streams,
+        max_held_bytes=from_flag("--max-held-bytes", size, max_held_bytes),
+        stream_idle_timeout_seconds=stream_idle_timeout_seconds,
+        max_stream_seconds=max_stream_seconds,
         destination_list=true_or_false("--destination-list", destination_list),
         sample_usage=sample_usage,
     )

@@ -36,8 +36,11 @@ KINDS = tuple(
         if each.name.startswith("example_")
     )
 )
-_KINDS_IN_PROFILES = frozenset({"filter", "picker", "scorer"})
 _IN_A_PROFILE = "\nschedulingProfiles:\n- name: default\n  plugins:\n  - pluginRef: {}"
+_NAMED_BESIDE_PLUGINS = {
+    **dict.fromkeys(("filter", "picker", "scorer"), _IN_A_PROFILE),
+    "parser": "\nrequestHandler:\n  parsers:\n  - pluginRef: {}\n  - pluginRef: openai-parser",
+}
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -139,7 +142,7 @@ def new(
         f"Show it:  epp plugins show {plugin_type}\n"
         "Use it (the file begins with a longer example):\n\n"
         f"plugins:\n- type: {plugin_type}\n  name: {name}"
-        f"{_IN_A_PROFILE.format(name) if kind in _KINDS_IN_PROFILES else ''}",
+        f"{_NAMED_BESIDE_PLUGINS.get(kind, '').format(name)}",
         soft_wrap=True,
         markup=False,
     )

@@ -11,12 +11,17 @@ import typer
 
 from epp.app import App, Ports, ServeSettings
 from epp.cli.ext_proc_options import (
+    Compat,
     DestinationList,
     ErrorBody,
     MaxBodyBytes,
     MaxHeaderBytes,
+    MaxHeldBytes,
+    MaxStreams,
+    MaxStreamSeconds,
     RetryAfterSeconds,
     SampleUsage,
+    StreamIdleTimeoutSeconds,
     ext_proc_settings,
 )
 from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort
@@ -81,10 +86,15 @@ def serve(
     grpc_max_recv_msg_size: GrpcMaxRecvMsgSize = "",
     grpc_max_send_msg_size: GrpcMaxSendMsgSize = "",
     health_checking: HealthChecking = False,
-    error_body: ErrorBody = "json",
-    retry_after_seconds: RetryAfterSeconds = 1,
+    compat: Compat = "none",
+    error_body: ErrorBody = None,
+    retry_after_seconds: RetryAfterSeconds = None,
     max_body_bytes: MaxBodyBytes = "64MiB",
     max_header_bytes: MaxHeaderBytes = "128KiB",
+    max_streams: MaxStreams = 100_000,
+    max_held_bytes: MaxHeldBytes = "512MiB",
+    stream_idle_timeout_seconds: StreamIdleTimeoutSeconds = 0.0,
+    max_stream_seconds: MaxStreamSeconds = 0.0,
     destination_list: DestinationList = "true",
     sample_usage: SampleUsage = 0.0,
     refresh_metrics_interval: Annotated[
@@ -133,10 +143,15 @@ def serve(
         if transport == "grpcio":
             refuse_for_grpcio(transport_setting or (), tls)
         ext_proc = ext_proc_settings(
+            compat=compat,
             error_body=error_body,
             retry_after_seconds=retry_after_seconds,
             max_body_bytes=max_body_bytes,
             max_header_bytes=max_header_bytes,
+            max_streams=max_streams,
+            max_held_bytes=max_held_bytes,
+            stream_idle_timeout_seconds=stream_idle_timeout_seconds,
+            max_stream_seconds=max_stream_seconds,
             destination_list=destination_list,
             sample_usage=sample_usage,
         )

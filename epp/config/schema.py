@@ -43,7 +43,8 @@ Quantity = Annotated[
 
 def _check_weight(weight: str | float) -> None:
     if isinstance(weight, str) or not 0 <= weight < math.inf:
-        raise ValueError(f"weight is `{weight}`; it must be a finite number of 0 or more")
+        what = f"the text `{weight}`" if isinstance(weight, str) else f"`{weight}`"
+        raise ValueError(f"weight is {what}; it must be a finite number of 0 or more")
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

@@ -116,6 +116,10 @@ class ObjectStore:
             self._rewritten(draw.name, model, target)
         return target
 
+    def renames_all(self) -> bool:
+        """Return whether a rule matches every model, and so a request that names none."""
+        return self._generic is not None
+
     def replace(self, objects: Iterable[Objective | Rewrite]) -> None:
         """Make ``objects`` all there are; their order is that of files and of objects in them.
 

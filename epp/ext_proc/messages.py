@@ -7,9 +7,9 @@ protobuf costs about 6 us, finding it in the cache 0.1 us.
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-import msgspec
-
 from epp.ext_proc import wire
+from epp.ext_proc.compat import reference_answer
+from epp.ext_proc.error_bodies import error_answer
 from epp.ext_proc.settings import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import RequestError
@@ -28,7 +28,6 @@ MAX_BODY_CHUNK_BYTES = 62_000
 
 DEFAULTS = ExtProcSettings()
 _RETRIED = frozenset({429, 503})
-_OWN_FAULT = 500
 
 _CACHED_DESTINATIONS = 8192
 _CACHED_LENGTHS = 8192
@@ -192,48 +191,40 @@ def _around(path: tuple[int, ...], body_bytes: int, end_of_stream: bool) -> tupl
     return wire.heads(path, len(before) + body_bytes + len(after)) + before, after
 
 
-def refused(error: RequestError, request_id: str, settings: ExtProcSettings = DEFAULTS) -> bytes:
-    """Return the ImmediateResponse for ``error``: its status and what to tell the client."""
-    set_headers = []
-    if settings.error_body == "json":
-        set_headers.append(_set("content-type", "application/json"))
-        body = _error_object(error, request_id)
+def refused(
+    error: RequestError, request_id: str, settings: ExtProcSettings = DEFAULTS, *, path: str = ""
+) -> bytes:
+    """Return the ImmediateResponse for ``error``: its status and what to tell the client.
+
+    Args:
+        error: What went wrong.
+        request_id: Id of the request.
+        settings: The form of errors in general.
+        path: The request's; its API may have a form of its own.
+    """
+    status, drop_reason = error.status, error.drop_reason
+    headers: dict[str, str | None] = {}
+    if settings.compat == "reference":
+        restored = reference_answer(error)
+        status, drop_reason, body = restored.status, restored.drop_reason, restored.body
     else:
-        set_headers.append(_set("content-type", "text/plain"))
-        body = _error_text(error, request_id)
-    if error.drop_reason:
-        set_headers.append(_set(DROP_REASON, error.drop_reason))
-    if error.status in _RETRIED and settings.retry_after_seconds:
-        set_headers.append(_set("retry-after", str(settings.retry_after_seconds)))
+        answer = error_answer(error, request_id, path, settings.error_body)
+        body = answer.body
+        headers["content-type"] = answer.content_type
+        if answer.id_header and request_id:
+            headers[answer.id_header] = request_id
+        if status in _RETRIED and settings.retry_after_seconds:
+            headers["retry-after"] = str(settings.retry_after_seconds)
+    if drop_reason:
+        headers[DROP_REASON] = drop_reason
     return pb.ProcessingResponse(
         immediate_response=pb.ImmediateResponse(
-            status=pb.HttpStatus(code=error.status),  # type: ignore[arg-type] # enum by number
-            headers=pb.HeaderMutation(set_headers=set_headers),
+            status=pb.HttpStatus(code=status),  # type: ignore[arg-type] # enum by number
+            headers=_mutation(headers),
             body=body,
             details=f"epp_{error.stage}_{error.drop_reason or error.code}".lower(),
         )
     ).SerializeToString()
-
-
-def _error_object(error: RequestError, request_id: str) -> bytes:
-    return msgspec.json.encode(
-        {
-            "error": {
-                "message": str(error),
-                "type": error.code,
-                "code": error.status,
-                "stage": error.stage,
-                "request_id": request_id,
-            }
-        }
-    )
-
-
-def _error_text(error: RequestError, request_id: str) -> bytes:
-    text = f"inference error: {error.code} - {error}"
-    if error.status == _OWN_FAULT and request_id not in text:
-        text += f" (request {request_id})"  # the reference says none; a log is found by it
-    return text.encode()
 
 
 def _mutation(headers: Mapping[str, str | None]) -> pb.HeaderMutation:

@@ -116,7 +116,8 @@ class ModelNames:
                 inside.append(not inside or (inside[-1] and (not key or key in _ON_THE_WAY)))
                 key = b""
             elif text in b"}]":
-                inside = inside[:-1]
+                if inside:
+                    inside.pop()
                 key = b""
             elif colon := _COLON.match(document, at):
                 key, at = text, colon.end()

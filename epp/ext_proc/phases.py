@@ -1,8 +1,8 @@
 """What the stream's state machine is made of: its states, Envoy's modes, and its two neighbours."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
-from typing import Protocol
+from typing import Any, Protocol
 
 from epp.request_control import Exchange, PendingDecision
 
@@ -15,6 +15,12 @@ class AnswerStream(Protocol):
 
     def finish(self, code: int = 0, message: str = "") -> None:
         """End the stream."""
+
+    def pause_reading(self) -> None:
+        """Take as little as possible of what Envoy sends on this stream, if that can be."""
+
+    def resume_reading(self) -> None:
+        """Take it again."""
 
 
 class RequestHandler(Protocol):
@@ -49,3 +55,10 @@ class StreamState(Enum):
 
 UNDECIDED = frozenset({StreamState.REQUEST_HEADERS, StreamState.REQUEST_BODY, StreamState.DECIDING})
 """States in which Envoy holds a request back for an answer that names its destination."""
+
+Transitions = dict[tuple[StreamState, str | None], Callable[[Any, Any, Any], None]]
+"""What a stream does with a message of some name in some state.
+
+It gets the stream; the message's headers, trailers or chunk, as its name says; and what stood
+beside them (:class:`~epp.ext_proc.reading.Beside`).
+"""

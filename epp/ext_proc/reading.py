@@ -66,7 +66,9 @@ def message(data: bytes) -> Message:
         beside = _beside(data[end:]) if len(data) - end <= _MAX_CACHED_BYTES else None
         if beside is not None:
             kind, read = plain
-            return kind, read(data, start, end), beside
+            content = read(data, start, end)
+            if content is not None:
+                return kind, content, beside
     return _by_protobuf(data)
 
 
@@ -131,14 +133,6 @@ def _headers(data: bytes, start: int, end: int) -> pb.HttpHeaders:
     return pb.HttpHeaders.FromString(data[start:end])
 
 
-def _chunk(data: bytes, start: int, end: int) -> Chunk:
-    plain = wire.read_body(data, start, end)
-    if plain is not None:
-        return plain
-    body = pb.HttpBody.FromString(data[start:end])
-    return body.body, body.end_of_stream
-
-
 def _trailers(data: bytes, start: int, end: int) -> pb.HttpTrailers:
     return pb.HttpTrailers.FromString(data[start:end])
 
@@ -148,13 +142,13 @@ _PHASES: dict[int, tuple[str, Callable[[bytes, int, int], Any]]] = {
     for number, read in (
         (pb.ProcessingRequest.REQUEST_HEADERS_FIELD_NUMBER, _headers),
         (pb.ProcessingRequest.RESPONSE_HEADERS_FIELD_NUMBER, _headers),
-        (pb.ProcessingRequest.REQUEST_BODY_FIELD_NUMBER, _chunk),
-        (pb.ProcessingRequest.RESPONSE_BODY_FIELD_NUMBER, _chunk),
+        (pb.ProcessingRequest.REQUEST_BODY_FIELD_NUMBER, wire.read_body),
+        (pb.ProcessingRequest.RESPONSE_BODY_FIELD_NUMBER, wire.read_body),
         (pb.ProcessingRequest.REQUEST_TRAILERS_FIELD_NUMBER, _trailers),
         (pb.ProcessingRequest.RESPONSE_TRAILERS_FIELD_NUMBER, _trailers),
     )
 }
-"""Name and reader of each phase by the tag its message begins with."""
+"""Name of each phase by the tag its message begins with, and what reads it; None if it cannot."""
 
 
 def headers(message: pb.HttpHeaders) -> dict[str, str]:
@@ -171,6 +165,10 @@ def status(message: pb.HttpHeaders) -> int:
     """Return the HTTP status of response headers, 0 if there is none; Envoy sends it first."""
     for header in message.headers.headers:
         if header.key == ":status":
-            value = header.raw_value.decode("utf-8", "replace") or header.value
-            return int(value) if value.isdecimal() else 0
+            return status_of(header.raw_value.decode("utf-8", "replace") or header.value)
     return 0
+
+
+def status_of(value: str) -> int:
+    """Return the HTTP status that ``value`` of the header ``:status`` is, 0 if it is none."""
+    return int(value) if value.isdecimal() else 0

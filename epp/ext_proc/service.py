@@ -2,10 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from math import inf
 
+from epp.ext_proc.held_bytes import HeldBytes
 from epp.ext_proc.phases import AnswerStream, RequestHandler
 from epp.ext_proc.settings import ExtProcSettings
 from epp.ext_proc.stream import ExtProcStream
+from epp.ext_proc.stream_life import StreamLife
+from epp.ext_proc.time_limits import TimeLimits
 from epp.observability import Metrics
 from epp.request_control import Refusals
 
@@ -40,19 +44,38 @@ class ExtProcService:
         self._settings = settings or ExtProcSettings()
         # Not told of outcomes: that Envoy sends what cannot work says nothing of a configuration.
         self._refusals = Refusals(metrics or Metrics(), clock)
-        self.open_streams: set[ExtProcStream] = set()
+        limits = self._settings
+        self.held = HeldBytes(limits.max_held_bytes)
+        """The memory that bodies of undecided requests take."""
+        self._max_streams = limits.max_streams or inf
+        self.time_limits: TimeLimits | None = None
+        """To be run if there are any."""
+        self._stream_type = ExtProcStream
+        if limits.stream_idle_timeout_seconds or limits.max_stream_seconds:
+            self.time_limits = TimeLimits(
+                idle_seconds=limits.stream_idle_timeout_seconds,
+                open_seconds=limits.max_stream_seconds,
+                clock=clock,
+            )
+            self._stream_type = self.time_limits.stream_type
+        self.open_streams: set[StreamLife] = set()
         self._empty = asyncio.Event()
 
     def opened(self, stream: AnswerStream, headers: Mapping[str, str]) -> ExtProcStream:
         """Take a new stream; its gRPC headers say nothing of the request."""
-        opened = ExtProcStream(
+        opened = self._stream_type(
             stream,
             self._handler,
             self._clock,
             self._closed,
             settings=self._settings,
             refusals=self._refusals,
+            held=self.held,
         )
+        if len(self.open_streams) >= self._max_streams:
+            opened.is_surplus = True
+        if self.time_limits is not None:
+            self.time_limits.opened(opened)
         self.open_streams.add(opened)
         return opened
 
@@ -77,7 +100,9 @@ class ExtProcService:
             return False
         return True
 
-    def _closed(self, stream: ExtProcStream) -> None:
+    def _closed(self, stream: StreamLife) -> None:
         self.open_streams.discard(stream)
+        if self.time_limits is not None:
+            self.time_limits.closed(stream)
         if not self.open_streams:
             self._empty.set()

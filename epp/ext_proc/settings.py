@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+Compat = Literal["none", "reference"]
 ErrorBody = Literal["json", "text"]
 
 
@@ -10,8 +11,12 @@ ErrorBody = Literal["json", "text"]
 class ExtProcSettings:
     """Limits, and the form of the answers."""
 
+    compat: Compat = "none"
+    """``reference``: errors have the reference's status, drop reason and body, so that the two
+    settings below mean nothing (:mod:`epp.ext_proc.compat`)."""
     error_body: ErrorBody = "json"
-    """``json``: an OpenAI error object; ``text``: the reference's ``inference error: …`` line."""
+    """``json``: an OpenAI error object, on the paths of the Anthropic API one of its own; ``text``:
+    the reference's ``inference error: …`` line."""
     retry_after_seconds: int = 1
     """Value of ``retry-after`` in answers with 429 and 503; 0 leaves the header out."""
     max_body_bytes: int = 64 << 20
@@ -19,6 +24,18 @@ class ExtProcSettings:
     max_header_bytes: int = 128 << 10
     """Most that a request's headers may take in Envoy's message, in bytes; more is answered with
     431. Envoy itself lets 60 KiB pass unless told otherwise."""
+    max_streams: int = 100_000
+    """Requests open at once over all connections, each a stream of about 10 KB; one more is
+    answered with 503. 0 for no limit but that of each connection."""
+    max_held_bytes: int = 512 << 20
+    """Most that the bodies of requests that are not decided take together, in bytes. From three
+    quarters of it on a body that begins has to wait, where the transport can make it; beyond it the
+    request is answered with 503."""
+    stream_idle_timeout_seconds: float = 0.0
+    """Longest time without a message from Envoy, kept to the second; 0 for any. In modes without
+    the response's body nothing comes between its headers and its end."""
+    max_stream_seconds: float = 0.0
+    """Longest time from the beginning of a stream to its end, kept to the second; 0 for any."""
     destination_list: bool = True
     """Name every endpoint that the picker returned, best first; False names the best alone, for
     gateways that cannot take a list (Envoy's ORIGINAL_DST clusters answer one with 503)."""
@@ -26,3 +43,15 @@ class ExtProcSettings:
     """Share of requests, 0.0 to 1.0, whose answers are asked for in adaptive mode, to read their
     usage. With less than 1.0 the token metrics are a sample of the requests, with 0.0 they are
     empty in that mode; each request asked for costs a message per chunk. Other modes ignore it."""
+
+    def __post_init__(self) -> None:
+        """Refuse what could never work.
+
+        Raises:
+            ValueError: One body may be larger than all of them together.
+        """
+        if self.max_held_bytes < self.max_body_bytes:
+            raise ValueError(
+                f"--max-held-bytes, {self.max_held_bytes}, must be at least --max-body-bytes,"
+                f" {self.max_body_bytes}: the longest body would never be taken in"
+            )

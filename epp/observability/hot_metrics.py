@@ -81,6 +81,18 @@ class Gauge(Child):
         yield "", (), self._value
 
 
+class Reading(Child):
+    """A gauge of what is kept elsewhere; read when Prometheus asks."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self, read: Callable[[], float]) -> None:
+        self._read = read
+
+    def samples(self) -> Iterator[Sample]:
+        yield "", (), self._read()
+
+
 class Histogram(Child):
     """How many observations fell into each bucket, and their sum.
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from epp.observability.hot_metrics import C, Counter, Family, Gauge, Histogram
+from epp.observability.hot_metrics import C, Counter, Family, Gauge, Histogram, Reading
 from epp.scheduling import Endpoint, Plugin, described
 
 # The reference's bucket sets, so that its dashboards and rules keep working.
@@ -127,7 +127,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        make = _Maker(self.registry)
+        make = self._make = _Maker(self.registry)
         self.request_total = make.counter(
             "request_total", "Total number of processed requests.", _REQUEST_LABELS
         )
@@ -242,7 +242,8 @@ class Metrics:
         )
         self.limits_exceeded = make.counter(
             "request_limit_exceeded_total",
-            "Requests refused for their size; limit is body-bytes, header-bytes or envoy-buffer.",
+            "Requests that met a limit of this EPP: body-bytes, header-bytes, envoy-buffer,"
+            " json-depth, streams, held-bytes, stream-idle or stream-time.",
             ("limit",),
         )
         self.internal_faults = make.counter(
@@ -304,6 +305,12 @@ class Metrics:
     def watch_pool(self, name: str, snapshot: Callable[[], Sequence[Endpoint]]) -> None:
         """Export the gauges of the pool ``name``, read from ``snapshot`` at each scrape."""
         self.registry.register(PoolCollector(name, snapshot))
+
+    def watch_held_bytes(self, read: Callable[[], float]) -> None:
+        """Export what bodies of undecided requests take, read from ``read`` at each scrape."""
+        self._make.reading(
+            "request_held_bytes", "Bytes of request bodies held until their decisions.", read
+        )
 
     def capped_model(self, model: str) -> str:
         """Return ``model``, or ``other`` when there are too many names already."""
@@ -454,6 +461,10 @@ class _Maker:
 
     def gauge(self, name: str, text: str, labels: Sequence[str]) -> Family[Gauge]:
         return self._registered(Family("gauge", f"llm_d_epp_{name}", text, labels, Gauge))
+
+    def reading(self, name: str, text: str, read: Callable[[], float]) -> None:
+        make = partial(Reading, read)
+        self._registered(Family("gauge", f"llm_d_epp_{name}", text, (), make)).labels()
 
     def histogram(
         self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]

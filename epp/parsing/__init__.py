@@ -1,6 +1,15 @@
 """Request bodies to LLMRequest, and back with another model name."""
 
-from epp.parsing.errors import BodyTooLongError, NoParserError, ParseError, ParserFailedError
+from epp.parsing.errors import (
+    BodyTooLongError,
+    FieldMissingError,
+    ModelMissingError,
+    NestedTooDeeplyError,
+    NoParserError,
+    NotJsonError,
+    ParseError,
+    ParserFailedError,
+)
 from epp.parsing.intake import DEFAULT_MAX_BODY_BYTES, Intake, Reading, reader_finder
 from epp.parsing.plugins import AnswerReader, HttpCall, Parser, Usage
 
@@ -8,9 +17,13 @@ __all__ = [
     "DEFAULT_MAX_BODY_BYTES",
     "AnswerReader",
     "BodyTooLongError",
+    "FieldMissingError",
     "HttpCall",
     "Intake",
+    "ModelMissingError",
+    "NestedTooDeeplyError",
     "NoParserError",
+    "NotJsonError",
     "ParseError",
     "Parser",
     "ParserFailedError",

@@ -5,8 +5,39 @@ class ParseError(Exception):
     """The body is not what its path promises; the text is meant for the client."""
 
 
+class NotJsonError(ParseError):
+    """The body is no JSON object that can be read.
+
+    Attributes:
+        detail: What is wrong with it, as the decoder says.
+    """
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"the request body is not a JSON object that can be read: {detail}")
+        self.detail = detail
+
+
+class ModelMissingError(ParseError):
+    """The body names no model, and must."""
+
+    def __init__(self) -> None:
+        super().__init__("model not found in request body: it must be a non-empty string")
+
+
+class FieldMissingError(ParseError):
+    """The body has no prompt, under whatever name its API has for it."""
+
+    def __init__(self, field: str) -> None:
+        super().__init__(f"the request body must have a field {field!r}")
+        self.field = field
+
+
 class NoParserError(ParseError):
     """No parser reads requests of that path."""
+
+
+class NestedTooDeeplyError(ParseError):
+    """The body is nested deeper than can be read."""
 
 
 class BodyTooLongError(ParseError):

@@ -10,10 +10,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from epp.parsing.errors import ParseError
+from epp.parsing.errors import (
+    FieldMissingError,
+    ModelMissingError,
+    NestedTooDeeplyError,
+    NotJsonError,
+    ParseError,
+)
 from epp.scheduling import LLMRequest, Plugin
 
-__all__ = ["AnswerReader", "HttpCall", "ParseError", "Parser", "Usage"]
+__all__ = [
+    "AnswerReader",
+    "FieldMissingError",
+    "HttpCall",
+    "ModelMissingError",
+    "NestedTooDeeplyError",
+    "NotJsonError",
+    "ParseError",
+    "Parser",
+    "Usage",
+]
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from epp.observability import CanonicalLine, Metrics
 from epp.parsing import (
     DEFAULT_MAX_BODY_BYTES,
     BodyTooLongError,
+    NestedTooDeeplyError,
     ParseError,
     Parser,
     reader_finder,
@@ -23,9 +24,11 @@ from epp.request_control.errors import (
     BadRequestError,
     BodyTooLargeError,
     NoCandidatesError,
+    NoCandidatesForNoBodyError,
     ProfileNotFoundError,
     RequestDroppedError,
     RequestError,
+    TooDeepError,
 )
 from epp.request_control.exchange import Exchange
 from epp.request_control.pending import PendingDecision
@@ -141,13 +144,15 @@ class Director:
                     request_id,
                     headers,
                     body,
-                    may_lack_model=names_model(headers),
+                    may_lack_model=names_model(self._policies, headers),
                     max_body_bytes=self._max_body_bytes,
                 )
                 request = reading.request
                 rewritten = apply_policies(self._policies, reading)
             except BodyTooLongError as error:
                 raise BodyTooLargeError(str(error)) from error
+            except NestedTooDeeplyError as error:
+                raise TooDeepError(str(error)) from error
             except ParseError as error:
                 raise BadRequestError(str(error)) from error
             state = CycleState()
@@ -271,9 +276,8 @@ class Director:
         request, state = production.request, production.state
         endpoints = self._pool()
         if not endpoints:
-            raise NoCandidatesError(
-                "the pool has no endpoint: is discovery configured and running?"
-            )
+            kind = NoCandidatesError if request.body_bytes else NoCandidatesForNoBodyError
+            raise kind("the pool has no endpoint: is discovery configured and running?")
         if request.priority < 0:
             pipeline.shed(request, endpoints)
         if subset is not None and self._follow_subset_hint:

@@ -48,6 +48,10 @@ class NoCandidatesError(RequestError):
     drop_reason = "rejected-no-endpoints"
 
 
+class NoCandidatesForNoBodyError(NoCandidatesError):
+    """The same for a request without a body, which the reference answers otherwise."""
+
+
 class OutsideSubsetError(RequestError):
     """There are endpoints, but none that the gateway lets the request go to."""
 
@@ -121,8 +125,24 @@ class UnsupportedModeError(RequestError):
     stage = "ext_proc"
 
 
+class BodyTimeoutError(RequestError):
+    """The request's body did not come in time."""
+
+    status = 408
+    code = "RequestTimeout"
+    stage = "ext_proc"
+
+
+class AnswerTimeoutError(RequestError):
+    """The request is whole, and its answer did not begin in time."""
+
+    status = 504
+    code = "GatewayTimeout"
+    stage = "ext_proc"
+
+
 class LimitError(RequestError):
-    """The request is larger than what is taken in.
+    """The request is more than what is taken in.
 
     Attributes:
         limit: Which limit; a label of ``request_limit_exceeded_total``.
@@ -152,3 +172,30 @@ class HeadersTooLargeError(LimitError):
     status = 431
     code = "HeadersTooLarge"
     limit = "header-bytes"
+
+
+class TooDeepError(LimitError):
+    """The request's JSON is nested deeper than can be read."""
+
+    status = 400
+    code = "BadRequest"
+    stage = "parsing"
+    limit = "json-depth"
+
+
+class TooManyStreamsError(LimitError):
+    """As many requests are open as may be."""
+
+    status = 503
+    code = "ServiceUnavailable"
+    drop_reason = "rejected-too-many-streams"
+    limit = "streams"
+
+
+class HeldBytesError(LimitError):
+    """The bodies of requests that are not decided take as much memory as they may."""
+
+    status = 503
+    code = "ServiceUnavailable"
+    drop_reason = "rejected-held-bytes"
+    limit = "held-bytes"

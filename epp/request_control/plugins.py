@@ -54,6 +54,8 @@ class EndCause(Enum):
     """This EPP answered with an error of its own."""
     ERROR = "error"
     """A protocol error, or a fault of this EPP."""
+    TIMED_OUT = "timed-out"
+    """The stream was silent, or open, for longer than it may be; an answer under way goes on."""
     DRAINED = "drained"
     """The EPP was stopped while the answer was under way; the answer goes on without it."""
 

@@ -26,6 +26,9 @@ class RequestPolicies(Protocol):
     def target_of(self, model: str) -> str | None:
         """Return the model to ask for instead of ``model``; None if no rule matches."""
 
+    def renames_all(self) -> bool:
+        """Return whether a rule matches every model, and so a request that names none."""
+
 
 class OutcomeWatch(Protocol):
     """Watches how requests fare, to find out whether a new configuration does harm."""
@@ -47,10 +50,13 @@ class NoPolicies:
     def target_of(self, model: str) -> str | None:
         return None
 
+    def renames_all(self) -> bool:
+        return False
 
-def names_model(headers: Mapping[str, str]) -> bool:
-    """Return whether a header names the model to ask for."""
-    return bool(headers.get(REWRITE) or headers.get(OLD_REWRITE))
+
+def names_model(policies: RequestPolicies, headers: Mapping[str, str]) -> bool:
+    """Return whether a header or a rule names the model to ask for, whatever the body says."""
+    return bool(headers.get(REWRITE) or headers.get(OLD_REWRITE)) or policies.renames_all()
 
 
 def apply_policies(policies: RequestPolicies, reading: Reading) -> bytes | None:

@@ -85,7 +85,11 @@ class Refusals:
         labels = (model, target, flow or fairness_id(headers), request.priority if request else 0)
         self._metrics.for_request(*labels).error(error.code)
         if isinstance(error, LimitError):
-            self._metrics.limits_exceeded.labels(error.limit).inc()
+            self.count_limit(error.limit)
+
+    def count_limit(self, limit: str) -> None:
+        """Count a stream that met ``limit``, and say nothing in the log."""
+        self._metrics.limits_exceeded.labels(limit).inc()
 
     def count_fault(self) -> None:
         """Count an exception that became a 500."""

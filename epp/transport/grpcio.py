@@ -49,6 +49,9 @@ class _Stream:
         self.is_reading = False
         self.is_woken = False
         self.is_gone = False
+        self.may_read = asyncio.Event()
+        """Not set while the next message is to stay with the C core, whose window then closes."""
+        self.may_read.set()
 
     @property
     def is_writable(self) -> bool:
@@ -71,6 +74,12 @@ class _Stream:
             # The call's coroutine waits for a message that will not be wanted: wake it.
             self.is_woken = True
             self._task.cancel()
+
+    def pause_reading(self) -> None:
+        self.may_read.clear()
+
+    def resume_reading(self) -> None:
+        self.may_read.set()
 
     async def flush(self) -> None:
         """Write everything sent so far, and what ``writable`` makes the handler send."""
@@ -257,6 +266,7 @@ async def _converse(
     await stream.flush()  # what was sent while the stream was opened
     while stream.status is None:
         stream.is_reading = True
+        await stream.may_read.wait()
         data = await context.read()
         if data is aio.EOF:
             # grpc.aio reports a cancelled call as half-closed and cancels this task some turns of

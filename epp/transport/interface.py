@@ -42,6 +42,12 @@ class Stream(Protocol):
     def finish(self, code: int = StatusCode.OK, message: str = "") -> None:
         """End the stream with a status, after everything sent before."""
 
+    def pause_reading(self) -> None:
+        """Renew the stream's window no more: the peer may send what it still has room for."""
+
+    def resume_reading(self) -> None:
+        """Renew it again."""
+
 
 class StreamHandler(Protocol):
     """The receiving side, implemented by the protocol above; called on the event loop."""

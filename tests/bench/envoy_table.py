@@ -42,8 +42,8 @@ def _multiples(by_key: Cells, cases: Sequence[Case], settings: Settings) -> Tabl
         table.add_row(
             named(case),
             *(f"{each.median_us:.0f}" for each in (epp, bare, plain)),
-            *held(_rounds(epp, bare), EPP_AIMS[case.prompt_bytes]),
-            *held(_rounds(bare, plain), BARE_AIM),
+            *held(rounds(epp, bare), EPP_AIMS[case.prompt_bytes]),
+            *held(rounds(bare, plain), BARE_AIM),
             *(f"{epp.requests_per_second:.0f}", f"{epp.messages_per_request:.1f}"),
             str(epp.requests),
         )
@@ -81,12 +81,12 @@ def _grpcio(by_key: Cells, cases: Sequence[Case]) -> Table:
         table.add_row(
             named(case),
             *(f"{epp.median_us:.0f}", f"{bare.median_us:.0f}"),
-            *(f"{median(_rounds(epp, bare)):.2f}", f"{median(_rounds(own, epp)):.2f}"),
+            *(f"{median(rounds(epp, bare)):.2f}", f"{median(rounds(own, epp)):.2f}"),
         )
     return table
 
 
-def _rounds(one: Cell, other: Cell) -> list[float]:
+def rounds(one: Cell, other: Cell) -> list[float]:
     """Return the multiple in each round: in turns, so that both had the same neighbours."""
     return [mine / its for mine, its in zip(one.cpu_us, other.cpu_us, strict=True)]
 

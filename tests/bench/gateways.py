@@ -1,5 +1,6 @@
 """Ext_proc servers, each behind an Envoy of its own, and the load that is sent through it."""
 
+import asyncio
 import contextlib
 import json
 import tempfile
@@ -136,8 +137,25 @@ def load_errors(report: Report) -> dict[str, str]:
     return {kind: f"{e.count}: {e.first_message}" for kind, e in report.errors.items()}
 
 
+RECORD_SECONDS = 10.0
+"""A recorded request of 12 MB is a line of 24."""
+
 Reads = Sequence[Sequence[bytes]]
 """The ext_proc messages of one request; those that came together in a sequence of their own."""
+
+
+def _whole_lines(file: Path) -> list[str]:
+    """Return those lines of ``file`` that another process has written to their ends."""
+    return file.read_text().split("\n")[:-1] if file.exists() else []
+
+
+async def _recorded(file: Path, count: int) -> list[str]:
+    """Return the lines of ``file`` as soon as there are ``count``: another process writes it."""
+    while True:
+        lines = await asyncio.to_thread(_whole_lines, file)
+        if len(lines) >= count:
+            return lines
+        await asyncio.sleep(0.02)
 
 
 async def record(endpoints: Sequence[str], cases: Sequence[Case]) -> dict[Case, Reads]:
@@ -154,10 +172,11 @@ async def record(endpoints: Sequence[str], cases: Sequence[Case]) -> dict[Case, 
                 gateway(mode, endpoints, running) as envoy,
             ):
                 url = await url_of(envoy)
-                for case in wanted:
+                lines: list[str] = []
+                for number, case in enumerate(wanted, start=1):
                     await run(plan(url, case, pause_ms=2.0, requests=1))
-            # The server has ended, and its streams with it: all is written.
-            lines = file.read_text().splitlines()
+                    async with asyncio.timeout(RECORD_SECONDS):
+                        lines = await _recorded(file, number)
         for case, line in zip(wanted, lines, strict=True):
             recorded[case] = [[bytes.fromhex(message) for message in r] for r in json.loads(line)]
     return recorded

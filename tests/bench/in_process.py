@@ -34,6 +34,8 @@ OPEN_STREAMS = 16
 """Requests in flight, so that loads and answers are not those of an idle pool."""
 _LOOP_SECONDS = 0.05
 """About so long the same thing is repeated between two readings of the clock."""
+_FEW_BYTES = 20 << 20
+"""Of long requests that many bytes are enough for a reading."""
 
 _NULL = open(os.devnull, "w")  # noqa: PTH123, SIM115 - a device, open to the end of the process
 
@@ -138,10 +140,12 @@ def _path(case: Case, reads: Reads, repeats: int) -> Path:
 
 def _count(connection: Connection, reads: Reads) -> int:
     """Return how many requests take about as long as a reading of the clock is to be apart."""
-    fed = connection.prepared(list(wire_bytes.distinct(reads, 0, 20)))
+    size = sum(map(len, wire_bytes.messages_of(reads)))
+    few = max(2, min(20, _FEW_BYTES // size))
+    fed = connection.prepared(list(wire_bytes.distinct(reads, 0, few)))
     began = time.process_time()
     connection.feed(fed)
-    return max(20, int(_LOOP_SECONDS * 20 / (time.process_time() - began)))
+    return max(few, int(_LOOP_SECONDS * few / (time.process_time() - began)))
 
 
 def bare_handlers(mode: Mode) -> OpenStream:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import uvloop
 from bench import (
+    body_sizes,
     budget,
     budget_table,
     burst,
@@ -62,7 +63,8 @@ class Run:
     async def reads(self, case: Case) -> Reads:
         """Return what Envoy sends for ``case``."""
         if not self._recorded:
-            self._recorded = await gateways.record(self.endpoints, through_envoy.CASES)
+            cases = dict.fromkeys((*through_envoy.CASES, *body_sizes.CASES))
+            self._recorded = await gateways.record(self.endpoints, tuple(cases))
         return self._recorded[case]
 
 
@@ -100,6 +102,17 @@ async def micro(run: Run) -> None:
     run.console.print(tables.paths(paths), tables.cycles(cycles), tables.prefixes(prefixes))
 
 
+async def sizes(run: Run) -> None:
+    """Bodies by size, in process and through Envoy."""
+    paths = [await run.path(case) for case in body_sizes.CASES]
+    run.console.print(body_sizes.paths(paths))
+    cells = await through_envoy.measure(
+        run.settings, run.endpoints, body_sizes.SERVERS, body_sizes.ENVOY_CASES
+    )
+    run.results |= {"sizes": paths, "sizes_through_envoy": cells}
+    run.console.print(body_sizes.cells(cells), envoy_table.verdict(cells))
+
+
 async def memory(run: Run) -> None:
     """The prefix index, counted and resident."""
     measured = [prefix_memory.measure(case) for case in prefix_memory.CASES]
@@ -134,6 +147,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "envoy": envoy,
     "parts": parts,
     "micro": micro,
+    "sizes": sizes,
     "setups": sample_setups,
     "memory": memory,
     "burst": spread,

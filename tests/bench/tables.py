@@ -16,8 +16,8 @@ EPP_AIMS: Mapping[int, float] = {PROMPT_BYTES: 2.5, 16_000: 3.5, 400_000: 2.2}
 """Most that the EPP may cost, as a multiple of the bare server, by length of the prompt."""
 BARE_AIM = 0.15
 """Most that the bare server may cost, as a multiple of grpc.aio."""
-CHUNK_AIM_US = 1.0
-"""Most that a further chunk of a response may cost above the bare server."""
+CHUNK_AIM_US = 3.0
+"""Most that a further chunk of a response may cost above the bare server, usage looked for."""
 
 CYCLE_AIMS_US: Mapping[tuple[int, int], float] = {
     (10, 1_000): 30,

@@ -32,6 +32,10 @@ BAD_STATS = (
     "immediate_responses_sent",
 )
 
+_LARGE_BYTES = 4 << 20
+_LARGE_IN_PARALLEL = 4
+"""Of requests with more than that: what waits for one connection is limited to 98 MB."""
+
 _seeds = count(1)
 """Each slice sends prompts of its own: repeated ones would be in the prefix index already."""
 
@@ -114,16 +118,19 @@ async def _cells(
     setups: Sequence[Setup], idle: Sequence[float], case: Case, settings: Settings
 ) -> list[Cell]:
     slices: list[list[Slice]] = [[] for _ in setups]
+    in_parallel = CONCURRENCY if case.prompt_bytes < _LARGE_BYTES else _LARGE_IN_PARALLEL
     if case.prompt_bytes != Case(case.mode).prompt_bytes:
         for setup in setups:
             # Until the endpoints' parts of the prefix index are full, and entries evict others.
-            await run(plan(setup.url, case, requests=250, seed=next(_seeds)))
+            requests = 250 if in_parallel == CONCURRENCY else 60
+            load = plan(setup.url, case, requests=requests, concurrency=in_parallel)
+            await run(replace(load, seed=next(_seeds)))
     if case.chunks > 1:
         # Each answer takes a second: fewer rounds, each long enough for several answers.
         settings = replace(settings, seconds=2 * settings.seconds, rounds=settings.rounds - 1)
     for _ in range(settings.rounds):
         for setup, idle_share, done in zip(setups, idle, slices, strict=True):
-            done.append(await slice_of(setup, case, settings, idle_share))
+            done.append(await slice_of(setup, case, settings, idle_share, in_parallel))
     return [_cell(case, *each) for each in zip(setups, idle, slices, strict=True)]
 
 

@@ -1,7 +1,8 @@
 """Model servers that cost next to nothing: one process, many ports, answers in N chunks.
 
 A request says how it wants to be answered: ``x-bench-chunks`` pieces, ``x-bench-pause-ms`` apart.
-The answer is one JSON document, padded with blanks between the pieces.
+Several pieces are the events of a completion as vLLM streams it: each names its usage, which is
+null but in the last. One piece is a JSON document.
 """
 
 import argparse
@@ -14,7 +15,11 @@ import httptools
 import uvloop
 from bench.processes import announce
 
-CHUNK_BYTES = 150  # an event of a streamed chat completion
+_EVENT = (
+    b'data: {"id":"cmpl-bench","object":"text_completion","created":1795305600,"model":"bench",'
+    b'"choices":[{"index":0,"text":" yes","logprobs":null,"finish_reason":null}],"usage":%s}\n\n'
+)
+_USAGE = b'{"prompt_tokens":120,"completion_tokens":%d,"total_tokens":%d}'
 
 METRICS = b"""\
 # TYPE vllm:num_requests_waiting gauge
@@ -69,23 +74,19 @@ class Exchange(asyncio.Protocol):
         if self._url == b"/metrics":
             self._write(self._whole(b"text/plain; version=0.0.4", METRICS % self._server.running))
         elif self._chunks == 1:
-            body = b'{"choices":[{"text":"yes"}]}'.ljust(CHUNK_BYTES)
+            body = b'{"choices":[{"text":"yes"}],"usage":%s}' % _usage(1)
             self._write(self._whole(b"application/json", body))
         else:
             self._server.running += 1
             self._write(
-                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
                 b"transfer-encoding: chunked\r\n" + self._server.served_by + b"\r\n"
             )
             self._piece(1, self._chunks, self._pause_seconds)
 
     def _piece(self, number: int, chunks: int, pause_seconds: float) -> None:
-        piece = b""
-        if number == 1:
-            piece = b'{"choices":[{"text":"yes"}]'
-        elif number == chunks:
-            piece = b"}"
-        self._write(b"%x\r\n%s\r\n" % (CHUNK_BYTES, piece.ljust(CHUNK_BYTES)))
+        piece = _EVENT % (_usage(chunks) if number == chunks else b"null")
+        self._write(b"%x\r\n%s\r\n" % (len(piece), piece))
         if number == chunks:
             self._server.running -= 1
             self._write(b"0\r\n\r\n")
@@ -102,6 +103,10 @@ class Exchange(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
+
+
+def _usage(tokens: int) -> bytes:
+    return _USAGE % (tokens, 120 + tokens)
 
 
 async def main(ports: int, ready_file: Path) -> None:

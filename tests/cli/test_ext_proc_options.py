@@ -8,10 +8,15 @@ from epp.cli.ext_proc_options import ext_proc_settings
 from epp.ext_proc import ExtProcSettings
 
 DEFAULTS = {
-    "error_body": "json",
-    "retry_after_seconds": 1,
+    "compat": "none",
+    "error_body": None,
+    "retry_after_seconds": None,
     "max_body_bytes": "64MiB",
     "max_header_bytes": "128KiB",
+    "max_streams": 100_000,
+    "max_held_bytes": "512MiB",
+    "stream_idle_timeout_seconds": 0.0,
+    "max_stream_seconds": 0.0,
     "destination_list": "true",
     "sample_usage": 0.0,
 }
@@ -23,10 +28,15 @@ def test_what_the_flags_say_by_default_are_the_defaults() -> None:
 
 def test_each_flag_has_its_setting() -> None:
     given = ext_proc_settings(
+        compat="none",
         error_body="text",
         retry_after_seconds=5,
         max_body_bytes="1MiB",
         max_header_bytes="8KiB",
+        max_streams=5,
+        max_held_bytes="16MiB",
+        stream_idle_timeout_seconds=600.0,
+        max_stream_seconds=3600.5,
         destination_list="false",
         sample_usage=0.25,
     )
@@ -35,9 +45,21 @@ def test_each_flag_has_its_setting() -> None:
         retry_after_seconds=5,
         max_body_bytes=1 << 20,
         max_header_bytes=8 << 10,
+        max_streams=5,
+        max_held_bytes=16 << 20,
+        stream_idle_timeout_seconds=600.0,
+        max_stream_seconds=3600.5,
         destination_list=False,
         sample_usage=0.25,
     )
+
+
+def test_the_reference_decides_the_form_of_errors_alone() -> None:
+    asked: dict[str, object] = {**DEFAULTS, "compat": "reference"}
+    assert ext_proc_settings(**asked).compat == "reference"  # type: ignore[arg-type] # by name
+    for flag, value in (("error_body", "json"), ("retry_after_seconds", 0)):
+        with pytest.raises(ValueError, match=f"leave out --{flag.replace('_', '-')}$"):
+            ext_proc_settings(**{**asked, flag: value})  # type: ignore[arg-type] # by name
 
 
 @pytest.mark.parametrize(
@@ -48,7 +70,18 @@ def test_each_flag_has_its_setting() -> None:
         pytest.param(["--destination-list=maybe"], "--destination-list", id="neither"),
         pytest.param(["--sample-usage", "1.5"], "--sample-usage", id="more than all"),
         pytest.param(["--retry-after-seconds", "-1"], "--retry-after-seconds", id="the past"),
+        pytest.param(["--max-streams", "-1"], "--max-streams", id="less than no stream"),
+        pytest.param(["--max-held-bytes", "0"], "--max-held-bytes", id="no memory at all"),
+        pytest.param(
+            ["--max-held-bytes", "1MiB"], "at least --max-body-bytes", id="less than one body"
+        ),
+        pytest.param(["--stream-idle-timeout-seconds", "-1"], "--stream-idle", id="a time ago"),
+        pytest.param(["--max-stream-seconds", "long"], "--max-stream-seconds", id="no number"),
         pytest.param(["--error-body", "xml"], "--error-body", id="an unknown form"),
+        pytest.param(["--compat", "v1"], "--compat", id="an unknown EPP"),
+        pytest.param(
+            ["--compat=reference", "--error-body=text"], "--error-body", id="two forms at once"
+        ),
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused(arguments: list[str], said: str) -> None:

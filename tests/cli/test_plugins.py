@@ -252,7 +252,7 @@ def test_what_is_said_of_the_use_of_a_new_plugin_is_a_configuration(
     config = tmp_path / "config.yaml"
     config.write_text(f"apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n{said}")
     assert f"- type: file:{tmp_path / 'mine.py'}:Mine\n  name: mine\n" in said
-    assert ("- pluginRef: mine\n" in said) is (kind in {"filter", "picker", "scorer"})
+    assert ("- pluginRef: mine\n" in said) is (kind in {"filter", "parser", "picker", "scorer"})
     assert not warnings_of(config)
 
 

@@ -334,12 +334,18 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
             profile_of(f"{{pluginRef: queue-scorer, weight: {weight}}}"),
             [
                 (
-                    f"f:8:39: schedulingProfiles[0].plugins[0].weight: weight is `{said}`; it must"
+                    f"f:8:39: schedulingProfiles[0].plugins[0].weight: weight is {said}; it must"
                     " be a finite number of 0 or more"
                 )
             ],
         )
-        for weight, said in (("-1", "-1"), (".nan", "nan"), (".inf", "inf"), ("high", "high"))
+        for weight, said in (
+            ("-1", "`-1`"),
+            (".nan", "`nan`"),
+            (".inf", "`inf`"),
+            ("high", "the text `high`"),
+            ("'2'", "the text `2`"),
+        )
     },
     "undefined discovery": (
         HEAD + "dataLayer: {discovery: {pluginRef: nope}}\n",

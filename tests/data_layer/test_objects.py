@@ -94,6 +94,15 @@ def test_the_precedence_of_rewrite_rules(rewrites: list[Rewrite], expected: str 
     assert store.target_of("x") == expected
 
 
+def test_only_a_rule_without_models_is_for_all_of_them() -> None:
+    store = make_store()
+    assert not store.renames_all()
+    store.replace([make_rewrite("a", rule("first", "x"))])
+    assert not store.renames_all()
+    store.replace([make_rewrite("a", rule("first", "x"), rule("second"))])
+    assert store.renames_all()
+
+
 @pytest.mark.parametrize(
     ("weights", "shares"),
     [

@@ -12,7 +12,7 @@ from epp.ext_proc.settings import ErrorBody
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import errors
 from epp.request_control.errors import RequestError
-from ext_proc.harness import Envoy
+from ext_proc.harness import POST, Envoy
 
 DROP_REASON = "x-llm-d-request-dropped-reason"
 _ROWS: list[tuple[type[RequestError], int, str, str]] = [
@@ -20,6 +20,7 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.BadRequestError, 400, "BadRequest", ""),
     (errors.ProfileNotFoundError, 400, "BadRequest", ""),
     (errors.NoCandidatesError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
+    (errors.NoCandidatesForNoBodyError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
     (errors.OutsideSubsetError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
     (errors.ScreenedOutError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
     (errors.AllFilteredError, 429, "ResourceExhausted", "rejected-saturated"),
@@ -29,10 +30,15 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.InternalError, 500, "Internal", ""),
     (errors.ShuttingDownError, 503, "ServiceUnavailable", "rejected-shutting-down"),
     (errors.UnsupportedModeError, 500, "Internal", ""),
+    (errors.BodyTimeoutError, 408, "RequestTimeout", ""),
+    (errors.AnswerTimeoutError, 504, "GatewayTimeout", ""),
     (errors.LimitError, 413, "PayloadTooLarge", ""),
     (errors.BodyTooLargeError, 413, "PayloadTooLarge", ""),
     (errors.PartialBodyError, 413, "PayloadTooLarge", ""),
     (errors.HeadersTooLargeError, 431, "HeadersTooLarge", ""),
+    (errors.TooDeepError, 400, "BadRequest", ""),
+    (errors.TooManyStreamsError, 503, "ServiceUnavailable", "rejected-too-many-streams"),
+    (errors.HeldBytesError, 503, "ServiceUnavailable", "rejected-held-bytes"),
 ]
 
 
@@ -59,7 +65,7 @@ def test_an_error_is_answered(
     assert headers.pop(DROP_REASON, "") == reason
     assert headers.pop("retry-after", "") == ("1" if status in {429, 503} else "")
     if form == "json":
-        assert headers == {"content-type": "application/json"}
+        assert headers == {"content-type": "application/json", "x-request-id": "r-1"}
         error = json.loads(answer.body)["error"]
         assert error == {
             "message": "it was not to be",
@@ -72,6 +78,73 @@ def test_an_error_is_answered(
         assert headers == {"content-type": "text/plain"}
         request = " (request r-1)" if status == 500 else ""
         assert answer.body.decode() == f"inference error: {code} - it was not to be{request}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/messages", "/v1/messages?beta=true", "/v1/messages/count_tokens", "/team/v1/messages"],
+)
+@pytest.mark.parametrize(
+    ("error", "kind", "cause"),
+    [
+        (errors.BadRequestError, "invalid_request_error", "BadRequest"),
+        (errors.SaturatedError, "rate_limit_error", "rejected-saturated"),
+        (errors.NoCandidatesError, "overloaded_error", "rejected-no-endpoints"),
+        (errors.BodyTooLargeError, "request_too_large", "PayloadTooLarge"),
+        (errors.HeadersTooLargeError, "invalid_request_error", "HeadersTooLarge"),
+        (errors.InternalError, "api_error", "Internal"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_the_anthropic_api_has_its_own_form(
+    path: str, error: type[RequestError], kind: str, cause: str
+) -> None:
+    answer = pb.ProcessingResponse.FromString(
+        refused(error("it was not to be"), "r-1", path=path)
+    ).immediate_response
+    headers = {o.header.key: o.header.raw_value.decode() for o in answer.headers.set_headers}
+    assert headers["request-id"] == "r-1"
+    assert "x-request-id" not in headers
+    assert json.loads(answer.body) == {
+        "type": "error",
+        "error": {
+            "type": kind,
+            "message": "it was not to be",
+            "details": {"error_code": cause, "stage": error.stage},
+        },
+        "request_id": "r-1",
+    }
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages/batches", "/", ""])
+def test_all_other_paths_have_the_openai_form(path: str) -> None:
+    answer = refused(errors.NoCandidatesError("none"), "r-1", path=path)
+    body = json.loads(pb.ProcessingResponse.FromString(answer).immediate_response.body)
+    assert body["error"]["type"] == "ServiceUnavailable"
+    assert "type" not in body
+
+
+def test_an_error_before_the_request_has_an_id_names_none() -> None:
+    answer = pb.ProcessingResponse.FromString(refused(errors.ShuttingDownError("gone"), ""))
+    keys = {o.header.key for o in answer.immediate_response.headers.set_headers}
+    assert "x-request-id" not in keys
+
+
+def test_text_stays_text_whatever_the_path() -> None:
+    settings = ExtProcSettings(error_body="text")
+    answer = refused(errors.NoCandidatesError("none"), "r-1", settings, path="/v1/messages")
+    body = pb.ProcessingResponse.FromString(answer).immediate_response.body
+    assert body == b"inference error: ServiceUnavailable - none"
+
+
+@pytest.mark.usefixtures("wire")
+def test_the_path_of_the_request_decides() -> None:
+    envoy = Envoy(Epp([]))
+    envoy.request_headers({**POST, ":path": "/v1/messages"})
+    (answer,) = envoy.request_body(BODY)
+    body = json.loads(answer.immediate_response.body)
+    assert body["error"]["type"] == "overloaded_error"
+    assert body["request_id"] == "r-1"
 
 
 @pytest.mark.parametrize(("seconds", "header"), [(0, []), (30, [b"30"])])

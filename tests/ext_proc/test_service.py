@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from request_control.harness import Epp, make_pool
 
-from epp.ext_proc import ExtProcService, service
+from epp.ext_proc import ExtProcService, ExtProcSettings, service
 from ext_proc.harness import FULL_DUPLEX, Envoy
 from ext_proc.wires import Wire
 
@@ -56,6 +56,44 @@ def test_streams_open_after_the_time_are_ended_with_ok(wire: Wire) -> None:
     assert envoy.finished == silent.finished == [(0, "")]
     assert not envoy.service.open_streams
     assert epp.in_flight == 0
+
+
+def test_one_request_more_than_may_be_open_is_refused() -> None:
+    epp = Epp(make_pool())
+    envoy = Envoy(epp, settings=ExtProcSettings(max_streams=2))
+    second = Envoy(epp, service=envoy.service)
+    for each in (envoy, second):
+        each.post()
+    surplus = Envoy(epp, service=envoy.service)
+    (answer,) = surplus.request_headers()
+    assert answer.immediate_response.status.code == 503
+    headers = {
+        each.header.key: each.header.raw_value.decode()
+        for each in answer.immediate_response.headers.set_headers
+    }
+    assert headers == {
+        "content-type": "application/json",
+        "retry-after": "1",
+        "x-llm-d-request-dropped-reason": "rejected-too-many-streams",
+        "x-request-id": "r-1",
+    }
+    assert b"2 requests are open already" in answer.immediate_response.body
+    assert surplus.finished == [(0, "")]
+    assert epp.value("request_limit_exceeded_total", limit="streams") == 1
+    second.reset()
+    after = Envoy(epp, service=envoy.service)
+    (answer,) = after.post()[:1]
+    assert answer.WhichOneof("response") == "request_headers"
+    assert epp.in_flight == 2
+
+
+def test_any_number_of_requests_may_be_open_if_set_so() -> None:
+    epp = Epp(make_pool())
+    envoy = Envoy(epp, settings=ExtProcSettings(max_streams=0))
+    others = [Envoy(epp, service=envoy.service) for _ in range(20)]
+    for each in (envoy, *others):
+        each.post()
+    assert epp.in_flight == 21
 
 
 def test_a_response_that_passes_through_ends_with_its_next_chunk(wire: Wire) -> None:

@@ -7,6 +7,7 @@ from request_control.harness import Epp, NotingPlugin, make_pool
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcSettings, ExtProcStream, StreamState
+from epp.ext_proc.held_bytes import HeldBytes
 from epp.request_control import EndCause, Refusals
 from ext_proc.harness import (
     ADAPTIVE,
@@ -206,7 +207,7 @@ def test_the_status_and_the_times_are_logged() -> None:
 @on_no_transport  # the service is the test's own
 def test_the_service_is_told_of_the_end_once() -> None:
     epp = Epp(make_pool())
-    told: list[ExtProcStream] = []
+    told: list[object] = []
     stream = ExtProcStream(
         Recorder(),
         epp.director,
@@ -214,6 +215,7 @@ def test_the_service_is_told_of_the_end_once() -> None:
         told.append,
         settings=ExtProcSettings(),
         refusals=Refusals(epp.metrics, epp.clock),
+        held=HeldBytes(1 << 20),
     )
     stream.reset()
     stream.half_closed()

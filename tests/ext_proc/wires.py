@@ -22,6 +22,7 @@ class Recorder:
         self._stream = stream
         self.sent: list[bytes] = []
         self.sent_after_finish = 0
+        self.is_paused = False
         self.finished: list[tuple[int, str]] = []
 
     @property
@@ -34,6 +35,16 @@ class Recorder:
         self.sent.append(message)
         if self._stream is not None:
             self._stream.send(message)
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+        if self._stream is not None:
+            self._stream.pause_reading()
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+        if self._stream is not None:
+            self._stream.resume_reading()
 
     def finish(self, code: int = 0, message: str = "") -> None:
         self.finished.append((code, message))

@@ -4,23 +4,22 @@ The servers are pages that the test writes; nothing is sent to them but scrapes.
 Envoy would see: the destination, the headers set and removed.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 import pytest
 
-from epp.app import App, Ports, ServeSettings
-from epp.config import load_text
+from epp.app import App
 from epp.ext_proc import METHOD
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 from .gateway import until
+from .scraped import Server, scraping
 
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
 FIXTURE = HEAD + (
@@ -30,44 +29,6 @@ FIXTURE = HEAD + (
 DESTINATION = "x-gateway-destination-endpoint"
 LONG = "You answer questions about the city of Ulm, its minster and its sparrow. " * 40
 """2960 characters: 740 tokens, 12 blocks of 64."""
-
-
-@dataclass
-class Server:
-    """A model server as far as scrapes can tell."""
-
-    waiting: int = 0
-    kv_cache_usage: float = 0.0
-    active: str = ""
-    """Adapters with running requests, parted by commas."""
-    max_adapters: int = 0
-    running: int = 0
-    labels: Mapping[str, str] = field(default_factory=dict)
-    port: int = 0
-
-    def page(self) -> bytes:
-        """Return its metrics."""
-        lines = [
-            f"vllm:num_requests_waiting {self.waiting}",
-            f"vllm:num_requests_running {self.running}",
-            f"vllm:kv_cache_usage_perc {self.kv_cache_usage}",
-        ]
-        if self.max_adapters:
-            lines.append(
-                f'vllm:lora_requests_info{{max_lora="{self.max_adapters}",'
-                f'running_lora_adapters="{self.active}",waiting_lora_adapters=""}} 1.0'
-            )
-        return ("\n".join(lines) + "\n").encode()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer every request of one connection with the page."""
-        try:
-            while True:
-                await reader.readuntil(b"\r\n\r\n")
-                page = self.page()
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(page) + page)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
 
 
 @dataclass
@@ -166,48 +127,12 @@ def http_headers(headers: Mapping[str, str], *, end: bool = False) -> pb.HttpHea
 async def running(
     tmp_path: Path, config: str, servers: Mapping[str, Server], objects: tuple[Path, ...] = ()
 ) -> AsyncIterator[Epp]:
-    """Run an EPP over ``servers``, all of them scraped."""
-    stop = asyncio.Event()
-    ready: asyncio.Future[Ports] = asyncio.get_running_loop().create_future()
-    async with AsyncExitStack() as stack:
-        for server in servers.values():
-            listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-            server.port = listener.sockets[0].getsockname()[1]
-            stack.callback(listener.close)
-        endpoints = [
-            {"name": name, "address": "127.0.0.1", "port": each.port, "labels": dict(each.labels)}
-            for name, each in servers.items()
-        ]
-        file = tmp_path / "endpoints.json"
-        await asyncio.to_thread(file.write_text, json.dumps({"endpoints": endpoints}))
-        settings = ServeSettings(
-            config=load_text(config, "test"),
-            endpoints_file=str(file),
-            objects=objects,
-            host="127.0.0.1",
-            grpc_port=0,
-            grpc_health_port=0,
-            metrics_port=0,
-            drain_timeout_seconds=2.0,
-            seed=1,
-        )
-        app = await asyncio.to_thread(App, settings)
-        tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        serving = tasks.create_task(app.run(stop, ready.set_result), name="app")
-        serving.add_done_callback(lambda _: ready.done() or ready.cancel())
-        ports = await ready
-        try:
-            await until(
-                lambda: (
-                    len(app.store.snapshot) == len(servers)
-                    and all(each.metrics.requested_at is not None for each in app.store.snapshot)
-                )
-            )
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{ports.grpc}") as channel:
-                yield Epp(app, servers, channel)
-        finally:
-            stop.set()
-            await serving
+    """Run an EPP over ``servers``, and a client of it."""
+    async with (
+        scraping(tmp_path, config, servers, objects=objects) as (app, ports),
+        grpc.aio.insecure_channel(f"127.0.0.1:{ports.grpc}") as channel,
+    ):
+        yield Epp(app, servers, channel)
 
 
 LORA = "sql-lora-1fdg2"

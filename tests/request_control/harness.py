@@ -133,12 +133,17 @@ class Policies:
 
     priorities: Mapping[str, int] = field(default_factory=dict)
     targets: Mapping[str, str] = field(default_factory=dict)
+    rules_all: bool = False
+    """Whether the target of "" is that of a rule for every model."""
 
     def priority_of(self, objective: str) -> int:
         return self.priorities.get(objective, 0)
 
     def target_of(self, model: str) -> str | None:
         return self.targets.get(model)
+
+    def renames_all(self) -> bool:
+        return self.rules_all
 
 
 @dataclass

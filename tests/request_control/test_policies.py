@@ -89,6 +89,15 @@ def test_a_header_may_name_the_model_that_the_body_leaves_out(body: bytes, heade
     assert json.loads(exchange.body) == {"prompt": "hi", "model": "asked"}
 
 
+@pytest.mark.parametrize("body", [b'{"prompt":"hi"}', b'{"prompt":"hi","model":""}'])
+def test_a_rule_for_all_models_names_that_of_a_body_that_names_none(body: bytes) -> None:
+    everything = Policies(targets={"": "ruled"}, rules_all=True)
+    exchange = Epp(make_pool(), policies=everything).handle(body)
+    assert (exchange.request.model, exchange.request.target_model) == ("", "ruled")
+    assert exchange.body is not None
+    assert json.loads(exchange.body) == {"prompt": "hi", "model": "ruled"}
+
+
 @pytest.mark.parametrize("model", ["1", "[]", "{}", "false", "0"])
 def test_a_model_that_is_no_name_is_refused_whatever_a_header_says(model: str) -> None:
     body = b'{"prompt":"hi","model":%b}' % model.encode()

@@ -227,6 +227,66 @@ def test_large_messages_of_several_streams_pass_at_once(rig: Rig) -> None:
     rig.run(test)
 
 
+def test_a_stream_that_is_not_read_holds_its_client_back_and_no_other(rig: Rig) -> None:
+    sent = [bytes((number,)) * (256 * KIB) for number in range(64)]
+
+    def answer(handler: Handler, data: bytes) -> None:
+        if data == b"pause":
+            handler.stream.pause_reading()
+        if len(data) < KIB:
+            echo(handler, data)
+
+    async def test() -> None:
+        async with rig.serving(answer) as service:
+            paused, other = service.talk(), service.talk()
+            await paused.write(b"pause")
+            assert await paused.read() == b"pause"
+
+            async def write() -> None:
+                for message in sent:
+                    await paused.write(message)
+                await paused.done_writing()
+
+            writing = asyncio.create_task(write())
+            for _ in range(50):
+                await other.write(b"ping")
+                assert await other.read() == b"ping"
+            (handler,) = [each for each in service.handlers if b"pause" in each.messages]
+            assert not writing.done()
+            assert len(handler.messages) < len(sent)
+            handler.stream.resume_reading()
+            await writing
+            assert await paused.code() is grpc.StatusCode.OK
+            assert handler.messages == [b"pause", *sent]
+            other.cancel()
+
+    rig.run(test)
+
+
+@pytest.mark.parametrize("when", ["it ends", "its client leaves"])
+def test_a_stream_that_is_not_read_may_end(rig: Rig, when: str) -> None:
+    def answer(handler: Handler, _: bytes) -> None:
+        handler.stream.pause_reading()
+        echo(handler, b"paused")
+
+    async def test() -> None:
+        async with rig.serving(answer) as service:
+            call = service.talk()
+            await call.write(b"a")
+            assert await call.read() == b"paused"
+            (handler,) = service.handlers
+            if when == "it ends":
+                handler.stream.finish()
+                assert await call.code() is grpc.StatusCode.OK
+            else:
+                call.cancel()
+                await handler.was_reset.wait()
+            handler.stream.resume_reading()
+            assert handler.resets == (when != "it ends")
+
+    rig.run(test)
+
+
 @pytest.mark.parametrize("count", [1, 100, 1000])
 def test_streams_live_side_by_side(rig: Rig, count: int) -> None:
     async def test() -> None:

@@ -1,9 +1,9 @@
 """A fleet of fake vLLM servers in one process; imports nothing else of epp.
 
 `config` says what there is, `engine` is the physics of one server (no I/O, any clock), `http` and
-`openai_api` are its network side, `stages` plays the sidecar that asks other servers first,
-`server` joins them, `fleet` runs N of them. To load an endpoint picker use `serve`, to test one
-`Fleet`.
+`api` are its network side, the modules named `..._bodies` and `..._answers` the OpenAI and
+Anthropic APIs, `stages` plays the sidecar that asks other servers first, `server` joins them,
+`fleet` runs N of them. To load an endpoint picker use `serve`, to test one `Fleet`.
 """
 
 from epp.lab.fleet.config import EngineConfig, FleetConfig

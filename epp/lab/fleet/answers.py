@@ -1,23 +1,55 @@
-"""Bodies that a fake server answers with, field by field as vLLM 0.32 writes them."""
+"""Bodies that a fake server answers with, field by field as vLLM 0.32 writes them.
+
+Here are those that need no engine; each API has a module with its `Answer`.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import msgspec
 
 from epp.lab.fleet.errors import ApiError
-from epp.lab.fleet.openai_api import ApiKind, ApiRequest
-from epp.lab.fleet.sequence import Sequence
-
-FINGERPRINT = "vllm-0.32.0-fake"
-DONE = b"data: [DONE]\n\n"
+from epp.lab.fleet.sequence import FinishReason, Sequence
 
 _encode = msgspec.json.encode
 
 
-def error_body(error: ApiError) -> bytes:
-    """The body of a refused request."""
+class Answer(ABC):
+    """Writes the answer to one request."""
+
+    @abstractmethod
+    def whole(self, sequence: Sequence) -> bytes:
+        """Return the answer of a request that does not stream."""
+
+
+class StreamAnswer(Answer):
+    """Writes it as an event stream as well."""
+
+    @abstractmethod
+    def first(self, sequence: Sequence) -> bytes:
+        """Return the events before the first token."""
+
+    @abstractmethod
+    def delta(self, text: str, reason: FinishReason | None) -> bytes:
+        """Return the event of new text; the last one says why the output ends."""
+
+    @abstractmethod
+    def last(self, sequence: Sequence) -> bytes:
+        """Return the events after the last token."""
+
+
+def event(name: str, fields: dict[str, Any]) -> bytes:
+    """Return one event of a stream whose events have names."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), _encode(fields))
+
+
+def error_body(error: ApiError, path: bytes) -> bytes:
+    """The body of a refused request, in the form of the API at `path`."""
+    if path.startswith(b"/v1/messages"):
+        reason = {"type": error.kind, "message": error.message}
+        return _encode({"type": "error", "error": reason})
     fields = {
         "message": error.message,
         "type": error.kind,
@@ -80,92 +112,3 @@ def _model_card(
         "max_model_len": max_model_len,
         "permission": [permission],
     }
-
-
-def usage(sequence: Sequence) -> dict[str, Any]:
-    """Token counts; `cached_tokens` as with vLLM's `--enable-prompt-tokens-details`."""
-    return {
-        "prompt_tokens": sequence.prompt_tokens,
-        "total_tokens": sequence.total_tokens,
-        "completion_tokens": sequence.generated,
-        "prompt_tokens_details": {"cached_tokens": sequence.cached_tokens},
-    }
-
-
-def whole_body(request: ApiRequest, sequence: Sequence, *, created: int) -> bytes:
-    """The answer of a request that does not stream."""
-    reason = sequence.finish_reason.value if sequence.finish_reason else None
-    choice: dict[str, Any] = {"index": 0}
-    if request.kind is ApiKind.CHAT:
-        nothing = dict.fromkeys(("refusal", "annotations", "audio", "function_call", "reasoning"))
-        choice["message"] = {"role": "assistant", "content": sequence.text(), **nothing}
-    else:
-        choice["text"] = sequence.text()
-    choice |= {"logprobs": None, "finish_reason": reason, "stop_reason": None, "token_ids": None}
-    if request.kind is ApiKind.CHAT:
-        choice["routed_experts"] = None
-    else:
-        choice |= {"prompt_logprobs": None, "prompt_token_ids": None, "routed_experts": None}
-    body: dict[str, Any] = {
-        "id": request.generation.id,
-        "object": "chat.completion" if request.kind is ApiKind.CHAT else "text_completion",
-        "created": created,
-        "model": request.model,
-        "choices": [choice],
-        "service_tier": None,
-        "system_fingerprint": FINGERPRINT,
-        "usage": {**usage(sequence), "completion_tokens_details": None},
-    }
-    if request.kind is ApiKind.CHAT:
-        body |= dict.fromkeys(("prompt_logprobs", "prompt_token_ids", "prompt_text"))
-    body |= {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": None}
-    return _encode(body)
-
-
-class StreamWriter:
-    """Server-sent events of one streamed answer; what repeats in every event is encoded once."""
-
-    def __init__(self, request: ApiRequest, *, created: int) -> None:
-        self._chat = request.kind is ApiKind.CHAT
-        self._include_usage = request.include_usage
-        head = {
-            "id": request.generation.id,
-            "object": "chat.completion.chunk" if self._chat else "text_completion",
-            "created": created,
-            "model": request.model,
-        }
-        self._head = b"data: " + _encode(head)[:-1]
-
-    def first(self) -> bytes:
-        """What precedes the first token: the role, in a chat."""
-        if not self._chat:
-            return b""
-        delta = b'"delta":{"role":"assistant","content":""}'
-        choice = b'[{"index":0,%b,"logprobs":null,"finish_reason":null}]' % delta
-        return b'%b,"choices":%b,"prompt_token_ids":null,"prompt_text":null}\n\n' % (
-            self._head,
-            choice,
-        )
-
-    def delta(self, text: str, finish_reason: str | None) -> bytes:
-        """New text; the last one says why the output ends."""
-        content, reason = _encode(text), _encode(finish_reason)
-        if self._chat:
-            stop = b',"stop_reason":null' if finish_reason else b""
-            template = (
-                b'%b,"choices":[{"index":0,"delta":{"content":%b},"logprobs":null,'
-                b'"finish_reason":%b%b,"token_ids":null}]}\n\n'
-            )
-            return template % (self._head, content, reason, stop)
-        template = (
-            b'%b,"choices":[{"index":0,"text":%b,"logprobs":null,"finish_reason":%b,'
-            b'"stop_reason":null,"prompt_token_ids":null,"token_ids":null}]}\n\n'
-        )
-        return template % (self._head, content, reason)
-
-    def last(self, sequence: Sequence) -> bytes:
-        """Usage, if the client asked for it, and the end mark."""
-        if not self._include_usage:
-            return DONE
-        tail = (self._head, _encode(usage(sequence)), FINGERPRINT.encode())
-        return b'%b,"choices":[],"usage":%b,"system_fingerprint":"%b"}\n\n' % tail + DONE

@@ -5,10 +5,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from epp.lab.fleet.answers import StreamWriter, whole_body
+from epp.lab.fleet.answers import Answer, StreamAnswer
+from epp.lab.fleet.api import ApiRequest
 from epp.lab.fleet.driver import EngineDriver
+from epp.lab.fleet.embeddings_answers import EmbeddingsAnswer
 from epp.lab.fleet.exchange import Exchange
-from epp.lab.fleet.openai_api import ApiRequest
+from epp.lab.fleet.messages_answers import MessagesAnswer
+from epp.lab.fleet.openai_answers import ChatAnswer, CompletionsAnswer
+from epp.lab.fleet.openai_bodies import ChatBody, CompletionsBody, EmbeddingsBody, ResponsesBody
+from epp.lab.fleet.responses_answers import ResponsesAnswer
 from epp.lab.fleet.sequence import FinishReason, Sequence
 from epp.lab.fleet.stages import Stage
 
@@ -37,11 +42,10 @@ class Generation:
     """Ties a sequence in the engine to the exchange that waits for it."""
 
     __slots__ = (
+        "_answer",
         "_counters",
-        "_created",
         "_driver",
         "_exchange",
-        "_request",
         "_sent",
         "_sequence",
         "_stream",
@@ -51,19 +55,18 @@ class Generation:
         self, exchange: Exchange, request: ApiRequest, driver: EngineDriver, counters: Counters
     ) -> None:
         self._exchange = exchange
-        self._request = request
         self._driver = driver
         self._counters = counters
-        self._created = int(time.time())
+        self._answer = answer = _answer_to(request, created=int(time.time()))
         self._sent = 0
-        self._stream: StreamWriter | None = None
-        if request.stream:
-            self._stream = StreamWriter(request, created=self._created)
+        self._stream: StreamAnswer | None = None
+        if request.body.stream and isinstance(answer, StreamAnswer):
+            self._stream = answer
             exchange.start_stream()
             exchange.on_writable = self._flush
         exchange.on_disconnect = self._client_left
         self._sequence = driver.submit(
-            request.generation, on_token=self._token if request.stream else None, on_end=self._end
+            request.generation, on_token=self._token if self._stream else None, on_end=self._end
         )
 
     def _token(self, sequence: Sequence) -> None:
@@ -75,8 +78,8 @@ class Generation:
     def _write(self, sequence: Sequence) -> None:
         if self._stream is None or self._sent == sequence.generated:
             return
-        reason = sequence.finish_reason.value if sequence.finish_reason else None
-        first = b"" if self._sent else self._stream.first()
+        reason = sequence.finish_reason
+        first = b"" if self._sent else self._stream.first(sequence)
         data = first + self._stream.delta(sequence.text(self._sent), reason)
         self._sent = sequence.generated
         if reason is None:
@@ -94,7 +97,21 @@ class Generation:
             return
         self._counters.completed += 1
         if self._stream is None:
-            self._exchange.respond(200, whole_body(self._request, sequence, created=self._created))
+            self._exchange.respond(200, self._answer.whole(sequence))
 
     def _client_left(self) -> None:
         self._driver.abort(self._sequence)
+
+
+def _answer_to(request: ApiRequest, *, created: int) -> Answer:
+    match request.body:
+        case ChatBody() as body:
+            return ChatAnswer(request, body, created=created)
+        case CompletionsBody() as body:
+            return CompletionsAnswer(request, body, created=created)
+        case ResponsesBody() as body:
+            return ResponsesAnswer(request, body, created=created)
+        case EmbeddingsBody() as body:
+            return EmbeddingsAnswer(request, body, created=created)
+        case _:
+            return MessagesAnswer(request)

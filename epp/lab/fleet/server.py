@@ -11,6 +11,7 @@ from functools import partial
 from hashlib import blake2b
 
 from epp.lab.fleet.answers import error_body, models_body
+from epp.lab.fleet.api import BODIES, COUNT_TOKENS, ApiParser, ApiRequest
 from epp.lab.fleet.config import FleetConfig
 from epp.lab.fleet.driver import EngineDriver
 from epp.lab.fleet.engine import Engine
@@ -18,8 +19,8 @@ from epp.lab.fleet.errors import ApiError, PortTakenError
 from epp.lab.fleet.exchange import Exchange
 from epp.lab.fleet.generation import Counters, Generation
 from epp.lab.fleet.http import Connection
+from epp.lab.fleet.messages_answers import count_body
 from epp.lab.fleet.metrics_page import CONTENT_TYPE, GARBLED_PAGE, MetricsPage
-from epp.lab.fleet.openai_api import ApiKind, ApiParser, ApiRequest
 from epp.lab.fleet.stages import (
     Outcome,
     Stage,
@@ -34,7 +35,6 @@ from epp.lab.fleet.stages import (
 
 _BACKLOG = 1024
 _PLAIN = b"text/plain; charset=utf-8"
-_GENERATION_PATHS = {b"/v1/chat/completions": ApiKind.CHAT, b"/v1/completions": ApiKind.COMPLETIONS}
 
 
 @dataclass(slots=True)
@@ -81,8 +81,8 @@ class FakeServer:
             b"/health": (b"GET", Exchange.respond_empty),
             b"/metrics": (b"GET", self._serve_metrics),
             b"/v1/models": (b"GET", self._serve_models),
-            b"/v1/chat/completions": (b"POST", self._serve_generation),
-            b"/v1/completions": (b"POST", self._serve_generation),
+            COUNT_TOKENS: (b"POST", self._serve_count),
+            **dict.fromkeys(BODIES, (b"POST", self._serve_generation)),
         }
 
     @property
@@ -176,7 +176,7 @@ class FakeServer:
             route[1](exchange)
 
     def _hang(self, exchange: Exchange) -> None:
-        if exchange.path in _GENERATION_PATHS:
+        if exchange.path in BODIES:
             self.counters.received += 1
             self.counters.in_flight += 1
             exchange.on_disconnect = self._hung_request_left
@@ -199,6 +199,14 @@ class FakeServer:
         )
         exchange.respond(200, body)
 
+    def _serve_count(self, exchange: Exchange) -> None:
+        try:
+            request = self._api.parse(exchange.path, exchange.body, self._request_id(exchange))
+        except ApiError as error:
+            _refuse(exchange, error)
+        else:
+            exchange.respond(200, count_body(request.generation.prompt_tokens))
+
     def _serve_generation(self, exchange: Exchange) -> None:
         self.counters.received += 1
         status = self.faults.error_status
@@ -211,12 +219,10 @@ class FakeServer:
             self._run(exchange, partial(self._forward, exchange, rank))
             return
         try:
-            request = self._api.parse(
-                _GENERATION_PATHS[exchange.path], exchange.body, self._request_id(exchange)
-            )
+            request = self._api.parse(exchange.path, exchange.body, self._request_id(exchange))
         except ApiError as error:
             self.counters.refused += 1
-            exchange.respond(error.status, error_body(error))
+            _refuse(exchange, error)
             return
         if has_stages(exchange.headers):
             self._run(exchange, partial(self._after_stages, exchange, request, self._driver))
@@ -283,5 +289,9 @@ async def _outcome_of(exchange: Exchange, work: Callable[[], Awaitable[Outcome]]
         if exchange.started:
             exchange.break_off()
             return Outcome.ABORTED
-        exchange.respond(error.status, error_body(error))
+        _refuse(exchange, error)
     return Outcome.REFUSED
+
+
+def _refuse(exchange: Exchange, error: ApiError) -> None:
+    exchange.respond(error.status, error_body(error, exchange.path))

@@ -170,4 +170,5 @@ def _one_token(body: bytes) -> bytes:
     for name in ("max_completion_tokens", "min_tokens"):
         if name in fields:
             fields[name] = 1
-    return msgspec.json.encode(fields | {"max_tokens": 1, "stream": False})
+    # Each API has a name of its own for the limit, and takes no notice of the other's.
+    return msgspec.json.encode(fields | {"max_tokens": 1, "max_output_tokens": 1, "stream": False})

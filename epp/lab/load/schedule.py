@@ -10,7 +10,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from epp.lab.load.plan import LoadPlan
-from epp.lab.load.record import Record
+from epp.lab.load.record import ErrorKind, Record
+
+UNCONNECTED_PAUSE_SECONDS = 0.1
+"""Time until a client of a closed loop tries again after it could not connect."""
+
+_UNCONNECTED = frozenset({ErrorKind.REFUSED, ErrorKind.CONNECT})
 
 
 class Exchange(Protocol):
@@ -70,9 +75,11 @@ async def closed_loop(
     async def client() -> None:
         while may_send():
             due = clock() - ledger.started_at
-            ledger.finish(await exchange(ledger.begin(), due, ledger.started_at))
-            # A connection refused without waiting must not keep the loop from everything else.
-            await asyncio.sleep(0)
+            record = await exchange(ledger.begin(), due, ledger.started_at)
+            ledger.finish(record)
+            if record.error in _UNCONNECTED:
+                # That may have taken no time: trying again at once would leave none to others.
+                await asyncio.sleep(UNCONNECTED_PAUSE_SECONDS)
 
     clients = min(plan.concurrency or 1, plan.requests or plan.concurrency or 1)
     async with asyncio.TaskGroup() as group:

@@ -108,6 +108,13 @@ class GrpcStream:
         self._connection.end(self.http, block(code, message))
         self._owner.flush()
 
+    def pause_reading(self) -> None:
+        self._connection.pause(self.http)
+
+    def resume_reading(self) -> None:
+        self._connection.unpause(self.http)
+        self._owner.flush()
+
     def close(self) -> None:
         """Let nothing more happen to it."""
         self.is_finished = True

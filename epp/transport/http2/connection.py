@@ -216,6 +216,16 @@ class Connection:
         """Return whether more may be sent without piling up."""
         return stream.state is not _CLOSED and not self.sender.is_full(stream)
 
+    def pause(self, stream: Stream) -> None:
+        """Renew the stream's receive window no more; that of the connection is."""
+        stream.is_paused = True
+
+    def unpause(self, stream: Stream) -> None:
+        """Renew it again, and now."""
+        stream.is_paused = False
+        if stream.state is not _CLOSED:
+            self._acknowledge(stream)
+
     def reset(self, stream: Stream, code: ErrorCode) -> None:
         """End the stream with RST_STREAM."""
         if stream.state is not _CLOSED:
@@ -444,8 +454,8 @@ class Connection:
         self._to_acknowledge = 0
 
     def _acknowledge(self, stream: Stream) -> None:
-        """Renew the stream's receive window, unless its own answers pile up."""
-        if stream.to_acknowledge and not self.sender.is_full(stream):
+        """Renew the stream's receive window, unless it is paused or its own answers pile up."""
+        if stream.to_acknowledge and not stream.is_paused and not self.sender.is_full(stream):
             stream.receive_window += stream.to_acknowledge
             self.sender.write(frames.window_update(stream.id, stream.to_acknowledge))
             stream.to_acknowledge = 0

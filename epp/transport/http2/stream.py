@@ -60,6 +60,7 @@ class Stream:
         "expected_bytes",
         "has_sent_data",
         "id",
+        "is_paused",
         "owner",
         "receive_window",
         "send_credit",
@@ -79,6 +80,8 @@ class Stream:
         self.expected_bytes = expected_bytes
         """What is left of the announced content-length; None if none was announced."""
         self.receive_window = receive_window
+        self.is_paused = False
+        """Its receive window is not renewed."""
         self.to_acknowledge = 0
         """Bytes received for which no WINDOW_UPDATE has been sent yet."""
         self.send_credit = 0

@@ -9,7 +9,13 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from epp.parsing.plugins import HttpCall, ParseError
+from epp.parsing.plugins import (
+    FieldMissingError,
+    HttpCall,
+    ModelMissingError,
+    NestedTooDeeplyError,
+    NotJsonError,
+)
 from epp.scheduling import LLMRequest
 
 T = TypeVar("T")
@@ -37,16 +43,15 @@ def decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
     """Return ``body`` as the type of ``decoder``.
 
     Raises:
+        NestedTooDeeplyError: The decoder cannot go so deep (about 1,000 brackets on Python 3.11).
         ParseError: It is not JSON, or not of that type.
     """
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ParseError(
-            f"the request body is not a JSON object that can be read: {error}"
-        ) from None
+        raise NotJsonError(str(error)) from None
     except RecursionError:
-        raise ParseError("the request body is nested too deeply") from None
+        raise NestedTooDeeplyError("the request body is nested too deeply") from None
 
 
 def model_of(model: object, call: HttpCall) -> str:
@@ -58,7 +63,7 @@ def model_of(model: object, call: HttpCall) -> str:
     if isinstance(model, str) and model:
         return model
     if model not in (None, "") or not call.may_lack_model:
-        raise ParseError("model not found in request body: it must be a non-empty string")
+        raise ModelMissingError
     return ""
 
 
@@ -70,7 +75,7 @@ def required(value: msgspec.Raw, field: str) -> bytes:
     """
     raw = bytes(value)
     if not raw or raw == b"null":
-        raise ParseError(f"the request body must have a field {field!r}")
+        raise FieldMissingError(field)
     return raw
 
 

@@ -79,6 +79,16 @@ async def test_a_duration_starts_no_request_after_it_and_awaits_the_rest(
 
 
 @pytest.mark.looptime
+@pytest.mark.parametrize("error", [ErrorKind.REFUSED, ErrorKind.CONNECT])
+async def test_a_client_that_cannot_connect_waits_before_it_tries_again(
+    make_plan: MakePlan, error: ErrorKind
+) -> None:
+    exchange = SlowExchange(0.0, error=error)
+    report = await run_virtually(make_plan(concurrency=2, duration_seconds=1.0), exchange)
+    assert report.failed == 2 * 10  # one try each 0.1 s
+
+
+@pytest.mark.looptime
 async def test_slow_answers_do_not_slow_an_open_loop(make_plan: MakePlan) -> None:
     exchange = SlowExchange(10.0)
     plan = make_plan(rate=10.0, arrivals="constant", requests=50)

@@ -160,6 +160,28 @@ def test_a_body_with_a_thousand_fields_is_the_longest() -> None:
         with_model(json.dumps(fields | {"model": "a", "y": 1}).encode(), "b")
 
 
+@pytest.mark.parametrize("key", [b'"k%d"', b'"k"'], ids=["of different keys", "of one key"])
+def test_what_follows_a_thousand_fields_is_not_read(key: bytes) -> None:
+    fields = [(key % number if b"%" in key else key) + b":1" for number in range(1001)]
+    with pytest.raises(ParseError, match="more than 1000 fields"):
+        with_model(b"{" + b",".join(fields) + b", and no JSON", "b")
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        pytest.param(b'{"a":1', "no end", id="without its end"),
+        pytest.param(b'{"a":1,}', "a key was expected", id="with a comma at its end"),
+        pytest.param(b'{"a":1]', "expected to end", id="with another bracket at its end"),
+        pytest.param(b'{"a":tru,"model":"a"}', "invalid character", id="with a value that is none"),
+        pytest.param(b"[1]", "not a JSON object", id="that is a list"),
+    ],
+)
+def test_a_faulty_body_is_refused_with_what_is_wrong(body: bytes, problem: str) -> None:
+    with pytest.raises(ParseError, match=rf"cannot be replaced in the request body: .*{problem}"):
+        with_model(body, "b")
+
+
 @given(
     pieces=st.lists(
         st.sampled_from(

@@ -41,6 +41,33 @@ def test_windows_are_renewed_in_batches_of_half_their_size() -> None:
     ]
 
 
+def test_the_window_of_a_paused_stream_is_renewed_later() -> None:
+    client = make_client(stream_window_bytes=8 * FRAME, connection_window_bytes=16 * FRAME)
+    paused = client.request(1)
+    client.request(3)
+    connection = client.connection
+    connection.pause(paused)
+
+    granted = [
+        windows(client.answers(data(stream_id, bytes(FRAME)))) for stream_id in [1] * 8 + [3] * 4
+    ]
+    assert [each for each in granted if each] == [[(0, 8 * FRAME)], [(3, 4 * FRAME)]]
+
+    connection.unpause(paused)
+    assert windows(client.frames()) == [(1, 8 * FRAME)]
+    assert windows(client.answers(data(1, bytes(FRAME)))) == []
+
+
+def test_a_stream_that_has_ended_is_unpaused_in_vain() -> None:
+    client = make_client()
+    stream = client.request(1)
+    client.connection.pause(stream)
+    client.send(data(1, bytes(FRAME)))
+    client.assert_reset(1, ErrorCode.STREAM_CLOSED, data(1, b"", end=True), data(1, b"x"))
+    client.connection.unpause(stream)
+    assert client.frames() == []
+
+
 def test_a_windows_renewal_is_what_was_received_to_the_byte() -> None:
     client = make_client(stream_window_bytes=100_000, connection_window_bytes=65_535)
     stream = client.request(1)

@@ -1,0 +1,89 @@
+"""``example-parser``: requests to a re-ranking API, ``/rerank``.
+
+Reads:  ``/rerank``.
+Writes: model and prompt of the request; the usage of its answer.
+Example::
+
+    plugins:
+      - type: file:example_parser.py:ExampleParser
+    requestHandler:
+      parsers:
+        - pluginRef: file:example_parser.py:ExampleParser
+        - pluginRef: openai-parser    # a list replaces the parsers that are there by default
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import msgspec
+
+from epp.parsing.plugins import AnswerReader, HttpCall, ParseError, Parser, Usage
+from epp.scheduling import LLMRequest
+
+_LONGEST_ANSWER = 1 << 20
+"""Of longer answers the usage is not read, so that they take no memory."""
+
+
+class _Body(msgspec.Struct):
+    """What scheduling needs; other fields are passed over."""
+
+    model: str
+    documents: msgspec.Raw
+
+
+class _Counts(msgspec.Struct):
+    prompt_tokens: int
+
+
+class _Answer(msgspec.Struct):
+    usage: _Counts
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``example-parser``: none."""
+
+
+class ExampleParser(Parser):
+    """Reads requests to a re-ranking API."""
+
+    type: ClassVar[str] = "example-parser"
+    claims: ClassVar[tuple[str, ...]] = ("/rerank",)
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+
+    def parse(self, call: HttpCall) -> LLMRequest:
+        try:
+            body = msgspec.json.decode(call.body, type=_Body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ParseError(f"this is no request to /rerank: {error}") from None
+        return LLMRequest(
+            request_id=call.request_id,
+            target_model=body.model,
+            model=body.model,
+            path=call.path,
+            headers=call.headers,
+            prompt=bytes(body.documents),
+            body_bytes=len(call.body),
+        )
+
+    def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader | None:
+        return _WholeAnswer()
+
+
+class _WholeAnswer:
+    """Keeps an answer until its end, where the usage is read."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+
+    def feed(self, chunk: bytes) -> None:
+        if len(self._kept) <= _LONGEST_ANSWER:
+            self._kept += chunk
+
+    def usage(self) -> Usage | None:
+        try:
+            answer = msgspec.json.decode(self._kept, type=_Answer)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        return Usage(prompt_tokens=answer.usage.prompt_tokens)

@@ -1,0 +1,118 @@
+"""Errors as the reference EPP answers them: what ``--compat=reference`` restores.
+
+Which requests are refused stays as it is; this says how a refusal looks. An error is found in the
+table by its class, or by that of what caused it: a parser's and the scheduler's own errors tell
+more than what they became. An error that is not there is answered with its own status, reason and
+message, which then are the reference's too, or have none there.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from epp.parsing import FieldMissingError, ModelMissingError, NotJsonError
+from epp.request_control import (
+    AdmissionDeniedError,
+    AllFilteredError,
+    NoCandidatesError,
+    NoCandidatesForNoBodyError,
+    OutsideSubsetError,
+    ProfileNotFoundError,
+    RequestDroppedError,
+    RequestError,
+    SaturatedError,
+    ScreenedOutError,
+)
+from epp.scheduling import SchedulingError
+
+Words = Callable[[RequestError, BaseException | None], str]
+"""Makes a message of an error and of what caused it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceAnswer:
+    """What the reference says to a client."""
+
+    status: int
+    drop_reason: str
+    body: bytes
+    """``inference error: <code> - <message>``, without a content-type."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What is other than in the error itself; None where nothing is."""
+
+    message: str | Words | None = None
+    status: int | None = None
+    code: str | None = None
+    drop_reason: str | None = None
+
+
+def _after(prefix: str) -> Words:
+    return lambda error, _: f"{prefix}: {error}"
+
+
+def _unmarshalled(error: RequestError, cause: BaseException | None) -> str:
+    detail = cause.detail if isinstance(cause, NotJsonError) else error
+    return f"error unmarshaling request bodyMap: {detail}"
+
+
+_FIELDS = {
+    "prompt": "invalid completions request: must have prompt field",
+    "messages": "invalid chat completions request: must have valid messages field",
+}
+
+
+def _without_field(error: RequestError, cause: BaseException | None) -> str:
+    field = cause.field if isinstance(cause, FieldMissingError) else ""
+    return _FIELDS.get(field, str(error))
+
+
+_AS_IT_IS = _Row()
+_NO_CANDIDATES = _Row("failed to find endpoint candidates for serving the request")
+_ALL_FILTERED = _Row("no endpoints available for the given request")
+_NO_TARGET = _Row(
+    _after("failed to find target endpoint"), status=429, code="ResourceExhausted", drop_reason=""
+)
+
+_ROWS: Mapping[type, _Row] = {
+    NotJsonError: _Row(_unmarshalled),
+    ModelMissingError: _Row("model not found in request body"),
+    FieldMissingError: _Row(_without_field),
+    NoCandidatesError: _NO_CANDIDATES,
+    NoCandidatesForNoBodyError: _Row(
+        "no pods available in datastore", status=500, code="Internal", drop_reason=""
+    ),
+    OutsideSubsetError: _NO_CANDIDATES,
+    ScreenedOutError: _Row("screeners eliminated all endpoint candidates"),
+    SaturatedError: _Row("system saturated, sheddable request dropped", drop_reason=""),
+    AdmissionDeniedError: _Row(
+        _after("request cannot be admitted"), status=500, code="Internal", drop_reason=""
+    ),
+    AllFilteredError: _ALL_FILTERED,
+    RequestDroppedError: _ALL_FILTERED,
+    ProfileNotFoundError: _NO_TARGET,
+    # A profile handler that fails; what else the scheduler raises became an error above.
+    SchedulingError: _NO_TARGET,
+}
+
+
+def reference_answer(error: RequestError) -> ReferenceAnswer:
+    """Return the reference's answer where ours is ``error``."""
+    row = _row_of(error)
+    message = row.message(error, error.__cause__) if callable(row.message) else row.message
+    code = error.code if row.code is None else row.code
+    text = f"inference error: {code} - {error if message is None else message}"
+    return ReferenceAnswer(
+        error.status if row.status is None else row.status,
+        error.drop_reason if row.drop_reason is None else row.drop_reason,
+        text.encode(),
+    )
+
+
+def _row_of(error: RequestError) -> _Row:
+    for exception in (error, error.__cause__):
+        for kind in type(exception).__mro__:
+            if (row := _ROWS.get(kind)) is not None:
+                return row
+    return _AS_IT_IS

@@ -1,0 +1,241 @@
+"""The request on an ext_proc stream: its headers, its body, and the answer that routes it.
+
+* FULL_DUPLEX_STREAMED body: Envoy sends headers and body without waiting. The answer to the headers
+  is held back until the body is whole; then headers and the body itself go back.
+* STREAMED body, sent without waiting: the same, but every chunk gets an answer of its own that lets
+  it pass. Without that flag Envoy waits for an answer to the headers: refused.
+* BUFFERED body: Envoy waits for an answer to the headers before it sends the body, whole; the
+  destination is set by the answer to the body. BUFFERED_PARTIAL is the same, but a body larger than
+  Envoy's buffer comes without its end: refused.
+* No body, or body mode NONE: the answer to the headers sets the destination.
+
+A decision may take a while. Nothing is answered until it is made; what Envoy sends meanwhile is
+answered after it, and a stream that ends meanwhile takes the question back.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
+
+from epp.ext_proc import control_headers, messages, reading
+from epp.ext_proc.fitness import too_large, unfit
+from epp.ext_proc.modes import ASSUMED, BUFFERED, BUFFERED_PARTIAL, HELD, NONE, STREAMED
+from epp.ext_proc.phases import StreamState, Transitions
+from epp.ext_proc.plugin_headers import sendable
+from epp.ext_proc.reading import Beside, Chunk
+from epp.ext_proc.request_ids import new_request_id
+from epp.ext_proc.stream_life import StreamLife
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from epp.request_control import (
+    Exchange,
+    HeldBytesError,
+    PartialBodyError,
+    PendingDecision,
+    RequestError,
+    TooManyStreamsError,
+)
+
+_Answer = Callable[[Exchange], None]
+
+
+class RequestPhase(StreamLife):
+    """What a stream does with the messages of the request."""
+
+    __slots__ = ()
+
+    def _request_headers(self, message: pb.HttpHeaders, beside: Beside) -> None:
+        self._received_at = self._clock()
+        headers = self._headers = reading.headers(message)
+        request_id = headers.get(messages.REQUEST_ID)
+        if not request_id:
+            request_id = headers[messages.REQUEST_ID] = new_request_id()
+            self._set_request_id = True
+        self._request_id = request_id
+        self._subset = beside.subset
+        modes = beside.body_modes or ASSUMED
+        self._request_body_mode, self._response_body_mode, _ = modes
+        # What is assumed may be wrong: that the response's body comes shows when it does.
+        self._end_is_unseen = beside.body_modes is None or modes.response == NONE
+        if self.is_surplus:
+            self._turn_away(
+                TooManyStreamsError(f"{self._settings.max_streams} requests are open already")
+            )
+        elif error := unfit(modes, message.headers.ByteSize(), headers, self._settings):
+            self._turn_away(error)
+        elif message.end_of_stream or self._request_body_mode == NONE:
+            self._decide(self._answer_headers)
+        else:
+            self.state = StreamState.REQUEST_BODY
+            if self._request_body_mode in HELD:
+                self._stream.send(messages.CONTINUE_REQUEST_HEADERS)
+
+    def _request_body(self, chunk: Chunk, _: Beside) -> None:
+        body, end_of_stream = chunk
+        size, held = len(body), self._held
+        self._body.append(body)
+        self._body_bytes += size
+        held.used_bytes += size
+        if held.used_bytes > held.high_bytes and self._is_short_of_room(is_last=end_of_stream):
+            return
+        if self._body_bytes > self._settings.max_body_bytes:
+            self._turn_away(too_large(f"at least {self._body_bytes}", self._settings))
+        elif self._request_body_mode == BUFFERED:
+            # Whole in one message; without the end-of-stream flag when trailers follow it.
+            self._decide(self._answer_buffered_body)
+        elif self._request_body_mode == BUFFERED_PARTIAL:
+            self._partial_body(end_of_stream)
+        elif end_of_stream:
+            self._decide(self._answer_body)
+
+    def _is_short_of_room(self, *, is_last: bool) -> bool:
+        """See to a body for which there is little room or none; return whether it was refused."""
+        held, settings = self._held, self._settings
+        if held.used_bytes > held.limit_bytes and self._body_bytes <= settings.max_body_bytes:
+            self._turn_away(
+                HeldBytesError(
+                    f"requests that wait for their bodies or their decisions hold"
+                    f" {held.limit_bytes} bytes already"
+                )
+            )
+            return True
+        comes_whole = is_last or self._request_body_mode in HELD
+        begins = len(self._body) == 1
+        if not comes_whole and held.must_wait(self, self._body_bytes, begins=begins):
+            self._stream.pause_reading()
+        return False
+
+    def _partial_body(self, end_of_stream: bool) -> None:
+        if end_of_stream:
+            self._decide(self._answer_buffered_body)
+            return
+        self._turn_away(
+            PartialBodyError(
+                f"of the request's body only the first {self._body_bytes} bytes came: it is larger"
+                " than Envoy buffers, or has trailers; raise Envoy's request_body_buffer_limit (or"
+                " per_connection_buffer_limit_bytes), or set processing_mode.request_body_mode to"
+                " FULL_DUPLEX_STREAMED"
+            )
+        )
+
+    def _request_trailers(self, _message: pb.HttpTrailers, _: Beside) -> None:
+        """The body ended with trailers instead of an end-of-stream flag."""
+        if self._request_body_mode in HELD:
+            self._unexpected("request_trailers")  # the body is due, and carries the destination
+            return
+        self._decide(self._answer_trailers)
+
+    def _decide(self, answer: _Answer) -> None:
+        """Have the request, which is whole, decided; ``answer`` what was held back, then."""
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        decision = self._handler.handle(
+            request_id=self._request_id,
+            headers=self._headers,
+            body=body,
+            received_at=self._received_at,
+            subset=self._subset,
+        )
+        if isinstance(decision, PendingDecision):
+            self.state = StreamState.DECIDING
+            self._pending = decision
+            decision.then(partial(self._decided, answer))
+        else:
+            self._route(decision, answer)
+
+    def _decided(self, answer: _Answer, outcome: Exchange | RequestError) -> None:
+        self._pending = None
+        try:
+            if isinstance(outcome, RequestError):
+                self._refuse(outcome)
+            else:
+                self._route(outcome, answer)
+                self._send_all(self._due)
+        except Exception as error:
+            self._broke(error)
+
+    def _route(self, exchange: Exchange, answer: _Answer) -> None:
+        self._exchange = exchange
+        self.state = StreamState.RESPONSE_HEADERS
+        answer(exchange)
+        if self._body_bytes:
+            self._drop_body()
+
+    def _answer_headers(self, exchange: Exchange) -> None:
+        self._send_route(exchange, on_body=False)
+
+    def _answer_buffered_body(self, exchange: Exchange) -> None:
+        self._send_route(exchange, on_body=True)
+
+    def _answer_body(self, exchange: Exchange) -> None:
+        self._send_route(exchange, on_body=False)
+        if self._request_body_mode == STREAMED:
+            self._pass_request_body(exchange.body)
+        else:
+            self._echo_request_body(exchange.body, end_of_stream=True)
+
+    def _answer_trailers(self, exchange: Exchange) -> None:
+        self._send_route(exchange, on_body=False)
+        if self._request_body_mode == STREAMED:
+            self._pass_request_body(exchange.body)
+        elif any(self._body):
+            self._echo_request_body(exchange.body, end_of_stream=False)
+        self._stream.send(messages.CONTINUE_REQUEST_TRAILERS)
+
+    def _send_route(self, exchange: Exchange, *, on_body: bool) -> None:
+        address, body, wanted = exchange.destination, exchange.body, exchange.request_headers
+        if not self._settings.destination_list:
+            address = address.partition(",")[0]
+        scores, removed = exchange.scores, control_headers.present(self._headers)
+        if body is None and not wanted and scores is None and not self._set_request_id:
+            self._stream.send(messages.routed(address, on_body=on_body, removed=removed))
+            return
+        headers: dict[str, str | None] = dict.fromkeys(removed)
+        if self._set_request_id:
+            headers[messages.REQUEST_ID] = self._request_id
+        headers |= sendable(wanted, self._request_id)
+        if body is not None and messages.CONTENT_LENGTH in self._headers:
+            # Envoy compares it with a buffered body and refuses another length; where bodies
+            # stream it removes the header itself, and then this is not looked at.
+            headers[messages.CONTENT_LENGTH] = str(len(body))
+        self._stream.send(
+            messages.routed_anew(
+                address, on_body=on_body, headers=headers, body=body, scores=scores
+            )
+        )
+
+    def _echo_request_body(self, rewritten: bytes | None, *, end_of_stream: bool) -> None:
+        received = self._body if rewritten is None else [rewritten]
+        # Often an empty last chunk carries the end of stream: give it back with the one before.
+        *chunks, last = [chunk for chunk in received if chunk] or [b""]
+        for chunk in chunks:
+            self._send_all(messages.echoed_request(chunk, end_of_stream=False))
+        self._send_all(messages.echoed_request(last, end_of_stream=end_of_stream))
+
+    def _pass_request_body(self, rewritten: bytes | None) -> None:
+        """Answer every chunk: another body takes the place of the first, the others go."""
+        replaced = rewritten
+        for _ in self._body:
+            self._stream.send(messages.streamed_request(replaced))
+            replaced = None if rewritten is None else b""
+
+    def _late_request_body(self, _chunk: Chunk, _: Beside) -> None:
+        """Envoy may repeat the end of a body over 1 MB (envoy#46237); it was answered once."""
+
+    def _late_request_trailers(self, _message: pb.HttpTrailers, _: Beside) -> None:
+        """Trailers after a buffered body, or after one that is not sent here."""
+        self._stream.send(messages.CONTINUE_REQUEST_TRAILERS)
+
+    def _trailers_meanwhile(self, _message: pb.HttpTrailers, _: Beside) -> None:
+        """The same while the request is decided: in order, so after the answer to its body."""
+        self._due += (messages.CONTINUE_REQUEST_TRAILERS,)
+
+    TRANSITIONS: ClassVar[Transitions] = {
+        (StreamState.REQUEST_HEADERS, "request_headers"): _request_headers,
+        (StreamState.REQUEST_BODY, "request_body"): _request_body,
+        (StreamState.REQUEST_BODY, "request_trailers"): _request_trailers,
+        (StreamState.DECIDING, "request_body"): _late_request_body,
+        (StreamState.DECIDING, "request_trailers"): _trailers_meanwhile,
+        (StreamState.RESPONSE_HEADERS, "request_body"): _late_request_body,
+        (StreamState.RESPONSE_BODY, "request_body"): _late_request_body,
+        (StreamState.RESPONSE_HEADERS, "request_trailers"): _late_request_trailers,
+        (StreamState.RESPONSE_BODY, "request_trailers"): _late_request_trailers,
+    }

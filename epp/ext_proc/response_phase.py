@@ -1,0 +1,120 @@
+"""The response on an ext_proc stream: what is read from it and changed in it on its way.
+
+From its headers on nothing may answer in its place: whatever goes wrong, the response goes on.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from epp.ext_proc import messages, reading
+from epp.ext_proc.answer import AnswerBody, is_needed, is_worth_asking
+from epp.ext_proc.modes import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, HELD, NONE, STREAMED
+from epp.ext_proc.phases import StreamState, Transitions
+from epp.ext_proc.plugin_headers import sendable
+from epp.ext_proc.reading import Beside, Chunk
+from epp.ext_proc.stream_life import StreamLife
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from epp.request_control import EndCause, Exchange
+
+
+class ResponsePhase(StreamLife):
+    """What a stream does with the messages of the response."""
+
+    __slots__ = ()
+
+    def _response_headers(self, message: pb.HttpHeaders, beside: Beside) -> None:
+        # First of all: from here on nothing may answer in the response's place.
+        self.state = StreamState.RESPONSE_BODY
+        exchange, answer = self._exchange, messages.CONTINUE_RESPONSE_HEADERS
+        if exchange is not None:
+            if beside.served:
+                exchange.served_by(beside.served)
+            body = None if message.end_of_stream else self._begin_answer(exchange)
+            if exchange.wants_response_headers or (body is not None and is_needed(exchange)):
+                answer = self._looked_at(exchange, reading.headers(message), body)
+            else:
+                exchange.response_started(reading.status(message))
+        self._stream.send(answer)
+        if message.end_of_stream:
+            self.close(EndCause.COMPLETED)
+
+    def _looked_at(
+        self, exchange: Exchange, headers: Mapping[str, str], body: AnswerBody | None
+    ) -> bytes:
+        """Return the answer to ``headers`` that somebody wants to see, or to read ``body`` by."""
+        added = exchange.response_started(reading.status_of(headers.get(":status", "")), headers)
+        wanted = sendable(added, self._request_id) if added else {}
+        if body is not None and is_needed(exchange):
+            body.watch(exchange, headers)
+            if (
+                body.names is not None
+                and self._response_body_mode in {NONE, STREAMED}
+                and messages.CONTENT_LENGTH in headers
+            ):
+                wanted[messages.CONTENT_LENGTH] = None
+        asks = self._response_body_mode == NONE and body is not None and body.is_watched
+        return messages.passed_response_headers(wanted, asks_for_body=asks)
+
+    def _begin_answer(self, exchange: Exchange) -> AnswerBody | None:
+        """Return what the response's body will pass through; None if it will not come.
+
+        Envoy is asked for it only where its filter is set up as for adaptive mode. It ignores that
+        if the filter does not allow it, and the stream goes on without the body.
+        """
+        comes = self._response_body_mode != NONE or (
+            self._request_body_mode == BUFFERED
+            and is_worth_asking(exchange, self._request_id, self._settings.sample_usage)
+        )
+        self._answer = AnswerBody(self._request_id) if comes else None
+        return self._answer
+
+    def _answered_meanwhile(self, message: pb.HttpHeaders, beside: Beside) -> None:
+        """Envoy's own answer while the request is decided: nobody waits for that any more."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.cancel(EndCause.ERROR)
+        self._response_headers(message, beside)
+
+    def _response_body(self, chunk: Chunk, _: Beside) -> None:
+        body, end_of_stream = chunk
+        passed, answer = body, self._answer
+        if answer is not None:
+            if not answer.size:
+                self._answer_begins(answer)
+            answer.size += len(body)
+            if answer.names is not None:
+                # A held body is one message, without the end flag if trailers follow it.
+                is_last = end_of_stream or self._response_body_mode in HELD
+                passed = answer.names.feed(body, is_last=is_last)
+        if self._response_body_mode == FULL_DUPLEX:
+            self._send_all(messages.echoed_response(passed, end_of_stream=end_of_stream))
+        elif passed is body or passed == body:
+            self._stream.send(messages.CONTINUE_RESPONSE_BODY)
+        else:
+            is_buffered = self._response_body_mode == BUFFERED
+            self._stream.send(messages.replaced_response(passed, sets_length=is_buffered))
+        if body and answer is not None and answer.reader is not None:
+            answer.read(answer.reader, body)
+        if end_of_stream:
+            self.close(EndCause.COMPLETED)
+        elif self._leaving is not None:
+            self._leave(self._leaving)
+
+    def _answer_begins(self, answer: AnswerBody) -> None:
+        answer.began_at = self._clock()
+        # A body is sent after all; of one that was cut off no more will come.
+        self._end_is_unseen = self._response_body_mode == BUFFERED_PARTIAL
+
+    def _response_trailers(self, _message: pb.HttpTrailers, _: Beside) -> None:
+        self._give_back_held()
+        self._stream.send(messages.CONTINUE_RESPONSE_TRAILERS)
+        self.close(EndCause.COMPLETED)
+
+    TRANSITIONS: ClassVar[Transitions] = {
+        # Envoy's own answer, for example 413 to a body above its buffer limit.
+        (StreamState.REQUEST_BODY, "response_headers"): _response_headers,
+        (StreamState.DECIDING, "response_headers"): _answered_meanwhile,
+        (StreamState.RESPONSE_HEADERS, "response_headers"): _response_headers,
+        (StreamState.RESPONSE_BODY, "response_body"): _response_body,
+        (StreamState.RESPONSE_BODY, "response_trailers"): _response_trailers,
+    }

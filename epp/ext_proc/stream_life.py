@@ -1,0 +1,266 @@
+"""What an ext_proc stream holds from its opening to its end, and how it ends.
+
+Its end is told by Envoy, by the operator or by what goes wrong: the answer to a message out of
+order, to a bug and to a request that cannot be taken is here, for both phases of a stream
+(:mod:`.request_phase`, :mod:`.response_phase`).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+
+from epp.ext_proc import messages
+from epp.ext_proc.answer import AnswerBody
+from epp.ext_proc.held_bytes import HeldBytes
+from epp.ext_proc.modes import ASSUMED, FULL_DUPLEX
+from epp.ext_proc.phases import UNDECIDED, AnswerStream, RequestHandler, StreamState
+from epp.ext_proc.settings import ExtProcSettings
+from epp.request_control import (
+    AnswerTimeoutError,
+    BodyTimeoutError,
+    EndCause,
+    Exchange,
+    InternalError,
+    PendingDecision,
+    Refusals,
+    RequestError,
+    ShuttingDownError,
+    UnsupportedModeError,
+)
+
+_ABANDONED = frozenset({EndCause.CLIENT_DISCONNECT, EndCause.DRAINED})
+
+log = structlog.get_logger()
+
+
+class StreamLife:
+    """What one stream holds; ``close`` gives everything back."""
+
+    __slots__ = (
+        "_answer",
+        "_body",
+        "_body_bytes",
+        "_clock",
+        "_due",
+        "_end_is_unseen",
+        "_exchange",
+        "_handler",
+        "_headers",
+        "_held",
+        "_leaving",
+        "_on_close",
+        "_pending",
+        "_received_at",
+        "_refusals",
+        "_request_body_mode",
+        "_request_id",
+        "_response_body_mode",
+        "_set_request_id",
+        "_settings",
+        "_stream",
+        "_subset",
+        "is_surplus",
+        "state",
+    )
+
+    def __init__(
+        self,
+        stream: AnswerStream,
+        handler: RequestHandler,
+        clock: Callable[[], float],
+        on_close: Callable[["StreamLife"], None],
+        *,
+        settings: ExtProcSettings,
+        refusals: Refusals,
+        held: HeldBytes,
+    ) -> None:
+        self.state = StreamState.REQUEST_HEADERS
+        self.is_surplus = False
+        """There are too many streams without it: its request is refused."""
+        self._stream = stream
+        self._handler = handler
+        self._clock = clock
+        self._on_close = on_close
+        self._settings = settings
+        self._refusals = refusals
+        self._held = held
+        self._exchange: Exchange | None = None
+        self._pending: PendingDecision | None = None
+        self._due: tuple[bytes, ...] = ()
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._request_id = ""
+        self._set_request_id = False
+        self._received_at = 0.0
+        self._subset: Sequence[str] | None = None
+        self._request_body_mode, self._response_body_mode, _ = ASSUMED
+        self._end_is_unseen = True
+        self._leaving: EndCause | None = None
+        self._answer: AnswerBody | None = None
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def close(self, cause: EndCause) -> None:
+        """Release everything; idempotent, and the only release there is."""
+        if self.state is StreamState.CLOSED:
+            return
+        if self.state is StreamState.REQUEST_BODY and cause in _ABANDONED:
+            log.info(
+                "request abandoned before it was whole",
+                request_id=self._request_id,
+                outcome=cause.value,
+            )
+        self.state = StreamState.CLOSED
+        if self._body_bytes:
+            self._drop_body()
+        exchange, self._exchange = self._exchange, None
+        pending, self._pending = self._pending, None
+        try:
+            if exchange is not None:
+                self._end_exchange(exchange, cause)
+            elif pending is not None:
+                pending.cancel(cause)
+        finally:
+            self._on_close(self)
+
+    def _drop_body(self) -> None:
+        held_bytes, self._body, self._body_bytes = self._body_bytes, [], 0
+        self._held.give_back(self, held_bytes)
+
+    def _end_exchange(self, exchange: Exchange, cause: EndCause) -> None:
+        try:
+            if self._answer is not None:
+                is_whole = cause is EndCause.COMPLETED
+                self._answer.ended(exchange, self._clock(), is_whole=is_whole)
+        finally:
+            exchange.close(cause)
+
+    def drain(self, *, with_next_chunk: bool = False) -> None:
+        """End the stream because the EPP stops; a response under way goes on without it.
+
+        Args:
+            with_next_chunk: End it once the next chunk has been given back, if the response passes
+                through here: Envoy keeps no copy of a chunk that is on its way when a stream ends.
+        """
+        passes_here = (
+            self.state is StreamState.RESPONSE_BODY and self._response_body_mode == FULL_DUPLEX
+        )
+        if with_next_chunk and passes_here:
+            self._leaving = EndCause.DRAINED
+            return
+        if self.state in UNDECIDED:
+            # Envoy would send the request on without a destination, and without the body held here.
+            error = ShuttingDownError("the endpoint picker stopped before the request was decided")
+            if self.state is not StreamState.REQUEST_HEADERS:
+                self._refusals.count(error, None, self._headers)
+            self._refuse(error, EndCause.DRAINED)
+            return
+        self._leave(EndCause.DRAINED)
+
+    def time_out(self, limit: str, why: str) -> None:
+        """End the stream because it has taken too long; a response under way goes on without it.
+
+        One that passes through here ends with the next chunk, or by ``leave``.
+
+        Args:
+            limit: Which limit it has met; a label of ``request_limit_exceeded_total``.
+            why: What has taken too long.
+        """
+        state = self.state
+        if state is StreamState.CLOSED:
+            return
+        self._refusals.count_limit(limit)
+        if state is StreamState.RESPONSE_BODY:
+            if self._response_body_mode == FULL_DUPLEX:
+                self._leaving = EndCause.TIMED_OUT
+            else:
+                self._leave(EndCause.TIMED_OUT)
+        elif state in UNDECIDED and state is not StreamState.DECIDING:
+            self._received_at = self._received_at or self._clock()  # not even its headers have come
+            self._turn_away(BodyTimeoutError(f"the request did not come in time: {why}"))
+        else:
+            error = AnswerTimeoutError(f"the request was not answered in time: {why}")
+            self._count(error)
+            self._refuse(error, EndCause.TIMED_OUT)
+
+    def leave(self) -> None:
+        """End a stream that was to end with the next chunk, if none has come."""
+        if self.state is not StreamState.CLOSED and self._leaving is not None:
+            self._leave(self._leaving)
+
+    def read_on(self) -> None:
+        """Take the rest of a body that had to wait for room."""
+        self._stream.resume_reading()
+
+    # --- what goes wrong ----------------------------------------------------------------------
+
+    def _unexpected(self, kind: str | None) -> None:
+        log.error(
+            "ext_proc message out of order",
+            request_id=self._request_id,
+            message=kind,
+            state=self.state.name,
+        )
+        if kind is not None and kind.startswith("response"):
+            self._leave()
+        else:
+            self._fail(f"Envoy sent {kind} in state {self.state.name}")
+
+    def _broke(self, error: Exception) -> None:
+        """Log a bug and answer for it."""
+        log.error("ext_proc stream failed", request_id=self._request_id, exc_info=error)
+        self._refusals.count_fault()
+        self._fail(
+            f"the endpoint picker failed on this request; its log names request {self._request_id}"
+        )
+
+    def _fail(self, text: str) -> None:
+        if self.state in {StreamState.RESPONSE_BODY, StreamState.CLOSED}:
+            self._leave()
+        else:
+            error = InternalError(text)
+            self._count(error)
+            self._refuse(error, EndCause.ERROR)
+
+    def _count(self, error: RequestError) -> None:
+        if self._exchange is None:
+            self._refusals.count(error, None, self._headers)
+        else:
+            self._exchange.metrics.error(error.code)
+
+    def _leave(self, cause: EndCause = EndCause.ERROR) -> None:
+        """Leave the stream alone: the response is under way and goes on unharmed."""
+        self._give_back_held()
+        self.close(cause)
+        self._stream.finish()
+
+    def _turn_away(self, error: RequestError) -> None:
+        """Refuse a request that the director has not seen."""
+        if isinstance(error, UnsupportedModeError):
+            log.error("ext_proc body mode unsupported", request_id=self._request_id, why=str(error))
+        self._refusals.refused(
+            error,
+            request_id=self._request_id,
+            request=None,
+            headers=self._headers,
+            received_at=self._received_at,
+        )
+        self._refuse(error)
+
+    def _refuse(self, error: RequestError, cause: EndCause = EndCause.REFUSED) -> None:
+        path = self._headers.get(":path", "")
+        self._stream.send(messages.refused(error, self._request_id, self._settings, path=path))
+        self.close(cause)
+        self._stream.finish()
+
+    def _give_back_held(self) -> None:
+        """Give back what is held of the response; only full duplex takes what it did not ask."""
+        if self._response_body_mode != FULL_DUPLEX or self.state is not StreamState.RESPONSE_BODY:
+            return
+        if self._answer is not None and (held := self._answer.flush()):
+            self._send_all(messages.echoed_response(held, end_of_stream=False))
+
+    def _send_all(self, answers: Iterable[bytes]) -> None:
+        for answer in answers:
+            self._stream.send(answer)

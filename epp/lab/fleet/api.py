@@ -1,0 +1,120 @@
+"""The requests a fake server understands: JSON bodies in, `ApiRequest` or `ApiError` out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from epp.lab.fleet.anthropic_bodies import CountBody, MessagesBody
+from epp.lab.fleet.bodies import Body
+from epp.lab.fleet.errors import ApiError, UnknownModelError
+from epp.lab.fleet.openai_bodies import ChatBody, CompletionsBody, EmbeddingsBody, ResponsesBody
+from epp.lab.fleet.sequence import GenerationRequest
+from epp.lab.fleet.tools import ToolCall
+
+COUNT_TOKENS = b"/v1/messages/count_tokens"
+BODIES: dict[bytes, type[Body]] = {
+    b"/v1/chat/completions": ChatBody,
+    b"/v1/completions": CompletionsBody,
+    b"/v1/embeddings": EmbeddingsBody,
+    b"/v1/messages": MessagesBody,
+    b"/v1/responses": ResponsesBody,
+}
+"""By path: what the requests are that keep the engine busy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiRequest:
+    """A checked request: what the engine needs, and how the client wants the answer."""
+
+    body: Body
+    """What the client sent."""
+    model: str
+    """Model or adapter name, repeated in the answer."""
+    generation: GenerationRequest
+    """What the engine gets."""
+    call: ToolCall | None
+    """The tool's call that is the answer; None for an answer in words."""
+
+    @property
+    def id(self) -> str:
+        """Id of the answer."""
+        return self.generation.id
+
+
+class ApiParser:
+    """Reads requests for one server."""
+
+    def __init__(self, *, model: str, adapters: Sequence[str], max_model_len: int) -> None:
+        self.model = model
+        """Name of the base model."""
+        self.adapters = tuple(adapters)
+        """Names of the adapters."""
+        self.max_model_len = max_model_len
+        """Longest prompt and output together, tokens."""
+        types = (*BODIES.items(), (COUNT_TOKENS, CountBody))
+        self._decoders = {path: msgspec.json.Decoder(each) for path, each in types}
+
+    def parse(self, path: bytes, body: bytes, request_id: str) -> ApiRequest:
+        """Read the body of a request for `path`.
+
+        Raises:
+            UnknownModelError: it names a model that is not served.
+            ApiError: it is not JSON, lacks a field, or prompt and output are too long.
+        """
+        try:
+            parsed = self._decoders[path].decode(body)
+            prompt = parsed.prompt()
+            call = parsed.call()
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise ApiError(str(error)) from error
+        model = parsed.model or self.model
+        if model != self.model and model not in self.adapters:
+            aliases = ", ".join((self.model, *self.adapters))
+            raise UnknownModelError(
+                f"The model `{model}` does not exist. Valid aliases: {aliases}.", param="model"
+            )
+        generation = self._generation(parsed, prompt, f"{parsed.id_prefix}{request_id}")
+        return ApiRequest(body=parsed, model=model, generation=generation, call=call)
+
+    def _generation(self, body: Body, prompt: bytes, answer_id: str) -> GenerationRequest:
+        generation = GenerationRequest(
+            id=answer_id,
+            prompt=prompt,
+            max_tokens=body.limit(),
+            min_tokens=body.min_tokens,
+            adapter=body.model if body.model in self.adapters else None,
+            ignore_eos=body.ignore_eos,
+            seed=body.seed,
+        )
+        if generation.max_tokens < 1:
+            raise ApiError(
+                f"max_tokens must be at least 1, got {generation.max_tokens}.", param="max_tokens"
+            )
+        if not 0 <= generation.min_tokens <= generation.max_tokens:
+            raise ApiError(
+                f"min_tokens must be between 0 and max_tokens={generation.max_tokens}, "
+                f"got {generation.min_tokens}.",
+                param="min_tokens",
+            )
+        limit, tokens = self.max_model_len, generation.prompt_tokens
+        advice = "Please reduce the length of the input prompt"
+        if tokens >= limit:
+            raise ApiError(
+                f"This model's maximum context length is {limit} tokens. However, your prompt "
+                f"contains at least {tokens} input tokens, which exceeds this limit even without "
+                f"any output tokens. {advice}. (parameter=input_tokens, value={tokens})",
+                param="input_tokens",
+            )
+        if tokens + generation.max_tokens > limit:
+            raise ApiError(
+                f"This model's maximum context length is {limit} tokens. However, you requested "
+                f"{generation.max_tokens} output tokens and your prompt contains at least "
+                f"{tokens} input tokens, for a total of at least {tokens + generation.max_tokens} "
+                f"tokens. {advice} or the number of requested output tokens. "
+                f"(parameter=input_tokens, value={tokens})",
+                param="input_tokens",
+            )
+        return generation

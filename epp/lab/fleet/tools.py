@@ -1,0 +1,125 @@
+"""The tools of a request, and the call that a fake server makes of one.
+
+A model decides whether it calls a tool; a fake server always does if it may, but for the turn that
+brings a tool's result: so a client's loop of calls and results ends. What it generates becomes the
+first text among the arguments; the others get the plainest value that their schema allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from epp.lab.fleet.errors import ApiError
+
+_PLAIN: dict[str, object] = {
+    "integer": 0,
+    "number": 0,
+    "boolean": False,
+    "array": [],
+    "null": None,
+}
+
+
+class Choice(Enum):
+    """What a request says about tools, whatever its API calls that."""
+
+    NONE = "none"
+    AUTO = "auto"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that a client offers."""
+
+    name: str
+    schema: dict[str, Any]
+    """JSON schema of its arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool that is called instead of an answer in words."""
+
+    name: str
+    """The tool's."""
+    before: str
+    """JSON of the arguments up to the generated text."""
+    after: str
+    """The rest; without a place for text, "", and `before` is all."""
+
+    def text(self, generated: str) -> str:
+        """Return what of a piece of generated text goes into the arguments."""
+        return generated if self.after else ""
+
+    def arguments(self, generated: str) -> str:
+        """Return the whole JSON of the arguments."""
+        return f"{self.before}{self.text(generated)}{self.after}"
+
+
+def call_of(tools: Sequence[Tool], choice: Choice | str, *, after_result: bool) -> ToolCall | None:
+    """Return the call that answers a request; None for an answer in words.
+
+    Args:
+        tools: What the client offers.
+        choice: What it wants; the name of a tool for that one.
+        after_result: Its last message is a tool's result.
+
+    Raises:
+        ApiError: It wants a tool that it does not offer.
+    """
+    if isinstance(choice, str):
+        named = next((tool for tool in tools if tool.name == choice), None)
+        if named is None:
+            raise ApiError(
+                f"tool_choice names `{choice}`, which is not among the tools.", param="tool_choice"
+            )
+        return _call(named)
+    if choice is Choice.REQUIRED and not tools:
+        raise ApiError("tool_choice needs tools.", param="tool_choice")
+    if not tools or choice is Choice.NONE or (choice is Choice.AUTO and after_result):
+        return None
+    return _call(tools[0])
+
+
+def _call(tool: Tool) -> ToolCall:
+    properties = _object(tool.schema.get("properties"))
+    values = _values(tool.schema)
+    place = next((name for name in values if _is_text(_object(properties.get(name)))), None)
+    if place is None:
+        return ToolCall(tool.name, msgspec.json.encode(values).decode(), "")
+    del values[place]
+    members = msgspec.json.encode(values).decode()[1:-1]
+    comma = "," if members else ""
+    return ToolCall(tool.name, f'{{{members}{comma}{msgspec.json.encode(place).decode()}:"', '"}')
+
+
+def _values(schema: dict[str, Any]) -> dict[str, Any]:
+    properties = _object(schema.get("properties"))
+    names = schema.get("required")
+    wanted = names if isinstance(names, list) else properties
+    return {str(name): _plain(_object(properties.get(name))) for name in wanted}
+
+
+def _plain(schema: dict[str, Any]) -> object:
+    if "const" in schema:
+        return schema["const"]
+    choices, kind = schema.get("enum"), schema.get("type")
+    if isinstance(choices, list) and choices:
+        return choices[0]
+    if isinstance(kind, list) and kind:
+        kind = kind[0]
+    return _values(schema) if kind == "object" else _PLAIN.get(str(kind), "")
+
+
+def _is_text(schema: dict[str, Any]) -> bool:
+    return schema.get("type", "string") == "string" and _plain(schema) == ""
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,141 @@
+"""``--compat=reference``: every class of error in the reference's words."""
+
+import inspect
+
+import pytest
+from request_control.harness import BODY, Epp, FailingHandler, make_pool
+from structlog.testing import capture_logs
+
+from epp.ext_proc import ExtProcSettings
+from epp.ext_proc.messages import refused
+from epp.parsing import FieldMissingError, ModelMissingError, NoParserError, NotJsonError
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from epp.request_control import errors
+from epp.request_control.errors import RequestError
+from epp.scheduling import ProfileHandlerError
+from ext_proc.harness import Envoy
+
+REFERENCE = ExtProcSettings(compat="reference")
+DROP_REASON = "x-llm-d-request-dropped-reason"
+NO_ENDPOINTS = "rejected-no-endpoints"
+SATURATED = "rejected-saturated"
+NO_CANDIDATES = "ServiceUnavailable - failed to find endpoint candidates for serving the request"
+ALL_FILTERED = "ResourceExhausted - no endpoints available for the given request"
+
+_ROWS: list[tuple[type[RequestError], int, str, str]] = [
+    (errors.RequestError, 500, "", "Internal - ours"),
+    (errors.BadRequestError, 400, "", "BadRequest - ours"),
+    (
+        errors.ProfileNotFoundError,
+        *(429, "", "ResourceExhausted - failed to find target endpoint: ours"),
+    ),
+    (errors.NoCandidatesError, 503, NO_ENDPOINTS, NO_CANDIDATES),
+    (errors.NoCandidatesForNoBodyError, 500, "", "Internal - no pods available in datastore"),
+    (errors.OutsideSubsetError, 503, NO_ENDPOINTS, NO_CANDIDATES),
+    (
+        errors.ScreenedOutError,
+        *(503, NO_ENDPOINTS, "ServiceUnavailable - screeners eliminated all endpoint candidates"),
+    ),
+    (errors.AllFilteredError, 429, SATURATED, ALL_FILTERED),
+    (errors.RequestDroppedError, 429, SATURATED, ALL_FILTERED),
+    (
+        errors.SaturatedError,
+        *(429, "", "ResourceExhausted - system saturated, sheddable request dropped"),
+    ),
+    (errors.AdmissionDeniedError, 500, "", "Internal - request cannot be admitted: ours"),
+    (errors.InternalError, 500, "", "Internal - ours"),
+    (errors.ShuttingDownError, 503, "rejected-shutting-down", "ServiceUnavailable - ours"),
+    (errors.UnsupportedModeError, 500, "", "Internal - ours"),
+    (errors.LimitError, 413, "", "PayloadTooLarge - ours"),
+    (errors.BodyTooLargeError, 413, "", "PayloadTooLarge - ours"),
+    (errors.PartialBodyError, 413, "", "PayloadTooLarge - ours"),
+    (errors.HeadersTooLargeError, 431, "", "HeadersTooLarge - ours"),
+]
+
+
+def answered(error: RequestError) -> tuple[int, str, str]:
+    """Return status, drop reason and message; there is no other header and no other text."""
+    answer = pb.ProcessingResponse.FromString(refused(error, "r-1", REFERENCE)).immediate_response
+    headers = {o.header.key: o.header.raw_value.decode() for o in answer.headers.set_headers}
+    reason = headers.pop(DROP_REASON, "")
+    assert headers == {}
+    prefix, _, message = answer.body.decode().partition("inference error: ")
+    assert prefix == ""
+    return answer.status.code, reason, message
+
+
+def test_every_class_of_error_has_a_row() -> None:
+    classes = {
+        each
+        for _, each in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(each, RequestError)
+    }
+    assert classes == {row[0] for row in _ROWS}
+
+
+@pytest.mark.parametrize("row", _ROWS, ids=lambda row: row[0].__name__)
+def test_an_error_is_answered_as_the_reference_does(
+    row: tuple[type[RequestError], int, str, str],
+) -> None:
+    kind, status, reason, message = row
+    assert answered(kind("ours")) == (status, reason, message)
+
+
+@pytest.mark.parametrize(
+    ("cause", "message"),
+    [
+        pytest.param(
+            NotJsonError("byte 1"), "error unmarshaling request bodyMap: byte 1", id="no JSON"
+        ),
+        pytest.param(ModelMissingError(), "model not found in request body", id="no model"),
+        pytest.param(
+            FieldMissingError("prompt"),
+            "invalid completions request: must have prompt field",
+            id="no prompt",
+        ),
+        pytest.param(
+            FieldMissingError("messages"),
+            "invalid chat completions request: must have valid messages field",
+            id="no messages",
+        ),
+        pytest.param(
+            FieldMissingError("input"),
+            "the request body must have a field 'input'",
+            id="a field for which the reference has no words that are known",
+        ),
+        pytest.param(
+            NoParserError("no parser registered matching path suffix for: /x"),
+            "no parser registered matching path suffix for: /x",
+            id="no parser, said alike",
+        ),
+    ],
+)
+def test_a_bad_request_is_told_in_the_references_words(cause: Exception, message: str) -> None:
+    error = errors.BadRequestError(str(cause))
+    error.__cause__ = cause
+    assert answered(error) == (400, "", f"BadRequest - {message}")
+
+
+def test_a_plugins_own_denial_is_an_admitters() -> None:
+    class Busy(errors.AdmissionDeniedError):
+        status = 503
+
+    assert answered(Busy("come back")) == (
+        *(500, ""),
+        "Internal - request cannot be admitted: come back",
+    )
+
+
+@pytest.mark.usefixtures("wire")
+def test_a_profile_handler_that_fails_is_a_failed_search() -> None:
+    epp = Epp(make_pool(), handler=FailingHandler())
+    envoy = Envoy(epp, settings=REFERENCE)
+    envoy.request_headers()
+    with capture_logs() as logs:
+        (answer,) = envoy.request_body(BODY)
+    assert answer.immediate_response.status.code == 429
+    assert answer.immediate_response.body.startswith(
+        b"inference error: ResourceExhausted - failed to find target endpoint: the endpoint picker"
+    )
+    (line,) = [each for each in logs if each["event"] == "request failed inside the EPP"]
+    assert isinstance(line["exc_info"], ProfileHandlerError)

@@ -1,0 +1,151 @@
+"""The memory that bodies of undecided requests take together."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from request_control.harness import BODY, Epp, make_pool
+
+from epp.ext_proc import ExtProcSettings
+from epp.ext_proc.held_bytes import HeldBytes
+from ext_proc.harness import ADAPTIVE, FULL_DUPLEX, LEAN, Envoy, Modes, assert_routes
+from ext_proc.held import PatientEnvoy
+
+pytestmark = pytest.mark.usefixtures("wire")
+
+SMALL = ExtProcSettings(max_body_bytes=400, max_held_bytes=800)
+A = "10.0.0.1:8000"
+
+
+def is_paused(envoy: Envoy) -> bool:
+    return envoy.line.recorder.is_paused
+
+
+def begin(epp: Epp, size: int, first: Envoy | None = None, modes: Modes = LEAN) -> Envoy:
+    """Send headers and ``size`` bytes of a body that is not whole."""
+    service = None if first is None else first.service
+    envoy = Envoy(epp, modes, service, settings=SMALL)
+    envoy.request_headers()
+    envoy.request_body(b" " * size, end=False)
+    return envoy
+
+
+@pytest.mark.parametrize("modes", [LEAN, FULL_DUPLEX], ids=["lean", "full duplex"])
+def test_a_body_is_held_until_its_request_is_decided(modes: Modes) -> None:
+    epp = Epp(make_pool())
+    envoy = begin(epp, 100, modes=modes)
+    assert envoy.service.held.used_bytes == 100
+    envoy.request_body(BODY)
+    assert envoy.service.held.used_bytes == 0
+    envoy.response_headers()
+    envoy.reset()
+    assert envoy.service.held.used_bytes == 0
+
+
+def test_a_body_is_held_while_its_request_waits_for_its_decision() -> None:
+    epp = Epp(make_pool())
+    envoy = PatientEnvoy(epp)
+    envoy.post()
+    assert envoy.service.held.used_bytes == len(BODY)
+    envoy.wire.call(envoy.held.decide)
+    assert envoy.service.held.used_bytes == 0
+
+
+def test_a_client_that_leaves_gives_its_bytes_back() -> None:
+    envoy = begin(Epp(make_pool()), 100)
+    envoy.reset()
+    assert envoy.service.held.used_bytes == 0
+
+
+def test_beyond_the_limit_a_request_is_refused() -> None:
+    epp = Epp(make_pool())
+    first = begin(epp, 400)
+    begin(epp, 380, first)
+    surplus = begin(epp, 21, first)
+    (answer,) = surplus.answers
+    assert answer.immediate_response.status.code == 503
+    headers = {
+        each.header.key: each.header.raw_value
+        for each in answer.immediate_response.headers.set_headers
+    }
+    assert headers["retry-after"] == b"1"
+    assert headers["x-llm-d-request-dropped-reason"] == b"rejected-held-bytes"
+    assert b"hold 800 bytes already" in answer.immediate_response.body
+    assert surplus.finished == [(0, "")]
+    assert epp.value("request_limit_exceeded_total", limit="held-bytes") == 1
+    assert first.service.held.used_bytes == 780
+
+
+def test_a_body_that_is_too_long_by_itself_is_told_so() -> None:
+    epp = Epp(make_pool())
+    first = begin(epp, 400)
+    surplus = begin(epp, 401, first)
+    assert [each.immediate_response.status.code for each in surplus.answers] == [413]
+
+
+def test_a_body_that_begins_when_little_is_left_has_to_wait() -> None:
+    epp = Epp(make_pool())
+    first = begin(epp, 390)
+    second = begin(epp, 200, first)
+    third = begin(epp, 50, first)
+    assert [is_paused(each) for each in (first, second, third)] == [False, False, True]
+    first.request_body(b"", end=True)  # refused, as no parser reads blanks; what counts is its end
+    assert not is_paused(third)
+    third.request_body(BODY)
+    assert_routes(third.answers[0], "request_headers", A)
+
+
+def test_a_body_that_comes_whole_need_not_wait() -> None:
+    epp = Epp(make_pool())
+    first = begin(epp, 390)
+    begin(epp, 200, first)
+    whole = Envoy(epp, ADAPTIVE, first.service)
+    whole.request_headers()
+    (answer,) = whole.request_body(BODY + b" " * 50)
+    assert_routes(answer, "request_body", A)
+    assert not is_paused(whole)
+
+
+class Holder:
+    """A stream with a body of some chunks."""
+
+    def __init__(self, chunks: int) -> None:
+        self.chunks = chunks
+        self.held_bytes = 0
+        self.is_paused = False
+
+    def read_on(self) -> None:
+        self.is_paused = False
+
+
+@given(
+    bodies=st.lists(st.integers(1, 6), min_size=1, max_size=12),
+    turns=st.lists(st.integers(0, 11), max_size=200),
+    chunk_bytes=st.integers(1, 60),
+)
+def test_there_is_always_a_body_that_goes_on(
+    bodies: list[int], turns: list[int], chunk_bytes: int
+) -> None:
+    held = HeldBytes(400)
+    open_holders = [Holder(chunks) for chunks in bodies]
+
+    def go_on(holder: Holder) -> None:
+        begins = not holder.held_bytes
+        holder.held_bytes += chunk_bytes
+        held.used_bytes += chunk_bytes
+        holder.chunks -= 1
+        if not holder.chunks or held.used_bytes > held.limit_bytes:
+            open_holders.remove(holder)
+            held.give_back(holder, holder.held_bytes)
+        elif held.used_bytes > held.high_bytes and held.must_wait(
+            holder, holder.held_bytes, begins=begins
+        ):
+            holder.is_paused = True
+
+    for turn in turns:
+        if open_holders and not (holder := open_holders[turn % len(open_holders)]).is_paused:
+            go_on(holder)
+        assert held.used_bytes == sum(each.held_bytes for each in open_holders)
+        assert not open_holders or not all(each.is_paused for each in open_holders)
+    while open_holders:
+        go_on(next(each for each in open_holders if not each.is_paused))
+    assert held.used_bytes == 0

@@ -1,0 +1,206 @@
+"""Streams that are silent, or open, for longer than they may be."""
+
+from collections.abc import Callable
+
+import pytest
+from request_control.harness import Epp, NotingPlugin, make_pool
+from structlog.testing import capture_logs
+
+from epp.ext_proc import ExtProcSettings
+from epp.request_control import EndCause
+from ext_proc.harness import FULL_DUPLEX, LEAN, Envoy, Modes, on_no_transport
+from ext_proc.held import PatientEnvoy
+from ext_proc.wires import Wire
+
+pytestmark = pytest.mark.usefixtures("wire")
+
+IDLE = ExtProcSettings(stream_idle_timeout_seconds=10)
+OPEN = ExtProcSettings(max_stream_seconds=10)
+NAMES = {IDLE: "stream-idle", OPEN: "stream-time"}
+
+both_limits = pytest.mark.parametrize(
+    "settings", [pytest.param(IDLE, id="silent"), pytest.param(OPEN, id="open")]
+)
+
+
+def sweep(wire: Wire, envoy: Envoy) -> None:
+    """Have the service look at its streams."""
+    limits = envoy.service.time_limits
+    assert limits is not None
+    wire.call(limits.sweep)
+
+
+def met(epp: Epp, settings: ExtProcSettings) -> float:
+    """Return how many streams have met the limit."""
+    name = "llm_d_epp_request_limit_exceeded_total"
+    return epp.metrics.registry.get_sample_value(name, {"limit": NAMES[settings]}) or 0
+
+
+def begun(envoy: Envoy) -> None:
+    envoy.request_headers()
+
+
+def half_a_body(envoy: Envoy) -> None:
+    envoy.request_headers()
+    envoy.request_body(b'{"model"', end=False)
+
+
+def routed(envoy: Envoy) -> None:
+    envoy.post()
+
+
+@both_limits
+@pytest.mark.parametrize(
+    ("until", "status", "message"),
+    [
+        pytest.param(begun, 408, "the request did not come in time", id="after the headers"),
+        pytest.param(half_a_body, 408, "the request did not come in time", id="within the body"),
+        pytest.param(routed, 504, "the request was not answered in time", id="before the answer"),
+    ],
+)
+def test_before_the_answer_the_client_is_told(
+    wire: Wire,
+    settings: ExtProcSettings,
+    until: Callable[[Envoy], None],
+    status: int,
+    message: str,
+) -> None:
+    epp = Epp(make_pool())
+    envoy = Envoy(epp, settings=settings)
+    until(envoy)
+    envoy.take()
+    epp.clock.now += 9.9
+    sweep(wire, envoy)
+    assert envoy.answers == []
+    epp.clock.now += 0.1
+    sweep(wire, envoy)
+    (answer,) = envoy.answers
+    assert answer.immediate_response.status.code == status
+    assert message in answer.immediate_response.body.decode()
+    assert envoy.finished == [(0, "")]
+    assert not envoy.service.open_streams
+    assert epp.in_flight == 0
+    assert met(epp, settings) == 1
+    sweep(wire, envoy)
+    assert met(epp, settings) == 1
+
+
+def test_a_request_that_waits_for_its_decision_is_taken_back(wire: Wire) -> None:
+    epp = Epp(make_pool())
+    envoy = PatientEnvoy(epp, settings=OPEN)
+    envoy.post()
+    envoy.take()
+    epp.clock.now += 10
+    sweep(wire, envoy)
+    assert [a.immediate_response.status.code for a in envoy.answers] == [504]
+    assert envoy.held.cancelled == [EndCause.TIMED_OUT]
+    assert met(epp, OPEN) == 1
+
+
+@both_limits
+def test_an_answer_that_passes_by_goes_on_without_us(wire: Wire, settings: ExtProcSettings) -> None:
+    noting = NotingPlugin("noting", [])
+    epp = Epp(make_pool(), plugins=[noting])
+    envoy = Envoy(epp, LEAN, settings=settings)
+    envoy.post()
+    envoy.response_headers()
+    envoy.take()
+    epp.clock.now += 10
+    with capture_logs() as lines:
+        sweep(wire, envoy)
+    assert envoy.answers == []
+    assert envoy.finished == [(0, "")]
+    assert [line["outcome"] for line in lines] == ["timed-out"]
+    assert [cause for _, cause in noting.ends] == [EndCause.TIMED_OUT]
+    assert epp.in_flight == 0
+    assert met(epp, settings) == 1
+
+
+@pytest.mark.parametrize("is_silent", [False, True], ids=["with its next chunk", "a sweep later"])
+@both_limits
+def test_an_answer_that_passes_through_is_left(
+    wire: Wire, settings: ExtProcSettings, *, is_silent: bool
+) -> None:
+    """Envoy keeps no copy of a chunk that is on its way when its stream ends."""
+    epp = Epp(make_pool())
+    envoy = Envoy(epp, FULL_DUPLEX, settings=settings)
+    envoy.post()
+    envoy.response_headers()
+    envoy.response_body(b"one")
+    epp.clock.now += 10
+    sweep(wire, envoy)
+    assert envoy.finished == []
+    if is_silent:
+        envoy.take()
+        sweep(wire, envoy)
+        assert envoy.answers == []
+    else:
+        (answer,) = envoy.response_body(b"two")
+        assert answer.response_body.response.body_mutation.streamed_response.body == b"two"
+    assert envoy.finished == [(0, "")]
+    sweep(wire, envoy)
+    assert epp.in_flight == 0
+    assert met(epp, settings) == 1
+
+
+@pytest.mark.parametrize("modes", [LEAN, FULL_DUPLEX], ids=["lean", "full duplex"])
+def test_a_stream_that_is_heard_is_not_silent(wire: Wire, modes: Modes) -> None:
+    epp = Epp(make_pool())
+    envoy = Envoy(epp, modes, settings=IDLE)
+    other = Envoy(epp, modes, service=envoy.service)
+    other.request_headers()
+    steps: list[Callable[[], object]] = [
+        envoy.request_headers,
+        lambda: envoy.request_body(end=False),
+        lambda: envoy.request_body(b"", end=True),
+        envoy.response_headers,
+    ]
+    for step in steps:
+        step()
+        epp.clock.now += 6
+        sweep(wire, envoy)
+    assert envoy.finished == []
+    envoy.response_trailers()
+    assert epp.in_flight == 0
+    assert other.finished == [(0, "")]
+    assert met(epp, IDLE) == 1
+
+
+@on_no_transport  # grpc.aio has no stream before its first message
+def test_a_stream_on_which_nothing_ever_comes_ends(wire: Wire) -> None:
+    epp = Epp(make_pool())
+    envoy = Envoy(epp, settings=IDLE)
+    epp.clock.now += 10
+    with capture_logs() as lines:
+        sweep(wire, envoy)
+    assert [answer.immediate_response.status.code for answer in envoy.answers] == [408]
+    assert envoy.finished == [(0, "")]
+    assert [(line["event"], line["duration_seconds"]) for line in lines] == [
+        ("request refused", 0.0)
+    ]
+
+
+def test_a_plugin_that_fails_at_the_end_of_one_stream_leaves_the_others(wire: Wire) -> None:
+    epp = Epp(make_pool())
+    first = Envoy(epp, settings=OPEN)
+    second = Envoy(epp, service=first.service)
+    for envoy in (first, second):
+        envoy.post()
+        envoy.response_headers()
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug at the end")
+
+    first.stream._on_close = fail
+    epp.clock.now += 10
+    with capture_logs() as lines:
+        sweep(wire, first)
+    assert second.finished == [(0, "")]
+    assert "stream was not ended in order" in [line["event"] for line in lines]
+    assert epp.in_flight == 0
+    first.service.open_streams.clear()
+
+
+def test_without_limits_nothing_is_watched() -> None:
+    envoy = Envoy(Epp(make_pool()))
+    assert envoy.service.time_limits is None
