@@ -28,7 +28,7 @@ from ext_proc.harness import (
 from google.protobuf import json_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from integration.gateway import TRANSPORTS, Picker, picking
-from request_control.harness import BODY, Epp, RefusingFilter
+from request_control.harness import BODY, Epp, Policies, RefusingFilter
 
 from conformance.echo import EchoPool, EchoServer
 from conformance.gateways import ANY
@@ -191,20 +191,6 @@ class Steering(PreRequest):
         state.write(REQUEST_HEADERS_TO_SET, headers)
 
 
-class Policies:
-    """Everything is sheddable, or has another name at the model server."""
-
-    def __init__(self, priority: int = 0, target: str | None = None) -> None:
-        self.priority = priority
-        self.target = target
-
-    def priority_of(self, objective: str) -> int:
-        return self.priority
-
-    def target_of(self, model: str) -> str | None:
-        return self.target
-
-
 def told(envoy: Envoy) -> tuple[str, str]:
     """Have a request decided; return the destination that header and metadata tell."""
     (answer,) = (each for each in envoy.post() if each.HasField("dynamic_metadata"))
@@ -256,7 +242,7 @@ def test_e7_a_gateway_that_takes_no_list_is_told_the_best() -> None:
     [
         pytest.param({"picks": 3}, id="a list"),
         pytest.param({"emit_endpoint_scores": True}, id="scores beside it"),
-        pytest.param({"policies": Policies(target="tiny")}, id="another model's name"),
+        pytest.param({"policies": Policies(targets={"llama": "tiny"})}, id="another model's name"),
         pytest.param({"plugins": [Steering()]}, id="a plugin that sets the header"),
     ],
 )
@@ -282,7 +268,7 @@ def test_e8_header_and_metadata_never_differ(changed: Any, modes: Modes) -> None
             lambda: Epp(
                 of(BEST, waiting_requests=100, requested_at=99.5),
                 plugins=[make_plugin(ProbabilisticAdmitter)],
-                policies=Policies(priority=-1),
+                policies=Policies(priorities={"batch": -1}),
             ),
             429,
             "rejected-saturated",
