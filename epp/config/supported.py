@@ -75,8 +75,7 @@ NOT_SUPPORTED_YET: Final = frozenset(
         "p2p-source-producer",
         "precise-prefix-cache-producer",
         "predicted-latency-producer",
-        # admitters, screeners, reporters
-        "destination-endpoint-served-verifier",
+        # screeners, reporters
         "disaggregatedset-rollout-screener",
         "request-attribute-reporter",
         # data layer

@@ -31,7 +31,7 @@ class ResponsePhase(StreamLife):
                 exchange.served_by(beside.served)
             body = None if message.end_of_stream else self._begin_answer(exchange)
             if exchange.wants_response_headers or (body is not None and is_needed(exchange)):
-                answer = self._looked_at(exchange, reading.headers(message), body)
+                answer = self._looked_at(exchange, reading.headers(message), body, beside.served)
             else:
                 exchange.response_started(reading.status(message))
         self._stream.send(answer)
@@ -39,10 +39,15 @@ class ResponsePhase(StreamLife):
             self.close(EndCause.COMPLETED)
 
     def _looked_at(
-        self, exchange: Exchange, headers: Mapping[str, str], body: AnswerBody | None
+        self,
+        exchange: Exchange,
+        headers: Mapping[str, str],
+        body: AnswerBody | None,
+        served: str,
     ) -> bytes:
         """Return the answer to ``headers`` that somebody wants to see, or to read ``body`` by."""
-        added = exchange.response_started(reading.status_of(headers.get(":status", "")), headers)
+        status = reading.status_of(headers.get(":status", ""))
+        added = exchange.response_started(status, headers, served)
         wanted = sendable(added, self._request_id) if added else {}
         if body is not None and is_needed(exchange):
             body.watch(exchange, headers)

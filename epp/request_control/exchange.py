@@ -149,7 +149,7 @@ class Exchange:
         return bool(self.pipeline.response_header)
 
     def response_started(
-        self, status: int, headers: Mapping[str, str] | None = None
+        self, status: int, headers: Mapping[str, str] | None = None, served: str = ""
     ) -> Mapping[str, str]:
         """Take note of the head of the answer; return the headers to set on it.
 
@@ -157,6 +157,7 @@ class Exchange:
             status: Its HTTP status.
             headers: By lower-case name; None if nobody wants to see them. Whoever served must be
                 known by then (:meth:`served_by`).
+            served: The ``ip:port`` that the gateway says has answered; "" if it does not say.
         """
         self.status = status
         owner = self._owner
@@ -166,7 +167,7 @@ class Exchange:
             owner.answered(self)
         if not self.pipeline.response_header:
             return _NO_HEADERS
-        head = ResponseHead(status, headers or _NO_HEADERS)
+        head = ResponseHead(status, headers or _NO_HEADERS, served)
         self.pipeline.answer_began(self.request, head, self.endpoint, self.state)
         return head.set_headers
 

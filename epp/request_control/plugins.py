@@ -68,6 +68,8 @@ class ResponseHead:
     """HTTP status; 0 if the answer has none."""
     headers: Mapping[str, str]
     """By lower-case name, as they came."""
+    served: str = ""
+    """The ``ip:port`` that the gateway says has answered; "" if it does not say."""
     set_headers: dict[str, str] = field(default_factory=dict)
     """Headers to set on the way to the client, by lower-case name."""
 

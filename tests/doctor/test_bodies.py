@@ -2,8 +2,15 @@
 
 import pytest
 
-from .envoys import MANAGER, Envoy
+from .envoys import MANAGER, ROUTE, Envoy, level_of, make_envoy
 from .traps import MODES, Trap, all_of, assert_found, modes, shown, traps
+
+
+def send_ahead(envoy: Envoy) -> None:
+    """STREAMED, without waiting for the answer to the headers."""
+    envoy.mode.update(request_body_mode="STREAMED")
+    envoy.picker.update(send_body_without_waiting_for_header_response=True)
+
 
 TRAPS = [
     *traps(
@@ -26,12 +33,7 @@ TRAPS = [
                 ("streamed", modes(request_body_mode="STREAMED"), "error", "with a 500"),
                 (
                     "streamed without waiting",
-                    all_of(
-                        modes(request_body_mode="STREAMED"),
-                        lambda e: e.picker.update(
-                            send_body_without_waiting_for_header_response=True
-                        ),
-                    ),
+                    send_ahead,
                     "warning",
                     "no advantage",
                 ),
@@ -135,6 +137,20 @@ TRAPS = [
             f"{MANAGER}.route_config.virtual_hosts[all].request_body_buffer_limit",
             "413",
         ),
+        (
+            "the default, sent ahead",
+            all_of(send_ahead, lambda e: e.route.pop("request_body_buffer_limit")),
+            "error",
+            "listeners[gateway].per_connection_buffer_limit_bytes",
+            "hang until message_timeout",
+        ),
+        (
+            "small for a route, sent ahead",
+            all_of(send_ahead, lambda e: e.route.update(request_body_buffer_limit=65536)),
+            "error",
+            f"{ROUTE}.request_body_buffer_limit",
+            "65536 bytes",
+        ),
     ),
 ]
 
@@ -142,3 +158,18 @@ TRAPS = [
 @pytest.mark.parametrize("trap", TRAPS, ids=shown)
 def test_a_trap_is_found_where_it_is(trap: Trap) -> None:
     assert_found(trap)
+
+
+@pytest.mark.parametrize("limit", [2**20 + 1, 33554432])
+def test_a_raised_limit_is_enough_for_bodies_that_are_sent_ahead(limit: int) -> None:
+    envoy = make_envoy()
+    send_ahead(envoy)
+    envoy.route.update(request_body_buffer_limit=limit)
+    assert level_of(envoy.report(), "buffer-limit") == "ok"
+
+
+def test_a_body_that_is_not_sent_ahead_needs_no_buffer() -> None:
+    envoy = make_envoy()
+    envoy.mode.update(request_body_mode="STREAMED")
+    del envoy.route["request_body_buffer_limit"]
+    assert level_of(envoy.report(), "buffer-limit") == "ok"

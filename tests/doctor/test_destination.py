@@ -5,6 +5,12 @@ import pytest
 from .envoys import DESTINATION, HTTP, MANAGER, POLICY, ROUTE, Envoy
 from .traps import OPEN, Trap, all_of, assert_found, fail_open, shown, traps
 
+
+def let_trailers_in(envoy: Envoy) -> None:
+    """Take trailers from HTTP/1.1 clients."""
+    envoy.manager["http_protocol_options"] = {"enable_trailers": True}
+
+
 TRAPS = [
     *traps(
         "destination",
@@ -72,6 +78,41 @@ TRAPS = [
     *traps(
         "original-dst",
         ("one endpoint", Envoy.original_dst, "ok", "clusters[pool]", "maxNumOfEndpoints"),
+    ),
+    *traps(
+        "retry-trailers",
+        (
+            "of the route",
+            let_trailers_in,
+            "warning",
+            f"{ROUTE}.route.retry_policy",
+            "reaches the model server twice",
+        ),
+        (
+            "of the virtual host",
+            all_of(
+                let_trailers_in,
+                lambda e: e.action.pop("retry_policy"),
+                lambda e: e.host.update(retry_policy={"retry_on": "5xx"}),
+            ),
+            "warning",
+            f"{MANAGER}.route_config.virtual_hosts[all].retry_policy",
+            "Set http_protocol_options.enable_trailers: false",
+        ),
+        (
+            "none",
+            all_of(let_trailers_in, lambda e: e.action.pop("retry_policy")),
+            "ok",
+            "",
+            "request trailers and retries do not meet",
+        ),
+        (
+            "buffered",
+            all_of(let_trailers_in, Envoy.buffered),
+            "ok",
+            "",
+            "request trailers and retries do not meet",
+        ),
     ),
     *traps(
         "retry-policy",

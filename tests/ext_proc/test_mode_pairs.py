@@ -106,6 +106,40 @@ def assert_request_passes(answers: list[pb.ProcessingResponse], mode: int) -> No
         assert echoed(answers[1:], "request_body") == (BODY, [True])
 
 
+@pytest.mark.parametrize(
+    "modes",
+    [pair for pair in product(ALL, ALL) if not change(pair, True)],
+    ids=lambda modes: "/".join(name(mode) for mode in modes),
+)
+def test_every_pair_that_works_takes_trailers_at_both_ends(modes: Modes) -> None:
+    epp = Epp(make_pool())
+    envoy = AheadEnvoy(epp, modes)
+    answers = envoy.request_headers()
+    answers += [] if modes[0] == Mode.NONE else envoy.request_body(end=False)
+    if modes[0] == Mode.BUFFERED_PARTIAL:  # it looks like a body that was cut off
+        assert answers[-1].immediate_response.status.code == 413
+        return
+    *answers, trailers = answers + envoy.request_trailers()
+    assert trailers == pb.ProcessingResponse(request_trailers=pb.TrailersResponse())
+    if modes[0] == Mode.FULL_DUPLEX_STREAMED:
+        # The end is the trailers', not the body's.
+        assert_routes(answers[0], "request_headers", A)
+        assert echoed(answers[1:], "request_body") == (BODY, [False])
+    else:
+        assert_request_passes(answers, modes[0])
+    envoy.response_headers()
+    if modes[1] == Mode.FULL_DUPLEX_STREAMED:
+        assert echoed(envoy.response_body(b"x"), "response_body") == (b"x", [False])
+    elif modes[1] != Mode.NONE:
+        assert envoy.response_body(b"x") == [PASS_RESPONSE_BODY]
+    assert epp.in_flight == 1
+    assert envoy.response_trailers() == [
+        pb.ProcessingResponse(response_trailers=pb.TrailersResponse())
+    ]
+    assert epp.in_flight == 0
+    assert envoy.stream.state is StreamState.CLOSED
+
+
 def test_a_streamed_body_sent_ahead_passes_chunk_by_chunk_once_it_is_whole() -> None:
     envoy = AheadEnvoy(Epp(make_pool()), (Mode.STREAMED, Mode.NONE))
     assert envoy.request_headers() == []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 import yaml
@@ -99,9 +99,17 @@ class Gateway(Picker):
         return await self.client.post(f"{self.url}/v1/completions", json=document)
 
 
+class Servers(Protocol):
+    """What an endpoint picker needs of model servers."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """``ip:port`` of each."""
+
+
 @asynccontextmanager
 async def picking(
-    fleet: Fleet,
+    fleet: Servers,
     *,
     transport: Transport = "http2",
     tls: bool | TlsSettings = False,

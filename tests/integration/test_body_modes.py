@@ -9,10 +9,13 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from epp.doctor import Gateway as Doctored
+from epp.doctor import examine
+from epp.doctor.reading import source
 from epp.lab.envoy import Mode
 
 from .gateway import running
-from .test_gateway import NO_FAULTS
+from .test_gateway import NO_FAULTS, ROOMY
 
 pytestmark = [
     pytest.mark.integration,
@@ -84,6 +87,34 @@ async def test_a_streamed_body_that_is_not_sent_ahead_is_refused() -> None:
         assert answer.status_code == 500
         assert "send_body_without_waiting_for_header_response" in answer.text
         assert await gateway.faults() == NO_FAULTS
+
+
+@pytest.mark.parametrize(
+    ("limit", "status", "level"), [(32 << 20, 200, "ok"), (1 << 20, 504, "error")]
+)
+async def test_a_streamed_body_above_the_buffer_limit_hangs_as_the_doctor_says(
+    limit: int, status: int, level: str
+) -> None:
+    documents = []
+
+    def edit(document: dict[str, Any]) -> None:
+        set_to("STREAMED", "NONE", sends_ahead=True)(document)
+        for limited in having(document, "request_body_buffer_limit"):
+            limited["request_body_buffer_limit"] = limit
+        if status == 504:
+            (config,) = having(document, "processing_mode")
+            config["message_timeout"] = config["max_message_timeout"] = "2s"
+        documents.append(document)
+
+    async with running(Mode.FULL_DUPLEX, fleet=ROOMY, edit=edit) as gateway:
+        assert (await gateway.completion()).status_code == 200
+        answer = await gateway.completion(prompt="Hello " * 500_000)
+        assert answer.status_code == status
+        await gateway.settled()
+        gateway.assert_untouched()
+    found = examine(Doctored(source(documents[0], "test")))
+    (row,) = (row for row in found.rows if row.check == "buffer-limit")
+    assert row.finding.level.value == level
 
 
 async def test_a_partial_body_that_envoy_cuts_off_is_too_large() -> None:

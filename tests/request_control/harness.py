@@ -185,6 +185,8 @@ class Epp:
     emit_endpoint_scores: bool = False
     follow_subset_hint: bool = True
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
+    picks: int = 1
+    """How many endpoints are picked at most."""
 
     def __post_init__(self) -> None:
         self.director = Director(
@@ -209,7 +211,11 @@ class Epp:
             name="default",
             filters=self.filters,
             scorers=[WeightedScorer(queue_depth.QueueScorer("queue", queue_depth.Params()))],
-            picker=max_score.MaxScorePicker("pick", max_score.Params(), rng=random.Random(0)),
+            picker=max_score.MaxScorePicker(
+                "pick",
+                max_score.Params(max_num_of_endpoints=self.picks),
+                rng=random.Random(0),
+            ),
             guards=guards,
         )
         scheduler = Scheduler(

@@ -46,7 +46,8 @@ def _request_body(gateway: Gateway) -> Iterator[Finding]:
             yield warning(
                 where,
                 "request_body_mode: STREAMED",
-                f"Each chunk is answered on its own; it has no advantage over {FULL_DUPLEX}",
+                f"Each chunk is answered on its own, and a body above Envoy's buffer limit never"
+                f" becomes whole; it has no advantage over {FULL_DUPLEX}",
                 mend,
             )
         elif mode == "BUFFERED_PARTIAL":
@@ -133,17 +134,32 @@ def _response_headers(gateway: Gateway) -> Iterator[Finding]:
 
 def _buffer_limit(gateway: Gateway) -> Iterator[Finding]:
     for use in gateway.uses:
-        if use.body_mode("request") not in {"BUFFERED", "BUFFERED_PARTIAL"}:
+        mode = use.body_mode("request")
+        is_ahead = mode == "STREAMED" and _without_waiting(use)
+        if not is_ahead and mode not in {"BUFFERED", "BUFFERED_PARTIAL"}:
             continue
         limit = _buffer_limit_of(use)
-        if limit.number(DEFAULT_BUFFER_BYTES) <= DEFAULT_BUFFER_BYTES:
-            said = f"{limit.number(0)} bytes" if limit else "not set, so 1 MiB"
+        if limit.number(DEFAULT_BUFFER_BYTES) > DEFAULT_BUFFER_BYTES:
+            continue
+        said = f"the limit is {f'{limit.number(0)} bytes' if limit else 'not set, so 1 MiB'}"
+        mend = "Set request_body_buffer_limit of the route, or per_connection_buffer_limit_bytes"
+        mend += " of the listener, to 33554432 (32 MiB)"
+        if is_ahead:
             yield error(
                 limit.path,
-                f"bodies are buffered whole, the limit is {said}",
+                f"bodies are STREAMED ahead of the answer, {said}",
+                "Envoy reads no further when as much waits for answers, and the EPP answers when"
+                " the body is whole: larger prompts, such as those with images, hang until"
+                " message_timeout ends them with 504",
+                f"Set processing_mode.request_body_mode: {FULL_DUPLEX} (with request_trailer_mode:"
+                f" SEND). {mend}, only moves the limit",
+            )
+        else:
+            yield error(
+                limit.path,
+                f"bodies are buffered whole, {said}",
                 "Larger prompts, such as those with images, are answered with 413",
-                "Set request_body_buffer_limit of the route, or per_connection_buffer_limit_bytes"
-                " of the listener, to 33554432 (32 MiB)",
+                mend,
             )
 
 

@@ -129,6 +129,23 @@ def _retries(gateway: Gateway) -> Iterator[Finding]:
             )
 
 
+def _retries_with_trailers(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        # HTTP/2 clients can send trailers without it, but hardly any client does.
+        lets_trailers_in = use.manager.node.get("http_protocol_options", "enable_trailers").flag()
+        if use.target is None or not use.streams_request or not lets_trailers_in:
+            continue
+        for policy in (use.target.action("retry_policy"), use.target.host.get("retry_policy")):
+            if policy.get("retry_on").text():
+                yield warning(
+                    policy.path,
+                    "a retry policy, with request bodies in full duplex and enable_trailers",
+                    "A body that ends with trailers reaches the model server twice (envoy#45470)",
+                    "Set http_protocol_options.enable_trailers: false of the connection manager,"
+                    " or take retry_policy out",
+                )
+
+
 def _fail_open(gateway: Gateway) -> Iterator[Finding]:
     for use in gateway.uses:
         if not use.fails_open:
@@ -191,6 +208,7 @@ CHECKS = (
     Check("override-host-fallback", _fallback, "override_host has a fallback"),
     Check("original-dst", _original_dst, "clusters take a list of endpoints"),
     Check("retry-policy", _retries, "the further endpoints of a pick are tried"),
+    Check("retry-trailers", _retries_with_trailers, "request trailers and retries do not meet"),
     Check("fail-open", _fail_open, "requests do not go astray when the EPP fails"),
     Check(
         "upstream-idle", _upstream_idle, "idle connections end before the model server ends them"

@@ -1,0 +1,1 @@
+"""Plugins that tell the client something about its answer."""
