@@ -102,8 +102,6 @@ class ResponsePhase(StreamLife):
             answer.read(answer.reader, body)
         if end_of_stream:
             self.close(EndCause.COMPLETED)
-        elif self._leaving is not None:
-            self._leave(self._leaving)
 
     def _answer_begins(self, answer: AnswerBody) -> None:
         answer.began_at = self._clock()

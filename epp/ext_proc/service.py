@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from epp.ext_proc.held_bytes import HeldBytes
+from epp.ext_proc.pauses import ENDS_AT_ONCE, end_in_pauses, let_messages_come
 from epp.ext_proc.phases import AnswerStream, RequestHandler
 from epp.ext_proc.settings import ExtProcSettings
 from epp.ext_proc.stream import ExtProcStream
@@ -12,9 +13,6 @@ from epp.ext_proc.stream_life import StreamLife
 from epp.ext_proc.time_limits import TimeLimits
 from epp.observability import Metrics
 from epp.request_control import Refusals
-
-LAST_CHUNK_SECONDS = 0.5
-"""How long the end of a stream waits for the next chunk of a response that passes through it."""
 
 METHOD = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 """The gRPC method Envoy calls."""
@@ -83,11 +81,14 @@ class ExtProcService:
         """Wait for the open streams to end; those open after the time are ended with gRPC OK."""
         if await self._all_end(timeout_seconds):
             return
-        for stream in list(self.open_streams):
-            stream.drain(with_next_chunk=True)
-        if not await self._all_end(LAST_CHUNK_SECONDS):
-            for stream in list(self.open_streams):
+        for number, stream in enumerate(list(self.open_streams)):
+            if number % ENDS_AT_ONCE == 0:
+                await let_messages_come()
+            if stream.passed_bytes is None:
                 stream.drain()
+        await end_in_pauses(self.open_streams, StreamLife.drain)
+        for stream in list(self.open_streams):
+            stream.drain()
 
     async def _all_end(self, timeout_seconds: float) -> bool:
         """Wait until no stream is open; return whether that is so in time."""

@@ -136,19 +136,15 @@ class StreamLife:
         finally:
             exchange.close(cause)
 
-    def drain(self, *, with_next_chunk: bool = False) -> None:
-        """End the stream because the EPP stops; a response under way goes on without it.
+    @property
+    def passed_bytes(self) -> int | None:
+        """How much of the response has passed; None if nothing of it is lost should this end."""
+        if self.state is not StreamState.RESPONSE_BODY or self._response_body_mode != FULL_DUPLEX:
+            return None
+        return 0 if self._answer is None else self._answer.size
 
-        Args:
-            with_next_chunk: End it once the next chunk has been given back, if the response passes
-                through here: Envoy keeps no copy of a chunk that is on its way when a stream ends.
-        """
-        passes_here = (
-            self.state is StreamState.RESPONSE_BODY and self._response_body_mode == FULL_DUPLEX
-        )
-        if with_next_chunk and passes_here:
-            self._leaving = EndCause.DRAINED
-            return
+    def drain(self) -> None:
+        """End the stream because the EPP stops; a response under way goes on without it."""
         if self.state in UNDECIDED:
             # Envoy would send the request on without a destination, and without the body held here.
             error = ShuttingDownError("the endpoint picker stopped before the request was decided")
@@ -161,7 +157,7 @@ class StreamLife:
     def time_out(self, limit: str, why: str) -> None:
         """End the stream because it has taken too long; a response under way goes on without it.
 
-        One that passes through here ends with the next chunk, or by ``leave``.
+        One that passes through here ends by ``leave``, in a pause of it.
 
         Args:
             limit: Which limit it has met; a label of ``request_limit_exceeded_total``.
@@ -185,7 +181,7 @@ class StreamLife:
             self._refuse(error, EndCause.TIMED_OUT)
 
     def leave(self) -> None:
-        """End a stream that was to end with the next chunk, if none has come."""
+        """End a stream that was to end in a pause."""
         if self.state is not StreamState.CLOSED and self._leaving is not None:
             self._leave(self._leaving)
 

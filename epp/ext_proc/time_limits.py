@@ -12,6 +12,7 @@ from functools import partial
 
 import structlog
 
+from epp.ext_proc.pauses import end_in_pauses
 from epp.ext_proc.phases import StreamState
 from epp.ext_proc.stream import ExtProcStream
 from epp.ext_proc.stream_life import StreamLife
@@ -55,7 +56,7 @@ class TimeLimits:
         self._clock = clock
         self._heard: OrderedDict[StreamLife, float] = OrderedDict()
         self._opened: OrderedDict[StreamLife, float] = OrderedDict()
-        self._leaving: list[StreamLife] = []
+        self._leaving: set[StreamLife] = set()
 
     @property
     def stream_type(self) -> type[ExtProcStream]:
@@ -75,16 +76,19 @@ class TimeLimits:
         """Watch it no more."""
         self._heard.pop(stream, None)
         self._opened.pop(stream, None)
+        self._leaving.discard(stream)
 
     async def run(self) -> None:
         """Look once a second."""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             self.sweep()
+            if self._leaving:
+                await end_in_pauses(self._leaving, lambda stream: _ended(stream.leave))
 
     def sweep(self) -> None:
-        """End the streams whose time is over, and those that were to end with a chunk since."""
-        leaving, self._leaving = self._leaving, []
+        """End the streams whose time is over, and those that have found no pause since."""
+        leaving = list(self._leaving)
         now = self._clock()
         idle, whole = self._idle_seconds, self._open_seconds
         self._expire(self._heard, now - idle, IDLE, f"nothing came for {idle:g} s")
@@ -102,7 +106,7 @@ class TimeLimits:
             self.closed(stream)
             _ended(partial(stream.time_out, limit, why))
             if stream.state is not StreamState.CLOSED:
-                self._leaving.append(stream)
+                self._leaving.add(stream)
 
     def _hear(self, stream: StreamLife) -> None:
         heard = self._heard

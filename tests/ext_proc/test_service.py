@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Coroutine
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from request_control.harness import Epp, make_pool
 
-from epp.ext_proc import ExtProcService, ExtProcSettings, service
+from epp.ext_proc import ExtProcService, ExtProcSettings, pauses
 from ext_proc.harness import FULL_DUPLEX, Envoy
 from ext_proc.wires import Wire
 
@@ -96,7 +97,7 @@ def test_any_number_of_requests_may_be_open_if_set_so() -> None:
     assert epp.in_flight == 21
 
 
-def test_a_response_that_passes_through_ends_with_its_next_chunk(wire: Wire) -> None:
+def test_a_response_that_passes_through_ends_after_its_next_chunk(wire: Wire) -> None:
     """Envoy keeps no copy of a chunk that is on its way when its stream ends."""
     epp = Epp(make_pool())
     envoy = Envoy(epp, FULL_DUPLEX)
@@ -113,10 +114,52 @@ def test_a_response_that_passes_through_ends_with_its_next_chunk(wire: Wire) -> 
     assert epp.in_flight == 0
 
 
+def test_chunks_that_come_together_all_pass_before_the_end(wire: Wire) -> None:
+    """The last tokens of an answer, its usage and its [DONE] are chunks of their own."""
+    epp = Epp(make_pool())
+    envoy = Envoy(epp, FULL_DUPLEX)
+    envoy.post()
+    envoy.response_headers()
+    drain = wire.run(begun(envoy.service.drain(0)))
+    wire.run(asyncio.sleep(0.02))
+    for chunk in (b"token", b"usage", b"[DONE]"):
+        (answer,) = envoy.response_body(chunk)
+        assert answer.response_body.response.body_mutation.streamed_response.body == chunk
+    assert envoy.finished == []
+    wire.run(end_of(drain))
+    assert envoy.finished == [(0, "")]
+    assert epp.in_flight == 0
+
+
+@pytest.mark.parametrize("wire", ["direct"], indirect=True)  # over a socket nothing is in step
+def test_responses_in_step_are_not_ended_all_in_one_pause(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ending one takes time; after a while the next chunks of the others would be on their way."""
+    monkeypatch.setattr(pauses, "ENDS_AT_ONCE", 2)
+    monkeypatch.setattr(pauses, "LAST_CHUNK_SECONDS", 15)
+    epp = Epp(make_pool())
+    first = Envoy(epp, FULL_DUPLEX)
+    envoys = [first, *(Envoy(epp, FULL_DUPLEX, service=first.service) for _ in range(4))]
+    for envoy in envoys:
+        envoy.post()
+        envoy.response_headers()
+    drain = wire.run(begun(first.service.drain(0)))
+    still_open = [5]
+    while not drain.done():
+        for envoy in envoys:
+            if not envoy.finished:
+                envoy.response_body(b"chunk")
+        wire.run(asyncio.sleep(0.02))
+        still_open.append(sum(not envoy.finished for envoy in envoys))
+    assert max(before - after for before, after in pairwise(still_open)) == 2
+    assert epp.in_flight == 0
+
+
 def test_a_response_that_passes_through_and_stays_silent_is_left_too(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "LAST_CHUNK_SECONDS", 0.02)
+    monkeypatch.setattr(pauses, "LAST_CHUNK_SECONDS", 0.02)
     epp = Epp(make_pool())
     envoy = Envoy(epp, FULL_DUPLEX)
     envoy.post()

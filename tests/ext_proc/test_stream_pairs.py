@@ -75,7 +75,6 @@ EVENTS: dict[str, Step] = {
     "half-close": Envoy.half_close,
     "reset": Envoy.reset,
     "drain": Envoy.drain,
-    "drain with the next chunk": lambda envoy: envoy.stream.drain(with_next_chunk=True),
 }
 
 
@@ -163,10 +162,10 @@ def test_event_in_state(state: StreamState, name: str) -> None:
         is_undecided = state.value <= StreamState.DECIDING.value
         if name == "writable":
             assert envoy.stream.state is state
-        elif name.startswith("drain") and is_undecided:
+        elif name == "drain" and is_undecided:
             envoy.immediate += 1
             assert envoy.kinds == ["immediate_response"]
-        elif name != "drain with the next chunk" or envoy.response_mode != FULL_DUPLEX:
+        else:
             assert envoy.stream.state is StreamState.CLOSED
             assert set(envoy.kinds) <= {"response_body"}
 

@@ -1,5 +1,6 @@
 """Streams that are silent, or open, for longer than they may be."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -116,12 +117,10 @@ def test_an_answer_that_passes_by_goes_on_without_us(wire: Wire, settings: ExtPr
     assert met(epp, settings) == 1
 
 
-@pytest.mark.parametrize("is_silent", [False, True], ids=["with its next chunk", "a sweep later"])
 @both_limits
-def test_an_answer_that_passes_through_is_left(
-    wire: Wire, settings: ExtProcSettings, *, is_silent: bool
+def test_an_answer_that_passes_through_is_left_a_sweep_later_if_it_does_not_pause(
+    wire: Wire, settings: ExtProcSettings
 ) -> None:
-    """Envoy keeps no copy of a chunk that is on its way when its stream ends."""
     epp = Epp(make_pool())
     envoy = Envoy(epp, FULL_DUPLEX, settings=settings)
     envoy.post()
@@ -129,18 +128,38 @@ def test_an_answer_that_passes_through_is_left(
     envoy.response_body(b"one")
     epp.clock.now += 10
     sweep(wire, envoy)
+    (answer,) = envoy.response_body(b"two")
+    assert answer.response_body.response.body_mutation.streamed_response.body == b"two"
     assert envoy.finished == []
-    if is_silent:
-        envoy.take()
-        sweep(wire, envoy)
-        assert envoy.answers == []
-    else:
-        (answer,) = envoy.response_body(b"two")
-        assert answer.response_body.response.body_mutation.streamed_response.body == b"two"
+    sweep(wire, envoy)
     assert envoy.finished == [(0, "")]
     sweep(wire, envoy)
     assert epp.in_flight == 0
     assert met(epp, settings) == 1
+
+
+@on_no_transport
+@pytest.mark.looptime
+async def test_an_answer_that_passes_through_is_left_in_a_pause(wire: Wire) -> None:
+    """Envoy keeps no copy of a chunk that is on its way when its stream ends."""
+    epp = Epp(make_pool())
+    envoy = Envoy(epp, FULL_DUPLEX, settings=OPEN)
+    limits = envoy.service.time_limits
+    assert limits is not None
+    envoy.post()
+    envoy.response_headers()
+    epp.clock.now += 10
+    sweeping = asyncio.create_task(limits.run())
+    await asyncio.sleep(1.5)  # half a second after the sweep, on the loop's virtual clock
+    assert envoy.finished == []
+    for chunk in (b"one", b"two"):
+        (answer,) = envoy.response_body(chunk)
+        assert answer.response_body.response.body_mutation.streamed_response.body == chunk
+    assert envoy.finished == []
+    await asyncio.sleep(0.1)
+    assert envoy.finished == [(0, "")]
+    assert epp.in_flight == 0
+    sweeping.cancel()
 
 
 @pytest.mark.parametrize("modes", [LEAN, FULL_DUPLEX], ids=["lean", "full duplex"])

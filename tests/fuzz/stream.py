@@ -179,7 +179,6 @@ _ENDS: tuple[Step, ...] = (
     Envoy.reset,
     Envoy.half_close,
     Envoy.drain,
-    lambda envoy: envoy.stream.drain(with_next_chunk=True),
     lambda envoy: envoy.close(EndCause.ERROR),
 )
 _MAKERS: tuple[Callable[[_Steps], Step], ...] = (

@@ -1,0 +1,14 @@
+"""Runs the scenarios of lifecycle.py from the repository root, without installing the tests.
+
+``.venv/bin/python tests/faults/lifecycle_run.py [--requests N] [--mode NAME] [--only SCENARIO]``
+"""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.remove(str(Path(__file__).parent))
+
+if __name__ == "__main__":
+    sys.exit(import_module("faults.lifecycle_command").command())

@@ -1,0 +1,260 @@
+"""A gateway whose endpoint picker is a process of its own: it can be stopped, killed and replaced.
+
+The fleet runs here, Envoy is the real one. The picker's log goes to a file, which is read when the
+process is over.
+"""
+
+import asyncio
+import copy
+import json
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, Mode
+from epp.lab.envoy.bootstrap import bootstrap
+from epp.lab.envoy.names import EPP_CLUSTER
+from epp.lab.fleet import Fleet, FleetConfig
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+_ERRORS = frozenset({"error", "critical"})
+_PREVIOUS_HOSTS = (
+    "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How Envoy talks to the picker, and what it does without one."""
+
+    mode: Mode
+    fail_open: bool = False
+
+    @property
+    def name(self) -> str:
+        """In tables and as the id of a test."""
+        return self.mode.value + (" fail-open" if self.fail_open else "")
+
+
+SETTINGS = (*(Setting(mode) for mode in Mode), Setting(Mode.ADAPTIVE, fail_open=True))
+
+
+@dataclass(slots=True)
+class PickerProcess:
+    """One ``epp serve``."""
+
+    process: asyncio.subprocess.Process
+    ports: dict[str, int]
+    """``grpc``, ``health``, ``metrics``."""
+    log_file: Path
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    async def wait(self) -> int:
+        """Wait for its end and return its status."""
+        async with asyncio.timeout(STOP_SECONDS):
+            return await self.process.wait()
+
+    async def log(self) -> list[dict[str, Any]]:
+        """Return what it wrote; a line that is no JSON, a traceback say, as an error."""
+        lines = (await asyncio.to_thread(self.log_file.read_text)).splitlines()
+        return [_entry(line) for line in lines]
+
+    async def errors(self) -> list[str]:
+        """Return the lines that tell of a fault."""
+        return [str(each) for each in await self.log() if each.get("level") in _ERRORS]
+
+    async def metric(self, name: str) -> float:
+        """Return the sum of a metric over its labels."""
+        url = f"http://127.0.0.1:{self.ports['metrics']}/metrics"
+        async with await _client() as client:
+            page = (await client.get(url)).text
+        lines = [line for line in page.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+    async def until(self, metric: str, value: float) -> None:
+        """Wait until a metric's sum has a value."""
+        async with asyncio.timeout(20):
+            while await self.metric(metric) != value:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.02)
+
+    async def until_idle(self) -> None:
+        """Wait until nothing is reserved and no stream is open."""
+        await self.until("llm_d_epp_endpoint_inflight_requests", 0)
+        await self.until("llm_d_epp_transport_streams", 0)
+
+
+def _entry(line: str) -> dict[str, Any]:
+    try:
+        entry: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return {"level": "error", "event": line}
+    return entry
+
+
+async def _client() -> httpx.AsyncClient:
+    # In a thread, as it loads the certificate authorities from disk.
+    return await asyncio.to_thread(httpx.AsyncClient, timeout=5.0, trust_env=False)
+
+
+@dataclass(slots=True)
+class Site:
+    """A running gateway."""
+
+    setting: Setting
+    fleet: Fleet
+    folder: Path
+    options: Sequence[str]
+    stack: AsyncExitStack
+    pickers: list[PickerProcess] = field(default_factory=list)
+    """The running ones and those that have ended."""
+    envoy: EnvoyProcess = field(init=False)
+    url: str = field(init=False)
+
+    @property
+    def picker(self) -> PickerProcess:
+        """The one started last."""
+        return self.pickers[-1]
+
+    @property
+    def endpoints_file(self) -> Path:
+        """Which endpoints there are."""
+        return self.folder / "endpoints.json"
+
+    async def start_picker(self, *options: str, port: int = 0) -> PickerProcess:
+        """Start one more picker and wait until it serves.
+
+        Raises:
+            RuntimeError: It has ended instead.
+        """
+        number = len(self.pickers)
+        ready, log = self.folder / f"ready-{number}", self.folder / f"log-{number}"
+        arguments = ("--ready-file", str(ready), "--grpc-port", str(port), *self.options, *options)
+        with await asyncio.to_thread(log.open, "wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "epp", "serve", "--host", "127.0.0.1"),
+                *("--secure-serving=false", "--grpc-health-port", "0", "--metrics-port", "0"),
+                *("--endpoints-file", str(self.endpoints_file), *arguments),
+                stdout=output,
+                stderr=output,
+            )
+        self.stack.push_async_callback(_end, process)
+        async with asyncio.timeout(START_SECONDS):
+            while not await asyncio.to_thread(ready.exists):
+                if process.returncode is not None:
+                    text = await asyncio.to_thread(log.read_text)
+                    raise RuntimeError(f"the picker ended with {process.returncode}:\n{text}")
+                await asyncio.sleep(0.02)
+        ports = json.loads(await asyncio.to_thread(ready.read_text))
+        self.pickers.append(PickerProcess(process, ports, log))
+        return self.picker
+
+    async def list_endpoints(self, indexes: Sequence[int] | None = None) -> None:
+        """Write the endpoints file, with all servers or those given."""
+        chosen = range(len(self.fleet.servers)) if indexes is None else indexes
+        servers = [self.fleet.servers[index] for index in chosen]
+        entries = [
+            {"name": server.name, "address": server.host, "port": server.port} for server in servers
+        ]
+        text = json.dumps({"endpoints": entries})
+        partial = self.endpoints_file.with_suffix(".partial")
+        await asyncio.to_thread(partial.write_text, text)
+        await asyncio.to_thread(partial.replace, self.endpoints_file)
+
+    async def faults(self) -> dict[str, int]:
+        """Return Envoy's counters of what must not happen, where they are not 0."""
+        stats = await self.envoy.stats(EXT_PROC_STATS)
+        names = ("spurious_msgs_received", "rejected_header_mutations")
+        return {name: count for name in names if (count := stats[EXT_PROC_STATS + name])}
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+    await process.wait()
+
+
+@asynccontextmanager
+async def site(
+    setting: Setting,
+    fleet: FleetConfig,
+    *options: str,
+    pickers: int = 1,
+    prepare: Callable[[Path], Sequence[str]] = lambda _: (),
+) -> AsyncIterator[Site]:
+    """Run a fleet, endpoint pickers, and an Envoy in front of both.
+
+    Args:
+        setting: How Envoy talks to the pickers.
+        fleet: The model servers.
+        options: Further ones of ``epp serve``.
+        pickers: How many share the traffic.
+        prepare: Writes files into the folder it is given and returns options that name them.
+    """
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epp-faults-")))
+        servers = await stack.enter_async_context(Fleet(fleet))
+        more = await asyncio.to_thread(prepare, folder)
+        made = Site(setting, servers, folder, (*options, *more), stack)
+        await made.list_endpoints()
+        for _ in range(pickers):
+            await made.start_picker()
+        text = await asyncio.to_thread(_bootstrap, made)
+        made.envoy = await stack.enter_async_context(EnvoyProcess(text))
+        host, port = await made.envoy.listener_address()
+        made.url = f"http://{host}:{port}"
+        yield made
+
+
+def _bootstrap(made: Site) -> str:
+    config = GatewayConfig(
+        mode=made.setting.mode,
+        endpoints=made.fleet.addresses,
+        listen_port=0,
+        epp_port=made.picker.ports["grpc"],
+        fail_open=made.setting.fail_open,
+    )
+    document = bootstrap(config)
+    if len(made.pickers) > 1:
+        _share(document, [picker.ports["grpc"] for picker in made.pickers])
+    return yaml.safe_dump(document)
+
+
+def _share(document: dict[str, Any], ports: Sequence[int]) -> None:
+    """Have Envoy spread its requests over pickers at these ports, and try the next where one fails.
+
+    Without health checks it does not learn that one is gone.
+    """
+    clusters = document["static_resources"]["clusters"]
+    (cluster,) = [each for each in clusters if each["name"] == EPP_CLUSTER]
+    (locality,) = cluster["load_assignment"]["endpoints"]
+    (host,) = locality["lb_endpoints"]
+    locality["lb_endpoints"] = [copy.deepcopy(host) for _ in ports]
+    for each, port in zip(locality["lb_endpoints"], ports, strict=True):
+        each["endpoint"]["address"]["socket_address"]["port_value"] = port
+    (listener,) = document["static_resources"]["listeners"]
+    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    (ext_proc,) = [e for e in manager["http_filters"] if e["name"].endswith("ext_proc")]
+    ext_proc["typed_config"]["grpc_service"]["retry_policy"] = {
+        "retry_on": "connect-failure,refused-stream,reset-before-request",
+        "num_retries": len(ports),
+        "retry_back_off": {"base_interval": "0.025s", "max_interval": "0.25s"},
+        "retry_host_predicate": [
+            {
+                "name": "envoy.retry_host_predicates.previous_hosts",
+                "typed_config": {"@type": _PREVIOUS_HOSTS},
+            }
+        ],
+        "host_selection_retry_max_attempts": 3,
+    }

@@ -1,0 +1,224 @@
+"""Mixed traffic through a gateway, each answer held against what it must say.
+
+Streams and whole answers, short and long ones; sent on time however slow the answers are. The fake
+servers write four characters for a token, so a lost chunk shows even in the middle of a stream.
+"""
+
+import asyncio
+import itertools
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from urllib.parse import urlsplit
+
+from epp.lab.load.client import ConnectionPool
+from epp.lab.load.record import ErrorKind, RequestFailedError
+
+CHARS_PER_TOKEN = 4
+_OK, _SERVER_ERROR = 200, 500
+_DONE = "data: [DONE]"
+
+
+class Verdict(Enum):
+    """What became of a request."""
+
+    WHOLE = "whole"
+    TRUNCATED = "truncated"
+    """A 200 that lacks something."""
+    REFUSED = "refused"
+    """A 5xx instead of an answer."""
+    WRONG = "wrong"
+    """Anything else: another status, another text, no status at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of request."""
+
+    name: str
+    tokens: int
+    stream: bool
+
+    def document(self, prompt: str) -> dict[str, object]:
+        """Return the request's body."""
+        return {
+            "model": "tiny",
+            "prompt": prompt,
+            "max_tokens": self.tokens,
+            "ignore_eos": True,
+            "stream": self.stream,
+        }
+
+
+def kinds(short: int, long: int) -> tuple[Kind, ...]:
+    """Return a mix of six requests, two of them long, by their tokens."""
+    quick = (Kind("short stream", short, True), Kind("short whole", short, False))
+    slow = (Kind("long stream", long, True), Kind("long whole", long, False))
+    return (*quick, slow[0], *quick, slow[1])
+
+
+@dataclass(slots=True)
+class Answer:
+    """Collects an answer; a receiver of :class:`epp.lab.load.client.Connection`."""
+
+    status: int = 0
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+    body: bytearray = field(default_factory=bytearray)
+
+    def on_headers(self, status: int, headers: Mapping[bytes, bytes]) -> None:
+        """Take status and headers."""
+        self.status, self.headers = status, headers
+
+    def on_body(self, chunk: bytes) -> bool:
+        """Take a piece."""
+        self.body += chunk
+        return True
+
+    def verdict(self, kind: Kind, *, is_complete: bool) -> Verdict:
+        """Judge it.
+
+        Args:
+            kind: What was asked for.
+            is_complete: The HTTP message came to its end.
+        """
+        if self.status != _OK:
+            is_refusal = is_complete and self.status >= _SERVER_ERROR
+            return Verdict.REFUSED if is_refusal else Verdict.WRONG
+        if not is_complete:
+            return Verdict.TRUNCATED
+        try:
+            text = _text(self.body.decode(), kind.stream)
+        except ValueError:
+            return Verdict.TRUNCATED  # a chunk is gone amid the document, or its end
+        expected = kind.tokens * CHARS_PER_TOKEN
+        if len(text) > expected:
+            return Verdict.WRONG
+        return Verdict.WHOLE if len(text) == expected else Verdict.TRUNCATED
+
+
+def _text(body: str, stream: bool) -> str:
+    """Return the text of an answer.
+
+    Raises:
+        ValueError: It is none, or lacks its end.
+    """
+    documents = [body]
+    if stream:
+        *documents, last = [line for line in body.split("\n\n") if line] or [""]
+        if last != _DONE:
+            raise ValueError("the stream ended without [DONE]")
+    parts = [json.loads(each.removeprefix("data: "))["choices"] for each in documents]
+    return "".join(choice["text"] for choices in parts for choice in choices)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One request and its end; times are of ``time.monotonic``."""
+
+    number: int
+    kind: Kind
+    began_at: float
+    ended_at: float
+    status: int
+    verdict: Verdict
+
+
+def http_request(host: str, document: dict[str, object], *headers: str) -> bytes:
+    """Return a request for a completion, with further header lines."""
+    body = json.dumps(document).encode()
+    lines = [
+        "POST /v1/completions HTTP/1.1",
+        f"host: {host}",
+        "content-type: application/json",
+        f"content-length: {len(body)}",
+        *headers,
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+class Traffic:
+    """Requests to a gateway, of the kinds in turn."""
+
+    def __init__(self, url: str, mix: Sequence[Kind], *, timeout_seconds: float = 30.0) -> None:
+        address = urlsplit(url)
+        self._host = address.netloc
+        self._pool = ConnectionPool(address.hostname or "", address.port or 80)
+        self._mix = mix
+        self._timeout_seconds = timeout_seconds
+        self._begun = 0
+        self._news = asyncio.Condition()
+        self.sent: list[Sent] = []
+        """Requests that have ended."""
+        self.may_stop = asyncio.Event()
+        """Not set: more requests follow those that were asked for."""
+
+    async def run(self, requests: int, rate: float) -> None:
+        """Send ``requests`` or more, so many a second, and wait for the last of them."""
+        start = time.monotonic()
+        async with asyncio.TaskGroup() as tasks:
+            for number, kind in enumerate(itertools.cycle(self._mix)):
+                if number >= requests and self.may_stop.is_set():
+                    return
+                await asyncio.sleep(max(0.0, start + number / rate - time.monotonic()))
+                tasks.create_task(self._send(number, kind), name=f"request-{number}")
+                self._begun += 1
+                await self._tell()
+
+    async def until_begun(self, requests: int) -> None:
+        """Wait until so many requests have been sent."""
+        await self.until(lambda: self._begun >= requests)
+
+    async def until_whole(self, *, since: float, count: int = 1) -> None:
+        """Wait until so many requests that began after a moment were answered well."""
+        await self.until(lambda: len(self.whole(since)) >= count)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds that changes when a request begins or ends."""
+        async with self._news:
+            await self._news.wait_for(holds)
+
+    async def _tell(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+    def verdicts(self, among: Callable[[Sent], bool] = lambda _: True) -> Counter[Verdict]:
+        """Count what became of the requests, or of those that ``among`` holds for."""
+        return Counter(each.verdict for each in self.sent if among(each))
+
+    def whole(self, since: float) -> list[Sent]:
+        """Return the requests that began after a moment and were answered well, in order."""
+        good = [e for e in self.sent if e.verdict is Verdict.WHOLE and e.began_at >= since]
+        return sorted(good, key=lambda each: each.began_at)
+
+    def seconds_until_whole(self, since: float) -> float | None:
+        """Return how long after a moment the first request that succeeds begins; None for never."""
+        whole = self.whole(since)
+        return whole[0].began_at - since if whole else None
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._pool.aclose()
+
+    async def _send(self, number: int, kind: Kind) -> None:
+        request = http_request(self._host, kind.document(f"{number} {kind.name}"))
+        answer, began_at = Answer(), time.monotonic()
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                connection = await self._pool.acquire()
+                try:
+                    await connection.exchange(request, answer)
+                finally:
+                    self._pool.release(connection)
+            is_complete = True
+        except TimeoutError:
+            is_complete = False
+        except RequestFailedError as error:
+            if error.kind not in {ErrorKind.RESET, ErrorKind.MALFORMED}:
+                raise
+            is_complete = False
+        verdict = answer.verdict(kind, is_complete=is_complete)
+        self.sent.append(Sent(number, kind, began_at, time.monotonic(), answer.status, verdict))
+        await self._tell()
