@@ -1,14 +1,15 @@
 """The composition root: builds every component and owns every long-running task.
 
 Start: plugins, store, metrics, listeners, then discovery and scraping; the ext_proc port opens
-last. Stop: readiness goes off, open streams get the drain timeout and are then ended so that their
-HTTP answers go on, and everything else is cancelled. In between, a reload may put another plugin
-graph in the place of the present one.
+last, when there are endpoints to choose from. Stop: readiness goes off, open streams get the drain
+timeout and are then ended so that their HTTP answers go on, and everything else is cancelled. In
+between, a reload may put another plugin graph in the place of the present one.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -49,6 +50,10 @@ from epp.settings import Ports, ServeSettings, Transport
 from epp.transport import Http2Server, OpenStream, Server
 
 __all__ = ["App", "Ports", "ServeSettings", "Transport"]
+
+FIRST_ENDPOINTS_SECONDS = 5.0
+"""How long the ext_proc port waits for discovery's first report. Open without one, it answers every
+request with 503, which at least says why."""
 
 log = structlog.get_logger()
 
@@ -184,6 +189,7 @@ class App:
                 running.append(tasks.create_task(listener.follower.run(), name="certificates"))
             try:
                 health_port = await health.start()
+                await self._until_there_are_endpoints()
                 ports = Ports(await server.start(), health_port, metrics_server.port)
                 log.info(
                     "endpoint picker started",
@@ -240,6 +246,12 @@ class App:
             loop.call_soon(self._lifetimes.leave, before)
 
         pipeline.when_idle(leave)
+
+    async def _until_there_are_endpoints(self) -> None:
+        """Let discovery speak first: a gateway that finds the port open again sends at once."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_ENDPOINTS_SECONDS):
+                await self.store.reported.wait()
 
     def _watch(self, config: LoadedConfig) -> PluginWatch:
         limit = config.file.extensions.guard_rails.slow_call_ms / 1000

@@ -20,7 +20,7 @@ from log_watch import watched_logs
 from epp.app import App, Ports, ServeSettings
 from epp.config import DEFAULT_CONFIG, ConfigError, load_file, load_text
 from epp.config.plugin_files import load_plugin_file
-from epp.data_layer import DataLayerError
+from epp.data_layer import DataLayerError, Supply
 from epp.ext_proc import METHOD
 from epp.health import EXT_PROC_SERVICE
 from epp.lab.fleet import Fleet, FleetConfig
@@ -113,6 +113,40 @@ async def test_app_serves_health_and_metrics_of_its_pool() -> None:
                 assert answer.status_code == 200
                 page = answer.text
         assert 'average_queue_size{name="gpus"} 0.0' in page
+
+
+async def test_the_port_opens_when_there_are_endpoints_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Supply.run
+
+    async def run_later(supply: Supply) -> None:
+        # Much longer than all the rest takes to start.
+        await asyncio.sleep(0.3)
+        await run(supply)
+
+    monkeypatch.setattr(Supply, "run", run_later)
+    app = await asyncio.to_thread(App, make_settings())
+    stop, there = asyncio.Event(), list[int]()
+
+    def ready(_: Ports) -> None:
+        there.append(len(app.store.snapshot))
+        stop.set()
+
+    await app.run(stop, ready)
+    assert there == [2]
+
+
+async def test_the_port_opens_all_the_same_if_discovery_is_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def find_nothing(_: Supply) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Supply, "run", find_nothing)
+    monkeypatch.setattr("epp.app.FIRST_ENDPOINTS_SECONDS", 0.01)
+    async with running() as epp:
+        assert not epp.app.is_ready
 
 
 @pytest.mark.parametrize("service", ["", "liveness"])

@@ -6,6 +6,7 @@ changed, so a request costs no copy and can hold it for as long as it likes. Eve
 event loop; nothing here waits.
 """
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
@@ -34,18 +35,23 @@ class PoolListener(Protocol):
 class EndpointStore:
     """All endpoints of the pool, from any number of discoveries; implements ``EndpointSink``."""
 
-    __slots__ = ("_by_address", "_listeners", "_sources", "snapshot", "synced", "version")
+    __slots__ = ("_by_address", "_listeners", "_sources", "reported", "snapshot", "version")
 
     def __init__(self) -> None:
         self.snapshot: tuple[Endpoint, ...] = ()
         """The pool now, sorted by name; another tuple object after every change."""
         self.version = 0
         """Number of changes so far: endpoints that came or went, or labels."""
-        self.synced = False
-        """Whether a discovery has made its first successful report (an empty one counts)."""
+        self.reported = asyncio.Event()
+        """Set by the first successful report of a discovery (an empty one counts)."""
         self._sources: dict[str, dict[str, Endpoint]] = {}
         self._by_address: dict[str, Endpoint] = {}
         self._listeners: list[PoolListener] = []
+
+    @property
+    def synced(self) -> bool:
+        """Whether a discovery has reported."""
+        return self.reported.is_set()
 
     def find_address(self, address: str) -> Endpoint | None:
         """Return the endpoint at ``ip:port`` (the first by name), None if the pool has none."""
@@ -112,7 +118,7 @@ class EndpointStore:
         for known in replaced:
             self._sources.pop(known, None)
         self._sources.update(after)
-        self.synced = True
+        self.reported.set()
         if added or changed or removed:
             self._publish()
             self._announce(added, changed, removed)
