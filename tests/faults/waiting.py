@@ -1,7 +1,6 @@
 """The endpoint picker stopped while it holds what is not decided, and while clients do not read."""
 
 import asyncio
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -19,7 +18,6 @@ from epp.lab.load.client import ConnectionPool
 
 _UNDECIDED = 503
 _REASON = (b"x-llm-d-request-dropped-reason", b"rejected-shutting-down")
-_SMALL_BUFFER = [(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 18)]
 _LONG = Kind("long stream", 4000, stream=True)
 
 PLUGIN = '''\
@@ -104,16 +102,13 @@ async def _finish(outcome: Outcome, made: Site, status: int) -> None:
 
 async def stopped_amid_slow_readers(setting: Setting, pace: Pace) -> Outcome:
     """SIGTERM while clients read no further, who do so when the picker is gone."""
-    count = max(1, min(pace.requests // 50, 16))
+    count = max(1, min(pace.requests // 50, 6))
     engine = EngineConfig(max_num_seqs=64, step_seconds=0.001, decode_seconds_per_sequence=0.0)
     fleet = FleetConfig(endpoints=2, engine=engine)
     options = ("--drain-timeout", pace.drain)
     async with AsyncExitStack() as stack:
         made = await stack.enter_async_context(site(setting, fleet, *options))
-        transport = httpx.AsyncHTTPTransport(
-            socket_options=_SMALL_BUFFER, limits=httpx.Limits(max_connections=count)
-        )
-        client = await asyncio.to_thread(httpx.AsyncClient, transport=transport, timeout=60.0)
+        client = await asyncio.to_thread(httpx.AsyncClient, timeout=60.0, trust_env=False)
         await stack.enter_async_context(client)
         bodies: list[AsyncIterator[bytes]] = []
         answers = [Answer() for _ in range(count)]
