@@ -72,9 +72,11 @@ class RequestPhase(StreamLife):
     def _request_body(self, chunk: Chunk, _: Beside) -> None:
         body, end_of_stream = chunk
         size, held = len(body), self._held
+        if size:
+            held.holders += not self._body_bytes
+            held.used_bytes += size
+            self._body_bytes += size
         self._body.append(body)
-        self._body_bytes += size
-        held.used_bytes += size
         if held.used_bytes > held.high_bytes and self._is_short_of_room(is_last=end_of_stream):
             return
         if self._body_bytes > self._settings.max_body_bytes:
@@ -99,8 +101,7 @@ class RequestPhase(StreamLife):
             )
             return True
         comes_whole = is_last or self._request_body_mode in HELD
-        begins = len(self._body) == 1
-        if not comes_whole and held.must_wait(self, self._body_bytes, begins=begins):
+        if not comes_whole and held.must_wait(self):
             self._stream.pause_reading()
         return False
 

@@ -29,8 +29,8 @@ class ExtProcSettings:
     answered with 503. 0 for no limit but that of each connection."""
     max_held_bytes: int = 512 << 20
     """Most that the bodies of requests that are not decided take together, in bytes. From three
-    quarters of it on a body that begins has to wait, where the transport can make it; beyond it the
-    request is answered with 503."""
+    quarters of it on all but a few have to wait for the rest of their bodies, where the transport
+    can make them; beyond it the request is answered with 503."""
     stream_idle_timeout_seconds: float = 0.0
     """Longest time without a message from Envoy, kept to the second; 0 for any. In modes without
     the response's body nothing comes between its headers and its end."""

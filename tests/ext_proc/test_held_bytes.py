@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from request_control.harness import BODY, Epp, make_pool
 
 from epp.ext_proc import ExtProcSettings
-from epp.ext_proc.held_bytes import HeldBytes
+from epp.ext_proc.held_bytes import MOST_READ, HeldBytes
 from ext_proc.harness import ADAPTIVE, FULL_DUPLEX, LEAN, Envoy, Modes, assert_routes
 from ext_proc.held import PatientEnvoy
 
@@ -82,25 +82,29 @@ def test_a_body_that_is_too_long_by_itself_is_told_so() -> None:
     assert [each.immediate_response.status.code for each in surplus.answers] == [413]
 
 
-def test_a_body_that_begins_when_little_is_left_has_to_wait() -> None:
+def test_bodies_wait_when_little_is_left_all_but_a_few() -> None:
     epp = Epp(make_pool())
-    first = begin(epp, 390)
-    second = begin(epp, 200, first)
-    third = begin(epp, 50, first)
-    assert [is_paused(each) for each in (first, second, third)] == [False, False, True]
+    first = begin(epp, 300)
+    others = [begin(epp, 10, first) for _ in range(MOST_READ + 1)]
+    last = begin(epp, 280, first)
+    assert is_paused(last)
+    for each in others:
+        each.request_body(b" ", end=False)
+    assert [is_paused(each) for each in others] == [True] * 2 + [False] * 3
     first.request_body(b"", end=True)  # refused, as no parser reads blanks; what counts is its end
-    assert not is_paused(third)
-    third.request_body(BODY)
-    assert_routes(third.answers[0], "request_headers", A)
+    assert not any(is_paused(each) for each in [*others, last])
+    others[0].request_body(BODY)
+    assert_routes(others[0].answers[0], "request_headers", A)
 
 
 def test_a_body_that_comes_whole_need_not_wait() -> None:
     epp = Epp(make_pool())
     first = begin(epp, 390)
-    begin(epp, 200, first)
+    for size in (200, 10, 10, 10, 10):
+        begin(epp, size, first)
     whole = Envoy(epp, ADAPTIVE, first.service)
     whole.request_headers()
-    (answer,) = whole.request_body(BODY + b" " * 50)
+    (answer,) = whole.request_body(BODY)
     assert_routes(answer, "request_body", A)
     assert not is_paused(whole)
 
@@ -129,23 +133,24 @@ def test_there_is_always_a_body_that_goes_on(
     open_holders = [Holder(chunks) for chunks in bodies]
 
     def go_on(holder: Holder) -> None:
-        begins = not holder.held_bytes
+        held.holders += not holder.held_bytes
         holder.held_bytes += chunk_bytes
         held.used_bytes += chunk_bytes
         holder.chunks -= 1
         if not holder.chunks or held.used_bytes > held.limit_bytes:
             open_holders.remove(holder)
             held.give_back(holder, holder.held_bytes)
-        elif held.used_bytes > held.high_bytes and held.must_wait(
-            holder, holder.held_bytes, begins=begins
-        ):
+        elif held.used_bytes > held.high_bytes and held.must_wait(holder):
             holder.is_paused = True
 
     for turn in turns:
         if open_holders and not (holder := open_holders[turn % len(open_holders)]).is_paused:
             go_on(holder)
         assert held.used_bytes == sum(each.held_bytes for each in open_holders)
-        assert not open_holders or not all(each.is_paused for each in open_holders)
+        assert held.holders == sum(each.held_bytes > 0 for each in open_holders)
+        read = [each for each in open_holders if each.held_bytes and not each.is_paused]
+        assert len(read) >= min(held.holders, MOST_READ)
+        assert len(read) == held.holders or held.used_bytes > held.high_bytes
     while open_holders:
         go_on(next(each for each in open_holders if not each.is_paused))
-    assert held.used_bytes == 0
+    assert held.used_bytes == held.holders == 0

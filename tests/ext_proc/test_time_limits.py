@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from unittest.mock import create_autospec
 
 import pytest
 from request_control.harness import Epp, NotingPlugin, make_pool
 from structlog.testing import capture_logs
 
-from epp.ext_proc import ExtProcSettings
+from epp.ext_proc import ExtProcSettings, ExtProcStream
+from epp.ext_proc.time_limits import TimeLimits
 from epp.request_control import EndCause
 from ext_proc.harness import FULL_DUPLEX, LEAN, Envoy, Modes, on_no_transport
 from ext_proc.held import PatientEnvoy
@@ -223,3 +225,19 @@ def test_a_plugin_that_fails_at_the_end_of_one_stream_leaves_the_others(wire: Wi
 def test_without_limits_nothing_is_watched() -> None:
     envoy = Envoy(Epp(make_pool()))
     assert envoy.service.time_limits is None
+
+
+@pytest.mark.looptime
+@pytest.mark.asyncio
+async def test_streams_are_looked_at_once_a_second() -> None:
+    loop = asyncio.get_running_loop()
+    ends: list[float] = []
+    limits = TimeLimits(idle_seconds=0.0, open_seconds=2.5, clock=loop.time)
+    stream = create_autospec(ExtProcStream, instance=True)
+    stream.time_out.side_effect = lambda *_: ends.append(loop.time())
+    limits.opened(stream)
+    watching = asyncio.create_task(limits.run())
+    await asyncio.sleep(10)
+    watching.cancel()
+    assert ends == [3.0]
+    stream.leave.assert_called_once_with()
