@@ -4,7 +4,7 @@ Where nobody needs it, a chunk costs two additions here. A reader gets every chu
 server sent it, and is asked once, at the end; if it fails, the answer goes on without it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from zlib import crc32
 
 import structlog
@@ -54,19 +54,28 @@ class AnswerBody:
 
     Attributes:
         began_at: When its first bytes came, in seconds of the clock.
+        last_at: When the last ones so far came, if ``between`` is told of it.
+        between: Is told the seconds between two chunks of a streamed answer; None for any other.
         size: Bytes so far.
         reader: Gets every chunk; None if nobody does.
         names: Changes chunks; None if nothing does.
     """
 
-    __slots__ = ("_request_id", "began_at", "names", "reader", "size")
+    __slots__ = ("_request_id", "began_at", "between", "last_at", "names", "reader", "size")
 
     def __init__(self, request_id: str) -> None:
         self._request_id = request_id
-        self.began_at = 0.0
+        self.began_at = self.last_at = 0.0
+        self.between: Callable[[float], None] | None = None
         self.size = 0
         self.reader: AnswerReader | None = None
         self.names: ModelNames | None = None
+
+    def begins(self, exchange: Exchange, now: float) -> None:
+        """Take note of the first bytes."""
+        self.began_at = self.last_at = now
+        if exchange.request.stream:
+            self.between = exchange.metrics.answer.between_chunks.observe
 
     def watch(self, exchange: Exchange, headers: Mapping[str, str]) -> None:
         """Find out who needs the body of the response with these ``headers``."""

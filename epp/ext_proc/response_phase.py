@@ -86,6 +86,10 @@ class ResponsePhase(StreamLife):
         if answer is not None:
             if not answer.size:
                 self._answer_begins(answer)
+            elif body and answer.between is not None:
+                now = self._clock()
+                answer.between(now - answer.last_at)
+                answer.last_at = now
             answer.size += len(body)
             if answer.names is not None:
                 # A held body is one message, without the end flag if trailers follow it.
@@ -104,7 +108,8 @@ class ResponsePhase(StreamLife):
             self.close(EndCause.COMPLETED)
 
     def _answer_begins(self, answer: AnswerBody) -> None:
-        answer.began_at = self._clock()
+        if self._exchange is not None:
+            answer.begins(self._exchange, self._clock())
         # A body is sent after all; of one that was cut off no more will come.
         self._end_is_unseen = self._response_body_mode == BUFFERED_PARTIAL
 

@@ -35,6 +35,9 @@ _ANSWER_BYTES: tuple[int, ...] = (
 )
 _PROMPT_TOKENS: tuple[int, ...] = (*_ANSWER_BYTES, 131072, 262144, 524288, 1048576)
 _ANSWER_TOKENS = _ANSWER_BYTES[: _ANSWER_BYTES.index(8192) + 1]
+_BETWEEN_CHUNKS = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0),
+)
 _PER_TOKEN = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 # Between two tokens of a stream: 2.05 ms is the reference's.
 _BETWEEN_TOKENS: tuple[float, ...] = (
@@ -54,7 +57,7 @@ MAX_LABEL_SETS = 5000
 
 A set has 70 samples: 5000 take 25 MB, and a page of 46 MB that takes 3.4 s to write."""
 MAX_ANSWER_LABEL_SETS = 1000
-"""The same for what answers say of themselves, which is 170 samples a set."""
+"""The same for what answers say of themselves, which is 190 samples a set."""
 _OTHER = "other"
 
 _REQUEST_LABELS = ("model_name", "target_model_name", "fairness_id", "priority")
@@ -64,6 +67,7 @@ class AnswerMetrics:
     """The bound children of one label set, for answers whose bodies were seen."""
 
     __slots__ = (
+        "between_chunks",
         "cached_tokens",
         "first_byte",
         "per_token",
@@ -80,6 +84,7 @@ class AnswerMetrics:
         self.cached_tokens = metrics.cached_tokens.labels(*labels)
         self.per_token = metrics.ntpot.labels(*labels)
         self.per_token_streamed = metrics.streaming_tpot.labels(*labels)
+        self.between_chunks = metrics.streaming_itl.labels(*labels)
         self.first_byte = {
             is_streamed: metrics.ttft.labels(*labels, str(is_streamed).lower())
             for is_streamed in (False, True)
@@ -180,6 +185,12 @@ class Metrics:
             "(latency - time to first byte) / (output tokens - 1) of streamed responses.",
             _REQUEST_LABELS,
             _BETWEEN_TOKENS,
+        )
+        self.streaming_itl = make.histogram(
+            "request_streaming_itl_seconds",
+            "Time between two consecutive chunks of the body of a streamed response.",
+            _REQUEST_LABELS,
+            _BETWEEN_CHUNKS,
         )
         self.ntpot = make.histogram(
             "request_ntpot_seconds", "Latency / output tokens.", _REQUEST_LABELS, _PER_TOKEN

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
-from request_control.harness import Epp, Policies, make_pool
+from request_control.harness import BODY, Epp, Policies, make_pool
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcService, ExtProcSettings
@@ -119,6 +119,39 @@ def test_times_per_token_are_those_of_the_reference() -> None:
     assert epp.value("request_ntpot_seconds_sum", **LABELS) == pytest.approx(1.5 / 5)
     # (1.5 s - 0.5 s) / (5 - 1)
     assert epp.value("request_streaming_tpot_seconds_sum", **LABELS) == pytest.approx(0.25)
+
+
+def between(epp: Epp) -> tuple[float, float]:
+    """Return how many times between two chunks were observed, and their sum."""
+    name = "request_streaming_itl_seconds"
+    return epp.total(f"{name}_count"), epp.total(f"{name}_sum")
+
+
+@pytest.mark.parametrize("modes", SEEN)
+def test_times_between_chunks_are_those_of_streamed_answers(modes: Modes) -> None:
+    envoy = reading(None, modes)
+    envoy.post(STREAM)
+    # The first chunk has one of its own, the time to it; the empty one at the end has none.
+    answer(envoy, b"one", b"two", b"", b"three", wait=0.5)
+    assert between(envoy.epp) == (2, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("modes", "request_body"),
+    [
+        pytest.param(FULL_DUPLEX, BODY, id="an answer that is not streamed"),
+        pytest.param(LEAN, STREAM, id="a body that is not seen"),
+    ],
+)
+def test_other_answers_have_no_times_between_chunks(modes: Modes, request_body: bytes) -> None:
+    envoy = reading(None, modes)
+    envoy.post(request_body)
+    if modes == FULL_DUPLEX:
+        answer(envoy, b"one", b"two", wait=0.5)
+    else:
+        envoy.response_headers()
+        envoy.response_trailers()
+    assert between(envoy.epp) == (0, 0)
 
 
 def test_an_answer_that_is_not_streamed_has_no_time_between_tokens() -> None:

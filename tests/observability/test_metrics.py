@@ -83,6 +83,7 @@ def filled() -> Metrics:
         ("request_cached_tokens_count", "histogram", REQUEST),
         ("request_ntpot_seconds_count", "histogram", REQUEST),
         ("request_streaming_tpot_seconds_count", "histogram", REQUEST),
+        ("request_streaming_itl_seconds_count", "histogram", REQUEST),
         ("request_limit_exceeded_total", "counter", {"limit"}),
         ("scheduler_e2e_duration_seconds_count", "histogram", set()),
         (
@@ -139,6 +140,10 @@ def test_names_types_and_labels_are_the_references(name: str, kind: str, labels:
         (
             "request_streaming_tpot_seconds",
             "5e-4 0.00205 5e-3 .01 .02 .04 .06 .08 .1 .125 .15 .2 .3 .4 .5 .6 .8 1 2",
+        ),
+        (
+            "request_streaming_itl_seconds",
+            ".001 .005 .01 .02 .04 .06 .08 .1 .15 .2 .3 .5 .75 1 2",
         ),
         ("scheduler_e2e_duration_seconds", SCHEDULING),
         ("plugin_duration_seconds", SCHEDULING),
