@@ -10,8 +10,9 @@ from zlib import crc32
 import structlog
 
 from epp.ext_proc.model_names import ModelNames
+from epp.parsing import DecodingReader, answer_decoder
 from epp.parsing.plugins import AnswerReader, Usage
-from epp.request_control import Exchange
+from epp.request_control import Exchange, FindReader
 
 _CRC32_VALUES = 1 << 32
 _LINES = ("text/event-stream", "ndjson", "jsonl")
@@ -38,6 +39,15 @@ def is_worth_asking(exchange: Exchange, request_id: str, share: float) -> bool:
     if not share or not exchange.reads_answer:
         return False
     return crc32(request_id.encode(errors="replace")) < share * _CRC32_VALUES
+
+
+def _reader(find: FindReader, headers: Mapping[str, str]) -> AnswerReader | None:
+    """Return what reads the answer with these headers, without its content encoding if it can."""
+    if "content-encoding" not in headers or (decode := answer_decoder(headers)) is None:
+        return find(headers)
+    plain = {name: value for name, value in headers.items() if name != "content-encoding"}
+    reader = find(plain)
+    return None if reader is None else DecodingReader(reader, decode)
 
 
 def _names(exchange: Exchange, content_type: str) -> ModelNames | None:
@@ -80,7 +90,7 @@ class AnswerBody:
     def watch(self, exchange: Exchange, headers: Mapping[str, str]) -> None:
         """Find out who needs the body of the response with these ``headers``."""
         if exchange.find_reader is not None:
-            self.reader = exchange.find_reader(headers)
+            self.reader = _reader(exchange.find_reader, headers)
         if exchange.is_renamed and headers.get("content-encoding", "identity") == "identity":
             self.names = _names(exchange, headers.get("content-type", ""))
 

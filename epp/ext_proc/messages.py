@@ -21,6 +21,8 @@ DESTINATION_SCORES = f"{DESTINATION}-scores"
 METADATA_NAMESPACE = "envoy.lb"
 REQUEST_ID = "x-request-id"
 CONTENT_LENGTH = "content-length"
+SET_COOKIE = "set-cookie"
+"""Set beside those that are there: each is a cookie of its own (RFC 6265 §3)."""
 DROP_REASON = "x-llm-d-request-dropped-reason"
 
 MAX_BODY_CHUNK_BYTES = 62_000
@@ -237,5 +239,7 @@ def _mutation(headers: Mapping[str, str | None]) -> pb.HeaderMutation:
 def _set(key: str, value: str) -> pb.HeaderValueOption:
     return pb.HeaderValueOption(
         header=pb.HeaderValue(key=key, raw_value=value.encode()),
-        append_action=pb.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD,
+        append_action=pb.HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
+        if key == SET_COOKIE
+        else pb.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD,
     )

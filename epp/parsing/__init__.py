@@ -1,5 +1,6 @@
 """Request bodies to LLMRequest, and back with another model name."""
 
+from epp.parsing.encoded_answers import DecodingReader, answer_decoder
 from epp.parsing.errors import (
     BodyTooLongError,
     FieldMissingError,
@@ -17,6 +18,7 @@ __all__ = [
     "DEFAULT_MAX_BODY_BYTES",
     "AnswerReader",
     "BodyTooLongError",
+    "DecodingReader",
     "FieldMissingError",
     "HttpCall",
     "Intake",
@@ -29,5 +31,6 @@ __all__ = [
     "ParserFailedError",
     "Reading",
     "Usage",
+    "answer_decoder",
     "reader_finder",
 ]

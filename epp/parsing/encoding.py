@@ -9,8 +9,8 @@ from zstandard import ZstdDecompressor, ZstdError
 
 from epp.parsing.errors import BodyTooLongError, ParseError
 
-_GZIP_FORMAT = 16 + zlib.MAX_WBITS
-_MAX_WINDOW_BYTES = 8 << 20
+GZIP_FORMAT = 16 + zlib.MAX_WBITS
+MAX_WINDOW_BYTES = 8 << 20
 """What a sender of zstd may have us hold; no decoder has to (RFC 8878 §3.1.1.1.2)."""
 
 
@@ -29,7 +29,7 @@ def _identity(body: bytes, limit: int) -> bytes:
 
 
 def _gunzip(body: bytes, limit: int) -> bytes:
-    decompressor = zlib.decompressobj(_GZIP_FORMAT)
+    decompressor = zlib.decompressobj(GZIP_FORMAT)
     try:
         decoded = decompressor.decompress(body, limit + 1)
     except zlib.error as error:
@@ -45,7 +45,7 @@ def _gunzip(body: bytes, limit: int) -> bytes:
 
 
 def _unzstd(body: bytes, limit: int) -> bytes:
-    decompressor = ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+    decompressor = ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
     try:
         decoded = decompressor.stream_reader(body, read_across_frames=True).read(limit + 1)
     except ZstdError as error:

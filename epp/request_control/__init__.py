@@ -26,7 +26,7 @@ from epp.request_control.errors import (
     TooManyStreamsError,
     UnsupportedModeError,
 )
-from epp.request_control.exchange import Exchange
+from epp.request_control.exchange import Exchange, FindReader
 from epp.request_control.pending import PendingDecision
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import (
@@ -64,6 +64,7 @@ __all__ = [
     "Director",
     "EndCause",
     "Exchange",
+    "FindReader",
     "HeadersTooLargeError",
     "HeldBytesError",
     "InternalError",

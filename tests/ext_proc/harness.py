@@ -1,6 +1,6 @@
 """Envoy's side of a stream: makes its messages and reads the answers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -20,6 +20,9 @@ LEAN = (Mode.FULL_DUPLEX_STREAMED, Mode.NONE)
 BUFFERED = (Mode.BUFFERED, Mode.NONE)
 ADAPTIVE = (Mode.BUFFERED, Mode.STREAMED)
 NO_BODIES = (Mode.NONE, Mode.NONE)
+
+Headers = Mapping[str, str] | Sequence[tuple[str, str]]
+"""By name, or as a list where names are repeated."""
 
 Modes = tuple[Mode.BodySendMode, Mode.BodySendMode]
 
@@ -109,7 +112,7 @@ class Envoy:
 
     def request_headers(
         self,
-        headers: Mapping[str, str] = POST,
+        headers: Headers = POST,
         *,
         end: bool = False,
         subset: Any = None,
@@ -136,11 +139,12 @@ class Envoy:
         self,
         status: str = "200",
         *,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers = (),
         end: bool = False,
         served: str = "",
     ) -> list[pb.ProcessingResponse]:
-        all_headers = {":status": status, **(headers or {})}
+        more = headers.items() if isinstance(headers, Mapping) else headers
+        all_headers = [(":status", status), *more]
         message = pb.ProcessingRequest(response_headers=http_headers(all_headers, end))
         if served:
             metadata = message.metadata_context.filter_metadata["envoy.lb"]
@@ -163,10 +167,11 @@ class Envoy:
         return self.request_body(body) if has_body else answers
 
 
-def http_headers(headers: Mapping[str, str], end: bool) -> pb.HttpHeaders:
+def http_headers(headers: Headers, end: bool) -> pb.HttpHeaders:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
     return pb.HttpHeaders(
         headers=pb.HeaderMap(
-            headers=[pb.HeaderValue(key=k, raw_value=v.encode()) for k, v in headers.items()]
+            headers=[pb.HeaderValue(key=k, raw_value=v.encode()) for k, v in pairs]
         ),
         end_of_stream=end,
     )

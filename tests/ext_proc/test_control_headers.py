@@ -4,6 +4,9 @@ import pytest
 from request_control.harness import BODY, Epp, make_pool
 
 from epp.ext_proc.control_headers import CONTROL_HEADERS, present
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from epp.request_control import ResponseHead, ResponseHeader
+from epp.scheduling import CycleState, Endpoint, LLMRequest
 from ext_proc.harness import (
     BUFFERED,
     DESTINATION,
@@ -27,6 +30,67 @@ def test_control_headers_are_taken_off_and_the_others_left_alone(modes: Modes) -
     headers, removed = changed_headers(common)
     assert headers == {DESTINATION: "10.0.0.1:8000"}
     assert removed == sorted(CONTROL_HEADERS)
+
+
+REPEATED = [("x-tag", "a"), ("cookie", "a=1"), ("x-tag", "b"), ("cookie", "b=2"), ("x-tag", "a")]
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])
+@pytest.mark.parametrize("target", ["", "other"], ids=["sent on", "renamed"])
+def test_repeated_headers_go_on_as_they_came(modes: Modes, target: str) -> None:
+    """Only names that are set or removed are touched; a control header goes with all its values."""
+    envoy = Envoy(Epp(make_pool()), modes)
+    control = [("x-llm-d-model-name-rewrite", ""), ("x-llm-d-model-name-rewrite", target)]
+    envoy.request_headers([*POST.items(), *REPEATED, *control, ("content-length", "37")])
+    answer = envoy.request_body()[0]
+    common = (answer.request_body if modes == BUFFERED else answer.request_headers).response
+    headers, removed = changed_headers(common)
+    assert removed == ["x-llm-d-model-name-rewrite"]
+    assert set(headers) == {DESTINATION} | ({"content-length"} if target else set())
+
+
+def test_a_request_id_that_is_missing_is_set_beside_repeated_headers() -> None:
+    envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
+    envoy.request_headers([(":method", "POST"), (":path", "/v1/completions"), *REPEATED])
+    answer = envoy.request_body()[0]
+    headers, removed = changed_headers(answer.request_headers.response)
+    assert removed == []
+    assert set(headers) == {DESTINATION, "x-request-id"}
+
+
+class Stamping(ResponseHeader):
+    """Sets a header on every answer."""
+
+    type = "stamping"
+    name = "stamping"
+    header = "x-stamp"
+
+    def response_headers(
+        self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
+    ) -> None:
+        response.set_headers[self.header] = "1"
+
+
+@pytest.mark.parametrize("plugins", [[], [Stamping()]], ids=["untouched", "with one more"])
+def test_repeated_headers_of_an_answer_go_on_as_they_came(plugins: list[Stamping]) -> None:
+    envoy = Envoy(Epp(make_pool(), plugins=plugins), FULL_DUPLEX)
+    envoy.post()
+    cookies = [("set-cookie", "a=1"), ("set-cookie", "b=2"), ("vary", "x"), ("vary", "y")]
+    (answer,) = envoy.response_headers(headers=cookies)
+    headers, removed = changed_headers(answer.response_headers.response)
+    assert removed == []
+    assert headers == ({"x-stamp": "1"} if plugins else {})
+
+
+def test_a_cookie_of_a_plugin_is_set_beside_those_of_the_model_server() -> None:
+    stamping = Stamping()
+    stamping.header = "set-cookie"
+    envoy = Envoy(Epp(make_pool(), plugins=[stamping]), FULL_DUPLEX)
+    envoy.post()
+    (answer,) = envoy.response_headers(headers=[("set-cookie", "a=1")])
+    (option,) = answer.response_headers.response.header_mutation.set_headers
+    assert (option.header.key, option.header.raw_value) == ("set-cookie", b"1")
+    assert option.append_action == pb.HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
 
 
 def test_also_when_something_else_is_changed() -> None:

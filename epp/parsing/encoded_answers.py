@@ -1,0 +1,94 @@
+"""Answers with a content encoding (RFC 9110 §8.4), read without it while they pass by encoded.
+
+A piece of an answer is decoded as it comes, and never to more than a limit: what a few bytes are
+blown up to is not worth the time of the others on the event loop.
+"""
+
+import zlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from zstandard import ZstdDecompressor
+
+from epp.parsing.encoding import GZIP_FORMAT, MAX_WINDOW_BYTES
+from epp.parsing.plugins import AnswerReader, Usage
+
+MOST_DECODED_BYTES: Final = 4 << 20
+"""Of one piece; Envoy's pieces have 64 KiB or less, and JSON shrinks to a tenth."""
+
+_ZSTD_STEP_BYTES = 64
+"""Taken at once, as the library limits no output: at most 16 blocks of 128 KiB (RFC 8878)."""
+
+Decode = Callable[[bytes], bytes]
+
+
+class AnswerTooLongError(Exception):
+    """A piece of an answer is too long without its content encoding."""
+
+
+class DecodingReader:
+    """Gives ``reader`` what ``decode`` makes of an answer; an ``AnswerReader``.
+
+    Its ``feed`` raises what ``decode`` raises: the answer is not what its headers say, or too long.
+    """
+
+    def __init__(self, reader: AnswerReader, decode: Decode) -> None:
+        self._reader = reader
+        self._decode = decode
+
+    def feed(self, chunk: bytes) -> None:
+        if plain := self._decode(chunk):
+            self._reader.feed(plain)
+
+    def usage(self) -> Usage | None:
+        return self._reader.usage()
+
+
+def answer_decoder(headers: Mapping[str, str]) -> Decode | None:
+    """Return what takes the encoding off the pieces of one answer; None if it has none known here.
+
+    It raises AnswerTooLongError, or an error of the library's.
+    """
+    make = _DECODERS.get(headers.get("content-encoding", "").strip().lower())
+    return None if make is None else make()
+
+
+def _gunzip() -> Decode:
+    decompressor = zlib.decompressobj(GZIP_FORMAT)
+
+    def decode(chunk: bytes) -> bytes:
+        plain = decompressor.decompress(chunk, MOST_DECODED_BYTES + 1)
+        _check(len(plain))
+        return plain
+
+    return decode
+
+
+def _unzstd() -> Decode:
+    decompressor = ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES).decompressobj(
+        read_across_frames=True
+    )
+
+    def decode(chunk: bytes) -> bytes:
+        pieces: list[bytes] = []
+        decoded_bytes = 0
+        for at in range(0, len(chunk), _ZSTD_STEP_BYTES):
+            pieces.append(decompressor.decompress(chunk[at : at + _ZSTD_STEP_BYTES]))
+            decoded_bytes += len(pieces[-1])
+            _check(decoded_bytes)
+        return b"".join(pieces)
+
+    return decode
+
+
+def _check(decoded_bytes: int) -> None:
+    if decoded_bytes > MOST_DECODED_BYTES:
+        raise AnswerTooLongError(
+            f"a piece of the answer is longer than {MOST_DECODED_BYTES} bytes without its encoding"
+        )
+
+
+_DECODERS: Final[Mapping[str, Callable[[], Decode]]] = MappingProxyType(
+    {"gzip": _gunzip, "x-gzip": _gunzip, "zstd": _unzstd}
+)
