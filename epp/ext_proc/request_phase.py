@@ -158,6 +158,7 @@ class RequestPhase(StreamLife):
         self.state = StreamState.RESPONSE_HEADERS
         answer(exchange)
         if self._body_bytes:
+            exchange.body_sent()
             self._drop_body()
 
     def _answer_headers(self, exchange: Exchange) -> None:

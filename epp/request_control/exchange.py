@@ -94,7 +94,7 @@ class Exchange:
         """When the request headers came, in seconds of the clock."""
         self.decided_at = decided_at
         self.body = body
-        """What to send on if it differs from what was received (a model rewrite)."""
+        """What to send on if it differs from what was received (a model rewrite); b"" once sent."""
         self.scores = scores
         """Total scores by ``ip:port``, for the gateway; None if it is not to be told."""
         self.shadow = shadow
@@ -205,6 +205,11 @@ class Exchange:
             metrics.per_token.observe(seconds / tokens)
         if is_whole and streamed and tokens > 1:
             metrics.per_token_streamed.observe((seconds - first_seconds) / (tokens - 1))
+
+    def body_sent(self) -> None:
+        """Forget the bytes of ``body``: a generation is long, and a prompt may be large."""
+        if self.body is not None:
+            self.body = b""
 
     def served_by(self, address: str) -> None:
         """Move the reservation if another endpoint than the chosen one served."""

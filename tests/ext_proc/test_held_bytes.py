@@ -3,10 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from request_control.harness import BODY, Epp, make_pool
+from request_control.harness import BODY, Epp, Policies, make_pool
 
 from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.held_bytes import MOST_READ, HeldBytes
+from epp.request_control import Exchange
 from ext_proc.harness import ADAPTIVE, FULL_DUPLEX, LEAN, Envoy, Modes, assert_routes
 from ext_proc.held import PatientEnvoy
 
@@ -48,6 +49,18 @@ def test_a_body_is_held_while_its_request_waits_for_its_decision() -> None:
     assert envoy.service.held.used_bytes == len(BODY)
     envoy.wire.call(envoy.held.decide)
     assert envoy.service.held.used_bytes == 0
+
+
+@pytest.mark.parametrize("modes", [LEAN, ADAPTIVE, FULL_DUPLEX])
+def test_a_body_of_our_own_is_forgotten_with_it(modes: Modes) -> None:
+    epp = Epp(make_pool(), policies=Policies(targets={"llama": "alpaca"}))
+    exchanges: list[Exchange] = []
+    envoy = PatientEnvoy(epp, modes, kind=None, change=exchanges.append)
+    answers = envoy.post()
+    assert b"alpaca" in b"".join(each.SerializeToString() for each in answers)
+    (exchange,) = exchanges
+    assert exchange.body == b""
+    assert exchange.is_renamed
 
 
 def test_a_client_that_leaves_gives_its_bytes_back() -> None:
