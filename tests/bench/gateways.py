@@ -126,7 +126,7 @@ def plan(
         duration_seconds=seconds,
         requests=requests,
         prompt_chars=case.prompt_bytes,
-        stream=False,
+        stream=case.chunks > 1,
         headers=(("x-bench-chunks", str(case.chunks)), ("x-bench-pause-ms", f"{pause_ms:g}")),
         seed=seed,
     )

@@ -86,6 +86,8 @@ class Exchange(asyncio.Protocol):
 
     def _piece(self, number: int, chunks: int, pause_seconds: float) -> None:
         piece = _EVENT % (_usage(chunks) if number == chunks else b"null")
+        if number == chunks:
+            piece += b"data: [DONE]\n\n"
         self._write(b"%x\r\n%s\r\n" % (len(piece), piece))
         if number == chunks:
             self._server.running -= 1
