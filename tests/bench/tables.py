@@ -127,7 +127,8 @@ def held(values: Sequence[float], aim: float) -> tuple[str, Text]:
     middle = median(values)
     met = middle <= aim
     verdict = Text(f"≤ {aim:g} {'met' if met else 'not met'}", style="green" if met else "red")
-    return f"{middle:.2f} ({min(values):.2f}-{max(values):.2f})", verdict
+    spread = f" ({min(values):.2f}-{max(values):.2f})" if len(values) > 1 else ""
+    return f"{middle:.2f}{spread}", verdict
 
 
 def new_table(title: str, first: str, *columns: str) -> Table:
