@@ -27,6 +27,14 @@ Labels = Mapping[int, Mapping[str, str]]
 """Labels of endpoints by the index of their server."""
 
 
+class Servers(Protocol):
+    """Model servers that listen."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """``host:port`` of each."""
+
+
 @dataclass(slots=True)
 class Picker:
     """A running endpoint picker, for a test to look into."""

@@ -134,6 +134,8 @@ class Connection:
             self._parser.feed(data)
         except ConnectionFault as fault:
             self._fail(fault)
+        # Not kept until the next read, which may be far: they hold streams, and what was read.
+        self._events = []
         return events
 
     def take_output(self) -> bytes:

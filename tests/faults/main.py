@@ -1,0 +1,98 @@
+"""Breaks clients and model servers on purpose, thousands of times, in every mode of Envoy.
+
+``make faults`` or ``.venv/bin/python tests/faults/run.py [--only NAME] [--mode MODE]
+[--requests N]``. Each run has a gateway of its own: Envoy, and the EPP as a process. Its memory is
+read after a warm-up of the same kind, and again after the run.
+"""
+
+import argparse
+import time
+from dataclasses import dataclass
+
+import uvloop
+from faults.gateway import processes_of
+from faults.outcome import Outcome
+from faults.scenarios import FAULT_RUNS, FaultRun
+from soak.soak import resident_mib
+
+from epp.lab.envoy import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run in one mode."""
+
+    name: str
+    mode: Mode
+    outcome: Outcome
+    seconds: float
+    mib: tuple[float, float]
+    """Memory of the EPP after the warm-up and at the end."""
+
+    def line(self) -> str:
+        """The row, for a table in Markdown."""
+        broken, (before, after) = self.outcome.broken.total(), self.mib
+        cells = (
+            self.name,
+            self.mode.value,
+            f"{self.outcome.right}",
+            f"{broken}",
+            f"{len(self.outcome.wrong)}",
+            f"{before:.0f} → {after:.0f} MiB",
+            f"{self.seconds:.0f} s",
+        )
+        return f"| {' | '.join(cells)} |"
+
+
+HEAD = (
+    "| run | mode | answered right | broken on purpose | wrong | memory of the EPP | took |",
+    "|---|---|---|---|---|---|---|",
+)
+
+
+async def run(name: str, fault_run: FaultRun, mode: Mode, requests: int) -> Row:
+    """Run one scenario in one mode."""
+    began = time.perf_counter()
+    async with processes_of(mode) as gateway:
+        warm_up = await fault_run.scenario(gateway, max(1, int(requests * fault_run.warm_up)))
+        wrong = warm_up.wrong + await gateway.wrongs()
+        before = resident_mib(gateway.pid)
+        outcome = await fault_run.scenario(gateway, requests)
+        outcome.wrong += wrong + await gateway.wrongs()
+        mib = before, resident_mib(gateway.pid)
+        outcome.check(
+            mib[1] - mib[0] <= fault_run.growth_mib,
+            f"memory grew from {mib[0]:.1f} to {mib[1]:.1f} MiB, by more than"
+            f" {fault_run.growth_mib:g}",
+        )
+    return Row(name, mode, outcome, time.perf_counter() - began, mib)
+
+
+async def run_all(names: list[str], modes: list[Mode], requests: int | None) -> list[Row]:
+    """Run everything, one after the other, and tell of each."""
+    rows = []
+    for name in names:
+        fault_run = FAULT_RUNS[name]
+        for mode in modes:
+            row = await run(name, fault_run, mode, requests or fault_run.requests)
+            rows.append(row)
+            print(f"{name}, {mode.value}: {row.seconds:.0f} s", flush=True)
+            for line in row.outcome.lines():
+                print(f"    {line}", flush=True)
+    return rows
+
+
+def command() -> int:
+    """Read the command line, run, print; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=FAULT_RUNS, action="append", metavar="NAME")
+    modes = [mode.value for mode in Mode]
+    parser.add_argument("--mode", choices=modes, action="append", metavar="MODE")
+    parser.add_argument("--requests", type=int, help="of each run, instead of its own number")
+    given = parser.parse_args()
+    chosen = [Mode(mode) for mode in given.mode or modes]
+    rows = uvloop.run(run_all(given.only or list(FAULT_RUNS), chosen, given.requests))
+    print("\n".join((*HEAD, *(row.line() for row in rows))))
+    wrong = sum(len(row.outcome.wrong) for row in rows)
+    print("faults:", f"{wrong} WRONG" if wrong else "nothing wrong, nothing left behind")
+    return 1 if wrong else 0

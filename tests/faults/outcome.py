@@ -1,0 +1,60 @@
+"""What a fault run has seen, and the table of several."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from statistics import quantiles
+from typing import TypeVar
+
+MAX_WRONG = 20
+"""Faults of a run that are told one by one."""
+
+G = TypeVar("G")
+Scenario = Callable[[G, int], Awaitable["Outcome"]]
+"""Makes so many requests to a gateway, some of them faulty."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of the requests of one run."""
+
+    right: int = 0
+    """Requests that were made properly to a sound model server, and whose answer was checked."""
+    broken: Counter[str] = field(default_factory=Counter)
+    """Requests that something was done to, by what that was and what came of it."""
+    wrong: list[str] = field(default_factory=list)
+    """What should not have happened."""
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    """How long requests took, for runs that compare."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def requests(self) -> int:
+        """All of them."""
+        return self.right + self.broken.total() + len(self.wrong)
+
+    def answered(self, fault: str) -> None:
+        """Count a request that should have been answered right; ``fault`` tells why it was not."""
+        if fault:
+            self.wrong.append(fault)
+        else:
+            self.right += 1
+
+    def check(self, holds: bool, what: str) -> None:
+        """Note ``what`` unless it holds."""
+        if not holds:
+            self.wrong.append(what)
+
+    def lines(self) -> list[str]:
+        """Everything, for people."""
+        told = [f"right {self.right}"]
+        told += [f"{what} {count}" for what, count in sorted(self.broken.items())]
+        for what, seconds in self.seconds.items():
+            median, late = percentile(seconds, 50) * 1000, percentile(seconds, 99) * 1000
+            told.append(f"{what}: median {median:.1f} ms, 99th percentile {late:.1f} ms")
+        return told + self.notes + [f"WRONG: {each}" for each in self.wrong[:MAX_WRONG]]
+
+
+def percentile(seconds: list[float], percent: int) -> float:
+    """Return the value below which ``percent`` of the values are."""
+    return quantiles(seconds, n=100, method="inclusive")[percent - 1] if seconds[1:] else seconds[0]
