@@ -61,11 +61,11 @@ def test_the_settings_of_the_longest_messages_outdo_the_flags() -> None:
 @pytest.mark.parametrize(
     ("given", "max_message", "buffered_bytes"),
     [
-        pytest.param([], "1MiB", 98 * MIB, id="short messages: the default"),
-        pytest.param([], "65MiB", 98 * MIB, id="the default: 1.5 times the longest already"),
-        pytest.param([], "", 98 * MIB, id="not given: the default"),
-        pytest.param([], "128MiB", 192 * MIB, id="long messages: raised to 1.5 times the longest"),
-        pytest.param(["max_message_bytes=100MiB"], "65MiB", 150 * MIB, id="by the setting as well"),
+        pytest.param([], "1MiB", 512 * MIB, id="short messages: the default"),
+        pytest.param([], "65MiB", 512 * MIB, id="the default: 1.5 times the longest already"),
+        pytest.param([], "", 512 * MIB, id="not given: the default"),
+        pytest.param([], "400MiB", 600 * MIB, id="long messages: raised to 1.5 times the longest"),
+        pytest.param(["max_message_bytes=500MiB"], "65MiB", 750 * MIB, id="by the setting as well"),
         pytest.param(["max_buffered_bytes=8MiB"], "128MiB", 8 * MIB, id="given: left as it is"),
     ],
 )
@@ -82,13 +82,13 @@ def test_messages_are_longer_than_the_longest_body() -> None:
     assert transport_settings([], "", "", max_body_bytes=MIB) == TransportSettings()
     wanted = TransportSettings().with_values(
         {
-            "max_message_bytes": 101 * MIB,
-            "max_sent_message_bytes": 101 * MIB,
-            "max_buffered_bytes": 151.5 * MIB,
+            "max_message_bytes": 401 * MIB,
+            "max_sent_message_bytes": 401 * MIB,
+            "max_buffered_bytes": 601.5 * MIB,
         }
     )
-    assert transport_settings([], "", "", max_body_bytes=100 * MIB) == wanted
-    given = transport_settings([], "1MiB", "2MiB", max_body_bytes=100 * MIB)
+    assert transport_settings([], "", "", max_body_bytes=400 * MIB) == wanted
+    given = transport_settings([], "1MiB", "2MiB", max_body_bytes=400 * MIB)
     assert given.messages.max_message_bytes == MIB
     assert given.messages.max_sent_message_bytes == 2 * MIB
 

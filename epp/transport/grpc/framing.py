@@ -37,18 +37,19 @@ class MessageReader:
     __slots__ = (
         "_budget",
         "_has_prefix",
-        "_kept_bytes",
         "_limit",
         "_missing",
         "_parts",
         "error",
+        "kept_bytes",
     )
 
     def __init__(self, limit_bytes: int, budget: ByteBudget) -> None:
         self._limit = limit_bytes
         self._budget = budget
         self._parts: list[Piece] = []
-        self._kept_bytes = 0
+        self.kept_bytes = 0
+        """What is kept of a message that is not whole."""
         self._missing = PREFIX_BYTES
         """Bytes until the prefix, or the message after it, is whole."""
         self._has_prefix = False
@@ -78,8 +79,8 @@ class MessageReader:
 
     def drop(self) -> None:
         """Forget the incomplete message."""
-        self._budget.used_bytes -= self._kept_bytes
-        self._kept_bytes = 0
+        self._budget.used_bytes -= self.kept_bytes
+        self.kept_bytes = 0
         self._parts = []
 
     def _read(self, data: bytes, messages: list[bytes]) -> None:
@@ -127,6 +128,6 @@ class MessageReader:
                 f"{budget.used_bytes} bytes are kept already for this connection",
             )
         budget.used_bytes += size
-        self._kept_bytes += size
+        self.kept_bytes += size
         self._missing -= size
         keep(self._parts, piece)

@@ -14,6 +14,7 @@ from epp.transport.grpc.counters import GrpcCounters
 from epp.transport.grpc.framing import MessageReader
 from epp.transport.grpc.requests import Call, read_call
 from epp.transport.grpc.stream import GrpcStream, Timer
+from epp.transport.grpc.turns import Turns
 from epp.transport.http2 import (
     Connection,
     DataReceived,
@@ -71,6 +72,7 @@ class Session:
         self.max_sent_message_bytes = limits.max_sent_message_bytes
         self._max_stream_seconds = limits.max_stream_seconds
         self._counters = counters
+        self._turns = Turns(connection)
         self._is_busy = False
         """Bytes are being received; what is sent meanwhile goes out at the end."""
 
@@ -151,8 +153,13 @@ class Session:
         reader = stream.reader
         if event.data:
             handler = stream.handler
+            messages = reader.feed(event.data)
+            if reader.kept_bytes:
+                self._turns.not_whole(event.stream)
+            elif self._turns.is_on:
+                self._turns.over(event.stream)
             try:
-                for message in reader.feed(event.data):
+                for message in messages:
                     handler.message(message)
                     if stream.is_finished:
                         return
@@ -197,6 +204,9 @@ class Session:
     def overflowed(self, stream: GrpcStream) -> None:
         self._counters.calls_overflowed += 1
         self._give_up(stream, "the answers to this stream are not read")
+
+    def dropped(self, stream: HttpStream) -> None:
+        self._turns.over(stream)
 
     def too_long(self, stream: GrpcStream, message_bytes: int) -> None:
         self._counters.answers_refused += 1

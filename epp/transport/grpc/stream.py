@@ -26,6 +26,9 @@ class StreamOwner(Protocol):
     def overflowed(self, stream: "GrpcStream") -> None:
         """More waits on the stream than may."""
 
+    def dropped(self, stream: Stream) -> None:
+        """A message that was not whole is kept no more."""
+
     def too_long(self, stream: "GrpcStream", message_bytes: int) -> None:
         """A message that was to be sent is longer than may be."""
 
@@ -121,7 +124,9 @@ class GrpcStream:
         # Nothing points back: the stream is freed at once, and the garbage collector finds nothing.
         self.handler = _NOBODY
         self.http.owner = None
-        self.reader.drop()
+        if self.reader.kept_bytes:
+            self.reader.drop()
+            self._owner.dropped(self.http)
         if self.deadline is not None:
             self.deadline.cancel()
             self.deadline = None

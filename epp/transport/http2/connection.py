@@ -110,6 +110,7 @@ class Connection:
             faulted=self._fault,
         )
         self._events: list[Event] = []
+        self._held_windows: set[Stream] = set()
         self._late = LateFrames(max(_REMEMBERED_STREAMS, limits.max_concurrent_streams))
         self._highest_stream_id = 0
         self._last_stream_id = _NO_LIMIT
@@ -225,6 +226,16 @@ class Connection:
     def unpause(self, stream: Stream) -> None:
         """Renew it again, and now."""
         stream.is_paused = False
+        if stream.state is not _CLOSED:
+            self._acknowledge(stream)
+
+    def hold_window(self, stream: Stream) -> None:
+        """Do the same for the sake of other streams, whether it is paused or not."""
+        self._held_windows.add(stream)
+
+    def renew_window(self, stream: Stream) -> None:
+        """End that."""
+        self._held_windows.discard(stream)
         if stream.state is not _CLOSED:
             self._acknowledge(stream)
 
@@ -456,8 +467,10 @@ class Connection:
         self._to_acknowledge = 0
 
     def _acknowledge(self, stream: Stream) -> None:
-        """Renew the stream's receive window, unless it is paused or its own answers pile up."""
-        if stream.to_acknowledge and not stream.is_paused and not self.sender.is_full(stream):
+        """Renew the stream's receive window, unless it has to wait or its own answers pile up."""
+        if stream.is_paused or stream in self._held_windows:
+            return
+        if stream.to_acknowledge and not self.sender.is_full(stream):
             stream.receive_window += stream.to_acknowledge
             self.sender.write(frames.window_update(stream.id, stream.to_acknowledge))
             stream.to_acknowledge = 0

@@ -30,9 +30,10 @@ class ConnectionLimits:
     """A stream with more waiting is not writable, and its receive window is not renewed."""
     max_waiting_stream_bytes: int = 80 << 20
     """Bytes that wait on one stream for the peer's window; above it the stream is ended."""
-    max_buffered_bytes: int = 98 << 20
+    max_buffered_bytes: int = 512 << 20
     """Messages that are not whole yet, and answers that wait, of one connection together; above it
-    the stream that adds to them is ended."""
+    the stream that adds to them is ended. Messages take turns from a quarter of it on; the rest has
+    to have room for the windows of all streams with long ones, twice, and for the longest one."""
     write_burst_bytes: int = 1 << 20
     """DATA written at once, before the socket is asked whether it has room."""
     max_control_output_bytes: int = 64 << 10
