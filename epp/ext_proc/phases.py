@@ -10,6 +10,10 @@ from epp.request_control import Exchange, PendingDecision
 class AnswerStream(Protocol):
     """The transport's side: takes answers."""
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether it takes more gladly; if not, ``writable`` tells when it does."""
+
     def send(self, message: bytes) -> None:
         """Send one ProcessingResponse."""
 

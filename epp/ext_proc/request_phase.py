@@ -13,8 +13,9 @@ A decision may take a while. Nothing is answered until it is made; what Envoy se
 answered after it, and a stream that ends meanwhile takes the question back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import ClassVar
 
 from epp.ext_proc import control_headers, messages, reading
@@ -149,7 +150,8 @@ class RequestPhase(StreamLife):
                 self._refuse(outcome)
             else:
                 self._route(outcome, answer)
-                self._send_all(self._due)
+                for each in self._due:
+                    self._send_behind_the_body(each)
         except Exception as error:
             self._broke(error)
 
@@ -180,7 +182,7 @@ class RequestPhase(StreamLife):
             self._pass_request_body(exchange.body)
         elif any(self._body):
             self._echo_request_body(exchange.body, end_of_stream=False)
-        self._stream.send(messages.CONTINUE_REQUEST_TRAILERS)
+        self._send_behind_the_body(messages.CONTINUE_REQUEST_TRAILERS)
 
     def _send_route(self, exchange: Exchange, *, on_body: bool) -> None:
         address, body, wanted = exchange.destination, exchange.body, exchange.request_headers
@@ -207,10 +209,27 @@ class RequestPhase(StreamLife):
     def _echo_request_body(self, rewritten: bytes | None, *, end_of_stream: bool) -> None:
         received = self._body if rewritten is None else [rewritten]
         # Often an empty last chunk carries the end of stream: give it back with the one before.
-        *chunks, last = [chunk for chunk in received if chunk] or [b""]
-        for chunk in chunks:
-            self._send_all(messages.echoed_request(chunk, end_of_stream=False))
-        self._send_all(messages.echoed_request(last, end_of_stream=end_of_stream))
+        chunks = [chunk for chunk in received if chunk] or [b""]
+        if len(chunks) == 1 and len(chunks[0]) <= messages.MAX_BODY_CHUNK_BYTES:
+            self._send_all(messages.echoed_request(chunks[0], end_of_stream=end_of_stream))
+            return
+        self._echo = _echoed(chunks, end_of_stream=end_of_stream)
+        self._echo_on()
+
+    def _echo_on(self) -> None:
+        """Give back as much of the body as there is room for; ``writable`` goes on."""
+        stream, echo = self._stream, self._echo
+        for answer in echo or ():
+            stream.send(answer)
+            if not stream.is_writable:
+                return
+        self._echo = None
+
+    def _send_behind_the_body(self, answer: bytes) -> None:
+        if self._echo is None:
+            self._stream.send(answer)
+        else:
+            self._echo = chain(self._echo, (answer,))
 
     def _pass_request_body(self, rewritten: bytes | None) -> None:
         """Answer every chunk: another body takes the place of the first, the others go."""
@@ -224,7 +243,7 @@ class RequestPhase(StreamLife):
 
     def _late_request_trailers(self, _message: pb.HttpTrailers, _: Beside) -> None:
         """Trailers after a buffered body, or after one that is not sent here."""
-        self._stream.send(messages.CONTINUE_REQUEST_TRAILERS)
+        self._send_behind_the_body(messages.CONTINUE_REQUEST_TRAILERS)
 
     def _trailers_meanwhile(self, _message: pb.HttpTrailers, _: Beside) -> None:
         """The same while the request is decided: in order, so after the answer to its body."""
@@ -241,3 +260,15 @@ class RequestPhase(StreamLife):
         (StreamState.RESPONSE_HEADERS, "request_trailers"): _late_request_trailers,
         (StreamState.RESPONSE_BODY, "request_trailers"): _late_request_trailers,
     }
+
+
+def _echoed(chunks: list[bytes], *, end_of_stream: bool) -> Iterator[bytes]:
+    """Yield the answers that give a body back; what was yielded is not kept."""
+    chunks.reverse()
+    while chunks:
+        chunk = chunks.pop()
+        starts = range(0, len(chunk), messages.MAX_BODY_CHUNK_BYTES)
+        for start in starts:
+            piece = chunk[start : start + messages.MAX_BODY_CHUNK_BYTES]
+            ends = end_of_stream and not chunks and start == starts[-1]
+            yield from messages.echoed_request(piece, end_of_stream=ends)

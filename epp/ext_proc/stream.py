@@ -67,4 +67,6 @@ class ExtProcStream(RequestPhase, ResponsePhase):
             self.close(EndCause.CLIENT_DISCONNECT)
 
     def writable(self) -> None:
-        """Room for more answers; nothing is held back here."""
+        """There is room for more: give back more of a long body."""
+        if self._echo is not None:
+            self._echo_on()

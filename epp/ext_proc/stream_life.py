@@ -5,7 +5,7 @@ order, to a bug and to a request that cannot be taken is here, for both phases o
 (:mod:`.request_phase`, :mod:`.response_phase`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import structlog
 
@@ -42,6 +42,7 @@ class StreamLife:
         "_body_bytes",
         "_clock",
         "_due",
+        "_echo",
         "_end_is_unseen",
         "_exchange",
         "_handler",
@@ -87,6 +88,8 @@ class StreamLife:
         self._exchange: Exchange | None = None
         self._pending: PendingDecision | None = None
         self._due: tuple[bytes, ...] = ()
+        self._echo: Iterator[bytes] | None = None
+        """What is still to be given back of the request's body, and what has to come after it."""
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._body_bytes = 0
@@ -114,6 +117,8 @@ class StreamLife:
         self.state = StreamState.CLOSED
         if self._body_bytes:
             self._drop_body()
+        if cause is not EndCause.COMPLETED:
+            self._echo = None  # a complete response may have come before all of the request went
         exchange, self._exchange = self._exchange, None
         pending, self._pending = self._pending, None
         try:
@@ -228,6 +233,7 @@ class StreamLife:
     def _leave(self, cause: EndCause = EndCause.ERROR) -> None:
         """Leave the stream alone: the response is under way and goes on unharmed."""
         self._give_back_held()
+        self._send_all(self._echo or ())
         self.close(cause)
         self._stream.finish()
 
