@@ -12,11 +12,11 @@ PROTOS     = $(sort $(shell find proto -name '*.proto'))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help up test test-system lint format proto docs envoy bench fuzz soak wheel image lock clean
+.PHONY: help up test test-system lint format proto docs envoy bench fuzz soak faults wheel image lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "ARGS=... goes to the command of up, test, test-system, bench, fuzz and soak," \
+	@echo "ARGS=... goes to the command of up, test, test-system, bench, fuzz, soak and faults," \
 		"for example: make test ARGS='-k picker -x'"
 
 up: $(INSTALLED) ## Run a whole gateway here: fake fleet, endpoint picker, Envoy
@@ -59,6 +59,9 @@ fuzz: $(INSTALLED) ## Fuzz for 10 minutes each (Linux on x86_64): TARGET=connect
 
 soak: $(INSTALLED) ## Millions of requests; then nothing may be left of them (ARGS=--epp: the whole picker)
 	$(BIN)/python tests/soak/run.py $(ARGS)
+
+faults: $(INSTALLED) ## Clients and model servers broken on purpose, 2000 requests a run (ARGS="--only NAME --requests N")
+	$(BIN)/python tests/faults/run.py $(ARGS)
 
 wheel: $(INSTALLED) ## Build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps -w dist .

@@ -19,7 +19,7 @@ class FaultRun:
 
     scenario: Scenario[FaultGateway]
     requests: int = 2_000
-    in_the_suite: int = 80
+    in_the_suite: int = 60
     warm_up: float = 1 / 5
     """Of the requests, to be made before memory is read for the first time."""
     growth_mib: float = 8.0
@@ -31,7 +31,7 @@ FAULT_RUNS: dict[str, FaultRun] = {
     "broken-servers": FaultRun(broken_servers),
     "half-closed": FaultRun(half_closed),
     "http2-clients": FaultRun(http2_clients, in_the_suite=100),
-    "long-bodies": FaultRun(long_bodies, in_the_suite=12),
+    "long-bodies": FaultRun(long_bodies, in_the_suite=6, warm_up=1 / 10),
     "many-streams": FaultRun(many_streams, requests=3_000, in_the_suite=100, warm_up=1.0),
     "slow-bodies": FaultRun(slow_bodies),
 }
