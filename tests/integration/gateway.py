@@ -107,14 +107,6 @@ class Gateway(Picker):
         return await self.client.post(f"{self.url}/v1/completions", json=document)
 
 
-class Servers(Protocol):
-    """What an endpoint picker needs of model servers."""
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """``ip:port`` of each."""
-
-
 @asynccontextmanager
 async def picking(
     fleet: Servers,
