@@ -1,4 +1,4 @@
-"""The commands: ``epp serve | up | fleet | load | envoy-config | doctor | config | plugins``."""
+"""The commands of ``epp``."""
 
 import typer
 
@@ -8,6 +8,7 @@ from epp.cli.go_flags import GoFlagsCommand
 from epp.cli.lab import envoy_config, fleet, load, up
 from epp.cli.plugins import plugins
 from epp.cli.serve import serve
+from epp.cli.session import session
 
 cli = typer.Typer(
     name="epp",
@@ -23,6 +24,7 @@ cli.command("envoy-config")(envoy_config)
 cli.command()(doctor)
 cli.add_typer(config, name="config")
 cli.add_typer(plugins, name="plugins")
+cli.add_typer(session, name="session")
 
 
 def main() -> None:

@@ -57,6 +57,23 @@ def load_plugin_file(path: Path, class_name: str) -> PluginFile:
             file and line.
     """
     path = path.absolute()
+    digest, version = run_file(path)
+    plugin = _class_of(version.module, path, class_name)
+    if "type" not in vars(plugin):
+        plugin.type = _WORD_START.sub("-", class_name).replace("_", "-").lower()
+    return PluginFile(plugin, digest, version)
+
+
+def run_file(path: Path) -> tuple[str, Version]:
+    """Run a Python file, unless this version of it has run already.
+
+    Returns:
+        Its digest, and the module that it is; to be kept for as long as that is in use.
+
+    Raises:
+        ConfigError: The file cannot be read or raises.
+    """
+    path = path.absolute()
     try:
         source = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
@@ -68,10 +85,7 @@ def load_plugin_file(path: Path, class_name: str) -> PluginFile:
         if version is None:
             version = _in_use[name] = Version(_run(path, source, name))
         _newest[path] = version
-    plugin = _class_of(version.module, path, class_name)
-    if "type" not in vars(plugin):
-        plugin.type = _WORD_START.sub("-", class_name).replace("_", "-").lower()
-    return PluginFile(plugin, digest, version)
+    return digest, version
 
 
 _newest: dict[Path, Version] = {}

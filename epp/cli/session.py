@@ -1,0 +1,129 @@
+"""``epp session run``: one dispatch session over a cluster that a file describes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from epp.cli.running import fail
+from epp.config import ConfigError
+from epp.flow_control.cluster_file import ClusterFile, load_cluster
+from epp.flow_control.session_plugins import find_builders
+from epp.flow_control.sessions import Binding, Dispatcher, Eviction, Job, build_actions
+
+session = typer.Typer(help="Run dispatch sessions over a cluster in a file.", no_args_is_help=True)
+console = Console(highlight=False)
+
+
+@session.callback()
+def _session() -> None:
+    """Keep ``run`` a command of its own."""
+
+
+@session.command("run")
+def run(
+    cluster_file: Annotated[
+        Path, typer.Argument(metavar="CLUSTER.yaml", help="Queues, jobs and nodes.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run one session; print who went where, who lost a place, and why the others wait."""
+    try:
+        file = load_cluster(cluster_file)
+        outcome = _Outcome(file, cluster_file.parent)
+    except (ConfigError, ValueError) as error:
+        fail(str(error))
+    if as_json:
+        console.print_json(msgspec.json.encode(outcome.as_document()).decode())
+    else:
+        _print(outcome)
+    for plugin, point, fault in outcome.faults:
+        console.print(f"plugin {plugin} failed in {point}: {fault}", markup=False, soft_wrap=True)
+
+
+class _Outcome:
+    """What one session did; it is the world outside of that session."""
+
+    def __init__(self, file: ClusterFile, directory: Path) -> None:
+        self.faults: list[tuple[str, str, Exception]] = []
+        self.bindings: list[Binding] = []
+        self.evictions: list[Eviction] = []
+        dispatcher = Dispatcher(
+            file.cluster,
+            self,
+            plugins=find_builders(file.plugins, directory).build(file.plugins),
+            actions=build_actions(file.actions),
+            fault=lambda *fault: self.faults.append(fault),
+        )
+        self.explanations = dispatcher.run()
+        self.waiting = [job for job in file.cluster.jobs.values() if job.pending()]
+
+    def commit(self, evictions: Sequence[Eviction], bindings: Sequence[Binding]) -> None:
+        """Note what was done."""
+        self.evictions += evictions
+        self.bindings += bindings
+
+    def as_document(self) -> dict[str, object]:
+        """Return it for JSON."""
+        return {
+            "placed": [
+                {
+                    "task": each.task.name,
+                    "job": each.task.job.name,
+                    "node": each.node.name,
+                    "gpu": None if each.gpu is None else each.gpu.index,
+                    "attributes": each.attributes,
+                }
+                for each in self.bindings
+            ],
+            "evicted": [
+                {"task": each.task.name, "node": each.node.name, "reason": each.reason}
+                for each in self.evictions
+            ],
+            "waiting": [
+                {
+                    "job": job.name,
+                    "tasks": [task.name for task in job.pending()],
+                    "reasons": self.reasons(job),
+                }
+                for job in self.waiting
+            ],
+        }
+
+    def reasons(self, job: Job) -> list[str]:
+        """Return why a job waits, each reason once."""
+        told = self.explanations
+        reasons = [told.jobs.get(job, "")]
+        for task in job.pending():
+            reasons.append(told.tasks.get(task, ""))
+            reasons += told.nodes.get(task, {}).values()
+        reasons += told.victims.get(job, {}).values()
+        return [reason for reason in dict.fromkeys(reasons) if reason]
+
+
+def _print(outcome: _Outcome) -> None:
+    placed = _table("Placed", "task", "job", "node", "gpu")
+    for each in outcome.bindings:
+        gpu = "" if each.gpu is None else str(each.gpu.index)
+        placed.add_row(each.task.name, each.task.job.name, each.node.name, gpu)
+    evicted = _table("Evicted", "task", "node", "why")
+    for gone in outcome.evictions:
+        evicted.add_row(gone.task.name, gone.node.name, gone.reason)
+    waiting = _table("Waiting", "job", "tasks", "why")
+    for job in outcome.waiting:
+        tasks = ", ".join(task.name for task in job.pending())
+        waiting.add_row(job.name, tasks, "\n".join(outcome.reasons(job)))
+    for table in (placed, evicted, waiting):
+        if table.row_count:
+            console.print(table)
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

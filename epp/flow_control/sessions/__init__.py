@@ -1,0 +1,70 @@
+"""Dispatch sessions: who is next and where it goes, decided by plugins, with undo.
+
+The mechanism of KAI-Scheduler as a library of its own: it needs nothing but the standard library
+and knows neither requests nor clusters of GPUs.
+"""
+
+from epp.flow_control.sessions.actions import Action, Allocate, Preempt, Reclaim
+from epp.flow_control.sessions.arguments import ArgumentError, Arguments
+from epp.flow_control.sessions.dispatcher import Dispatcher
+from epp.flow_control.sessions.explanations import Explanations
+from epp.flow_control.sessions.model import Cluster, Gpu, Job, Node, Queue, Task, TaskStatus
+from epp.flow_control.sessions.plugin import (
+    ALLOWED,
+    Binder,
+    Binding,
+    Event,
+    Eviction,
+    Scenario,
+    SessionPlugin,
+    Verdict,
+)
+from epp.flow_control.sessions.points import ExtensionPoints, RegistrationError
+from epp.flow_control.sessions.registry import (
+    REGISTERED,
+    PluginSetting,
+    Registry,
+    UnknownNameError,
+    build_actions,
+    register_plugin_builder,
+)
+from epp.flow_control.sessions.session import Session
+from epp.flow_control.sessions.statement import CommitError, Statement, StatementError
+
+__all__ = [
+    "ALLOWED",
+    "REGISTERED",
+    "Action",
+    "Allocate",
+    "ArgumentError",
+    "Arguments",
+    "Binder",
+    "Binding",
+    "Cluster",
+    "CommitError",
+    "Dispatcher",
+    "Event",
+    "Eviction",
+    "Explanations",
+    "ExtensionPoints",
+    "Gpu",
+    "Job",
+    "Node",
+    "PluginSetting",
+    "Preempt",
+    "Queue",
+    "Reclaim",
+    "RegistrationError",
+    "Registry",
+    "Scenario",
+    "Session",
+    "SessionPlugin",
+    "Statement",
+    "StatementError",
+    "Task",
+    "TaskStatus",
+    "UnknownNameError",
+    "Verdict",
+    "build_actions",
+    "register_plugin_builder",
+]

@@ -1,0 +1,192 @@
+"""What the plugins of a session say, put together: orders, refusals and scores."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cmp_to_key
+from typing import Any
+
+from epp.flow_control.sessions.explanations import Explanations
+from epp.flow_control.sessions.model import Cluster, Gpu, Job, Node, Queue, Task
+from epp.flow_control.sessions.plugin import Verdict
+from epp.flow_control.sessions.points import ExtensionPoints, Registered
+
+Fault = Callable[[str, str, Exception], None]
+"""Told of a plugin, an extension point and what the plugin raised there."""
+
+
+class Answers(ExtensionPoints):
+    """The plugins' answers to one question, as one.
+
+    A plugin that raises never ends a session: it counts as undecided in an order and as having
+    refused everywhere else, and the fault is told.
+    """
+
+    def __init__(self, cluster: Cluster, fault: Fault) -> None:
+        super().__init__()
+        self.cluster = cluster
+        self.explanations = Explanations()
+        self.fault = fault
+
+    # --- orders -------------------------------------------------------------------------------
+
+    def compare_queues(  # noqa: PLR0917 - both sides of a comparison, as plugins get them
+        self,
+        left: Queue,
+        right: Queue,
+        left_job: Job,
+        right_job: Job,
+        left_victims: Sequence[Task] = (),
+        right_victims: Sequence[Task] = (),
+    ) -> int:
+        """Return -1 if ``left`` is first, 1 if ``right`` is, 0 if they are one."""
+        sides = (left, right, left_job, right_job, left_victims, right_victims)
+        return self._first(self.queue_orders, "queue_order", *sides) or _older(left, right)
+
+    def compare_jobs(self, left: Job, right: Job) -> int:
+        """Return -1 if ``left`` is first, 1 if ``right`` is, 0 if they are one."""
+        return self._first(self.job_orders, "job_order", left, right) or _older(left, right)
+
+    def ordered_tasks(self, tasks: Iterable[Task]) -> list[Task]:
+        """Return ``tasks``, first ones first."""
+        return sorted(tasks, key=cmp_to_key(self._compare_tasks))
+
+    def _compare_tasks(self, left: Task, right: Task) -> int:
+        return self._first(self.task_orders, "task_order", left, right) or _sign(
+            (left.created, left.uid), (right.created, right.uid)
+        )
+
+    def _first(self, orders: Sequence[Registered[Any]], point: str, *args: object) -> int:
+        for plugin, order in orders:
+            try:
+                decided: float = order(*args)
+            except Exception as error:
+                self.fault(plugin, point, error)
+                continue
+            if decided:
+                return -1 if decided < 0 else 1
+        return 0
+
+    # --- where a task fits --------------------------------------------------------------------
+
+    def refusal_of_job(self, job: Job, tasks: Sequence[Task]) -> str:
+        """Return why the job may not have these tasks of it too; "" if it may."""
+        refusal = self._verdict(self.job_capacities, "is_job_over_capacity", job, tasks)
+        if not refusal and not job.is_preemptible():
+            point = "is_non_preemptible_job_over_queue_quota"
+            refusal = self._verdict(self.quotas, point, job, tasks)
+        return refusal
+
+    def refusal_of_task(self, task: Task) -> str:
+        """Return why ``task`` may have no place at all; "" if it may."""
+        return self._refusal(self.pre_predicates, "pre_predicate", task, task.job)
+
+    def refusal_of_node(self, task: Task, node: Node) -> str:
+        """Return why ``task`` may have no place on ``node``; "" if it may."""
+        return (
+            node.unfit(task)
+            or self._refusal(self.predicates, "predicate", task, task.job, node)
+            or self._verdict(
+                self.node_capacities,
+                "is_task_allocation_on_node_over_capacity",
+                task,
+                task.job,
+                node,
+            )
+        )
+
+    def subsets(self, job: Job, tasks: Sequence[Task]) -> list[Sequence[Node]]:
+        """Return the sets of nodes where ``job`` may go, to be tried in this order."""
+        sets: list[Sequence[Node]] = [list(self.cluster.nodes.values())]
+        for plugin, split in self.subset_nodes:
+            try:
+                sets = [part for nodes in sets for part in split(job, tasks, nodes)]
+            except Exception as error:
+                self.fault(plugin, "subset_nodes", error)
+                self.explanations.of_job(job, f"{plugin} failed: {error}")
+                return []
+        return sets
+
+    def best_node(self, task: Task, nodes: Sequence[Node]) -> Node | None:
+        """Return the node for ``task`` among those that fit; None if there is none."""
+        if refusal := self.refusal_of_task(task):
+            self.explanations.of_task(task, refusal)
+            return None
+        fitting: list[Node] = []
+        for node in nodes:
+            if refusal := self.refusal_of_node(task, node):
+                self.explanations.of_node(task, node, refusal)
+            else:
+                fitting.append(node)
+        for plugin, prepare in self.node_pre_orders:
+            try:
+                prepare(task, fitting)
+            except Exception as error:
+                self.fault(plugin, "node_pre_order", error)
+        best: Node | None = None
+        best_score = 0.0
+        for node in fitting:
+            score, refusal = self._score(self.node_orders, "node_order", task, node)
+            if refusal:
+                self.explanations.of_node(task, node, refusal)
+            elif (
+                best is None
+                or score > best_score
+                or (score == best_score and node.name < best.name)
+            ):
+                best, best_score = node, score
+        return best
+
+    def best_gpu(self, task: Task, node: Node) -> Gpu | None:
+        """Return the GPU for ``task`` on ``node``; None if none has room and a score."""
+        best: Gpu | None = None
+        best_score = 0.0
+        for gpu in node.gpus:
+            if not gpu.fits(task):
+                continue
+            score, refusal = self._score(self.gpu_orders, "gpu_order", task, node, gpu)
+            if refusal:
+                self.explanations.of_node(task, node, f"GPU {gpu.index}: {refusal}")
+            elif best is None or score > best_score:
+                best, best_score = gpu, score
+        return best
+
+    def _score(
+        self, orders: Sequence[Registered[Any]], point: str, *args: object
+    ) -> tuple[float, str]:
+        total = 0.0
+        for plugin, order in orders:
+            try:
+                total += order(*args)
+            except Exception as error:
+                self.fault(plugin, point, error)
+                return 0.0, f"{plugin} failed: {error}"
+        return total, ""
+
+    def _refusal(self, checks: Sequence[Registered[Any]], point: str, *args: object) -> str:
+        for plugin, check in checks:
+            try:
+                refusal: str | None = check(*args)
+            except Exception as error:
+                self.fault(plugin, point, error)
+                return f"{plugin} failed: {error}"
+            if refusal:
+                return refusal
+        return ""
+
+    def _verdict(self, checks: Sequence[Registered[Any]], point: str, *args: object) -> str:
+        for plugin, check in checks:
+            try:
+                verdict: Verdict = check(*args)
+            except Exception as error:
+                self.fault(plugin, point, error)
+                return f"{plugin} failed: {error}"
+            if not verdict.allowed:
+                return verdict.reason or f"{plugin} allows no more"
+        return ""
+
+
+def _older(left: Queue | Job, right: Queue | Job) -> int:
+    return _sign((left.created, left.name), (right.created, right.name))
+
+
+def _sign(left: tuple[object, ...], right: tuple[object, ...]) -> int:
+    return (left > right) - (left < right)

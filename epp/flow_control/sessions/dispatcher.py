@@ -1,0 +1,112 @@
+"""Runs sessions: opens one on the live cluster, runs the actions and closes it."""
+
+from collections.abc import Sequence
+
+from epp.flow_control.sessions.actions import Action
+from epp.flow_control.sessions.answers import Fault
+from epp.flow_control.sessions.explanations import Explanations
+from epp.flow_control.sessions.model import Cluster, Gpu, Node, Task, TaskStatus
+from epp.flow_control.sessions.plugin import Binder, Event, SessionPlugin
+from epp.flow_control.sessions.points import ExtensionPoints
+from epp.flow_control.sessions.session import Session
+
+
+class Dispatcher:
+    """The plugins and actions of one configuration, and the cluster that they work on.
+
+    One session runs at a time. Between sessions the handlers that plugins registered in
+    ``on_configure`` are told of what begins, ends and moves.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        binder: Binder,
+        *,
+        plugins: Sequence[SessionPlugin],
+        actions: Sequence[Action],
+        fault: Fault,
+    ) -> None:
+        """Configure the plugins.
+
+        Args:
+            cluster: What there is; it changes between sessions as the world does.
+            binder: The world outside.
+            plugins: In the order in which sessions are opened to them.
+            actions: In the order in which they run.
+            fault: Told of every exception of a plugin.
+        """
+        self.cluster = cluster
+        self.plugins = tuple(plugins)
+        self.actions = tuple(actions)
+        self._fault = fault
+        self._session = Session(cluster, binder, fault)
+        for plugin in self.plugins:
+            self._session.registering = plugin.name
+            plugin.on_configure(self._session)
+        self._configured = self._session.mark()
+
+    @property
+    def points(self) -> ExtensionPoints:
+        """What is registered: between sessions what counts in all of them."""
+        return self._session
+
+    def run(self) -> Explanations:
+        """Run one session; what it could not place is explained.
+
+        Plugins are closed in reverse order and statements left open are undone, also when an action
+        raises, which then comes out of here.
+        """
+        session = self._session
+        session.forget_pages(self._configured)
+        session.begin()
+        opened: list[SessionPlugin] = []
+        try:
+            for plugin in self.plugins:
+                self._open(plugin, opened)
+            for action in self.actions:
+                action.execute(session)
+        finally:
+            session.discard_open()
+            for plugin in reversed(opened):
+                try:
+                    plugin.on_session_close(session)
+                except Exception as error:
+                    self._fault(plugin.name, "on_session_close", error)
+            session.forget_functions(self._configured)
+        return session.explanations
+
+    def _open(self, plugin: SessionPlugin, opened: list[SessionPlugin]) -> None:
+        session = self._session
+        mark = session.mark()
+        session.registering = plugin.name
+        try:
+            plugin.on_session_open(session)
+        except Exception as error:
+            self._fault(plugin.name, "on_session_open", error)
+            session.forget_functions(mark)
+            session.forget_pages(mark)
+        else:
+            opened.append(plugin)
+
+    def start(self, task: Task, node: Node, gpu: Gpu | None = None) -> None:
+        """Note that a pending task runs, without a session's doing."""
+        node.add(task, gpu)
+        task.status = TaskStatus.RUNNING
+        self.cluster.version += 1
+        self._session.allocated(Event(task, node, gpu))
+
+    def end(self, task: Task) -> None:
+        """Note that a running task has ended, whatever way; it is pending again."""
+        node, gpu = task.node, task.gpu
+        if node is None:
+            raise ValueError(f"{task!r} does not run")
+        node.remove(task)
+        task.status = TaskStatus.PENDING
+        self.cluster.version += 1
+        self._session.deallocated(Event(task, node, gpu))
+
+    def move(self, task: Task, node: Node, gpu: Gpu | None = None) -> None:
+        """Note that a running task runs elsewhere."""
+        self.end(task)
+        self.start(task, node, gpu)

@@ -1,0 +1,130 @@
+"""Which job is next: a tree of queues, in the leaves their jobs."""
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush, heapreplace
+
+from epp.flow_control.sessions.answers import Answers
+from epp.flow_control.sessions.model import Job, Queue, Task
+
+
+class JobTree:
+    """Jobs by the order of their queues, level by level, then by their own.
+
+    What has been given or taken since a job came out counts when the next one does: the queues on
+    the way to that job are put in order anew, as only their accounts have changed.
+    """
+
+    def __init__(self, answers: Answers, jobs: Iterable[Job], *, last_first: bool = False) -> None:
+        """Hold ``jobs``.
+
+        Args:
+            answers: The orders.
+            jobs: Those to come out; their queues are leaves.
+            last_first: Let them out in the opposite order, as victims.
+        """
+        self._answers = answers
+        self._sign = -1 if last_first else 1
+        self._root = _Branch(self, None)
+        branches: dict[Queue | None, _Branch] = {None: self._root}
+        for job in jobs:
+            self._branch(job.queue, branches).jobs.append(_Entry(self, job))
+        self._root.put_in_order()
+
+    def pop(self) -> Job | None:
+        """Take the next job out; None if there is none."""
+        branch = self._root
+        branch.settle()
+        while branch.children:
+            branch = branch.children[0]
+            branch.is_stale = True
+        return heappop(branch.jobs).job if branch.jobs else None
+
+    def put_back(self, job: Job) -> None:
+        """Put back the job that came out last; with the others it waits for its turn."""
+        branch = self._root
+        while branch.children:
+            branch = branch.children[0]
+        heappush(branch.jobs, _Entry(self, job))
+
+    def took(self, victim: Task) -> None:
+        """Note a victim of the job that came out last, for the order of queues."""
+        branch = self._root
+        while branch.children:
+            branch = branch.children[0]
+            branch.victims.append(victim)
+
+    def _branch(self, queue: Queue | None, branches: dict[Queue | None, "_Branch"]) -> "_Branch":
+        branch = branches.get(queue)
+        if branch is None:
+            branch = branches[queue] = _Branch(self, queue)
+            above = None if queue is None else queue.parent
+            self._branch(above, branches).children.append(branch)
+        return branch
+
+    def is_before(self, left: Job, right: Job) -> bool:
+        """Whether ``left`` comes out before ``right`` of the same queue."""
+        return self._sign * self._answers.compare_jobs(left, right) < 0
+
+    def is_branch_before(self, left: "_Branch", right: "_Branch") -> bool:
+        """Whether the best of ``left`` comes out before the best of ``right``."""
+        assert left.queue is not None  # noqa: S101 - only the root has none, which is alone
+        assert right.queue is not None  # noqa: S101
+        decided = self._answers.compare_queues(
+            left.queue, right.queue, left.best(), right.best(), left.victims, right.victims
+        )
+        return self._sign * decided < 0
+
+
+class _Entry:
+    """A job in a heap."""
+
+    __slots__ = ("_tree", "job")
+
+    def __init__(self, tree: JobTree, job: Job) -> None:
+        self._tree = tree
+        self.job = job
+
+    def __lt__(self, other: "_Entry") -> bool:
+        return self._tree.is_before(self.job, other.job)
+
+
+class _Branch:
+    """A queue in a heap: either its jobs or the queues below it, as a heap."""
+
+    __slots__ = ("_tree", "children", "is_stale", "jobs", "queue", "victims")
+
+    def __init__(self, tree: JobTree, queue: Queue | None) -> None:
+        self._tree = tree
+        self.queue = queue
+        self.children: list[_Branch] = []
+        self.jobs: list[_Entry] = []
+        self.victims: list[Task] = []
+        self.is_stale = False
+
+    def best(self) -> Job:
+        """Return the job that comes out next; there is one."""
+        branch = self
+        while branch.children:
+            branch = branch.children[0]
+        return branch.jobs[0].job
+
+    def put_in_order(self) -> None:
+        """Make heaps, the lowest first: a queue is compared by its best job."""
+        for child in self.children:
+            child.put_in_order()
+        heapify(self.children)
+        heapify(self.jobs)
+
+    def settle(self) -> None:
+        """Put in order anew the way to the job that came out last."""
+        if not self.children or not (top := self.children[0]).is_stale:
+            return
+        top.settle()
+        top.is_stale = False
+        if top.children or top.jobs:
+            heapreplace(self.children, top)
+        else:
+            heappop(self.children)
+
+    def __lt__(self, other: "_Branch") -> bool:
+        return self._tree.is_branch_before(self, other)

@@ -1,0 +1,48 @@
+"""Gives the tasks of one job their places."""
+
+from collections.abc import Sequence
+
+from epp.flow_control.sessions.model import Gpu, Job, Node, Task
+from epp.flow_control.sessions.session import Session
+from epp.flow_control.sessions.statement import Statement
+
+
+def place(session: Session, statement: Statement, job: Job) -> bool:
+    """Place the next tasks of ``job``: all that it lacks to run at all, or else one more.
+
+    Returns:
+        Whether they have places; if not, ``statement`` is as it was, and the session's explanations
+        say why.
+    """
+    session.placing(job)
+    tasks = due(session, job)
+    if refusal := session.refusal_of_job(job, tasks):
+        session.explanations.of_job(job, refusal)
+        return False
+    checkpoint = statement.checkpoint()
+    for nodes in session.subsets(job, tasks):
+        if all(_place_task(session, statement, task, nodes) for task in tasks):
+            return True
+        statement.rollback(checkpoint)
+    return False
+
+
+def due(session: Session, job: Job) -> list[Task]:
+    """Return the tasks of ``job`` that are to be placed together now, in order."""
+    pending = session.ordered_tasks(job.pending())
+    return pending[: max(1, job.min_available - len(job.active()))]
+
+
+def _place_task(session: Session, statement: Statement, task: Task, nodes: Sequence[Node]) -> bool:
+    left = list(nodes)
+    while node := session.best_node(task, left):
+        gpu: Gpu | None = None
+        if task.requires_gpu:
+            gpu = session.best_gpu(task, node)
+            if gpu is None:
+                left.remove(node)
+                continue
+        statement.allocate(task, node, gpu)
+        session.explanations.placed(task)
+        return True
+    return False

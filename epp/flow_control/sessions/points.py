@@ -1,0 +1,199 @@
+"""The extension points: what plugins register, and how several registrations combine."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from epp.flow_control.sessions import plugin as api
+
+F = TypeVar("F")
+
+
+class Registered(NamedTuple, Generic[F]):
+    """A function, and the name of the plugin that it belongs to."""
+
+    plugin: str
+    function: F
+
+
+class RegistrationError(ValueError):
+    """A second plugin wants to be where only one can."""
+
+
+class ExtensionPoints:
+    """Everything that plugins can register; functions are called in the order of registration."""
+
+    def __init__(self) -> None:
+        self.registering = ""
+        """The plugin that registers now."""
+        self._log: list[Callable[[], object]] = []
+        self._pages_log: list[Callable[[], object]] = []
+        self.queue_orders: list[Registered[api.QueueOrder]] = []
+        self.job_orders: list[Registered[api.JobOrder]] = []
+        self.task_orders: list[Registered[api.TaskOrder]] = []
+        self.pre_predicates: list[Registered[api.PrePredicate]] = []
+        self.predicates: list[Registered[api.Predicate]] = []
+        self.node_pre_orders: list[Registered[api.NodePreOrder]] = []
+        self.node_orders: list[Registered[api.NodeOrder]] = []
+        self.gpu_orders: list[Registered[api.GpuOrder]] = []
+        self.subset_nodes: list[Registered[api.SubsetNodes]] = []
+        self.job_capacities: list[Registered[api.JobCapacity]] = []
+        self.quotas: list[Registered[api.JobCapacity]] = []
+        self.node_capacities: list[Registered[api.NodeCapacity]] = []
+        self.can_reclaims: list[Registered[api.CanReclaim]] = []
+        self.reclaim_filters: list[Registered[api.VictimFilter]] = []
+        self.preempt_filters: list[Registered[api.VictimFilter]] = []
+        self.reclaim_validators: list[Registered[api.ScenarioValidator]] = []
+        self.preempt_validators: list[Registered[api.ScenarioValidator]] = []
+        self.reclaimables: list[Registered[api.Reclaimable]] = []
+        self.solution_starts: list[Registered[api.SolutionStart]] = []
+        self.pre_allocations: list[Registered[api.JobHook]] = []
+        self.mutators: list[Registered[api.BindRequestMutate]] = []
+        self.on_allocate: list[Registered[api.EventFunction]] = []
+        self.on_deallocate: list[Registered[api.EventFunction]] = []
+        self.amounts: dict[str, Registered[api.QueueAmount]] = {}
+        self.http_handlers: dict[str, Registered[api.HttpHandler]] = {}
+
+    def add_queue_order_fn(self, function: api.QueueOrder) -> None:
+        """Order queues; the first that is not 0 decides, then age, then name."""
+        self._append(self.queue_orders, function)
+
+    def add_job_order_fn(self, function: api.JobOrder) -> None:
+        """Order the jobs of a queue; the first that is not 0 decides, then age, then name."""
+        self._append(self.job_orders, function)
+
+    def add_task_order_fn(self, function: api.TaskOrder) -> None:
+        """Order the tasks of a job; the first that is not 0 decides, then age, then name."""
+        self._append(self.task_orders, function)
+
+    def add_pre_predicate_fn(self, function: api.PrePredicate) -> None:
+        """Refuse a task whatever the node; all must pass."""
+        self._append(self.pre_predicates, function)
+
+    def add_predicate_fn(self, function: api.Predicate) -> None:
+        """Refuse a node for a task; all must pass."""
+        self._append(self.predicates, function)
+
+    def add_node_pre_order_fn(self, function: api.NodePreOrder) -> None:
+        """Prepare what the order of nodes needs."""
+        self._append(self.node_pre_orders, function)
+
+    def add_node_order_fn(self, function: api.NodeOrder) -> None:
+        """Score a node for a task; scores are summed, ties go by name."""
+        self._append(self.node_orders, function)
+
+    def add_gpu_order_fn(self, function: api.GpuOrder) -> None:
+        """Score a GPU for a task; scores are summed, ties go by index."""
+        self._append(self.gpu_orders, function)
+
+    def add_subset_nodes_fn(self, function: api.SubsetNodes) -> None:
+        """Split nodes into sets; each function is applied to every set so far."""
+        self._append(self.subset_nodes, function)
+
+    def add_is_job_over_capacity_fn(self, function: api.JobCapacity) -> None:
+        """Refuse tasks of a job for its queue's sake; all must allow."""
+        self._append(self.job_capacities, function)
+
+    def add_is_non_preemptible_job_over_queue_quota_fn(self, function: api.JobCapacity) -> None:
+        """Refuse tasks of a job that is not preemptible; all must allow."""
+        self._append(self.quotas, function)
+
+    def add_is_task_allocation_on_node_over_capacity_fn(self, function: api.NodeCapacity) -> None:
+        """Refuse a task on a node; all must allow."""
+        self._append(self.node_capacities, function)
+
+    def add_can_reclaim_resources_fn(self, function: api.CanReclaim) -> None:
+        """Keep a job from reclaiming; all must agree."""
+        self._append(self.can_reclaims, function)
+
+    def add_reclaim_victim_filter_fn(self, function: api.VictimFilter) -> None:
+        """Spare a job when another reclaims; all must agree."""
+        self._append(self.reclaim_filters, function)
+
+    def add_preempt_victim_filter_fn(self, function: api.VictimFilter) -> None:
+        """Spare a job when another preempts; all must agree."""
+        self._append(self.preempt_filters, function)
+
+    def add_reclaim_scenario_validator_fn(self, function: api.ScenarioValidator) -> None:
+        """Reject a reclaim as a whole; all must agree."""
+        self._append(self.reclaim_validators, function)
+
+    def add_preempt_scenario_validator_fn(self, function: api.ScenarioValidator) -> None:
+        """Reject a preemption as a whole; all must agree."""
+        self._append(self.preempt_validators, function)
+
+    def add_reclaimable_fn(self, function: api.Reclaimable) -> None:
+        """Spare a job from a reclaim, first as a victim and then in the whole; all must agree."""
+        self._append(self.reclaimables, function)
+
+    def add_on_job_solution_start_fn(self, function: api.SolutionStart) -> None:
+        """Be told that a reclaim looks for victims."""
+        self._append(self.solution_starts, function)
+
+    def add_pre_job_allocation_fn(self, function: api.JobHook) -> None:
+        """Be told that a job is about to be placed."""
+        self._append(self.pre_allocations, function)
+
+    def add_bind_request_mutate_fn(self, function: api.BindRequestMutate) -> None:
+        """Send something along with a task; later functions win where keys are the same."""
+        self._append(self.mutators, function)
+
+    def add_event_handler(
+        self,
+        *,
+        allocate: api.EventFunction | None = None,
+        deallocate: api.EventFunction | None = None,
+    ) -> None:
+        """Be told of every place that is given and taken, undone ones included; cannot veto."""
+        if allocate is not None:
+            self._append(self.on_allocate, allocate)
+        if deallocate is not None:
+            self._append(self.on_deallocate, deallocate)
+
+    def add_queue_amount_fn(self, amount: str, function: api.QueueAmount) -> None:
+        """Provide an amount of every queue: ``allocated``, ``deserved`` or ``fair_share``.
+
+        Raises:
+            RegistrationError: Another plugin provides it.
+        """
+        self._set(self.amounts, amount, function, f"the queues' amount {amount!r}")
+
+    def add_http_handler(self, path: str, function: api.HttpHandler) -> None:
+        """Answer GETs of ``/debug/session/PATH``, until the next session opens.
+
+        Raises:
+            RegistrationError: Another plugin answers them.
+        """
+        self._set(self.http_handlers, path.strip("/"), function, f"the path {path!r}")
+
+    def mark(self) -> tuple[int, int]:
+        """Return where :meth:`forget_functions` and :meth:`forget_pages` may come back to."""
+        return len(self._log), len(self._pages_log)
+
+    def forget_functions(self, mark: tuple[int, int]) -> None:
+        """Take off all that was registered since ``mark``, but for the HTTP handlers."""
+        _take_off(self._log, mark[0])
+
+    def forget_pages(self, mark: tuple[int, int]) -> None:
+        """Take off the HTTP handlers that were registered since ``mark``."""
+        _take_off(self._pages_log, mark[1])
+
+    def _append(self, functions: list[Registered[Any]], function: object) -> None:
+        functions.append(Registered(self.registering, function))
+        self._log.append(functions.pop)
+
+    def _set(self, held: dict[str, Registered[Any]], key: str, function: object, what: str) -> None:
+        if key in held:
+            raise RegistrationError(
+                f"session plugin {self.registering!r} wants to provide {what}, which"
+                f" {held[key].plugin!r} does already; disable one of them"
+            )
+        held[key] = Registered(self.registering, function)
+        log = self._pages_log if held is self.http_handlers else self._log
+        log.append(partial(held.pop, key))
+
+
+def _take_off(log: list[Callable[[], object]], count: int) -> None:
+    for take_off in reversed(log[count:]):
+        take_off()
+    del log[count:]

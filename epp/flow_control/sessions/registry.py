@@ -1,0 +1,108 @@
+"""Which session plugins and actions there are, by name, and how they are built."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Final
+
+from epp.flow_control.sessions.actions import Action, Allocate, Preempt, Reclaim
+from epp.flow_control.sessions.arguments import Arguments
+from epp.flow_control.sessions.plugin import SessionPlugin
+
+Builder = Callable[[Arguments], SessionPlugin]
+
+ACTIONS: Mapping[str, Callable[[], Action]] = {
+    each.name: each for each in (Allocate, Reclaim, Preempt)
+}
+
+
+class UnknownNameError(ValueError):
+    """There is no plugin or action of a name; the text says which one may be meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSetting:
+    """What the configuration says of one plugin."""
+
+    enabled: bool = True
+    priority: int = 0
+    """Plugins of a higher priority come first, then by name."""
+    arguments: Mapping[str, object] = field(default_factory=dict)
+
+
+class Registry:
+    """Builders of session plugins by name."""
+
+    def __init__(self, builders: Mapping[str, Builder] | None = None) -> None:
+        self._builders = dict(builders or {})
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all plugins that can be built."""
+        return sorted(self._builders)
+
+    def register(self, name: str, builder: Builder) -> None:
+        """Make a plugin known under ``name``.
+
+        Raises:
+            ValueError: The name is taken by another builder.
+        """
+        if self._builders.setdefault(name, builder) is not builder:
+            raise ValueError(f"there is a session plugin {name!r} already; choose another name")
+
+    def copy(self) -> "Registry":
+        """Return one of its own with the same builders."""
+        return Registry(self._builders)
+
+    def build(self, settings: Mapping[str, PluginSetting]) -> list[SessionPlugin]:
+        """Build the plugins that are enabled, in the order in which sessions are opened to them.
+
+        Raises:
+            UnknownNameError: There is no plugin of a name.
+            ArgumentError: An argument is not what its plugin takes, or unknown to it.
+        """
+        plugins: list[SessionPlugin] = []
+        in_order = sorted(settings.items(), key=lambda item: (-item[1].priority, item[0]))
+        for name, setting in in_order:
+            builder = self._builders.get(name)
+            if builder is None:
+                raise UnknownNameError(_unknown("session plugin", name, self.names))
+            if setting.enabled:
+                arguments = Arguments(setting.arguments, plugin=name)
+                plugins.append(builder(arguments))
+                arguments.check_all_known()
+        return plugins
+
+
+REGISTERED: Final = Registry()
+"""What :func:`register_plugin_builder` was called with."""
+
+
+def register_plugin_builder(name: str, builder: Builder) -> None:
+    """Make a plugin known under ``name`` wherever session plugins are built.
+
+    Raises:
+        ValueError: The name is taken by another builder.
+    """
+    REGISTERED.register(name, builder)
+
+
+def build_actions(names: Sequence[str]) -> list[Action]:
+    """Build the actions, in the order in which they run.
+
+    Raises:
+        UnknownNameError: There is no action of a name.
+        ValueError: A name stands there twice.
+    """
+    for place, name in enumerate(names):
+        if name not in ACTIONS:
+            raise UnknownNameError(_unknown("action", name, sorted(ACTIONS)))
+        if name in names[:place]:
+            raise ValueError(f"action {name!r} is listed twice; once is enough")
+    return [ACTIONS[name]() for name in names]
+
+
+def _unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    meant = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
+    return f"there is no {kind} {name!r}; {meant}"

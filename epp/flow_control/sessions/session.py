@@ -1,0 +1,135 @@
+"""One session: the cluster as it is now, and what the plugins have to say about it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from epp.flow_control.sessions.answers import Answers, Fault
+from epp.flow_control.sessions.explanations import Explanations
+from epp.flow_control.sessions.model import Cluster, Job, Queue, Task
+from epp.flow_control.sessions.plugin import Binder, Event, Scenario
+from epp.flow_control.sessions.points import Registered
+from epp.flow_control.sessions.statement import Statement
+
+
+class Session(Answers):
+    """What actions and plugins work with.
+
+    It sees the cluster as it is, everything in flight included; ``version`` is the cluster's when
+    the session was opened.
+    """
+
+    def __init__(self, cluster: Cluster, binder: Binder, fault: Fault) -> None:
+        super().__init__(cluster, fault)
+        self.binder = binder
+        self.version = cluster.version
+        self._statements: list[Statement] = []
+
+    def statement(self) -> Statement:
+        """Begin a statement; one that is still open when the session closes is discarded."""
+        statement = Statement(self)
+        self._statements.append(statement)
+        return statement
+
+    def begin(self) -> None:
+        """Begin anew, without a word of the session before."""
+        self.version = self.cluster.version
+        self.explanations = Explanations()
+
+    def discard_open(self) -> None:
+        """Discard what an action left open."""
+        statements, self._statements = self._statements, []
+        for statement in reversed(statements):
+            if statement.is_open:
+                statement.discard()
+
+    # --- events -------------------------------------------------------------------------------
+
+    def allocated(self, event: Event) -> None:
+        """Tell the event handlers of a place that was given."""
+        self._tell(self.on_allocate, "allocate", event)
+
+    def deallocated(self, event: Event) -> None:
+        """Tell the event handlers of a place that was taken."""
+        self._tell(self.on_deallocate, "deallocate", event)
+
+    def solution_started(self) -> None:
+        """Tell the plugins that an action looks for victims."""
+        self._tell(self.solution_starts, "on_job_solution_start")
+
+    def placing(self, job: Job) -> None:
+        """Tell the plugins that ``job`` is about to be placed."""
+        self._tell(self.pre_allocations, "pre_job_allocation", job)
+
+    def attributes_of(self, task: Task) -> Mapping[str, str]:
+        """Return what the plugins send along with ``task``, which has a node."""
+        attributes: dict[str, str] = {}
+        if task.node is not None:
+            for plugin, mutate in self.mutators:
+                try:
+                    attributes |= mutate(task, task.node.name) or {}
+                except Exception as error:
+                    self.fault(plugin, "bind_request_mutate", error)
+        return attributes
+
+    # --- victims ------------------------------------------------------------------------------
+
+    def may_reclaim(self, job: Job) -> bool:
+        """Whether ``job`` may take places from other queues; it may if no plugin minds."""
+        return self._all_agree(self.can_reclaims, "can_reclaim_resources", job)
+
+    def reclaims_from(self, job: Job, victim: Job) -> bool:
+        """Whether ``job``, of another queue, may take places from ``victim``."""
+        return self._all_agree(
+            self.reclaim_filters, "reclaim_victim_filter", job, victim
+        ) and not self._spared(job, victim)
+
+    def preempts(self, job: Job, victim: Job) -> bool:
+        """Whether ``job`` may take places from ``victim`` of the same queue."""
+        return self._all_agree(self.preempt_filters, "preempt_victim_filter", job, victim)
+
+    def accepts_reclaim(self, scenario: Scenario) -> bool:
+        """Whether a reclaim is acceptable as a whole."""
+        jobs = dict.fromkeys(victim.job for victim in scenario.victims)
+        return self._all_agree(
+            self.reclaim_validators, "reclaim_scenario_validator", scenario
+        ) and not any(self._spared(scenario.preemptor, victim) for victim in jobs)
+
+    def accepts_preemption(self, scenario: Scenario) -> bool:
+        """Whether a preemption is acceptable as a whole."""
+        return self._all_agree(self.preempt_validators, "preempt_scenario_validator", scenario)
+
+    def _spared(self, job: Job, victim: Job) -> bool:
+        refusal = self._refusal(self.reclaimables, "reclaimable", job, victim)
+        if refusal:
+            self.explanations.of_victim(job, victim, refusal)
+        return bool(refusal)
+
+    def _all_agree(self, checks: Sequence[Registered[Any]], point: str, *args: object) -> bool:
+        for plugin, check in checks:
+            try:
+                if not check(*args):
+                    return False
+            except Exception as error:
+                self.fault(plugin, point, error)
+                return False
+        return True
+
+    def _tell(self, functions: Sequence[Registered[Any]], point: str, *args: object) -> None:
+        for plugin, function in functions:
+            try:
+                function(*args)
+            except Exception as error:
+                self.fault(plugin, point, error)
+
+    # --- amounts ------------------------------------------------------------------------------
+
+    def amount(self, name: str, queue: Queue) -> float | None:
+        """Return an amount of ``queue``, None if no plugin provides it or it fails."""
+        provider = self.amounts.get(name)
+        if provider is None:
+            return None
+        try:
+            return provider.function(queue)
+        except Exception as error:
+            self.fault(provider.plugin, name, error)
+            return None

@@ -1,0 +1,103 @@
+"""Finds who has to give up a place so that a job has one."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from epp.flow_control.sessions.job_tree import JobTree
+from epp.flow_control.sessions.model import Job, Task, TaskStatus
+from epp.flow_control.sessions.placing import place
+from epp.flow_control.sessions.plugin import Scenario
+from epp.flow_control.sessions.session import Session
+from epp.flow_control.sessions.statement import CommitError, Statement
+
+
+class Solver:
+    """Takes victims one after another until a job fits, then spares those it can do without."""
+
+    def __init__(
+        self, ssn: Session, job: Job, reason: str, accepts: Callable[[Scenario], bool]
+    ) -> None:
+        """Look for places for ``job``.
+
+        Args:
+            ssn: The session.
+            job: Who waits.
+            reason: What victims are told.
+            accepts: Whether a scenario is acceptable as a whole.
+        """
+        self._ssn = ssn
+        self._job = job
+        self._reason = reason
+        self._accepts = accepts
+        self._statement = ssn.statement()
+
+    def take_from(self, victims: Iterable[Job]) -> bool:
+        """Place the job where some of ``victims`` run, the last in order first.
+
+        Returns:
+            Whether it was done; if not, everything is as it was.
+        """
+        units: list[list[Task]] = []
+        tree = JobTree(self._ssn, victims, last_first=True)
+        while victim := tree.pop():
+            for unit in _units(self._ssn, victim):
+                self._evict([unit])
+                for task in unit:
+                    tree.took(task)
+                units.append(unit)
+                if self._fits(units):
+                    return self._spare(units) and committed(self._ssn, self._statement, self._job)
+        self._statement.discard()
+        return False
+
+    def _evict(self, units: Iterable[list[Task]]) -> None:
+        for unit in units:
+            for task in unit:
+                self._statement.evict(task, self._reason)
+
+    def _fits(self, units: Iterable[list[Task]]) -> bool:
+        checkpoint = self._statement.checkpoint()
+        if not place(self._ssn, self._statement, self._job):
+            return False
+        if self._accepts(Scenario(self._job, [task for unit in units for task in unit])):
+            return True
+        self._statement.rollback(checkpoint)
+        return False
+
+    def _spare(self, units: list[list[Task]]) -> bool:
+        """Leave alone everyone without whose place the job has one as well; whether it still has.
+
+        It has, unless a plugin answers the same question otherwise than before.
+        """
+        needed = units
+        for unit in units[:-1]:
+            fewer = [each for each in needed if each is not unit]
+            if self._fits_anew(fewer):
+                needed = fewer
+            elif not self._fits_anew(needed):
+                self._statement.discard()
+                return False
+        return True
+
+    def _fits_anew(self, units: list[list[Task]]) -> bool:
+        self._statement.rollback(0)
+        self._evict(units)
+        return self._fits(units)
+
+
+def _units(ssn: Session, victim: Job) -> Iterator[list[Task]]:
+    """Yield what of a job can go at a time: what it can do without one by one, then the rest."""
+    running = ssn.ordered_tasks(task for task in victim.tasks if task.status is TaskStatus.RUNNING)
+    needed = min(victim.min_available, len(running))
+    yield from ([task] for task in reversed(running[needed:]))
+    if rest := running[:needed]:
+        yield rest[::-1]
+
+
+def committed(ssn: Session, statement: Statement, job: Job) -> bool:
+    """Commit; where the world outside does not take it, the job's explanation says so."""
+    try:
+        statement.commit()
+    except CommitError as error:
+        ssn.explanations.of_job(job, str(error))
+        return False
+    return True

@@ -1,0 +1,158 @@
+"""Changes of a session that take effect together or not at all."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from epp.flow_control.sessions.model import Gpu, Node, Task, TaskStatus
+from epp.flow_control.sessions.plugin import Binding, Event, Eviction
+
+if TYPE_CHECKING:
+    from epp.flow_control.sessions.session import Session
+
+
+class StatementError(RuntimeError):
+    """An operation that makes no sense where it stands; a bug of an action."""
+
+
+class CommitError(Exception):
+    """The world outside did not take a commit; everything is undone."""
+
+
+class _Kind(StrEnum):
+    ALLOCATE = "allocate"
+    EVICT = "evict"
+
+
+class _Operation(NamedTuple):
+    kind: _Kind
+    task: Task
+    node: Node
+    gpu: Gpu | None
+    reason: str = ""
+
+
+class Statement:
+    """Places given and taken in one session, with undo.
+
+    Each operation shows at once in the queues, jobs and nodes of the session and is told to the
+    event handlers; undoing it tells them the opposite. The world outside learns of a statement by
+    :meth:`commit` alone.
+    """
+
+    __slots__ = ("_is_open", "_operations", "_session")
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._operations: list[_Operation] = []
+        self._is_open = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was neither committed nor discarded."""
+        return self._is_open
+
+    def allocate(self, task: Task, node: Node, gpu: Gpu | None = None) -> None:
+        """Give a pending task its place.
+
+        Raises:
+            StatementError: The task has one, or the statement has ended.
+        """
+        self._check(task, TaskStatus.PENDING, "allocated")
+        self._place(task, node, gpu, TaskStatus.ALLOCATED)
+        self._operations.append(_Operation(_Kind.ALLOCATE, task, node, gpu))
+
+    def evict(self, task: Task, reason: str) -> None:
+        """Take its place from a running task.
+
+        Raises:
+            StatementError: The task does not run, or the statement has ended.
+        """
+        self._check(task, TaskStatus.RUNNING, "evicted")
+        node, gpu = task.node, task.gpu
+        if node is None:
+            raise StatementError(f"{task!r} cannot be evicted: it has no node")
+        self._displace(task, TaskStatus.RELEASING)
+        self._operations.append(_Operation(_Kind.EVICT, task, node, gpu, reason))
+
+    def checkpoint(self) -> int:
+        """Return where :meth:`rollback` may come back to."""
+        return len(self._operations)
+
+    def rollback(self, checkpoint: int) -> None:
+        """Undo what was done since ``checkpoint``, the last first.
+
+        Raises:
+            StatementError: There is no such checkpoint, or the statement has ended.
+        """
+        self._check_open()
+        if not 0 <= checkpoint <= len(self._operations):
+            raise StatementError(
+                f"there is no checkpoint {checkpoint}: {len(self._operations)} operations were done"
+            )
+        while len(self._operations) > checkpoint:
+            self._undo(self._operations.pop())
+
+    def discard(self) -> None:
+        """Undo everything; the statement has ended."""
+        self.rollback(0)
+        self._is_open = False
+
+    def commit(self) -> None:
+        """Have it all done outside; the statement has ended.
+
+        Raises:
+            CommitError: Nothing of it was done, and everything is undone here too.
+        """
+        self._check_open()
+        operations = self._operations
+        evictions = [
+            Eviction(each.task, each.node, each.reason)
+            for each in operations
+            if each.kind is _Kind.EVICT
+        ]
+        bindings = [
+            Binding(each.task, each.node, each.gpu, self._session.attributes_of(each.task))
+            for each in operations
+            if each.kind is _Kind.ALLOCATE
+        ]
+        try:
+            self._session.binder.commit(evictions, bindings)
+        except Exception as error:
+            self.discard()
+            raise CommitError(f"nothing of the statement was done: {error}") from error
+        self._is_open = False
+        for each in operations:
+            each.task.status = (
+                TaskStatus.RUNNING if each.kind is _Kind.ALLOCATE else TaskStatus.PENDING
+            )
+        self._operations = []
+
+    def _undo(self, operation: _Operation) -> None:
+        if operation.kind is _Kind.ALLOCATE:
+            self._displace(operation.task, TaskStatus.PENDING)
+        else:
+            self._place(operation.task, operation.node, operation.gpu, TaskStatus.RUNNING)
+
+    def _place(self, task: Task, node: Node, gpu: Gpu | None, status: TaskStatus) -> None:
+        node.add(task, gpu)
+        task.status = status
+        self._session.cluster.version += 1
+        self._session.allocated(Event(task, node, gpu))
+
+    def _displace(self, task: Task, status: TaskStatus) -> None:
+        node, gpu = task.node, task.gpu
+        if node is None:
+            raise StatementError(f"{task!r} has no node")
+        node.remove(task)
+        task.status = status
+        self._session.cluster.version += 1
+        self._session.deallocated(Event(task, node, gpu))
+
+    def _check(self, task: Task, status: TaskStatus, done: str) -> None:
+        self._check_open()
+        if task.status is not status:
+            raise StatementError(f"{task!r} cannot be {done}: it is not {status.value}")
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StatementError("the statement was committed or discarded; begin another one")

@@ -1,0 +1,83 @@
+"""``node-binpack``, ``node-spread``, ``node-affinity``: which node.
+
+``node-binpack``
+    Fills nodes one after another: ``9 * used / capacity``, of its GPUs for a task that needs one.
+``node-spread``
+    Keeps nodes evenly filled: ``9 * (1 - used / capacity)``.
+``node-affinity``
+    Tasks go only to nodes with a certain label: the argument ``nodeLabel`` names it, and a task's
+    label ``taskLabel`` (by default the same name) says the value. A task without that label goes
+    anywhere. With ``required: false`` matching nodes are preferred instead, by a score of 100.
+
+A node without a limit of what it takes counts as empty.
+"""
+
+from epp.flow_control.sessions import (
+    Arguments,
+    ExtensionPoints,
+    Job,
+    Node,
+    SessionPlugin,
+    Task,
+)
+from epp.flow_control.sessions.scores import AVAILABILITY, MAX_HIGH_DENSITY
+
+
+class NodeBinpack(SessionPlugin):
+    """Full nodes first."""
+
+    name = "node-binpack"
+
+    def __init__(self, arguments: Arguments) -> None:
+        """Take no arguments."""
+
+    def on_configure(self, dispatcher: ExtensionPoints) -> None:
+        dispatcher.add_node_order_fn(lambda task, node: MAX_HIGH_DENSITY * _filled(task, node))
+
+
+class NodeSpread(SessionPlugin):
+    """Empty nodes first."""
+
+    name = "node-spread"
+
+    def __init__(self, arguments: Arguments) -> None:
+        """Take no arguments."""
+
+    def on_configure(self, dispatcher: ExtensionPoints) -> None:
+        dispatcher.add_node_order_fn(
+            lambda task, node: MAX_HIGH_DENSITY * (1 - _filled(task, node))
+        )
+
+
+class NodeAffinity(SessionPlugin):
+    """Nodes with the label that the task asks for."""
+
+    name = "node-affinity"
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._node_label = arguments.get_str("nodeLabel", "zone")
+        self._task_label = arguments.get_str("taskLabel", self._node_label)
+        self._is_required = arguments.get_bool("required", default=True)
+
+    def on_configure(self, dispatcher: ExtensionPoints) -> None:
+        if self._is_required:
+            dispatcher.add_predicate_fn(self._refusal)
+        else:
+            dispatcher.add_node_order_fn(self._score)
+
+    def _refusal(self, task: Task, _job: Job, node: Node) -> str | None:
+        wanted = task.labels.get(self._task_label)
+        if wanted is None or node.labels.get(self._node_label) == wanted:
+            return None
+        return f"node {node.name} has no label {self._node_label}={wanted}"
+
+    def _score(self, task: Task, node: Node) -> float:
+        wanted = task.labels.get(self._task_label)
+        matches = wanted is not None and node.labels.get(self._node_label) == wanted
+        return AVAILABILITY if matches else 0.0
+
+
+def _filled(task: Task, node: Node) -> float:
+    if task.requires_gpu:
+        return node.gpu_utilization()
+    return node.used / node.capacity if node.capacity else 0.0

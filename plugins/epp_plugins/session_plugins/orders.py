@@ -1,0 +1,70 @@
+"""``priority``, ``leader-first``, ``strict-priority``: who goes first.
+
+``priority``
+    Jobs of a higher priority go before the others of their queue.
+``leader-first``
+    Of a job's tasks the leaders go first: those whose label ``leaderLabel`` (by default ``role``)
+    is ``leaderValue`` (by default ``leader``).
+``strict-priority``
+    Queues of a higher priority go first, as long as anything waits in them.
+"""
+
+from epp.flow_control.sessions import (
+    Arguments,
+    ExtensionPoints,
+    Job,
+    Queue,
+    SessionPlugin,
+    Task,
+)
+
+
+class Priority(SessionPlugin):
+    """Jobs of a higher priority first."""
+
+    name = "priority"
+
+    def __init__(self, arguments: Arguments) -> None:
+        """Take no arguments."""
+
+    def on_configure(self, dispatcher: ExtensionPoints) -> None:
+        dispatcher.add_job_order_fn(_higher_priority)
+
+
+class LeaderFirst(SessionPlugin):
+    """A job's leaders first."""
+
+    name = "leader-first"
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._label = arguments.get_str("leaderLabel", "role")
+        self._value = arguments.get_str("leaderValue", "leader")
+
+    def on_configure(self, dispatcher: ExtensionPoints) -> None:
+        dispatcher.add_task_order_fn(self._order)
+
+    def _order(self, left: Task, right: Task) -> float:
+        return self._leads(right) - self._leads(left)
+
+    def _leads(self, task: Task) -> bool:
+        return task.labels.get(self._label) == self._value
+
+
+class StrictPriority(SessionPlugin):
+    """Queues of a higher priority first."""
+
+    name = "strict-priority"
+
+    def __init__(self, arguments: Arguments) -> None:
+        """Take no arguments."""
+
+    def on_configure(self, dispatcher: ExtensionPoints) -> None:
+        dispatcher.add_queue_order_fn(_queue_of_higher_priority)
+
+
+def _higher_priority(left: Job, right: Job) -> float:
+    return right.priority - left.priority
+
+
+def _queue_of_higher_priority(left: Queue, right: Queue, *_: object) -> float:
+    return right.priority - left.priority

@@ -1,0 +1,39 @@
+"""``spot-instance-manager``: keeps what must not be interrupted off spot instances.
+
+::
+
+    score = nonSpotScore on a node that is no spot instance, else 0
+
+Jobs that are not preemptible never go to a spot instance; preemptible ones may, if no other node
+has room or a higher score. A node is a spot instance if its label ``spotLabelKey`` (by default
+``kai.scheduler/instance-type``) is ``spotLabelValue`` (by default ``spot``); ``nonSpotScore`` is
+1000 by default.
+"""
+
+from epp.flow_control.sessions import Arguments, Job, Node, Session, SessionPlugin, Task
+
+
+class SpotInstanceManager(SessionPlugin):
+    """Spot instances for preemptible jobs only, and last."""
+
+    name = "spot-instance-manager"
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._key = arguments.get_str("spotLabelKey", "kai.scheduler/instance-type")
+        self._value = arguments.get_str("spotLabelValue", "spot")
+        self._non_spot_score = arguments.get_float("nonSpotScore", 1000.0)
+
+    def on_session_open(self, ssn: Session) -> None:
+        ssn.add_predicate_fn(self._refusal)
+        ssn.add_node_order_fn(self._score)
+
+    def _refusal(self, task: Task, job: Job, node: Node) -> str | None:
+        if job.is_preemptible() or not self._is_spot(node):
+            return None
+        return f"non-preemptible pod {task.name} cannot be scheduled on spot instance {node.name}"
+
+    def _score(self, _task: Task, node: Node) -> float:
+        return 0.0 if self._is_spot(node) else self._non_spot_score
+
+    def _is_spot(self, node: Node) -> bool:
+        return node.labels.get(self._key) == self._value

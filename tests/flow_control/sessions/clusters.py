@@ -1,0 +1,99 @@
+"""Small clusters, and a world outside that remembers what it was told."""
+
+from collections.abc import Callable, Sequence
+
+from epp.flow_control.sessions import (
+    Action,
+    Allocate,
+    Binding,
+    Cluster,
+    Dispatcher,
+    Eviction,
+    Gpu,
+    Job,
+    Node,
+    Queue,
+    SessionPlugin,
+    Task,
+    build_actions,
+)
+
+
+class World:
+    """Takes commits, or refuses those that ``refuses`` says."""
+
+    def __init__(self) -> None:
+        self.bound: dict[str, str] = {}
+        self.attributes: dict[str, dict[str, str]] = {}
+        self.evicted: list[tuple[str, str]] = []
+        self.commits = 0
+        self.refuses: Callable[[], bool] = lambda: False
+
+    def commit(self, evictions: Sequence[Eviction], bindings: Sequence[Binding]) -> None:
+        if self.refuses():
+            raise ConnectionError("nobody answers")
+        self.commits += 1
+        for eviction in evictions:
+            self.evicted.append((eviction.task.name, eviction.reason))
+            del self.bound[eviction.task.name]
+        for binding in bindings:
+            self.bound[binding.task.name] = binding.node.name
+            self.attributes[binding.task.name] = dict(binding.attributes)
+
+
+class Faults:
+    """Remembers the faults of plugins."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, str]] = []
+
+    def __call__(self, plugin: str, point: str, error: Exception) -> None:
+        self.seen.append((plugin, point, str(error)))
+
+
+class Bench:
+    """A cluster with a dispatcher."""
+
+    def __init__(
+        self,
+        *plugins: SessionPlugin,
+        actions: Sequence[str] = ("allocate",),
+        nodes: Sequence[Node] = (),
+        queues: Sequence[Queue] = (),
+    ) -> None:
+        self.cluster = Cluster()
+        for queue in queues or [Queue("all")]:
+            self.cluster.add_queue(queue)
+        for node in nodes:
+            self.cluster.add_node(node)
+        self.world = World()
+        self.faults = Faults()
+        made: list[Action] = build_actions(actions)
+        self.dispatcher = Dispatcher(
+            self.cluster, self.world, plugins=plugins, actions=made, fault=self.faults
+        )
+
+    def job(self, name: str, *tasks: Task, queue: str = "", **said: object) -> Job:
+        """Add a job; of one task with its name if none are given."""
+        where = self.cluster.queues[queue or next(iter(self.cluster.queues))]
+        made = Job(name, queue=where, tasks=tasks or [Task(name)], **said)  # type: ignore[arg-type]
+        self.cluster.add_job(made)
+        return made
+
+    def run(self) -> dict[str, str]:
+        """Run a session; return what is bound, task to node."""
+        self.explanations = self.dispatcher.run()
+        return self.world.bound
+
+
+def room(name: str, capacity: float = 1.0, **labels: str) -> Node:
+    """A node with room for so many tasks of the usual size."""
+    return Node(name, labels=labels, capacity=capacity)
+
+
+def gpus(name: str, count: int, *, used: float = 0.0, **labels: str) -> Node:
+    """A node with GPUs, of each of which so much is used."""
+    return Node(name, labels=labels, gpus=[Gpu(index, used=used) for index in range(count)])
+
+
+__all__ = ["Allocate", "Bench", "Faults", "World", "gpus", "room"]
