@@ -102,6 +102,7 @@ class _Outcome:
             reasons.append(told.tasks.get(task, ""))
             reasons += told.nodes.get(task, {}).values()
         reasons += told.victims.get(job, {}).values()
+        reasons += (gone.reason for gone in self.evictions if gone.task.job is job)
         return [reason for reason in dict.fromkeys(reasons) if reason]
 
 

@@ -4,15 +4,16 @@ from collections.abc import Callable, Sequence
 
 from epp.flow_control.sessions import (
     Action,
-    Allocate,
     Binding,
     Cluster,
     Dispatcher,
     Eviction,
+    Explanations,
     Gpu,
     Job,
     Node,
     Queue,
+    Session,
     SessionPlugin,
     Task,
     build_actions,
@@ -51,6 +52,17 @@ class Faults:
         self.seen.append((plugin, point, str(error)))
 
 
+class Plugin(SessionPlugin):
+    """Registers what a test gives it, in every session that opens."""
+
+    def __init__(self, register: Callable[[Session], object], name: str = "test") -> None:
+        self.name = name
+        self._register = register
+
+    def on_session_open(self, ssn: Session) -> None:
+        self._register(ssn)
+
+
 class Bench:
     """A cluster with a dispatcher."""
 
@@ -69,6 +81,7 @@ class Bench:
         self.world = World()
         self.faults = Faults()
         made: list[Action] = build_actions(actions)
+        self.explanations = Explanations()
         self.dispatcher = Dispatcher(
             self.cluster, self.world, plugins=plugins, actions=made, fault=self.faults
         )
@@ -94,6 +107,3 @@ def room(name: str, capacity: float = 1.0, **labels: str) -> Node:
 def gpus(name: str, count: int, *, used: float = 0.0, **labels: str) -> Node:
     """A node with GPUs, of each of which so much is used."""
     return Node(name, labels=labels, gpus=[Gpu(index, used=used) for index in range(count)])
-
-
-__all__ = ["Allocate", "Bench", "Faults", "World", "gpus", "room"]

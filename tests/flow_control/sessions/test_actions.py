@@ -1,0 +1,281 @@
+"""Who is placed, and who has to make room."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from flow_control.sessions.clusters import Bench, Plugin, gpus, room
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epp.flow_control.sessions import Job, Node, Queue, Scenario, Session, SessionPlugin, Task
+
+
+def by_priority(ssn: Session) -> None:
+    """Higher priorities first."""
+    ssn.add_job_order_fn(lambda left, right: right.priority - left.priority)
+
+
+def running(made: Bench, name: str, node: str, count: int = 1, **said: Any) -> Job:
+    """A job whose tasks run on a node."""
+    job = made.job(name, *(Task(f"{name}-{number}") for number in range(count)), **said)
+    for task in job.tasks:
+        made.dispatcher.start(task, made.cluster.nodes[node])
+        made.world.bound[task.name] = node
+    return job
+
+
+def two_queues() -> list[Queue]:
+    return [Queue("mine"), Queue("theirs")]
+
+
+def test_as_many_are_placed_in_one_session_as_there_is_room_for() -> None:
+    made = Bench(nodes=[room("a", 20), room("b", 30)])
+    for number in range(500):
+        made.job(f"{number:03}", created=number)
+    bound = made.run()
+    assert sorted(bound) == [f"{number:03}" for number in range(50)]
+    assert sorted(bound.values()) == ["a"] * 20 + ["b"] * 30
+
+
+def test_placed_ones_are_seen_by_the_next_ones_and_spread() -> None:
+    made = Bench(
+        Plugin(lambda ssn: ssn.add_node_order_fn(lambda task, node: -node.used)),
+        nodes=[room(f"node-{place}", 99) for place in range(4)],
+    )
+    for number in range(10):
+        made.job(str(number))
+    made.run()
+    assert sorted(node.used for node in made.cluster.nodes.values()) == [2, 2, 3, 3]
+
+
+def test_above_its_minimum_a_job_gets_one_task_at_a_time_and_competes_again() -> None:
+    placed: list[str] = []
+
+    def register(ssn: Session) -> None:
+        ssn.add_job_order_fn(lambda left, right: len(left.active()) - len(right.active()))
+        ssn.add_event_handler(allocate=lambda event: placed.append(event.task.name))
+
+    made = Bench(Plugin(register), nodes=[room("a", 5)])
+    for name in ("x", "y"):
+        made.job(name, *(Task(f"{name}{number}") for number in range(4)), min_available=2)
+    made.run()
+    assert placed == ["x0", "x1", "y0", "y1", "x2"]
+
+
+def test_inner_queues_are_compared_before_leaves() -> None:
+    org_a, org_b = Queue("org-a", priority=1), Queue("org-b")
+    queues = [
+        org_a,
+        org_b,
+        Queue("a-low", parent=org_a, priority=-5),
+        Queue("b-high", parent=org_b, priority=9),
+    ]
+    made = Bench(
+        Plugin(
+            lambda ssn: ssn.add_queue_order_fn(
+                lambda left, right, *_: right.priority - left.priority
+            )
+        ),
+        nodes=[room("a")],
+        queues=queues,
+    )
+    made.job("from-a", queue="a-low")
+    made.job("from-b", queue="b-high")
+    assert made.run() == {"from-a": "a"}
+
+
+class RoundRobin(SessionPlugin):
+    """The queue with the fewest places first, by what handlers tell."""
+
+    name = "round-robin"
+
+    def __init__(self) -> None:
+        self.held: dict[str, int] = {}
+
+    def on_session_open(self, ssn: Session) -> None:
+        ssn.add_event_handler(allocate=lambda event: self._add(event.task.job.queue))
+        ssn.add_queue_order_fn(
+            lambda left, right, *_: self.held.get(left.name, 0) - self.held.get(right.name, 0)
+        )
+
+    def _add(self, queue: Queue) -> None:
+        for each in queue.path():
+            self.held[each.name] = self.held.get(each.name, 0) + 1
+
+
+@given(
+    waiting=st.lists(st.integers(0, 6), min_size=1, max_size=6),
+    parents=st.lists(st.integers(0, 2), min_size=6, max_size=6),
+    capacity=st.integers(0, 20),
+)
+def test_queues_are_put_in_order_anew_after_every_place_as_if_all_were_compared(
+    waiting: Sequence[int], parents: Sequence[int], capacity: int
+) -> None:
+    tops = [Queue(f"top-{number}") for number in range(3)]
+    leaves = [
+        Queue(f"leaf-{number}", parent=tops[parents[number]]) for number in range(len(waiting))
+    ]
+    made = Bench(RoundRobin(), nodes=[room("a", capacity)], queues=[*tops, *leaves])
+    for leaf, count in zip(leaves, waiting, strict=True):
+        for number in range(count):
+            made.job(f"{leaf.name}/{number}", queue=leaf.name)
+    # The naive way: all queues of a level compared before each place.
+    want: list[str] = []
+    left = {leaf.name: count for leaf, count in zip(leaves, waiting, strict=True)}
+    held: dict[str, int] = {}
+
+    def rank(queue: Queue) -> tuple[int, str]:
+        return held.get(queue.name, 0), queue.name
+
+    for _ in range(min(capacity, sum(waiting))):
+        open_leaves = [leaf for leaf in leaves if left[leaf.name]]
+        top = min({top for leaf in open_leaves for top in leaf.path() if top in tops}, key=rank)
+        leaf = min((leaf for leaf in open_leaves if leaf.parent is top), key=rank)
+        want.append(f"{leaf.name}/{waiting[leaves.index(leaf)] - left[leaf.name]}")
+        left[leaf.name] -= 1
+        for queue in leaf.path():
+            held[queue.name] = held.get(queue.name, 0) + 1
+    assert [*made.run()] == want
+
+
+def test_a_job_preempts_the_lowest_priority_of_its_queue_that_makes_room() -> None:
+    made = Bench(Plugin(by_priority), actions=("allocate", "preempt"), nodes=[room("a", 3)])
+    for name, priority in (("x", -1), ("y", -3), ("z", -2)):
+        running(made, name, "a", priority=priority)
+    made.job("vip", priority=1)
+    assert made.run() == {"x-0": "a", "z-0": "a", "vip": "a"}
+    assert made.world.evicted == [("y-0", "preempted by job vip")]
+
+
+def test_victims_whose_places_do_not_help_are_spared() -> None:
+    def only_b(task: Task, _job: Job, node: Node) -> str | None:
+        return "it must be b" if task.name == "vip" and node.name != "b" else None
+
+    def register(ssn: Session) -> None:
+        by_priority(ssn)
+        ssn.add_predicate_fn(only_b)
+
+    made = Bench(Plugin(register), actions=("allocate", "preempt"), nodes=[room("a", 2), room("b")])
+    running(made, "x", "a", priority=-9)
+    running(made, "y", "a", priority=-8)
+    running(made, "z", "b", priority=-1)
+    made.job("vip")
+    made.run()
+    assert made.world.evicted == [("z-0", "preempted by job vip")]
+    assert made.world.commits == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        pytest.param({"priority": -1, "preemptible": False}, "not preemptible", id="protected"),
+        pytest.param({"priority": 5, "preemptible": True}, "not lower", id="the same priority"),
+        pytest.param({"priority": -1, "queue": "theirs"}, "another queue", id="another queue"),
+    ],
+)
+def test_who_may_not_be_preempted_stays(said: dict[str, Any], why: str) -> None:
+    made = Bench(
+        Plugin(by_priority), actions=("allocate", "preempt"), nodes=[room("a")], queues=two_queues()
+    )
+    running(made, "old", "a", **{"queue": "mine", **said})
+    made.job("vip", priority=5)
+    assert made.run() == {"old-0": "a"}, why
+
+
+def test_a_job_loses_what_it_can_do_without_first_and_then_all_of_it() -> None:
+    made = Bench(Plugin(by_priority), actions=("allocate", "preempt"), nodes=[room("a", 4)])
+    elastic = running(made, "elastic", "a", 4, priority=-1, min_available=3)
+    made.job("first")
+    made.run()
+    assert made.world.evicted == [("elastic-3", "preempted by job first")]
+    made.cluster.remove_job(elastic)  # what it lost must not come back in between
+    made.cluster.add_job(elastic)
+    made.job("second", created=-1)
+    elastic.tasks.pop()  # it does not ask for the lost one again
+    made.run()
+    assert [name for name, _ in made.world.evicted[1:]] == ["elastic-2", "elastic-1", "elastic-0"]
+
+
+def test_a_queue_reclaims_from_another_but_not_from_itself() -> None:
+    made = Bench(
+        Plugin(by_priority),
+        actions=("allocate", "reclaim"),
+        nodes=[room("a", 2)],
+        queues=two_queues(),
+    )
+    running(made, "own", "a", queue="mine", priority=-9)
+    running(made, "other", "a", queue="theirs", priority=-1)
+    made.job("job", queue="mine")
+    made.run()
+    assert made.world.evicted == [("other-0", "reclaimed by job job")]
+
+
+VETOES: dict[str, Any] = {
+    "nobody may reclaim": lambda ssn: ssn.add_can_reclaim_resources_fn(lambda job: False),
+    "the victim is spared": lambda ssn: ssn.add_reclaim_victim_filter_fn(lambda job, victim: False),
+    "the scenario is not valid": lambda ssn: ssn.add_reclaim_scenario_validator_fn(
+        lambda scenario: not scenario.victims
+    ),
+    "it is not reclaimable": lambda ssn: ssn.add_reclaimable_fn(
+        lambda job, victim: "it began just now"
+    ),
+}
+
+
+@pytest.mark.parametrize("veto", VETOES)
+def test_one_veto_stops_a_reclaim(veto: str) -> None:
+    made = Bench(
+        Plugin(lambda ssn: ssn.add_reclaimable_fn(lambda job, victim: None)),
+        Plugin(VETOES[veto], "other"),
+        actions=("allocate", "reclaim"),
+        nodes=[room("a")],
+        queues=two_queues(),
+    )
+    running(made, "other", "a", queue="theirs", priority=-1)
+    job = made.job("job", queue="mine")
+    assert made.run() == {"other-0": "a"}
+    assert made.faults.seen == []
+    reasons = made.explanations.victims.get(job, {})
+    assert reasons == ({"other": "it began just now"} if "reclaimable" in veto else {})
+
+
+def test_a_validator_sees_the_victims_and_a_bigger_scenario_is_tried_after_a_refusal() -> None:
+    seen: list[list[str]] = []
+
+    def validate(scenario: Scenario) -> bool:
+        seen.append([task.name for task in scenario.victims])
+        return len(scenario.victims) > 1
+
+    made = Bench(
+        Plugin(lambda ssn: ssn.add_preempt_scenario_validator_fn(validate)),
+        actions=("preempt",),
+        nodes=[room("a", 2)],
+    )
+    running(made, "x", "a", priority=-1)
+    running(made, "y", "a", priority=-1)
+    made.job("vip")
+    made.run()
+    assert seen == [["y-0"], ["y-0", "x-0"], ["x-0"], ["y-0", "x-0"]]
+    assert [name for name, _ in made.world.evicted] == ["y-0", "x-0"]
+
+
+def test_a_world_that_refuses_an_eviction_keeps_victim_and_preemptor_where_they_were() -> None:
+    made = Bench(actions=("preempt",), nodes=[room("a")])
+    running(made, "old", "a", priority=-1)
+    made.job("vip")
+    made.world.refuses = lambda: True
+    assert made.run() == {"old-0": "a"}
+    assert [task.name for task in made.cluster.nodes["a"].tasks] == ["old-0"]
+
+
+def test_a_task_that_needs_a_gpu_gets_one_and_says_why_not() -> None:
+    made = Bench(nodes=[gpus("a", 1, used=1.0), gpus("b", 1)])
+    first = made.job("first", Task("first", requires_gpu=True))
+    second = made.job("second", Task("second", requires_gpu=True), created=1)
+    assert made.run() == {"first": "b"}
+    assert first.tasks[0].gpu is made.cluster.nodes["b"].gpus[0]
+    assert made.explanations.nodes[second.tasks[0]] == {
+        "a": "node a has no available GPUs",
+        "b": "node b has no available GPUs",
+    }

@@ -1,0 +1,238 @@
+"""The life of a session, and what counts between two."""
+
+import pytest
+from flow_control.sessions.clusters import Bench, Plugin, room
+
+from epp.flow_control.sessions import (
+    CommitError,
+    Event,
+    ExtensionPoints,
+    RegistrationError,
+    Session,
+    SessionPlugin,
+    StatementError,
+    Task,
+)
+
+
+class Diary(SessionPlugin):
+    """Notes what happens to it, in a list that several may share."""
+
+    def __init__(self, name: str, notes: list[str]) -> None:
+        self.name = name
+        self.notes = notes
+
+    def on_session_open(self, ssn: Session) -> None:
+        self.notes.append(f"open {self.name}")
+
+    def on_session_close(self, ssn: Session) -> None:
+        self.notes.append(f"close {self.name}")
+
+
+class Raising:
+    """An action that leaves a statement open."""
+
+    name = "raising"
+
+    def execute(self, ssn: Session) -> None:
+        job = next(iter(ssn.cluster.jobs.values()))
+        ssn.statement().allocate(job.tasks[0], ssn.cluster.nodes["a"])
+        raise RuntimeError("no more")
+
+
+def test_plugins_are_opened_in_order_and_closed_in_reverse() -> None:
+    notes: list[str] = []
+    made = Bench(Diary("x", notes), Diary("y", notes))
+    made.run()
+    made.run()
+    assert notes == ["open x", "open y", "close y", "close x"] * 2
+
+
+def test_an_action_that_raises_leaves_nothing_behind() -> None:
+    notes: list[str] = []
+    made = Bench(Diary("x", notes), Diary("y", notes), nodes=[room("a")])
+    job = made.job("job")
+    made.dispatcher.actions = (Raising(),)
+    with pytest.raises(RuntimeError, match="no more"):
+        made.run()
+    assert notes == ["open x", "open y", "close y", "close x"]
+    assert job.pending() == job.tasks
+    assert not made.cluster.nodes["a"].tasks
+
+
+def test_a_plugin_that_fails_to_open_is_left_out_with_all_it_registered() -> None:
+    notes: list[str] = []
+
+    def register(ssn: Session) -> None:
+        ssn.add_predicate_fn(lambda task, job, node: "never")
+        ssn.add_http_handler("page", dict)
+        raise KeyError("missing")
+
+    made = Bench(Plugin(register, "bad"), Diary("x", notes), nodes=[room("a")])
+    made.job("job")
+    assert made.run() == {"job": "a"}
+    assert made.faults.seen == [("bad", "on_session_open", "'missing'")]
+    assert not made.dispatcher.points.http_handlers
+    assert notes == ["open x", "close x"]
+
+
+def test_a_plugin_that_fails_to_close_does_not_keep_the_others_from_it() -> None:
+    class Bad(Diary):
+        def on_session_close(self, ssn: Session) -> None:
+            raise KeyError("lost")
+
+    notes: list[str] = []
+    made = Bench(Diary("x", notes), Bad("y", notes))
+    made.run()
+    assert notes == ["open x", "open y", "close x"]
+    assert made.faults.seen == [("y", "on_session_close", "'lost'")]
+
+
+def test_what_was_registered_in_a_session_is_gone_in_the_next() -> None:
+    opened: list[int] = []
+
+    def once(ssn: Session) -> None:
+        if not opened:
+            ssn.add_predicate_fn(lambda task, job, node: "only once")
+            ssn.add_queue_amount_fn("deserved", lambda queue: 1.0)
+            ssn.add_event_handler(allocate=lambda event: opened.append(99))
+        opened.append(len(ssn.predicates) + len(ssn.amounts) + len(ssn.on_allocate))
+
+    made = Bench(Plugin(once), nodes=[room("a")])
+    made.job("job")
+    assert made.run() == {}
+    assert made.run() == {"job": "a"}
+    assert opened == [3, 0]
+
+
+def test_a_page_stays_until_the_next_session_opens() -> None:
+    answers = iter([{"run": 1}, {"run": 2}])
+
+    def register(ssn: Session) -> None:
+        said = next(answers)
+        ssn.add_http_handler("/shares/", lambda: said)
+
+    made = Bench(Plugin(register))
+    for run in (1, 2):
+        made.run()
+        assert made.dispatcher.points.http_handlers["shares"].function() == {"run": run}
+
+
+class Accounts(SessionPlugin):
+    """Counts what has a place, registered once."""
+
+    name = "accounts"
+
+    def __init__(self) -> None:
+        self.held: dict[str, int] = {}
+        self.events: list[str] = []
+
+    def on_configure(self, dispatcher: ExtensionPoints) -> None:
+        dispatcher.add_event_handler(allocate=self._add, deallocate=self._remove)
+
+    def _add(self, event: Event) -> None:
+        self.held[event.node.name] = self.held.get(event.node.name, 0) + 1
+        self.events.append(f"+{event.task.name}")
+
+    def _remove(self, event: Event) -> None:
+        self.held[event.node.name] -= 1
+        self.events.append(f"-{event.task.name}")
+
+
+def test_handlers_of_the_configuration_also_hear_of_what_happens_between_sessions() -> None:
+    accounts = Accounts()
+    made = Bench(accounts, nodes=[room("a"), room("b")])
+    job = made.job("job")
+    made.run()
+    made.dispatcher.move(job.tasks[0], made.cluster.nodes["b"])
+    assert accounts.held == {"a": 0, "b": 1}
+    made.dispatcher.end(job.tasks[0])
+    made.cluster.remove_job(job)
+    assert accounts.held == {"a": 0, "b": 0}
+    other = made.job("other")
+    made.dispatcher.start(other.tasks[0], made.cluster.nodes["a"])
+    assert accounts.events == ["+job", "-job", "+job", "-job", "+other"]
+    assert made.run() == {"job": "a"}  # nothing is left to place; the world was told of job alone
+
+
+def test_a_session_sees_what_is_in_flight() -> None:
+    seen: list[list[Task]] = []
+    made = Bench(
+        Plugin(lambda ssn: seen.append([*ssn.cluster.nodes["a"].tasks])), nodes=[room("a", 2)]
+    )
+    first = made.job("first")
+    made.dispatcher.start(first.tasks[0], made.cluster.nodes["a"])
+    made.run()
+    assert seen == [first.tasks]
+
+
+def test_a_world_that_refuses_leaves_all_as_it_was_and_says_why() -> None:
+    accounts = Accounts()
+    made = Bench(accounts, nodes=[room("a"), room("b")])
+    job = made.job("gang", Task("x"), Task("y"), min_available=2)
+    made.world.refuses = lambda: True
+    assert made.run() == {}
+    assert accounts.held == {"a": 0, "b": 0}
+    assert job.pending() == job.tasks
+    assert made.explanations.jobs == {job: "nothing of the statement was done: nobody answers"}
+    made.world.refuses = lambda: False
+    assert made.run() == {"x": "a", "y": "b"}
+
+
+def in_session(made: Bench) -> Session:
+    """The session of a bench, for what only an action may do."""
+    session = made.dispatcher.points
+    assert isinstance(session, Session)
+    return session
+
+
+def test_a_statement_ends_once() -> None:
+    made = Bench(nodes=[room("a")])
+    task = made.job("job").tasks[0]
+    statement = in_session(made).statement()
+    statement.allocate(task, made.cluster.nodes["a"])
+    statement.commit()
+    for again in (statement.commit, statement.discard, lambda: statement.evict(task, "why")):
+        with pytest.raises(StatementError, match="begin another one"):
+            again()
+    assert task.node is made.cluster.nodes["a"]
+
+
+def test_operations_that_make_no_sense_are_refused_and_change_nothing() -> None:
+    made = Bench(nodes=[room("a", 2)])
+    task = made.job("job").tasks[0]
+    node = made.cluster.nodes["a"]
+    statement = in_session(made).statement()
+    with pytest.raises(StatementError, match="cannot be evicted: it is not running"):
+        statement.evict(task, "why")
+    statement.allocate(task, node)
+    with pytest.raises(StatementError, match="cannot be allocated: it is not pending"):
+        statement.allocate(task, node)
+    for checkpoint in (-1, 2):
+        with pytest.raises(StatementError, match=f"there is no checkpoint {checkpoint}"):
+            statement.rollback(checkpoint)
+    assert node.used == 1
+    statement.discard()
+    assert (node.used, task.node) == (0, None)
+
+
+def test_a_commit_that_fails_says_so_to_an_action() -> None:
+    made = Bench(nodes=[room("a")])
+    statement = in_session(made).statement()
+    statement.allocate(made.job("job").tasks[0], made.cluster.nodes["a"])
+    made.world.refuses = lambda: True
+    with pytest.raises(CommitError, match="nobody answers"):
+        statement.commit()
+    assert not made.cluster.nodes["a"].tasks
+
+
+def test_what_a_plugin_cannot_have_in_every_session_is_an_error_of_the_configuration() -> None:
+    class Pages(SessionPlugin):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def on_configure(self, dispatcher: ExtensionPoints) -> None:
+            dispatcher.add_http_handler("page", dict)
+
+    with pytest.raises(RegistrationError, match="'y' wants to provide the path 'page', which 'x'"):
+        Bench(Pages("x"), Pages("y"))

@@ -1,0 +1,169 @@
+"""Names, order and arguments of plugins and actions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from epp.flow_control.sessions import (
+    REGISTERED,
+    ArgumentError,
+    Arguments,
+    PluginSetting,
+    Registry,
+    SessionPlugin,
+    UnknownNameError,
+    build_actions,
+    register_plugin_builder,
+)
+
+
+class Noted(SessionPlugin):
+    """Has one argument."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.name = arguments.plugin
+        self.weight = arguments.get_float("weight", 1.0)
+
+
+def registry(*names: str) -> Registry:
+    return Registry(dict.fromkeys(names, Noted))
+
+
+def test_plugins_are_built_by_priority_then_name_and_disabled_ones_left_out() -> None:
+    settings = {
+        "c": PluginSetting(),
+        "a": PluginSetting(),
+        "last": PluginSetting(priority=-1),
+        "first": PluginSetting(priority=7, arguments={"weight": 2}),
+        "off": PluginSetting(enabled=False),
+    }
+    built = registry(*settings).build(settings)
+    assert [plugin.name for plugin in built] == ["first", "a", "c", "last"]
+    assert isinstance(built[0], Noted)
+    assert built[0].weight == 2.0
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        pytest.param(
+            lambda: registry("priority").build({"priorty": PluginSetting()}),
+            "there is no session plugin 'priorty'; did you mean 'priority'?",
+            id="a misspelt plugin",
+        ),
+        pytest.param(
+            lambda: registry("a", "b").build({"zzz": PluginSetting(enabled=False)}),
+            "there is no session plugin 'zzz'; known: a, b",
+            id="an unknown plugin, disabled too",
+        ),
+        pytest.param(
+            lambda: build_actions(["alocate"]),
+            "there is no action 'alocate'; did you mean 'allocate'?",
+            id="a misspelt action",
+        ),
+    ],
+)
+def test_unknown_names_are_refused(build: Callable[[], object], text: str) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        build()
+    assert str(caught.value) == text
+
+
+def test_an_action_is_listed_once() -> None:
+    assert [action.name for action in build_actions(["preempt", "allocate"])] == [
+        "preempt",
+        "allocate",
+    ]
+    with pytest.raises(ValueError, match="action 'allocate' is listed twice"):
+        build_actions(["allocate", "reclaim", "allocate"])
+
+
+def test_a_name_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(REGISTERED, "_builders", {})
+    register_plugin_builder("mine", Noted)
+    register_plugin_builder("mine", Noted)  # a module that is imported twice
+    with pytest.raises(ValueError, match="there is a session plugin 'mine' already"):
+        register_plugin_builder("mine", lambda arguments: Noted(arguments))
+    assert REGISTERED.names == ["mine"]
+    assert REGISTERED.copy().build({"mine": PluginSetting()})[0].name == "mine"
+
+
+GETTERS: dict[str, Callable[[Arguments], Any]] = {
+    "text": lambda given: given.get_str("it", "default"),
+    "whole": lambda given: given.get_int("it", 3),
+    "number": lambda given: given.get_float("it", 1.5),
+    "truth": lambda given: given.get_bool("it", default=True),
+    "seconds": lambda given: given.get_seconds("it", 9.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("getter", "given", "want"),
+    [
+        ("text", "x", "x"),
+        ("text", 7, "7"),
+        ("text", None, "default"),
+        ("whole", 4, 4),
+        ("whole", "-4", -4),
+        ("whole", None, 3),
+        ("number", 2, 2.0),
+        ("number", "0.25", 0.25),
+        ("number", None, 1.5),
+        ("truth", False, False),
+        ("truth", "False", False),
+        ("truth", "true", True),
+        ("truth", None, True),
+        ("seconds", 2, 2.0),
+        ("seconds", "300ms", 0.3),
+        ("seconds", "2s", 2.0),
+        ("seconds", "5m", 300.0),
+        ("seconds", "1h", 3600.0),
+        ("seconds", None, 9.0),
+    ],
+)
+def test_arguments_are_read_as_what_they_say(getter: str, given: object, want: object) -> None:
+    got = GETTERS[getter](Arguments({"it": given}))
+    assert (got, type(got)) == (
+        pytest.approx(want) if isinstance(want, float) else want,
+        type(want),
+    )
+
+
+@pytest.mark.parametrize(
+    ("getter", "given", "kind"),
+    [
+        ("text", ["x"], "a text"),
+        ("text", True, "a text"),
+        ("whole", 1.5, "a whole number"),
+        ("whole", True, "a whole number"),
+        ("whole", "x", "a whole number"),
+        ("number", "nan", "a finite number"),
+        ("number", float("inf"), "a finite number"),
+        ("number", {}, "a finite number"),
+        ("truth", 1, "true or false"),
+        ("truth", "yes", "true or false"),
+        ("seconds", "5 parsecs", "a duration of 0 or more, such as 300ms or 2s"),
+        ("seconds", -1, "a duration of 0 or more, such as 300ms or 2s"),
+    ],
+)
+def test_an_argument_of_another_kind_is_refused(getter: str, given: object, kind: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        GETTERS[getter](Arguments({"it": given}, plugin="mine"))
+    assert str(caught.value) == (
+        f"session plugin 'mine': argument 'it' is {given!r}; it must be {kind}"
+    )
+
+
+def test_an_argument_that_its_plugin_does_not_know_is_refused() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        registry("mine").build({"mine": PluginSetting(arguments={"weihgt": 2})})
+    assert str(caught.value) == (
+        "session plugin 'mine': unknown argument 'weihgt'; it takes: weight"
+    )
+
+
+def test_arguments_are_a_mapping() -> None:
+    given = Arguments({"a": 1, "b": [2]})
+    assert dict(given) == {"a": 1, "b": [2]}
+    assert (len(given), given["b"], given.get("c")) == (2, [2], None)
