@@ -26,6 +26,10 @@ class Noted(SessionPlugin):
         self.weight = arguments.get_float("weight", 1.0)
 
 
+class Other(Noted):
+    """Another builder."""
+
+
 def registry(*names: str) -> Registry:
     return Registry(dict.fromkeys(names, Noted))
 
@@ -84,7 +88,7 @@ def test_a_name_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
     register_plugin_builder("mine", Noted)
     register_plugin_builder("mine", Noted)  # a module that is imported twice
     with pytest.raises(ValueError, match="there is a session plugin 'mine' already"):
-        register_plugin_builder("mine", lambda arguments: Noted(arguments))
+        register_plugin_builder("mine", Other)
     assert REGISTERED.names == ["mine"]
     assert REGISTERED.copy().build({"mine": PluginSetting()})[0].name == "mine"
 

@@ -1,0 +1,212 @@
+"""Fair shares: what each queue gets, who is next, and who may take from whom."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from flow_control.sessions.clusters import Bench, room
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epp.flow_control.sessions import Arguments, Queue, Task
+from epp_plugins.session_plugins.fair_share import Share, divide
+from epp_plugins.session_plugins.proportion import Proportion
+
+
+def shares_of(total: float, *queues: tuple[float | None, float, int, float]) -> list[float]:
+    """Divide among queues given by (deserved, weight, priority, requested)."""
+    made = [
+        Queue(str(number), deserved=deserved, over_quota_weight=weight, priority=priority)
+        for number, (deserved, weight, priority, _) in enumerate(queues)
+    ]
+    shares = {
+        queue: Share(requested=requested)
+        for queue, (*_, requested) in zip(made, queues, strict=True)
+    }
+    divide(made, shares, total)
+    return [share.fair for share in shares.values()]
+
+
+@pytest.mark.parametrize(
+    ("total", "queues", "want"),
+    [
+        pytest.param(7, [(None, w, 0, 99) for w in (1, 2, 4)], [1, 2, 4], id="by weight"),
+        pytest.param(
+            9,
+            [(3, 1, 0, 99), (1, 1, 0, 99)],
+            [5.5, 3.5],  # 3 and 1 are owed, of the other 5 each gets 2.5
+            id="what is owed, then by weight",
+        ),
+        pytest.param(
+            9,
+            [(3, 1, 0, 2), (None, 1, 0, 99)],
+            [2, 7],
+            id="nobody gets more than wanted",
+        ),
+        pytest.param(
+            10,
+            [(None, 1, 0, 3), (None, 1, 0, 99), (None, 2, 0, 99)],
+            # 2.5, 2.5, 5 by weight: the first wants 3; 0.5 more, of the rest 7 a third and two
+            [2.5, 2.5, 5],
+            id="a want above its part changes nothing",
+        ),
+        pytest.param(
+            10,
+            [(None, 1, 0, 1), (None, 1, 0, 99), (None, 2, 0, 99)],
+            [1, 3, 6],  # 2.5 would be the first's; the other 1.5 go 1 to 2
+            id="what one does not want goes to the others by weight",
+        ),
+        pytest.param(
+            4,
+            [(None, 1, 0, 99), (None, 1, 5, 3)],
+            [1, 3],
+            id="a higher priority is served first",
+        ),
+        pytest.param(
+            2,
+            [(3, 1, 0, 99), (2, 1, 0, 99)],
+            [3, 2],
+            id="what is owed is owed, even if there is less",
+        ),
+        pytest.param(5, [(None, 0, 0, 9), (None, 1, 0, 2)], [0, 2], id="without weight nothing"),
+    ],
+)
+def test_shares(
+    total: float, queues: Sequence[tuple[float | None, float, int, float]], want: list[float]
+) -> None:
+    assert shares_of(total, *queues) == pytest.approx(want)
+
+
+def test_children_divide_the_share_of_their_queue_and_a_limit_caps_it() -> None:
+    org = Queue("org", limit=6)
+    children = [Queue("a", parent=org), Queue("b", parent=org, over_quota_weight=2)]
+    other = Queue("other")
+    shares = {queue: Share(requested=99) for queue in (org, *children, other)}
+    divide([org, other], shares, 20)
+    assert [shares[queue].fair for queue in (org, *children, other)] == pytest.approx([6, 2, 4, 14])
+
+
+@given(
+    total=st.floats(0, 100),
+    queues=st.lists(
+        st.tuples(
+            st.none() | st.floats(0, 20), st.floats(0.1, 5), st.integers(0, 2), st.floats(0, 50)
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+)
+def test_shares_are_what_is_owed_and_the_rest_is_used_up(
+    total: float, queues: list[tuple[float | None, float, int, float]]
+) -> None:
+    got = shares_of(total, *queues)
+    owed = [min(deserved or 0.0, requested) for deserved, _, _, requested in queues]
+    wanted = [requested for *_, requested in queues]
+    for share, least, most in zip(got, owed, wanted, strict=True):
+        assert least - 1e-6 <= share <= most + 1e-6
+    assert sum(got) == pytest.approx(max(sum(owed), min(total, sum(wanted))), abs=1e-6)
+    for share, most, (_, _, priority, _) in zip(got, wanted, queues, strict=True):
+        if share < most - 1e-6:  # then nobody of a lower priority got more than is owed
+            for other, least, (_, _, lower, _) in zip(got, owed, queues, strict=True):
+                assert lower >= priority or other == pytest.approx(least, abs=1e-6)
+
+
+def bench(queues: Sequence[Queue], capacity: float, **said: Any) -> Bench:
+    return Bench(Proportion(Arguments()), queues=queues, nodes=[room("a", capacity)], **said)
+
+
+def attained(made: Bench) -> dict[str, int]:
+    """Places by queue."""
+    return {
+        queue.name: sum(
+            len(job.active()) for job in made.cluster.jobs.values() if job.queue is queue
+        )
+        for queue in made.cluster.queues.values()
+    }
+
+
+def test_queues_attain_their_shares_in_one_session() -> None:
+    queues = [
+        Queue(name, over_quota_weight=weight) for name, weight in (("a", 1), ("b", 2), ("c", 4))
+    ]
+    made = bench(queues, 70)
+    for queue in queues:
+        for number in range(100):
+            made.job(f"{queue.name}{number}", queue=queue.name)
+    made.run()
+    assert attained(made) == {"a": 10, "b": 20, "c": 40}
+
+
+def test_a_queue_above_its_limit_waits_and_says_why() -> None:
+    top = Queue("top", limit=2)
+    made = bench([top, Queue("a", parent=top), Queue("b", parent=top)], 9)
+    for name in ("a1", "a2"):
+        made.job(name, queue="a")
+    made.run()
+    late = made.job("b1", queue="b")
+    made.run()
+    assert attained(made) == {"top": 0, "a": 2, "b": 0}
+    assert made.explanations.jobs == {late: "queue top has 2 of at most 2, job b1 wants 1 more"}
+
+
+def test_jobs_that_are_not_preemptible_stay_within_what_their_queue_deserves() -> None:
+    made = bench([Queue("a", deserved=1)], 9)
+    made.job("first")
+    second = made.job("second")
+    made.job("spare", priority=-1)
+    assert [*made.run()] == ["first", "spare"]
+    assert made.explanations.jobs[second] == (
+        "queue a deserves 1 and has 1 of that for jobs that are not preemptible,"
+        " job second wants 1 more"
+    )
+
+
+def hog(made: Bench, count: int, *, queue: str) -> None:
+    """Fill places with preemptible jobs of a queue."""
+    for number in range(count):
+        job = made.job(f"{queue}-hog-{number}", queue=queue, priority=-1)
+        made.dispatcher.start(job.tasks[0], made.cluster.nodes["a"])
+        made.world.bound[job.name] = "a"
+
+
+def test_a_queue_takes_back_its_share_and_no_more() -> None:
+    made = bench([Queue("a"), Queue("b")], 10, actions=("allocate", "reclaim"))
+    hog(made, 10, queue="b")
+    for number in range(10):
+        made.job(f"a{number}", queue="a", priority=-1)
+    made.run()
+    assert attained(made) == {"a": 5, "b": 5}
+    assert len(made.world.evicted) == 5
+    made.run()
+    assert len(made.world.evicted) == 5  # and it stays so
+
+
+def test_a_queue_within_its_share_loses_nothing() -> None:
+    made = bench([Queue("a"), Queue("b", deserved=8)], 10, actions=("allocate", "reclaim"))
+    hog(made, 8, queue="b")
+    for number in range(5):
+        made.job(f"a{number}", queue="a", priority=-1)
+    made.run()
+    assert attained(made) == {"a": 2, "b": 8}
+    assert made.world.evicted == []
+
+
+def test_amounts_are_there_for_others() -> None:
+    plugin = Proportion(Arguments())
+    made = Bench(plugin, queues=[Queue("a", deserved=2), Queue("b")], nodes=[room("n", 6)])
+    for number in range(9):
+        made.job(f"a{number}", Task(f"a{number}"), queue="a", priority=-1)
+        made.job(f"b{number}", queue="b", priority=-1)
+    seen: dict[str, tuple[float | None, ...]] = {}
+
+    class Reader(Proportion):
+        name = "reader"
+
+        def on_session_open(self, ssn: Any) -> None:
+            for queue in ssn.cluster.queues.values():
+                names = ("allocated", "deserved", "fair_share")
+                seen[queue.name] = tuple(ssn.amount(name, queue) for name in names)
+
+    made.dispatcher.plugins = (plugin, Reader(Arguments()))
+    made.run()
+    assert seen == {"a": (0, 2, 4), "b": (0, 0, 2)}
