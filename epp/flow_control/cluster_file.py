@@ -138,6 +138,8 @@ def read_cluster(text: str, source: str) -> ClusterFile:
         ConfigError: It is refused; its problems are all that is wrong, in the order of the file.
     """
     document = parse(text)
+    if not document.is_whole:
+        raise ConfigError.of(source, document.problems)
     reading = read(document.root.value, ClusterEntry)
     problems = [
         *document.problems,

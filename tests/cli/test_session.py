@@ -1,0 +1,227 @@
+"""``epp session run``: a cluster in a file, and what is said of it."""
+
+import json
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from epp.cli import cli
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = sorted((ROOT / "deploy/sessions").glob("*.yaml"))
+
+
+def session(tmp_path: Path, text: str, *options: str) -> tuple[int, str, str]:
+    """Run a session over a file of this text."""
+    path = tmp_path / "cluster.yaml"
+    path.write_text(dedent(text))
+    done = CliRunner().invoke(cli, ["session", "run", str(path), *options])
+    return done.exit_code, done.stdout, done.stderr.replace(str(path), "cluster.yaml")
+
+
+def outcome(tmp_path: Path, text: str) -> dict[str, Any]:
+    code, stdout, stderr = session(tmp_path, text, "--json")
+    assert (code, stderr) == (0, "")
+    told: dict[str, Any] = json.loads(stdout)
+    return told
+
+
+ONE = """
+queues: [{name: all}]
+nodes: [{name: a, capacity: 1}]
+jobs:
+- {name: first, queue: all, tasks: [{name: first-0}]}
+- {name: second, queue: all, tasks: [{name: second-0}]}
+"""
+
+
+def test_who_went_where_and_why_not(tmp_path: Path) -> None:
+    assert outcome(tmp_path, ONE) == {
+        "placed": [{"task": "first-0", "job": "first", "node": "a", "gpu": None, "attributes": {}}],
+        "evicted": [],
+        "waiting": [
+            {
+                "job": "second",
+                "tasks": ["second-0"],
+                "reasons": ["node a has room for 0, the task takes 1"],
+            }
+        ],
+    }
+    code, stdout, _ = session(tmp_path, ONE)
+    assert code == 0
+    assert [line.split() for line in stdout.splitlines()] == [
+        ["Placed"],
+        ["task", "job", "node", "gpu"],
+        ["first-0", "first", "a"],
+        ["Waiting"],
+        ["job", "tasks", "why"],
+        [
+            "second",
+            "second-0",
+            *["node", "a", "has", "room", "for", "0,", "the", "task", "takes", "1"],
+        ],
+    ]
+
+
+def test_what_runs_already_counts_and_may_lose_its_place(tmp_path: Path) -> None:
+    told = outcome(
+        tmp_path,
+        """
+        queues: [{name: all}]
+        nodes: [{name: a, gpus: [{}, {used: 1}]}]
+        jobs:
+        - name: old
+          queue: all
+          priority: -1
+          tasks: [{name: old-0, requires_gpu: true, node: a, gpu: 0}]
+        - {name: vip, queue: all, tasks: [{name: vip-0, requires_gpu: true}]}
+        sessions: {actions: [allocate, preempt], plugins: {priority: {}}}
+        """,
+    )
+    assert [(each["task"], each["gpu"]) for each in told["placed"]] == [("vip-0", 0)]
+    assert told["evicted"] == [{"task": "old-0", "node": "a", "reason": "preempted by job vip"}]
+    assert told["waiting"] == [
+        {"job": "old", "tasks": ["old-0"], "reasons": ["preempted by job vip"]}
+    ]
+
+
+PLUGIN = """
+from epp.flow_control.sessions import SessionPlugin
+
+
+class Never(SessionPlugin):
+    name = "never"
+
+    def __init__(self, arguments):
+        self.node = arguments.get_str("node")
+
+    def on_session_open(self, ssn):
+        ssn.add_predicate_fn(lambda t, j, n: f"never {n.name}" if n.name == self.node else None)
+"""
+
+
+def test_a_plugin_in_a_file_beside_the_cluster(tmp_path: Path) -> None:
+    (tmp_path / "never.py").write_text(PLUGIN)
+    told = outcome(
+        tmp_path, ONE + "sessions: {plugins: {'file:never.py:Never': {arguments: {node: a}}}}\n"
+    )
+    assert told["placed"] == []
+    assert [each["reasons"] for each in told["waiting"]] == [["never a"], ["never a"]]
+
+
+def test_a_plugin_that_fails_is_named(tmp_path: Path) -> None:
+    (tmp_path / "never.py").write_text(PLUGIN.replace('f"never', '1 / 0 or f"never'))
+    plugins = "sessions: {plugins: {'file:never.py:Never': {arguments: {node: a}}}}\n"
+    code, stdout, _ = session(tmp_path, ONE + plugins)
+    assert code == 0
+    assert "plugin never failed in predicate: division by zero" in stdout
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+def test_the_samples_place_something_and_explain_the_rest(sample: Path) -> None:
+    done = CliRunner().invoke(cli, ["session", "run", str(sample), "--json"])
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["placed"]
+    assert all(each["reasons"] for each in told["waiting"])
+    assert f"epp session run deploy/sessions/{sample.name}" in sample.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "errors"),
+    [
+        pytest.param("queues: []", ["1:9: queues: expected a list of length >= 1"], id="no queue"),
+        pytest.param(
+            "queues: [{name: a, weight: 2}]\nnode: []\n",
+            [
+                "1:20: queues[0].weight: unknown field `weight`",
+                "2:1: node: unknown field `node`; did you mean `nodes`?",
+            ],
+            id="unknown fields",
+        ),
+        pytest.param(
+            "queues: [{name: a}]\njobs: [{name: j, queue: b, tasks: [{name: t}]}]\n",
+            ["2:25: jobs[0].queue: there is no queue `b`; known: `a`"],
+            id="unknown queue",
+        ),
+        pytest.param(
+            "queues: [{name: a, parent: b}, {name: b}]\n",
+            ["1:28: queues[0].parent: there is no queue `b` before it; queues before it: none"],
+            id="a parent that comes later",
+        ),
+        pytest.param(
+            "queues: [{name: a}, {name: b, parent: a}]\n"
+            "jobs: [{name: j, queue: a, tasks: [{name: t}]}]\n",
+            ["2:8: jobs[0]: job 'j': queue 'a' has queues below it ('b'); put the job into one"],
+            id="a job in an inner queue",
+        ),
+        pytest.param(
+            "queues: [{name: a}, {name: a}]\nnodes: [{name: n}, {name: n}]\n",
+            [
+                "1:28: queues[1].name: there are two queues named 'a'; rename one",
+                "2:27: nodes[1].name: there are two nodes named 'n'; rename one",
+            ],
+            id="names twice",
+        ),
+        pytest.param(
+            "queues: [{name: a}]\n"
+            "jobs: [{name: j, queue: a, min_available: 2, tasks: [{name: t}]}]",
+            ["2:8: jobs[0]: job 'j': min_available is 2; it must be from 1 to the number of its"],
+            id="more needed than there are",
+        ),
+        pytest.param(
+            "queues: [{name: a}]\nnodes: [{name: n, gpus: [{used: 1}]}, {name: m, capacity: 0}]\n"
+            "jobs:\n"
+            "- {name: i, queue: a, tasks: [{name: t, node: x}]}\n"
+            "- {name: j, queue: a, tasks: [{name: t, node: m}]}\n"
+            "- {name: k, queue: a, tasks: [{name: t, node: n, requires_gpu: true}]}\n"
+            "- {name: l, queue: a, tasks: [{name: t, node: n, requires_gpu: true, gpu: 0}]}\n",
+            [
+                "4:47: jobs[0].tasks[0].node: there is no node `x`; known: `m`, `n`",
+                "5:47: jobs[1].tasks[0].node: node m has room for 0, the task takes 1",
+                "6:31: jobs[2].tasks[0]: the task runs on a GPU of node n: `gpu` must say which",
+                "7:47: jobs[3].tasks[0].node: GPU 0 of node n has no room for it",
+            ],
+            id="places that cannot be",
+        ),
+        pytest.param(
+            ONE + "sessions: {plugins: {priorty: {}}}",
+            ["there is no session plugin 'priorty'; did you mean 'priority'?"],
+            id="unknown plugin",
+        ),
+        pytest.param(
+            ONE + "sessions: {actions: [allocate, alocate]}",
+            ["there is no action 'alocate'; did you mean 'allocate'?"],
+            id="unknown action",
+        ),
+        pytest.param(
+            ONE + "sessions: {plugins: {spot-instance-manager: {arguments: {nonSpotScore: x}}}}",
+            ["session plugin 'spot-instance-manager': argument 'nonSpotScore' is 'x'; it must be"],
+            id="bad argument",
+        ),
+        pytest.param(
+            ONE + "sessions: {plugins: {'file:gone.py:Gone': {}}}",
+            ["gone.py: cannot read the plugin file"],
+            id="no such file",
+        ),
+        pytest.param("queues: [", ["not valid YAML"], id="no YAML"),
+        pytest.param("- 1", ["expected a mapping"], id="a list"),
+    ],
+)
+def test_a_file_that_cannot_be_is_refused_with_every_fault(
+    tmp_path: Path, text: str, errors: list[str]
+) -> None:
+    code, stdout, stderr = session(tmp_path, text)
+    assert (code, stdout) == (2, "")
+    for error in errors:
+        assert error in stderr
+    assert len(stderr.splitlines()) == len(errors)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["session", "run", str(tmp_path / "none.yaml")])
+    assert done.exit_code == 2
+    assert f"cannot read the cluster file {tmp_path}/none.yaml: no such file" in done.stderr
