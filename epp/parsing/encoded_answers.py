@@ -58,6 +58,10 @@ def _gunzip() -> Decode:
     decompressor = zlib.decompressobj(GZIP_FORMAT)
 
     def decode(chunk: bytes) -> bytes:
+        # The library keeps whatever follows the end, and copies it all with every piece. Further
+        # members are not read: each would cost a decompressor, and no server sends any.
+        if decompressor.eof:
+            return b""
         plain = decompressor.decompress(chunk, MOST_DECODED_BYTES + 1)
         _check(len(plain))
         return plain

@@ -1,6 +1,7 @@
 """Answers with a content encoding: what they say is read, and they pass as they are."""
 
 import gzip
+import tracemalloc
 import zlib
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import zstandard
 from request_control.harness import Epp, make_pool
 from structlog.testing import capture_logs
 
+from epp.parsing import answer_decoder
 from ext_proc.harness import FULL_DUPLEX, Envoy, echoed
 
 pytestmark = pytest.mark.usefixtures("wire")
@@ -79,3 +81,22 @@ def test_an_encoding_that_is_not_known_is_not_read(encoding: str) -> None:
         epp = passed(encoding, PLAIN, 60_000)
     assert [line["event"] for line in lines] == ["request finished"]
     assert epp.total("request_output_tokens_count") == 0
+
+
+def test_nothing_is_kept_of_what_follows_the_end_of_gzip() -> None:
+    decode = answer_decoder({"content-encoding": "gzip"})
+    assert decode is not None
+    assert decode(gzip.compress(PLAIN)) == PLAIN
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            assert decode(bytes(10_000)) == b""
+        most_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < 100_000
+
+
+def test_the_usage_is_found_before_what_follows_the_end_of_gzip() -> None:
+    epp = passed("gzip", gzip.compress(PLAIN) + b"what is no gzip" * 10_000, 1000)
+    assert epp.total("request_output_tokens_sum") == 4
