@@ -23,7 +23,7 @@ Example::
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -32,6 +32,7 @@ from epp.scheduling import LLMRequest
 from epp_plugins.parsers.json_bodies import (
     ABSENT,
     Body,
+    Scalar,
     decoded,
     optional,
     output_limit,
@@ -49,7 +50,7 @@ class _Messages(Body):
     messages: msgspec.Raw = ABSENT
     system: msgspec.Raw = ABSENT
     tools: msgspec.Raw = ABSENT
-    max_tokens: Any = None
+    max_tokens: Scalar = None
 
 
 _decoder = msgspec.json.Decoder(_Messages)
@@ -88,10 +89,10 @@ class AnthropicParser(Parser):
 
 
 class _Counts(msgspec.Struct):
-    input_tokens: Any = None
-    cache_read_input_tokens: Any = None
-    cache_creation_input_tokens: Any = None
-    output_tokens: Any = None
+    input_tokens: Scalar = None
+    cache_read_input_tokens: Scalar = None
+    cache_creation_input_tokens: Scalar = None
+    output_tokens: Scalar = None
 
 
 _decode_counts = msgspec.json.Decoder(_Counts).decode

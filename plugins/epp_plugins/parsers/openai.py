@@ -40,6 +40,7 @@ from epp.scheduling import LLMRequest
 from epp_plugins.parsers.json_bodies import (
     ABSENT,
     Body,
+    Scalar,
     decoded,
     model_of,
     optional,
@@ -60,8 +61,8 @@ class _Api(Body):
     """One of the APIs; ``content`` is its prompt, whatever it calls that."""
 
     tools: msgspec.Raw = ABSENT
-    max_tokens: Any = None
-    max_completion_tokens: Any = None
+    max_tokens: Scalar = None
+    max_completion_tokens: Scalar = None
 
 
 class _Completion(_Api):
@@ -75,7 +76,7 @@ class _Chat(_Api):
 class _Response(_Api):
     content: msgspec.Raw = msgspec.field(default=ABSENT, name="input")
     instructions: msgspec.Raw = ABSENT
-    max_tokens: Any = msgspec.field(default=None, name="max_output_tokens")
+    max_tokens: Scalar = msgspec.field(default=None, name="max_output_tokens")
 
 
 class _Embedding(_Api):

@@ -1,15 +1,13 @@
 """The limit of the answer in the sampling parameters of vLLM and SGLang."""
 
-from typing import Any
-
 import msgspec
 
-from epp_plugins.parsers.json_bodies import output_limit
+from epp_plugins.parsers.json_bodies import Scalar, output_limit
 
 
 class _Sampling(msgspec.Struct):
-    max_tokens: Any = None
-    max_new_tokens: Any = None
+    max_tokens: Scalar = None
+    max_new_tokens: Scalar = None
 
 
 _decode = msgspec.json.Decoder(_Sampling).decode
