@@ -15,7 +15,8 @@ from epp.parsing.plugins import Usage
 from epp_plugins.parsers.json_bodies import MOST_COUNT
 
 MOST_CARRIED: Final = 8192
-"""Bytes of an object that a piece has cut; one has a few hundred. What is longer is passed over."""
+"""Most bytes of an object; one has a few hundred. A longer one is not read, nor what follows it in
+the same piece: to find its end takes 0.3 us a bracket, 20 ms in a piece that is nothing else."""
 
 _KEY = b'"usage"'
 _NULL = b'"usage":null'
@@ -77,7 +78,7 @@ class UsageScan:
                 end = _BEFORE_VALUE(chunk, at).end()  # type: ignore[union-attr]  # it begins so
                 is_cut = end == len(chunk)
                 if not is_cut and chunk[end] == _OPEN:
-                    flat = _FLAT_OBJECT(chunk, end)
+                    flat = _FLAT_OBJECT(chunk, end, end + MOST_CARRIED)
                     begin, end = end, flat.end() if flat else _end_of_object(chunk, end)
                     is_cut = not end
                     if not is_cut:
@@ -106,9 +107,9 @@ class UsageScan:
 
 
 def _end_of_object(chunk: bytes, at: int) -> int:
-    """Return where the object at ``at`` ends; 0 if it is cut."""
-    depth = 0
-    while (token := _TOKEN(chunk, at)) is not None:
+    """Return where the object at ``at`` ends; 0 if it is cut, or too long."""
+    depth, stop = 0, at + MOST_CARRIED
+    while (token := _TOKEN(chunk, at, stop)) is not None:
         at = token.end()
         mark = token[0]
         if mark == b"{":

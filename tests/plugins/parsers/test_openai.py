@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from fuzz.growth import calls
 from hypothesis import given
 from hypothesis import strategies as st
 from parser_checks import make_call, odd_objects, request_or_refusal, usage_of
@@ -489,3 +490,27 @@ def test_little_is_kept_of_an_answer() -> None:
     for _ in range(100):
         scan.feed(b'data: {"usage": {"a": "' + b"x" * 1000)
         assert len(scan.first) + len(scan.last) + len(scan._carried) <= 8192
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(b'{"usage":' + b"{", id="never closed"),
+        pytest.param(b'{"usage":{"a":"b",', id="flat"),
+        pytest.param(b'{"usage":{"a":{},', id="with another in it"),
+    ],
+)
+@pytest.mark.parametrize("more", [b"{", b'"a":"b",'], ids=["brackets", "strings"])
+def test_a_usage_without_an_end_is_given_up(start: bytes, more: bytes) -> None:
+    def work(size: int) -> int:
+        scan, piece = reader(), start + more * size
+        return calls(lambda: scan.feed(piece))
+
+    assert work(200_000) == work(20_000)
+
+
+def test_a_usage_that_is_too_long_is_not_read() -> None:
+    counts = b'"prompt_tokens":1,"note":"'
+    for length, found_usage in ((8000, Usage(1)), (9000, None)):
+        answer = b'{"usage":{' + counts + b"x" * length + b'"}}'
+        assert found(answer, [len(answer)]) == found_usage
