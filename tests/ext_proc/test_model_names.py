@@ -5,10 +5,11 @@ import re
 import time
 
 import pytest
+from fuzz.growth import calls
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epp.ext_proc.model_names import MAX_HELD_BYTES, ModelNames
+from epp.ext_proc.model_names import MAX_HELD_BYTES, MOST_TOKENS, ModelNames
 
 SSE = b'data: {"id":"1","model":"served","choices":[{"text":"a"}]}\n\n'
 
@@ -140,17 +141,20 @@ def test_small_chunks_cost_no_more_than_their_bytes(prefix: bytes) -> None:
     assert min(seconds(8000) for _ in range(3)) < 32 * few
 
 
-def test_deep_nesting_costs_no_more_than_its_bytes() -> None:
-    def seconds(depth: int) -> float:
-        names = ModelNames("served", "asked", is_event_stream=True)
+@pytest.mark.parametrize("is_sse", [False, True])
+def test_a_name_behind_many_brackets_is_not_looked_for(*, is_sse: bool) -> None:
+    def work(depth: int) -> tuple[int, bytes]:
+        names = ModelNames("served", "asked", is_event_stream=is_sse)
         line = b'{"x":' + b"[" * depth + b"]" * depth + b',"model":"served"}\n'
-        began = time.process_time()
-        assert names.feed(line, is_last=False) == line.replace(b"served", b"asked")
-        return time.process_time() - began
+        passed: list[bytes] = []
+        count = calls(lambda: passed.append(names.feed(line, is_last=True)))
+        return count, passed[0].replace(line, b"unchanged")
 
-    # Sixteen times the brackets; quadratic work would take 256 times as long.
-    few = min(seconds(4000) for _ in range(3))
-    assert min(seconds(64_000) for _ in range(2)) < 64 * few
+    near = MOST_TOKENS // 2 - 8
+    assert work(near)[1].endswith(b'"model":"asked"}\n')
+    count, passed = work(8 * near)
+    assert passed == b"unchanged"
+    assert work(80 * near) == (count, passed)
 
 
 _VALUES = st.recursive(
