@@ -207,9 +207,12 @@ class Exchange:
             metrics.per_token_streamed.observe((seconds - first_seconds) / (tokens - 1))
 
     def body_sent(self) -> None:
-        """Forget the bytes of ``body``: a generation is long, and a prompt may be large."""
+        """Forget ``body`` and the prompt: a generation is long, and a prompt may be large."""
         if self.body is not None:
             self.body = b""
+        request = self.request
+        request.prompt = request.tools = b""
+        self.state.sent()
 
     def served_by(self, address: str) -> None:
         """Move the reservation if another endpoint than the chosen one served."""

@@ -14,14 +14,24 @@ T = TypeVar("T")
 class CycleState:
     """Values written by one plugin and read by later ones in the same request."""
 
-    __slots__ = ("_values",)
+    __slots__ = ("_until_sent", "_values")
 
     def __init__(self) -> None:
         self._values: dict[StateKey[Any], Any] = {}
+        self._until_sent: tuple[StateKey[Any], ...] = ()
 
-    def write(self, key: StateKey[T], value: T) -> None:
-        """Store ``value``, replacing an earlier one."""
+    def write(self, key: StateKey[T], value: T, *, until_sent: bool = False) -> None:
+        """Store ``value``, replacing an earlier one.
+
+        Args:
+            key: Its name.
+            value: What to store.
+            until_sent: It is as large as a prompt, and nobody needs it once the request has been
+                sent on: a generation is long.
+        """
         self._values[key] = value
+        if until_sent:
+            self._until_sent += (key,)
 
     def read(self, key: StateKey[T]) -> T | None:
         """Return the value for ``key``, or None when no plugin wrote it."""
@@ -32,8 +42,15 @@ class CycleState:
         """Drop the value for ``key``, if there is one."""
         self._values.pop(key, None)
 
+    def sent(self) -> None:
+        """Drop what was to be kept until the request has been sent on."""
+        for key in self._until_sent:
+            self._values.pop(key, None)
+        self._until_sent = ()
+
     def copy(self) -> "CycleState":
         """Return a state with the same values; writes to one do not show in the other."""
         twin = CycleState()
         twin._values = self._values.copy()
+        twin._until_sent = self._until_sent
         return twin

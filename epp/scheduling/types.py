@@ -76,9 +76,10 @@ class LLMRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Request headers by lower-case name."""
     prompt: bytes = b""
-    """The prompt's raw JSON: the value of ``prompt`` or ``messages``; empty without a body."""
+    """The prompt's raw JSON: the value of ``prompt`` or ``messages``; empty without a body, and as
+    soon as the request has been sent on."""
     tools: bytes = b""
-    """The raw JSON of the tools that the model may call; empty without any."""
+    """The raw JSON of the tools that the model may call; empty without any, and with ``prompt``."""
     cache_salt: str = ""
     stream: bool = False
     max_output_tokens: int | None = None

@@ -59,7 +59,7 @@ def test_a_body_of_our_own_is_forgotten_with_it(modes: Modes) -> None:
     answers = envoy.post()
     assert b"alpaca" in b"".join(each.SerializeToString() for each in answers)
     (exchange,) = exchanges
-    assert exchange.body == b""
+    assert (exchange.body, exchange.request.prompt) == (b"", b"")
     assert exchange.is_renamed
 
 

@@ -25,6 +25,22 @@ def test_a_forgotten_value_is_gone_and_one_that_never_was_may_be_forgotten() -> 
     state.forget(COUNT)
 
 
+def test_what_is_kept_until_the_request_is_sent_is_gone_then() -> None:
+    state = CycleState()
+    other = StateKey[int]("other count")
+    state.write(COUNT, 1, until_sent=True)
+    state.write(other, 2)
+    copy = state.copy()
+    state.sent()
+    assert (state.read(COUNT), state.read(other)) == (None, 2)
+    assert copy.read(COUNT) == 1
+    copy.sent()
+    assert copy.read(COUNT) is None
+    state.write(COUNT, 3)
+    state.sent()
+    assert state.read(COUNT) == 3
+
+
 def test_a_key_ties_the_type_of_its_value() -> None:
     """What fails without it is mypy: the ignore below would be unused."""
     state = CycleState()

@@ -236,7 +236,7 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
         by_size = state.read(self._hashed)
         if by_size is None:
             by_size = {}
-            state.write(self._hashed, by_size)
+            state.write(self._hashed, by_size, until_sent=True)
         elif (hashed := by_size.get(block_size)) is not None:
             return hashed
         prompt = state.read(TOKENIZED_PROMPT)

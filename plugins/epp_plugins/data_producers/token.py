@@ -33,7 +33,8 @@ not be honoured: ``vllm`` and ``udsTokenizerConfig`` (other modes), and ``modelN
 ``estimate``, which means the mode ``vllm``.
 
 Reads:  ``request.prompt``, ``request.tools``, ``request.headers``.
-Writes: ``TOKENIZED_PROMPT``; nothing for a request without a prompt.
+Writes: ``TOKENIZED_PROMPT``, kept until the request is sent on; nothing for a request without a
+        prompt.
 Example::
 
     plugins:
@@ -121,11 +122,11 @@ class TokenProducer(DataProducer):
             elif b"_" in prompt and HAS_MEDIA(prompt):
                 read = MediaPrompt(request, self._estimate.image, self._estimate.video).read()
             if read is not None:
-                state.write(TOKENIZED_PROMPT, read)
+                state.write(TOKENIZED_PROMPT, read, until_sent=True)
                 return
         data = request.tools + prompt if request.tools else prompt
         count = (len(data) + BYTES_PER_TOKEN - 1) // BYTES_PER_TOKEN
-        state.write(TOKENIZED_PROMPT, TokenizedPrompt(data, count))
+        state.write(TOKENIZED_PROMPT, TokenizedPrompt(data, count), until_sent=True)
 
 
 def _ids(prompt: bytes) -> TokenizedPrompt | None:

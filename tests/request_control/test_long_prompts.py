@@ -1,0 +1,62 @@
+"""What of a long prompt stays in memory while its answer is generated: nothing."""
+
+import gc
+import json
+import tracemalloc
+
+import pytest
+
+from epp.request_control import Exchange
+from epp_plugins.data_producers import approx_prefix_cache, token
+from request_control.harness import Epp, Policies, make_pool
+
+KIB = 1024
+TEXT = "x" * 256 * KIB
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        pytest.param({"prompt": TEXT}, id="text"),
+        pytest.param({"prompt": [7] * 64 * KIB}, id="token ids"),
+        pytest.param({"prompt": TEXT, "tools": [{"name": TEXT}]}, id="tools"),
+    ],
+)
+@pytest.mark.parametrize("target", ["llama", "alpaca"], ids=["as it is", "renamed"])
+def test_nothing_of_a_prompt_is_kept_when_it_has_been_sent_on(
+    prompt: dict[str, object], target: str
+) -> None:
+    epp = Epp(
+        make_pool(),
+        plugins=[
+            token.TokenProducer("tokens", token.Params()),
+            approx_prefix_cache.ApproxPrefixCacheProducer(
+                "prefixes", approx_prefix_cache.Params(max_prefix_tokens_to_match=64 * KIB)
+            ),
+        ],
+        policies=Policies(targets={"llama": target}),
+    )
+
+    def sent() -> Exchange:
+        body = json.dumps({"model": "llama", **prompt}).encode()
+        exchange = epp.director.handle(
+            request_id="r-1", headers={":path": "/v1/completions"}, body=body, received_at=0.0
+        )
+        assert isinstance(exchange, Exchange)
+        assert exchange.request.prompt
+        exchange.body_sent()
+        return exchange
+
+    first = sent()  # what is kept for all requests is there after it
+    gc.collect()
+    tracemalloc.start()
+    try:
+        second = sent()
+        gc.collect()
+        kept_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert epp.in_flight == 2
+    assert kept_bytes < 16 * KIB
+    for exchange in (first, second):
+        assert (exchange.request.prompt, exchange.request.tools) == (b"", b"")
