@@ -19,6 +19,7 @@ from epp_plugins.data_producers.token import Params, TokenProducer
 from epp_plugins.state_keys import TOKENIZED_PROMPT, MultiModalFeature, TokenizedPrompt
 
 URL = "https://example.com/a.png"
+MIB = 1024 * 1024
 
 
 def produce(
@@ -63,6 +64,9 @@ def media(prompt: object, params: object = None, **fields: Any) -> tuple[MultiMo
         pytest.param(
             b"[" + b"[7]," * 10_000 + b"[8]]", b"", 10_002, id="more lists than that are text"
         ),  # ceil((1 + 40000 + 4)/4)
+        pytest.param(
+            b"[" + b"7," * MIB + b"8]", b"", MIB // 2 + 1, id="more ids than a million are text"
+        ),  # ceil((2 + 2 * MIB + 1)/4)
     ],
 )
 def test_text_is_counted_by_its_bytes(prompt: bytes, tools: bytes, want: int) -> None:
@@ -76,6 +80,7 @@ def test_text_is_counted_by_its_bytes(prompt: bytes, tools: bytes, want: int) ->
         pytest.param(b"[0, 4294967295 ,\n 128000]", [0, 2**32 - 1, 128000], id="the range"),
         pytest.param(b"[ [1,2], [3], [] ]", [1, 2, 3], id="lists follow each other"),
         pytest.param(b"[" + b"[7]," * 9999 + b"[8]]", [7] * 9999 + [8], id="the most lists"),
+        pytest.param(b"[" + b"7," * (MIB - 1) + b"8]", [7] * (MIB - 1) + [8], id="the most ids"),
     ],
 )
 def test_token_ids_stay_what_they_are(prompt: bytes, ids: list[int]) -> None:
