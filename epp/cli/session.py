@@ -38,11 +38,11 @@ def run(
     except (ConfigError, ValueError) as error:
         fail(str(error))
     if as_json:
-        console.print_json(msgspec.json.encode(outcome.as_document()).decode())
+        console.print_json(msgspec.json.encode(outcome.as_document(), enc_hook=repr).decode())
     else:
         _print(outcome)
     for plugin, point, fault in outcome.faults:
-        console.print(f"plugin {plugin} failed in {point}: {fault}", markup=False, soft_wrap=True)
+        typer.echo(f"plugin {plugin} failed in {point}: {type(fault).__name__}: {fault}", err=True)
 
 
 class _Outcome:
@@ -96,14 +96,9 @@ class _Outcome:
 
     def reasons(self, job: Job) -> list[str]:
         """Return why a job waits, each reason once."""
-        told = self.explanations
-        reasons = [told.jobs.get(job, "")]
-        for task in job.pending():
-            reasons.append(told.tasks.get(task, ""))
-            reasons += told.nodes.get(task, {}).values()
-        reasons += told.victims.get(job, {}).values()
-        reasons += (gone.reason for gone in self.evictions if gone.task.job is job)
-        return [reason for reason in dict.fromkeys(reasons) if reason]
+        lost = (gone.reason for gone in self.evictions if gone.task.job is job)
+        reasons = [*dict.fromkeys([*self.explanations.of(job), *lost])]
+        return reasons or [self.explanations.unreached]
 
 
 def _print(outcome: _Outcome) -> None:

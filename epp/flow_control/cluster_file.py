@@ -25,8 +25,11 @@ from epp.flow_control.sessions import (
 DEFAULT_ACTIONS: Final = ("allocate", "reclaim", "preempt")
 
 Name = Annotated[str, msgspec.Meta(min_length=1)]
-Amount = Annotated[float, msgspec.Meta(ge=0)]
-Size = Annotated[float, msgspec.Meta(gt=0)]
+_MOST = 1e15
+"""Sums of larger numbers lose units: floats are exact up to 9e15."""
+
+Amount = Annotated[float, msgspec.Meta(ge=0, le=_MOST)]
+Size = Annotated[float, msgspec.Meta(gt=0, le=_MOST)]
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -166,6 +169,7 @@ class _Making:
         self.cluster = Cluster()
         self.problems: list[ConfigProblem] = []
         self._document = document
+        self._tasks: set[tuple[str, str]] = set()
 
     def add(self, file: ClusterEntry) -> None:
         for place, queue in enumerate(file.queues):
@@ -237,6 +241,13 @@ class _Making:
         except ValueError as error:
             self._report(path, str(error))
         for place, (said, task) in enumerate(zip(entry.tasks, tasks, strict=True)):
+            if task.uid in self._tasks:
+                self._report(
+                    f"{path}.tasks[{place}].name",
+                    f"there are two tasks named {task.name!r} in namespace {task.namespace!r};"
+                    " rename one",
+                )
+            self._tasks.add(task.uid)
             if said.node:
                 self._place(said, task, f"{path}.tasks[{place}]")
 

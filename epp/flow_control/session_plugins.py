@@ -10,11 +10,15 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from epp.config import ConfigError
 from epp.config.plugin_files import Version, run_file
 from epp.config.registry import FILE_PREFIX, split_file_type
-from epp.flow_control.sessions import REGISTERED, Registry
+from epp.flow_control.sessions import REGISTERED, Registry, SessionPlugin
 from epp.flow_control.sessions.registry import Builder
+
+_log = structlog.get_logger(__name__)
 
 ENTRY_POINTS: Final = "epp.session_plugins"
 
@@ -28,15 +32,24 @@ def find_builders(names: Iterable[str], directory: Path = Path()) -> Registry:
 
     Raises:
         ConfigError: A file cannot be read or run, or has no such class; two packages have a plugin
-            of one name.
+            of one name. A package that cannot be imported costs its own plugins only; it is logged.
     """
     registry = REGISTERED.copy()
-    try:
-        for entry_point in entry_points(group=ENTRY_POINTS):
-            for name, builder in entry_point.load().items():
+    for entry_point in entry_points(group=ENTRY_POINTS):
+        try:
+            builders = dict(entry_point.load())
+        except Exception:
+            _log.exception(
+                "session plugins of an installed package left out, it cannot be imported",
+                package=entry_point.dist.name if entry_point.dist is not None else "",
+                entry_point=entry_point.value,
+            )
+            continue
+        for name, builder in builders.items():
+            try:
                 registry.register(name, builder)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+            except ValueError as error:
+                raise ConfigError(f"{entry_point.value}: {error}") from error
     for name in names:
         if name.startswith(FILE_PREFIX):
             registry.register(name, _class_in_file(name, directory))
@@ -46,12 +59,16 @@ def find_builders(names: Iterable[str], directory: Path = Path()) -> Registry:
 def _class_in_file(name: str, directory: Path) -> Builder:
     path, class_name = split_file_type(name)
     _, version = run_file(directory / path)
-    found: Builder | None = getattr(version.module, class_name, None)
-    if not isinstance(found, type):
-        raise ConfigError(f"{directory / path}: there is no class {class_name!r} in it")
-    _in_use[name] = version
-    return found
+    found: object = getattr(version.module, class_name, None)
+    if not isinstance(found, type) or not issubclass(found, SessionPlugin):
+        raise ConfigError(
+            f"{directory / path}: there is no session plugin {class_name!r} in it; it must be a"
+            " class that inherits from SessionPlugin"
+        )
+    _in_use[(directory / path).absolute()] = version
+    builder: Builder = found
+    return builder
 
 
-_in_use: dict[str, Version] = {}
+_in_use: dict[Path, Version] = {}
 """Versions of files whose plugins are built; the newest of each."""

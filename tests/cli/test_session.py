@@ -115,9 +115,29 @@ def test_a_plugin_in_a_file_beside_the_cluster(tmp_path: Path) -> None:
 def test_a_plugin_that_fails_is_named(tmp_path: Path) -> None:
     (tmp_path / "never.py").write_text(PLUGIN.replace('f"never', '1 / 0 or f"never'))
     plugins = "sessions: {plugins: {'file:never.py:Never': {arguments: {node: a}}}}\n"
-    code, stdout, _ = session(tmp_path, ONE + plugins)
+    code, stdout, stderr = session(tmp_path, ONE + plugins, "--json")
     assert code == 0
-    assert "plugin never failed in predicate: division by zero" in stdout
+    assert json.loads(stdout)["placed"] == []
+    assert stderr.splitlines() == [
+        "plugin never failed in predicate: ZeroDivisionError: division by zero"
+    ] * len(json.loads(stdout)["waiting"])
+
+
+def test_jobs_that_were_not_tried_are_told_that_there_is_no_room(tmp_path: Path) -> None:
+    told = outcome(tmp_path, ONE + "- {name: third, queue: all, tasks: [{name: third-0}]}\n")
+    assert [each["reasons"] for each in told["waiting"]] == [
+        ["node a has room for 0, the task takes 1"],
+        ["no node has room for any task that waits"],
+    ]
+
+
+def test_a_class_in_a_file_that_is_no_session_plugin(tmp_path: Path) -> None:
+    (tmp_path / "never.py").write_text(PLUGIN.replace("(SessionPlugin)", ""))
+    code, stdout, stderr = session(
+        tmp_path, ONE + "sessions: {plugins: {'file:never.py:Never': {}}}\n"
+    )
+    assert (code, stdout) == (2, "")
+    assert "there is no session plugin 'Never' in it; it must be a class that inherits" in stderr
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
@@ -167,6 +187,23 @@ def test_the_samples_place_something_and_explain_the_rest(sample: Path) -> None:
             id="names twice",
         ),
         pytest.param(
+            "queues: [{name: a}]\njobs:\n- {name: i, queue: a, tasks: [{name: t}]}\n"
+            "- {name: j, queue: a, tasks: [{name: t, namespace: other}, {name: t}]}\n",
+            [
+                "4:67: jobs[1].tasks[1].name: there are two tasks named 't' in namespace"
+                " 'default'; rename one"
+            ],
+            id="a task twice",
+        ),
+        pytest.param(
+            "queues: [{name: a, limit: .inf}]\nnodes: [{name: n, capacity: 1e400}]\n",
+            [
+                "1:27: queues[0].limit: expected a number <= 1000000000000000.0",
+                "2:29: nodes[0].capacity: expected a number <= 1000000000000000.0",
+            ],
+            id="amounts without end",
+        ),
+        pytest.param(
             "queues: [{name: a}]\n"
             "jobs: [{name: j, queue: a, min_available: 2, tasks: [{name: t}]}]",
             ["2:8: jobs[0]: job 'j': min_available is 2; it must be from 1 to the number of its"],
@@ -176,9 +213,9 @@ def test_the_samples_place_something_and_explain_the_rest(sample: Path) -> None:
             "queues: [{name: a}]\nnodes: [{name: n, gpus: [{used: 1}]}, {name: m, capacity: 0}]\n"
             "jobs:\n"
             "- {name: i, queue: a, tasks: [{name: t, node: x}]}\n"
-            "- {name: j, queue: a, tasks: [{name: t, node: m}]}\n"
-            "- {name: k, queue: a, tasks: [{name: t, node: n, requires_gpu: true}]}\n"
-            "- {name: l, queue: a, tasks: [{name: t, node: n, requires_gpu: true, gpu: 0}]}\n",
+            "- {name: j, queue: a, tasks: [{name: u, node: m}]}\n"
+            "- {name: k, queue: a, tasks: [{name: v, node: n, requires_gpu: true}]}\n"
+            "- {name: l, queue: a, tasks: [{name: w, node: n, requires_gpu: true, gpu: 0}]}\n",
             [
                 "4:47: jobs[0].tasks[0].node: there is no node `x`; known: `m`, `n`",
                 "5:47: jobs[1].tasks[0].node: node m has room for 0, the task takes 1",

@@ -58,11 +58,14 @@ class Answers(ExtensionPoints):
         for plugin, order in orders:
             try:
                 decided: float = order(*args)
+                if decided < 0:
+                    return -1
+                if decided > 0:
+                    return 1
+                if decided != 0:
+                    raise ValueError(_NO_NUMBER)  # noqa: TRY301 - told as any other fault
             except Exception as error:
                 self.fault(plugin, point, error)
-                continue
-            if decided:
-                return -1 if decided < 0 else 1
         return 0
 
     # --- where a task fits --------------------------------------------------------------------
@@ -96,12 +99,18 @@ class Answers(ExtensionPoints):
     def subsets(self, job: Job, tasks: Sequence[Task]) -> list[Sequence[Node]]:
         """Return the sets of nodes where ``job`` may go, to be tried in this order."""
         sets: list[Sequence[Node]] = [list(self.cluster.nodes.values())]
+        if not sets[0]:
+            self.explanations.of_job(job, "there are no nodes")
+            return []
         for plugin, split in self.subset_nodes:
             try:
-                sets = [part for nodes in sets for part in split(job, tasks, nodes)]
+                sets = [part for nodes in sets for part in split(job, tasks, nodes) if part]
             except Exception as error:
                 self.fault(plugin, "subset_nodes", error)
                 self.explanations.of_job(job, f"{plugin} failed: {error}")
+                return []
+            if not sets:
+                self.explanations.of_job(job, f"{plugin} leaves no node to choose from")
                 return []
         return sets
 
@@ -155,7 +164,10 @@ class Answers(ExtensionPoints):
         total = 0.0
         for plugin, order in orders:
             try:
-                total += order(*args)
+                score: float = order(*args)
+                if score != score:  # noqa: PLR0124 - it is not a number
+                    raise ValueError(_NO_NUMBER)  # noqa: TRY301 - told as any other fault
+                total += score
             except Exception as error:
                 self.fault(plugin, point, error)
                 return 0.0, f"{plugin} failed: {error}"
@@ -182,6 +194,9 @@ class Answers(ExtensionPoints):
             if not verdict.allowed:
                 return verdict.reason or f"{plugin} allows no more"
         return ""
+
+
+_NO_NUMBER = "it returned NaN, which is neither more nor less than any number"
 
 
 def _older(left: Queue | Job, right: Queue | Job) -> int:

@@ -63,7 +63,7 @@ class Arguments(Mapping[str, object]):
             return default
         try:
             return read(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ArgumentError(
                 f"{self._owner}argument {name!r} is {value!r}; it must be {kind}"
             ) from None
@@ -119,6 +119,6 @@ _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 def _seconds(value: object) -> float:
     unit = next((unit for unit in _UNITS if isinstance(value, str) and value.endswith(unit)), "")
     seconds = _number(str(value).removesuffix(unit) if unit else value) * _UNITS.get(unit, 1.0)
-    if seconds < 0:
+    if not 0 <= seconds < float("inf"):
         raise ValueError
     return seconds

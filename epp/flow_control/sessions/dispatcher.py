@@ -6,8 +6,8 @@ from epp.flow_control.sessions.actions import Action
 from epp.flow_control.sessions.answers import Fault
 from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.model import Cluster, Gpu, Node, Task, TaskStatus
-from epp.flow_control.sessions.plugin import Binder, Event, SessionPlugin
-from epp.flow_control.sessions.points import ExtensionPoints
+from epp.flow_control.sessions.plugin import Binder, Event, PluginError, SessionPlugin
+from epp.flow_control.sessions.points import ExtensionPoints, RegistrationError
 from epp.flow_control.sessions.session import Session
 
 
@@ -35,15 +35,34 @@ class Dispatcher:
             plugins: In the order in which sessions are opened to them.
             actions: In the order in which they run.
             fault: Told of every exception of a plugin.
+
+        Raises:
+            PluginError: Two plugins have one name, or one fails to configure itself.
+            RegistrationError: Two plugins want to be where only one can.
         """
         self.cluster = cluster
         self.plugins = tuple(plugins)
         self.actions = tuple(actions)
         self._fault = fault
         self._session = Session(cluster, binder, fault)
+        self._is_running = False
+        names: set[str] = set()
         for plugin in self.plugins:
+            if plugin.name in names:
+                raise PluginError(
+                    f"there are two session plugins named {plugin.name!r}; rename one"
+                )
+            names.add(plugin.name)
             self._session.registering = plugin.name
-            plugin.on_configure(self._session)
+            try:
+                plugin.on_configure(self._session)
+            except RegistrationError:
+                raise
+            except Exception as error:
+                raise PluginError(
+                    f"session plugin {plugin.name!r} failed in on_configure:"
+                    f" {type(error).__name__}: {error}"
+                ) from error
         self._configured = self._session.mark()
 
     @property
@@ -56,7 +75,19 @@ class Dispatcher:
 
         Plugins are closed in reverse order and statements left open are undone, also when an action
         raises, which then comes out of here.
+
+        Raises:
+            RuntimeError: A session runs; what calls this from inside one has to wait for its end.
         """
+        if self._is_running:
+            raise RuntimeError("a session runs already; begin the next one when it has ended")
+        self._is_running = True
+        try:
+            return self._run()
+        finally:
+            self._is_running = False
+
+    def _run(self) -> Explanations:
         session = self._session
         session.forget_pages(self._configured)
         session.begin()
@@ -67,14 +98,20 @@ class Dispatcher:
             for action in self.actions:
                 action.execute(session)
         finally:
-            session.discard_open()
-            for plugin in reversed(opened):
-                try:
-                    plugin.on_session_close(session)
-                except Exception as error:
-                    self._fault(plugin.name, "on_session_close", error)
-            session.forget_functions(self._configured)
+            try:
+                session.discard_open()
+            finally:
+                self._close(opened)
         return session.explanations
+
+    def _close(self, opened: Sequence[SessionPlugin]) -> None:
+        session = self._session
+        for plugin in reversed(opened):
+            try:
+                plugin.on_session_close(session)
+            except Exception as error:
+                self._fault(plugin.name, "on_session_close", error)
+        session.forget_functions(self._configured)
 
     def _open(self, plugin: SessionPlugin, opened: list[SessionPlugin]) -> None:
         session = self._session
@@ -90,17 +127,27 @@ class Dispatcher:
             opened.append(plugin)
 
     def start(self, task: Task, node: Node, gpu: Gpu | None = None) -> None:
-        """Note that a pending task runs, without a session's doing."""
+        """Note that a pending task runs, without a session's doing.
+
+        Raises:
+            ValueError: It is not pending.
+        """
+        if task.status is not TaskStatus.PENDING:
+            raise ValueError(f"{task!r} cannot start: it is not pending")
         node.add(task, gpu)
         task.status = TaskStatus.RUNNING
         self.cluster.version += 1
         self._session.allocated(Event(task, node, gpu))
 
     def end(self, task: Task) -> None:
-        """Note that a running task has ended, whatever way; it is pending again."""
+        """Note that a running task has ended, whatever way; it is pending again.
+
+        Raises:
+            ValueError: It does not run, or only by a statement that is not committed yet.
+        """
         node, gpu = task.node, task.gpu
-        if node is None:
-            raise ValueError(f"{task!r} does not run")
+        if node is None or task.status is not TaskStatus.RUNNING:
+            raise ValueError(f"{task!r} cannot end: it is not running")
         node.remove(task)
         task.status = TaskStatus.PENDING
         self.cluster.version += 1

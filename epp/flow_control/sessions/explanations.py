@@ -6,7 +6,7 @@ from epp.flow_control.sessions.model import Job, Node, Task
 class Explanations:
     """The reasons of one session; the last word on each job, task and node counts."""
 
-    __slots__ = ("jobs", "nodes", "tasks", "victims")
+    __slots__ = ("jobs", "nodes", "takings", "tasks", "unreached", "victims")
 
     def __init__(self) -> None:
         self.jobs: dict[Job, str] = {}
@@ -15,7 +15,10 @@ class Explanations:
         """Why a task could have no place on any node."""
         self.nodes: dict[Task, dict[str, str]] = {}
         """Why a task could have no place on a node, by the node's name."""
-
+        self.takings: dict[Job, str] = {}
+        """Why a job may not take places from others, whoever they are."""
+        self.unreached = ""
+        """Why it was nobody's turn any more; the reason of jobs that were not tried."""
         self.victims: dict[Job, dict[str, str]] = {}
         """Why a job could not take the place of another, by the other's name."""
 
@@ -34,6 +37,34 @@ class Explanations:
     def of_victim(self, job: Job, victim: Job, reason: str) -> None:
         """Note why ``job`` may not take the place of ``victim``."""
         self.victims.setdefault(job, {})[victim.name] = reason
+
+    def of_taking(self, job: Job, reason: str) -> None:
+        """Note why ``job`` may not take places from others."""
+        self.takings[job] = reason
+
+    def failed(self, job: Job, attempt: "Explanations") -> None:
+        """Note of an attempt to make room for ``job``, which is undone, what was not known."""
+        if job in attempt.jobs:
+            self.jobs.setdefault(job, attempt.jobs[job])
+        for task in job.pending():
+            if task in attempt.tasks:
+                self.tasks.setdefault(task, attempt.tasks[task])
+            if task in attempt.nodes:
+                self.nodes.setdefault(task, attempt.nodes[task])
+        if job in attempt.takings:
+            self.takings[job] = attempt.takings[job]
+        if job in attempt.victims:
+            self.victims.setdefault(job, {}).update(attempt.victims[job])
+
+    def of(self, job: Job) -> list[str]:
+        """Return why ``job`` waits, each reason once; nothing if it was not tried."""
+        reasons = [self.jobs.get(job, "")]
+        for task in job.pending():
+            reasons.append(self.tasks.get(task, ""))
+            reasons += self.nodes.get(task, {}).values()
+        reasons.append(self.takings.get(job, ""))
+        reasons += self.victims.get(job, {}).values()
+        return [reason for reason in dict.fromkeys(reasons) if reason]
 
     def placed(self, task: Task) -> None:
         """Forget why ``task`` had no place: it has one."""

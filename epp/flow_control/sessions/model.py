@@ -58,9 +58,9 @@ class Queue:
         self.limit = limit
         self.over_quota_weight = over_quota_weight
         self.created = created
-        self.children: list[Queue] = []
+        self.children: dict[Queue, None] = {}
         if parent is not None:
-            parent.children.append(self)
+            parent.children[self] = None
 
     def path(self) -> Iterator["Queue"]:
         """Yield the queue and all above it, itself first."""
@@ -172,6 +172,10 @@ class Job:
             task for task in self.tasks if task.status in {TaskStatus.ALLOCATED, TaskStatus.RUNNING}
         ]
 
+    def next_count(self) -> int:
+        """Return how many tasks get places together next: all it lacks to run at all, or one."""
+        return max(1, self.min_available - len(self.active()))
+
     def __repr__(self) -> str:
         return f"Job({self.name!r})"
 
@@ -233,15 +237,20 @@ class Node:
         capacity = sum(gpu.capacity for gpu in self.gpus)
         return sum(gpu.used for gpu in self.gpus) / capacity if capacity else 0.0
 
+    def fits(self, task: Task) -> bool:
+        """Whether there is room for ``task``."""
+        if task.requires_gpu:
+            return any(gpu.fits(task) for gpu in self.gpus)
+        return self.capacity is None or self.used + task.size <= self.capacity + _ROUNDING
+
     def unfit(self, task: Task) -> str:
         """Return why there is no room for ``task``; "" if there is."""
-        if task.requires_gpu:
-            if not any(gpu.fits(task) for gpu in self.gpus):
-                return f"node {self.name} has no available GPUs"
-        elif self.capacity is not None and self.used + task.size > self.capacity + _ROUNDING:
-            left = self.capacity - self.used
-            return f"node {self.name} has room for {left:g}, the task takes {task.size:g}"
-        return ""
+        if self.fits(task):
+            return ""
+        if task.requires_gpu or self.capacity is None:
+            return f"node {self.name} has no available GPUs"
+        left = self.capacity - self.used
+        return f"node {self.name} has room for {left:g}, the task takes {task.size:g}"
 
     def add(self, task: Task, gpu: Gpu | None) -> None:
         """Give ``task`` a place here, on ``gpu`` if it needs one."""
@@ -327,6 +336,27 @@ class Cluster:
     def remove_job(self, job: Job) -> None:
         """Forget a job; the places of its tasks are not touched."""
         del self.jobs[job.name]
+        self.version += 1
+
+    def remove_queue(self, queue: Queue) -> None:
+        """Forget a queue in which nothing waits or runs any more.
+
+        Raises:
+            ValueError: There are queues below it.
+        """
+        if queue.children:
+            below = ", ".join(repr(child.name) for child in queue.children)
+            raise ValueError(
+                f"queue {queue.name!r} has queues below it ({below}); remove these first"
+            )
+        del self.queues[queue.name]
+        if queue.parent is not None:
+            del queue.parent.children[queue]
+        self.version += 1
+
+    def remove_node(self, node: Node) -> None:
+        """Take a node away; what runs there keeps its place until it ends."""
+        del self.nodes[node.name]
         self.version += 1
 
 

@@ -15,7 +15,7 @@ def place(session: Session, statement: Statement, job: Job) -> bool:
         say why.
     """
     session.placing(job)
-    tasks = due(session, job)
+    tasks = session.ordered_tasks(job.pending())[: job.next_count()]
     if refusal := session.refusal_of_job(job, tasks):
         session.explanations.of_job(job, refusal)
         return False
@@ -25,12 +25,6 @@ def place(session: Session, statement: Statement, job: Job) -> bool:
             return True
         statement.rollback(checkpoint)
     return False
-
-
-def due(session: Session, job: Job) -> list[Task]:
-    """Return the tasks of ``job`` that are to be placed together now, in order."""
-    pending = session.ordered_tasks(job.pending())
-    return pending[: max(1, job.min_available - len(job.active()))]
 
 
 def _place_task(session: Session, statement: Statement, task: Task, nodes: Sequence[Node]) -> bool:

@@ -57,6 +57,10 @@ class Verdict(NamedTuple):
 ALLOWED = Verdict(allowed=True)
 
 
+class PluginError(ValueError):
+    """A plugin cannot be built or configured; the text names it and says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """What an action would do: give ``preemptor`` a place and take theirs from the victims."""

@@ -6,8 +6,8 @@ from difflib import get_close_matches
 from typing import Final
 
 from epp.flow_control.sessions.actions import Action, Allocate, Preempt, Reclaim
-from epp.flow_control.sessions.arguments import Arguments
-from epp.flow_control.sessions.plugin import SessionPlugin
+from epp.flow_control.sessions.arguments import ArgumentError, Arguments
+from epp.flow_control.sessions.plugin import PluginError, SessionPlugin
 
 Builder = Callable[[Arguments], SessionPlugin]
 
@@ -60,6 +60,7 @@ class Registry:
         Raises:
             UnknownNameError: There is no plugin of a name.
             ArgumentError: An argument is not what its plugin takes, or unknown to it.
+            PluginError: A builder fails, or what it builds is no session plugin with a name.
         """
         plugins: list[SessionPlugin] = []
         in_order = sorted(settings.items(), key=lambda item: (-item[1].priority, item[0]))
@@ -69,9 +70,30 @@ class Registry:
                 raise UnknownNameError(_unknown("session plugin", name, self.names))
             if setting.enabled:
                 arguments = Arguments(setting.arguments, plugin=name)
-                plugins.append(builder(arguments))
+                plugins.append(_built(name, builder, arguments))
                 arguments.check_all_known()
         return plugins
+
+
+def _built(name: str, builder: Builder, arguments: Arguments) -> SessionPlugin:
+    try:
+        plugin: object = builder(arguments)
+    except ArgumentError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"session plugin {name!r} cannot be built: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(plugin, SessionPlugin):
+        raise PluginError(
+            f"session plugin {name!r}: its builder returned {type(plugin).__name__}, which is no"
+            " SessionPlugin; inherit from it"
+        )
+    if not getattr(plugin, "name", ""):
+        raise PluginError(
+            f"session plugin {name!r}: {type(plugin).__name__} has no `name`; give it one"
+        )
+    return plugin
 
 
 REGISTERED: Final = Registry()

@@ -75,28 +75,41 @@ class Session(Answers):
 
     def may_reclaim(self, job: Job) -> bool:
         """Whether ``job`` may take places from other queues; it may if no plugin minds."""
-        return self._all_agree(self.can_reclaims, "can_reclaim_resources", job)
+        against = self._against(self.can_reclaims, "can_reclaim_resources", job)
+        if against:
+            self.explanations.of_taking(job, f"{against} does not let it reclaim")
+        return not against
 
     def reclaims_from(self, job: Job, victim: Job) -> bool:
         """Whether ``job``, of another queue, may take places from ``victim``."""
-        return self._all_agree(
-            self.reclaim_filters, "reclaim_victim_filter", job, victim
-        ) and not self._spared(job, victim)
+        return not (
+            self._against(self.reclaim_filters, "reclaim_victim_filter", job, victim)
+            or self._spared(job, victim)
+        )
 
     def preempts(self, job: Job, victim: Job) -> bool:
         """Whether ``job`` may take places from ``victim`` of the same queue."""
-        return self._all_agree(self.preempt_filters, "preempt_victim_filter", job, victim)
+        return not self._against(self.preempt_filters, "preempt_victim_filter", job, victim)
 
     def accepts_reclaim(self, scenario: Scenario) -> bool:
         """Whether a reclaim is acceptable as a whole."""
         jobs = dict.fromkeys(victim.job for victim in scenario.victims)
-        return self._all_agree(
+        return self._accepts(
             self.reclaim_validators, "reclaim_scenario_validator", scenario
         ) and not any(self._spared(scenario.preemptor, victim) for victim in jobs)
 
     def accepts_preemption(self, scenario: Scenario) -> bool:
         """Whether a preemption is acceptable as a whole."""
-        return self._all_agree(self.preempt_validators, "preempt_scenario_validator", scenario)
+        return self._accepts(self.preempt_validators, "preempt_scenario_validator", scenario)
+
+    def _accepts(
+        self, validators: Sequence[Registered[Any]], point: str, scenario: Scenario
+    ) -> bool:
+        against = self._against(validators, point, scenario)
+        if against:
+            told = f"{against} does not accept what others would lose for it"
+            self.explanations.of_taking(scenario.preemptor, told)
+        return not against
 
     def _spared(self, job: Job, victim: Job) -> bool:
         refusal = self._refusal(self.reclaimables, "reclaimable", job, victim)
@@ -104,15 +117,16 @@ class Session(Answers):
             self.explanations.of_victim(job, victim, refusal)
         return bool(refusal)
 
-    def _all_agree(self, checks: Sequence[Registered[Any]], point: str, *args: object) -> bool:
+    def _against(self, checks: Sequence[Registered[Any]], point: str, *args: object) -> str:
+        """Return the first plugin that does not agree, "" if all do."""
         for plugin, check in checks:
             try:
                 if not check(*args):
-                    return False
+                    return plugin
             except Exception as error:
                 self.fault(plugin, point, error)
-                return False
-        return True
+                return plugin
+        return ""
 
     def _tell(self, functions: Sequence[Registered[Any]], point: str, *args: object) -> None:
         for plugin, function in functions:

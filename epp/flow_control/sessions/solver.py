@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
+from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.job_tree import JobTree
 from epp.flow_control.sessions.model import Job, Task, TaskStatus
 from epp.flow_control.sessions.placing import place
@@ -36,6 +37,21 @@ class Solver:
         Returns:
             Whether it was done; if not, everything is as it was.
         """
+        told, attempt = self._ssn.explanations, Explanations()
+        # What is tried here shows free places that are none: only the outcome is told.
+        self._ssn.explanations = attempt
+        try:
+            is_done = self._search(victims)
+        finally:
+            self._ssn.explanations = told
+        if is_done:
+            for task in self._job.active():
+                told.placed(task)
+        else:
+            told.failed(self._job, attempt)
+        return is_done
+
+    def _search(self, victims: Iterable[Job]) -> bool:
         units: list[list[Task]] = []
         tree = JobTree(self._ssn, victims, last_first=True)
         while victim := tree.pop():

@@ -115,16 +115,17 @@ class Statement:
             for each in operations
             if each.kind is _Kind.ALLOCATE
         ]
+        # Before the world outside learns of it: a task may end while it is told.
+        for each in operations:
+            each.task.status = (
+                TaskStatus.RUNNING if each.kind is _Kind.ALLOCATE else TaskStatus.PENDING
+            )
         try:
             self._session.binder.commit(evictions, bindings)
         except Exception as error:
             self.discard()
             raise CommitError(f"nothing of the statement was done: {error}") from error
         self._is_open = False
-        for each in operations:
-            each.task.status = (
-                TaskStatus.RUNNING if each.kind is _Kind.ALLOCATE else TaskStatus.PENDING
-            )
         self._operations = []
 
     def _undo(self, operation: _Operation) -> None:

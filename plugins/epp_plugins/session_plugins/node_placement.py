@@ -9,7 +9,7 @@
     label ``taskLabel`` (by default the same name) says the value. A task without that label goes
     anywhere. With ``required: false`` matching nodes are preferred instead, by a score of 100.
 
-A node without a limit of what it takes counts as empty.
+A node without a limit of what it takes is never full: ``used / (1 + used)`` stands for its filling.
 """
 
 from epp.flow_control.sessions import (
@@ -80,4 +80,6 @@ class NodeAffinity(SessionPlugin):
 def _filled(task: Task, node: Node) -> float:
     if task.requires_gpu:
         return node.gpu_utilization()
-    return node.used / node.capacity if node.capacity else 0.0
+    if node.capacity is None:
+        return node.used / (1 + node.used)
+    return node.used / node.capacity if node.capacity else 1.0

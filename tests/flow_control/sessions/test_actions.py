@@ -223,6 +223,14 @@ VETOES: dict[str, Any] = {
 }
 
 
+VETOED = {
+    "nobody may reclaim": ["other does not let it reclaim"],
+    "the victim is spared": [],
+    "the scenario is not valid": ["other does not accept what others would lose for it"],
+    "it is not reclaimable": ["it began just now"],
+}
+
+
 @pytest.mark.parametrize("veto", VETOES)
 def test_one_veto_stops_a_reclaim(veto: str) -> None:
     made = Bench(
@@ -236,8 +244,9 @@ def test_one_veto_stops_a_reclaim(veto: str) -> None:
     job = made.job("job", queue="mine")
     assert made.run() == {"other-0": "a"}
     assert made.faults.seen == []
-    reasons = made.explanations.victims.get(job, {})
-    assert reasons == ({"other": "it began just now"} if "reclaimable" in veto else {})
+    full, *why = made.explanations.of(job)
+    assert full == "node a has room for 0, the task takes 1"
+    assert why == VETOED[veto]
 
 
 def test_a_validator_sees_the_victims_and_a_bigger_scenario_is_tried_after_a_refusal() -> None:
@@ -279,3 +288,75 @@ def test_a_task_that_needs_a_gpu_gets_one_and_says_why_not() -> None:
         "a": "node a has no available GPUs",
         "b": "node b has no available GPUs",
     }
+
+
+def test_nobody_is_asked_any_more_once_there_is_no_room_for_any_task() -> None:
+    tried: list[str] = []
+    made = Bench(
+        Plugin(lambda ssn: ssn.add_pre_job_allocation_fn(lambda job: tried.append(job.name))),
+        nodes=[room("a", 2), room("b", 0)],
+    )
+    jobs = [made.job(f"{number:02}", created=number) for number in range(50)]
+    assert made.run() == {"00": "a", "01": "a"}
+    assert tried == ["00", "01", "02"]
+    assert made.explanations.of(jobs[2]) == [
+        "node a has room for 0, the task takes 1",
+        "node b has room for 0, the task takes 1",
+    ]
+    assert made.explanations.of(jobs[3]) == []
+    assert made.explanations.unreached == "no node has room for any task that waits"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        pytest.param(Task("last", size=0.5), id="a smaller one"),
+        pytest.param(Task("last", requires_gpu=True), id="one that needs a GPU"),
+    ],
+)
+def test_a_task_for_which_there_is_no_room_does_not_block_one_for_which_there_is(
+    last: Task,
+) -> None:
+    made = Bench(nodes=[Node("a", capacity=1.5, gpus=gpus("", 1).gpus)])
+    for number in range(5):
+        made.job(str(number), created=number)
+    made.job("last", last, created=9)
+    assert [*made.run()] == ["0", "last"]
+    assert made.explanations.unreached == ""
+
+
+def test_without_anybody_to_take_from_no_plugin_is_asked() -> None:
+    asked: list[str] = []
+    made = Bench(
+        Plugin(
+            lambda ssn: ssn.add_can_reclaim_resources_fn(
+                lambda job: asked.append(job.name) or True  # type: ignore[func-returns-value]
+            )
+        ),
+        actions=("reclaim", "preempt"),
+        nodes=[room("a")],
+        queues=two_queues(),
+    )
+    running(made, "old", "a", queue="theirs")
+    made.job("job", queue="mine")
+    made.run()
+    assert asked == []
+
+
+def test_what_an_attempt_to_make_room_saw_is_not_told_as_if_it_were_so() -> None:
+    def refuse_last(task: Task, _job: Job, node: Node) -> str | None:
+        return "not here" if task.name == "vip-1" else None
+
+    made = Bench(
+        Plugin(lambda ssn: ssn.add_predicate_fn(refuse_last)),
+        actions=("allocate", "preempt"),
+        nodes=[room("a", 2)],
+    )
+    running(made, "x", "a", priority=-2)
+    running(made, "y", "a", priority=-1)
+    vip = made.job("vip", Task("vip-0"), Task("vip-1"), min_available=2)
+    assert made.run() == {"x-0": "a", "y-0": "a"}
+    assert made.explanations.of(vip) == [
+        "node a has room for 0, the task takes 1",
+        "not here",  # of the second task nothing was known before
+    ]

@@ -1,5 +1,7 @@
 """The life of a session, and what counts between two."""
 
+from collections.abc import Callable
+
 import pytest
 from flow_control.sessions.clusters import Bench, Plugin, room
 
@@ -7,6 +9,8 @@ from epp.flow_control.sessions import (
     CommitError,
     Event,
     ExtensionPoints,
+    PluginError,
+    Queue,
     RegistrationError,
     Session,
     SessionPlugin,
@@ -236,3 +240,124 @@ def test_what_a_plugin_cannot_have_in_every_session_is_an_error_of_the_configura
 
     with pytest.raises(RegistrationError, match="'y' wants to provide the path 'page', which 'x'"):
         Bench(Pages("x"), Pages("y"))
+
+
+def test_a_session_cannot_begin_inside_another() -> None:
+    made = Bench(nodes=[room("a")])
+    made.dispatcher.points.registering = "nested"
+    made.dispatcher.points.add_event_handler(allocate=lambda event: made.dispatcher.run())
+    made.job("job")
+    assert made.run() == {"job": "a"}
+    assert made.faults.seen == [
+        ("nested", "allocate", "a session runs already; begin the next one when it has ended")
+    ]
+    made.run()  # and now there is none
+
+
+def test_a_task_that_ends_while_the_world_is_told_of_it_has_ended() -> None:
+    accounts = Accounts()
+    made = Bench(accounts, nodes=[room("a", 9)])
+    job = made.job("job")
+
+    def ends() -> bool:
+        made.dispatcher.end(job.tasks[0])
+        return False
+
+    made.world.refuses = ends
+    made.run()
+    assert job.pending() == job.tasks
+    assert accounts.held == {"a": 0}
+    assert made.cluster.nodes["a"].used == 0
+
+
+@pytest.mark.parametrize(
+    ("again", "text"),
+    [
+        pytest.param(
+            lambda made, task: made.dispatcher.start(task, made.cluster.nodes["b"]),
+            "cannot start: it is not pending",
+            id="it runs already",
+        ),
+        pytest.param(
+            lambda made, task: (made.dispatcher.end(task), made.dispatcher.end(task)),
+            "cannot end: it is not running",
+            id="it has ended already",
+        ),
+    ],
+)
+def test_what_cannot_be_between_sessions_is_refused_and_told_to_nobody(
+    again: Callable[[Bench, Task], object], text: str
+) -> None:
+    accounts = Accounts()
+    made = Bench(accounts, nodes=[room("a"), room("b")])
+    task = made.job("job").tasks[0]
+    made.dispatcher.start(task, made.cluster.nodes["a"])
+    with pytest.raises(ValueError, match=text):
+        again(made, task)
+    assert sum(accounts.held.values()) == len(made.cluster.nodes["a"].tasks)
+    assert made.cluster.nodes["b"].used == 0
+
+
+def test_a_task_that_only_an_open_statement_has_placed_cannot_end() -> None:
+    made = Bench(nodes=[room("a")])
+    task = made.job("job").tasks[0]
+    statement = in_session(made).statement()
+    statement.allocate(task, made.cluster.nodes["a"])
+    with pytest.raises(ValueError, match="cannot end: it is not running"):
+        made.dispatcher.end(task)
+    statement.discard()
+    assert task.node is None
+
+
+def test_a_statement_that_cannot_be_undone_does_not_keep_plugins_from_closing() -> None:
+    class Vandal(Raising):
+        def execute(self, ssn: Session) -> None:
+            (task,) = next(iter(ssn.cluster.jobs.values())).tasks
+            ssn.statement().allocate(task, ssn.cluster.nodes["a"])
+            ssn.cluster.nodes["a"].remove(task)
+
+    notes: list[str] = []
+    made = Bench(
+        Diary("x", notes),
+        Plugin(lambda ssn: ssn.add_predicate_fn(lambda task, job, node: "once")),
+        nodes=[room("a")],
+    )
+    made.job("job")
+    made.dispatcher.actions = (Vandal(),)
+    with pytest.raises(StatementError, match="has no node"):
+        made.run()
+    assert notes == ["open x", "close x"]
+    assert made.dispatcher.points.predicates == []
+
+
+def test_two_plugins_of_one_name_are_refused() -> None:
+    with pytest.raises(PluginError, match="there are two session plugins named 'x'; rename one"):
+        Bench(Diary("x", []), Diary("x", []))
+
+
+def test_a_plugin_that_cannot_configure_itself_is_named() -> None:
+    class Bad(Diary):
+        def on_configure(self, dispatcher: ExtensionPoints) -> None:
+            raise KeyError("weight")
+
+    with pytest.raises(PluginError) as caught:
+        Bench(Bad("bad", []))
+    assert str(caught.value) == "session plugin 'bad' failed in on_configure: KeyError: 'weight'"
+
+
+def test_queues_and_nodes_come_and_go() -> None:
+    band = Queue("band")
+    tenant = Queue("tenant", parent=band)
+    made = Bench(nodes=[room("a"), room("b")], queues=[band, tenant])
+    job = made.job("job", queue="tenant")
+    made.cluster.remove_node(made.cluster.nodes["a"])
+    assert made.run() == {"job": "b"}
+    with pytest.raises(ValueError, match=r"'band' has queues below it \('tenant'\)"):
+        made.cluster.remove_queue(band)
+    version = made.cluster.version
+    made.cluster.remove_job(job)
+    made.cluster.remove_queue(tenant)
+    made.cluster.remove_queue(band)
+    assert made.cluster.version == version + 3
+    assert not made.cluster.queues
+    made.cluster.add_queue(Queue("tenant"))

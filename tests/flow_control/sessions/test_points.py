@@ -318,3 +318,47 @@ def test_amounts_of_queues_are_asked_of_their_provider() -> None:
     made.run()
     assert asked == [3, None, None]
     assert made.faults.seen == [("plugin-1", "fair_share", "no idea")]
+
+
+NAN = float("nan")
+
+
+def test_a_score_that_is_no_number_drops_the_node() -> None:
+    made = bench(
+        lambda ssn: ssn.add_node_order_fn(lambda task, node: NAN if node.name == "node-0" else 0.0),
+        nodes=2,
+    )
+    made.job("job")
+    assert made.run() == {"job": "node-1"}
+    ((plugin, point, text),) = made.faults.seen
+    assert (plugin, point) == ("plugin-0", "node_order")
+    assert "it returned NaN" in text
+
+
+def test_an_order_that_is_no_number_decides_nothing() -> None:
+    made = bench(
+        lambda ssn: ssn.add_job_order_fn(lambda left, right: NAN),
+        lambda ssn: ssn.add_job_order_fn(by_name("b")),
+    )
+    for name in ("a", "b", "c"):
+        made.job(name)
+    assert made.run() == {"b": "node-0"}
+    assert {fault[:2] for fault in made.faults.seen} == {("plugin-0", "job_order")}
+
+
+@pytest.mark.parametrize("sets", [[], [[]]], ids=["no set", "an empty set"])
+def test_a_job_to_which_no_node_is_left_is_told_by_whom(sets: list[list[Node]]) -> None:
+    made = bench(
+        lambda ssn: ssn.add_subset_nodes_fn(lambda job, tasks, nodes: [nodes]),
+        lambda ssn: ssn.add_subset_nodes_fn(lambda job, tasks, nodes: sets),
+    )
+    job = made.job("job")
+    assert made.run() == {}
+    assert made.explanations.of(job) == ["plugin-1 leaves no node to choose from"]
+
+
+def test_a_job_waits_where_there_are_no_nodes() -> None:
+    made = bench(nodes=0)
+    job = made.job("job")
+    assert made.run() == {}
+    assert made.explanations.of(job) == ["there are no nodes"]

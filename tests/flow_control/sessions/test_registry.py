@@ -9,6 +9,7 @@ from epp.flow_control.sessions import (
     REGISTERED,
     ArgumentError,
     Arguments,
+    PluginError,
     PluginSetting,
     Registry,
     SessionPlugin,
@@ -148,6 +149,8 @@ def test_arguments_are_read_as_what_they_say(getter: str, given: object, want: o
         ("truth", 1, "true or false"),
         ("truth", "yes", "true or false"),
         ("seconds", "5 parsecs", "a duration of 0 or more, such as 300ms or 2s"),
+        ("number", 10**400, "a finite number"),
+        ("seconds", "1e308h", "a duration of 0 or more, such as 300ms or 2s"),
         ("seconds", -1, "a duration of 0 or more, such as 300ms or 2s"),
     ],
 )
@@ -171,3 +174,32 @@ def test_arguments_are_a_mapping() -> None:
     given = Arguments({"a": 1, "b": [2]})
     assert dict(given) == {"a": 1, "b": [2]}
     assert (len(given), given["b"], given.get("c")) == (2, [2], None)
+
+
+def failing(_: Arguments) -> SessionPlugin:
+    raise KeyError("weight")
+
+
+class Nameless(SessionPlugin):
+    """Has no name."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        """Take no arguments."""
+
+
+@pytest.mark.parametrize(
+    ("builder", "text"),
+    [
+        pytest.param(failing, "cannot be built: KeyError: 'weight'", id="a builder that fails"),
+        pytest.param(SessionPlugin, "cannot be built: TypeError: ", id="without the argument"),
+        pytest.param(
+            lambda _: object(), "its builder returned object, which is no SessionPlugin", id="none"
+        ),
+        pytest.param(Nameless, "Nameless has no `name`; give it one", id="without a name"),
+    ],
+)
+def test_what_cannot_be_built_is_named_and_says_why(builder: Any, text: str) -> None:
+    with pytest.raises(PluginError) as caught:
+        Registry({"mine": builder}).build({"mine": PluginSetting()})
+    assert str(caught.value).startswith(f"session plugin 'mine'{'' if text[0] == 'c' else ':'} ")
+    assert text in str(caught.value)

@@ -152,3 +152,17 @@ def test_an_unknown_argument_is_refused(plugin: str) -> None:
     with pytest.raises(ArgumentError, match=f"'{plugin}': unknown argument 'nonsense'; it takes"):
         bench(plugin, {"nonsense": 1})
     assert bench(plugin).run() == {}
+
+
+@pytest.mark.parametrize(
+    ("plugin", "want"),
+    [
+        pytest.param("node-spread", ["a", "b", "a"], id="node-spread"),
+        pytest.param("node-binpack", ["a", "a", "a"], id="node-binpack"),
+    ],
+)
+def test_filling_of_nodes_without_a_limit(plugin: str, want: list[str]) -> None:
+    made = bench(plugin, nodes=[Node("a"), Node("b")])
+    for number in range(3):
+        made.job(str(number))
+    assert [*made.run().values()] == want

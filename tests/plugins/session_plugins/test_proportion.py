@@ -210,3 +210,23 @@ def test_amounts_are_there_for_others() -> None:
     made.dispatcher.plugins = (plugin, Reader(Arguments()))
     made.run()
     assert seen == {"a": (0, 2, 4), "b": (0, 0, 2)}
+
+
+def test_of_a_gang_all_that_goes_together_counts_for_the_order() -> None:
+    made = bench([Queue("a"), Queue("b")], 3)  # 1.5 for each: two together are too many
+    made.job("a", *(Task(f"a{n}") for n in range(2)), queue="a", min_available=2)
+    for name in ("b0", "b1"):
+        made.job(name, queue="b")
+    assert [*made.run()] == ["b0", "a0", "a1"]
+
+
+def test_a_job_that_lacks_one_of_its_tasks_reclaims_for_that_one() -> None:
+    made = bench([Queue("a"), Queue("b")], 6, actions=("reclaim",))
+    gang = made.job(
+        "gang", *(Task(f"a{n}") for n in range(5)), queue="a", min_available=2, priority=-1
+    )
+    for task in gang.tasks[:2]:
+        made.dispatcher.start(task, made.cluster.nodes["a"])
+    hog(made, 4, queue="b")
+    made.run()  # it has 2 of the 3 that it is owed
+    assert attained(made) == {"a": 3, "b": 3}
