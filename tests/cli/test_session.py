@@ -189,10 +189,7 @@ def test_the_samples_place_something_and_explain_the_rest(sample: Path) -> None:
         pytest.param(
             "queues: [{name: a}]\njobs:\n- {name: i, queue: a, tasks: [{name: t}]}\n"
             "- {name: j, queue: a, tasks: [{name: t, namespace: other}, {name: t}]}\n",
-            [
-                "4:67: jobs[1].tasks[1].name: there are two tasks named 't' in namespace"
-                " 'default'; rename one"
-            ],
+            ["4:67: jobs[1].tasks[1].name: there are two tasks named 't' in namespace 'default'"],
             id="a task twice",
         ),
         pytest.param(

@@ -243,13 +243,14 @@ def test_what_a_plugin_cannot_have_in_every_session_is_an_error_of_the_configura
 
 
 def test_a_session_cannot_begin_inside_another() -> None:
-    made = Bench(nodes=[room("a")])
-    made.dispatcher.points.registering = "nested"
-    made.dispatcher.points.add_event_handler(allocate=lambda event: made.dispatcher.run())
+    def begin(_event: Event) -> None:
+        made.dispatcher.run()
+
+    made = Bench(Plugin(lambda ssn: ssn.add_event_handler(allocate=begin)), nodes=[room("a")])
     made.job("job")
     assert made.run() == {"job": "a"}
     assert made.faults.seen == [
-        ("nested", "allocate", "a session runs already; begin the next one when it has ended")
+        ("test", "allocate", "a session runs already; begin the next one when it has ended")
     ]
     made.run()  # and now there is none
 
