@@ -38,16 +38,24 @@ class Answers(ExtensionPoints):
         right_victims: Sequence[Task] = (),
     ) -> int:
         """Return -1 if ``left`` is first, 1 if ``right`` is, 0 if they are one."""
-        sides = (left, right, left_job, right_job, left_victims, right_victims)
-        return self._first(self.queue_orders, "queue_order", *sides) or _older(left, right)
+        if self.queue_orders:
+            sides = (left, right, left_job, right_job, left_victims, right_victims)
+            if decided := self._first(self.queue_orders, "queue_order", *sides):
+                return decided
+        return _older(left, right)
 
     def compare_jobs(self, left: Job, right: Job) -> int:
         """Return -1 if ``left`` is first, 1 if ``right`` is, 0 if they are one."""
-        return self._first(self.job_orders, "job_order", left, right) or _older(left, right)
+        if self.job_orders and (decided := self._first(self.job_orders, "job_order", left, right)):
+            return decided
+        return _older(left, right)
 
     def ordered_tasks(self, tasks: Iterable[Task]) -> list[Task]:
         """Return ``tasks``, first ones first."""
-        return sorted(tasks, key=cmp_to_key(self._compare_tasks))
+        ordered = list(tasks)
+        if len(ordered) > 1:
+            ordered.sort(key=cmp_to_key(self._compare_tasks))
+        return ordered
 
     def _compare_tasks(self, left: Task, right: Task) -> int:
         return self._first(self.task_orders, "task_order", left, right) or _sign(
@@ -200,7 +208,9 @@ _NO_NUMBER = "it returned NaN, which is neither more nor less than any number"
 
 
 def _older(left: Queue | Job, right: Queue | Job) -> int:
-    return _sign((left.created, left.name), (right.created, right.name))
+    if left.created != right.created:
+        return -1 if left.created < right.created else 1
+    return (left.name > right.name) - (left.name < right.name)
 
 
 def _sign(left: tuple[object, ...], right: tuple[object, ...]) -> int:

@@ -176,6 +176,13 @@ class Job:
         """Return how many tasks get places together next: all it lacks to run at all, or one."""
         return max(1, self.min_available - len(self.active()))
 
+    def next_size(self) -> float:
+        """Return what these take; 0.0 if nothing of it waits."""
+        if len(self.tasks) == 1:  # without a list: an order of 5 000 queues asks 100 000 times
+            (task,) = self.tasks
+            return task.size if task.status is TaskStatus.PENDING else 0.0
+        return sum(task.size for task in self.pending()[: self.next_count()])
+
     def __repr__(self) -> str:
         return f"Job({self.name!r})"
 

@@ -28,13 +28,12 @@ def place(session: Session, statement: Statement, job: Job) -> bool:
 
 
 def _place_task(session: Session, statement: Statement, task: Task, nodes: Sequence[Node]) -> bool:
-    left = list(nodes)
-    while node := session.best_node(task, left):
+    while node := session.best_node(task, nodes):
         gpu: Gpu | None = None
         if task.requires_gpu:
             gpu = session.best_gpu(task, node)
             if gpu is None:
-                left.remove(node)
+                nodes = [other for other in nodes if other is not node]
                 continue
         statement.allocate(task, node, gpu)
         session.explanations.placed(task)

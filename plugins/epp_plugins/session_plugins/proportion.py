@@ -92,7 +92,7 @@ class Proportion(SessionPlugin):
     def _rank(self, queue: Queue, job: Job) -> tuple[bool, bool, int, float, float]:
         share = self._shares[queue]
         # Victims are evicted when they are taken: what is allocated has them off already.
-        would_have = share.allocated + size_of(job.pending()[: job.next_count()])
+        would_have = share.allocated + job.next_size()
         return (
             would_have > share.fair + _ROUNDING,
             would_have > (queue.deserved or 0.0) + _ROUNDING,
@@ -130,7 +130,7 @@ class Proportion(SessionPlugin):
     # --- reclaim ------------------------------------------------------------------------------
 
     def _may_reclaim(self, job: Job) -> bool:
-        size = size_of(job.pending()[: job.next_count()])
+        size = job.next_size()
         for queue in job.queue.path():
             share = self._shares[queue]
             owed = share.fair
