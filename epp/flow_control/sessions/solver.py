@@ -82,11 +82,14 @@ class Solver:
     def _spare(self, units: list[list[Task]]) -> bool:
         """Leave alone everyone without whose place the job has one as well; whether it still has.
 
-        It has, unless a plugin answers the same question otherwise than before.
+        It has, unless a plugin answers the same question otherwise than before. Those that come
+        before the others are spared before them; the last one made it fit.
         """
         needed = units
-        for unit in units[:-1]:
+        for unit in units[-2::-1]:
             fewer = [each for each in needed if each is not unit]
+            if not _leaves_enough(unit, fewer):
+                continue
             if self._fits_anew(fewer):
                 needed = fewer
             elif not self._fits_anew(needed):
@@ -98,6 +101,14 @@ class Solver:
         self._statement.rollback(0)
         self._evict(units)
         return self._fits(units)
+
+
+def _leaves_enough(spared: list[Task], units: Iterable[list[Task]]) -> bool:
+    """Whether the job of ``spared`` loses nothing by ``units``, or keeps its minimum."""
+    job = spared[0].job
+    lost = sum(len(unit) for unit in units if unit[0].job is job)
+    had = sum(task.status in {TaskStatus.RUNNING, TaskStatus.RELEASING} for task in job.tasks)
+    return not lost or had - lost >= job.min_available
 
 
 def _units(ssn: Session, victim: Job) -> Iterator[list[Task]]:

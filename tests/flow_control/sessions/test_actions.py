@@ -360,3 +360,36 @@ def test_what_an_attempt_to_make_room_saw_is_not_told_as_if_it_were_so() -> None
         "node a has room for 0, the task takes 1",
         "not here",  # of the second task nothing was known before
     ]
+
+
+def test_of_two_victims_that_would_do_the_first_in_order_is_spared() -> None:
+    def only_b(task: Task, _job: Job, node: Node) -> str | None:
+        return "it must be b" if task.name == "vip-0" and node.name != "b" else None
+
+    def register(ssn: Session) -> None:
+        by_priority(ssn)
+        ssn.add_predicate_fn(only_b)
+
+    made = Bench(Plugin(register), actions=("preempt",), nodes=[room("a", 2), room("b")])
+    running(made, "worst", "a", priority=-3)
+    running(made, "mid", "a", priority=-2)
+    running(made, "best", "b", priority=-1)
+    made.job("vip", Task("vip-0"), Task("vip-1"), min_available=2)
+    made.run()
+    assert [name for name, _ in made.world.evicted] == ["worst-0", "best-0"]
+
+
+def test_of_a_victim_no_less_is_left_than_it_needs_to_run_at_all() -> None:
+    made = Bench(
+        Plugin(by_priority), actions=("preempt",), nodes=[room("a"), Node("b", capacity=2)]
+    )
+    gang = running(made, "gang", "b", 2, priority=-1, min_available=2)
+    extra = Task("gang-2")
+    gang.tasks.append(extra)
+    extra.job = gang
+    made.dispatcher.start(extra, made.cluster.nodes["a"])
+    made.world.bound["gang-2"] = "a"
+    made.job("vip", Task("vip", size=2.0))  # fits b alone: the place on a is of no use to it
+    made.run()
+    assert sorted(name for name, _ in made.world.evicted) == ["gang-0", "gang-1", "gang-2"]
+    assert gang.active() == []
