@@ -131,6 +131,14 @@ def test_jobs_that_were_not_tried_are_told_that_there_is_no_room(tmp_path: Path)
     ]
 
 
+def test_a_job_that_no_action_tried_is_told_so(tmp_path: Path) -> None:
+    told = outcome(tmp_path, ONE + "sessions: {actions: [reclaim]}\n")
+    assert [each["reasons"] for each in told["waiting"]] == [
+        ["no action tried it in this session"],
+        ["no action tried it in this session"],
+    ]
+
+
 def test_a_class_in_a_file_that_is_no_session_plugin(tmp_path: Path) -> None:
     (tmp_path / "never.py").write_text(PLUGIN.replace("(SessionPlugin)", ""))
     code, stdout, stderr = session(
@@ -146,7 +154,7 @@ def test_the_samples_place_something_and_explain_the_rest(sample: Path) -> None:
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["placed"]
-    assert all(each["reasons"] for each in told["waiting"])
+    assert all(each["reasons"] and all(each["reasons"]) for each in told["waiting"])
     assert f"epp session run deploy/sessions/{sample.name}" in sample.read_text()
 
 

@@ -17,8 +17,8 @@ class Explanations:
         """Why a task could have no place on a node, by the node's name."""
         self.takings: dict[Job, str] = {}
         """Why a job may not take places from others, whoever they are."""
-        self.unreached = ""
-        """Why it was nobody's turn any more; the reason of jobs that were not tried."""
+        self.unreached = "no action tried it in this session"
+        """The reason of what was not tried."""
         self.victims: dict[Job, dict[str, str]] = {}
         """Why a job could not take the place of another, by the other's name."""
 

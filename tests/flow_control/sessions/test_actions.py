@@ -322,7 +322,7 @@ def test_a_task_for_which_there_is_no_room_does_not_block_one_for_which_there_is
         made.job(str(number), created=number)
     made.job("last", last, created=9)
     assert [*made.run()] == ["0", "last"]
-    assert made.explanations.unreached == ""
+    assert made.explanations.unreached == "no action tried it in this session"
 
 
 def test_without_anybody_to_take_from_no_plugin_is_asked() -> None:
