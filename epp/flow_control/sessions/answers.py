@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cmp_to_key
 from typing import Any
 
+from epp.flow_control.sessions.cluster import Cluster
 from epp.flow_control.sessions.explanations import Explanations
-from epp.flow_control.sessions.model import Cluster, Gpu, Job, Node, Queue, Task
+from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task
 from epp.flow_control.sessions.plugin import Verdict
 from epp.flow_control.sessions.points import ExtensionPoints, Registered
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from epp.flow_control.sessions.actions import Action
 from epp.flow_control.sessions.answers import Fault
+from epp.flow_control.sessions.cluster import Cluster
 from epp.flow_control.sessions.explanations import Explanations
-from epp.flow_control.sessions.model import Cluster, Gpu, Node, Task, TaskStatus
+from epp.flow_control.sessions.model import Gpu, Node, Task, TaskStatus
 from epp.flow_control.sessions.plugin import Binder, Event, PluginError, SessionPlugin
 from epp.flow_control.sessions.points import ExtensionPoints, RegistrationError
 from epp.flow_control.sessions.session import Session

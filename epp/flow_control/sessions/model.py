@@ -8,7 +8,6 @@ data-parallel ranks. They are live: a session sees them as they are and changes 
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TypeVar
 
 
 class TaskStatus(StrEnum):
@@ -281,93 +280,5 @@ class Node:
         return f"Node({self.name!r})"
 
 
-_Member = TypeVar("_Member")
 _ROUNDING = 1e-9
 """Sizes are fractions that are added and taken off again."""
-
-
-class Cluster:
-    """All that there is, by name; ``version`` grows with each change."""
-
-    __slots__ = ("jobs", "nodes", "queues", "version")
-
-    def __init__(self) -> None:
-        self.queues: dict[str, Queue] = {}
-        self.jobs: dict[str, Job] = {}
-        self.nodes: dict[str, Node] = {}
-        self.version = 0
-
-    def add_queue(self, queue: Queue) -> None:
-        """Add a queue.
-
-        Raises:
-            ValueError: The name is taken.
-        """
-        _add(self.queues, queue.name, queue, "queue")
-        self.version += 1
-
-    def add_node(self, node: Node) -> None:
-        """Add a node.
-
-        Raises:
-            ValueError: The name is taken.
-        """
-        _add(self.nodes, node.name, node, "node")
-        self.version += 1
-
-    def add_job(self, job: Job) -> None:
-        """Add a job.
-
-        Raises:
-            ValueError: The name is taken, its queue is not here or has queues below it, or
-                ``min_available`` is none of 1 to the number of its tasks.
-        """
-        if self.queues.get(job.queue.name) is not job.queue:
-            raise ValueError(
-                f"job {job.name!r}: there is no queue {job.queue.name!r}; add it first"
-            )
-        if job.queue.children:
-            below = ", ".join(repr(child.name) for child in job.queue.children)
-            raise ValueError(
-                f"job {job.name!r}: queue {job.queue.name!r} has queues below it ({below});"
-                " put the job into one of these"
-            )
-        if not 1 <= job.min_available <= len(job.tasks):
-            raise ValueError(
-                f"job {job.name!r}: min_available is {job.min_available}; it must be from 1 to the"
-                f" number of its tasks, {len(job.tasks)}"
-            )
-        _add(self.jobs, job.name, job, "job")
-        self.version += 1
-
-    def remove_job(self, job: Job) -> None:
-        """Forget a job; the places of its tasks are not touched."""
-        del self.jobs[job.name]
-        self.version += 1
-
-    def remove_queue(self, queue: Queue) -> None:
-        """Forget a queue in which nothing waits or runs any more.
-
-        Raises:
-            ValueError: There are queues below it.
-        """
-        if queue.children:
-            below = ", ".join(repr(child.name) for child in queue.children)
-            raise ValueError(
-                f"queue {queue.name!r} has queues below it ({below}); remove these first"
-            )
-        del self.queues[queue.name]
-        if queue.parent is not None:
-            del queue.parent.children[queue]
-        self.version += 1
-
-    def remove_node(self, node: Node) -> None:
-        """Take a node away; what runs there keeps its place until it ends."""
-        del self.nodes[node.name]
-        self.version += 1
-
-
-def _add(held: dict[str, _Member], name: str, member: _Member, kind: str) -> None:
-    if name in held:
-        raise ValueError(f"there are two {kind}s named {name!r}; rename one")
-    held[name] = member

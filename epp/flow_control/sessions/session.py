@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from epp.flow_control.sessions.answers import Answers, Fault
+from epp.flow_control.sessions.cluster import Cluster
 from epp.flow_control.sessions.explanations import Explanations
-from epp.flow_control.sessions.model import Cluster, Job, Queue, Task
+from epp.flow_control.sessions.model import Job, Queue, Task
 from epp.flow_control.sessions.plugin import Binder, Event, Scenario
 from epp.flow_control.sessions.points import Registered
 from epp.flow_control.sessions.statement import Statement
