@@ -8,6 +8,7 @@ import pytest
 
 from epp.transport.grpc import GrpcCounters, GrpcLimits, Session
 from epp.transport.http2 import Connection, ConnectionLimits
+from epp.transport.http2.constants import DEFAULT_WINDOW
 from epp.transport.interface import Stream
 from transport.in_memory import Timers
 from transport.raw_client import METHOD, Idle, fields, message
@@ -19,13 +20,16 @@ ROOM = 10 * len(LONG)
 """A third of the messages of all; three quarters of it have room for their windows, twice, and for
 one of them."""
 FRAME = 4_000
+MOST_WAITING = 20_000
 
 
 class Wire:
     """A session and its client."""
 
     def __init__(self) -> None:
-        limits = ConnectionLimits(stream_window_bytes=WINDOW, max_buffered_bytes=ROOM)
+        limits = ConnectionLimits(
+            stream_window_bytes=WINDOW, max_buffered_bytes=ROOM, writable_below_bytes=MOST_WAITING
+        )
         self.connection = Connection(limits)
         self.handlers: list[Idle] = []
         self.counters = GrpcCounters()
@@ -112,6 +116,28 @@ def test_the_turn_of_a_stream_that_leaves_goes_to_the_next(
     assert set(wire.left.values()) == {b""}
     assert wire.messages() == [LONG] * len(wire.left)
     assert wire.connection.budget.used_bytes == 0
+
+
+def pause(stream: Stream) -> None:
+    stream.pause_reading()
+
+
+def send_what_is_not_read(stream: Stream) -> None:
+    stream.send(bytes(DEFAULT_WINDOW + MOST_WAITING))
+
+
+@pytest.mark.parametrize("stop", [pause, send_what_is_not_read], ids=["paused", "not read"])
+@pytest.mark.parametrize("number", range(STREAMS))
+def test_a_stream_that_is_stopped_never_has_the_turn(
+    stop: Callable[[Stream], None], number: int
+) -> None:
+    """It would keep it for as long as it likes, and the others would wait."""
+    wire = Wire()
+    stop(wire.handlers[number].stream)
+    while wire.send_round():
+        pass
+    assert wire.messages() == [LONG] * (STREAMS - 1)
+    assert wire.handlers[number].messages == []
 
 
 def test_a_stream_that_waited_may_send_more_messages() -> None:

@@ -154,9 +154,7 @@ class Session:
         if event.data:
             handler = stream.handler
             messages = reader.feed(event.data)
-            if reader.kept_bytes:
-                self._turns.not_whole(event.stream)
-            elif self._turns.is_on:
+            if not reader.kept_bytes and self._turns.is_on:
                 self._turns.over(event.stream)
             try:
                 for message in messages:
@@ -166,6 +164,9 @@ class Session:
             except Exception as error:
                 self._failed(stream, error)
                 return
+            if reader.kept_bytes:
+                # After the handler, who may have stopped the stream.
+                self._turns.not_whole(event.stream)
             if reader.error is not None:
                 self._counters.messages_refused += 1
                 self._break_off(stream, reader.error.code, str(reader.error))

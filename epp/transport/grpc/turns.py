@@ -4,7 +4,8 @@ Envoy sends a buffered body as one message, and those of many streams frame by f
 is whole before nearly all are there. So once a quarter of what a connection may keep is in use,
 only one stream may go on with a message that is not whole; the windows of the others close until it
 is, and their bytes wait at the client. What their open windows still have room for is taken; a
-window may just have been renewed, so that is up to twice its size.
+window may just have been renewed, so that is up to twice its size. A stream whose window is closed
+for a reason of its own never has the turn: it might keep it for as long as a client is slow.
 """
 
 from epp.transport.budget import ByteBudget
@@ -34,7 +35,11 @@ class Turns:
 
     def not_whole(self, stream: Stream) -> None:
         """Take note that of a stream's message only a part has come."""
-        if self._budget.used_bytes <= self._crowded_bytes or stream is self._first:
+        if self._budget.used_bytes <= self._crowded_bytes or self._connection.is_stopped(stream):
+            if self._first is not None:
+                self.over(stream)
+            return
+        if stream is self._first:
             return
         if self._first is None:
             self._first = stream
@@ -43,7 +48,7 @@ class Turns:
             self._connection.hold_window(stream)
 
     def over(self, stream: Stream) -> None:
-        """Take note that nothing is kept of a message of this stream any more."""
+        """Take note that this stream needs no turn: nothing is kept of it, or it cannot go on."""
         if stream in self._waiting:
             self._go_on(stream)
         elif stream is self._first:

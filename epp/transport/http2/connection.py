@@ -229,6 +229,10 @@ class Connection:
         if stream.state is not _CLOSED:
             self._acknowledge(stream)
 
+    def is_stopped(self, stream: Stream) -> bool:
+        """Return whether the window is not renewed for a reason that is the stream's own."""
+        return stream.is_paused or self.sender.is_full(stream)
+
     def hold_window(self, stream: Stream) -> None:
         """Do the same for the sake of other streams, whether it is paused or not."""
         self._held_windows.add(stream)
@@ -468,9 +472,9 @@ class Connection:
 
     def _acknowledge(self, stream: Stream) -> None:
         """Renew the stream's receive window, unless it has to wait or its own answers pile up."""
-        if stream.is_paused or stream in self._held_windows:
+        if stream in self._held_windows or self.is_stopped(stream):
             return
-        if stream.to_acknowledge and not self.sender.is_full(stream):
+        if stream.to_acknowledge:
             stream.receive_window += stream.to_acknowledge
             self.sender.write(frames.window_update(stream.id, stream.to_acknowledge))
             stream.to_acknowledge = 0
