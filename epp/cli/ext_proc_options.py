@@ -42,7 +42,7 @@ MaxStreams = Annotated[
 ]
 MaxHeldBytes = Annotated[
     str,
-    typer.Option(help="Memory for bodies of requests not decided, for example 512MiB; then 503."),
+    typer.Option(help="Memory for bodies until they are passed on, for example 512MiB; then 503."),
 ]
 StreamIdleTimeoutSeconds = Annotated[
     float,

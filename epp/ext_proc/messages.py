@@ -164,7 +164,7 @@ def streamed_request(body: bytes | None) -> bytes:
     return pb.ProcessingResponse(request_body=pb.BodyResponse(response=common)).SerializeToString()
 
 
-def echoed_request(body: bytes, *, end_of_stream: bool) -> Sequence[bytes]:
+def echoed_request(body: bytes | bytearray, *, end_of_stream: bool) -> Sequence[bytes]:
     """Return the answers that give a piece of a full-duplex request body back to Envoy."""
     return _echoed(_REQUEST_BODY, body, end_of_stream)
 
@@ -174,7 +174,7 @@ def echoed_response(body: bytes, *, end_of_stream: bool) -> Sequence[bytes]:
     return _echoed(_RESPONSE_BODY, body, end_of_stream)
 
 
-def _echoed(path: tuple[int, ...], body: bytes, end_of_stream: bool) -> Sequence[bytes]:
+def _echoed(path: tuple[int, ...], body: bytes | bytearray, end_of_stream: bool) -> Sequence[bytes]:
     if len(body) <= MAX_BODY_CHUNK_BYTES:
         before, after = _around(path, len(body), end_of_stream)
         return (before + body + after,)

@@ -13,10 +13,9 @@ A decision may take a while. Nothing is answered until it is made; what Envoy se
 answered after it, and a stream that ends meanwhile takes the question back.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
-from typing import ClassVar
+from typing import ClassVar, Final, cast
 
 from epp.ext_proc import control_headers, messages, reading
 from epp.ext_proc.fitness import too_large, unfit
@@ -37,6 +36,9 @@ from epp.request_control import (
 )
 
 _Answer = Callable[[Exchange], None]
+
+_SMALL_BYTES: Final = 2048
+_GATHERED_BYTES: Final = 64 << 10
 
 
 class RequestPhase(StreamLife):
@@ -74,10 +76,14 @@ class RequestPhase(StreamLife):
         body, end_of_stream = chunk
         size, held = len(body), self._held
         if size:
-            held.holders += not self._body_bytes
+            held.readers += not self._body_bytes
             held.used_bytes += size
             self._body_bytes += size
-        self._body.append(body)
+        self._chunks += 1
+        if size >= _SMALL_BYTES or not self._body:
+            self._body.append(body)
+        elif size:
+            self._gather(body)
         if held.used_bytes > held.high_bytes and self._is_short_of_room(is_last=end_of_stream):
             return
         if self._body_bytes > self._settings.max_body_bytes:
@@ -90,14 +96,22 @@ class RequestPhase(StreamLife):
         elif end_of_stream:
             self._decide(self._answer_body)
 
+    def _gather(self, body: bytes) -> None:
+        """Keep a small chunk with others: by themselves such take up to fifty times their size."""
+        last = self._body[-1]
+        if isinstance(last, bytearray) and len(last) < _GATHERED_BYTES:
+            last += body
+        else:
+            self._body.append(bytearray(body))
+
     def _is_short_of_room(self, *, is_last: bool) -> bool:
         """See to a body for which there is little room or none; return whether it was refused."""
         held, settings = self._held, self._settings
         if held.used_bytes > held.limit_bytes and self._body_bytes <= settings.max_body_bytes:
             self._turn_away(
                 HeldBytesError(
-                    f"requests that wait for their bodies or their decisions hold"
-                    f" {held.limit_bytes} bytes already"
+                    f"bodies of other requests hold {held.limit_bytes} bytes already; the operator"
+                    " may raise --max-held-bytes"
                 )
             )
             return True
@@ -128,7 +142,12 @@ class RequestPhase(StreamLife):
 
     def _decide(self, answer: _Answer) -> None:
         """Have the request, which is whole, decided; ``answer`` what was held back, then."""
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self.state = StreamState.DECIDING
+        if self._body_bytes:
+            self._held.read(self)
+        parts = self._body
+        # What stands alone is never gathered.
+        body = cast("bytes", parts[0]) if len(parts) == 1 else b"".join(parts)
         decision = self._handler.handle(
             request_id=self._request_id,
             headers=self._headers,
@@ -137,7 +156,6 @@ class RequestPhase(StreamLife):
             subset=self._subset,
         )
         if isinstance(decision, PendingDecision):
-            self.state = StreamState.DECIDING
             self._pending = decision
             decision.then(partial(self._decided, answer))
         else:
@@ -150,8 +168,8 @@ class RequestPhase(StreamLife):
                 self._refuse(outcome)
             else:
                 self._route(outcome, answer)
-                for each in self._due:
-                    self._send_behind_the_body(each)
+                if self._echo is None:
+                    self._send_due()
         except Exception as error:
             self._broke(error)
 
@@ -159,9 +177,11 @@ class RequestPhase(StreamLife):
         self._exchange = exchange
         self.state = StreamState.RESPONSE_HEADERS
         answer(exchange)
-        if self._body_bytes:
+        if self._chunks:
             exchange.body_sent()
-            self._drop_body()
+            self._body = []
+            if self._echo is None:
+                self._drop_body()
 
     def _answer_headers(self, exchange: Exchange) -> None:
         self._send_route(exchange, on_body=False)
@@ -182,7 +202,7 @@ class RequestPhase(StreamLife):
             self._pass_request_body(exchange.body)
         elif any(self._body):
             self._echo_request_body(exchange.body, end_of_stream=False)
-        self._send_behind_the_body(messages.CONTINUE_REQUEST_TRAILERS)
+        self._answer_trailers_in_turn()
 
     def _send_route(self, exchange: Exchange, *, on_body: bool) -> None:
         address, body, wanted = exchange.destination, exchange.body, exchange.request_headers
@@ -207,7 +227,7 @@ class RequestPhase(StreamLife):
         )
 
     def _echo_request_body(self, rewritten: bytes | None, *, end_of_stream: bool) -> None:
-        received = self._body if rewritten is None else [rewritten]
+        received: Sequence[bytes | bytearray] = self._body if rewritten is None else [rewritten]
         # Often an empty last chunk carries the end of stream: give it back with the one before.
         chunks = [chunk for chunk in received if chunk] or [b""]
         if len(chunks) == 1 and len(chunks[0]) <= messages.MAX_BODY_CHUNK_BYTES:
@@ -224,17 +244,22 @@ class RequestPhase(StreamLife):
             if not stream.is_writable:
                 return
         self._echo = None
+        self._drop_body()
+        self._send_due()
 
-    def _send_behind_the_body(self, answer: bytes) -> None:
+    def _send_due(self) -> None:
+        due, self._due = self._due, ()
+        self._send_all(due)
+
+    def _answer_trailers_in_turn(self) -> None:
+        self._due = (messages.CONTINUE_REQUEST_TRAILERS,)
         if self._echo is None:
-            self._stream.send(answer)
-        else:
-            self._echo = chain(self._echo, (answer,))
+            self._send_due()
 
     def _pass_request_body(self, rewritten: bytes | None) -> None:
         """Answer every chunk: another body takes the place of the first, the others go."""
         replaced = rewritten
-        for _ in self._body:
+        for _ in range(self._chunks):
             self._stream.send(messages.streamed_request(replaced))
             replaced = None if rewritten is None else b""
 
@@ -243,7 +268,7 @@ class RequestPhase(StreamLife):
 
     def _late_request_trailers(self, _message: pb.HttpTrailers, _: Beside) -> None:
         """Trailers after a buffered body, or after one that is not sent here."""
-        self._send_behind_the_body(messages.CONTINUE_REQUEST_TRAILERS)
+        self._answer_trailers_in_turn()
 
     def _trailers_meanwhile(self, _message: pb.HttpTrailers, _: Beside) -> None:
         """The same while the request is decided: in order, so after the answer to its body."""
@@ -262,7 +287,7 @@ class RequestPhase(StreamLife):
     }
 
 
-def _echoed(chunks: list[bytes], *, end_of_stream: bool) -> Iterator[bytes]:
+def _echoed(chunks: list[bytes | bytearray], *, end_of_stream: bool) -> Iterator[bytes]:
     """Yield the answers that give a body back; what was yielded is not kept."""
     chunks.reverse()
     while chunks:

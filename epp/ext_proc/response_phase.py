@@ -74,7 +74,11 @@ class ResponsePhase(StreamLife):
         return self._answer
 
     def _answered_meanwhile(self, message: pb.HttpHeaders, beside: Beside) -> None:
-        """Envoy's own answer while the request is decided: nobody waits for that any more."""
+        """Envoy's own answer, for example 413 to a body above its buffer limit.
+
+        Nobody waits for a decision any more, and nobody needs the request's body.
+        """
+        self._drop_body(is_coming=self.state is StreamState.REQUEST_BODY)
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.cancel(EndCause.ERROR)
@@ -119,8 +123,7 @@ class ResponsePhase(StreamLife):
         self.close(EndCause.COMPLETED)
 
     TRANSITIONS: ClassVar[Transitions] = {
-        # Envoy's own answer, for example 413 to a body above its buffer limit.
-        (StreamState.REQUEST_BODY, "response_headers"): _response_headers,
+        (StreamState.REQUEST_BODY, "response_headers"): _answered_meanwhile,
         (StreamState.DECIDING, "response_headers"): _answered_meanwhile,
         (StreamState.RESPONSE_HEADERS, "response_headers"): _response_headers,
         (StreamState.RESPONSE_BODY, "response_body"): _response_body,

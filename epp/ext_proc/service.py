@@ -44,7 +44,7 @@ class ExtProcService:
         self._refusals = Refusals(metrics or Metrics(), clock)
         limits = self._settings
         self.held = HeldBytes(limits.max_held_bytes)
-        """The memory that bodies of undecided requests take."""
+        """The memory that bodies take until they are passed on."""
         self._max_streams = limits.max_streams or inf
         self.time_limits: TimeLimits | None = None
         """To be run if there are any."""

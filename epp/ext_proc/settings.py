@@ -28,9 +28,9 @@ class ExtProcSettings:
     """Requests open at once over all connections, each a stream of about 10 KB; one more is
     answered with 503. 0 for no limit but that of each connection."""
     max_held_bytes: int = 512 << 20
-    """Most that the bodies of requests that are not decided take together, in bytes. From three
-    quarters of it on all but a few have to wait for the rest of their bodies, where the transport
-    can make them; beyond it the request is answered with 503."""
+    """Most that bodies take together until they are passed on, in bytes. From three quarters of it
+    on all but a few requests have to wait for the rest of their bodies, where the transport can
+    make them; beyond it the request is answered with 503."""
     stream_idle_timeout_seconds: float = 0.0
     """Longest time without a message from Envoy, kept to the second; 0 for any. In modes without
     the response's body nothing comes between its headers and its end."""

@@ -40,6 +40,7 @@ class StreamLife:
         "_answer",
         "_body",
         "_body_bytes",
+        "_chunks",
         "_clock",
         "_due",
         "_echo",
@@ -88,10 +89,13 @@ class StreamLife:
         self._exchange: Exchange | None = None
         self._pending: PendingDecision | None = None
         self._due: tuple[bytes, ...] = ()
+        """What has to come after the answer to the request's body."""
         self._echo: Iterator[bytes] | None = None
-        """What is still to be given back of the request's body, and what has to come after it."""
+        """What is still to be given back of the request's body."""
         self._headers: dict[str, str] = {}
-        self._body: list[bytes] = []
+        self._body: list[bytes | bytearray] = []
+        self._chunks = 0
+        """In which the body came; fewer, and larger ones, are kept."""
         self._body_bytes = 0
         self._request_id = ""
         self._set_request_id = False
@@ -114,9 +118,9 @@ class StreamLife:
                 request_id=self._request_id,
                 outcome=cause.value,
             )
+        is_coming = self.state is StreamState.REQUEST_BODY
         self.state = StreamState.CLOSED
-        if self._body_bytes:
-            self._drop_body()
+        self._drop_body(is_coming=is_coming)
         if cause is not EndCause.COMPLETED:
             self._echo = None  # a complete response may have come before all of the request went
         exchange, self._exchange = self._exchange, None
@@ -129,9 +133,12 @@ class StreamLife:
         finally:
             self._on_close(self)
 
-    def _drop_body(self) -> None:
+    def _drop_body(self, *, is_coming: bool = False) -> None:
         held_bytes, self._body, self._body_bytes = self._body_bytes, [], 0
-        self._held.give_back(self, held_bytes)
+        if held_bytes:
+            if is_coming:
+                self._held.read(self)
+            self._held.give_back(held_bytes)
 
     def _end_exchange(self, exchange: Exchange, cause: EndCause) -> None:
         try:
@@ -233,7 +240,9 @@ class StreamLife:
     def _leave(self, cause: EndCause = EndCause.ERROR) -> None:
         """Leave the stream alone: the response is under way and goes on unharmed."""
         self._give_back_held()
-        self._send_all(self._echo or ())
+        if self._echo is not None:
+            self._send_all(self._echo)
+            self._send_all(self._due)
         self.close(cause)
         self._stream.finish()
 

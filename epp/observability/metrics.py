@@ -318,9 +318,9 @@ class Metrics:
         self.registry.register(PoolCollector(name, snapshot))
 
     def watch_held_bytes(self, read: Callable[[], float]) -> None:
-        """Export what bodies of undecided requests take, read from ``read`` at each scrape."""
+        """Export what bodies take until they are passed on, read from ``read`` at each scrape."""
         self._make.reading(
-            "request_held_bytes", "Bytes of request bodies held until their decisions.", read
+            "request_held_bytes", "Bytes of request bodies held until they are passed on.", read
         )
 
     def capped_model(self, model: str) -> str:

@@ -193,7 +193,7 @@ class TooManyStreamsError(LimitError):
 
 
 class HeldBytesError(LimitError):
-    """The bodies of requests that are not decided take as much memory as they may."""
+    """Bodies that are not passed on yet take as much memory as they may."""
 
     status = 503
     code = "ServiceUnavailable"

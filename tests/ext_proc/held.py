@@ -100,9 +100,12 @@ class PatientEnvoy(Envoy):
         kind: type[HeldDecision] | None = HeldDecision,
         change: Change = lambda _: None,
         settings: ExtProcSettings | None = None,
+        service: ExtProcService | None = None,
     ) -> None:
         self.handler = Holding(epp.director, kind, change)
-        service = ExtProcService(self.handler, epp.clock, settings=settings, metrics=epp.metrics)
+        service = service or ExtProcService(
+            self.handler, epp.clock, settings=settings, metrics=epp.metrics
+        )
         super().__init__(epp, modes, service)
 
     @property

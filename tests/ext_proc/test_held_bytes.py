@@ -105,9 +105,52 @@ def test_bodies_wait_when_little_is_left_all_but_a_few() -> None:
         each.request_body(b" ", end=False)
     assert [is_paused(each) for each in others] == [True] * 2 + [False] * 3
     first.request_body(b"", end=True)  # refused, as no parser reads blanks; what counts is its end
-    assert not any(is_paused(each) for each in [*others, last])
+    assert [is_paused(each) for each in [*others, last]] == [False, True] + [False] * 4
     others[0].request_body(BODY)
     assert_routes(others[0].answers[0], "request_headers", A)
+    assert not is_paused(others[1])
+
+
+# grpcio reads nothing at all of a stream that is to wait.
+@pytest.mark.parametrize("wire", ["direct", "http2"], indirect=True)
+def test_a_body_that_was_to_wait_and_came_all_the_same_does_so_no_more() -> None:
+    """What comes after it, such as the response, would be read no more."""
+    epp = Epp(make_pool())
+    first = begin(epp, 300)
+    for _ in range(MOST_READ):
+        begin(epp, 10, first)
+    envoy = begin(epp, 270, first, FULL_DUPLEX)
+    assert is_paused(envoy)
+    envoy.request_body(BODY[:1], end=False)
+    assert is_paused(envoy)
+    envoy.request_body(b"", end=True)
+    assert not is_paused(envoy)
+
+
+def test_bodies_that_wait_for_their_decisions_are_none_of_those_that_are_read() -> None:
+    epp = Epp(make_pool())
+    first = PatientEnvoy(epp, LEAN, settings=SMALL)
+    others = [PatientEnvoy(epp, LEAN, service=first.service) for _ in range(MOST_READ)]
+    for each in [first, *others]:
+        each.request_headers()
+        each.request_body(b" " * 150)
+    coming = [begin(epp, 2, first) for _ in range(MOST_READ + 1)]
+    assert [is_paused(each) for each in coming] == [False] * MOST_READ + [True]
+
+
+def test_not_all_that_wait_are_let_on_at_once() -> None:
+    """Each may send what its window takes, which together is more than there is room for."""
+    held = HeldBytes(400 << 20)
+    held.used_bytes, held.readers = 320 << 20, 40
+    holders = [Holder(1) for _ in range(40)]
+    waiting = [each for each in holders if held.must_wait(each)]
+    for each in waiting:
+        each.is_paused = True
+    assert len(waiting) == 40 - MOST_READ
+    held.give_back(19 << 20)
+    assert all(each.is_paused for each in waiting), "there is no room yet"
+    held.give_back(10 << 20)
+    assert [each.is_paused for each in waiting] == [False] * 10 + [True] * 26
 
 
 def test_a_body_that_comes_whole_need_not_wait() -> None:
@@ -144,26 +187,36 @@ def test_there_is_always_a_body_that_goes_on(
 ) -> None:
     held = HeldBytes(400)
     open_holders = [Holder(chunks) for chunks in bodies]
+    decided: list[Holder] = []
 
     def go_on(holder: Holder) -> None:
-        held.holders += not holder.held_bytes
+        held.readers += not holder.held_bytes
         holder.held_bytes += chunk_bytes
         held.used_bytes += chunk_bytes
         holder.chunks -= 1
         if not holder.chunks or held.used_bytes > held.limit_bytes:
             open_holders.remove(holder)
-            held.give_back(holder, holder.held_bytes)
+            decided.append(holder)
+            held.read(holder)
+            assert not holder.is_paused
         elif held.used_bytes > held.high_bytes and held.must_wait(holder):
             holder.is_paused = True
 
+    def give_back() -> None:
+        held.give_back(decided.pop(0).held_bytes)
+
     for turn in turns:
-        if open_holders and not (holder := open_holders[turn % len(open_holders)]).is_paused:
+        if decided and turn % 2:
+            give_back()
+        elif open_holders and not (holder := open_holders[turn % len(open_holders)]).is_paused:
             go_on(holder)
-        assert held.used_bytes == sum(each.held_bytes for each in open_holders)
-        assert held.holders == sum(each.held_bytes > 0 for each in open_holders)
-        read = [each for each in open_holders if each.held_bytes and not each.is_paused]
-        assert len(read) >= min(held.holders, MOST_READ)
-        assert len(read) == held.holders or held.used_bytes > held.high_bytes
+        holders = open_holders + decided
+        assert held.used_bytes == sum(each.held_bytes for each in holders)
+        coming = [each for each in open_holders if each.held_bytes]
+        assert held.readers == len(coming)
+        assert sum(not each.is_paused for each in coming) >= min(len(coming), MOST_READ)
     while open_holders:
         go_on(next(each for each in open_holders if not each.is_paused))
-    assert held.used_bytes == held.holders == 0
+    while decided:
+        give_back()
+    assert held.used_bytes == held.readers == 0

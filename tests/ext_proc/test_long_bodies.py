@@ -1,12 +1,17 @@
 """Long request bodies go back to Envoy as it takes them, and nothing overtakes them."""
 
 from collections.abc import Callable
+from itertools import zip_longest
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from request_control.harness import Epp, make_pool
+from structlog.testing import capture_logs
 
+from epp.ext_proc import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from ext_proc.harness import LEAN, Envoy, echoed, on_no_transport
+from ext_proc.harness import BUFFERED, FULL_DUPLEX, LEAN, Envoy, Modes, echoed, on_no_transport
 from ext_proc.held import PatientEnvoy
 from ext_proc.wires import Recorder
 
@@ -80,6 +85,40 @@ def test_trailers_are_answered_behind_the_body(envoy: Envoy) -> None:
     assert trailers == CONTINUE_REQUEST_TRAILERS
 
 
+def test_trailers_that_come_again_and_again_are_answered_once(envoy: Envoy) -> None:
+    send(envoy, with_trailers=True)
+    for _ in range(3):
+        envoy.request_trailers()
+    make_room(envoy, 100)
+    _, *body, trailers = all_answers(envoy)
+    assert_whole(body, ends=False)
+    assert trailers == CONTINUE_REQUEST_TRAILERS
+
+
+def test_a_body_is_held_until_all_of_it_went_back(envoy: Envoy) -> None:
+    send(envoy)
+    held = envoy.service.held
+    while len(all_answers(envoy)) < len(CHUNKS):
+        assert held.used_bytes == len(BODY)
+        make_room(envoy, 1)
+    make_room(envoy, 100)
+    assert_whole(all_answers(envoy)[1:], ends=True)
+    assert held.used_bytes == 0
+
+
+def test_small_chunks_are_kept_together(envoy: Envoy) -> None:
+    """A stream of bytes of their own would take fifty times as much as the body."""
+    body = b'{"model": "tiny", "prompt": "' + b"x" * 1500 + b'"}'
+    envoy.request_headers()
+    for at in range(len(body)):
+        envoy.request_body(body[at : at + 1], end=False)
+    envoy.request_body(b"")
+    _, *echoes = all_answers(envoy)
+    given_back, ends = echoed(echoes, "request_body")
+    assert given_back == body
+    assert ends == [False, True]
+
+
 def test_an_answer_that_comes_early_does_not_wait_for_the_rest_of_the_body(envoy: Envoy) -> None:
     send(envoy)
     (answer,) = envoy.response_headers("413")
@@ -95,6 +134,24 @@ def stopped(envoy: Envoy) -> None:
 
 def out_of_order(envoy: Envoy) -> None:
     envoy.response_body()
+
+
+def test_a_stream_that_the_epp_ends_answers_the_trailers_too(envoy: Envoy) -> None:
+    send(envoy, with_trailers=True)
+    envoy.drain()
+    _, *body, trailers = all_answers(envoy)
+    assert_whole(body, ends=False)
+    assert trailers == CONTINUE_REQUEST_TRAILERS
+    assert envoy.finished == [(0, "")]
+
+
+def test_an_answer_of_envoys_own_gives_back_what_is_held_of_the_body(envoy: Envoy) -> None:
+    envoy.request_headers()
+    envoy.request_body(CHUNKS[1], end=False)
+    assert envoy.service.held.used_bytes == len(CHUNKS[1])
+    envoy.response_headers("413")
+    held = envoy.service.held
+    assert (held.used_bytes, held.readers) == (0, 0)
 
 
 @pytest.mark.parametrize("end", [stopped, out_of_order])
@@ -128,3 +185,60 @@ def test_a_body_whose_decision_took_a_while_goes_back_as_there_is_room(
     _, *body, trailers = all_answers(envoy)
     assert_whole(body, ends=False)
     assert trailers == CONTINUE_REQUEST_TRAILERS
+
+
+Step = Callable[[PatientEnvoy], object]
+
+
+def decide(envoy: PatientEnvoy) -> None:
+    for each in envoy.handler.held:
+        if each.is_awaited:
+            envoy.wire.call(each.decide)
+
+
+STEPS: dict[str, Step] = {
+    "a chunk": lambda envoy: envoy.request_body(CHUNKS[1], end=False),
+    "the last chunk": lambda envoy: envoy.request_body(CHUNKS[-1]),
+    "trailers": lambda envoy: envoy.request_trailers(),
+    "decision": decide,
+    "room": lambda envoy: make_room(envoy, 1),
+    "response headers": lambda envoy: envoy.response_headers(),
+    "a whole response": lambda envoy: envoy.response_headers(end=True),
+    "response body": lambda envoy: envoy.response_body(),
+    "end of the response": lambda envoy: envoy.response_body(end=True),
+    "drain": lambda envoy: envoy.drain(),
+    "idle": lambda envoy: envoy.wire.call(lambda: envoy.stream.time_out("stream-idle", "idle")),
+    "leave": lambda envoy: envoy.wire.call(envoy.stream.leave),
+    "half-close": lambda envoy: envoy.half_close(),
+    "no message": lambda envoy: envoy.garble(),
+}
+
+
+@given(
+    steps=st.lists(st.lists(st.sampled_from(sorted(STEPS)), max_size=12), min_size=1, max_size=7),
+    modes=st.sampled_from([LEAN, FULL_DUPLEX, BUFFERED]),
+)
+def test_what_is_held_of_bodies_is_given_back_once_in_every_order(
+    wire: object, steps: list[list[str]], modes: Modes
+) -> None:
+    """Each stream takes its steps in turn with the others, and leaves at the end."""
+    limits = ExtProcSettings(max_body_bytes=200_000, max_held_bytes=400_000)
+    with pytest.MonkeyPatch.context() as patched, capture_logs():
+        patched.setattr("ext_proc.wires.Recorder", Narrow)
+        epp = Epp(make_pool())
+        envoys = [PatientEnvoy(epp, modes, settings=limits)]
+        service = envoys[0].service
+        envoys += [PatientEnvoy(epp, modes, service=service) for _ in steps[1:]]
+        for envoy in envoys:
+            envoy.request_headers()
+        for turn in zip_longest(*steps):
+            for envoy, step in zip(envoys, turn, strict=True):
+                if step is not None:
+                    STEPS[step](envoy)
+                assert 0 <= service.held.used_bytes <= limits.max_held_bytes
+                assert 0 <= service.held.readers <= len(service.open_streams)
+        for envoy in envoys:
+            envoy.reset()
+        assert (service.held.used_bytes, service.held.readers) == (0, 0)
+        assert not any(envoy.line.recorder.is_paused for envoy in envoys)
+        assert epp.director.in_flight == 0
