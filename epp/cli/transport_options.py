@@ -183,6 +183,8 @@ def transport_settings(
     room = values["max_message_bytes"] * _ROOM_FOR_MESSAGES
     if room > defaults["max_buffered_bytes"]:
         values.setdefault("max_buffered_bytes", int(room))
+    if (buffered := values.get("max_buffered_bytes", 0)) > defaults["max_total_buffered_bytes"]:
+        values.setdefault("max_total_buffered_bytes", buffered)
     return from_flag("--transport-setting", TransportSettings().with_values, values)
 
 

@@ -1,15 +1,54 @@
-"""What one connection may hold in memory, shared by everything that holds bytes for it."""
+"""What may be held in memory for one connection, and for all of them, by everything that holds it.
+
+A quarter of either is the mark from which long messages take turns (:mod:`.grpc.turns`).
+"""
+
+_CROWDED_SHARE = 4
 
 
 class ByteBudget:
-    """A number of bytes, and how many of them are in use."""
+    """A number of bytes, and how many of them are in use; part of a larger budget, if there is one.
 
-    __slots__ = ("limit_bytes", "used_bytes")
+    Args:
+        limit_bytes: Most that may be in use.
+        whole: What this one is a part of.
+    """
 
-    def __init__(self, limit_bytes: int) -> None:
+    __slots__ = ("_crowded_bytes", "_whole", "limit_bytes", "used_bytes")
+
+    def __init__(self, limit_bytes: int, whole: "ByteBudget | None" = None) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
+        self._crowded_bytes = limit_bytes // _CROWDED_SHARE
+        self._whole = whole
 
     def has_room(self, size: int) -> bool:
         """Return whether ``size`` bytes more may be used."""
-        return self.used_bytes + size <= self.limit_bytes
+        whole = self._whole
+        return self.used_bytes + size <= self.limit_bytes and (
+            whole is None or whole.has_room(size)
+        )
+
+    @property
+    def is_crowded(self) -> bool:
+        """So much is in use that what can wait should."""
+        whole = self._whole
+        return self.used_bytes > self._crowded_bytes or (whole is not None and whole.is_crowded)
+
+    def take(self, size: int) -> None:
+        """Use ``size`` bytes more."""
+        self.used_bytes += size
+        if self._whole is not None:
+            self._whole.used_bytes += size
+
+    def give_back(self, size: int) -> None:
+        """Use ``size`` bytes no more."""
+        self.used_bytes -= size
+        if self._whole is not None:
+            self._whole.used_bytes -= size
+
+    def part(self) -> None:
+        """Be no part of the larger budget any more: the connection is gone with what it held."""
+        whole, self._whole = self._whole, None
+        if whole is not None:
+            whole.used_bytes -= self.used_bytes

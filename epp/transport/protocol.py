@@ -12,6 +12,7 @@ from typing import Protocol, cast
 
 import structlog
 
+from epp.transport.budget import ByteBudget
 from epp.transport.grpc import Session
 from epp.transport.http2 import Connection, HeaderCache
 from epp.transport.interface import OpenStream
@@ -34,6 +35,7 @@ class ConnectionOwner(Protocol):
     counters: ServerCounters
     cache: HeaderCache
     methods: dict[str, OpenStream]
+    budget: ByteBudget
 
     def opened(self, protocol: "ConnectionProtocol") -> bool:
         """Take note of a connection; False if there are too many."""
@@ -52,7 +54,12 @@ class ConnectionProtocol(asyncio.Protocol):
         self._owner = owner
         self._loop = loop
         self._limits = owner.settings.connection
-        self.connection = Connection(self._limits, cache=owner.cache, counters=owner.counters.http2)
+        self.connection = Connection(
+            self._limits,
+            cache=owner.cache,
+            counters=owner.counters.http2,
+            budget=owner.budget,
+        )
         self._session = Session(
             self.connection,
             owner.methods,
@@ -113,6 +120,7 @@ class ConnectionProtocol(asyncio.Protocol):
         self._is_closing = True
         self._owner.closed(self)
         self._session.lost()
+        self.connection.budget.part()
 
     def eof_received(self) -> None:
         # The other half may still be read, by a peer that is there or by none: what is written goes

@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from epp.transport.budget import ByteBudget
 from epp.transport.errors import ListenError
 from epp.transport.http2 import HeaderCache
 from epp.transport.interface import OpenStream
@@ -62,6 +63,8 @@ class Http2Server:
         self.settings = settings or TransportSettings()
         self.counters = ServerCounters()
         self.cache = HeaderCache(self.settings.header_cache_bytes)
+        self.budget = ByteBudget(self.settings.max_total_buffered_bytes)
+        """For the bytes that are kept for all connections."""
         self.connections: set[ConnectionProtocol] = set()
         """Those open now."""
         self._host = host
@@ -87,6 +90,7 @@ class Http2Server:
             connections=len(self.connections),
             streams=self.open_streams,
             waiting_bytes=sum(sender.waiting_bytes for sender in senders),
+            buffered_bytes=self.budget.used_bytes,
             header_cache_bytes=cache.bytes,
             connections_total=self.counters.connections_opened,
             streams_total=http2.streams_opened,

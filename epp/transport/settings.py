@@ -36,6 +36,8 @@ class TransportSettings:
     timeouts: Timeouts = field(default_factory=Timeouts)
     max_connections: int = 1024
     """Connections open at once; one more is closed as soon as it is made."""
+    max_total_buffered_bytes: int = 2 << 30
+    """What ``max_buffered_bytes`` bounds, of all connections together; not less than that."""
     header_cache_bytes: int = 1 << 20
     """Header blocks kept with what they mean, all connections together."""
     reuse_port: bool = False
@@ -50,6 +52,11 @@ class TransportSettings:
         require_positive(self.timeouts, self.messages)
         if self.max_connections < 1 or self.header_cache_bytes < 0:
             raise ValueError("max_connections must be positive, header_cache_bytes not negative")
+        if self.max_total_buffered_bytes < self.connection.max_buffered_bytes:
+            raise ValueError(
+                f"max_total_buffered_bytes, {self.max_total_buffered_bytes}, must be at least"
+                f" max_buffered_bytes, {self.connection.max_buffered_bytes}"
+            )
 
     def with_values(self, values: Mapping[str, float]) -> "TransportSettings":
         """Return these settings with some replaced, by the names that :meth:`names` returns.

@@ -15,6 +15,8 @@ class TransportStatistics:
     streams: int
     waiting_bytes: int
     """Answers that wait for the windows of clients."""
+    buffered_bytes: int
+    """These, and messages that are not whole yet."""
     header_cache_bytes: int
     connections_total: int
     streams_total: int

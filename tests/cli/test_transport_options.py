@@ -77,6 +77,12 @@ def test_the_longest_message_has_room_unless_the_room_is_given(
     assert settings.with_values({"max_message_bytes": 65 * MIB}) == wanted
 
 
+def test_all_connections_have_room_for_what_one_may_keep() -> None:
+    assert transport_settings([], "2GiB").max_total_buffered_bytes == 3 * 1024 * MIB
+    with pytest.raises(ValueError, match=r"max_total_buffered_bytes, 1048576, must be at least"):
+        transport_settings(["max_total_buffered_bytes=1MiB"], "1MiB")
+
+
 def test_messages_are_longer_than_the_longest_body() -> None:
     assert transport_settings([], "", "", max_body_bytes=64 * MIB) == TransportSettings()
     assert transport_settings([], "", "", max_body_bytes=MIB) == TransportSettings()

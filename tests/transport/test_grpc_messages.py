@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -193,6 +194,30 @@ async def test_incomplete_messages_of_a_connection_have_one_budget() -> None:
         await client.round_trip()
         client.send(data(7, b"x" * (LIMIT_BYTES - 3000), end=True))
         assert (await client.answer(7)).status == 0
+
+
+async def test_incomplete_messages_of_all_connections_have_one_budget() -> None:
+    half = message(b"x" * 3000, length=LIMIT_BYTES)
+    settings = replace(SMALL, max_total_buffered_bytes=2 * LIMIT_BYTES)
+    async with serving(Echo, settings=settings) as served, connected(served.port) as other:
+        async with connected(served.port) as client:
+            client.send(*(headers(n) + data(n, half) for n in (1, 3)))
+            await client.round_trip()
+            assert served.server.statistics().buffered_bytes == 6000
+            other.send(headers(1), data(1, half))
+            assert (await other.answer(1)).status == 8
+            client.send(*(data(n, b"x" * (LIMIT_BYTES - 3000), end=True) for n in (1, 3)))
+            assert [(await client.answer(n)).status for n in (1, 3)] == [0, 0]
+            client.send(*(headers(n) + data(n, half) for n in (5, 7)))
+            await client.round_trip()
+        while len(served.server.connections) > 1:
+            await other.round_trip()
+        assert served.server.statistics().buffered_bytes == 0, "it has gone with its connection"
+        other.send(headers(3), data(3, half))
+        await other.round_trip()
+        other.send(data(3, b"x" * (LIMIT_BYTES - 3000), end=True))
+        assert (await other.answer(3)).status == 0
+        assert served.server.statistics().buffered_bytes == 0
 
 
 async def test_trailers_of_the_client_end_its_request() -> None:

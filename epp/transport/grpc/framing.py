@@ -79,7 +79,7 @@ class MessageReader:
 
     def drop(self) -> None:
         """Forget the incomplete message."""
-        self._budget.used_bytes -= self.kept_bytes
+        self._budget.give_back(self.kept_bytes)
         self.kept_bytes = 0
         self._parts = []
 
@@ -125,9 +125,9 @@ class MessageReader:
         if not budget.has_room(size):
             raise MessageError(
                 StatusCode.RESOURCE_EXHAUSTED,
-                f"{budget.used_bytes} bytes are kept already for this connection",
+                f"no room: {budget.used_bytes} bytes are kept already for this connection",
             )
-        budget.used_bytes += size
+        budget.take(size)
         self.kept_bytes += size
         self._missing -= size
         keep(self._parts, piece)

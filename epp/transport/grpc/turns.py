@@ -1,28 +1,26 @@
-"""Long messages take turns where a connection has too many of them at once.
+"""Long messages take turns where a connection, or all together, have too many of them at once.
 
 Envoy sends a buffered body as one message, and those of many streams frame by frame in turn: none
-is whole before nearly all are there. So once a quarter of what a connection may keep is in use,
-only one stream may go on with a message that is not whole; the windows of the others close until it
-is, and their bytes wait at the client. What their open windows still have room for is taken; a
-window may just have been renewed, so that is up to twice its size. A stream whose window is closed
-for a reason of its own never has the turn: it might keep it for as long as a client is slow.
+is whole before nearly all are there. So once a quarter of what may be kept is in use, only one
+stream of a connection may go on with a message that is not whole; the windows of the others close
+until it is, and their bytes wait at the client. What their open windows still have room for is
+taken; a window may just have been renewed, so that is up to twice its size. A stream whose window
+is closed for a reason of its own never has the turn: it might keep it for as long as a client is
+slow.
 """
 
 from epp.transport.budget import ByteBudget
 from epp.transport.http2 import Connection, Stream
 
-_CROWDED_SHARE = 4
-
 
 class Turns:
     """Whose turn it is on one connection."""
 
-    __slots__ = ("_budget", "_connection", "_crowded_bytes", "_first", "_waiting")
+    __slots__ = ("_budget", "_connection", "_first", "_waiting")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._budget: ByteBudget = connection.budget
-        self._crowded_bytes = connection.budget.limit_bytes // _CROWDED_SHARE
         self._first: Stream | None = None
         """The stream that may go on whatever is in use; there is one while others wait."""
         self._waiting: dict[Stream, None] = {}
@@ -35,7 +33,7 @@ class Turns:
 
     def not_whole(self, stream: Stream) -> None:
         """Take note that of a stream's message only a part has come."""
-        if self._budget.used_bytes <= self._crowded_bytes or self._connection.is_stopped(stream):
+        if not self._budget.is_crowded or self._connection.is_stopped(stream):
             if self._first is not None:
                 self.over(stream)
             return
@@ -53,7 +51,7 @@ class Turns:
             self._go_on(stream)
         elif stream is self._first:
             self._first = None
-        if self._budget.used_bytes <= self._crowded_bytes:
+        if not self._budget.is_crowded:
             for each in list(self._waiting):
                 self._go_on(each)
         elif self._first is None and self._waiting:

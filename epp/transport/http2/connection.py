@@ -66,6 +66,7 @@ class Connection:
         *,
         cache: HeaderCache | None = None,
         counters: Http2Counters | None = None,
+        budget: ByteBudget | None = None,
     ) -> None:
         """Begin a connection; our SETTINGS are the first output.
 
@@ -73,10 +74,11 @@ class Connection:
             limits: What it may cost.
             cache: Headers seen before; shared between connections.
             counters: Where it is counted; shared between connections.
+            budget: What all connections may hold together; None for any amount.
         """
         self.limits = limits = limits or ConnectionLimits()
         self.counters = counters if counters is not None else Http2Counters()
-        self.budget = ByteBudget(limits.max_buffered_bytes)
+        self.budget = ByteBudget(limits.max_buffered_bytes, budget)
         """For all bytes that are kept for this connection, by the layer above, too."""
         self.sender = Sender(limits, self.budget, self.counters)
         self.streams: dict[int, Stream] = {}

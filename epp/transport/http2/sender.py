@@ -143,7 +143,7 @@ class Sender:
     def forget(self, stream: Stream) -> None:
         """Drop what waits on a stream that is gone (§5.4.2)."""
         self.waiting_bytes -= stream.waiting_bytes
-        self._budget.used_bytes -= stream.waiting_bytes
+        self._budget.give_back(stream.waiting_bytes)
         stream.waiting_bytes = 0
         stream.waiting = None
         stream.trailers = None
@@ -232,7 +232,7 @@ class Sender:
         stream.waiting_bytes -= size
         stream.has_sent_data = True
         self.waiting_bytes -= size
-        self._budget.used_bytes -= size
+        self._budget.give_back(size)
         self._burst_bytes += size
         self.data_frames += 1
         self.write(_pack(size << 8 | _DATA, 0, stream.id))
@@ -250,14 +250,14 @@ class Sender:
             )
         if not self._budget.has_room(size):
             raise WaitingBytesExceededError(
-                f"{self._budget.used_bytes} bytes are kept already for this connection"
+                f"no room: {self._budget.used_bytes} bytes are kept already for this connection"
             )
         if stream.waiting is None:
             stream.waiting = deque()
         keep(stream.waiting, data)
         stream.waiting_bytes += size
         self.waiting_bytes += size
-        self._budget.used_bytes += size
+        self._budget.take(size)
         if not stream.was_full and self.is_full(stream):
             stream.was_full = True
             self._counters.streams_filled += 1
