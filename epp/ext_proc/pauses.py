@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable, Set
 from contextlib import suppress
 
+import structlog
+
 from epp.ext_proc.stream_life import StreamLife
 
 LAST_CHUNK_SECONDS = 1.0
@@ -23,6 +25,8 @@ ENDS_AT_ONCE = 16
 
 _READING_TURNS = 2
 """Of asyncio's loop; uvloop needs one."""
+
+log = structlog.get_logger()
 
 
 async def end_in_pauses(streams: Set[StreamLife], end: Callable[[StreamLife], None]) -> None:
@@ -62,3 +66,11 @@ async def let_messages_come() -> None:
     """Have what there is to read be read: the timers of a loop that is late come before that."""
     for _ in range(_READING_TURNS):
         await asyncio.sleep(0)
+
+
+def end_safely(end: Callable[[], None]) -> None:
+    """End a stream; what goes wrong at that is logged, as the others have to end, too."""
+    try:
+        end()
+    except Exception:
+        log.exception("stream was not ended in order")

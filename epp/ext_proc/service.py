@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from epp.ext_proc.held_bytes import HeldBytes
-from epp.ext_proc.pauses import ENDS_AT_ONCE, end_in_pauses, let_messages_come
+from epp.ext_proc.pauses import ENDS_AT_ONCE, end_in_pauses, end_safely, let_messages_come
 from epp.ext_proc.phases import AnswerStream, RequestHandler
 from epp.ext_proc.settings import ExtProcSettings
 from epp.ext_proc.stream import ExtProcStream
@@ -85,10 +85,10 @@ class ExtProcService:
             if number % ENDS_AT_ONCE == 0:
                 await let_messages_come()
             if stream.passed_bytes is None:
-                stream.drain()
-        await end_in_pauses(self.open_streams, StreamLife.drain)
+                end_safely(stream.drain)
+        await end_in_pauses(self.open_streams, lambda stream: end_safely(stream.drain))
         for stream in list(self.open_streams):
-            stream.drain()
+            end_safely(stream.drain)
 
     async def _all_end(self, timeout_seconds: float) -> bool:
         """Wait until no stream is open; return whether that is so in time."""

@@ -243,8 +243,10 @@ class StreamLife:
         if self._echo is not None:
             self._send_all(self._echo)
             self._send_all(self._due)
-        self.close(cause)
-        self._stream.finish()
+        try:
+            self.close(cause)
+        finally:
+            self._stream.finish()
 
     def _turn_away(self, error: RequestError) -> None:
         """Refuse a request that the director has not seen."""
@@ -262,8 +264,10 @@ class StreamLife:
     def _refuse(self, error: RequestError, cause: EndCause = EndCause.REFUSED) -> None:
         path = self._headers.get(":path", "")
         self._stream.send(messages.refused(error, self._request_id, self._settings, path=path))
-        self.close(cause)
-        self._stream.finish()
+        try:
+            self.close(cause)
+        finally:
+            self._stream.finish()
 
     def _give_back_held(self) -> None:
         """Give back what is held of the response; only full duplex takes what it did not ask."""

@@ -10,9 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
-import structlog
-
-from epp.ext_proc.pauses import end_in_pauses
+from epp.ext_proc.pauses import end_in_pauses, end_safely
 from epp.ext_proc.phases import StreamState
 from epp.ext_proc.stream import ExtProcStream
 from epp.ext_proc.stream_life import StreamLife
@@ -22,8 +20,6 @@ OPEN = "stream-time"
 """The limits, as their metric names them."""
 
 _SWEEP_SECONDS = 1.0
-
-log = structlog.get_logger()
 
 
 class TimedStream(ExtProcStream):
@@ -84,7 +80,7 @@ class TimeLimits:
             await asyncio.sleep(_SWEEP_SECONDS)
             self.sweep()
             if self._leaving:
-                await end_in_pauses(self._leaving, lambda stream: _ended(stream.leave))
+                await end_in_pauses(self._leaving, lambda stream: end_safely(stream.leave))
 
     def sweep(self) -> None:
         """End the streams whose time is over, and those that have found no pause since."""
@@ -94,7 +90,7 @@ class TimeLimits:
         self._expire(self._heard, now - idle, IDLE, f"nothing came for {idle:g} s")
         self._expire(self._opened, now - whole, OPEN, f"the stream was open for {whole:g} s")
         for stream in leaving:
-            _ended(stream.leave)
+            end_safely(stream.leave)
 
     def _expire(
         self, streams: OrderedDict[StreamLife, float], since: float, limit: str, why: str
@@ -104,7 +100,7 @@ class TimeLimits:
             if at > since:
                 return
             self.closed(stream)
-            _ended(partial(stream.time_out, limit, why))
+            end_safely(partial(stream.time_out, limit, why))
             if stream.state is not StreamState.CLOSED:
                 self._leaving.add(stream)
 
@@ -113,10 +109,3 @@ class TimeLimits:
         if stream in heard:
             heard[stream] = self._clock()
             heard.move_to_end(stream)
-
-
-def _ended(end: Callable[[], None]) -> None:
-    try:
-        end()
-    except Exception:  # a plugin that is told of it; the other streams have to end, too
-        log.exception("stream was not ended in order")

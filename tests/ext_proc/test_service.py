@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from request_control.harness import Epp, make_pool
+from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcService, ExtProcSettings, pauses
+from epp.request_control import Director, EndCause, Exchange
 from ext_proc.harness import FULL_DUPLEX, Envoy
 from ext_proc.wires import Wire
 
@@ -29,6 +31,28 @@ async def end_of(task: "asyncio.Task[None]") -> None:
 def test_draining_nothing_ends_at_once(wire: Wire) -> None:
     epp = Epp(make_pool())
     wire.run(ExtProcService(epp.director, epp.clock).drain(3600))
+
+
+def test_a_fault_at_the_end_of_one_stream_leaves_the_others_to_be_ended(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epp = Epp(make_pool())
+    first = Envoy(epp)
+    envoys = [first, *(Envoy(epp, service=first.service) for _ in range(2))]
+    for envoy in envoys:
+        envoy.post()
+    finish = Director.finish
+
+    def broken(director: Director, exchange: Exchange, cause: EndCause) -> None:
+        finish(director, exchange, cause)
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Director, "finish", broken)
+    with capture_logs() as logs:
+        wire.run(first.service.drain(0))
+    assert [line["event"] for line in logs].count("stream was not ended in order") == len(envoys)
+    assert [envoy.finished for envoy in envoys] == [[(0, "")]] * len(envoys)
+    assert first.service.open_streams == set()
 
 
 def test_draining_waits_for_the_last_open_stream(wire: Wire) -> None:
