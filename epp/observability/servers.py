@@ -1,6 +1,8 @@
 """The side door of Prometheus: /metrics."""
 
 import asyncio
+import contextlib
+import socket
 from types import TracebackType
 from typing import Self
 
@@ -44,6 +46,10 @@ class MetricsServer:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
+        # Its thread looks every 0.5 s whether to end; the end of what it listens on wakes it. (Only
+        # Linux lets a listener be shut down; elsewhere the thread is waited for.)
+        with contextlib.suppress(OSError):
+            self._server.socket.shutdown(socket.SHUT_RDWR)
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

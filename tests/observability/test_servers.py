@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import socketserver
 from collections.abc import Iterator
 
 import httpx
@@ -36,6 +37,15 @@ async def test_metrics_are_served_over_http() -> None:
         port = server.port
     with pytest.raises(OSError, match=r"refused|Connect call failed"):
         await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_its_end_does_not_wait_until_its_thread_looks_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hour = (3600.0,)
+    monkeypatch.setattr(socketserver.BaseServer.serve_forever, "__defaults__", hour)
+    async with MetricsServer(Metrics(), host="127.0.0.1", port=0):
+        pass
 
 
 def test_a_taken_metrics_port_is_named(taken_port: int) -> None:
