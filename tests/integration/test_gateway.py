@@ -10,7 +10,7 @@ from epp.lab.envoy import Mode
 from epp.lab.fleet import EngineConfig, FleetConfig
 from epp.lab.load import LoadPlan, run
 
-from .gateway import Gateway, running, until
+from .gateway import MODES, Gateway, running, until
 
 pytestmark = [
     pytest.mark.integration,
@@ -18,9 +18,23 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
+on_our_transport = pytest.mark.parametrize("transport", ["http2"], indirect=True)
+"""For what is above the transport."""
+
+in_each_mode = pytest.mark.parametrize(
+    ("mode", "transport"),
+    [
+        *(pytest.param(mode, "http2", id=mode.value) for mode in MODES),
+        # In this mode the messages are the most and the longest.
+        pytest.param(Mode.FULL_DUPLEX, "grpcio", id="full-duplex-grpcio"),
+    ],
+    indirect=True,
+)
+
 NO_FAULTS = {"spurious_msgs_received": 0, "streams_failed": 0, "rejected_header_mutations": 0}
 
 
+@in_each_mode
 async def test_a_completion_comes_back_whole_and_streamed(gateway: Gateway) -> None:
     whole = await gateway.completion()
     assert whole.status_code == 200
@@ -36,6 +50,7 @@ async def test_a_completion_comes_back_whole_and_streamed(gateway: Gateway) -> N
     assert await gateway.faults() == NO_FAULTS
 
 
+@on_our_transport
 async def test_a_loaded_server_gets_the_fewest_of_300_requests(
     mode: Mode, transport: Transport
 ) -> None:
@@ -60,6 +75,7 @@ async def test_a_loaded_server_gets_the_fewest_of_300_requests(
         assert await gateway.faults() == NO_FAULTS
 
 
+@in_each_mode
 async def test_clients_that_leave_mid_stream_leave_nothing_behind(gateway: Gateway) -> None:
     report = await run(
         LoadPlan(
@@ -83,6 +99,7 @@ async def test_clients_that_leave_mid_stream_leave_nothing_behind(gateway: Gatew
 @pytest.mark.parametrize(
     "mode", [Mode.LEAN, Mode.ADAPTIVE], ids=lambda mode: mode.value, indirect=True
 )
+@on_our_transport
 async def test_messages_do_not_grow_with_the_length_of_the_answer(gateway: Gateway) -> None:
     counts = []
     for tokens in (1, 100):
@@ -103,6 +120,7 @@ async def test_messages_do_not_grow_with_the_length_of_the_answer(gateway: Gatew
         pytest.param(b'{"model": "tiny"}', "parsing", id="no-prompt"),
     ],
 )
+@in_each_mode
 async def test_a_bad_body_is_answered_with_400_and_names_the_stage(
     gateway: Gateway, body: bytes, stage: str
 ) -> None:
@@ -115,6 +133,8 @@ async def test_a_bad_body_is_answered_with_400_and_names_the_stage(
     assert (await gateway.completion()).status_code == 200
 
 
+@in_each_mode
+@pytest.mark.timeout(240)  # on a loaded machine
 async def test_2000_requests_and_200_clients_that_leave_cost_no_connection(
     gateway: Gateway,
 ) -> None:
@@ -154,6 +174,7 @@ async def test_2000_requests_and_200_clients_that_leave_cost_no_connection(
     assert await gateway.faults() == NO_FAULTS
 
 
+@on_our_transport
 async def test_an_endpoint_that_refuses_costs_its_own_requests_only(
     mode: Mode, transport: Transport
 ) -> None:
@@ -188,6 +209,7 @@ async def test_an_endpoint_that_hangs_keeps_its_place_until_the_client_leaves(
         assert (await gateway.completion()).status_code == 200
 
 
+@on_our_transport
 async def test_garbled_metrics_keep_the_last_values(transport: Transport) -> None:
     fleet = FleetConfig(endpoints=2, time_scale=0.05, busy={0: 7})
     async with running(Mode.LEAN, transport=transport, fleet=fleet) as gateway:
@@ -201,6 +223,7 @@ async def test_garbled_metrics_keep_the_last_values(transport: Transport) -> Non
         assert f"llm_d_epp_datalayer_extract_errors_total{{{labels}}}" in page.text
 
 
+@on_our_transport
 async def test_an_empty_fleet_is_a_503_with_its_reason(
     transport: Transport,
 ) -> None:
@@ -212,6 +235,7 @@ async def test_an_empty_fleet_is_a_503_with_its_reason(
         assert answer.json()["error"]["stage"] == "candidates"
 
 
+@on_our_transport
 async def test_a_burst_of_60_distinct_prompts_spreads_evenly_over_6(
     mode: Mode, transport: Transport
 ) -> None:
@@ -265,6 +289,7 @@ async def assert_prompt_arrives(gateway: Gateway, chars: int) -> None:
     assert answer.json()["usage"]["prompt_tokens"] == chars // 4
 
 
+@in_each_mode
 async def test_long_prompts_arrive_untouched(mode: Mode, transport: Transport) -> None:
     async with running(mode, transport=transport, fleet=ROOMY) as gateway:
         for chars in (400_000, 3_000_000, 12_000_000):
