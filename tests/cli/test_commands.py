@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from epp.cli import cli
 from epp.lab.envoy import Mode, validate
@@ -26,6 +26,11 @@ SERVE = ("serve", "--secure-serving=false", "--host", "127.0.0.1", "--endpoint",
 def epp(*args: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "epp", *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+def epp_here(*args: str) -> Result:
+    """Run a command in this process, which is a second faster."""
+    return CliRunner().invoke(cli, list(args))
 
 
 @contextmanager
@@ -76,6 +81,10 @@ def test_help_lists_the_commands() -> None:
             "--tls-min-version: the versions are the C core's own with --transport grpcio",
         ),
         (("serve", "--secure-serving=maybe"), "must be true or false, not 'maybe'"),
+        ((*SERVE, "--drain-timeout", "5"), "--drain-timeout: '5' is not a duration"),
+        ((*SERVE, "--refresh-metrics-interval", "5"), "--refresh-metrics-interval: '5'"),
+        ((*SERVE, "--metrics-staleness-threshold", "5"), "--metrics-staleness-threshold: '5'"),
+        ((*SERVE, "--grpc-max-recv-msg-size", "x"), "--grpc-max-recv-msg-size: 'x' is not a size"),
         (
             (*SERVE, "--config-file", "a", "--config-text", "b"),
             "--config-file and --config-text exclude each other",
@@ -93,46 +102,38 @@ def test_help_lists_the_commands() -> None:
     ],
 )
 def test_usage_error_ends_with_status_2_and_one_line(args: tuple[str, ...], text: str) -> None:
-    result = CliRunner().invoke(cli, list(args))
+    result = epp_here(*args)
     assert result.exit_code == 2, result.output
     assert text in result.stderr
     assert result.stderr.startswith("epp: ")
+    assert result.stdout == ""
 
 
 @pytest.mark.parametrize(
-    ("args", "text", "status"),
+    ("args", "text"),
     [
-        (("--drain-timeout", "5"), "--drain-timeout: '5' is not a duration", 2),
-        (("--refresh-metrics-interval", "5"), "--refresh-metrics-interval: '5'", 2),
-        (("--metrics-staleness-threshold", "5"), "--metrics-staleness-threshold: '5'", 2),
-        (("--grpc-max-recv-msg-size", "big"), "--grpc-max-recv-msg-size: 'big' is not a size", 2),
-        # Status 1: what stands outside the command line cannot be used.
         (
             ("--secure-serving=true", "--cert-path", "/nonexistent"),
             "/nonexistent: the directory",
-            1,
         ),
-        (("--config-file", "/nonexistent.yaml"), "/nonexistent.yaml", 1),
+        (("--config-file", "/nonexistent.yaml"), "/nonexistent.yaml"),
         (
             ("--config-text", "{kind: EndpointPickerConfig, apiVersion: v0}"),
             "--config-text:1:42: apiVersion: must be `llm-d.ai/v1alpha1` or ",
-            1,
         ),
-        (("--endpoints-file", "/nonexistent.yaml"), "/nonexistent.yaml", 1),
+        (("--endpoints-file", "/nonexistent.yaml"), "/nonexistent.yaml"),
     ],
 )
-def test_serve_says_in_one_line_what_it_cannot_use(
-    args: tuple[str, ...], text: str, status: int
-) -> None:
+def test_serve_says_in_one_line_what_it_cannot_use(args: tuple[str, ...], text: str) -> None:
     done = epp(*SERVE, *PORTS_ANY, *args)
-    assert done.returncode == status, done.stderr
+    assert done.returncode == 1, done.stderr
     assert text in done.stderr
     assert done.stderr.startswith("epp: ")
     assert done.stderr.count("\n") == 1
 
 
 def test_port_out_of_range_is_a_usage_error() -> None:
-    result = CliRunner().invoke(cli, [*SERVE, "--grpc-port", "70000"])
+    result = epp_here(*SERVE, "--grpc-port", "70000")
     assert result.exit_code == 2
     assert "65535" in result.stderr
 
@@ -165,8 +166,8 @@ def test_serve_on_a_taken_port_ends_with_one_line(option: str) -> None:
 
 @pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 def test_envoy_accepts_the_bootstrap_of_every_mode(mode: Mode) -> None:
-    done = epp("envoy-config", "--mode", mode.value, "--endpoint", "127.0.0.1:8000")
-    assert done.returncode == 0, done.stderr
+    done = epp_here("envoy-config", "--mode", mode.value, "--endpoint", "127.0.0.1:8000")
+    assert done.exit_code == 0, done.stderr
     validate(done.stdout)
 
 
@@ -181,8 +182,8 @@ def test_envoy_accepts_the_bootstrap_of_every_mode(mode: Mode) -> None:
 def test_the_bootstrap_speaks_tls_with_the_endpoint_picker(
     args: tuple[str, ...], speaks_tls: bool
 ) -> None:
-    done = epp("envoy-config", *args, "--endpoint", "127.0.0.1:8000")
-    assert done.returncode == 0, done.stderr
+    done = epp_here("envoy-config", *args, "--endpoint", "127.0.0.1:8000")
+    assert done.exit_code == 0, done.stderr
     assert ("UpstreamTlsContext" in done.stdout) is speaks_tls
     validate(done.stdout)
 

@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from epp.cli import cli
@@ -66,8 +68,14 @@ class Spot(CompositeFilter, DataProducer):
 '''
 
 
+@pytest.fixture(autouse=True)
+def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(width=150, highlight=False)
+    monkeypatch.setattr(import_module("epp.cli.plugins"), "console", console)
+
+
 def epp(*args: str) -> Result:
-    return CliRunner(env={"COLUMNS": "150"}).invoke(cli, ["plugins", *args])
+    return CliRunner().invoke(cli, ["plugins", *args])
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from integration.gateway import Picker, picking
 
 from conformance.echo import EchoPool, EchoServer
 from conformance.gateways import ANY, SERVED, Json, Pool, PoolGateway, running_gateway
+from epp import app
 from epp.health import EXT_PROC_SERVICE
 from epp.lab.envoy.names import EPP_CLUSTER
 
@@ -22,6 +23,12 @@ pytestmark = [
     pytest.mark.timeout(60),
     pytest.mark.asyncio(loop_scope="module"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _the_port_opens_without_endpoints_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "FIRST_ENDPOINTS_SECONDS", 0.1)
+
 
 Status = health_pb2.HealthCheckResponse
 

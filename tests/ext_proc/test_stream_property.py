@@ -14,7 +14,10 @@ from ext_proc.harness import Envoy, on_each_transport, on_no_transport
 from ext_proc.held import DecidedAtOnce, HeldDecision
 from ext_proc.judge import ALL_MODES, CHANGES, JudgingEnvoy, Step, answer_legally_and_release
 
-pytestmark = pytest.mark.usefixtures("wire")
+pytestmark = [
+    pytest.mark.usefixtures("wire"),
+    pytest.mark.timeout(120),  # 2 s, but not on a loaded machine
+]
 
 _CHUNKS = st.sampled_from([BODY, b"", BODY[:9], b"{", b"x" * 70_000])
 _MESSAGES: st.SearchStrategy[Step] = st.one_of(

@@ -1,7 +1,6 @@
 """Many streams, long messages, clients that leave: grpcio's client (C core), without Envoy."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -219,11 +218,15 @@ async def test_clients_may_leave_in_any_phase(client: Client, steps: tuple[Step,
 
 
 async def test_deadlines_may_pass_in_any_phase(client: Client) -> None:
-    async def outlast(steps: tuple[Step, ...]) -> grpc.StatusCode:
+    async def outlast(steps: tuple[Step, ...]) -> grpc.StatusCode | None:
         exchange = client.call(timeout_seconds=0.5)
-        # On a slow machine it passes within the steps.
-        with contextlib.suppress(aio.AioRpcError, asyncio.InvalidStateError):
+        try:
             await take(exchange, steps)
+        except (aio.AioRpcError, asyncio.InvalidStateError):
+            # On a slow machine it passes within the steps. If it does so within a write, grpc.aio
+            # makes up a status of its own, and nobody can tell which one came from the core.
+            if await exchange.call.details() == "Internal error from Core":
+                return None
         code: grpc.StatusCode = await exchange.call.code()
         return code
 
@@ -231,7 +234,7 @@ async def test_deadlines_may_pass_in_any_phase(client: Client) -> None:
     codes = await asyncio.gather(
         *(outlast(PHASES[:n]) for n in range(len(PHASES) + 1) for _ in range(25))
     )
-    assert set(codes) == {grpc.StatusCode.DEADLINE_EXCEEDED}
+    assert set(codes) - {None} == {grpc.StatusCode.DEADLINE_EXCEEDED}
     await until(lambda: client.picker.open_streams() == client.picker.in_flight() == 1)
     await take(staying, (*PHASES[4:], Exchange.close))
     await client.picker.settled()
