@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from anthropic import AsyncAnthropic
-from integration.gateway import Gateway, running
-from integration.test_gateway import NO_FAULTS
+from integration.gateway import NO_FAULTS, Gateway, running
 from openai import AsyncOpenAI
 
 from epp.ext_proc import ExtProcSettings

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 import httpx
+import pytest
 import yaml
 
 from epp.app import App, Ports, ServeSettings, Transport
@@ -18,11 +19,28 @@ from epp.config import DEFAULT_CONFIG, RollbackSettings, load_file, load_text
 from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, Mode
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.names import EPP_CLUSTER
-from epp.lab.fleet import Fleet, FleetConfig
+from epp.lab.fleet import EngineConfig, Fleet, FleetConfig
 from epp.transport import TlsSettings
 
 MODES = tuple(Mode)
 TRANSPORTS: tuple[Transport, ...] = ("http2", "grpcio")
+in_each_mode = pytest.mark.parametrize(
+    ("mode", "transport"),
+    [
+        *(pytest.param(mode, "http2", id=mode.value) for mode in MODES),
+        # In this mode the messages are the most and the longest.
+        pytest.param(Mode.FULL_DUPLEX, "grpcio", id="full-duplex-grpcio"),
+    ],
+    indirect=True,
+)
+"""Each mode of Envoy on our transport, and one on the other."""
+
+NO_FAULTS = {"spurious_msgs_received": 0, "streams_failed": 0, "rejected_header_mutations": 0}
+"""What :meth:`Gateway.faults` are where nothing went wrong."""
+ROOMY = FleetConfig(
+    endpoints=2, engine=EngineConfig(max_model_len=4_000_000, num_blocks=270_000, time_scale=0.001)
+)
+"""Takes prompts of millions of tokens."""
 Labels = Mapping[int, Mapping[str, str]]
 """Labels of endpoints by the index of their server."""
 

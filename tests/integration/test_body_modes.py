@@ -14,8 +14,7 @@ from epp.doctor import examine
 from epp.doctor.reading import source
 from epp.lab.envoy import Mode
 
-from .gateway import running
-from .test_gateway import NO_FAULTS, ROOMY
+from .gateway import NO_FAULTS, ROOMY, running
 
 pytestmark = [
     pytest.mark.integration,

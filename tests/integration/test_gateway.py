@@ -7,10 +7,10 @@ import pytest
 
 from epp.app import Transport
 from epp.lab.envoy import Mode
-from epp.lab.fleet import EngineConfig, FleetConfig
+from epp.lab.fleet import FleetConfig
 from epp.lab.load import LoadPlan, run
 
-from .gateway import MODES, Gateway, running, until
+from .gateway import NO_FAULTS, ROOMY, Gateway, in_each_mode, running, until
 
 pytestmark = [
     pytest.mark.integration,
@@ -20,18 +20,6 @@ pytestmark = [
 
 on_our_transport = pytest.mark.parametrize("transport", ["http2"], indirect=True)
 """For what is above the transport."""
-
-in_each_mode = pytest.mark.parametrize(
-    ("mode", "transport"),
-    [
-        *(pytest.param(mode, "http2", id=mode.value) for mode in MODES),
-        # In this mode the messages are the most and the longest.
-        pytest.param(Mode.FULL_DUPLEX, "grpcio", id="full-duplex-grpcio"),
-    ],
-    indirect=True,
-)
-
-NO_FAULTS = {"spurious_msgs_received": 0, "streams_failed": 0, "rejected_header_mutations": 0}
 
 
 @in_each_mode
@@ -275,11 +263,6 @@ async def test_stopping_the_epp_leaves_an_answer_under_way_whole(
         assert rest[-1] == "data: [DONE]"
         assert len(rest) == 400
         assert gateway.in_flight() == 0
-
-
-ROOMY = FleetConfig(
-    endpoints=2, engine=EngineConfig(max_model_len=4_000_000, num_blocks=270_000, time_scale=0.001)
-)
 
 
 async def assert_prompt_arrives(gateway: Gateway, chars: int) -> None:

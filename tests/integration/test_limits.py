@@ -11,8 +11,7 @@ from epp.lab.envoy import Mode
 from epp.lab.fleet import FleetConfig
 from epp.transport import TransportSettings
 
-from .gateway import MODES, Gateway, running, until
-from .test_gateway import NO_FAULTS
+from .gateway import MODES, NO_FAULTS, Gateway, running, until
 
 pytestmark = [
     pytest.mark.integration,

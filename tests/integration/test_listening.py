@@ -15,15 +15,13 @@ from epp.lab.envoy.names import EPP_CLUSTER
 from epp.lab.fleet import FleetConfig
 from epp.transport import TlsSettings
 
-from .gateway import Gateway, running
+from .gateway import NO_FAULTS, Gateway, in_each_mode, running
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(90),
     pytest.mark.asyncio(loop_scope="module"),
 ]
-
-NO_FAULTS = {"spurious_msgs_received": 0, "streams_failed": 0, "rejected_header_mutations": 0}
 
 
 def epp_cluster(document: dict[str, Any]) -> dict[str, Any]:
@@ -40,6 +38,7 @@ async def is_served(gateway: Gateway) -> None:
     assert await gateway.faults() == NO_FAULTS
 
 
+@in_each_mode
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "TLS"])
 async def test_a_socket_file_leads_to_the_epp_and_a_drain_over_it_truncates_nothing(
     mode: Mode, transport: Transport, tls: bool, tmp_path: Path

@@ -33,13 +33,13 @@ from epp.scheduling import (
 )
 from epp_plugins.parsers.openai import OpenAiParser, Params
 
-from .gateway import Gateway, running, until
-from .test_gateway import NO_FAULTS, ROOMY
+from .gateway import NO_FAULTS, ROOMY, Gateway, in_each_mode, running, until
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(90),
     pytest.mark.asyncio(loop_scope="module"),
+    in_each_mode,
 ]
 
 LONG_NAME = "a-name-that-is-longer-than-the-one-that-it-stands-for"

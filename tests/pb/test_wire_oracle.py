@@ -429,7 +429,7 @@ def test_random_messages_agree_in_both_directions(name: str) -> None:
     compared_bytes = 0
 
     @settings(
-        max_examples=250,
+        max_examples=150,
         deadline=None,
         derandomize=True,
         database=None,
