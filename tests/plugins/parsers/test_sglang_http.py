@@ -1,6 +1,5 @@
 """Requests to SGLang's own API and its answers, good, odd and hostile."""
 
-import time
 
 import pytest
 from hypothesis import given
@@ -177,9 +176,7 @@ def test_an_answer_nested_without_end_has_no_usage() -> None:
 
 
 def test_8_mb_are_read_in_linear_time() -> None:
-    """About 20 ms; were it quadratic, minutes."""
+    """About 20 ms; were it quadratic, minutes: the time limit of a test would end it."""
     body = b'{"text":"' + b"x" * 4_000_000 + b'","input_embeds":[' + b"0," * 2_000_000 + b"0]}"
-    begin = time.process_time()
     assert len(parsed(body).prompt) == 4_000_002
     assert usage_of(reader(), *[b'x"meta_info"' * 100] * 6000, LAST) == Usage(5, 16, 2)
-    assert time.process_time() - begin < 1.0
