@@ -11,6 +11,7 @@ import pytest
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from integration.gateway import Picker, picking
+from integration.health_checks import ask_for_health, epp_cluster
 
 from conformance.echo import EchoPool, EchoServer
 from conformance.gateways import ANY, SERVED, Json, Pool, PoolGateway, running_gateway
@@ -99,20 +100,10 @@ async def answer_when(gateway: PoolGateway, members: int) -> httpx.Response:
             await asyncio.sleep(0.02)
 
 
-def ask_for_health(document: Json) -> None:
-    check = {
-        "timeout": "2s",
-        "interval": "0.1s",
-        "no_traffic_interval": "0.1s",
-        "unhealthy_threshold": 1,
-        "healthy_threshold": 1,
-        "grpc_health_check": {"service_name": EXT_PROC_SERVICE},
-    }
-    clusters = document["static_resources"]["clusters"]
-    (epp,) = (each for each in clusters if each["name"].startswith(EPP_CLUSTER))
-    epp["health_checks"] = [check]
+def ask_and_go_by_it(document: Json) -> None:
+    ask_for_health(document)
     # Or Envoy would rather use a host that is not healthy than none.
-    epp["common_lb_config"] = {"healthy_panic_threshold": {"value": 0}}
+    epp_cluster(document)["common_lb_config"] = {"healthy_panic_threshold": {"value": 0}}
 
 
 async def test_case_16_readiness_waits_for_the_pool_and_liveness_does_not(tmp_path: Path) -> None:
@@ -120,7 +111,7 @@ async def test_case_16_readiness_waits_for_the_pool_and_liveness_does_not(tmp_pa
     async with (
         EchoPool([EchoServer()]) as pods,
         waiting_for(path, pods) as pool,
-        running_gateway({"late": pool}, edit=ask_for_health) as gateway,
+        running_gateway({"late": pool}, edit=ask_and_go_by_it) as gateway,
     ):
         for service in ("readiness", EXT_PROC_SERVICE, "inference-extension"):
             assert await status_of(pool.picker, service) == Status.NOT_SERVING

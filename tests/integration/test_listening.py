@@ -9,25 +9,19 @@ import pytest
 from data_layer.certificates import make_ca, make_leaf
 
 from epp.app import Transport
-from epp.health import EXT_PROC_SERVICE
 from epp.lab.envoy import Mode
 from epp.lab.envoy.names import EPP_CLUSTER
 from epp.lab.fleet import FleetConfig
 from epp.transport import TlsSettings
 
 from .gateway import NO_FAULTS, Gateway, in_each_mode, running
+from .health_checks import ask_for_health, epp_cluster
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(90),
     pytest.mark.asyncio(loop_scope="module"),
 ]
-
-
-def epp_cluster(document: dict[str, Any]) -> dict[str, Any]:
-    clusters: list[dict[str, Any]] = document["static_resources"]["clusters"]
-    (found,) = (each for each in clusters if each["name"] == EPP_CLUSTER)
-    return found
 
 
 async def is_served(gateway: Gateway) -> None:
@@ -90,19 +84,6 @@ async def test_envoy_shows_the_certificate_that_the_epp_asks_for(
     async with running(transport=transport, tls=tls) as gateway:
         refused = await gateway.completion()
         assert refused.status_code == 500
-
-
-def ask_for_health(document: dict[str, Any]) -> None:
-    epp_cluster(document)["health_checks"] = [
-        {
-            "timeout": "2s",
-            "interval": "0.1s",
-            "no_traffic_interval": "0.1s",
-            "unhealthy_threshold": 1,
-            "healthy_threshold": 1,
-            "grpc_health_check": {"service_name": EXT_PROC_SERVICE},
-        }
-    ]
 
 
 async def stats_when(gateway: Gateway, holds: Callable[[dict[str, int]], bool]) -> dict[str, int]:

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from structlog.testing import capture_logs
 
-from epp.transport import Http2Server, TlsSettings, load_certificate, make_context
+from epp.transport import Http2Server
 from transport.raw_client import (
     GREETING,
     PREFACE,
@@ -28,6 +28,7 @@ from transport.raw_client import (
     window_update,
 )
 from transport.served import Flooding, assert_served_beside, assert_serves, only_connection
+from transport.tls_contexts import tls_contexts
 
 KIB, MIB = 1 << 10, 1 << 20
 MAX_STREAM_ID = (1 << 31) - 1
@@ -238,14 +239,6 @@ def run(request: pytest.FixtureRequest) -> Run:
             runner.run(test())
 
     return run
-
-
-def tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's and its client's."""
-    certificate = load_certificate(None)
-    client = ssl.create_default_context(cadata=certificate.chain.decode())
-    client.set_alpn_protocols(["h2"])
-    return make_context(TlsSettings(), certificate), client
 
 
 @pytest.mark.parametrize("is_tls", [False, True], ids=["plaintext", "TLS"])

@@ -14,10 +14,9 @@ from contextlib import contextmanager, suppress
 import pytest
 import uvloop
 
-from epp.transport.certificate import load_certificate
 from epp.transport.protocol import ConnectionProtocol
-from epp.transport.tls import TlsSettings, make_context
 from transport.raw_client import GREETING, Idle, data, headers, message, serving
+from transport.tls_contexts import tls_contexts
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -100,7 +99,7 @@ def send(port: int, tls: ssl.SSLContext | None) -> None:
 def test_a_connection_is_handled_a_bounded_number_of_bytes_in_a_turn(
     new_loop: LoopFactory, is_secure: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server_tls, client_tls = contexts() if is_secure else (None, None)
+    server_tls, client_tls = tls_contexts() if is_secure else (None, None)
 
     async def test() -> None:
         turns = Turns()
@@ -119,11 +118,3 @@ def test_a_connection_is_handled_a_bounded_number_of_bytes_in_a_turn(
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(test())
-
-
-def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's context, and that of a client which trusts its certificate."""
-    certificate = load_certificate(None)
-    client = ssl.create_default_context(cadata=certificate.chain.decode())
-    client.set_alpn_protocols(["h2"])
-    return make_context(TlsSettings(), certificate), client

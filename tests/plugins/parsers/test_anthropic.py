@@ -1,6 +1,5 @@
 """Requests and answers of the Anthropic API, good, odd and hostile."""
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

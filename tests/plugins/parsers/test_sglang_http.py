@@ -1,6 +1,5 @@
 """Requests to SGLang's own API and its answers, good, odd and hostile."""
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,7 +3,6 @@
 Field numbers are written out: ``http_body`` is 2 in a request, ``data`` is 2 in an HttpBody.
 """
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -4,7 +4,6 @@ Field numbers are written out as bytes, as the engine's declaration has them: a 
 times 8, plus 2 for what has a length, plus 0 for a number.
 """
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

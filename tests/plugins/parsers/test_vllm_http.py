@@ -1,6 +1,5 @@
 """Requests to vLLM that bring token ids, good, odd and hostile."""
 
-
 import pytest
 from hypothesis import given
 from parser_checks import make_call, odd_objects, request_or_refusal, usage_of, usages_by_cut

@@ -1,0 +1,13 @@
+"""TLS at both ends of a connection."""
+
+import ssl
+
+from epp.transport import TlsSettings, load_certificate, make_context
+
+
+def tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's context, and that of a client which trusts its certificate."""
+    certificate = load_certificate(None)
+    client = ssl.create_default_context(cadata=certificate.chain.decode())
+    client.set_alpn_protocols(["h2"])
+    return make_context(TlsSettings(), certificate), client
