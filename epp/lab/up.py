@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from epp.lab.envoy import EnvoyProcess, GatewayConfig, Mode
+from epp.lab.envoy import EnvoyProcess, GatewayConfig, Mode, find_envoy
 
 T = TypeVar("T")
 
@@ -142,8 +142,9 @@ async def up(
 async def _run(
     settings: UpSettings, say: Callable[[str], None], ready: Callable[[Gateway], None]
 ) -> None:
+    # In threads: the disk is read and written.
+    await asyncio.to_thread(find_envoy)  # told at once, not after the fleet has been started
     async with contextlib.AsyncExitStack() as stack:
-        # In a thread: the folder is on disk.
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="epp-up-"))
         stack.push_async_callback(asyncio.to_thread, shutil.rmtree, folder)
         children: list[_Child] = []

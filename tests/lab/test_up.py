@@ -119,9 +119,11 @@ async def test_stop_during_the_start_stops_at_once() -> None:
     assert await asyncio.to_thread(children) == before
 
 
-async def test_missing_envoy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_envoy_is_told_before_anything_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("ENVOY_PATH", "/nonexistent")
-    before = await asyncio.to_thread(children)
+    said: list[str] = []
     with pytest.raises(EnvoyNotFoundError, match=r"\$ENVOY_PATH is not an executable file"):
-        await up(make_settings(), stop=asyncio.Event(), say=lambda _: None, ready=lambda _: None)
-    assert await asyncio.to_thread(children) == before
+        await up(make_settings(), stop=asyncio.Event(), say=said.append, ready=lambda _: None)
+    assert said == []
