@@ -102,8 +102,11 @@ async def _finish(outcome: Outcome, made: Site, status: int) -> None:
 
 async def stopped_amid_slow_readers(setting: Setting, pace: Pace) -> Outcome:
     """SIGTERM while clients read no further, who do so when the picker is gone."""
-    count = max(1, min(pace.requests // 50, 6))
-    engine = EngineConfig(max_num_seqs=64, step_seconds=0.001, decode_seconds_per_sequence=0.0)
+    count = max(1, min(pace.requests // 50, 16))
+    # With as much memory for tokens as a server has by default, long answers push each other out.
+    engine = EngineConfig(
+        max_num_seqs=64, step_seconds=0.001, decode_seconds_per_sequence=0.0, num_blocks=20_000
+    )
     fleet = FleetConfig(endpoints=2, engine=engine)
     options = ("--drain-timeout", pace.drain)
     async with AsyncExitStack() as stack:
