@@ -54,7 +54,7 @@ async def run(name: str, fault_run: FaultRun, mode: Mode, requests: int) -> Row:
     """Run one scenario in one mode."""
     began = time.perf_counter()
     async with processes_of(mode) as gateway:
-        warm_up = await fault_run.scenario(gateway, max(1, int(requests * fault_run.warm_up)))
+        warm_up = await fault_run.scenario(gateway, fault_run.warm_up_requests(requests))
         wrong = warm_up.wrong + await gateway.wrongs()
         before = resident_mib(gateway.pid)
         outcome = await fault_run.scenario(gateway, requests)
