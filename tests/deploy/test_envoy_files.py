@@ -324,9 +324,16 @@ def as_envoy_gateway_would(
     listener["default_filter_chain"] = listener.pop("filter_chains")[0]
     manager = listener["default_filter_chain"]["filters"][0]["typed_config"]
     (asked,) = objects["EnvoyExtensionPolicy"]["extProc"]
+    retry = asked["backendSettings"]["retry"]
     configured = {
         "@type": "type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
-        "grpc_service": {"envoy_grpc": {"cluster_name": EPP_CLUSTER}},
+        "grpc_service": {
+            "envoy_grpc": {"cluster_name": EPP_CLUSTER},
+            "retry_policy": {
+                "retry_on": ",".join(retry["retryOn"]["triggers"]),
+                "num_retries": retry["numRetries"],
+            },
+        },
         "failure_mode_allow": asked["failOpen"],
         "message_timeout": asked["messageTimeout"],
         "allow_mode_override": asked["processingMode"]["allowModeOverride"],

@@ -77,6 +77,23 @@ TRAPS = [
         ),
     ),
     *traps(
+        "epp-retries",
+        (
+            "no retries of streams",
+            lambda e: e.picker["grpc_service"].pop("retry_policy"),
+            "ok",
+            f"{PICKER}.grpc_service.retry_policy",
+            "retry_on: 'connect-failure,refused-stream,reset-before-request'",
+        ),
+        (
+            "retries on nothing",
+            lambda e: e.picker["grpc_service"].update(retry_policy={"num_retries": 2}),
+            "ok",
+            f"{PICKER}.grpc_service.retry_policy",
+            "no retry_policy for the streams",
+        ),
+    ),
+    *traps(
         "header-rules",
         (
             "no header may be set",

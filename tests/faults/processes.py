@@ -27,9 +27,6 @@ from epp.lab.fleet import Fleet, FleetConfig
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 _ERRORS = frozenset({"error", "critical"})
-_PREVIOUS_HOSTS = (
-    "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,10 +229,7 @@ def _bootstrap(made: Site) -> str:
 
 
 def _share(document: dict[str, Any], ports: Sequence[int]) -> None:
-    """Have Envoy spread its requests over pickers at these ports, and try the next where one fails.
-
-    Without health checks it does not learn that one is gone.
-    """
+    """Have Envoy spread its requests over pickers at these ports."""
     clusters = document["static_resources"]["clusters"]
     (cluster,) = [each for each in clusters if each["name"] == EPP_CLUSTER]
     (locality,) = cluster["load_assignment"]["endpoints"]
@@ -243,18 +237,3 @@ def _share(document: dict[str, Any], ports: Sequence[int]) -> None:
     locality["lb_endpoints"] = [copy.deepcopy(host) for _ in ports]
     for each, port in zip(locality["lb_endpoints"], ports, strict=True):
         each["endpoint"]["address"]["socket_address"]["port_value"] = port
-    (listener,) = document["static_resources"]["listeners"]
-    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
-    (ext_proc,) = [e for e in manager["http_filters"] if e["name"].endswith("ext_proc")]
-    ext_proc["typed_config"]["grpc_service"]["retry_policy"] = {
-        "retry_on": "connect-failure,refused-stream,reset-before-request",
-        "num_retries": len(ports),
-        "retry_back_off": {"base_interval": "0.025s", "max_interval": "0.25s"},
-        "retry_host_predicate": [
-            {
-                "name": "envoy.retry_host_predicates.previous_hosts",
-                "typed_config": {"@type": _PREVIOUS_HOSTS},
-            }
-        ],
-        "host_selection_retry_max_attempts": 3,
-    }

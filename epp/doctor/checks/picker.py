@@ -11,6 +11,8 @@ from epp.doctor.gateway import Gateway
 from epp.doctor.names import DESTINATION
 from epp.doctor.ways import EXT_PROC, ROUTER, Manager
 
+_RETRY_ON = "connect-failure,refused-stream,reset-before-request"
+
 
 def _missing(gateway: Gateway) -> Iterator[Finding]:
     if not gateway.uses:
@@ -127,6 +129,19 @@ def _restrained(gateway: Gateway) -> Iterator[Finding]:
             )
 
 
+def _alone(gateway: Gateway) -> Iterator[Finding]:
+    for use in gateway.uses:
+        service = use.get("grpc_service")
+        if service.get("envoy_grpc") and not service.get("retry_policy", "retry_on").text():
+            yield note(
+                service.get("retry_policy").path,
+                "no retry_policy for the streams: where there are several EPPs, requests fail that"
+                " meet one which has stopped, as Envoy does not learn of it without health checks."
+                f" Set retry_policy: {{retry_on: '{_RETRY_ON}', num_retries: 2}} with the"
+                " retry_host_predicate previous_hosts",
+            )
+
+
 def _has_ext_proc(manager: Manager) -> bool:
     return any(item.typed_config().type_name() == EXT_PROC for item in manager.filters)
 
@@ -138,5 +153,6 @@ CHECKS = (
     Check("several-ext-procs", _several, "one ext_proc filter on each route"),
     Check("observability-mode", _observing, "Envoy waits for the answers"),
     Check("immediate-response", _muted, "refusals of the EPP reach the client"),
+    Check("epp-retries", _alone, "a stream that meets a stopped EPP is tried with another"),
     Check("header-rules", _restrained, "all headers go to the EPP, and it may set its own"),
 )

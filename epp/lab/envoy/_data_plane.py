@@ -37,6 +37,9 @@ with warnings.catch_warnings():
         from envoy_data_plane.envoy.extensions.load_balancing_policies.round_robin import (
             v3 as round_robin,
         )
+        from envoy_data_plane.envoy.extensions.retry.host.previous_hosts import (
+            v3 as previous_hosts,
+        )
         from envoy_data_plane.envoy.extensions.transport_sockets.tls import v3 as tls
         from envoy_data_plane.envoy.extensions.upstreams.http import v3 as upstream_http
         from envoy_data_plane.envoy.type.matcher import v3 as matcher
@@ -63,6 +66,7 @@ __all__ = [
     "metadata",
     "mutation_rules",
     "override_host",
+    "previous_hosts",
     "round_robin",
     "route",
     "router",

@@ -10,7 +10,7 @@ from typing import Any
 from epp.lab.envoy import _data_plane as data_plane
 from epp.lab.envoy.clusters import CIRCUIT_BREAKER_LIMIT
 from epp.lab.envoy.gateway_config import GatewayConfig, Mode, ModelServerProtocol, Product
-from epp.lab.envoy.http_listener import processing_mode
+from epp.lab.envoy.http_listener import EPP_RETRIES, processing_mode
 from epp.lab.envoy.kubernetes import (
     EPP_SERVICE,
     GATEWAY,
@@ -104,6 +104,11 @@ def _extension_policy(config: GatewayConfig) -> dict[str, Any]:
         "backendRefs": [{"name": EPP_SERVICE, "port": config.epp_port}],
         "backendSettings": {
             "circuitBreaker": _CIRCUIT_BREAKER,
+            # Its back-off is in whole seconds, and previous_hosts cannot be asked for.
+            "retry": {
+                "numRetries": EPP_RETRIES,
+                "retryOn": {"triggers": ["connect-failure", "refused-stream"]},
+            },
             "timeout": {"tcp": {"connectTimeout": f"{config.epp_connect_timeout_seconds:g}s"}},
         },
         "messageTimeout": f"{config.message_timeout_seconds:g}s",

@@ -11,6 +11,7 @@ from epp.lab.envoy._data_plane import (
     header_to_metadata,
     listener,
     mutation_rules,
+    previous_hosts,
     route,
     router,
     seconds,
@@ -31,6 +32,11 @@ from epp.lab.envoy.names import (
 
 RETRY_ON = "connect-failure,reset-before-request"
 """Only failures before a model server saw the request: a generation must not run twice."""
+
+EPP_RETRY_ON = "connect-failure,refused-stream,reset-before-request"
+"""A stream to an endpoint picker that is gone, or is going, is tried with another one."""
+
+EPP_RETRIES = 2
 
 REQUEST_HEADERS_TIMEOUT_SECONDS = 60.0
 """Time for a client to send its headers; its body has none."""
@@ -111,7 +117,8 @@ def endpoint_picker(config: GatewayConfig) -> ext_proc.ExternalProcessor:
     namespaces = ext_proc.MetadataOptionsMetadataNamespaces
     return ext_proc.ExternalProcessor(
         grpc_service=core.GrpcService(
-            envoy_grpc=core.GrpcServiceEnvoyGrpc(cluster_name=EPP_CLUSTER)
+            envoy_grpc=core.GrpcServiceEnvoyGrpc(cluster_name=EPP_CLUSTER),
+            retry_policy=_another_endpoint_picker(),
         ),
         failure_mode_allow=config.fail_open,
         processing_mode=processing_mode(config.mode),
@@ -123,6 +130,27 @@ def endpoint_picker(config: GatewayConfig) -> ext_proc.ExternalProcessor:
             receiving_namespaces=namespaces(untyped=[DESTINATION_NAMESPACE]),
             forwarding_namespaces=namespaces(untyped=[DESTINATION_NAMESPACE, SUBSET_NAMESPACE]),
         ),
+    )
+
+
+def _another_endpoint_picker() -> core.RetryPolicy:
+    """Without health checks Envoy goes on to open streams to an endpoint picker that has stopped.
+
+    Such a stream is tried with one of the others; where there is one address, there again.
+    """
+    others = extension(
+        "envoy.retry_host_predicates.previous_hosts", previous_hosts.PreviousHostsPredicate()
+    )
+    return core.RetryPolicy(
+        retry_on=EPP_RETRY_ON,
+        num_retries=EPP_RETRIES,
+        retry_back_off=core.BackoffStrategy(
+            base_interval=seconds(0.025), max_interval=seconds(0.25)
+        ),
+        retry_host_predicate=[
+            core.RetryPolicyRetryHostPredicate(name=others.name, typed_config=others.typed_config)
+        ],
+        host_selection_retry_max_attempts=3,
     )
 
 

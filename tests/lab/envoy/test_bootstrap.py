@@ -69,6 +69,17 @@ def make_clusters(**settings: Any) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.parametrize("mode", Mode)
+def test_a_stream_that_an_endpoint_picker_did_not_take_is_tried_with_another(mode: Mode) -> None:
+    policy = make_filter(mode=mode)["grpc_service"]["retry_policy"]
+    # A stream that an endpoint picker has begun to read is no other's business.
+    assert policy["retry_on"] == "connect-failure,refused-stream,reset-before-request"
+    assert policy["num_retries"] == 2
+    (passed_over,) = policy["retry_host_predicate"]
+    assert passed_over["name"] == "envoy.retry_host_predicates.previous_hosts"
+    assert int(policy["host_selection_retry_max_attempts"]) > 1
+
+
 @pytest.mark.parametrize("addresses", ADDRESSES.values(), ids=ADDRESSES.keys())
 @pytest.mark.parametrize("destination", Destination)
 @pytest.mark.parametrize("mode", Mode)
