@@ -1,9 +1,10 @@
 """The composition root: builds every component and owns every long-running task.
 
 Start: plugins, store, metrics, listeners, then discovery and scraping; the ext_proc port opens
-last, when there are endpoints to choose from. Stop: readiness goes off, open streams get the drain
-timeout and are then ended so that their HTTP answers go on, and everything else is cancelled. In
-between, a reload may put another plugin graph in the place of the present one.
+last, when there are endpoints to choose from. Stop: readiness goes off, after the drain delay the
+port is closed, open streams get the drain timeout and are then ended so that their HTTP answers go
+on, and everything else is cancelled. In between, a reload may put another plugin graph in the place
+of the present one.
 """
 
 import asyncio
@@ -279,6 +280,9 @@ class App:
 
     async def _drain(self, server: Server) -> None:
         self._draining = True
+        if delay := self.settings.drain_delay_seconds:
+            log.info("not ready any more", drain_delay_seconds=delay)
+            await asyncio.sleep(delay)
         self._health.close()  # watchers are no requests to be waited for
         timeout = self.settings.drain_timeout_seconds
         log.info("draining", open_streams=len(self.service.open_streams), timeout_seconds=timeout)

@@ -50,6 +50,8 @@ class ServeSettings:
     """Answer gRPC health checks on the ext_proc port, too."""
     refresh_metrics_interval_seconds: float = 0.05
     metrics_staleness_seconds: float = 0.2
+    drain_delay_seconds: float = 0.0
+    """How long new streams are still served when readiness has gone off."""
     drain_timeout_seconds: float = 30.0
     ext_proc: ExtProcSettings = field(default_factory=ExtProcSettings)
     """Limits of requests, and the form of the answers to Envoy."""

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from log_watch import watched_logs
+from log_watch import Logs, watched_logs
 
 from epp.app import App, Ports, ServeSettings
 from epp.config import DEFAULT_CONFIG, ConfigError, load_file, load_text
@@ -77,7 +77,7 @@ async def running(**fields: Any) -> AsyncIterator[Running]:
     finally:
         stop.set()
         await asyncio.gather(task, return_exceptions=True)
-    assert task.exception() is None
+    assert task.cancelled() or task.exception() is None
 
 
 def leaves(group: BaseExceptionGroup[Exception]) -> list[BaseException]:
@@ -167,26 +167,35 @@ async def test_health_goes_off_while_the_loop_stands_still(
         await epp.until_ready()
 
 
+@asynccontextmanager
+async def stream_to(ports: Ports) -> AsyncIterator[Any]:
+    """A stream on a connection of its own."""
+    async with aio.insecure_channel(f"127.0.0.1:{ports.grpc}") as channel:
+        yield channel.stream_stream(
+            METHOD,
+            request_serializer=pb.ProcessingRequest.SerializeToString,
+            response_deserializer=pb.ProcessingResponse.FromString,
+        )()
+
+
+async def routed(call: Any) -> None:
+    """Send a whole request and read where it goes."""
+    request = pb.ProcessingRequest()
+    request.protocol_config.request_body_mode = pb.ProcessingMode.FULL_DUPLEX_STREAMED
+    for key, value in ((":path", b"/v1/completions"), (":method", b"POST")):
+        request.request_headers.headers.headers.add(key=key, raw_value=value)
+    await call.write(request)
+    body = b'{"model": "m", "prompt": "Hello"}'
+    await call.write(pb.ProcessingRequest(request_body=pb.HttpBody(body=body, end_of_stream=True)))
+    assert (await call.read()).WhichOneof("response") == "request_headers"
+    assert (await call.read()).WhichOneof("response") == "request_body"
+
+
 async def test_a_stream_in_its_response_is_ended_well_when_the_drain_time_is_over() -> None:
     async with running() as epp:
         await epp.until_ready()
-        async with aio.insecure_channel(f"127.0.0.1:{epp.ports.grpc}") as channel:
-            call = channel.stream_stream(
-                METHOD,
-                request_serializer=pb.ProcessingRequest.SerializeToString,
-                response_deserializer=pb.ProcessingResponse.FromString,
-            )()
-            request = pb.ProcessingRequest()
-            request.protocol_config.request_body_mode = pb.ProcessingMode.FULL_DUPLEX_STREAMED
-            for key, value in ((":path", b"/v1/completions"), (":method", b"POST")):
-                request.request_headers.headers.headers.add(key=key, raw_value=value)
-            await call.write(request)
-            body = b'{"model": "m", "prompt": "Hello"}'
-            await call.write(
-                pb.ProcessingRequest(request_body=pb.HttpBody(body=body, end_of_stream=True))
-            )
-            assert (await call.read()).WhichOneof("response") == "request_headers"
-            assert (await call.read()).WhichOneof("response") == "request_body"
+        async with stream_to(epp.ports) as call:
+            await routed(call)
             answer = pb.ProcessingRequest()
             answer.response_headers.headers.headers.add(key=":status", raw_value=b"200")
             await call.write(answer)
@@ -200,6 +209,27 @@ async def test_a_stream_in_its_response_is_ended_well_when_the_drain_time_is_ove
         assert not epp.app.is_ready
         assert epp.app.service.open_streams == set()
         assert sum(e.load.in_flight for e in epp.app.store.snapshot) == 0
+
+
+async def test_new_requests_are_served_while_the_drain_is_delayed(logs: Logs) -> None:
+    async with running(drain_delay_seconds=3600) as epp:
+        await epp.until_ready()
+        epp.stop.set()
+        await logs.until("not ready any more")
+        assert await epp.health() == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert await epp.health("liveness") == health_pb2.HealthCheckResponse.SERVING
+        async with stream_to(epp.ports) as call:
+            await routed(call)
+        epp.task.cancel()
+    assert "draining" not in [line["event"] for line in logs.entries]
+
+
+async def test_the_drain_begins_when_its_delay_is_over(logs: Logs) -> None:
+    async with running(drain_delay_seconds=0.01) as epp:
+        epp.stop.set()
+        await epp.task
+    told = [line["event"] for line in logs.entries]
+    assert told[-3:] == ["not ready any more", "draining", "endpoint picker stopped"]
 
 
 @pytest.mark.parametrize("transport", ["http2", "grpcio"])

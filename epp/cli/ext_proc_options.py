@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from epp.cli.go_flags import TRUE_OR_FALSE
+from epp.cli.options import finite
 from epp.cli.running import from_flag
 from epp.cli.transport_options import true_or_false
 from epp.cli.units import size
@@ -48,13 +49,16 @@ StreamIdleTimeoutSeconds = Annotated[
     float,
     typer.Option(
         min=0.0,
+        callback=finite,
         help="Longest time without a message from Envoy, then 408 or 504; an answer that has begun"
         " goes on. 0 for any time.",
     ),
 ]
 MaxStreamSeconds = Annotated[
     float,
-    typer.Option(min=0.0, help="The same for the whole time of a stream; 0 for any time."),
+    typer.Option(
+        min=0.0, callback=finite, help="The same for the whole time of a stream; 0 for any time."
+    ),
 ]
 DestinationList = Annotated[
     str,

@@ -24,7 +24,7 @@ from epp.cli.ext_proc_options import (
     StreamIdleTimeoutSeconds,
     ext_proc_settings,
 )
-from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort
+from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort, finite
 from epp.cli.running import fail, from_flag, require_folder, run_until_signalled, write_whole
 from epp.cli.transport_options import (
     CertPath,
@@ -117,8 +117,16 @@ def serve(
             help="Ignore the endpoints that the gateway names in its metadata.",
         ),
     ] = False,
+    drain_delay_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            callback=finite,
+            help="How long new requests are still served after SIGTERM, while readiness is off.",
+        ),
+    ] = 0.0,
     drain_timeout: Annotated[
-        str, typer.Option(help="How long open streams may go on after SIGTERM.")
+        str, typer.Option(help="How long open streams may go on after that.")
     ] = "30s",
     log_format: Annotated[
         Literal["json", "console"], typer.Option(help="json for machines, console for eyes.")
@@ -188,6 +196,7 @@ def serve(
             # Below 50 ms the reference raises the interval, too.
             refresh_metrics_interval_seconds=max(0.05, interval),
             metrics_staleness_seconds=staleness,
+            drain_delay_seconds=drain_delay_seconds,
             drain_timeout_seconds=drain,
             emit_endpoint_scores=emit_endpoint_scores,
             follow_subset_hint=not disable_endpoint_subset_filter,

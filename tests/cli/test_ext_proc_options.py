@@ -77,6 +77,9 @@ def test_the_reference_decides_the_form_of_errors_alone() -> None:
         ),
         pytest.param(["--stream-idle-timeout-seconds", "-1"], "--stream-idle", id="a time ago"),
         pytest.param(["--max-stream-seconds", "long"], "--max-stream-seconds", id="no number"),
+        pytest.param(["--max-stream-seconds", "inf"], "not a number of seconds", id="for ever"),
+        pytest.param(["--drain-delay-seconds", "nan"], "--drain-delay-seconds", id="nan seconds"),
+        pytest.param(["--drain-delay-seconds", "-1"], "--drain-delay-seconds", id="before it"),
         pytest.param(["--error-body", "xml"], "--error-body", id="an unknown form"),
         pytest.param(["--compat", "v1"], "--compat", id="an unknown EPP"),
         pytest.param(
