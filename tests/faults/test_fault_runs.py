@@ -21,7 +21,7 @@ from epp.transport.http2 import Stream
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(90),
+    pytest.mark.timeout(180),  # above those of the clients, which tell what they waited for
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
