@@ -24,6 +24,8 @@ MOST_READ_BYTES = 272 << 10
 """Of a read: a buffer of 256 KiB, behind TLS with the start of a record that the last one cut."""
 MOST_TURN_BYTES = 400 << 10
 """Of a connection's reads in one turn: a large one ends its turn, a small one may precede it."""
+PUT_TO_THE_TEST_BYTES = 128 << 10
+TRIES = 5
 CONNECTIONS = 3
 STREAMS = 12
 MESSAGES = 5000
@@ -101,7 +103,7 @@ def test_a_connection_is_handled_a_bounded_number_of_bytes_in_a_turn(
 ) -> None:
     server_tls, client_tls = tls_contexts() if is_secure else (None, None)
 
-    async def test() -> None:
+    async def test() -> int:
         turns = Turns()
         Counting.left, Counting.all_came = CONNECTIONS * STREAMS * MESSAGES, asyncio.Event()
         with noting(turns, monkeypatch):
@@ -113,8 +115,12 @@ def test_a_connection_is_handled_a_bounded_number_of_bytes_in_a_turn(
         assert sum(turns.handled.values()) == CONNECTIONS * len(SENT)
         assert turns.largest <= MOST_READ_BYTES
         assert max(turns.handled.values()) <= MOST_TURN_BYTES
-        # It was put to the test: more waited than one turn takes.
-        assert turns.largest >= 128 << 10
+        return turns.largest
 
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(test())
+    # More has to wait than one turn takes, or nothing is put to the test; on a machine that has
+    # much else to do the senders, threads of this process, may be too slow for that.
+    for _ in range(TRIES):
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            if runner.run(test()) >= PUT_TO_THE_TEST_BYTES:
+                return
+    pytest.fail(f"in {TRIES} tries no read had {PUT_TO_THE_TEST_BYTES} bytes")
