@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import ClassVar, Final, cast
 
-from epp.ext_proc import control_headers, messages, reading
+from epp.ext_proc import control_headers, messages
 from epp.ext_proc.fitness import too_large, unfit
 from epp.ext_proc.modes import ASSUMED, BUFFERED, BUFFERED_PARTIAL, HELD, NONE, STREAMED
 from epp.ext_proc.phases import StreamState, Transitions
 from epp.ext_proc.plugin_headers import sendable
-from epp.ext_proc.reading import Beside, Chunk
+from epp.ext_proc.reading import Beside, Chunk, Head
 from epp.ext_proc.request_ids import new_request_id
 from epp.ext_proc.stream_life import StreamLife
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -46,9 +46,10 @@ class RequestPhase(StreamLife):
 
     __slots__ = ()
 
-    def _request_headers(self, message: pb.HttpHeaders, beside: Beside) -> None:
+    def _request_headers(self, head: Head, beside: Beside) -> None:
         self._received_at = self._clock()
-        headers = self._headers = reading.headers(message)
+        headers, size, end_of_stream = head
+        self._headers = headers
         request_id = headers.get(messages.REQUEST_ID)
         if not request_id:
             request_id = headers[messages.REQUEST_ID] = new_request_id()
@@ -63,9 +64,9 @@ class RequestPhase(StreamLife):
             self._turn_away(
                 TooManyStreamsError(f"{self._settings.max_streams} requests are open already")
             )
-        elif error := unfit(modes, message.headers.ByteSize(), headers, self._settings):
+        elif error := unfit(modes, size, headers, self._settings):
             self._turn_away(error)
-        elif message.end_of_stream or self._request_body_mode == NONE:
+        elif end_of_stream or self._request_body_mode == NONE:
             self._decide(self._answer_headers)
         else:
             self.state = StreamState.REQUEST_BODY

@@ -11,7 +11,7 @@ from epp.ext_proc.answer import AnswerBody, is_needed, is_worth_asking
 from epp.ext_proc.modes import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, HELD, NONE, STREAMED
 from epp.ext_proc.phases import StreamState, Transitions
 from epp.ext_proc.plugin_headers import sendable
-from epp.ext_proc.reading import Beside, Chunk
+from epp.ext_proc.reading import Beside, Chunk, Head
 from epp.ext_proc.stream_life import StreamLife
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import EndCause, Exchange
@@ -22,20 +22,20 @@ class ResponsePhase(StreamLife):
 
     __slots__ = ()
 
-    def _response_headers(self, message: pb.HttpHeaders, beside: Beside) -> None:
+    def _response_headers(self, head: Head, beside: Beside) -> None:
         # First of all: from here on nothing may answer in the response's place.
         self.state = StreamState.RESPONSE_BODY
         exchange, answer = self._exchange, messages.CONTINUE_RESPONSE_HEADERS
         if exchange is not None:
             if beside.served:
                 exchange.served_by(beside.served)
-            body = None if message.end_of_stream else self._begin_answer(exchange)
+            body = None if head.end_of_stream else self._begin_answer(exchange)
             if exchange.wants_response_headers or (body is not None and is_needed(exchange)):
-                answer = self._looked_at(exchange, reading.headers(message), body, beside.served)
+                answer = self._looked_at(exchange, head.headers, body, beside.served)
             else:
-                exchange.response_started(reading.status(message))
+                exchange.response_started(reading.status(head.headers))
         self._stream.send(answer)
-        if message.end_of_stream:
+        if head.end_of_stream:
             self.close(EndCause.COMPLETED)
 
     def _looked_at(
@@ -46,7 +46,7 @@ class ResponsePhase(StreamLife):
         served: str,
     ) -> bytes:
         """Return the answer to ``headers`` that somebody wants to see, or to read ``body`` by."""
-        status = reading.status_of(headers.get(":status", ""))
+        status = reading.status(headers)
         added = exchange.response_started(status, headers, served)
         wanted = sendable(added, self._request_id) if added else {}
         if body is not None and is_needed(exchange):
@@ -73,7 +73,7 @@ class ResponsePhase(StreamLife):
         self._answer = AnswerBody(self._request_id) if comes else None
         return self._answer
 
-    def _answered_meanwhile(self, message: pb.HttpHeaders, beside: Beside) -> None:
+    def _answered_meanwhile(self, head: Head, beside: Beside) -> None:
         """Envoy's own answer, for example 413 to a body above its buffer limit.
 
         Nobody waits for a decision any more, and nobody needs the request's body.
@@ -82,7 +82,7 @@ class ResponsePhase(StreamLife):
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.cancel(EndCause.ERROR)
-        self._response_headers(message, beside)
+        self._response_headers(head, beside)
 
     def _response_body(self, chunk: Chunk, _: Beside) -> None:
         body, end_of_stream = chunk

@@ -124,7 +124,7 @@ def _above_transport(
     counts: Callable[..., float],
 ) -> list[Call]:
     one = {kind: content for kind, content, _ in map(reading.message, reversed(requests[0]))}
-    headers = reading.headers(one["request_headers"])
+    headers = one["request_headers"].headers
     bodies = [
         b"".join(c[0] for k, c, _ in map(reading.message, each) if k == "request_body")
         for each in requests
@@ -158,8 +158,7 @@ def _above_transport(
         *(
             timed(stacks.PROTOBUF, call, [argument] * times, counts(call))
             for call, argument in (
-                (reading.headers, (one["request_headers"],)),
-                (reading.status, (one["response_headers"],)),
+                (reading.status, (one["response_headers"].headers,)),
                 (routed, ("10.0.0.1:8000",)),
                 (echoed_request, (bodies[0],)),
                 (echoed_response, (chunk,)),

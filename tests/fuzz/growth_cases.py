@@ -242,8 +242,7 @@ def _headers_message(size: int) -> Work:
     told = _told(request_headers=given)
 
     def work() -> None:
-        _, content, _ = reading.message(told)
-        reading.headers(content)
+        reading.message(told)
 
     return work
 
