@@ -47,8 +47,13 @@ class _Step(Generic[P]):
     """Positions of those that it runs after: the same, and those it can do without."""
     attaches: bool
     """Whether it has something to look up per endpoint: then that is its last method."""
-    prepared: Callable[[float], None]
-    """Takes the seconds that preparing a request took."""
+
+    def prepared(self, seconds: float) -> None:
+        """Take note that preparing a request went well."""
+        if self.attaches:
+            self.guard.timed(seconds)
+        else:
+            self.guard.passed(seconds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,14 +88,10 @@ def plan(plugins: Iterable[Plugin], guards: GuardRails) -> tuple[Step, ...]:
         attaches = type(plugin).attach is not Producer.attach
         if isinstance(plugin, AsyncDataProducer):
             guard = guards.guard("AsyncDataProducer", plugin)
-            done = guard.timed if attaches else guard.passed
-            steps.append(
-                AsyncStep(guard, position, needs, after, attaches, done, plugin.timeout_seconds)
-            )
+            steps.append(AsyncStep(guard, position, needs, after, attaches, plugin.timeout_seconds))
         else:
             sync = guards.guard("DataProducer", plugin)
-            done = sync.timed if attaches else sync.passed
-            steps.append(SyncStep(sync, position, needs, after, attaches, done, plugin.prepare))
+            steps.append(SyncStep(sync, position, needs, after, attaches, plugin.prepare))
     return tuple(steps)
 
 
@@ -155,7 +156,9 @@ class Production:
                 guard.failed(error, perf_counter() - began)
                 self._note(step, "error")
             else:
-                step.prepared(perf_counter() - began)
+                # Not by ``prepared``: a call less, for every producer and request.
+                done = guard.timed if step.attaches else guard.passed
+                done(perf_counter() - began)
         self._left = left
         return asked
 

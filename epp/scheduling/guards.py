@@ -53,6 +53,7 @@ class Guard(Generic[P]):
         "fails_open",
         "failures",
         "is_off",
+        "passed",
         "plugin",
         "point",
         "timed",
@@ -74,6 +75,8 @@ class Guard(Generic[P]):
         """Filters only: whether a failure passes all endpoints."""
         self.timed: Callable[[float], None] = observer.timer(point, plugin)
         """Takes the seconds of a call whose outcome is told of later."""
+        self.passed: Callable[[float], None] = self.timed
+        """Takes the seconds of a call that went well; not to be kept: a failure changes it."""
         self.failures = 0
         """Calls in a row that failed here."""
         self.is_off = health.is_off
@@ -83,12 +86,6 @@ class Guard(Generic[P]):
         self._disable_after = disable_after
         health.guards.append(self)
 
-    def passed(self, seconds: float) -> None:
-        """Take note of a call that went well."""
-        self.timed(seconds)
-        if self.failures:
-            self.recovered()
-
     def recovered(self) -> None:
         """Take note that a call went well whose time is known already.
 
@@ -97,6 +94,7 @@ class Guard(Generic[P]):
         """
         self._health.failures -= self.failures
         self.failures = 0
+        self.passed = self.timed
 
     def failed(self, error: BaseException, seconds: float | None = None) -> None:
         """Take note of a call that raised, or that broke the contract.
@@ -111,12 +109,17 @@ class Guard(Generic[P]):
         self._observer.plugin_failed(self.point, self.plugin, fault)
         health = self._health
         self.failures += 1
+        self.passed = self._passed_again
         health.failures += 1
         if self._disable_after and health.failures >= self._disable_after and not self.is_off:
             health.is_off = True
             for guard in health.guards:
                 guard.is_off = True
             self._observer.plugin_disabled(self.plugin, health.failures)
+
+    def _passed_again(self, seconds: float) -> None:
+        self.timed(seconds)
+        self.recovered()
 
     def scores_corrected(self, outside: int, not_numbers: int) -> None:
         """Take note of scores that had to be corrected."""

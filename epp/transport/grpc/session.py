@@ -73,14 +73,14 @@ class Session:
         self._max_stream_seconds = limits.max_stream_seconds
         self._counters = counters
         self._turns = Turns(connection)
-        self._is_busy = False
+        self.is_busy = False
         """Bytes are being received; what is sent meanwhile goes out at the end."""
 
     # --- what the driver tells ------------------------------------------------------------------
 
     def receive(self, data: bytes) -> None:
         """Take bytes that were read."""
-        self._is_busy = True
+        self.is_busy = True
         try:
             for event in self.connection.receive(data):
                 if isinstance(event, DataReceived):
@@ -92,22 +92,22 @@ class Session:
                 else:
                     log.warning("connection ended", code=event.code.name, reason=event.reason)
         finally:
-            self._is_busy = False
+            self.is_busy = False
         self.flush()
 
     def flush(self) -> None:
         """Write what there is and what has room, unless bytes are just being received."""
-        if self._is_busy:
+        if self.is_busy:
             return
         connection = self.connection
         while data := connection.take_output():
             self._write(data)
             if not connection.has_more:
                 return
-            self._is_busy = True
+            self.is_busy = True
             for http in connection.take_writable():
                 self._writable(http.owner)
-            self._is_busy = False
+            self.is_busy = False
 
     def lost(self) -> None:
         """The connection is gone: tell the handlers of all open streams."""

@@ -19,6 +19,8 @@ class StreamOwner(Protocol):
     """The session, as its streams see it."""
 
     max_sent_message_bytes: int
+    is_busy: bool
+    """Bytes are being received, so that there is no use in flushing."""
 
     def flush(self) -> None:
         """Write now, unless bytes are just being received: then everything goes out at the end."""
@@ -90,8 +92,9 @@ class GrpcStream:
     def send(self, message: bytes) -> None:
         if self.is_finished:
             return
-        if len(message) > self._owner.max_sent_message_bytes:
-            self._owner.too_long(self, len(message))
+        owner = self._owner
+        if len(message) > owner.max_sent_message_bytes:
+            owner.too_long(self, len(message))
             return
         connection, http = self._connection, self.http
         if not self._has_sent_headers:
@@ -100,8 +103,9 @@ class GrpcStream:
         try:
             connection.send_data(http, framed(message))
         except WaitingBytesExceededError:
-            self._owner.overflowed(self)
-        self._owner.flush()
+            owner.overflowed(self)
+        if not owner.is_busy:
+            owner.flush()
 
     def finish(self, code: int = StatusCode.OK, message: str = "") -> None:
         if self.is_finished:

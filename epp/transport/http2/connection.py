@@ -147,7 +147,7 @@ class Connection:
         What waits for room follows in the next call, if ``hold`` is not called in between.
         """
         sender = self.sender
-        if sender.is_pump_due:
+        if sender.ready and sender.is_pump_due:  # mostly nothing waits: a call less
             for stream in sender.pump():
                 self._ended(stream)
         return sender.take() if sender.output else b""
@@ -155,7 +155,8 @@ class Connection:
     @property
     def has_more(self) -> bool:
         """There is more to write at once, or a stream to be told that it is writable."""
-        return self.sender.has_more
+        sender = self.sender
+        return bool(sender.ready or sender.writable) and sender.has_more
 
     def take_writable(self) -> list[Stream]:
         """Return the streams that had too much waiting, and have room again since the last call."""

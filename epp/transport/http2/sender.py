@@ -40,15 +40,15 @@ class Sender:
         "_burst_bytes",
         "_counters",
         "_limits",
-        "_ready",
-        "_writable",
         "data_frames",
         "initial_window",
         "is_held",
         "max_frame_bytes",
         "output",
+        "ready",
         "waiting_bytes",
         "window",
+        "writable",
         "write",
     )
 
@@ -58,8 +58,9 @@ class Sender:
         self._counters = counters
         self._limits = limits
         self._budget = budget
-        # By id; an OrderedDict, as a stream may have to leave from the middle.
-        self._ready: OrderedDict[int, Stream] = OrderedDict()
+        # An OrderedDict, as a stream may have to leave from the middle.
+        self.ready: OrderedDict[int, Stream] = OrderedDict()
+        """Streams that wait for the connection or the socket, not for their own window; by id."""
         self._burst_bytes = 0
         self.output: list[Piece] = []
         """Bytes to be written, in order."""
@@ -76,22 +77,23 @@ class Sender:
         """Bytes that wait on all streams."""
         self.data_frames = 0
         """DATA frames sent so far."""
-        self._writable: list[Stream] = []
+        self.writable: list[Stream] = []
+        """Streams that were full and have room again; for :meth:`take_writable`."""
 
     @property
     def is_pump_due(self) -> bool:
         """Something waits that could go out now."""
-        return bool(self._ready) and self.window > 0 and not self.is_held
+        return bool(self.ready) and self.window > 0 and not self.is_held
 
     @property
     def has_more(self) -> bool:
         """Something could go out now, or a stream is writable again."""
-        return bool(self._writable) or self.is_pump_due
+        return bool(self.writable) or self.is_pump_due
 
     @property
     def ready_streams(self) -> int:
         """Streams that wait for the connection or the socket, not for their own window."""
-        return len(self._ready)
+        return len(self.ready)
 
     def take(self) -> bytes:
         """Return everything to be written since the last time."""
@@ -102,9 +104,9 @@ class Sender:
 
     def take_writable(self) -> list[Stream]:
         """Return the streams that were full and have room again, since the last time."""
-        streams = self._writable
+        streams = self.writable
         if streams:
-            self._writable = []
+            self.writable = []
         return streams
 
     def data(self, stream: Stream, data: bytes) -> None:
@@ -118,7 +120,7 @@ class Sender:
             size > self.window
             or size > self.initial_window + stream.send_credit
             or stream.waiting
-            or self._ready
+            or self.ready
             or self.is_held
             or self._burst_bytes + size > self._limits.write_burst_bytes
         ):
@@ -147,7 +149,7 @@ class Sender:
         stream.waiting_bytes = 0
         stream.waiting = None
         stream.trailers = None
-        self._ready.pop(stream.id, None)
+        self.ready.pop(stream.id, None)
 
     def is_full(self, stream: Stream) -> bool:
         """Return whether so much waits on the stream that it takes no more gladly."""
@@ -196,7 +198,7 @@ class Sender:
     def pump(self) -> list[Stream]:
         """Send what waits, fairly, and return the streams whose trailers went out with it."""
         ended: list[Stream] = []
-        ready = self._ready
+        ready = self.ready
         while ready and self.window > 0 and not self.is_held:
             if self._burst_bytes >= self._limits.write_burst_bytes:
                 break
@@ -239,7 +241,7 @@ class Sender:
         self.output += pieces
         if stream.was_full and stream.waiting_bytes * 2 <= self._limits.writable_below_bytes:
             stream.was_full = False
-            self._writable.append(stream)
+            self.writable.append(stream)
 
     def _wait(self, stream: Stream, data: bytes) -> None:
         size = len(data)
@@ -265,4 +267,4 @@ class Sender:
 
     def _enqueue(self, stream: Stream) -> None:
         if stream.waiting and self.initial_window + stream.send_credit > 0:
-            self._ready.setdefault(stream.id, stream)
+            self.ready.setdefault(stream.id, stream)
