@@ -99,13 +99,6 @@ class AnswerBody:
         """Whether anybody needs the body."""
         return self.reader is not None or self.names is not None
 
-    def read(self, reader: AnswerReader, body: bytes) -> None:
-        """Give ``reader``, the one there is, a chunk."""
-        try:
-            reader.feed(body)
-        except Exception as error:
-            self._reader_failed(error)
-
     def flush(self) -> bytes:
         """Return what is held back of the body; nothing is afterwards."""
         names, self.names = self.names, None
@@ -128,9 +121,10 @@ class AnswerBody:
         try:
             return reader.usage()
         except Exception as error:
-            self._reader_failed(error)
+            self.reader_failed(error)
             return None
 
-    def _reader_failed(self, error: Exception) -> None:
+    def reader_failed(self, error: Exception) -> None:
+        """Go on without the reader, which has raised."""
         log.error("answer not read", request_id=self._request_id, exc_info=error)
         self.reader = None

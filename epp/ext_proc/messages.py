@@ -174,6 +174,12 @@ def echoed_response(body: bytes, *, end_of_stream: bool) -> Sequence[bytes]:
     return _echoed(_RESPONSE_BODY, body, end_of_stream)
 
 
+def echoed_chunk(body: bytes, *, end_of_stream: bool) -> bytes:
+    """Return the one answer that does so for at most :data:`MAX_BODY_CHUNK_BYTES`."""
+    before, after = _around(_RESPONSE_BODY, len(body), end_of_stream)
+    return before + body + after
+
+
 def _echoed(path: tuple[int, ...], body: bytes | bytearray, end_of_stream: bool) -> Sequence[bytes]:
     if len(body) <= MAX_BODY_CHUNK_BYTES:
         before, after = _around(path, len(body), end_of_stream)

@@ -100,14 +100,20 @@ class ResponsePhase(StreamLife):
                 is_last = end_of_stream or self._response_body_mode in HELD
                 passed = answer.names.feed(body, is_last=is_last)
         if self._response_body_mode == FULL_DUPLEX:
-            self._send_all(messages.echoed_response(passed, end_of_stream=end_of_stream))
+            if len(passed) <= messages.MAX_BODY_CHUNK_BYTES:
+                self._stream.send(messages.echoed_chunk(passed, end_of_stream=end_of_stream))
+            else:
+                self._send_all(messages.echoed_response(passed, end_of_stream=end_of_stream))
         elif passed is body or passed == body:
             self._stream.send(messages.CONTINUE_RESPONSE_BODY)
         else:
             is_buffered = self._response_body_mode == BUFFERED
             self._stream.send(messages.replaced_response(passed, sets_length=is_buffered))
         if body and answer is not None and answer.reader is not None:
-            answer.read(answer.reader, body)
+            try:
+                answer.reader.feed(body)
+            except Exception as error:
+                answer.reader_failed(error)
         if end_of_stream:
             self.close(EndCause.COMPLETED)
 
