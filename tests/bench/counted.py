@@ -137,7 +137,7 @@ def _above_transport(
     time_plugin = PluginWatch(app.metrics).timer("Scorer", plugin)
     routed = partial(messages.routed, on_body=case.mode.value == "adaptive")
     echoed_request = partial(messages.echoed_request, end_of_stream=False)
-    echoed_response = partial(messages.echoed_response, end_of_stream=False)
+    echoed_chunk = partial(messages.echoed_chunk, end_of_stream=False)
     observe, count_up = metrics.duration.observe, metrics.total.inc
     label = app.metrics.for_request
     of_plugins = counts(time_plugin)
@@ -161,7 +161,7 @@ def _above_transport(
                 (reading.status, (one["response_headers"].headers,)),
                 (routed, ("10.0.0.1:8000",)),
                 (echoed_request, (bodies[0],)),
-                (echoed_response, (chunk,)),
+                (echoed_chunk, (chunk,)),
             )
         ),
     )
