@@ -35,10 +35,10 @@ class Call:
         return self.ns * self.per_request / 1000
 
 
-def call_counter(app: App, reads: Reads) -> Callable[..., float]:
+async def call_counter(app: App, reads: Reads) -> Callable[..., float]:
     """Return a function that tells how often a request calls a function."""
     connection = Connection(app.service.opened, asyncio.get_running_loop())
-    connection.feed(connection.prepared([reads] * _COUNTED_REQUESTS))
+    await connection.feed(connection.prepared([reads] * _COUNTED_REQUESTS))
     fed = connection.prepared(list(wire_bytes.distinct(reads, 0, _COUNTED_REQUESTS)))
     calls: Counter[CodeType] = Counter()
 
@@ -48,7 +48,7 @@ def call_counter(app: App, reads: Reads) -> Callable[..., float]:
 
     sys.setprofile(called)
     try:
-        connection.feed(fed)
+        await connection.feed(fed)
     finally:
         sys.setprofile(None)
 

@@ -44,7 +44,7 @@ _ANSWER = bytes(200)
 _ANSWER_HEADERS = b"\x88"
 
 
-def measure(case: Case, reads: Reads, path: Path, repeats: int) -> list[Call]:
+async def measure(case: Case, reads: Reads, path: Path, repeats: int) -> list[Call]:
     """Return the calls of one request; inside a running loop.
 
     Args:
@@ -55,7 +55,7 @@ def measure(case: Case, reads: Reads, path: Path, repeats: int) -> list[Call]:
     """
     with silenced("info"):
         app = new_app()
-        counts = call_counter(app, reads)
+        counts = await call_counter(app, reads)
         request_bytes = sum(map(len, wire_bytes.messages_of(reads)))
         count = min(_MESSAGES // path.messages, _BYTES // request_bytes)
         requests = [wire_bytes.messages_of(r) for r in wire_bytes.distinct(reads, 0, count)]

@@ -26,6 +26,7 @@ from epp.data_layer.plugins import EndpointSpec
 from epp.ext_proc import METHOD
 from epp.lab.envoy import Mode
 from epp.observability import configure
+from epp.request_control.turns import LARGE_BODY_BYTES
 from epp.scheduling import Endpoint, EndpointMetrics
 from epp.transport import Http2Server, OpenStream, Stream
 from epp.transport.protocol import ConnectionProtocol
@@ -36,6 +37,12 @@ _LOOP_SECONDS = 0.05
 """About so long the same thing is repeated between two readings of the clock."""
 _FEW_BYTES = 20 << 20
 """Of long requests that many bytes are enough for a reading."""
+
+_TURNS = 4
+"""Of the loop, until a large body is decided and given back."""
+_LONG_BYTES = 16 << 20
+_LEAST_ANSWER_BYTES = 100
+"""Of a destination alone."""
 
 _NULL = open(os.devnull, "w")  # noqa: PTH123, SIM115 - a device, open to the end of the process
 
@@ -88,30 +95,51 @@ class Connection:
         self._open: deque[int] = deque()
         self._next_id = 1
 
-    def prepared(self, requests: Sequence[Reads]) -> list[bytes]:
-        """Return the bytes of some requests, each read by itself; streams end 16 requests later."""
-        reads: list[bytes] = []
+    def prepared(self, requests: Sequence[Reads]) -> list[bytes | None]:
+        """Return the bytes of some requests, each read by itself; streams end 16 requests later.
+
+        None stands where the loop has to turn: a large body is decided in a turn of its own, and
+        given back as there is room.
+        """
+        reads: list[bytes | None] = []
         for request in requests:
-            reads += wire_bytes.request(request, self._next_id)
+            sent = wire_bytes.request(request, self._next_id)
+            reads += sent
+            if sum(map(len, sent)) > LARGE_BODY_BYTES:
+                reads += [None] * _TURNS
             self._open.append(self._next_id)
             self._next_id += 2
             if len(self._open) >= OPEN_STREAMS:
                 reads.append(wire_bytes.reset(self._open.popleft()))
         return reads
 
-    def feed(self, reads: Sequence[bytes]) -> None:
+    async def feed(self, reads: Sequence[bytes | None]) -> None:
         """Read them."""
         received = self._protocol.data_received
         for read in reads:
-            received(read)
+            if read is None:
+                await asyncio.sleep(0)
+            else:
+                received(read)
+
+    def take(self) -> int:
+        """Return how many bytes were written since the last time.
+
+        After long answers it makes room for most of them: the 2 GiB that the connection began with
+        would not last, and more would end it.
+        """
+        written, self.transport.written_bytes = self.transport.written_bytes, 0
+        if written > _LONG_BYTES:
+            self._protocol.data_received(wire_bytes.room(written * 4 // 5))
+        return written
 
 
-def paths(recorded: Mapping[Case, Reads], repeats: int) -> list[Path]:
-    """Measure the whole path for the recorded messages of each case; inside a running loop."""
-    return [_path(case, reads, repeats) for case, reads in recorded.items()]
+async def paths(recorded: Mapping[Case, Reads], repeats: int) -> list[Path]:
+    """Measure the whole path for the recorded messages of each case."""
+    return [await _path(case, reads, repeats) for case, reads in recorded.items()]
 
 
-def _path(case: Case, reads: Reads, repeats: int) -> Path:
+async def _path(case: Case, reads: Reads, repeats: int) -> Path:
     loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
         connections, apps = [], []
@@ -120,31 +148,43 @@ def _path(case: Case, reads: Reads, repeats: int) -> Path:
             apps.append(new_app())
             connections.append(Connection(apps[-1].service.opened, loop))
             # A logger is bound at its first line: later it would be at another level.
-            connections[-1].feed(connections[-1].prepared([reads] * 2 * OPEN_STREAMS))
+            await connections[-1].feed(connections[-1].prepared([reads] * 2 * OPEN_STREAMS))
         connections.append(Connection(bare_handlers(case.mode), loop))
-        count = _count(connections[0], reads)
+        count = await _count(connections[0], reads)
         # In turns, so that noise on the machine hits all alike.
         times: list[list[float]] = [[] for _ in connections]
         for repeat in range(repeats):
             requests = list(wire_bytes.distinct(reads, (repeat + 1) * count, count))
             for connection, spent in zip(connections, times, strict=True):
                 fed = connection.prepared(requests)
+                connection.take()
                 began = time.process_time()
-                connection.feed(fed)
+                await connection.feed(fed)
                 spent.append((time.process_time() - began) / count * 1e6)
+                _check_answered(case, reads, count, connection.take())
             for app in apps:
                 refresh(app)
     epp, silent, bare = map(min, times)
     return Path(case, len(wire_bytes.messages_of(reads)), epp, silent, bare)
 
 
-def _count(connection: Connection, reads: Reads) -> int:
+def _check_answered(case: Case, reads: Reads, count: int, written_bytes: int) -> None:
+    """Raise an error if less was written than so many requests are answered with."""
+    echoed = sum(map(len, wire_bytes.messages_of(reads))) if case.mode is Mode.FULL_DUPLEX else 0
+    if written_bytes < count * max(_LEAST_ANSWER_BYTES, echoed // 2):
+        raise RuntimeError(
+            f"{case}: {count} requests were answered with {written_bytes} bytes alone:"
+            " what was measured is not the whole path"
+        )
+
+
+async def _count(connection: Connection, reads: Reads) -> int:
     """Return how many requests take about as long as a reading of the clock is to be apart."""
     size = sum(map(len, wire_bytes.messages_of(reads)))
     few = max(2, min(20, _FEW_BYTES // size))
     fed = connection.prepared(list(wire_bytes.distinct(reads, 0, few)))
     began = time.process_time()
-    connection.feed(fed)
+    await connection.feed(fed)
     return max(few, int(_LOOP_SECONDS * few / (time.process_time() - began)))
 
 

@@ -57,7 +57,8 @@ class Run:
     async def path(self, case: Case) -> in_process.Path:
         """Return the whole path of ``case``, measured once."""
         if case not in self._paths:
-            (self._paths[case],) = in_process.paths({case: await self.reads(case)}, self.repeats)
+            recorded = {case: await self.reads(case)}
+            (self._paths[case],) = await in_process.paths(recorded, self.repeats)
         return self._paths[case]
 
     async def reads(self, case: Case) -> Reads:
@@ -87,7 +88,9 @@ async def parts(run: Run) -> None:
     calls = {}
     for case in (case for case in run.budget_cases if case in budget.DETAILED):
         path = await run.path(case)
-        calls[tables.named(case)] = counted.measure(case, await run.reads(case), path, run.repeats)
+        calls[tables.named(case)] = await counted.measure(
+            case, await run.reads(case), path, run.repeats
+        )
         run.console.print(budget_table.parts(budgets, path, calls[tables.named(case)]))
         run.console.print(budget_table.functions(budgets, case))
     run.results |= {"budgets": budgets, "calls": calls}

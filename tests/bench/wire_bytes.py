@@ -56,6 +56,11 @@ def reset(stream_id: int) -> bytes:
     return frames.reset(stream_id, _INTERNAL_ERROR).serialize()
 
 
+def room(size: int) -> bytes:
+    """Return what makes room for so many bytes more on the connection."""
+    return frames.window(0, size).serialize()
+
+
 def distinct(reads: Reads, first: int, count: int) -> Iterator[Reads]:
     """Yield ``count`` times the messages, each time with another prompt of the same length."""
     (at, index) = next(
