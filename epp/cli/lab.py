@@ -350,6 +350,10 @@ def up(
         # Plain print: rich would wrap the line that is meant to be copied.
         for stream in (False, True):
             print(f"  {gateway.curl(stream=stream)}\n")  # noqa: T201
-        print(f"  metrics of the endpoint picker: {gateway.metrics_url}\n  Ctrl-C stops all.\n")  # noqa: T201
+        print(  # noqa: T201
+            f"  metrics of the endpoint picker: {gateway.metrics_url}\n"
+            f"  look Envoy over: epp doctor --admin {gateway.envoy.admin_url}\n"
+            "  Ctrl-C stops all.\n"
+        )
 
     run_until_signalled(lambda stop: run_gateway(settings, stop=stop, say=say, ready=ready))

@@ -62,7 +62,7 @@ class RequestPhase(StreamLife):
         self._end_is_unseen = beside.body_modes is None or modes.response == NONE
         if self.is_surplus:
             self._turn_away(
-                TooManyStreamsError(f"{self._settings.max_streams} requests are open already")
+                TooManyStreamsError(f"no more than {self._settings.max_streams} may be open")
             )
         elif error := unfit(modes, size, headers, self._settings):
             self._turn_away(error)

@@ -102,7 +102,7 @@ def test_one_request_more_than_may_be_open_is_refused() -> None:
         "x-llm-d-request-dropped-reason": "rejected-too-many-streams",
         "x-request-id": "r-1",
     }
-    assert b"2 requests are open already" in answer.immediate_response.body
+    assert b"no more than 2 may be open" in answer.immediate_response.body
     assert surplus.finished == [(0, "")]
     assert epp.value("request_limit_exceeded_total", limit="streams") == 1
     second.reset()
