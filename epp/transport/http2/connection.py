@@ -358,15 +358,17 @@ class Connection:
             raise StreamFault(ErrorCode.PROTOCOL_ERROR, headers.problem)
         if end_stream and headers.content_length:
             raise StreamFault(ErrorCode.PROTOCOL_ERROR, "content-length without content")
+        is_oversized = self._decoder.is_oversized(headers)
+        if is_oversized:
+            self.counters.header_lists_refused += 1
+            self._guard.control_frame()  # before there is a stream: one that nobody was told of
         stream = Stream(stream_id, self._stream_window, headers.content_length)
         self.streams[stream_id] = stream
         self.counters.streams_opened += 1
         self._guard.streams_opened += 1
         if end_stream:
             stream.advance(StreamInput.RECEIVE_END_STREAM)
-        if self._decoder.is_oversized(headers):
-            self.counters.header_lists_refused += 1
-            self._guard.control_frame()
+        if is_oversized:
             self.end(stream, _TOO_LARGE)
             return
         self._events.append(RequestReceived(stream, headers, end_stream))

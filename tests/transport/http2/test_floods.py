@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hyperframe.frame import ContinuationFrame, SettingsFrame
 
-from epp.transport.http2 import ErrorCode, RequestReceived
+from epp.transport.http2 import ConnectionFailed, ErrorCode, RequestReceived
 from transport.http2.wire import (
     ANSWER,
     END_HEADERS,
@@ -401,7 +401,10 @@ def test_a_flood_of_large_header_lists_ends_the_connection() -> None:
     assert client.counters.header_lists_refused == 100
     assert not client.connection.is_closed
 
+    told = len(client.events)
     client.assert_failed(CALM, headers(201, large, end=True))
+    # No stream ends that nobody was told of.
+    assert [type(event) for event in client.events[told:]] == [ConnectionFailed]
 
 
 def test_a_flood_is_counted_by_its_code() -> None:
