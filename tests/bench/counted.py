@@ -165,7 +165,7 @@ def _above_transport(
             )
         ),
     )
-    observed = counts(Histogram.observe) - of_plugins
+    observed = counts(Histogram.observe)
     counted = counts(HotCounter.inc) + counts(Gauge.inc) + counts(Gauge.dec)
     parsed = [read(*each).request for each in arguments]
     return [
