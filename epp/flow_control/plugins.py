@@ -2,17 +2,29 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
-from epp.scheduling import Endpoint, Plugin
+from epp.flow_control.queues import Flow, QueuedRequest
+from epp.scheduling import Endpoint, LLMRequest, Plugin
 
-__all__ = ["SaturationDetector"]
+__all__ = [
+    "FairnessPolicy",
+    "Flow",
+    "OrderingPolicy",
+    "QueuedRequest",
+    "SaturationDetector",
+    "UsageLimitPolicy",
+]
+
+Key = Any
+"""What can be compared with ``<``: a number, a tuple of numbers …"""
 
 
 class SaturationDetector(Plugin):
     """Says how full a pool is.
 
-    While it is full, requests of negative priority are turned away. The one in force stands under
-    ``flowControl.saturationDetector``.
+    While it is full, requests of negative priority are turned away; with queues, all that come
+    wait. The one in force stands under ``flowControl.saturationDetector``.
     """
 
     @abstractmethod
@@ -20,4 +32,70 @@ class SaturationDetector(Plugin):
         """Return how much of what ``endpoints`` can take is in use.
 
         At least 0; from 1.0 on the pool is full, and so is one without endpoints.
+        """
+
+
+class OrderingPolicy(Plugin):
+    """Orders the requests of one flow. A band names its own under ``orderingPolicyRef``."""
+
+    @abstractmethod
+    def key(self, queued: QueuedRequest) -> Key:
+        """Return what ``queued`` is ordered by: the smallest goes first, then the earliest.
+
+        Asked once, when it begins to wait; keys of one band are compared with ``<``, also between
+        flows.
+        """
+
+
+class FairnessPolicy(Plugin):
+    """Orders the flows of one band. A band names its own under ``fairnessPolicyRef``.
+
+    One object may serve several bands; what it keeps for a flow it puts into ``flow.fairness``.
+
+    Attributes:
+        keys_age: Whether keys change with time, or with what other flows do; then all are asked for
+            anew now and then.
+    """
+
+    keys_age: ClassVar[bool] = False
+
+    @abstractmethod
+    def keys(self, flows: Sequence[Flow], now: float) -> Sequence[Key]:
+        """Return what ``flows`` are ordered by: the smallest goes first.
+
+        Asked for a flow when its head changes and when one of its requests was dispatched.
+
+        Args:
+            flows: Flows of one band in which something waits; ``flow.head`` is their next request.
+            now: Seconds of the clock.
+        """
+
+    def activated(self, flow: Flow, now: float) -> None:
+        """Take note that something waits in ``flow``, after nothing did."""
+
+    def dispatched(self, flow: Flow, queued: QueuedRequest, now: float) -> None:
+        """Take note that ``queued`` of ``flow`` goes to an endpoint."""
+
+    def refusal(self, request: LLMRequest, now: float) -> str:
+        """Return why ``request`` may not go though there is room; "" if it may.
+
+        Asked of every request of its bands, also of those that would not have to wait. One that is
+        refused waits.
+        """
+        return ""
+
+
+class UsageLimitPolicy(Plugin):
+    """Says up to which saturation each band may go.
+
+    The one in force stands under ``flowControl.usageLimitPolicyPluginRef``.
+    """
+
+    @abstractmethod
+    def ceilings(self, saturation: float, priorities: Sequence[int]) -> Sequence[float]:
+        """Return a ceiling per band: it may go while the saturation is below.
+
+        Args:
+            saturation: Of the pool, 1.0 is full.
+            priorities: Of the bands there are, from high to low.
         """

@@ -30,6 +30,7 @@ from epp.request_control.exchange import Exchange, FindReader
 from epp.request_control.pending import PendingDecision
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import (
+    ANSWER_USAGE,
     PRODUCER_FAILURES,
     REQUEST_HEADERS_TO_SET,
     Admitter,
@@ -50,6 +51,7 @@ from epp.request_control.refusals import Refusals
 from epp.request_control.turns import Turns
 
 __all__ = [
+    "ANSWER_USAGE",
     "PRODUCER_FAILURES",
     "REQUEST_HEADERS_TO_SET",
     "AdmissionDeniedError",

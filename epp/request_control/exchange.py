@@ -7,7 +7,12 @@ from typing import Protocol
 from epp.observability import RequestMetrics
 from epp.parsing.plugins import AnswerReader, Usage
 from epp.request_control.pipeline import Pipeline
-from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, EndCause, ResponseHead
+from epp.request_control.plugins import (
+    ANSWER_USAGE,
+    REQUEST_HEADERS_TO_SET,
+    EndCause,
+    ResponseHead,
+)
 from epp.scheduling import (
     CycleState,
     Endpoint,
@@ -197,6 +202,7 @@ class Exchange:
             metrics.size.observe(body_bytes)
         if usage is None:
             return
+        self.state.write(ANSWER_USAGE, usage)
         tokens = usage.completion_tokens
         metrics.prompt_tokens.observe(usage.prompt_tokens)
         metrics.cached_tokens.observe(usage.cached_tokens)

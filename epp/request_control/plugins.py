@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
+from epp.parsing.plugins import Usage
 from epp.request_control.errors import AdmissionDeniedError, RequestError
 from epp.scheduling import (
     AttributeKey,
@@ -18,6 +19,7 @@ from epp.scheduling import (
 )
 
 __all__ = [
+    "ANSWER_USAGE",
     "PRODUCER_FAILURES",
     "REQUEST_HEADERS_TO_SET",
     "AdmissionDeniedError",
@@ -86,6 +88,9 @@ class ProducerFailure:
 REQUEST_HEADERS_TO_SET = StateKey[dict[str, str | None]]("request-headers-to-set")
 """Written by ``RequestHeaderProcessor`` and ``PreRequest`` plugins: headers to set on the way to
 the model server by lower-case name; None removes one."""
+
+ANSWER_USAGE = StateKey[Usage]("answer-usage")
+"""What the answer said of its tokens; absent if it was not seen, or said nothing."""
 
 PRODUCER_FAILURES = StateKey[list[ProducerFailure]]("producer-failures")
 """Producers that gave nothing for this request; absent if all did."""

@@ -1,0 +1,29 @@
+"""Who is told of what flow control does: metrics, mostly."""
+
+from typing import Protocol
+
+from epp.flow_control.outcomes import Outcome
+from epp.flow_control.queues import Flow, QueuedRequest
+from epp.scheduling import LLMRequest
+
+
+class FlowObserver(Protocol):
+    """Hears of every request that flow control has seen, and of its sessions; never raises."""
+
+    def passed(self, request: LLMRequest) -> None:
+        """``request`` has been dispatched without having waited."""
+
+    def rejected(self, request: LLMRequest, outcome: Outcome) -> None:
+        """``request`` was turned away instead of waiting."""
+
+    def enqueued(self, queued: QueuedRequest, seconds: float) -> None:
+        """``queued`` waits from now on; to put it there took ``seconds``."""
+
+    def left(self, queued: QueuedRequest, outcome: Outcome, seconds: float) -> None:
+        """``queued`` has waited for ``seconds`` and waits no more."""
+
+    def flow_removed(self, flow: Flow) -> None:
+        """``flow`` was idle for long and is forgotten."""
+
+    def session_ended(self, seconds: float) -> None:
+        """A session was open for ``seconds``."""
