@@ -7,7 +7,7 @@ and knows neither requests nor clusters of GPUs.
 from epp.flow_control.sessions.actions import Action, Allocate, Preempt, Reclaim
 from epp.flow_control.sessions.arguments import ArgumentError, Arguments
 from epp.flow_control.sessions.cluster import Cluster
-from epp.flow_control.sessions.dispatcher import Dispatcher
+from epp.flow_control.sessions.dispatcher import Dispatcher, SessionType
 from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task, TaskStatus
 from epp.flow_control.sessions.plugin import (
@@ -62,6 +62,7 @@ __all__ = [
     "Scenario",
     "Session",
     "SessionPlugin",
+    "SessionType",
     "Statement",
     "StatementError",
     "Task",

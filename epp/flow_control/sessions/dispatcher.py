@@ -1,6 +1,7 @@
 """Runs sessions: opens one on the live cluster, runs the actions and closes it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from epp.flow_control.sessions.actions import Action
 from epp.flow_control.sessions.answers import Fault
@@ -10,6 +11,17 @@ from epp.flow_control.sessions.model import Gpu, Node, Task, TaskStatus
 from epp.flow_control.sessions.plugin import Binder, Event, PluginError, SessionPlugin
 from epp.flow_control.sessions.points import ExtensionPoints, RegistrationError
 from epp.flow_control.sessions.session import Session
+
+SessionType = Callable[[Cluster, Binder, Fault], Session]
+"""Makes the session: :class:`Session`, or a class derived from it that decides some things."""
+
+
+class _Member(NamedTuple):
+    """A plugin that takes part in sessions."""
+
+    plugin: SessionPlugin
+    opens: bool
+    closes: bool
 
 
 class Dispatcher:
@@ -27,6 +39,7 @@ class Dispatcher:
         plugins: Sequence[SessionPlugin],
         actions: Sequence[Action],
         fault: Fault,
+        session_type: SessionType = Session,
     ) -> None:
         """Configure the plugins.
 
@@ -36,6 +49,7 @@ class Dispatcher:
             plugins: In the order in which sessions are opened to them.
             actions: In the order in which they run.
             fault: Told of every exception of a plugin.
+            session_type: Makes the session that plugins and actions work with.
 
         Raises:
             PluginError: Two plugins have one name, or one fails to configure itself.
@@ -45,7 +59,7 @@ class Dispatcher:
         self.plugins = tuple(plugins)
         self.actions = tuple(actions)
         self._fault = fault
-        self._session = Session(cluster, binder, fault)
+        self._session = session_type(cluster, binder, fault)
         self._is_running = False
         names: set[str] = set()
         for plugin in self.plugins:
@@ -65,17 +79,37 @@ class Dispatcher:
                     f" {type(error).__name__}: {error}"
                 ) from error
         self._configured = self._session.mark()
+        self.has_functions = self._configured[0] > 0
+        """Whether a plugin registered in ``on_configure`` more than pages; if not, nothing is
+        called for what begins without a session."""
+        members = (
+            _Member(
+                plugin,
+                _overrides(plugin, "on_session_open"),
+                _overrides(plugin, "on_session_close"),
+            )
+            for plugin in self.plugins
+        )
+        self._members = tuple(each for each in members if each.opens or each.closes)
+
+    @property
+    def needs_session(self) -> bool:
+        """Whether a plugin wants to be told of sessions, so that what it says takes one."""
+        return bool(self._members)
 
     @property
     def points(self) -> ExtensionPoints:
         """What is registered: between sessions what counts in all of them."""
         return self._session
 
-    def run(self) -> Explanations:
+    def run(self, actions: Sequence[Action] | None = None) -> Explanations:
         """Run one session; what it could not place is explained.
 
         Plugins are closed in reverse order and statements left open are undone, also when an action
         raises, which then comes out of here.
+
+        Args:
+            actions: What this session does; by default the actions of the dispatcher.
 
         Raises:
             RuntimeError: A session runs; what calls this from inside one has to wait for its end.
@@ -84,19 +118,19 @@ class Dispatcher:
             raise RuntimeError("a session runs already; begin the next one when it has ended")
         self._is_running = True
         try:
-            return self._run()
+            return self._run(self.actions if actions is None else actions)
         finally:
             self._is_running = False
 
-    def _run(self) -> Explanations:
+    def _run(self, actions: Sequence[Action]) -> Explanations:
         session = self._session
         session.forget_pages(self._configured)
         session.begin()
-        opened: list[SessionPlugin] = []
+        opened: list[_Member] = []
         try:
-            for plugin in self.plugins:
-                self._open(plugin, opened)
-            for action in self.actions:
+            for member in self._members:
+                self._open(member, opened)
+            for action in actions:
                 action.execute(session)
         finally:
             try:
@@ -105,27 +139,29 @@ class Dispatcher:
                 self._close(opened)
         return session.explanations
 
-    def _close(self, opened: Sequence[SessionPlugin]) -> None:
-        session = self._session
-        for plugin in reversed(opened):
-            try:
-                plugin.on_session_close(session)
-            except Exception as error:
-                self._fault(plugin.name, "on_session_close", error)
-        session.forget_functions(self._configured)
-
-    def _open(self, plugin: SessionPlugin, opened: list[SessionPlugin]) -> None:
+    def _open(self, member: _Member, opened: list[_Member]) -> None:
         session = self._session
         mark = session.mark()
-        session.registering = plugin.name
+        session.registering = member.plugin.name
         try:
-            plugin.on_session_open(session)
+            if member.opens:
+                member.plugin.on_session_open(session)
         except Exception as error:
-            self._fault(plugin.name, "on_session_open", error)
+            self._fault(member.plugin.name, "on_session_open", error)
             session.forget_functions(mark)
             session.forget_pages(mark)
         else:
-            opened.append(plugin)
+            opened.append(member)
+
+    def _close(self, opened: Sequence[_Member]) -> None:
+        session = self._session
+        for member in reversed(opened):
+            try:
+                if member.closes:
+                    member.plugin.on_session_close(session)
+            except Exception as error:
+                self._fault(member.plugin.name, "on_session_close", error)
+        session.forget_functions(self._configured)
 
     def start(self, task: Task, node: Node, gpu: Gpu | None = None) -> None:
         """Note that a pending task runs, without a session's doing.
@@ -158,3 +194,9 @@ class Dispatcher:
         """Note that a running task runs elsewhere."""
         self.end(task)
         self.start(task, node, gpu)
+
+
+def _overrides(plugin: SessionPlugin, method: str) -> bool:
+    """Whether a plugin's method is not the one of the contract, which does nothing."""
+    own = getattr(getattr(plugin, method), "__func__", None)
+    return own is not getattr(SessionPlugin, method)

@@ -72,6 +72,7 @@ class Bench:
         actions: Sequence[str] = ("allocate",),
         nodes: Sequence[Node] = (),
         queues: Sequence[Queue] = (),
+        session_type: type[Session] = Session,
     ) -> None:
         self.cluster = Cluster()
         for queue in queues or [Queue("all")]:
@@ -83,7 +84,12 @@ class Bench:
         made: list[Action] = build_actions(actions)
         self.explanations = Explanations()
         self.dispatcher = Dispatcher(
-            self.cluster, self.world, plugins=plugins, actions=made, fault=self.faults
+            self.cluster,
+            self.world,
+            plugins=plugins,
+            actions=made,
+            fault=self.faults,
+            session_type=session_type,
         )
 
     def job(self, name: str, *tasks: Task, queue: str = "", **said: object) -> Job:

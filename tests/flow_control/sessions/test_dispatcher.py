@@ -1,6 +1,6 @@
 """The life of a session, and what counts between two."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from flow_control.sessions.clusters import Bench, Plugin, room
@@ -9,6 +9,7 @@ from epp.flow_control.sessions import (
     CommitError,
     Event,
     ExtensionPoints,
+    Node,
     PluginError,
     Queue,
     RegistrationError,
@@ -362,3 +363,94 @@ def test_queues_and_nodes_come_and_go() -> None:
     assert made.cluster.version == version + 3
     assert not made.cluster.queues
     made.cluster.add_queue(Queue("tenant"))
+
+
+class Closing(SessionPlugin):
+    """Wants to hear of the end alone."""
+
+    name = "closing"
+
+    def __init__(self, notes: list[str]) -> None:
+        self.notes = notes
+
+    def on_session_close(self, ssn: Session) -> None:
+        self.notes.append("close closing")
+
+
+def test_a_plugin_that_only_closes_is_closed_in_its_turn() -> None:
+    notes: list[str] = []
+    made = Bench(Diary("x", notes), Closing(notes), Diary("y", notes))
+    made.run()
+    assert notes == ["open x", "open y", "close y", "close closing", "close x"]
+
+
+def test_a_plugin_that_only_configures_itself_is_not_opened() -> None:
+    accounts = Accounts()
+    made = Bench(accounts, nodes=[room("a")])
+    made.job("job")
+    opened: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SessionPlugin, "on_session_open", lambda *_: opened.append("open"))
+        patch.setattr(SessionPlugin, "on_session_close", lambda *_: opened.append("close"))
+        assert made.run() == {"job": "a"}
+    assert (accounts.held, opened) == ({"a": 1}, [])
+
+
+class Served(SessionPlugin):
+    """Registers a page once, and nothing that is asked when something is placed."""
+
+    name = "served"
+
+    def on_configure(self, dispatcher: ExtensionPoints) -> None:
+        dispatcher.add_http_handler("page", dict)
+
+
+def opened_by_its_object() -> SessionPlugin:
+    plugin = Served()
+    plugin.on_session_open = lambda ssn: None  # type: ignore[method-assign]
+    return plugin
+
+
+@pytest.mark.parametrize(
+    ("plugin", "needs_session", "has_functions"),
+    [
+        pytest.param(None, False, False, id="no plugin"),
+        pytest.param(Served(), False, False, id="a plugin with a page only"),
+        pytest.param(Accounts(), False, True, id="handlers registered once"),
+        pytest.param(Plugin(lambda ssn: None), True, False, id="a plugin that is opened"),
+        pytest.param(Closing([]), True, False, id="a plugin that is closed"),
+        pytest.param(opened_by_its_object(), True, False, id="opened by an attribute"),
+    ],
+)
+def test_a_dispatcher_knows_whether_plugins_need_a_session_or_have_functions_without_one(
+    plugin: SessionPlugin | None, needs_session: bool, has_functions: bool
+) -> None:
+    made = Bench(*([] if plugin is None else [plugin]), nodes=[room("a")])
+    made.job("job")
+    for _ in range(2):  # before a session and after one
+        assert made.dispatcher.needs_session is needs_session
+        assert made.dispatcher.has_functions is has_functions
+        made.run()
+
+
+def test_a_session_runs_the_actions_it_is_given() -> None:
+    made = Bench(nodes=[room("a")])
+    made.job("job")
+    assert made.dispatcher.run(()).unreached == "no action tried it in this session"
+    assert made.world.bound == {}
+    with pytest.raises(RuntimeError, match="no more"):
+        made.dispatcher.run([Raising()])
+    assert made.run() == {"job": "a"}  # the actions of the dispatcher, as before
+
+
+def test_a_session_type_of_ones_own_decides_where_a_task_goes() -> None:
+    class Last(Session):
+        def best_node(self, task: Task, nodes: Sequence[Node]) -> Node | None:
+            fitting = [node for node in nodes if not self.refusal_of_node(task, node)]
+            return fitting[-1] if fitting else None
+
+    seen: list[Session] = []
+    made = Bench(Plugin(seen.append), session_type=Last, nodes=[room("a"), room("b"), room("c", 0)])
+    made.job("job")
+    assert made.run() == {"job": "b"}
+    assert [type(each) for each in seen] == [Last]

@@ -8,7 +8,7 @@ from flow_control.sessions.clusters import Bench, room
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epp.flow_control.sessions import Arguments, Queue, Task
+from epp.flow_control.sessions import Arguments, Queue, Session, SessionPlugin, Task
 from epp_plugins.session_plugins.fair_share import Share, divide
 from epp_plugins.session_plugins.proportion import Proportion
 
@@ -192,22 +192,21 @@ def test_a_queue_within_its_share_loses_nothing() -> None:
 
 
 def test_amounts_are_there_for_others() -> None:
-    plugin = Proportion(Arguments())
-    made = Bench(plugin, queues=[Queue("a", deserved=2), Queue("b")], nodes=[room("n", 6)])
-    for number in range(9):
-        made.job(f"a{number}", Task(f"a{number}"), queue="a", priority=-1)
-        made.job(f"b{number}", queue="b", priority=-1)
     seen: dict[str, tuple[float | None, ...]] = {}
 
-    class Reader(Proportion):
+    class Reader(SessionPlugin):
         name = "reader"
 
-        def on_session_open(self, ssn: Any) -> None:
+        def on_session_open(self, ssn: Session) -> None:
             for queue in ssn.cluster.queues.values():
                 names = ("allocated", "deserved", "fair_share")
                 seen[queue.name] = tuple(ssn.amount(name, queue) for name in names)
 
-    made.dispatcher.plugins = (plugin, Reader(Arguments()))
+    queues = [Queue("a", deserved=2), Queue("b")]
+    made = Bench(Proportion(Arguments()), Reader(), queues=queues, nodes=[room("n", 6)])
+    for number in range(9):
+        made.job(f"a{number}", Task(f"a{number}"), queue="a", priority=-1)
+        made.job(f"b{number}", queue="b", priority=-1)
     made.run()
     assert seen == {"a": (0, 2, 4), "b": (0, 0, 2)}
 
