@@ -7,7 +7,7 @@ from epp.flow_control.sessions.actions import Action
 from epp.flow_control.sessions.answers import Fault
 from epp.flow_control.sessions.cluster import Cluster
 from epp.flow_control.sessions.explanations import Explanations
-from epp.flow_control.sessions.model import Gpu, Node, Task, TaskStatus
+from epp.flow_control.sessions.model import Gpu, Job, Node, Task, TaskStatus
 from epp.flow_control.sessions.plugin import Binder, Event, PluginError, SessionPlugin
 from epp.flow_control.sessions.points import ExtensionPoints, RegistrationError
 from epp.flow_control.sessions.session import Session
@@ -194,6 +194,13 @@ class Dispatcher:
         """Note that a running task runs elsewhere."""
         self.end(task)
         self.start(task, node, gpu)
+
+    def forget(self, job: Job) -> None:
+        """Let go of a job that neither waits nor runs any more.
+
+        What the last session said of it is kept until the next one, which may be hours away.
+        """
+        self._session.explanations.forget(job)
 
 
 def _overrides(plugin: SessionPlugin, method: str) -> bool:

@@ -70,3 +70,10 @@ class Explanations:
         """Forget why ``task`` had no place: it has one."""
         self.tasks.pop(task, None)
         self.nodes.pop(task, None)
+
+    def forget(self, job: Job) -> None:
+        """Forget a job that is gone, so that nothing here keeps it alive."""
+        for reasons in (self.jobs, self.takings, self.victims):
+            reasons.pop(job, None)
+        for task in job.tasks:
+            self.placed(task)

@@ -1,5 +1,7 @@
 """The life of a session, and what counts between two."""
 
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -17,6 +19,7 @@ from epp.flow_control.sessions import (
     SessionPlugin,
     StatementError,
     Task,
+    Verdict,
 )
 
 
@@ -454,3 +457,46 @@ def test_a_session_type_of_ones_own_decides_where_a_task_goes() -> None:
     made.job("job")
     assert made.run() == {"job": "b"}
     assert [type(each) for each in seen] == [Last]
+
+
+class Labels(dict[str, str]):
+    """Of a task, which cannot be referred to weakly itself."""
+
+
+def test_nothing_keeps_a_job_that_is_forgotten() -> None:
+    """Every kind of reason is there: a job refused, a node, a taking, a victim."""
+
+    def register(ssn: Session) -> None:
+        ssn.add_predicate_fn(lambda task, job, node: "not here" if job.priority else None)
+        ssn.add_pre_predicate_fn(lambda task, job: "not now" if "late" in job.name else None)
+        ssn.add_is_job_over_capacity_fn(
+            lambda job, tasks: Verdict(allowed="much" not in job.name, reason="too much")
+        )
+        ssn.add_can_reclaim_resources_fn(lambda job: "picky" not in job.name)
+        ssn.add_reclaimable_fn(lambda job, victim: "spare it")
+
+    made = Bench(
+        Plugin(register),
+        nodes=[room("a", 9)],
+        queues=[Queue("here"), Queue("there")],
+        actions=("allocate", "reclaim"),
+    )
+    runs = made.job("runs", queue="there", preemptible=True)
+    made.dispatcher.start(runs.tasks[0], made.cluster.nodes["a"])
+    waiting = []
+    for name in ("node", "late", "much", "picky"):
+        labels = Labels()
+        made.job(name, Task(name, labels=labels), queue="here", priority=1)
+        waiting.append(weakref.ref(labels))
+    del labels
+    made.run()
+    told = made.explanations
+    assert all((told.jobs, told.tasks, told.nodes, told.takings, told.victims))
+    for name in ("node", "late", "much", "picky"):
+        job = made.cluster.jobs[name]
+        made.cluster.remove_job(job)
+        made.dispatcher.forget(job)
+    del job
+    gc.collect()
+    assert [each() for each in waiting] == [None] * 4
+    assert not any((told.jobs, told.tasks, told.nodes, told.takings, told.victims))
