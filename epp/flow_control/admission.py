@@ -1,14 +1,10 @@
 """Who is admitted while no queues are configured: all but sheddable requests to a full pool."""
 
 from collections.abc import Sequence
-from math import isnan
-from time import perf_counter
 
 from epp.flow_control.plugins import SaturationDetector
-from epp.scheduling import PLUGIN_FAULTS, Endpoint, Guard, GuardRails, PluginContractError
-
-FULL = 1.0
-"""The saturation from which on a pool is full."""
+from epp.flow_control.saturation import FULL, saturation_of
+from epp.scheduling import Endpoint, Guard, GuardRails
 
 
 class SheddingAdmission:
@@ -36,18 +32,7 @@ class SheddingAdmission:
             priority: The request's; the detector is asked for sheddable ones only.
             endpoints: All of the pool.
         """
-        guard = self._guard
-        if priority >= 0 or guard.is_off:
+        if priority >= 0:
             return None
-        began = perf_counter()
-        try:
-            saturation = guard.plugin.saturation(endpoints)
-            if not isinstance(saturation, int | float) or isnan(saturation):
-                raise PluginContractError(
-                    f"saturation() returned {saturation!r}, which is no number"
-                )
-        except PLUGIN_FAULTS as error:
-            guard.failed(error, perf_counter() - began)
-            return None
-        guard.passed(perf_counter() - began)
-        return saturation if saturation >= FULL else None
+        saturation = saturation_of(self._guard, endpoints)
+        return saturation if saturation is not None and saturation >= FULL else None

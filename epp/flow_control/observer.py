@@ -25,5 +25,8 @@ class FlowObserver(Protocol):
     def flow_removed(self, flow: Flow) -> None:
         """``flow`` was idle for long and is forgotten."""
 
+    def plugin_failed(self, plugin: str, extension_point: str) -> None:
+        """A session plugin has raised there."""
+
     def session_ended(self, seconds: float) -> None:
         """A session was open for ``seconds``."""

@@ -4,25 +4,72 @@ They are the queues and jobs of sessions: a band is a queue of the root, a flow 
 band, a request a job of one task.
 """
 
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import Any, Protocol
 
+from epp.flow_control.outcomes import Outcome
 from epp.flow_control.sessions import Job, Queue, Task
-from epp.scheduling import LLMRequest
+from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
+
+
+class NoPlaceError(Exception):
+    """No endpoint can take the request now; another time one may."""
+
+
+class Candidate(Protocol):
+    """A request as flow control knows it; the director's."""
+
+    @property
+    def request(self) -> LLMRequest:
+        """What plugins know it as."""
+
+    @property
+    def received_at(self) -> float:
+        """When its headers came, in seconds of the clock."""
+
+    @abstractmethod
+    def choose(
+        self, endpoints: Sequence[Endpoint], preference: Mapping[Endpoint, float] | None
+    ) -> SchedulingResult:
+        """Choose among ``endpoints``, and reserve nothing.
+
+        Raises:
+            NoPlaceError: It has to wait.
+            Exception: Anything else ends it.
+        """
+
+    @abstractmethod
+    def dispatch(
+        self, queued: "QueuedRequest", result: SchedulingResult, attributes: Mapping[str, str]
+    ) -> None:
+        """Reserve what was chosen and answer, in the same step."""
+
+    @abstractmethod
+    def fail(self, error: Exception) -> None:
+        """Answer with an error that ``choose`` or ``dispatch`` has raised."""
+
+    @abstractmethod
+    def turn_away(self, outcome: Outcome, why: str, *, pool_is_empty: bool) -> None:
+        """Answer that it was not dispatched."""
 
 
 class QueuedRequest(Job):
     """A request that waits, or has been dispatched."""
 
     __slots__ = (
+        "candidate",
         "enqueued_at",
         "expires_at",
+        "has_own_ttl",
+        "is_in_line",
         "is_waiting",
         "key",
-        "next_try_at",
+        "reasons",
         "received_at",
         "request",
+        "result",
         "sequence",
         "size_bytes",
         "tries",
@@ -33,24 +80,25 @@ class QueuedRequest(Job):
 
     def __init__(
         self,
-        request: LLMRequest,
+        candidate: "Candidate",
         *,
         flow: "Flow",
         sequence: int,
-        received_at: float,
         enqueued_at: float,
         ttl_seconds: float | None,
+        has_own_ttl: bool = False,
     ) -> None:
-        """Make a job of ``request``; it does not wait yet.
+        """Make a job of a request; it does not wait yet.
 
         Args:
-            request: What the plugins know it as.
+            candidate: The request.
             flow: Where it waits.
             sequence: Grows with every request.
-            received_at: When its headers came, in seconds of the clock.
-            enqueued_at: When it began to wait, likewise.
+            enqueued_at: When it began to wait, in seconds of the clock.
             ttl_seconds: How long it may wait while the pool has endpoints; None for ever.
+            has_own_ttl: Whether the client has said so; then it holds for an empty pool, too.
         """
+        request = candidate.request
         name = f"{request.request_id}#{sequence}"
         task = Task(name, namespace=flow.fairness_id, created=enqueued_at)
         super().__init__(
@@ -58,18 +106,25 @@ class QueuedRequest(Job):
         )
         self.request = request
         self.sequence = sequence
-        self.received_at = received_at
+        self.received_at = candidate.received_at
         self.enqueued_at = enqueued_at
         self.ttl_seconds = ttl_seconds
+        self.has_own_ttl = has_own_ttl
         self.expires_at: float | None = None
         """When it has waited too long, in seconds of the clock; None for never."""
         self.size_bytes = request.body_bytes
         self.key: Any = None
         """What its ordering policy said."""
         self.is_waiting = False
+        self.is_in_line = False
+        """Whether it waits and may be tried: it has not stepped aside."""
+        self.reasons: Sequence[str] = ()
+        """Why it stepped aside."""
         self.tries = 0
         """How often no endpoint was found for it."""
-        self.next_try_at = 0.0
+        self.candidate = candidate
+        self.result: SchedulingResult | None = None
+        """What was chosen for it in this session."""
 
     @property
     def task(self) -> Task:
@@ -80,8 +135,8 @@ class QueuedRequest(Job):
 class Flow(Queue):
     """The requests of one fairness id in one band, in the order of the band's policy."""
 
-    __slots__ = ("_heap", "band", "fairness", "fairness_id", "key", "served_at", "size_bytes",
-                 "stamp", "waiting")  # fmt: skip
+    __slots__ = ("_heap", "band", "fairness", "fairness_id", "key", "running", "served_at",
+                 "size_bytes", "stamp", "waiting")  # fmt: skip
 
     def __init__(self, fairness_id: str, band: "Band", created: float) -> None:
         super().__init__(f"{band.name}/{fairness_id}", parent=band, created=created)
@@ -91,6 +146,8 @@ class Flow(Queue):
         """How many requests wait."""
         self.size_bytes = 0
         """What their bodies take."""
+        self.running = 0
+        """How many are in flight, if session plugins are told of it."""
         self.fairness: Any = None
         """What the band's fairness policy keeps for this flow; None at first."""
         self.key: Any = None
@@ -110,28 +167,47 @@ class Flow(Queue):
     def has_head(self) -> bool:
         """Whether a request waits that may be tried now."""
         heap = self._heap
-        while heap and not heap[0][2].is_waiting:
+        while heap and not heap[0][2].is_in_line:
             heappop(heap)
         return bool(heap)
 
     def push(self, queued: QueuedRequest) -> bool:
-        """Let ``queued`` be tried in its turn; return whether the head changed."""
-        heappush(self._heap, (queued.key, queued.sequence, queued))
+        """Let ``queued`` be tried in its turn; return whether the head changed.
+
+        Raises:
+            TypeError: Its key cannot be compared with another one; it was not taken.
+        """
+        try:
+            heappush(self._heap, (queued.key, queued.sequence, queued))
+        except TypeError:  # by then it is in the list already, somewhere
+            self._heap = [entry for entry in self._heap if entry[2] is not queued]
+            heapify(self._heap)
+            raise
+        queued.is_in_line = True
         return self._heap[0][2] is queued
 
-    def pop(self) -> QueuedRequest:
-        """Take the head out; there is one."""
-        return heappop(self._heap)[2]
+    def take(self, queued: QueuedRequest) -> None:
+        """Take a request out of the line."""
+        queued.is_in_line = False
+        if self._heap[0][2] is queued:
+            heappop(self._heap)
+        else:
+            self._heap = [entry for entry in self._heap if entry[2] is not queued]
+            heapify(self._heap)
 
     def compact(self) -> None:
         """Forget those that do not wait any more, if they are most of what is held."""
         if len(self._heap) > 2 * self.waiting + 8:
-            self._heap = [entry for entry in self._heap if entry[2].is_waiting]
+            self._heap = [entry for entry in self._heap if entry[2].is_in_line]
             heapify(self._heap)
+
+    def clear(self) -> None:
+        """Forget the order of those that may be tried, who come again."""
+        self._heap = []
 
     def in_order(self) -> Iterator[QueuedRequest]:
         """Yield what waits and may be tried, first ones first."""
-        return (queued for _, _, queued in sorted(self._heap) if queued.is_waiting)
+        return (queued for _, _, queued in sorted(self._heap) if queued.is_in_line)
 
 
 class Band(Queue):

@@ -7,33 +7,28 @@ what comes after the wait is one synchronous step again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
+from functools import partial
 
+from epp.flow_control import FlowController
 from epp.observability import CanonicalLine, Metrics
 from epp.parsing import (
     DEFAULT_MAX_BODY_BYTES,
     BodyTooLongError,
     NestedTooDeeplyError,
     ParseError,
-    Parser,
-    reader_finder,
 )
-from epp.request_control.attempts import Attempts
+from epp.request_control.decider import Decider, Undecided
 from epp.request_control.errors import (
     AllFilteredError,
     BadRequestError,
     BodyTooLargeError,
-    NoCandidatesError,
-    NoCandidatesForNoBodyError,
-    ProfileNotFoundError,
-    RequestDroppedError,
     RequestError,
     TooDeepError,
 )
 from epp.request_control.exchange import Exchange
-from epp.request_control.pending import PendingDecision
+from epp.request_control.pending import PendingDecision, PreparedDecision
 from epp.request_control.pipeline import Pipeline
-from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, EndCause
+from epp.request_control.plugins import EndCause
 from epp.request_control.policies import (
     DEFAULT_FAIRNESS_ID,
     NoPolicies,
@@ -43,27 +38,14 @@ from epp.request_control.policies import (
     names_model,
 )
 from epp.request_control.production import AsyncStep, Production
+from epp.request_control.queued import QueuedDecision
 from epp.request_control.refusals import Refusals
 from epp.request_control.request_line import finished_line
-from epp.request_control.subset import within
 from epp.scheduling import (
     CycleState,
-    DroppedError,
     Endpoint,
-    Guard,
     LLMRequest,
-    NoEndpointsError,
-    SchedulingResult,
-    ShadowPick,
-    UnknownProfileError,
 )
-
-_ANSWERS: Mapping[type[Exception], type[RequestError]] = {
-    NoEndpointsError: AllFilteredError,
-    DroppedError: RequestDroppedError,
-    UnknownProfileError: ProfileNotFoundError,
-}
-"""What the scheduler's errors are to the client; any other is a fault of this EPP."""
 
 
 class Director:
@@ -79,6 +61,7 @@ class Director:
         clock: Callable[[], float],
         policies: RequestPolicies | None = None,
         outcomes: OutcomeWatch | None = None,
+        flow: FlowController | None = None,
         emit_endpoint_scores: bool = False,
         follow_subset_hint: bool = True,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
@@ -93,27 +76,35 @@ class Director:
             clock: Monotonic seconds, the clock that endpoint loads are kept in.
             policies: The operator's objectives and model rewrites.
             outcomes: Is told of every request that was decided or refused.
+            flow: Says who goes when there is not room for all; None lets everybody go but sheddable
+                requests to a full pool, and so does one that is off.
             emit_endpoint_scores: Tell the gateway the total score of every candidate.
             follow_subset_hint: Choose among the endpoints that the gateway names, if it does.
             max_body_bytes: The most that a body may have without its content encoding.
         """
         self.pipeline = pipeline
         """The one that requests begin on from now on; may be replaced between two of them."""
-        self.in_flight = 0
-        """Exchanges not yet closed."""
         self._pool = pool
         self._find_address = find_address
-        self._metrics = metrics
         self._clock = clock
         self._policies = policies or NoPolicies()
-        self._outcomes = outcomes
-        self._emit_endpoint_scores = emit_endpoint_scores
-        self._follow_subset_hint = follow_subset_hint
+        self._flow = flow
         self._max_body_bytes = max_body_bytes
-        self._schedule_seconds = metrics.scheduler_e2e.observe
-        self._attempts = Attempts(metrics)
+        self._decider = Decider(
+            owner=self,
+            metrics=metrics,
+            clock=clock,
+            outcomes=outcomes,
+            emit_endpoint_scores=emit_endpoint_scores,
+            follow_subset_hint=follow_subset_hint,
+        )
         self._refusals = Refusals(metrics, clock, outcomes)
         self._finished = CanonicalLine("request finished")
+
+    @property
+    def in_flight(self) -> int:
+        """Exchanges not yet closed."""
+        return self._decider.in_flight
 
     def handle(
         self,
@@ -161,24 +152,12 @@ class Director:
             if not request.fairness_id:
                 request.fairness_id = DEFAULT_FAIRNESS_ID
             production = Production(pipeline.producers, request, state)
-            if asked := production.advance():
-                return self._pending(
-                    pipeline,
-                    production,
-                    asked,
-                    parser=reading.parser,
-                    rewritten=rewritten,
-                    received_at=received_at,
-                    subset=subset,
-                )
-            return self._decide(
-                pipeline,
-                production,
-                parser=reading.parser,
-                rewritten=rewritten,
-                received_at=received_at,
-                subset=subset,
+            undecided = Undecided(
+                pipeline, production, reading.parser, rewritten, received_at, subset
             )
+            if asked := production.advance():
+                return self._pending(undecided, asked)
+            return self._decide(undecided)
         except Exception as error:
             answer = self._refusals.refused(
                 error,
@@ -197,6 +176,8 @@ class Director:
         if endpoint is not None:
             exchange.reservation.move(endpoint.load, self._clock())
             exchange.endpoint = endpoint
+            if exchange.queued is not None and self._flow is not None:
+                self._flow.moved(exchange.queued, endpoint)
 
     def answered(self, exchange: Exchange) -> None:
         """Give back what the stages before the primary profile hold."""
@@ -207,7 +188,7 @@ class Director:
         now = self._clock()
         exchange.reservation.release(now)
         exchange.release_stages(now)
-        self.in_flight -= 1
+        self._decider.in_flight -= 1
         metrics = exchange.metrics
         metrics.running.dec()
         metrics.duration.observe(now - exchange.received_at)
@@ -219,38 +200,66 @@ class Director:
                 self._finished.write(finished_line(exchange, cause, now))
         finally:
             pipeline.leave()
+            if self._flow is not None:  # after the plugins, which give back what they count
+                self._flow.ended(exchange.queued)
 
-    def _pending(
-        self,
-        pipeline: Pipeline,
-        production: Production,
-        asked: Sequence[AsyncStep],
-        *,
-        parser: Guard[Parser] | None,
-        rewritten: bytes | None,
-        received_at: float,
-        subset: Sequence[str] | None,
-    ) -> PendingDecision:
-        request = production.request
-
-        def decide() -> Exchange | RequestError:
+    def _decide(self, undecided: Undecided) -> Exchange | PendingDecision:
+        """Choose and reserve in one step, or let flow control say when."""
+        flow = self._flow
+        pool = self._pool()
+        if flow is None or not flow.is_on:
+            request = undecided.production.request
+            if request.priority < 0 and pool:
+                undecided.pipeline.shed(request, pool)
+            return self._decider.take(undecided, self._decider.choose(undecided, pool))
+        request = undecided.production.request
+        if not flow.has_plugins and flow.lets_pass(request):
             try:
-                return self._decide(
-                    pipeline,
-                    production,
-                    parser=parser,
-                    rewritten=rewritten,
-                    received_at=received_at,
-                    subset=subset,
-                )
+                result = self._decider.choose(undecided, pool)
+            except AllFilteredError:
+                if not flow.holds_filtered:
+                    raise
+            else:
+                flow.passed(request)
+                return self._decider.take(undecided, result)
+        return self._submitted(flow, undecided)
+
+    def _submitted(self, flow: FlowController, undecided: Undecided) -> Exchange | PendingDecision:
+        request, received_at = undecided.production.request, undecided.received_at
+        decision = QueuedDecision(
+            undecided,
+            decider=self._decider,
+            flow=flow,
+            refuse=partial(self._refuse_prepared, request, received_at),
+            abandon=lambda cause: self._refusals.abandoned(request, cause, received_at),
+        )
+        try:
+            decision.submit()
+        except BaseException:
+            undecided.pipeline.leave()
+            raise
+        return decision.outcome if isinstance(decision.outcome, Exchange) else decision
+
+    def _refuse_prepared(
+        self, request: LLMRequest, received_at: float, error: Exception
+    ) -> RequestError:
+        return self._refusals.refused(
+            error,
+            request_id=request.request_id,
+            request=request,
+            headers=request.headers,
+            received_at=received_at,
+        )
+
+    def _pending(self, undecided: Undecided, asked: Sequence[AsyncStep]) -> PendingDecision:
+        request = undecided.production.request
+        pipeline, received_at = undecided.pipeline, undecided.received_at
+
+        def decide() -> Exchange | RequestError | PendingDecision:
+            try:
+                return self._decide(undecided)
             except Exception as error:
-                return self._refusals.refused(
-                    error,
-                    request_id=request.request_id,
-                    request=request,
-                    headers=request.headers,
-                    received_at=received_at,
-                )
+                return self._refuse_prepared(request, received_at, error)
             finally:
                 pipeline.leave()
 
@@ -258,90 +267,6 @@ class Director:
             self._refusals.abandoned(request, cause, received_at)
             pipeline.leave()
 
-        pending = PendingDecision(production, asked, decide=decide, abandon=abandon)
+        pending = PreparedDecision(undecided.production, asked, decide=decide, abandon=abandon)
         pipeline.enter()
         return pending
-
-    def _decide(
-        self,
-        pipeline: Pipeline,
-        production: Production,
-        *,
-        parser: Guard[Parser] | None,
-        rewritten: bytes | None,
-        received_at: float,
-        subset: Sequence[str] | None,
-    ) -> Exchange:
-        """Choose and reserve, in one step."""
-        request, state = production.request, production.state
-        endpoints = self._pool()
-        if not endpoints:
-            kind = NoCandidatesError if request.body_bytes else NoCandidatesForNoBodyError
-            raise kind("the pool has no endpoint: is discovery configured and running?")
-        if request.priority < 0:
-            pipeline.shed(request, endpoints)
-        if subset is not None and self._follow_subset_hint:
-            endpoints = within(subset, endpoints)
-        if pipeline.screeners:
-            endpoints = pipeline.screened(request, endpoints, state)
-        production.attach(endpoints)
-        if pipeline.admitters:
-            pipeline.admit(request, endpoints, state)
-        began = perf_counter()
-        try:
-            result = pipeline.scheduler.schedule(request, endpoints, state)
-        except Exception as error:
-            self._attempts.failed(request.target_model)
-            if answer := _ANSWERS.get(type(error)):
-                raise answer(str(error)) from error
-            raise
-        self._schedule_seconds(perf_counter() - began)
-        shadow: Sequence[ShadowPick] = ()
-        if pipeline.shadows:  # before the reservation, which they must not see
-            shadow = pipeline.shadow_picks(request, endpoints, state, result)
-            self._count_shadows(shadow)
-        exchange = Exchange(
-            self,
-            pipeline=pipeline,
-            request=request,
-            state=state,
-            result=result,
-            metrics=self._metrics.for_request(
-                request.model, request.target_model, request.fairness_id, request.priority
-            ),
-            received_at=received_at,
-            decided_at=self._clock(),
-            body=rewritten,
-            scores=_scores(result) if self._emit_endpoint_scores else None,
-            shadow=shadow,
-        )
-        if parser is not None:
-            exchange.find_reader = reader_finder(parser, request)
-        if pipeline.pre_request:
-            pipeline.chosen(request, result, state)
-        if rewritten is not None and "content-encoding" in request.headers:
-            # After the plugins, which may set the headers anew: the body is plain now.
-            set_by_plugins = state.read(REQUEST_HEADERS_TO_SET) or {}
-            changed = {**set_by_plugins, "content-encoding": None}
-            state.write(REQUEST_HEADERS_TO_SET, changed)
-        self._attempts.succeeded(request.target_model, exchange.endpoint)
-        pipeline.enter()
-        self.in_flight += 1
-        exchange.metrics.total.inc()
-        exchange.metrics.running.inc()
-        exchange.metrics.size.observe(request.body_bytes)
-        if self._outcomes is not None:
-            self._outcomes.note(False)
-        return exchange
-
-    def _count_shadows(self, picks: Sequence[ShadowPick]) -> None:
-        for pick in picks:
-            self._metrics.shadow_runs.labels(pick.profile).inc()
-            if not pick.agrees:
-                self._metrics.shadow_disagreements.labels(pick.profile).inc()
-
-
-def _scores(result: SchedulingResult) -> Mapping[str, float]:
-    """Return the totals of all that the primary profile scored, by ``ip:port``."""
-    scored = result.profiles[result.primary].scored
-    return {each.endpoint.address: each.score for each in scored}

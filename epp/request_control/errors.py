@@ -97,6 +97,33 @@ class SaturatedError(RequestError):
     drop_reason = "rejected-saturated"
 
 
+class QueueFullError(RequestError):
+    """As many requests wait as may, or as many bytes."""
+
+    status = 429
+    code = "ResourceExhausted"
+    stage = "flow-control"
+    drop_reason = "rejected-saturated"
+
+
+class QueueExpiredError(RequestError):
+    """The request has waited for as long as it may."""
+
+    status = 429
+    code = "ResourceExhausted"
+    stage = "flow-control"
+    drop_reason = "rejected-ttl-expired"
+
+
+class QueueNoEndpointsError(RequestError):
+    """The pool has no endpoint, and the request may not wait for one any longer, or at all."""
+
+    status = 503
+    code = "ServiceUnavailable"
+    stage = "flow-control"
+    drop_reason = "rejected-no-endpoints"
+
+
 class AdmissionDeniedError(RequestError):
     """An admitter turned the request away."""
 

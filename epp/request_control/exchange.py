@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
+from epp.flow_control import QueuedRequest
 from epp.observability import RequestMetrics
 from epp.parsing.plugins import AnswerReader, Usage
 from epp.request_control.pipeline import Pipeline
@@ -60,6 +61,7 @@ class Exchange:
         "metrics",
         "metrics_age_seconds",
         "pipeline",
+        "queued",
         "received_at",
         "request",
         "reservation",
@@ -106,6 +108,8 @@ class Exchange:
         """What shadow profiles would have chosen."""
         self.find_reader: FindReader | None = None
         """Asked with the headers of an answer whose body will be seen; it never raises."""
+        self.queued: QueuedRequest | None = None
+        """What flow control knows it as; None for one that never was its business."""
         self.usage: Usage | None = None
         """The tokens of the answer; None until it is over, or if it has not told."""
         self.status: int | None = None

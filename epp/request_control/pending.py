@@ -1,4 +1,4 @@
-"""A decision that has to wait for asynchronous data producers.
+"""Decisions that have to wait, of asynchronous data producers among others.
 
 Each producer asked costs one task, and nothing else of a request runs in a task: answers and time
 limits lead back to the decision by callbacks. So the step from the last answer to the reservation
@@ -6,6 +6,7 @@ is one step of the event loop, as on the straight path.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,42 @@ from epp.request_control.errors import RequestError
 from epp.request_control.exchange import Exchange
 from epp.request_control.plugins import EndCause
 from epp.request_control.production import AsyncStep, Production
+
+Outcome = Exchange | RequestError
+
+
+class PendingDecision(ABC):
+    """A request whose endpoint is not chosen yet.
+
+    Whoever decides it calls :meth:`settle`, once.
+    """
+
+    __slots__ = ("_callback", "outcome")
+
+    def __init__(self) -> None:
+        self._callback: Callable[[Outcome], None] | None = None
+        self.outcome: Outcome | None = None
+        """None until it is decided."""
+
+    def then(self, callback: Callable[[Outcome], None]) -> None:
+        """Have ``callback`` called with the outcome, once; at once if there is one already."""
+        if self.outcome is None:
+            self._callback = callback
+        else:
+            callback(self.outcome)
+
+    def settle(self, outcome: Outcome) -> None:
+        """Tell whoever waits."""
+        self.outcome = outcome
+        if self._callback is not None:
+            self._callback(outcome)
+
+    @abstractmethod
+    def cancel(self, cause: EndCause) -> None:
+        """Take the question back: nothing is reserved and nobody called.
+
+        Does nothing once the decision is made.
+        """
 
 
 @dataclass(slots=True, eq=False)
@@ -30,47 +67,38 @@ class _Question:
         self.task.cancel()
 
 
-class PendingDecision:
-    """A request whose endpoint is not chosen yet; made in the event loop.
+class PreparedDecision(PendingDecision):
+    """One that waits for data producers; made in the event loop.
 
     Args:
-        production: Its producers, as far as they have come.
+        production: The request's producers, as far as they have come.
         asked: Those of them to wait for.
-        decide: Makes the decision once they have run.
+        decide: Makes the decision once they have run, or says who will.
         abandon: Is told instead if nobody wants the decision any more.
     """
 
-    __slots__ = ("_abandon", "_callback", "_decide", "_loop", "_outcome", "_production", "_waiting")
+    __slots__ = ("_abandon", "_decide", "_following", "_loop", "_production", "_waiting")
 
     def __init__(
         self,
         production: Production,
         asked: Iterable[AsyncStep],
         *,
-        decide: Callable[[], Exchange | RequestError],
+        decide: Callable[[], Outcome | PendingDecision],
         abandon: Callable[[EndCause], None],
     ) -> None:
+        super().__init__()
         self._production = production
         self._decide = decide
         self._abandon = abandon
-        self._callback: Callable[[Exchange | RequestError], None] | None = None
-        self._outcome: Exchange | RequestError | None = None
+        self._following: PendingDecision | None = None
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[AsyncStep, _Question] = {}
         self._ask(asked)
 
-    def then(self, callback: Callable[[Exchange | RequestError], None]) -> None:
-        """Have ``callback`` called with the outcome, once; at once if there is one already."""
-        if self._outcome is None:
-            self._callback = callback
-        else:
-            callback(self._outcome)
-
     def cancel(self, cause: EndCause) -> None:
-        """Take the question back: nothing is reserved and nobody called.
-
-        Does nothing once the decision is made.
-        """
+        if self._following is not None:
+            self._following.cancel(cause)
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, {}
@@ -113,9 +141,12 @@ class PendingDecision:
         self._production.settle(step, perf_counter() - question.began, error)
         self._ask(self._production.advance())
         if not self._waiting:
-            self._outcome = outcome = self._decide()
-            if self._callback is not None:
-                self._callback(outcome)
+            outcome = self._decide()
+            if isinstance(outcome, PendingDecision):
+                self._following = outcome
+                outcome.then(self.settle)
+            else:
+                self.settle(outcome)
 
 
 def _failure(task: asyncio.Task[None]) -> Exception | None:

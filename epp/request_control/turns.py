@@ -87,20 +87,16 @@ class Turns:
 class _Waiting(PendingDecision):
     """A request whose turn has not come."""
 
-    __slots__ = ("_decide_now", "_inner", "_request_id", "_tell", "is_wanted")
+    __slots__ = ("_decide_now", "_inner", "_request_id", "is_wanted")
 
     def __init__(self, request_id: str, decide: Callable[[], Exchange | PendingDecision]) -> None:
+        super().__init__()
         self._request_id = request_id
         self._decide_now: Callable[[], Exchange | PendingDecision] | None = decide
         self._inner: PendingDecision | None = None
         self.is_wanted = True
 
-    def then(self, callback: Callable[[Exchange | RequestError], None]) -> None:
-        """Have ``callback`` called with the outcome, once its turn has come."""
-        self._tell = callback
-
     def cancel(self, cause: EndCause) -> None:
-        """Take the question back: nothing is reserved and nobody called."""
         if self._inner is not None:
             self._inner.cancel(cause)
         elif self._decide_now is not None:
@@ -122,6 +118,6 @@ class _Waiting(PendingDecision):
             outcome = error
         if isinstance(outcome, PendingDecision):
             self._inner = outcome
-            outcome.then(self._tell)
+            outcome.then(self.settle)
         else:
-            self._tell(outcome)
+            self.settle(outcome)

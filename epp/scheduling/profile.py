@@ -1,7 +1,8 @@
 """A profile: filters, weighted scorers and exactly one picker, run over a snapshot."""
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from math import nextafter
 from time import perf_counter
 
 from epp.scheduling.cycle_state import CycleState
@@ -22,6 +23,10 @@ from epp.scheduling.types import (
     ScoredEndpoint,
     ScoredEndpoints,
 )
+
+_SCALE = 10.0
+"""What a profile's totals are scaled to where they are added to a preference."""
+_BELOW_SCALE = nextafter(_SCALE, 0.0)
 
 
 class SchedulerProfile:
@@ -71,9 +76,17 @@ class SchedulerProfile:
         self._random = rng or random.Random()  # noqa: S311 - spreads ties, no secret
 
     def run(
-        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+        self,
+        request: LLMRequest,
+        endpoints: Sequence[Endpoint],
+        state: CycleState,
+        preference: Mapping[Endpoint, float] | None = None,
     ) -> ProfileResult:
-        """Choose among ``endpoints``; ``error`` is set when the filters leave none."""
+        """Choose among ``endpoints``; ``error`` is set when the filters leave none.
+
+        With a ``preference``, which has a score for each of them, the totals are scaled to [0, 10)
+        and added to it; endpoints that lack 10 or more to the best cannot be chosen.
+        """
         survivors: Sequence[Endpoint] = tuple(endpoints)
         removed: dict[str, list[str]] = {}
         failed: Collection[str] = ()
@@ -87,10 +100,27 @@ class SchedulerProfile:
         if not survivors:
             no_endpoints = NoEndpointsError(self.name, len(endpoints), removed, failed)
             return ProfileResult(self.name, removed=removed, error=no_endpoints)
+        if preference is not None:
+            high = max(preference[endpoint] for endpoint in survivors)
+            survivors = tuple(each for each in survivors if high - preference[each] < _SCALE)
         # A tuple: the picker is given it, and what it breaks there must not come back here.
         totals = tuple(self._scorer_set.totals(request, survivors, state))
+        if preference is not None:
+            totals = self._preferred(survivors, totals, preference)
         scored = ScoredEndpoints(survivors, totals)
         return ProfileResult(self.name, self._picked(request, scored, state), scored, removed)
+
+    def _preferred(
+        self,
+        endpoints: Sequence[Endpoint],
+        totals: Sequence[float],
+        preference: Mapping[Endpoint, float],
+    ) -> tuple[float, ...]:
+        most = sum(each.weight for each in self.scorers) or 1.0
+        return tuple(
+            preference[endpoint] + min(total / most * _SCALE, _BELOW_SCALE)
+            for endpoint, total in zip(endpoints, totals, strict=True)
+        )
 
     def _picked(
         self, request: LLMRequest, scored: ScoredEndpoints, state: CycleState

@@ -59,6 +59,7 @@ class Scheduler:
         request: LLMRequest,
         endpoints: Sequence[Endpoint],
         state: CycleState | None = None,
+        preference: Mapping[Endpoint, float] | None = None,
     ) -> SchedulingResult:
         """Choose endpoints for ``request``.
 
@@ -66,6 +67,8 @@ class Scheduler:
             request: Passed to every plugin as it is.
             endpoints: The pool's snapshot; not changed.
             state: The request's scratch space; one is made if the caller has none.
+            preference: A score for each endpoint that counts beside every profile's own total,
+                which is scaled to [0, 10).
 
         Raises:
             NoEndpointsError: The deciding profile was left without an endpoint.
@@ -80,19 +83,23 @@ class Scheduler:
         endpoints = tuple(endpoints)  # every plugin is given it: none can change it
         if self._pre_schedule:
             call_each(self._pre_schedule, lambda hook: hook.pre_schedule(request, endpoints, state))
-        result = self._decided(request, endpoints, state)
+        result = self._decided(request, endpoints, state, preference)
         if self._post_schedule:
             call_each(self._post_schedule, lambda hook: hook.post_schedule(request, result, state))
         return result
 
     def _decided(
-        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+        self,
+        request: LLMRequest,
+        endpoints: Sequence[Endpoint],
+        state: CycleState,
+        preference: Mapping[Endpoint, float] | None,
     ) -> SchedulingResult:
         results: dict[str, ProfileResult] = {}
         seen = MappingProxyType(results)
         while names := self._next_profiles(request, seen, state):
             for name in names:
-                results[name] = self.profiles[name].run(request, endpoints, state)
+                results[name] = self.profiles[name].run(request, endpoints, state, preference)
         return self._processed(request, seen, state)
 
     def _next_profiles(

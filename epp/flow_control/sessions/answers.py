@@ -43,12 +43,20 @@ class Answers(ExtensionPoints):
             sides = (left, right, left_job, right_job, left_victims, right_victims)
             if decided := self._first(self.queue_orders, "queue_order", *sides):
                 return decided
-        return _older(left, right)
+        return self.tie_of_queues(left, right)
 
     def compare_jobs(self, left: Job, right: Job) -> int:
         """Return -1 if ``left`` is first, 1 if ``right`` is, 0 if they are one."""
         if self.job_orders and (decided := self._first(self.job_orders, "job_order", left, right)):
             return decided
+        return self.tie_of_jobs(left, right)
+
+    def tie_of_queues(self, left: Queue, right: Queue) -> int:
+        """Return the same where no plugin decides: the older is first."""
+        return _older(left, right)
+
+    def tie_of_jobs(self, left: Job, right: Job) -> int:
+        """Return the same where no plugin decides: the older is first."""
         return _older(left, right)
 
     def ordered_tasks(self, tasks: Iterable[Task]) -> list[Task]:
@@ -128,30 +136,34 @@ class Answers(ExtensionPoints):
         if refusal := self.refusal_of_task(task):
             self.explanations.of_task(task, refusal)
             return None
+        scores = self.node_scores(task, self.fitting(task, nodes))
+        return min(scores, key=lambda node: (-scores[node], node.name), default=None)
+
+    def fitting(self, task: Task, nodes: Sequence[Node]) -> list[Node]:
+        """Return those of ``nodes`` that no plugin refuses ``task``; the reasons are noted."""
         fitting: list[Node] = []
         for node in nodes:
             if refusal := self.refusal_of_node(task, node):
                 self.explanations.of_node(task, node, refusal)
             else:
                 fitting.append(node)
+        return fitting
+
+    def node_scores(self, task: Task, nodes: Sequence[Node]) -> dict[Node, float]:
+        """Return the scores of ``nodes``; one that cannot be scored is left out."""
         for plugin, prepare in self.node_pre_orders:
             try:
-                prepare(task, fitting)
+                prepare(task, nodes)
             except Exception as error:
                 self.fault(plugin, "node_pre_order", error)
-        best: Node | None = None
-        best_score = 0.0
-        for node in fitting:
+        scores: dict[Node, float] = {}
+        for node in nodes:
             score, refusal = self._score(self.node_orders, "node_order", task, node)
             if refusal:
                 self.explanations.of_node(task, node, refusal)
-            elif (
-                best is None
-                or score > best_score
-                or (score == best_score and node.name < best.name)
-            ):
-                best, best_score = node, score
-        return best
+            else:
+                scores[node] = score
+        return scores
 
     def best_gpu(self, task: Task, node: Node) -> Gpu | None:
         """Return the GPU for ``task`` on ``node``; None if none has room and a score."""

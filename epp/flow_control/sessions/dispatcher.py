@@ -163,6 +163,13 @@ class Dispatcher:
                 self._fault(member.plugin.name, "on_session_close", error)
         session.forget_functions(self._configured)
 
+    def replay(self) -> None:
+        """Tell the handlers registered in ``on_configure`` of all that runs already."""
+        for job in self.cluster.jobs.values():
+            for task in job.tasks:
+                if task.node is not None:
+                    self._session.allocated(Event(task, task.node, task.gpu))
+
     def start(self, task: Task, node: Node, gpu: Gpu | None = None) -> None:
         """Note that a pending task runs, without a session's doing.
 

@@ -1,0 +1,345 @@
+"""Priority bands: which request of all that wait is next.
+
+Rules of the head of the line:
+
+* Bands go from high to low. One that is blocked by its ceiling while something waits in it blocks
+  those below; one in which nothing waits blocks nobody.
+* Within a band the fairness policy chooses the flow, within a flow the ordering policy chooses the
+  request.
+* A request that fits nowhere, or that its fairness policy holds back, steps aside: it blocks
+  nobody, and keeps its place for the next session.
+* A band below others that have work is owed its floor share of all dispatches, whatever its own
+  ceiling says, as long as the highest ceiling leaves room.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count
+from time import perf_counter
+from typing import Any
+
+from epp.flow_control.plugins import FairnessPolicy, OrderingPolicy
+from epp.flow_control.queues import Band, Flow, QueuedRequest
+from epp.flow_control.settings import BandSettings
+from epp.scheduling import PLUGIN_FAULTS, Guard, LLMRequest, PluginContractError
+
+_ASKED, _FALLBACK = 0, 1
+"""Keys of policies go before those that stand for a policy that failed; they are never compared."""
+
+_AGEING_SECONDS = 0.02
+_AGEING_PART = 0.05
+"""Keys that age are asked for anew this often at most, and in this part of the time."""
+
+_SHARED_FLOOR = 0.5
+"""The most that all bands below together are owed of all dispatches."""
+
+
+class PolicyBand(Band):
+    """A band with its policies: flows in their order, as a heap."""
+
+    __slots__ = ("_aged_at", "_ages_for", "_heap", "_stamps", "credit", "held", "settings")
+
+    def __init__(self, priority: int, settings: BandSettings, created: float) -> None:
+        super().__init__(
+            priority,
+            max_requests=settings.max_requests,
+            max_bytes=settings.max_bytes,
+            created=created,
+        )
+        self.settings = settings
+        self.credit = 0.0
+        """Dispatches that it is owed."""
+        self.held: dict[Flow, str] = {}
+        """Flows that step aside until the next session, and why."""
+        self._heap: list[tuple[Any, int, Flow]] = []
+        self._stamps = count(1)
+        self._aged_at = created
+        self._ages_for = _AGEING_SECONDS
+
+    # --- what waits ---------------------------------------------------------------------------
+
+    def flow(self, fairness_id: str, now: float) -> Flow:
+        """Return the flow of that id; one is made if there is none."""
+        flow = self.flows.get(fairness_id)
+        if flow is None:
+            flow = self.flows[fairness_id] = Flow(fairness_id, self, now)
+        return flow
+
+    def add(self, queued: QueuedRequest, now: float) -> None:
+        """Let a request wait in its flow."""
+        flow = queued.queue
+        queued.is_waiting = True
+        self.waiting += 1
+        self.size_bytes += queued.size_bytes
+        flow.waiting += 1
+        flow.size_bytes += queued.size_bytes
+        flow.served_at = now
+        queued.key = self._order_key(queued)
+        if flow.waiting == 1:
+            self._notify("activated", self.settings.fairness, flow, now)
+        self.line_up(queued, now)
+
+    def line_up(self, queued: QueuedRequest, now: float) -> None:
+        """Let a waiting request be tried in its turn, one that had stepped aside, too."""
+        flow = queued.queue
+        had_head = flow.has_head
+        try:
+            is_first = flow.push(queued)
+        except TypeError as error:  # keys that cannot be compared
+            self.settings.ordering.failed(error, 0.0)
+            queued.key = (_FALLBACK, queued.sequence)
+            is_first = flow.push(queued)
+        if is_first or not had_head:
+            self.rank(flow, now)
+
+    def remove(self, queued: QueuedRequest, now: float) -> None:
+        """Let a request wait no more."""
+        flow = queued.queue
+        was_head = flow.has_head and flow.head is queued
+        queued.is_waiting = queued.is_in_line = False
+        self.waiting -= 1
+        self.size_bytes -= queued.size_bytes
+        flow.waiting -= 1
+        flow.size_bytes -= queued.size_bytes
+        flow.compact()
+        if not self.waiting:
+            self.credit = 0.0
+            self._heap.clear()
+        elif was_head and flow.has_head:
+            self.rank(flow, now)
+
+    def dispatched(self, queued: QueuedRequest, now: float) -> None:
+        """Take note that a request, which does not wait any more, goes to an endpoint."""
+        flow = queued.queue
+        flow.served_at = now
+        self._notify("dispatched", self.settings.fairness, flow, queued, now)
+        if flow.has_head:
+            self.rank(flow, now)
+
+    def requests(self) -> Iterator[QueuedRequest]:
+        """Yield all that may be tried, flow by flow."""
+        for flow in list(self.flows.values()):
+            if flow.waiting:
+                yield from flow.in_order()
+
+    # --- who is next --------------------------------------------------------------------------
+
+    def rank(self, flow: Flow, now: float) -> None:
+        """Ask for the key of a flow that has a head."""
+        if flow not in self.held:
+            (key,) = self._flow_keys((flow,), now)
+            self._enter(flow, key)
+
+    def refresh(self, now: float) -> None:
+        """Begin a session: those held back are asked again, and keys that age are, if due."""
+        held, self.held = self.held, {}
+        policy = self.settings.fairness.plugin
+        if policy.keys_age and now - self._aged_at >= self._ages_for:
+            began = perf_counter()
+            self._rank_all(now)
+            self._aged_at = now
+            self._ages_for = max(_AGEING_SECONDS, (perf_counter() - began) / _AGEING_PART)
+        else:
+            for flow in held:
+                if flow.has_head:
+                    self.rank(flow, now)
+
+    def next_flow(self) -> Flow | None:
+        """Return the flow that is next; None if nothing can be tried."""
+        heap = self._heap
+        while heap:
+            _, stamp, flow = heap[0]
+            if stamp == flow.stamp and flow.has_head:
+                return flow
+            heappop(heap)
+        return None
+
+    def ready(self) -> list[Flow]:
+        """Return the flows that can be tried, in no order."""
+        return [flow for _, stamp, flow in self._heap if stamp == flow.stamp and flow.has_head]
+
+    def hold(self, flow: Flow, why: str) -> None:
+        """Let a flow step aside until the next session."""
+        self.held[flow] = why
+        flow.stamp = 0
+
+    def refusal(self, request: LLMRequest, now: float) -> str:
+        """Return why the fairness policy holds ``request`` back; "" if it does not."""
+        guard = self.settings.fairness
+        if guard.is_off or type(guard.plugin).refusal is FairnessPolicy.refusal:
+            return ""
+        began = perf_counter()
+        try:
+            why = guard.plugin.refusal(request, now)
+        except PLUGIN_FAULTS as error:
+            guard.failed(error, perf_counter() - began)
+            return ""
+        guard.passed(perf_counter() - began)
+        return why
+
+    def use(self, settings: BandSettings, now: float) -> None:
+        """Go over to other limits and policies; everybody is put in order anew."""
+        self.settings = settings
+        self.max_requests, self.max_bytes = settings.max_requests, settings.max_bytes
+        self.held = {}
+        for flow in self.flows.values():
+            flow.fairness = None
+            in_line = list(flow.in_order())
+            flow.clear()
+            for queued in in_line:
+                queued.key = self._order_key(queued)
+                self._push_or_fall_back(flow, queued)
+            if flow.waiting:
+                self._notify("activated", settings.fairness, flow, now)
+        self._rank_all(now)
+
+    def _push_or_fall_back(self, flow: Flow, queued: QueuedRequest) -> None:
+        try:
+            flow.push(queued)
+        except TypeError as error:
+            self.settings.ordering.failed(error, 0.0)
+            queued.key = (_FALLBACK, queued.sequence)
+            flow.push(queued)
+
+    def _rank_all(self, now: float) -> None:
+        flows = [flow for flow in self.flows.values() if flow.has_head]
+        keys = self._flow_keys(flows, now)
+        self._heap = []
+        for flow, key in zip(flows, keys, strict=True):
+            flow.key, flow.stamp = key, next(self._stamps)
+            self._heap.append((key, flow.stamp, flow))
+        try:
+            heapify(self._heap)
+        except TypeError as error:
+            self.settings.fairness.failed(error, 0.0)
+            self._fall_back()
+
+    def _enter(self, flow: Flow, key: Any) -> None:  # noqa: ANN401 - as policies have it
+        flow.key, flow.stamp = key, next(self._stamps)
+        try:
+            heappush(self._heap, (key, flow.stamp, flow))
+        except TypeError as error:  # keys that cannot be compared
+            self.settings.fairness.failed(error, 0.0)
+            self._fall_back()
+
+    def _fall_back(self) -> None:
+        """Put the flows in order by their heads alone."""
+        flows = {flow for _, stamp, flow in self._heap if stamp == flow.stamp and flow.has_head}
+        self._heap = []
+        for flow in flows:
+            flow.key, flow.stamp = _by_head(flow), next(self._stamps)
+            self._heap.append((flow.key, flow.stamp, flow))
+        heapify(self._heap)
+
+    # --- the policies -------------------------------------------------------------------------
+
+    def _order_key(self, queued: QueuedRequest) -> Any:  # noqa: ANN401 - as policies have it
+        guard: Guard[OrderingPolicy] = self.settings.ordering
+        if guard.is_off:
+            return (_FALLBACK, queued.sequence)
+        began = perf_counter()
+        try:
+            key = guard.plugin.key(queued)
+            _refuse_nan(key, "key()")
+        except PLUGIN_FAULTS as error:
+            guard.failed(error, perf_counter() - began)
+            return (_FALLBACK, queued.sequence)
+        guard.passed(perf_counter() - began)
+        return (_ASKED, key)
+
+    def _flow_keys(self, flows: Sequence[Flow], now: float) -> Sequence[Any]:
+        guard: Guard[FairnessPolicy] = self.settings.fairness
+        if guard.is_off or not flows:
+            return [_by_head(flow) for flow in flows]
+        began = perf_counter()
+        try:
+            keys = [(_ASKED, key) for key in guard.plugin.keys(flows, now)]
+            if len(keys) != len(flows):
+                raise PluginContractError(
+                    f"keys() returned {len(keys)} keys for {len(flows)} flows"
+                )
+            for _, key in keys:
+                _refuse_nan(key, "keys()")
+        except PLUGIN_FAULTS as error:
+            guard.failed(error, perf_counter() - began)
+            return [_by_head(flow) for flow in flows]
+        guard.passed(perf_counter() - began)
+        return keys
+
+    def _notify(self, what: str, guard: Guard[FairnessPolicy], *args: object) -> None:
+        if guard.is_off or getattr(type(guard.plugin), what) is getattr(FairnessPolicy, what):
+            return
+        began = perf_counter()
+        try:
+            getattr(guard.plugin, what)(*args)
+        except PLUGIN_FAULTS as error:
+            guard.failed(error, perf_counter() - began)
+        else:
+            guard.timed(perf_counter() - began)
+
+
+class Bands:
+    """All bands, from high to low."""
+
+    def __init__(self) -> None:
+        self._by_priority: dict[int, PolicyBand] = {}
+        self.in_order: tuple[PolicyBand, ...] = ()
+        self.priorities: tuple[int, ...] = ()
+        self.waiting = 0
+        """Requests that wait, in all bands."""
+        self.size_bytes = 0
+
+    def __getitem__(self, priority: int) -> PolicyBand:
+        return self._by_priority[priority]
+
+    def __contains__(self, priority: int) -> bool:
+        return priority in self._by_priority
+
+    def add(self, band: PolicyBand) -> None:
+        """Add a band."""
+        self._by_priority[band.priority] = band
+        self._arrange()
+
+    def next_band(self, saturation: float, ceilings: Sequence[float]) -> PolicyBand | None:
+        """Return the band whose turn it is; None if there is none, or it is blocked.
+
+        Args:
+            saturation: Of the pool.
+            ceilings: Of the bands, in their order.
+        """
+        ready = [
+            (band, ceiling)
+            for band, ceiling in zip(self.in_order, ceilings, strict=True)
+            if band.waiting and band.next_flow() is not None
+        ]
+        if not ready or saturation >= max(ceilings):
+            return None
+        owed = [band for band, _ in ready[1:] if band.credit >= 1]
+        if owed:
+            return max(owed, key=lambda band: band.credit)
+        first, ceiling = ready[0]
+        return first if saturation < ceiling else None
+
+    def went(self, band: PolicyBand) -> None:
+        """Count a dispatch of ``band``, for what those below it are owed."""
+        if band.credit >= 1:
+            band.credit -= 1
+            return
+        below = [each for each in self.in_order if each.waiting and each.priority < band.priority]
+        for each in below:
+            each.credit += min(each.settings.floor_share, _SHARED_FLOOR / len(below))
+
+    def _arrange(self) -> None:
+        bands: Iterable[PolicyBand] = self._by_priority.values()
+        self.in_order = tuple(sorted(bands, key=lambda band: -band.priority))
+        self.priorities = tuple(band.priority for band in self.in_order)
+
+
+def _by_head(flow: Flow) -> tuple[int, tuple[Any, int]]:
+    head = flow.head
+    return _FALLBACK, (head.key, head.sequence)
+
+
+def _refuse_nan(key: object, where: str) -> None:
+    if key != key:  # noqa: PLR0124 - it is not a number
+        raise PluginContractError(f"{where} returned NaN, which is neither less nor more")

@@ -1,0 +1,51 @@
+"""Up to which saturation each band may go, by the usage-limit policy."""
+
+from collections.abc import Sequence
+from math import isnan
+from time import perf_counter
+
+from epp.flow_control.bands import Bands
+from epp.flow_control.plugins import UsageLimitPolicy
+from epp.flow_control.saturation import FULL
+from epp.scheduling import PLUGIN_FAULTS, Guard, PluginContractError
+
+
+class Ceilings:
+    """Asks the policy; one that fails limits nobody, and neither does what it leaves out."""
+
+    def __init__(self, guard: Guard[UsageLimitPolicy], bands: Bands) -> None:
+        self._guard = guard
+        self._bands = bands
+        self.by_priority: dict[int, float] = {}
+        """What the policy said last."""
+
+    def all(self, saturation: float) -> Sequence[float]:
+        """Return the ceilings of all bands, from high to low."""
+        priorities = self._bands.priorities
+        ceilings = self._asked(saturation, priorities)
+        if len(ceilings) < len(priorities):
+            ceilings = [*ceilings, *[FULL] * (len(priorities) - len(ceilings))]
+        self.by_priority = dict(zip(priorities, ceilings, strict=True))
+        return ceilings
+
+    def of(self, priority: int, saturation: float) -> float:
+        """Return the ceiling of one band."""
+        return self.all(saturation)[self._bands.priorities.index(priority)]
+
+    def _asked(self, saturation: float, priorities: Sequence[int]) -> Sequence[float]:
+        guard = self._guard
+        if guard.is_off:
+            return ()
+        began = perf_counter()
+        try:
+            ceilings = guard.plugin.ceilings(saturation, priorities)
+            if len(ceilings) > len(priorities) or any(map(isnan, ceilings)):
+                raise PluginContractError(
+                    f"ceilings() returned {ceilings!r}, which is not one number for each of"
+                    f" {len(priorities)} bands"
+                )
+        except PLUGIN_FAULTS as error:
+            guard.failed(error, perf_counter() - began)
+            return ()
+        guard.passed(perf_counter() - began)
+        return ceilings

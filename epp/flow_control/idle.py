@@ -1,0 +1,76 @@
+"""Flows and bands in which nothing happens any more are forgotten after a while."""
+
+import asyncio
+from collections.abc import Callable
+
+from epp.flow_control.bands import Bands, PolicyBand
+from epp.flow_control.queues import Flow
+from epp.flow_control.sessions import Cluster
+
+IDLE_FLOW_SECONDS = 300.0
+MOST_IDLE_FLOWS = 10_000
+"""Fairness ids are from clients: beyond this many idle flows the oldest is forgotten at once."""
+
+_EVERY_SECONDS = 60.0
+
+
+class IdleFlows:
+    """Keeps flows in which nothing waits, for their policies remember them, but not for ever.
+
+    A timer runs only while there are any.
+    """
+
+    def __init__(
+        self,
+        bands: Bands,
+        cluster: Cluster,
+        clock: Callable[[], float],
+        removed: Callable[[Flow], None],
+    ) -> None:
+        self._bands = bands
+        self._cluster = cluster
+        self._clock = clock
+        self._removed = removed
+        self._idle: dict[Flow, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def flow(self, band: PolicyBand, fairness_id: str, now: float) -> Flow:
+        """Return a flow in which something is about to happen."""
+        known = fairness_id in band.flows
+        flow = band.flow(fairness_id, now)
+        if known:
+            self._idle.pop(flow, None)
+        else:
+            self._cluster.add_queue(flow)
+        return flow
+
+    def note(self, flow: Flow, now: float) -> None:
+        """Take note that something ended in ``flow``, perhaps the last that there was."""
+        if flow.waiting or flow.running:
+            return
+        flow.served_at = now
+        self._idle.pop(flow, None)
+        self._idle[flow] = None
+        if len(self._idle) > MOST_IDLE_FLOWS:
+            self._remove(next(iter(self._idle)))
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(_EVERY_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        self._timer = None
+        horizon = self._clock() - IDLE_FLOW_SECONDS
+        for flow in list(self._idle):
+            if flow.served_at > horizon:
+                break
+            self._remove(flow)
+        if self._idle:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(_EVERY_SECONDS, self._sweep)
+
+    def _remove(self, flow: Flow) -> None:
+        del self._idle[flow]
+        band = flow.band
+        del band.flows[flow.fairness_id]
+        self._cluster.remove_queue(flow)
+        self._removed(flow)

@@ -1,0 +1,175 @@
+"""From a request that is read to its exchange: what it may see, the choice, the reservation."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from epp.observability import Metrics
+from epp.parsing import Parser, reader_finder
+from epp.request_control.attempts import Attempts
+from epp.request_control.errors import (
+    AllFilteredError,
+    NoCandidatesError,
+    NoCandidatesForNoBodyError,
+    ProfileNotFoundError,
+    RequestDroppedError,
+    RequestError,
+)
+from epp.request_control.exchange import Exchange, ExchangeOwner
+from epp.request_control.pipeline import Pipeline
+from epp.request_control.plugins import REQUEST_HEADERS_TO_SET
+from epp.request_control.policies import OutcomeWatch
+from epp.request_control.production import Production
+from epp.request_control.subset import within
+from epp.scheduling import (
+    DroppedError,
+    Endpoint,
+    Guard,
+    NoEndpointsError,
+    SchedulingResult,
+    ShadowPick,
+    UnknownProfileError,
+)
+
+_ANSWERS: Mapping[type[Exception], type[RequestError]] = {
+    NoEndpointsError: AllFilteredError,
+    DroppedError: RequestDroppedError,
+    UnknownProfileError: ProfileNotFoundError,
+}
+"""What the scheduler's errors are to the client; any other is a fault of this EPP."""
+
+
+@dataclass(slots=True, eq=False)
+class Undecided:
+    """A request that is read and prepared, and what its decision needs."""
+
+    pipeline: Pipeline
+    production: Production
+    """All of its producers have prepared it."""
+    parser: Guard[Parser] | None
+    rewritten: bytes | None
+    """What to send on in place of what was received."""
+    received_at: float
+    subset: Sequence[str] | None
+    """What the gateway lets it go to; None for all of the pool."""
+    candidates: Sequence[Endpoint] = ()
+    """What the last choice was among."""
+
+
+class Decider:
+    """Chooses endpoints and reserves them; every step is synchronous."""
+
+    def __init__(
+        self,
+        *,
+        owner: ExchangeOwner,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        outcomes: OutcomeWatch | None,
+        emit_endpoint_scores: bool,
+        follow_subset_hint: bool,
+    ) -> None:
+        self.in_flight = 0
+        """Exchanges not yet closed."""
+        self._owner = owner
+        self._metrics = metrics
+        self._clock = clock
+        self._outcomes = outcomes
+        self._emit_endpoint_scores = emit_endpoint_scores
+        self._follow_subset_hint = follow_subset_hint
+        self._schedule_seconds = metrics.scheduler_e2e.observe
+        self._attempts = Attempts(metrics)
+
+    def choose(
+        self,
+        undecided: Undecided,
+        endpoints: Sequence[Endpoint],
+        preference: Mapping[Endpoint, float] | None = None,
+    ) -> SchedulingResult:
+        """Choose among ``endpoints``; nothing is reserved.
+
+        Args:
+            undecided: The request.
+            endpoints: Those of the pool that it may go to.
+            preference: A score for each of them that counts beside the profiles' own.
+
+        Raises:
+            RequestError: There is nothing to choose from, or a plugin turns the request away.
+        """
+        pipeline, production = undecided.pipeline, undecided.production
+        request, state = production.request, production.state
+        if not endpoints:
+            kind = NoCandidatesError if request.body_bytes else NoCandidatesForNoBodyError
+            raise kind("the pool has no endpoint: is discovery configured and running?")
+        if undecided.subset is not None and self._follow_subset_hint:
+            endpoints = within(undecided.subset, endpoints)
+        if pipeline.screeners:
+            endpoints = pipeline.screened(request, endpoints, state)
+        undecided.candidates = endpoints
+        production.attach(endpoints)
+        if pipeline.admitters:
+            pipeline.admit(request, endpoints, state)
+        began = perf_counter()
+        try:
+            result = pipeline.scheduler.schedule(request, endpoints, state, preference)
+        except Exception as error:
+            self._attempts.failed(request.target_model)
+            if answer := _ANSWERS.get(type(error)):
+                raise answer(str(error)) from error
+            raise
+        self._schedule_seconds(perf_counter() - began)
+        return result
+
+    def take(self, undecided: Undecided, result: SchedulingResult) -> Exchange:
+        """Reserve ``result``, what :meth:`choose` returned in the same step."""
+        pipeline, rewritten = undecided.pipeline, undecided.rewritten
+        request, state = undecided.production.request, undecided.production.state
+        shadow: Sequence[ShadowPick] = ()
+        if pipeline.shadows:  # before the reservation, which they must not see
+            shadow = pipeline.shadow_picks(request, undecided.candidates, state, result)
+            self._count_shadows(shadow)
+        exchange = Exchange(
+            self._owner,
+            pipeline=pipeline,
+            request=request,
+            state=state,
+            result=result,
+            metrics=self._metrics.for_request(
+                request.model, request.target_model, request.fairness_id, request.priority
+            ),
+            received_at=undecided.received_at,
+            decided_at=self._clock(),
+            body=rewritten,
+            scores=_scores(result) if self._emit_endpoint_scores else None,
+            shadow=shadow,
+        )
+        if undecided.parser is not None:
+            exchange.find_reader = reader_finder(undecided.parser, request)
+        if pipeline.pre_request:
+            pipeline.chosen(request, result, state)
+        if rewritten is not None and "content-encoding" in request.headers:
+            # After the plugins, which may set the headers anew: the body is plain now.
+            set_by_plugins = state.read(REQUEST_HEADERS_TO_SET) or {}
+            changed = {**set_by_plugins, "content-encoding": None}
+            state.write(REQUEST_HEADERS_TO_SET, changed)
+        self._attempts.succeeded(request.target_model, exchange.endpoint)
+        pipeline.enter()
+        self.in_flight += 1
+        exchange.metrics.total.inc()
+        exchange.metrics.running.inc()
+        exchange.metrics.size.observe(request.body_bytes)
+        if self._outcomes is not None:
+            self._outcomes.note(False)
+        return exchange
+
+    def _count_shadows(self, picks: Sequence[ShadowPick]) -> None:
+        for pick in picks:
+            self._metrics.shadow_runs.labels(pick.profile).inc()
+            if not pick.agrees:
+                self._metrics.shadow_disagreements.labels(pick.profile).inc()
+
+
+def _scores(result: SchedulingResult) -> Mapping[str, float]:
+    """Return the totals of all that the primary profile scored, by ``ip:port``."""
+    scored = result.profiles[result.primary].scored
+    return {each.endpoint.address: each.score for each in scored}

@@ -1,0 +1,151 @@
+"""A request under flow control: what the director does when its turn comes, or never does."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from epp.flow_control import FlowController, NoPlaceError, Outcome, QueuedRequest
+from epp.request_control.decider import Decider, Undecided
+from epp.request_control.errors import (
+    AllFilteredError,
+    BadRequestError,
+    InternalError,
+    QueueExpiredError,
+    QueueFullError,
+    QueueNoEndpointsError,
+    RequestError,
+)
+from epp.request_control.exchange import Exchange
+from epp.request_control.pending import PendingDecision
+from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, EndCause
+from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
+
+TTL_HEADER: Final = "x-llm-d-request-ttl-ms"
+"""How long a request may wait, in whole milliseconds; the band's own limit holds, too."""
+
+_MOST_TTL_MS = 86_400_000
+
+_CANCELLED = {
+    EndCause.CLIENT_DISCONNECT: Outcome.EVICTED_CONTEXT_CANCELLED,
+    EndCause.ENDED: Outcome.EVICTED_CONTEXT_CANCELLED,
+}
+"""Any other cause is this EPP's own."""
+
+
+def ttl_of(headers: Mapping[str, str]) -> float | None:
+    """Return how long a request says that it may wait, in seconds; None if it does not.
+
+    Raises:
+        BadRequestError: It says something else.
+    """
+    text = headers.get(TTL_HEADER)
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit() and len(text) <= len(str(_MOST_TTL_MS)):
+        milliseconds = int(text)
+        if 0 < milliseconds <= _MOST_TTL_MS:
+            return milliseconds / 1000
+    raise BadRequestError(
+        f"header {TTL_HEADER} is {text[:40]!r}; it must be a whole number of milliseconds from 1 to"
+        f" {_MOST_TTL_MS}"
+    )
+
+
+class QueuedDecision(PendingDecision):
+    """A request that flow control dispatches, now or later; a ``Candidate`` of its.
+
+    Args:
+        undecided: The request.
+        decider: Chooses, and makes its exchange.
+        flow: Whom it is submitted to.
+        refuse: Counts and logs an error; returns what to answer.
+        abandon: Is told if nobody wants the decision any more.
+    """
+
+    __slots__ = ("_abandon", "_decider", "_flow", "_queued", "_refuse", "_undecided")
+
+    def __init__(
+        self,
+        undecided: Undecided,
+        *,
+        decider: Decider,
+        flow: FlowController,
+        refuse: Callable[[Exception], RequestError],
+        abandon: Callable[[EndCause], None],
+    ) -> None:
+        super().__init__()
+        self._undecided = undecided
+        self._decider = decider
+        self._flow = flow
+        self._refuse = refuse
+        self._abandon = abandon
+        self._queued: QueuedRequest | None = None
+        undecided.pipeline.enter()
+
+    @property
+    def request(self) -> LLMRequest:
+        return self._undecided.production.request
+
+    @property
+    def received_at(self) -> float:
+        return self._undecided.received_at
+
+    def submit(self) -> None:
+        """Hand it to flow control.
+
+        Raises:
+            BadRequestError: It says in a header how long it may wait, and nobody can read it.
+        """
+        self._queued = self._flow.submit(self, ttl_of(self.request.headers))
+
+    def cancel(self, cause: EndCause) -> None:
+        if self.outcome is not None:
+            return
+        if self._queued is not None:
+            outcome = _CANCELLED.get(cause, Outcome.EVICTED_OTHER)
+            self._flow.cancel(self._queued, outcome)
+        self._abandon(cause)
+        self._undecided.pipeline.leave()
+
+    # --- what flow control asks -----------------------------------------------------------------
+
+    def choose(
+        self, endpoints: Sequence[Endpoint], preference: Mapping[Endpoint, float] | None
+    ) -> SchedulingResult:
+        try:
+            return self._decider.choose(self._undecided, endpoints, preference)
+        except AllFilteredError as error:
+            if self._flow.holds_filtered:
+                raise NoPlaceError(str(error)) from error
+            raise
+
+    def dispatch(
+        self, queued: QueuedRequest, result: SchedulingResult, attributes: Mapping[str, str]
+    ) -> None:
+        exchange = self._decider.take(self._undecided, result)
+        exchange.queued = queued
+        if attributes:
+            state = self._undecided.production.state
+            set_by_plugins = state.read(REQUEST_HEADERS_TO_SET) or {}
+            state.write(REQUEST_HEADERS_TO_SET, {**set_by_plugins, **attributes})
+        self._end(exchange)
+
+    def fail(self, error: Exception) -> None:
+        self._end(self._refuse(error))
+
+    def turn_away(self, outcome: Outcome, why: str, *, pool_is_empty: bool) -> None:
+        self._end(self._refuse(_refusal(outcome, why, pool_is_empty=pool_is_empty)))
+
+    def _end(self, outcome: Exchange | RequestError) -> None:
+        self._undecided.pipeline.leave()
+        self.settle(outcome)
+
+
+def _refusal(outcome: Outcome, why: str, *, pool_is_empty: bool) -> RequestError:
+    """Return the answer to a request that was not dispatched; the reference's statuses."""
+    if pool_is_empty:
+        return QueueNoEndpointsError(why)
+    if outcome is Outcome.REJECTED_CAPACITY:
+        return QueueFullError(why)
+    if outcome is Outcome.EVICTED_TTL:
+        return QueueExpiredError(why)
+    return InternalError(why)
