@@ -11,7 +11,7 @@ from typing import Any
 
 from epp.config import GraphBuilder, PluginRegistry
 from epp.data_layer import DataSource, EndpointDiscovery, Extractor, page_opener
-from epp.flow_control import SaturationDetector
+from epp.flow_control import FairnessPolicy, OrderingPolicy, SaturationDetector, UsageLimitPolicy
 from epp.observability import NO_PLUGIN_METRICS, PluginMetrics
 from epp.parsing import Parser
 from epp.scheduling import Plugin
@@ -20,8 +20,11 @@ KINDS: dict[str, type[Plugin]] = {
     "detector": SaturationDetector,
     "discovery": EndpointDiscovery,
     "extractor": Extractor,
+    "fairness": FairnessPolicy,
+    "ordering": OrderingPolicy,
     "parser": Parser,
     "source": DataSource,
+    "usage limit": UsageLimitPolicy,
 }
 """Classes of the roles that a configuration gives to plugins outside of its profiles."""
 

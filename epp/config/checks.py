@@ -81,13 +81,32 @@ def warnings(file: Raw) -> Iterator[Fault]:
     if file.get("saturationDetector") is not None:
         text = "is deprecated; use `flowControl.saturationDetector`"
         yield Fault("saturationDetector", text, on_key=True)
+    yield from _gated(file)
+    for path, text in _gate_texts(file):
+        name, _, value = text.partition("=")
+        if name != "flowControl" and _boolean(value) is not FEATURE_GATES[name]:
+            yield Fault(path, f"feature gate `{text}` has no effect")
+
+
+def _gated(file: Raw) -> Iterator[Fault]:
+    """Yield what needs the feature gate of flow control, if that is off."""
+    if is_gate_on("flowControl", [text for _, text in _gate_texts(file)]):
+        return
     for field, value in _section(file, "flowControl").items():
         if field != "saturationDetector" and value not in (None, [], False):
             yield Fault(f"flowControl.{field}", _GATED, on_key=True)
-    for path, text in _gate_texts(file):
-        name, _, value = text.partition("=")
-        if _boolean(value) is not FEATURE_GATES[name]:
-            yield Fault(path, f"feature gate `{text}` has no effect")
+    if _section(file, "extensions").get("flowControl"):
+        yield Fault("extensions.flowControl", _GATED, on_key=True)
+
+
+def is_gate_on(name: str, texts: Iterable[str]) -> bool:
+    """Return whether the feature gate ``name`` is on; of several texts the last counts."""
+    is_on = FEATURE_GATES[name]
+    for text in texts:
+        key, _, value = text.partition("=")
+        if key == name:
+            is_on = bool(_boolean(value))
+    return is_on
 
 
 def _unknown_names(
@@ -114,8 +133,6 @@ def _gates(file: Raw) -> Iterator[Fault]:
             yield Fault(path, f"unknown feature gate `{name}`; {hint}")
         elif given and _boolean(value) is None:
             yield Fault(path, f"feature gate `{name}` is `{value}`; it must be true or false")
-        elif name == "flowControl" and _boolean(value):
-            yield Fault(path, "feature gate `flowControl` is not supported yet; remove it")
 
 
 def _boolean(value: str) -> bool | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from epp.config.errors import ConfigError, ConfigProblem, in_order
+from epp.config.flow_control import add_flow_control
 from epp.config.instances import Blueprint, Instance, InstanceMaker, Services, close_all
 from epp.config.loader import LoadedConfig
 from epp.config.parsers import add_parsers
@@ -133,6 +134,7 @@ class GraphBuilder:
             types = self.registry.prepare(config)
         plan = make_plan(config, types, self.registry, self._kinds)
         add_parsers(plan, self.registry, self._kinds)
+        add_flow_control(plan, self.registry, self._kinds)
         maker = InstanceMaker(
             plan.blueprints,
             services=self._services,

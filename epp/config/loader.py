@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from epp.config.checks import faults, warnings
+from epp.config.checks import faults, is_gate_on, warnings
 from epp.config.document import MAX_BYTES, Document, parse
 from epp.config.errors import ConfigError, ConfigProblem, in_order, why_unreadable
 from epp.config.schema import (
@@ -48,6 +48,10 @@ class LoadedConfig:
     """What is deprecated or without effect."""
     document: Document
     """The places of its values."""
+
+    def has_gate(self, name: str) -> bool:
+        """Return whether a feature gate is on."""
+        return is_gate_on(name, self.file.feature_gates)
 
     def problem(self, path: str, message: str, *, on_key: bool = False) -> ConfigProblem:
         """Return a problem of the field at ``path`` with its line and column.

@@ -32,7 +32,7 @@ from epp.scheduling import Filter, Picker, Plugin, ProfileHandler, Scorer
 
 Kinds = Mapping[str, type[Plugin]]
 """Classes of the roles that the configuration knows by name only: ``detector``, ``discovery``,
-``source``, ``extractor`` and ``parser``."""
+``source``, ``extractor``, ``parser``, ``fairness``, ``ordering`` and ``usage limit``."""
 
 _PICKER = "max-score-picker"
 _HANDLER = "single-profile-handler"
@@ -55,6 +55,8 @@ class Plan:
     sources: tuple[SourceEntry, ...] = ()
     parsers: tuple[str, ...] = ()
     """Those that can be asked, in their order."""
+    flow_control: FlowControlEntry | None = None
+    """The section with its defaults; None if flow control is off."""
     problems: list[ConfigProblem] = field(default_factory=list)
     warnings: list[ConfigProblem] = field(default_factory=list)
 
@@ -90,7 +92,9 @@ class Plan:
     def effective(self) -> ConfigFile:
         """Return the configuration with every default written out."""
         file = self.config.file
-        flow_control, request_handler = file.flow_control, file.request_handler
+        flow_control, request_handler = self.flow_control, file.request_handler
+        if flow_control is None:
+            flow_control = file.flow_control
         if self.parsers:
             request_handler = RequestHandlerEntry(tuple(map(ParserRef, self.parsers)))
         if self.detector:
@@ -232,7 +236,7 @@ def _detector(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> str:
     if named is None or named.plugin_ref in {"", DEFAULT_DETECTOR}:
         return add_default(plan, registry, DEFAULT_DETECTOR)
     path = "flowControl.saturationDetector.pluginRef"
-    _check_role(plan, kinds, "detector", named.plugin_ref, path)
+    check_role(plan, kinds, "detector", named.plugin_ref, path)
     return named.plugin_ref
 
 
@@ -247,10 +251,10 @@ def _sources(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> tuple[Source
                 f"source `{source.plugin_ref}` is there already; list all its extractors there",
             )
         seen.add(source.plugin_ref)
-        _check_role(plan, kinds, "source", source.plugin_ref, f"{where}.pluginRef")
+        check_role(plan, kinds, "source", source.plugin_ref, f"{where}.pluginRef")
         for below, extractor in enumerate(source.extractors):
             path = f"{where}.extractors[{below}].pluginRef"
-            _check_role(plan, kinds, "extractor", extractor.plugin_ref, path)
+            check_role(plan, kinds, "extractor", extractor.plugin_ref, path)
     types = {plan.type_of(source.plugin_ref) for source in section.sources}
     if "source" not in kinds or not section.inject_defaults or _SOURCE in types:
         return section.sources
@@ -263,10 +267,11 @@ def _check_discovery(plan: Plan, kinds: Kinds) -> None:
     discovery = plan.config.file.data_layer.discovery
     if discovery is not None:
         path = "dataLayer.discovery.pluginRef"
-        _check_role(plan, kinds, "discovery", discovery.plugin_ref, path)
+        check_role(plan, kinds, "discovery", discovery.plugin_ref, path)
 
 
-def _check_role(plan: Plan, kinds: Kinds, role: str, name: str, path: str) -> None:
+def check_role(plan: Plan, kinds: Kinds, role: str, name: str, path: str) -> None:
+    """Take note if the plugin named at ``path`` is not what its role takes."""
     kind = kinds.get(role)
     if kind is not None and not plan.may_be(name, kind):
         plan.report(path, f"`{name}` ({plan.type_of(name)}) is no {kind.__name__}")

@@ -176,11 +176,32 @@ class GuardRailsEntry(Section, frozen=True):
     """Milliseconds above which a call counts as an overrun."""
 
 
+class BandExtension(Section, frozen=True):
+    """What a priority band has beyond the reference's."""
+
+    priority: int
+    request_ttl: Duration | None = msgspec.field(default=None, name="requestTTL")
+    """How long its requests wait; ``flowControl.defaultRequestTTL`` if absent, 0s for ever."""
+    floor_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] | None = None
+    """That of ``extensions.flowControl`` if absent."""
+
+
+class FlowControlExtension(Section, frozen=True):
+    """What flow control has beyond the reference's."""
+
+    floor_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.05
+    """The part of all dispatches that each band gets while bands above it have work; 0 for none."""
+    when_filtered: Literal["wait", "refuse"] = "wait"
+    """What becomes of a request for which a profile's filters leave no endpoint."""
+    priority_bands: tuple[BandExtension, ...] = ()
+
+
 class ExtensionsEntry(Section, frozen=True):
     """What this endpoint picker has and the reference has not."""
 
     shadow: tuple[ShadowEntry, ...] = ()
     guard_rails: GuardRailsEntry = GuardRailsEntry()
+    flow_control: FlowControlExtension = FlowControlExtension()
 
 
 class ConfigFile(Section, frozen=True):

@@ -1,0 +1,89 @@
+"""The section ``flowControl`` with every default written out, and the policies that it names."""
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+import msgspec
+
+from epp.config.paths import join
+from epp.config.plan import Kinds, Plan, add_default, check_role
+from epp.config.registry import PluginRegistry
+from epp.config.schema import FlowControlEntry, PriorityBandTemplate
+from epp.config.supported import DEFAULT_POLICIES
+
+GATE = "flowControl"
+
+Band = TypeVar("Band", bound=PriorityBandTemplate)
+
+# The reference's defaults.
+_FAIRNESS = "global-strict-fairness-policy"
+_ORDERING = "fcfs-ordering-policy"
+_LIMITS = "static-usage-limit-policy"
+_TTL = "60s"
+_BAND_BYTES = "1G"
+_BAND_REQUESTS = 5000
+
+
+def add_flow_control(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> None:
+    """Fill in the section, and add policies that need no entry, if its feature gate is on."""
+    if not plan.config.has_gate(GATE) or "fairness" not in kinds:
+        return
+    filled = _filled(plan.config.file.flow_control or FlowControlEntry())
+    for role, name, path in _policies(filled):
+        if name in DEFAULT_POLICIES and name not in plan.blueprints:
+            add_default(plan, registry, name)
+        check_role(plan, kinds, role, name, path)
+    seen: set[int] = set()
+    for place, band in enumerate(filled.priority_bands):
+        if band.priority in seen:
+            path = f"flowControl.priorityBands[{place}].priority"
+            plan.report(path, f"there is another band of priority {band.priority}; leave one")
+        seen.add(band.priority)
+    plan.flow_control = filled
+
+
+def _filled(section: FlowControlEntry) -> FlowControlEntry:
+    template = _band(section.default_priority_band or PriorityBandTemplate())
+    negative = section.default_negative_priority_band
+    return msgspec.structs.replace(
+        section,
+        default_request_ttl=section.default_request_ttl or _TTL,
+        no_endpoint_request_ttl=(
+            section.no_endpoint_request_ttl or section.default_request_ttl or _TTL
+        ),
+        default_priority_band=template,
+        default_negative_priority_band=template if negative is None else _band(negative),
+        priority_bands=tuple(_band(band) for band in section.priority_bands),
+        usage_limit_policy_plugin_ref=section.usage_limit_policy_plugin_ref or _LIMITS,
+    )
+
+
+def _band(band: Band) -> Band:
+    """Return ``band`` with its defaults; 0 is none, as in the reference: no band is unlimited."""
+    return msgspec.structs.replace(
+        band,
+        max_bytes=band.max_bytes or _BAND_BYTES,
+        max_requests=band.max_requests or _BAND_REQUESTS,
+        fairness_policy_ref=band.fairness_policy_ref or _FAIRNESS,
+        ordering_policy_ref=band.ordering_policy_ref or _ORDERING,
+    )
+
+
+def _policies(section: FlowControlEntry) -> Iterator[tuple[str, str, str]]:
+    """Yield role, name and place of every policy."""
+    limits = section.usage_limit_policy_plugin_ref
+    if limits is not None:
+        yield "usage limit", limits, "flowControl.usageLimitPolicyPluginRef"
+    bands: list[tuple[str, PriorityBandTemplate | None]] = [
+        ("flowControl.defaultPriorityBand", section.default_priority_band),
+        ("flowControl.defaultNegativePriorityBand", section.default_negative_priority_band),
+    ]
+    bands += [
+        (join("flowControl.priorityBands", place), band)
+        for place, band in enumerate(section.priority_bands)
+    ]
+    for where, band in bands:
+        if band is not None and band.fairness_policy_ref is not None:
+            yield "fairness", band.fairness_policy_ref, f"{where}.fairnessPolicyRef"
+        if band is not None and band.ordering_policy_ref is not None:
+            yield "ordering", band.ordering_policy_ref, f"{where}.orderingPolicyRef"

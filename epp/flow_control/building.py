@@ -1,0 +1,99 @@
+"""Flow control out of a configuration."""
+
+from typing import TypeVar
+
+from epp.config import PluginGraph
+from epp.config.quantities import duration_seconds, quantity
+from epp.config.schema import (
+    BandExtension,
+    FlowControlEntry,
+    FlowControlExtension,
+    PriorityBandTemplate,
+)
+from epp.flow_control.plugins import (
+    FairnessPolicy,
+    OrderingPolicy,
+    SaturationDetector,
+    UsageLimitPolicy,
+)
+from epp.flow_control.settings import BandSettings, FlowSettings
+from epp.scheduling import Guard, Plugin
+
+P = TypeVar("P", bound=Plugin)
+
+
+def flow_settings(graph: PluginGraph) -> FlowSettings | None:
+    """Return what a graph's configuration says of flow control; None if its feature gate is off."""
+    if not graph.config.has_gate("flowControl"):
+        return None
+    section = graph.effective.flow_control or FlowControlEntry()
+    more = graph.config.file.extensions.flow_control
+    make = _Bands(graph, section, more)
+    own = {band.priority: band for band in more.priority_bands}
+    bands = {
+        band.priority: make.band(band, own.pop(band.priority, None))
+        for band in section.priority_bands
+    }
+    for priority, band in own.items():
+        bands[priority] = make.band(make.template(priority), band)
+    detector = graph.detector
+    assert isinstance(detector, SaturationDetector)  # noqa: S101 - the plan has looked
+    return FlowSettings(
+        detector=graph.guards.guard("SaturationDetector", detector),
+        limits=make.policy(
+            "UsageLimitPolicy", UsageLimitPolicy, section.usage_limit_policy_plugin_ref
+        ),
+        default_band=make.band(make.template(0)),
+        negative_band=make.band(make.template(-1)),
+        bands=bands,
+        max_requests=quantity(section.max_requests or 0) or None,
+        max_bytes=quantity(section.max_bytes or 0) or None,
+        no_endpoint_ttl_seconds=_ttl(section.no_endpoint_request_ttl),
+        holds_filtered=more.when_filtered == "wait",
+    )
+
+
+class _Bands:
+    """Makes the settings of bands."""
+
+    def __init__(
+        self, graph: PluginGraph, section: FlowControlEntry, more: FlowControlExtension
+    ) -> None:
+        self._graph = graph
+        self._section = section
+        self._more = more
+
+    def template(self, priority: int) -> PriorityBandTemplate:
+        """Return what a band is made of that has no entry."""
+        section = self._section
+        found = section.default_priority_band
+        if priority < 0:
+            found = section.default_negative_priority_band
+        assert found is not None  # noqa: S101 - the plan has filled it in
+        return found
+
+    def band(self, band: PriorityBandTemplate, more: BandExtension | None = None) -> BandSettings:
+        """Return the settings of one band."""
+        ttl, floor = self._section.default_request_ttl, self._more.floor_share
+        if more is not None:
+            ttl = more.request_ttl or ttl
+            floor = floor if more.floor_share is None else more.floor_share
+        return BandSettings(
+            ordering=self.policy("OrderingPolicy", OrderingPolicy, band.ordering_policy_ref),
+            fairness=self.policy("FairnessPolicy", FairnessPolicy, band.fairness_policy_ref),
+            max_requests=quantity(band.max_requests or 0),
+            max_bytes=quantity(band.max_bytes or 0),
+            ttl_seconds=_ttl(ttl),
+            floor_share=floor,
+        )
+
+    def policy(self, point: str, kind: type[P], name: str | None) -> Guard[P]:
+        """Return the guard of the policy of that name."""
+        plugin = None if name is None else self._graph.plugins[name]
+        assert isinstance(plugin, kind)  # noqa: S101 - the plan has looked
+        return self._graph.guards.guard(point, plugin)
+
+
+def _ttl(duration: str | None) -> float | None:
+    """Return the seconds of a time limit; None for 0s, which is no limit."""
+    return duration_seconds(duration or "0") or None
