@@ -12,6 +12,7 @@ from typing import Any
 from epp.config import GraphBuilder, PluginRegistry
 from epp.data_layer import DataSource, EndpointDiscovery, Extractor, page_opener
 from epp.flow_control import FairnessPolicy, OrderingPolicy, SaturationDetector, UsageLimitPolicy
+from epp.flow_control.session_plugins import SECTION, SessionPlanMaker
 from epp.observability import NO_PLUGIN_METRICS, PluginMetrics
 from epp.parsing import Parser
 from epp.scheduling import Plugin
@@ -52,7 +53,10 @@ def make_builder(
         "open_page": lambda _: open_page,
     }
     return GraphBuilder(
-        registry or PluginRegistry.from_entry_points(), services=services, kinds=KINDS
+        registry or PluginRegistry.from_entry_points(),
+        services=services,
+        kinds=KINDS,
+        makers={SECTION: SessionPlanMaker()},
     )
 
 

@@ -147,7 +147,7 @@ def _without_nulls(value: object) -> object:
     """Leave out what is absent; parameters are what the file says, nulls in maps among them."""
     if isinstance(value, dict):
         return {
-            key: each if key == "parameters" else _without_nulls(each)
+            key: each if key in {"parameters", "arguments"} else _without_nulls(each)
             for key, each in value.items()
             if each is not None
         }

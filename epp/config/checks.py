@@ -56,6 +56,7 @@ def faults(file: Raw, references: Iterable[Reference]) -> Iterator[Fault]:
     yield from _gates(file)
     yield from _detectors(file, types)
     yield from _shadows(file, profiles or _NO_PROFILES)
+    yield from _actions(file)
     syncer = _section(file, "dataLayer").get("crossReplicaSyncerPluginRef")
     if isinstance(syncer, str) and syncer in types:
         yield Fault(
@@ -95,8 +96,9 @@ def _gated(file: Raw) -> Iterator[Fault]:
     for field, value in _section(file, "flowControl").items():
         if field != "saturationDetector" and value not in (None, [], False):
             yield Fault(f"flowControl.{field}", _GATED, on_key=True)
-    if _section(file, "extensions").get("flowControl"):
-        yield Fault("extensions.flowControl", _GATED, on_key=True)
+    for field in ("flowControl", "sessions"):
+        if _section(file, "extensions").get(field):
+            yield Fault(f"extensions.{field}", _GATED, on_key=True)
 
 
 def is_gate_on(name: str, texts: Iterable[str]) -> bool:
@@ -180,6 +182,18 @@ def _shadows(file: Raw, profiles: Iterable[str]) -> Iterator[Fault]:
             "every profile is a shadow; leave one that decides",
             on_key=True,
         )
+
+
+def _actions(file: Raw) -> Iterator[Fault]:
+    path = "extensions.sessions.actions"
+    actions = _section(_section(file, "extensions"), "sessions").get("actions")
+    if not isinstance(actions, list):
+        return
+    for place, name in enumerate(actions):
+        if name in actions[:place]:
+            yield Fault(f"{path}[{place}]", f"action `{name}` is listed twice; once is enough")
+    if "allocate" not in actions:
+        yield Fault(path, "`allocate` is missing; without it no request that waits ever goes on")
 
 
 def _section(file: Raw, name: str) -> Raw:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from epp.config.errors import ConfigError, ConfigProblem, in_order
+from epp.config.extensions import ExtensionMakers, make_extensions
 from epp.config.flow_control import add_flow_control
 from epp.config.instances import Blueprint, Instance, InstanceMaker, Services, close_all
 from epp.config.loader import LoadedConfig
@@ -71,6 +72,9 @@ class PluginGraph:
     sources: tuple[SourceBinding, ...]
     parsers: tuple[Plugin, ...]
     """Those that can be asked, in the order of ``requestHandler``."""
+    extensions: Mapping[str, object]
+    """What layers above made of sections of ``extensions``, by section. A reload keeps an object
+    if neither its section nor a file named there has changed."""
 
     def implementing(self, kind: type[P]) -> list[P]:
         """Return the plugins that implement an extension point, in order."""
@@ -96,6 +100,7 @@ class GraphBuilder:
         observer: Is told of plugin calls, unless a build is given another.
         kinds: Classes of the roles that this layer knows by name only; one that is left out is
             neither checked nor given its defaults.
+        makers: Make objects of sections of ``extensions``.
     """
 
     def __init__(
@@ -105,11 +110,13 @@ class GraphBuilder:
         services: Services | None = None,
         observer: PluginObserver | None = None,
         kinds: Kinds | None = None,
+        makers: ExtensionMakers | None = None,
     ) -> None:
         self.registry = registry
         self._services = services or {}
         self._observer = observer
         self._kinds = kinds or {}
+        self._makers = makers or {}
 
     def build(
         self,
@@ -150,6 +157,7 @@ class GraphBuilder:
             plugins = ordered(plan, maker.instances)
             add_twins(plan, maker)
             _ask_handler(plan, maker.instances)
+            make_extensions(self._makers, plan, types, previous)
             _refuse_faulty(plan)
             warn_of_unasked(plan, maker.instances, self._kinds)
             warn_of_keys(plan, maker.instances)
@@ -213,6 +221,7 @@ class GraphBuilder:
                 for entry in plan.sources
             ),
             parsers=tuple(plugins[name] for name in plan.parsers),
+            extensions=plan.extensions,
         )
 
     def _random(self, name: str) -> random.Random:

@@ -57,6 +57,8 @@ class Plan:
     """Those that can be asked, in their order."""
     flow_control: FlowControlEntry | None = None
     """The section with its defaults; None if flow control is off."""
+    extensions: dict[str, object] = field(default_factory=dict)
+    """What layers above made of sections of ``extensions``."""
     problems: list[ConfigProblem] = field(default_factory=list)
     warnings: list[ConfigProblem] = field(default_factory=list)
 

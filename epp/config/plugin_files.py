@@ -18,6 +18,7 @@ from difflib import get_close_matches
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FunctionType, ModuleType, TracebackType
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from epp.config.errors import ConfigError, ConfigProblem, why_unreadable
@@ -33,6 +34,15 @@ class Version:
     def __init__(self, module: ModuleType) -> None:
         self.module = module
         weakref.finalize(self, sys.modules.pop, module.__name__, None).atexit = False
+
+
+class RunFile(NamedTuple):
+    """A file that has run."""
+
+    digest: str
+    """SHA-256 of it, in hexadecimal."""
+    version: Version
+    """To be kept for as long as what is in it is in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +74,8 @@ def load_plugin_file(path: Path, class_name: str) -> PluginFile:
     return PluginFile(plugin, digest, version)
 
 
-def run_file(path: Path) -> tuple[str, Version]:
+def run_file(path: Path) -> RunFile:
     """Run a Python file, unless this version of it has run already.
-
-    Returns:
-        Its digest, and the module that it is; to be kept for as long as that is in use.
 
     Raises:
         ConfigError: The file cannot be read or raises.
@@ -85,7 +92,7 @@ def run_file(path: Path) -> tuple[str, Version]:
         if version is None:
             version = _in_use[name] = Version(_run(path, source, name))
         _newest[path] = version
-    return digest, version
+    return RunFile(digest, version)
 
 
 _newest: dict[Path, Version] = {}

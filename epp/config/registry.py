@@ -7,7 +7,7 @@ own (:meth:`PluginRegistry.prepare`) that a reload takes in a thread.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -19,8 +19,9 @@ import structlog
 from epp.config.declarations import is_named_plugin
 from epp.config.errors import ConfigError, ConfigProblem
 from epp.config.loader import Inspect, LoadedConfig
+from epp.config.paths import join
 from epp.config.plugin_checks import check_plugin_class, params_of
-from epp.config.plugin_files import Version, load_plugin_file
+from epp.config.plugin_files import RunFile, Version, load_plugin_file, run_file
 from epp.config.structs import Fault, Reading, read, suggestion
 from epp.config.supported import OLD_TYPES, unsupported_type
 from epp.scheduling import Plugin
@@ -50,11 +51,14 @@ class PluginTypes:
     """By ``type`` as the configuration spells it; faulty ones are left out."""
     problems: tuple[ConfigProblem, ...] = ()
     """What is wrong with the others."""
+    session_files: Mapping[str, RunFile] = field(default_factory=dict)
+    """Files of session plugins, by name as the configuration spells it."""
 
     @property
     def digest(self) -> str:
         """Changes with every source file among them."""
         digests = sorted(f"{name} {each.digest}" for name, each in self.by_name.items())
+        digests += sorted(f"{name} {each.digest}" for name, each in self.session_files.items())
         return sha256("\n".join(digests).encode()).hexdigest()
 
 
@@ -164,7 +168,15 @@ class PluginRegistry:
                     faults[name] = found
             path = f"plugins[{place}].type"
             problems += [config.problem(path, text) for text in faults.get(name, ())]
-        return PluginTypes(by_name, tuple(problems))
+        session_files: dict[str, RunFile] = {}
+        for name in session_files_of(config):
+            try:
+                file, _ = split_file_type(name)
+                session_files[name] = run_file(config.directory / file)
+            except ConfigError as error:
+                path = join("extensions.sessions.plugins", name)
+                problems.append(config.problem(path, str(error), on_key=True))
+        return PluginTypes(by_name, tuple(problems), session_files)
 
     def inspector(self, directory: Path) -> Inspect:
         """Return what tells of faults in types and parameters where no graph can be built.
@@ -226,10 +238,16 @@ def split_file_type(name: str) -> tuple[Path, str]:
 def plugin_files(config: LoadedConfig) -> frozenset[Path]:
     """Return the files of the plugins that ``config`` names by file."""
     paths: set[Path] = set()
-    for entry in config.file.plugins:
-        if entry.type.startswith(FILE_PREFIX):
-            try:
-                paths.add(config.directory / split_file_type(entry.type)[0])
-            except ConfigError:
-                continue  # told of where the type is looked up
+    types = [each.type for each in config.file.plugins if each.type.startswith(FILE_PREFIX)]
+    for name in (*types, *session_files_of(config)):
+        try:
+            paths.add(config.directory / split_file_type(name)[0])
+        except ConfigError:
+            continue  # told of where the type is looked up
     return frozenset(paths)
+
+
+def session_files_of(config: LoadedConfig) -> list[str]:
+    """Return the session plugins that ``config`` names by file and that are enabled."""
+    plugins = config.file.extensions.sessions.plugins
+    return [name for name in plugins if name.startswith(FILE_PREFIX) and plugins[name].enabled]

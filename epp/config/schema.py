@@ -196,12 +196,32 @@ class FlowControlExtension(Section, frozen=True):
     priority_bands: tuple[BandExtension, ...] = ()
 
 
+class SessionPluginEntry(Section, frozen=True):
+    """What is said of a session plugin."""
+
+    enabled: bool = True
+    priority: int = 0
+    """Higher ones come first, then by name."""
+    arguments: dict[str, Any] = {}
+    """What they are depends on the plugin."""
+
+
+class SessionsEntry(Section, frozen=True):
+    """What the sessions are made of that dispatch waiting requests."""
+
+    actions: tuple[Literal["allocate", "reclaim", "preempt"], ...] = ("allocate",)
+    """In the order in which they run."""
+    plugins: dict[Annotated[str, msgspec.Meta(min_length=1)], SessionPluginEntry] = {}
+    """By name: that of an installed one, or ``file:PATH:CLASS``."""
+
+
 class ExtensionsEntry(Section, frozen=True):
     """What this endpoint picker has and the reference has not."""
 
     shadow: tuple[ShadowEntry, ...] = ()
     guard_rails: GuardRailsEntry = GuardRailsEntry()
     flow_control: FlowControlExtension = FlowControlExtension()
+    sessions: SessionsEntry = SessionsEntry()
 
 
 class ConfigFile(Section, frozen=True):

@@ -7,7 +7,15 @@ T = TypeVar("T")
 
 
 class ArgumentError(ValueError):
-    """An argument is not what its plugin takes; the text names it."""
+    """An argument is not what its plugin takes; the text names it.
+
+    Attributes:
+        argument: Its name; "" if the plugin did not say.
+    """
+
+    def __init__(self, text: str, argument: str = "") -> None:
+        super().__init__(text)
+        self.argument = argument
 
 
 class Arguments(Mapping[str, object]):
@@ -54,7 +62,9 @@ class Arguments(Mapping[str, object]):
         """
         if unknown := [name for name in self._values if name not in self._asked]:
             known = ", ".join(self._asked) or "none"
-            raise ArgumentError(f"{self._owner}unknown argument {unknown[0]!r}; it takes: {known}")
+            raise ArgumentError(
+                f"{self._owner}unknown argument {unknown[0]!r}; it takes: {known}", unknown[0]
+            )
 
     def _get(self, name: str, default: T, kind: str, read: Callable[[object], T]) -> T:
         self._asked[name] = None
@@ -65,7 +75,7 @@ class Arguments(Mapping[str, object]):
             return read(value)
         except (TypeError, ValueError, OverflowError):
             raise ArgumentError(
-                f"{self._owner}argument {name!r} is {value!r}; it must be {kind}"
+                f"{self._owner}argument {name!r} is {value!r}; it must be {kind}", name
             ) from None
 
     @property

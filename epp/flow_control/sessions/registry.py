@@ -50,9 +50,16 @@ class Registry:
         if self._builders.setdefault(name, builder) is not builder:
             raise ValueError(f"there is a session plugin {name!r} already; choose another name")
 
-    def copy(self) -> "Registry":
-        """Return one of its own with the same builders."""
-        return Registry(self._builders)
+    def joined(self, other: "Registry") -> "Registry":
+        """Return one with the builders of both.
+
+        Raises:
+            ValueError: They have different ones under one name.
+        """
+        registry = Registry(self._builders)
+        for name, builder in other._builders.items():  # noqa: SLF001 - of its own class
+            registry.register(name, builder)
+        return registry
 
     def build(self, settings: Mapping[str, PluginSetting]) -> list[SessionPlugin]:
         """Build the plugins that are enabled, in the order in which sessions are opened to them.
@@ -62,17 +69,31 @@ class Registry:
             ArgumentError: An argument is not what its plugin takes, or unknown to it.
             PluginError: A builder fails, or what it builds is no session plugin with a name.
         """
-        plugins: list[SessionPlugin] = []
-        in_order = sorted(settings.items(), key=lambda item: (-item[1].priority, item[0]))
-        for name, setting in in_order:
-            builder = self._builders.get(name)
-            if builder is None:
-                raise UnknownNameError(_unknown("session plugin", name, self.names))
-            if setting.enabled:
-                arguments = Arguments(setting.arguments, plugin=name)
-                plugins.append(_built(name, builder, arguments))
-                arguments.check_all_known()
-        return plugins
+        built = (self.build_one(name, settings[name]) for name in in_order(settings))
+        return [plugin for plugin in built if plugin is not None]
+
+    def build_one(self, name: str, setting: PluginSetting) -> SessionPlugin | None:
+        """Build one plugin; None if it is not enabled.
+
+        Raises:
+            UnknownNameError: There is no plugin of that name.
+            ArgumentError: An argument is not what the plugin takes, or unknown to it.
+            PluginError: The builder fails, or what it builds is no session plugin with a name.
+        """
+        builder = self._builders.get(name)
+        if builder is None:
+            raise UnknownNameError(_unknown("session plugin", name, self.names))
+        if not setting.enabled:
+            return None
+        arguments = Arguments(setting.arguments, plugin=name)
+        plugin = _built(name, builder, arguments)
+        arguments.check_all_known()
+        return plugin
+
+
+def in_order(settings: Mapping[str, PluginSetting]) -> list[str]:
+    """Return the names of plugins in the order in which sessions are opened to them."""
+    return sorted(settings, key=lambda name: (-settings[name].priority, name))
 
 
 def _built(name: str, builder: Builder, arguments: Arguments) -> SessionPlugin:

@@ -91,7 +91,7 @@ def test_a_name_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="there is a session plugin 'mine' already"):
         register_plugin_builder("mine", Other)
     assert REGISTERED.names == ["mine"]
-    assert REGISTERED.copy().build({"mine": PluginSetting()})[0].name == "mine"
+    assert REGISTERED.build({"mine": PluginSetting()})[0].name == "mine"
 
 
 GETTERS: dict[str, Callable[[Arguments], Any]] = {
