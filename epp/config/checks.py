@@ -96,9 +96,11 @@ def _gated(file: Raw) -> Iterator[Fault]:
     for field, value in _section(file, "flowControl").items():
         if field != "saturationDetector" and value not in (None, [], False):
             yield Fault(f"flowControl.{field}", _GATED, on_key=True)
-    for field in ("flowControl", "sessions"):
-        if _section(file, "extensions").get(field):
-            yield Fault(f"extensions.{field}", _GATED, on_key=True)
+    if _section(file, "extensions").get("flowControl"):
+        yield Fault("extensions.flowControl", _GATED, on_key=True)
+    sessions = _section(_section(file, "extensions"), "sessions")
+    if sessions.get("plugins") or sessions.get("actions") not in (None, ["allocate"]):
+        yield Fault("extensions.sessions", _GATED, on_key=True)
 
 
 def is_gate_on(name: str, texts: Iterable[str]) -> bool:

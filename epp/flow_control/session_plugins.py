@@ -29,6 +29,7 @@ from epp.flow_control.sessions import (
     SessionPlugin,
     UnknownNameError,
 )
+from epp.flow_control.sessions.arguments import UnknownArgumentError
 from epp.flow_control.sessions.registry import Builder, in_order
 
 _log = structlog.get_logger(__name__)
@@ -167,8 +168,10 @@ def _built(
     except UnknownNameError as error:
         report(path, str(error), on_key=True)
     except ArgumentError as error:
-        below = join(path, "arguments")
-        report(join(below, error.argument) if error.argument else below, str(error))
+        path = join(path, "arguments")
+        if error.argument:
+            path = join(path, error.argument)
+        report(path, str(error), on_key=isinstance(error, UnknownArgumentError))
     except PluginError as error:
         report(path, str(error), on_key=True)
     return None

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from epp.config import GraphBuilder, LoadedConfig, PluginGraph, PluginRegistry, load_text
+from epp.flow_control.session_plugins import SECTION, SessionPlanMaker
 from epp.request_control.plugins import DataProducer
 from epp.scheduling import (
     CycleState,
@@ -213,6 +214,7 @@ def make_builder(
         make_registry(),
         services={"rng": lambda name: Random(None if seed is None else f"{seed}/{name}")},
         kinds=kinds,
+        makers={SECTION: SessionPlanMaker()},
     )
 
 

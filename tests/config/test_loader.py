@@ -3,14 +3,23 @@
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from config.graphs import HEAD
 
-from epp.config import ConfigError, LoadedConfig, default_config, load_file, load_text
-from epp.config.schema import DEFAULT_CONFIG, ParserRef, PluginEntry, ProfilePlugin, ReferredPlugin
+from epp.config import ConfigError, LoadedConfig, checks, default_config, load_file, load_text
+from epp.config.schema import (
+    DEFAULT_CONFIG,
+    ParserRef,
+    PluginEntry,
+    ProfilePlugin,
+    ReferredPlugin,
+    SessionPluginEntry,
+    SessionsEntry,
+)
 from epp.config.structs import Fault
+from epp.flow_control.sessions.registry import ACTIONS
 
 
 def refusals(text: str) -> list[str]:
@@ -190,6 +199,51 @@ def test_parsers_are_those_of_the_request_handler(text: str, names: list[str]) -
     config = load_text(HEAD + text, "f")
     assert [each.plugin_ref for each in config.file.request_handler.parsers] == names
     assert config.file.parser is None
+
+
+@pytest.mark.parametrize(
+    ("gates", "sessions", "warned"),
+    [
+        pytest.param([], {"plugins": {"priority": {}}}, True, id="plugins, the gate is off"),
+        pytest.param([], {"actions": ["allocate", "preempt"]}, True, id="actions, the gate is off"),
+        pytest.param([], {"plugins": {}, "actions": ["allocate"]}, False, id="what is so anyway"),
+        pytest.param(["flowControl"], {"plugins": {"priority": {}}}, False, id="the gate is on"),
+        pytest.param(
+            ["flowControl", "flowControl=false"],
+            {"plugins": {"priority": {}}},
+            True,
+            id="the last word on the gate is off",
+        ),
+    ],
+)
+def test_sessions_without_flow_control_are_warned_of(
+    gates: list[str], sessions: dict[str, Any], warned: bool
+) -> None:
+    file = {"featureGates": gates, "extensions": {"sessions": sessions}}
+    told = Fault(
+        "extensions.sessions",
+        "is not in effect: the feature gate `flowControl` is off",
+        on_key=True,
+    )
+    assert (told in checks.warnings(file)) is warned
+
+
+def test_sessions_are_read_with_their_defaults() -> None:
+    text = "extensions: {sessions: {plugins: {priority: {}, p: {enabled: false, priority: -3}}}}\n"
+    sessions = load_text(HEAD + text, "f").file.extensions.sessions
+    assert sessions == SessionsEntry(
+        actions=("allocate",),
+        plugins={
+            "priority": SessionPluginEntry(enabled=True, priority=0, arguments={}),
+            "p": SessionPluginEntry(enabled=False, priority=-3),
+        },
+    )
+    assert load_text(HEAD, "f").file.extensions.sessions == SessionsEntry()
+
+
+def test_the_actions_of_a_configuration_are_those_of_sessions() -> None:
+    (of_a_tuple, _) = get_args(get_type_hints(SessionsEntry)["actions"])
+    assert set(get_args(of_a_tuple)) == set(ACTIONS)
 
 
 def test_null_counts_as_absent() -> None:
@@ -460,8 +514,36 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         [
             (
                 "f:3:14: extensions.staleness: unknown field `staleness`; known: `guardRails`,"
-                " `shadow`"
+                " `sessions`, `shadow`"
             )
+        ],
+    ),
+    "sessions": (
+        HEAD
+        + "extensions:\n  sessions:\n    actions: [alocate, reclaim, reclaim]\n"
+        + "    plugins:\n      p: {priorty: 1, enabled: 2, arguments: []}\n",
+        [
+            (
+                "f:5:14: extensions.sessions.actions: `allocate` is missing; without it no request"
+                " that waits ever goes on"
+            ),
+            (
+                "f:5:15: extensions.sessions.actions[0]: must be `allocate` or `reclaim` or"
+                " `preempt`, not `alocate`"
+            ),
+            (
+                "f:5:33: extensions.sessions.actions[2]: action `reclaim` is listed twice; once is"
+                " enough"
+            ),
+            (
+                "f:7:11: extensions.sessions.plugins.p.priorty: unknown field `priorty`; did you"
+                " mean `priority`?"
+            ),
+            (
+                "f:7:32: extensions.sessions.plugins.p.enabled: expected true or false, got a"
+                " whole number"
+            ),
+            "f:7:46: extensions.sessions.plugins.p.arguments: expected a mapping, got a list",
         ],
     ),
 }

@@ -17,6 +17,7 @@ WORDS = st.sampled_from(
         "pluginRef", "weight", "dataLayer", "sources", "extractors", "discovery", "featureGates",
         "flowControl", "priorityBands", "maxBytes", "requestHandler", "parsers", "parser",
         "saturationDetector", "extensions", "shadow", "profile", "guardRails", "failurePolicy",
+        "sessions", "actions", "allocate", "arguments", "enabled", "priority",
         "openai-parser", "utilization-detector", "flowControl=true", "open", "10Gi", "60s",
         "llm-d.ai/v1alpha1", KIND, "default", "queue-scorer", "x",
     ]

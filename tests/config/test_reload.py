@@ -20,6 +20,7 @@ from epp.config import (
     RollbackSettings,
     load_file,
 )
+from epp.flow_control.session_plugins import session_plan
 from epp.observability import ConfigMetrics, ReloadResult
 
 ONE = HEAD + "plugins: [{type: keep-all-filter, name: a}]\n"
@@ -271,6 +272,43 @@ async def test_plugin_file_is_followed_like_the_configuration(path: Path) -> Non
         await asyncio.to_thread(spot.write_text, source + "# mended\n")
         assert await followed.result() == "success"
         assert followed.user.graph.plugins["spot"] is not before
+
+
+async def test_session_plugin_in_a_file_is_followed_and_may_alone_change(path: Path) -> None:
+    source = """\
+from epp.flow_control.sessions import SessionPlugin
+
+class Mine(SessionPlugin):
+    name = "mine"
+
+    def __init__(self, arguments):
+        self.size = arguments.get_int("size")
+"""
+    mine = path.with_name("mine.py")
+    await asyncio.to_thread(mine.write_text, source)
+    entry = "'file:mine.py:Mine': {arguments: {size: 3}}"
+    with watched_logs() as logs:
+        async with following(path) as followed:
+            await followed.write(HEAD + f"extensions: {{sessions: {{plugins: {{{entry}}}}}}}\n")
+            assert await followed.result() == "success"
+            assert await followed.result() == "unchanged"  # now that the new file is looked at
+            before = session_plan(followed.user.graph)
+
+            await asyncio.to_thread(mine.write_text, source.replace('"size"', '"length"'))
+            assert await followed.result() == "failure"
+            assert session_plan(followed.user.graph) is before
+
+            await asyncio.to_thread(mine.write_text, source.replace("mine", "ours"))
+            assert await followed.result() == "success"
+            (plugin,) = session_plan(followed.user.graph).plugins
+            assert plugin.name == "ours"
+    (told,) = [event for event in logs.entries if event["log_level"] == "error"]
+    assert told["problems"] == [
+        (
+            f'{path}:3:69: extensions.sessions.plugins["file:mine.py:Mine"].arguments.size: session'
+            " plugin 'file:mine.py:Mine': unknown argument 'size'; it takes: length"
+        )
+    ]
 
 
 def fail_requests(followed: Followed) -> None:

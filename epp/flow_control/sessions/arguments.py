@@ -18,6 +18,10 @@ class ArgumentError(ValueError):
         self.argument = argument
 
 
+class UnknownArgumentError(ArgumentError):
+    """An argument is given that its plugin does not know."""
+
+
 class Arguments(Mapping[str, object]):
     """What the configuration gives to one plugin.
 
@@ -58,11 +62,11 @@ class Arguments(Mapping[str, object]):
         """Check that each argument has been asked for.
 
         Raises:
-            ArgumentError: Some have not; the plugin does not know them.
+            UnknownArgumentError: Some have not; the plugin does not know them.
         """
         if unknown := [name for name in self._values if name not in self._asked]:
             known = ", ".join(self._asked) or "none"
-            raise ArgumentError(
+            raise UnknownArgumentError(
                 f"{self._owner}unknown argument {unknown[0]!r}; it takes: {known}", unknown[0]
             )
 

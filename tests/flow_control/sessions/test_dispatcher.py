@@ -483,20 +483,19 @@ def test_nothing_keeps_a_job_that_is_forgotten() -> None:
     )
     runs = made.job("runs", queue="there", preemptible=True)
     made.dispatcher.start(runs.tasks[0], made.cluster.nodes["a"])
-    waiting = []
-    for name in ("node", "late", "much", "picky"):
+
+    def wait(name: str) -> weakref.ref[Labels]:
         labels = Labels()
         made.job(name, Task(name, labels=labels), queue="here", priority=1)
-        waiting.append(weakref.ref(labels))
-    del labels
+        return weakref.ref(labels)
+
+    waiting = [wait(name) for name in ("node", "late", "much", "picky")]
     made.run()
     told = made.explanations
     assert all((told.jobs, told.tasks, told.nodes, told.takings, told.victims))
     for name in ("node", "late", "much", "picky"):
-        job = made.cluster.jobs[name]
-        made.cluster.remove_job(job)
-        made.dispatcher.forget(job)
-    del job
+        made.dispatcher.forget(made.cluster.jobs[name])
+        made.cluster.remove_job(made.cluster.jobs[name])
     gc.collect()
     assert [each() for each in waiting] == [None] * 4
     assert not any((told.jobs, told.tasks, told.nodes, told.takings, told.victims))
