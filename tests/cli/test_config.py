@@ -210,6 +210,23 @@ def test_extensions_are_shown_where_they_say_something(tmp_path: Path) -> None:
     assert value["extensions"]["guardRails"]["disableAfter"] == 3
 
 
+def test_session_plugins_are_checked_and_shown_as_the_file_has_them(tmp_path: Path) -> None:
+    arguments = {"leaderLabel": "rank", "leaderValue": None}
+    text = yaml.safe_dump(
+        {"extensions": {"sessions": {"plugins": {"leader-first": {"arguments": arguments}}}}}
+    )
+    shown = epp("show", written(tmp_path, HEAD + text)).output
+    assert yaml.safe_load(shown)["extensions"]["sessions"] == {
+        "actions": ["allocate"],
+        "plugins": {"leader-first": {"enabled": True, "priority": 0, "arguments": arguments}},
+    }
+    assert epp("show", written(tmp_path, shown)).output == shown
+    faulty = written(tmp_path, shown.replace("leader-first", "leader-fist"))
+    done = epp("check", faulty)
+    assert done.exit_code == 1
+    assert "there is no session plugin 'leader-fist'; did you mean 'leader-first'?" in done.output
+
+
 def test_parameters_are_shown_as_the_file_has_them(tmp_path: Path) -> None:
     entry = "{type: by-label, parameters: {label: a, validValues: [b], allowsNoLabel: null}}"
     shown = yaml.safe_load(epp("show", written(tmp_path, f"{HEAD}plugins: [{entry}]\n")).output)

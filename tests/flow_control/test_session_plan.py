@@ -1,12 +1,13 @@
 """``extensions.sessions``: from a configuration to the plugins and actions of its sessions."""
 
+import re
 from pathlib import Path
 
 import pytest
 from config.graphs import load
 
 from epp.building import make_builder
-from epp.config import ConfigError, PluginGraph, load_file
+from epp.config import ConfigError, PluginGraph, load_file, load_text
 from epp.config.registry import plugin_files
 from epp.flow_control.session_plugins import SessionPlan, session_plan
 from epp_plugins.session_plugins.proportion import Proportion
@@ -215,3 +216,16 @@ def test_a_changed_file_makes_another_version_and_new_plugins(folder: Path) -> N
     # What is taken back is built of the classes that it had.
     back = BUILDER.build(before.config, after, types=before.types)
     assert [each.name for each in session_plan(back).plugins] == ["mine"]
+
+
+def test_the_documented_configuration_is_built(tmp_path: Path) -> None:
+    documented = (Path(__file__).parents[2] / "docs" / "sessions.md").read_text()
+    (text,) = [
+        block
+        for block in re.findall(r"^```yaml\n(.*?)^```", documented, re.M | re.S)
+        if "kind: EndpointPickerConfig" in block
+    ]
+    (tmp_path / "my_plugin.py").write_text(PLUGIN.replace("Mine", "MyPlugin"))
+    made = session_plan(BUILDER.build(load_text(text, "docs", tmp_path)))
+    assert [each.name for each in made.plugins] == ["spot-instance-manager", "mine"]
+    assert made.actions == ("allocate",)
