@@ -17,7 +17,12 @@ from epp.config.extension_points import extension_points_of
 from epp.config.plugin_checks import params_of
 from epp.config.supported import OLD_TYPES
 from epp.data_layer.plugins import DataSource, EndpointDiscovery, EndpointListener, Extractor
-from epp.flow_control.plugins import SaturationDetector
+from epp.flow_control.plugins import (
+    FairnessPolicy,
+    OrderingPolicy,
+    SaturationDetector,
+    UsageLimitPolicy,
+)
 from epp.parsing.plugins import Parser
 from epp.request_control.plugins import (
     Admitter,
@@ -42,6 +47,9 @@ from epp.scheduling import (
 ROLES: Final[Mapping[str, tuple[type[Plugin], ...]]] = {
     "Parsers": (Parser,),
     "Saturation detectors": (SaturationDetector,),  # most are filters, too
+    "Ordering policies": (OrderingPolicy,),
+    "Fairness policies": (FairnessPolicy,),
+    "Usage limit policies": (UsageLimitPolicy,),
     "Filters": (Filter,),
     "Scorers": (Scorer,),
     "Pickers": (Picker,),

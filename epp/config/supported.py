@@ -85,17 +85,8 @@ NOT_SUPPORTED_YET: Final = frozenset(
         "multicluster-metrics-data-source",
         "multicluster-metrics-extractor",
         # flow control
-        "edf-ordering-policy",
-        "fcfs-ordering-policy",
-        "global-strict-fairness-policy",
-        "priority-holdback-policy",
         "priority-then-time-eviction-order-policy",
-        "program-aware-fairness",
-        "round-robin-fairness-policy",
         "sheddable-eviction-filter",
-        "slo-deadline-ordering-policy",
-        "soft-reflective-ceiling-policy",
-        "static-usage-limit-policy",
         # its newer releases
         "dp-rank-header-handler",
         "models-responder",

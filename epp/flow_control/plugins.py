@@ -66,7 +66,8 @@ class FairnessPolicy(Plugin):
         Asked for a flow when its head changes and when one of its requests was dispatched.
 
         Args:
-            flows: Flows of one band in which something waits; ``flow.head`` is their next request.
+            flows: Flows of one band in which something waits, all of them or one alone;
+                ``flow.head`` is their next request.
             now: Seconds of the clock.
         """
 

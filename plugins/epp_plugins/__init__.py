@@ -35,6 +35,15 @@ from epp_plugins.filters.prefix_cache_affinity import PrefixCacheAffinityFilter
 from epp_plugins.filters.session_affinity import SessionAffinityFilter
 from epp_plugins.filters.topology_affinity import TopologyAffinityFilter
 from epp_plugins.filters.utilization import UtilizationFilter
+from epp_plugins.flow_control.edf_ordering import EdfOrderingPolicy
+from epp_plugins.flow_control.fcfs_ordering import FcfsOrderingPolicy
+from epp_plugins.flow_control.global_strict_fairness import GlobalStrictFairnessPolicy
+from epp_plugins.flow_control.priority_holdback import PriorityHoldbackPolicy
+from epp_plugins.flow_control.program_aware_fairness import ProgramAwareFairness
+from epp_plugins.flow_control.round_robin_fairness import RoundRobinFairnessPolicy
+from epp_plugins.flow_control.slo_deadline_ordering import SloDeadlineOrderingPolicy
+from epp_plugins.flow_control.soft_reflective_ceiling import SoftReflectiveCeilingPolicy
+from epp_plugins.flow_control.static_usage_limit import StaticUsageLimitPolicy
 from epp_plugins.parsers.anthropic import AnthropicParser
 from epp_plugins.parsers.openai import OpenAiParser
 from epp_plugins.parsers.passthrough import PassthroughParser
@@ -88,10 +97,13 @@ PLUGINS: tuple[type[Plugin], ...] = (
     DestinationEndpointServedVerifier,
     DisaggHeadersHandler,
     DisaggProfileHandler,
+    EdfOrderingPolicy,
     EncodeFilter,
     EndpointAttributeFilter,
     EndpointAttributeScorer,
+    FcfsOrderingPolicy,
     FileDiscovery,
+    GlobalStrictFairnessPolicy,
     HasCapacityFilter,
     HeaderBasedTestingFilter,
     HeaderLabelAffinityScorer,
@@ -118,15 +130,21 @@ PLUGINS: tuple[type[Plugin], ...] = (
     PrefixBasedPdDecider,
     PrefixCacheAffinityFilter,
     PrefixCacheScorer,
+    PriorityHoldbackPolicy,
     ProbabilisticAdmitter,
+    ProgramAwareFairness,
     QueueScorer,
     RandomPicker,
+    RoundRobinFairnessPolicy,
     RunningRequestsScorer,
     SessionAffinityFilter,
     SessionAffinityScorer,
     SessionIdProducer,
     SglangHttpParser,
     SingleProfileHandler,
+    SloDeadlineOrderingPolicy,
+    SoftReflectiveCeilingPolicy,
+    StaticUsageLimitPolicy,
     TokenLoadScorer,
     TokenProducer,
     TopologyAffinityFilter,

@@ -749,8 +749,6 @@ plugins: [{type: fcfs-ordering-policy}, {type: round-robin-fairness-policy},
 """,
         [
             "featureGates[0]: feature gate `flowControl` is not supported yet; remove it",
-            not_yet("plugins[0].type", "fcfs-ordering-policy"),
-            not_yet("plugins[1].type", "round-robin-fairness-policy"),
         ],
     ),
     "predicted latency": (

@@ -117,7 +117,7 @@ class Need:
     """A plugin that comes with it, and is refused by name until then."""
 
 
-FLOW_CONTROL = Need("flow control", "fcfs-ordering-policy")
+FLOW_CONTROL = Need("flow control")
 KUBERNETES = Need("Kubernetes", "k8s-notification-source")
 TRACING = Need("tracing")
 REPORTER = Need("the reporter of request attributes", "request-attribute-reporter")

@@ -1,0 +1,97 @@
+"""What ``program-aware-fairness`` knows of each program: what it got, and how long it waited.
+
+A program is whoever shares a fairness id, which clients choose. So the table forgets: by the time
+in which nothing happened, looked at now and then while others come and go, and beyond a number of
+programs always the one of which nothing was heard for longest.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+MOST_PROGRAMS: Final = 50_000
+"""What is kept at most, at about 250 bytes each."""
+
+
+def left_after(seconds: float, decay: float) -> float:
+    """Return what is left of 1.0 that halves every ``1 / decay`` seconds."""
+    return 2.0 ** (-seconds * decay) if seconds > 0.0 else 1.0
+
+
+class Program:
+    """Those who share a fairness id."""
+
+    __slots__ = ("_service", "_stamp", "dispatched", "in_flight", "seen_at", "wait_seconds")
+
+    def __init__(self) -> None:
+        self._service = 0.0
+        self._stamp = 0.0
+        self.dispatched = 0
+        """Requests sent to an endpoint."""
+        self.in_flight = 0
+        """Of these, those that are not known to be done."""
+        self.wait_seconds = 0.0
+        """What all that were sent have waited, together."""
+        self.seen_at = 0.0
+
+    def service(self, now: float, decay: float) -> float:
+        """Return the weighted tokens it got, halved every ``1 / decay`` seconds."""
+        return self._service * left_after(now - self._stamp, decay) if self._service else 0.0
+
+    def add_service(self, tokens: float, now: float, decay: float) -> None:
+        """Take note of ``tokens`` that it just got."""
+        self._service = self.service(now, decay) + tokens
+        self._stamp = now
+
+    @property
+    def average_wait_seconds(self) -> float:
+        """How long its requests have waited; 0 if none was sent."""
+        return self.wait_seconds / self.dispatched if self.dispatched else 0.0
+
+
+class Programs:
+    """Programs by fairness id, in the order in which they were heard of last."""
+
+    def __init__(self, *, idle_seconds: float, sweep_seconds: float) -> None:
+        """Make an empty table.
+
+        Args:
+            idle_seconds: After how long a program with nothing in flight is forgotten; 0 for never.
+            sweep_seconds: How often that is looked at.
+        """
+        self._idle_seconds = idle_seconds
+        self._sweep_seconds = sweep_seconds
+        self._next_sweep: float | None = None
+        self._by_id: dict[str, Program] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[tuple[str, Program]]:
+        """Go over a copy, as metrics are read in a thread of their own; oldest first."""
+        return iter(tuple(self._by_id.items()))
+
+    def find(self, fairness_id: str) -> Program | None:
+        """Return a program if it is known."""
+        return self._by_id.get(fairness_id)
+
+    def touch(self, fairness_id: str, now: float) -> Program:
+        """Return a program of which something is heard, made if need be."""
+        self._sweep(now)
+        program = self._by_id.pop(fairness_id, None) or Program()
+        program.seen_at = now
+        self._by_id[fairness_id] = program
+        if len(self._by_id) > MOST_PROGRAMS:
+            del self._by_id[next(iter(self._by_id))]
+        return program
+
+    def _sweep(self, now: float) -> None:
+        if self._next_sweep is not None and now < self._next_sweep:
+            return
+        self._next_sweep = now + self._sweep_seconds
+        if not self._idle_seconds:
+            return
+        for fairness_id, program in self:
+            if now - program.seen_at <= self._idle_seconds:
+                return  # those that follow were heard of later
+            if not program.in_flight:
+                del self._by_id[fairness_id]

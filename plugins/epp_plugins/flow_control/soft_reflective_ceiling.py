@@ -1,0 +1,64 @@
+"""``soft-reflective-ceiling-policy``: low bands slow down as the pool fills, the highest does not.
+
+With saturation ``s`` and ``n`` bands, of which the highest has ``i = 0``::
+
+    ceiling = 1 - i * s / (n - 1)
+    open    = always                               if i = 0 or s < ceiling
+              never                                if s >= 1
+              once in round(s / (1 - s)) times     otherwise
+
+A band that is open may go until the pool is full, one that is not may not go at all; each band
+counts the times it has been asked about by itself. A band that is alone is always open. Low bands
+lose pace step by step so, where ``priority-holdback-policy`` stops them at a line.
+
+Example::
+
+    plugins:
+      - type: soft-reflective-ceiling-policy
+    flowControl:
+      usageLimitPolicyPluginRef: soft-reflective-ceiling-policy
+"""
+
+from collections.abc import Sequence
+from math import floor
+from typing import ClassVar
+
+import msgspec
+
+from epp.flow_control.plugins import UsageLimitPolicy
+
+_ALMOST_NOTHING = 1e-9  # the reference's; keeps the division sound where s is just below 1
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """``soft-reflective-ceiling-policy`` has no parameters."""
+
+
+class SoftReflectiveCeilingPolicy(UsageLimitPolicy):
+    """Opens low bands the more rarely the fuller the pool is."""
+
+    type: ClassVar[str] = "soft-reflective-ceiling-policy"
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+        # By priority, not by rank: a band that is added must not disturb the pace of others.
+        self._asked: dict[int, int] = {}
+
+    def ceilings(self, saturation: float, priorities: Sequence[int]) -> list[float]:
+        last = len(priorities) - 1
+        if len(self._asked) > last:  # bands come and go
+            self._asked = {each: self._asked.get(each, 0) for each in priorities[1:]}
+        return [
+            1.0
+            if rank == 0 or saturation < 1.0 - rank * saturation / last
+            else self._in_turn(saturation, priority)
+            for rank, priority in enumerate(priorities)
+        ]
+
+    def _in_turn(self, saturation: float, priority: int) -> float:
+        if not saturation < 1.0:  # nor is what is no number
+            return 0.0
+        # Halves go up, as in the reference; round() would take every other one down.
+        period = max(1, floor(saturation / (1.0 - saturation + _ALMOST_NOTHING) + 0.5))
+        asked = self._asked[priority] = self._asked.get(priority, 0) + 1
+        return 1.0 if asked % period == 0 else 0.0

@@ -1,0 +1,78 @@
+"""A band in which requests wait, dispatched one by one in the order of its policies."""
+
+from collections.abc import Mapping
+from itertools import count
+
+from epp.flow_control.plugins import FairnessPolicy, OrderingPolicy
+from epp.flow_control.queues import Band, Flow, QueuedRequest
+from epp.testing import make_request
+
+FOREVER = None
+
+
+class Line:
+    """What a dispatcher does with one band, without endpoints: everything goes at once."""
+
+    def __init__(self, ordering: OrderingPolicy, fairness: FairnessPolicy) -> None:
+        self.ordering = ordering
+        self.fairness = fairness
+        self.band = Band(0, max_requests=10**6, max_bytes=10**9, created=0.0)
+        self._sequence = count(1)
+
+    def flow(self, fairness_id: str) -> Flow:
+        """Return a flow, made if need be."""
+        known = self.band.flows.get(fairness_id)
+        if known is None:
+            known = self.band.flows[fairness_id] = Flow(fairness_id, self.band, 0.0)
+        return known
+
+    def enqueue(
+        self,
+        fairness_id: str,
+        at: float = 0.0,
+        *,
+        request_id: str = "",
+        ttl_seconds: float | None = FOREVER,
+        received_at: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> QueuedRequest:
+        """Let a request wait from ``at`` on."""
+        flow = self.flow(fairness_id)
+        request = make_request(request_id or fairness_id, headers=headers)
+        request.fairness_id = fairness_id
+        queued = QueuedRequest(
+            request,
+            flow=flow,
+            sequence=next(self._sequence),
+            received_at=at if received_at is None else received_at,
+            enqueued_at=at,
+            ttl_seconds=ttl_seconds,
+        )
+        queued.key = self.ordering.key(queued)
+        queued.is_waiting = True
+        was_idle = not flow.has_head
+        flow.push(queued)
+        if was_idle:
+            self.fairness.activated(flow, at)
+        return queued
+
+    def active(self) -> list[Flow]:
+        """Return the flows in which something waits."""
+        return [flow for flow in self.band.flows.values() if flow.has_head]
+
+    def dispatch(self, now: float = 0.0) -> QueuedRequest:
+        """Let the request go whose turn it is."""
+        flows = self.active()
+        keys = self.fairness.keys(flows, now)
+        flow = flows[keys.index(min(keys))]
+        queued = flow.pop()
+        queued.is_waiting = False
+        self.fairness.dispatched(flow, queued, now)
+        return queued
+
+    def dispatch_all(self, now: float = 0.0) -> list[str]:
+        """Let all go; return the ids of the requests in their order."""
+        ids = []
+        while self.active():
+            ids.append(self.dispatch(now).request.request_id)
+        return ids
