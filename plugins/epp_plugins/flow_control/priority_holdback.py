@@ -18,13 +18,16 @@ Example::
       usageLimitPolicyPluginRef: priority-holdback-policy
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from epp.flow_control.plugins import UsageLimitPolicy
+
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -38,7 +41,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """How ceilings fall from band to band; ``linear`` is all there is."""
     domain: Literal["rank", "value", "explicit"] = "rank"
     """Whether the steps are equal, or as large as those between the priorities, or listed."""
-    ceilings: dict[int, Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]] | None = None
+    ceilings: dict[str, Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]] | None = None
     """By priority, if ``domain`` is explicit; no higher for a lower priority."""
 
     def __post_init__(self) -> None:
@@ -59,6 +62,17 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         """``maxCeiling`` or its default."""
         return 1.0 if self.max_ceiling is None else self.max_ceiling
 
+    def by_priority(self) -> dict[int, float]:
+        """Return ``ceilings`` with its keys, which are texts in a file, as numbers.
+
+        Raises:
+            ValueError: One is no whole number.
+        """
+        for key in self.ceilings or ():
+            if not _WHOLE_NUMBER.fullmatch(key):
+                raise ValueError(f"ceilings has the key `{key}`; write a priority, such as 100")
+        return {int(key): ceiling for key, ceiling in (self.ceilings or {}).items()}
+
     def _check_explicit(self) -> None:
         for field in ("min_ceiling", "max_ceiling", "shape"):
             if getattr(self, field) is not None:
@@ -66,7 +80,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
                 raise ValueError(f"{key} has no effect with `domain: explicit`; remove it")
         if not self.ceilings:
             raise ValueError("ceilings is missing; write one by priority, such as {100: 1.0}")
-        falling = sorted(self.ceilings.items(), reverse=True)
+        falling = sorted(self.by_priority().items(), reverse=True)
         for (high, above), (low, below) in pairwise(falling):
             if below > above:
                 raise ValueError(
@@ -83,7 +97,7 @@ class PriorityHoldbackPolicy(UsageLimitPolicy):
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
         self._by_value = params.domain == "value"
-        self._explicit: Mapping[int, float] | None = params.ceilings
+        self._explicit = params.by_priority() if params.domain == "explicit" else None
         self._lowest = params.min_ceiling or 0.0
         self._highest = params.highest
 

@@ -20,7 +20,6 @@ Example::
 """
 
 from collections.abc import Sequence
-from math import floor
 from typing import ClassVar
 
 import msgspec
@@ -58,7 +57,6 @@ class SoftReflectiveCeilingPolicy(UsageLimitPolicy):
     def _in_turn(self, saturation: float, priority: int) -> float:
         if not saturation < 1.0:  # nor is what is no number
             return 0.0
-        # Halves go up, as in the reference; round() would take every other one down.
-        period = max(1, floor(saturation / (1.0 - saturation + _ALMOST_NOTHING) + 0.5))
+        period = max(1, round(saturation / (1.0 - saturation + _ALMOST_NOTHING)))
         asked = self._asked[priority] = self._asked.get(priority, 0) + 1
         return 1.0 if asked % period == 0 else 0.0
