@@ -133,11 +133,8 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete):
     def keys(self, flows: Sequence[Flow], now: float) -> list[tuple[float, float]]:
         if not flows:
             return []
-        find, decay = self._programs.find, self._decay
-        services = [
-            program.service(now, decay) if (program := find(flow.fairness_id)) else 0.0
-            for flow in flows
-        ]
+        decay = self._decay
+        services = self._programs.services([flow.fairness_id for flow in flows], now, decay)
         since = [flow.head.enqueued_at for flow in flows]
         priority = flows[0].band.priority
         known = self._ranges.get(priority)
@@ -147,12 +144,9 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete):
             known = _Range(min(services), max(services), min(since), max(since), now)
             self._ranges[priority] = known
         left = left_after(now - known.at, decay)
-        least, most = known.least * left, known.most * left
-        by_service, by_wait = self._weight_service, self._weight_wait
-        return [
-            (by_service * _norm(service, least, most) + by_wait * _norm(at, *known[2:4]), at)
-            for service, at in zip(services, since, strict=True)
-        ]
+        by_service = _norms(services, known.least * left, known.most * left, self._weight_service)
+        by_wait = _norms(since, known.first, known.last, self._weight_wait)
+        return [(a + b, at) for a, b, at in zip(by_service, by_wait, since, strict=True)]
 
     def dispatched(self, flow: Flow, queued: QueuedRequest, now: float) -> None:
         waited = now - queued.enqueued_at
@@ -195,10 +189,11 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete):
         return list(self._programs)[-_MOST_REPORTED:]
 
 
-def _norm(value: float, least: float, most: float) -> float:
-    if most > least:
-        return (value - least) / (most - least)
-    return 0.5 if value == least else float(value > least)
+def _norms(values: Sequence[float], least: float, most: float, weight: float) -> list[float]:
+    width = most - least
+    if width > 0.0:
+        return [(value - least) / width * weight for value in values]
+    return [weight * (0.5 if value == least else float(value > least)) for value in values]
 
 
 def _tokens(request: LLMRequest, cause: EndCause, state: CycleState) -> float:

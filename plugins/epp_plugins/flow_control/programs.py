@@ -5,7 +5,7 @@ in which nothing happened, looked at now and then while others come and go, and 
 programs always the one of which nothing was heard for longest.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 MOST_PROGRAMS: Final = 50_000
@@ -20,11 +20,12 @@ def left_after(seconds: float, decay: float) -> float:
 class Program:
     """Those who share a fairness id."""
 
-    __slots__ = ("_service", "_stamp", "dispatched", "in_flight", "seen_at", "wait_seconds")
+    __slots__ = ("as_of", "dispatched", "in_flight", "seen_at", "tokens", "wait_seconds")
 
     def __init__(self) -> None:
-        self._service = 0.0
-        self._stamp = 0.0
+        self.tokens = 0.0
+        """What it got, weighted, as of ``as_of``."""
+        self.as_of = 0.0
         self.dispatched = 0
         """Requests sent to an endpoint."""
         self.in_flight = 0
@@ -35,17 +36,20 @@ class Program:
 
     def service(self, now: float, decay: float) -> float:
         """Return the weighted tokens it got, halved every ``1 / decay`` seconds."""
-        return self._service * left_after(now - self._stamp, decay) if self._service else 0.0
+        return self.tokens * left_after(now - self.as_of, decay)
 
     def add_service(self, tokens: float, now: float, decay: float) -> None:
         """Take note of ``tokens`` that it just got."""
-        self._service = self.service(now, decay) + tokens
-        self._stamp = now
+        self.tokens = self.service(now, decay) + tokens
+        self.as_of = now
 
     @property
     def average_wait_seconds(self) -> float:
         """How long its requests have waited; 0 if none was sent."""
         return self.wait_seconds / self.dispatched if self.dispatched else 0.0
+
+
+_UNKNOWN: Final = Program()
 
 
 class Programs:
@@ -70,9 +74,17 @@ class Programs:
         """Go over a copy, as metrics are read in a thread of their own; oldest first."""
         return iter(tuple(self._by_id.items()))
 
-    def find(self, fairness_id: str) -> Program | None:
-        """Return a program if it is known."""
-        return self._by_id.get(fairness_id)
+    def services(self, fairness_ids: Iterable[str], now: float, decay: float) -> list[float]:
+        """Return what each program got, as :meth:`Program.service` says; 0 if it is not known."""
+        find = self._by_id.get
+        found = [find(each, _UNKNOWN) for each in fairness_ids]
+        # Written out: by calling the method 5000 of them took 1.3 ms more.
+        return [
+            each.tokens * 2.0 ** (-elapsed * decay)
+            if (elapsed := now - each.as_of) > 0.0
+            else each.tokens
+            for each in found
+        ]
 
     def touch(self, fairness_id: str, now: float) -> Program:
         """Return a program of which something is heard, made if need be."""
