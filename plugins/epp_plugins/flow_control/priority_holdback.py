@@ -3,11 +3,11 @@
 The highest of ``n`` bands may go until the pool is as full as ``maxCeiling``, the lowest until it
 is as full as ``minCeiling``, and those between them by ``domain``::
 
-    rank:  ceiling = max - i * (max - min) / (n - 1)             # i = 0 for the highest band
-    value: ceiling = max - (highest - p) / (highest - lowest) * (max - min)   # p: its priority
+    rank:  ceiling = max - i * (max - min) / (n - 1)                          # i = 0: highest band
+    value: ceiling = max - (highest - p) / (highest - lowest) * (max - min)   # p: priority
 
 A band that is alone has ``maxCeiling``. With the domain ``explicit``, ``ceilings`` has them by
-priority; a band that it does not name has 0 and never goes.
+priority; one that it does not name has 0: its requests wait until their time is over.
 
 Example::
 

@@ -83,8 +83,9 @@ def test_round_robin_gives_a_flow_that_comes_back_no_better_place() -> None:
     for flow in "abb":
         line.enqueue(flow)
     assert line.dispatch().request.request_id == "a"
-    line.enqueue("a")
-    assert "".join(line.dispatch_all()) == "bab"
+    for flow in "ca":
+        line.enqueue(flow)
+    assert "".join(line.dispatch_all()) == "bcab"
 
 
 def test_round_robin_takes_over_flows_that_waited_under_another_policy() -> None:

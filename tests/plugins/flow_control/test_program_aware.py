@@ -306,6 +306,16 @@ def test_a_flood_of_names_takes_bounded_room_and_is_not_reported_whole(
     assert "x" * 256 in many.services
 
 
+def test_beyond_the_most_the_one_is_forgotten_that_was_not_heard_of_for_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(programs, "MOST_PROGRAMS", 2)
+    few = Programs()
+    for name in "abac":
+        few.serve(name, 5)
+    assert few.services == {"a": 10.0, "c": 5.0}
+
+
 def test_a_waiting_flow_that_got_nothing_makes_no_record() -> None:
     programs = Programs()
     for name in "abc":
