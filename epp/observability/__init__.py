@@ -1,11 +1,15 @@
 """Metrics, logs and the watchdog."""
 
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
+from epp.observability.flow_gauges import FlowCollector, FlowState
+from epp.observability.flow_metrics import FlowMetrics
 from epp.observability.logging import CanonicalLine, LogFormat, configure
 from epp.observability.metrics import Metrics, PluginWatch, PoolCollector, RequestMetrics
 from epp.observability.plugin_metrics import PluginMetricsCollector
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginCounter, PluginMetrics
+from epp.observability.revocation_metrics import RevocationMetrics, RevocationOutcome
 from epp.observability.servers import MetricsServer, PortError
+from epp.observability.session_faults import SessionFaults
 from epp.observability.transport_metrics import CertificateCollector, TransportCollector
 from epp.observability.watchdog import LoopWatchdog
 
@@ -14,6 +18,9 @@ __all__ = [
     "CanonicalLine",
     "CertificateCollector",
     "ConfigMetrics",
+    "FlowCollector",
+    "FlowMetrics",
+    "FlowState",
     "LogFormat",
     "LoopWatchdog",
     "Metrics",
@@ -26,6 +33,9 @@ __all__ = [
     "PortError",
     "ReloadResult",
     "RequestMetrics",
+    "RevocationMetrics",
+    "RevocationOutcome",
+    "SessionFaults",
     "TransportCollector",
     "configure",
 ]

@@ -13,10 +13,12 @@ reads: what it sees of one child may be an observation apart, as with prometheus
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from time import time
 from typing import Generic, TypeVar
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
@@ -72,6 +74,10 @@ class Gauge(Child):
     def dec(self) -> None:
         """Take one off."""
         self._value -= 1
+
+    def add(self, amount: float) -> None:
+        """Add ``amount``, which may be negative."""
+        self._value += amount
 
     def set(self, value: float) -> None:
         """Make it ``value``."""
@@ -191,6 +197,10 @@ class Family(Collector, Generic[C]):
                 child = self._children[texts] = self._make()
         return child
 
+    def remove(self, *values: str) -> None:
+        """Forget the child of ``values``, if there is one, as in :meth:`clear`."""
+        self._children.pop(tuple(map(_text, values)), None)
+
     def clear(self) -> None:
         """Forget every child; those that were bound count for nothing from now on."""
         self._children.clear()
@@ -208,3 +218,34 @@ class Family(Collector, Generic[C]):
     def describe(self) -> Iterable[Metric]:
         """Return the family without samples: its names are taken, and ``?name[]=`` finds them."""
         return [Metric(self._name, self._text, self._kind)]
+
+
+class Maker:
+    """Declares metrics with the common prefix on one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def counter(self, name: str, text: str, labels: Sequence[str]) -> Family[Counter]:
+        """Declare a counter, whose name ends in ``_total``."""
+        return self._registered(Family("counter", f"llm_d_epp_{name}", text, labels, Counter))
+
+    def gauge(self, name: str, text: str, labels: Sequence[str]) -> Family[Gauge]:
+        """Declare a gauge."""
+        return self._registered(Family("gauge", f"llm_d_epp_{name}", text, labels, Gauge))
+
+    def reading(self, name: str, text: str, read: Callable[[], float]) -> None:
+        """Declare a gauge without labels that is read from ``read`` at each scrape."""
+        make = partial(Reading, read)
+        self._registered(Family("gauge", f"llm_d_epp_{name}", text, (), make)).labels()
+
+    def histogram(
+        self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]
+    ) -> Family[Histogram]:
+        """Declare a histogram with ``bounds`` of buckets, see :class:`Histogram`."""
+        make = partial(Histogram, tuple(bounds))
+        return self._registered(Family("histogram", f"llm_d_epp_{name}", text, labels, make))
+
+    def _registered(self, family: Family[C]) -> Family[C]:
+        self._registry.register(family)
+        return family

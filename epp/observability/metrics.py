@@ -6,7 +6,6 @@ up to date; they are read off the endpoints when Prometheus asks (:class:`PoolCo
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from math import inf
 from statistics import fmean, pstdev
 
@@ -15,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from epp.observability.hot_metrics import C, Counter, Family, Gauge, Histogram, Reading
+from epp.observability.hot_metrics import Maker
 from epp.scheduling import Endpoint, Plugin, described
 
 # The reference's bucket sets, so that its dashboards and rules keep working.
@@ -26,7 +25,7 @@ _LATENCY: tuple[float, ...] = (
     *(900.0, 1200.0, 1800.0, 2700.0, 3600.0),
 )
 # A plugin or a scheduling cycle takes microseconds; the reference starts at 0.1 ms.
-_SCHEDULING = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+SCHEDULING = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 # First byte: as for latencies, but no answer begins after more than two minutes.
 _FIRST_BYTE = _LATENCY[: _LATENCY.index(120.0) + 1]
 # Tokens and bytes of answers; 32778 is the reference's.
@@ -58,7 +57,7 @@ MAX_LABEL_SETS = 5000
 A set has 70 samples: 5000 take 25 MB, and a page of 46 MB that takes 3.4 s to write."""
 MAX_ANSWER_LABEL_SETS = 1000
 """The same for what answers say of themselves, which is 190 samples a set."""
-_OTHER = "other"
+OTHER = "other"
 
 _REQUEST_LABELS = ("model_name", "target_model_name", "fairness_id", "priority")
 
@@ -132,7 +131,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        make = self._make = _Maker(self.registry)
+        make = self._make = Maker(self.registry)
         self.request_total = make.counter(
             "request_total", "Total number of processed requests.", _REQUEST_LABELS
         )
@@ -196,7 +195,7 @@ class Metrics:
             "request_ntpot_seconds", "Latency / output tokens.", _REQUEST_LABELS, _PER_TOKEN
         )
         self.scheduler_e2e = make.histogram(
-            "scheduler_e2e_duration_seconds", "Scheduling latency.", (), _SCHEDULING
+            "scheduler_e2e_duration_seconds", "Scheduling latency.", (), SCHEDULING
         ).labels()
         self.scheduler_attempts = make.counter(
             "scheduler_attempts_total",
@@ -208,7 +207,7 @@ class Metrics:
             "plugin_duration_seconds",
             "Time of one plugin call; extension_point is Filter, Scorer, Picker, …",
             plugin_labels,
-            _SCHEDULING,
+            SCHEDULING,
         )
         self.plugin_failures = make.counter(
             "plugin_failures_total",
@@ -280,7 +279,7 @@ class Metrics:
             )
             bound = self._by_labels.get(labels)
             if bound is None and len(self._by_labels) >= MAX_LABEL_SETS:
-                labels = (_OTHER, _OTHER, _OTHER, key[3])
+                labels = (OTHER, OTHER, OTHER, key[3])
                 bound = self._by_labels.get(labels)
             if bound is None:
                 bound = self._by_labels[labels] = RequestMetrics(self, labels)
@@ -290,7 +289,7 @@ class Metrics:
         """Return the bound children for the answers to requests with ``labels``."""
         known = self._answers_by_labels
         if labels not in known and len(known) >= MAX_ANSWER_LABEL_SETS:
-            labels = (_OTHER, _OTHER, _OTHER, labels[3])
+            labels = (OTHER, OTHER, OTHER, labels[3])
         bound = known.get(labels)
         if bound is None:
             bound = known[labels] = AnswerMetrics(self, labels)
@@ -332,7 +331,7 @@ def _capped(name: str, known: set[str]) -> str:
     if name in known:
         return name
     if len(known) >= MAX_NAMES or len(name) > MAX_NAME_CHARS:
-        return _OTHER
+        return OTHER
     known.add(name)
     return name
 
@@ -459,30 +458,3 @@ class PoolCollector(Collector):
         return GaugeMetricFamily(
             f"llm_d_epp_{name}", text, labels=["name", "model_server_endpoint"]
         )
-
-
-class _Maker:
-    """Declares metrics with the common prefix on one registry."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def counter(self, name: str, text: str, labels: Sequence[str]) -> Family[Counter]:
-        return self._registered(Family("counter", f"llm_d_epp_{name}", text, labels, Counter))
-
-    def gauge(self, name: str, text: str, labels: Sequence[str]) -> Family[Gauge]:
-        return self._registered(Family("gauge", f"llm_d_epp_{name}", text, labels, Gauge))
-
-    def reading(self, name: str, text: str, read: Callable[[], float]) -> None:
-        make = partial(Reading, read)
-        self._registered(Family("gauge", f"llm_d_epp_{name}", text, (), make)).labels()
-
-    def histogram(
-        self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]
-    ) -> Family[Histogram]:
-        make = partial(Histogram, tuple(bounds))
-        return self._registered(Family("histogram", f"llm_d_epp_{name}", text, labels, make))
-
-    def _registered(self, family: Family[C]) -> Family[C]:
-        self._registry.register(family)
-        return family

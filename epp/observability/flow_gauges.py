@@ -1,0 +1,117 @@
+"""How full flow control and the pool are, read when Prometheus asks.
+
+``flow_control_queue_depth`` is what an autoscaler goes by: one series that is always there, also
+while nothing waits and while there are no endpoints.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Protocol
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_PREFIX = "llm_d_epp_flow_control_"
+
+
+class BandState(Protocol):
+    """A priority band: what waits in it, and how much may."""
+
+    @property
+    def priority(self) -> int: ...
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def max_requests(self) -> int: ...
+    @property
+    def max_bytes(self) -> int: ...
+
+
+class FlowState(Protocol):
+    """What flow control knows; asked in the thread of the metrics server."""
+
+    @property
+    def bands(self) -> Collection[BandState]:
+        """All there are; copied in one step, by ``list()``."""
+
+    @property
+    def max_requests(self) -> int | None:
+        """How many may wait in all bands; None or 0 for any number."""
+
+    @property
+    def max_bytes(self) -> int | None:
+        """What their bodies may take; None or 0 for any amount."""
+
+    def saturation(self) -> Mapping[str, float]:
+        """Return how full the pool is, by stage: prefill, decode, effective."""
+
+    def stale_endpoints(self) -> Mapping[str, int]:
+        """Return for how many endpoints a saturation detector has no fresh page, by its name."""
+
+
+class FlowCollector(Collector):
+    """The gauges of one pool.
+
+    Args:
+        pool: Its name.
+        read: Returns the state there is now, None while flow control is off.
+    """
+
+    def __init__(self, pool: str, read: Callable[[], FlowState | None]) -> None:
+        self._pool = pool
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        """Read everything once."""
+        state = self._read()
+        bands = list(state.bands) if state else []
+        waiting = sum(band.waiting for band in bands)
+        yield self._gauge("queue_depth", "Requests that wait, in all.", waiting)
+        if state is None:
+            return
+        yield from self._bands(bands)
+        size_bytes = sum(band.size_bytes for band in bands)
+        for name, used, limit in (
+            ("global_capacity_utilization_requests", waiting, state.max_requests),
+            ("global_capacity_utilization_bytes", size_bytes, state.max_bytes),
+        ):
+            if limit:
+                yield self._gauge(name, "Fraction of what may wait in all bands.", used / limit)
+        saturation = GaugeMetricFamily(
+            f"{_PREFIX}pool_saturation",
+            "How full the pool is by stage (prefill, decode, effective); from 1.0 on it is full.",
+            labels=["inference_pool", "stage"],
+        )
+        for stage, value in state.saturation().items():
+            saturation.add_metric([self._pool, stage], value)
+        stale = GaugeMetricFamily(
+            f"{_PREFIX}stale_endpoints",
+            "Endpoints of whose metrics a saturation detector has no fresh page.",
+            labels=["detector"],
+        )
+        for detector, count in state.stale_endpoints().items():
+            stale.add_metric([detector], count)
+        yield from (saturation, stale)
+
+    def describe(self) -> Iterable[Metric]:
+        """Tell the registry nothing, so that registering does not collect."""
+        return ()
+
+    def _bands(self, bands: Collection[BandState]) -> Iterator[Metric]:
+        labels = ["priority", "inference_pool"]
+        text = "Fraction of what may wait in a priority band."
+        requests = GaugeMetricFamily(f"{_PREFIX}capacity_utilization_requests", text, labels=labels)
+        size_bytes = GaugeMetricFamily(f"{_PREFIX}capacity_utilization_bytes", text, labels=labels)
+        for band in bands:
+            values = [str(band.priority), self._pool]
+            if band.max_requests:
+                requests.add_metric(values, band.waiting / band.max_requests)
+            if band.max_bytes:
+                size_bytes.add_metric(values, band.size_bytes / band.max_bytes)
+        yield from (requests, size_bytes)
+
+    def _gauge(self, name: str, text: str, value: float) -> Metric:
+        family = GaugeMetricFamily(_PREFIX + name, text, labels=["inference_pool"])
+        family.add_metric([self._pool], value)
+        return family

@@ -1,0 +1,239 @@
+"""Flow control's metrics: the reference's names, labels and buckets, and what a flow leaves."""
+
+import pytest
+
+from epp.flow_control.observer import FlowObserver
+from epp.flow_control.outcomes import Outcome
+from epp.observability import FlowMetrics, Metrics
+from epp.observability.flow_metrics import MAX_SERIES
+from epp.observability.metrics import MAX_NAME_CHARS, MAX_NAMES
+
+from .flow_harness import (
+    flow_labels,
+    kinds,
+    make_flow,
+    make_flow_request,
+    make_queued,
+    samples,
+)
+
+WAITS = "flow_control_request_queue_duration_seconds"
+TOTAL = "flow_control_requests_total"
+FLOW = {"fairness_id", "priority"}
+MODELS = {"model_name", "target_model_name"}
+SCHEDULING = "0.0001 0.0002 0.0005 0.001 0.002 0.005 0.01 0.02 0.05 0.1"
+
+
+def make_metrics() -> tuple[Metrics, FlowMetrics]:
+    metrics = Metrics()
+    return metrics, FlowMetrics(metrics, "pool")
+
+
+def filled() -> Metrics:
+    metrics, flows = make_metrics()
+    queued = make_queued(make_flow())
+    flows.enqueued(queued, 0.001)
+    flows.left(queued, Outcome.DISPATCHED, 0.1)
+    flows.session_ended(0.001)
+    return metrics
+
+
+def test_it_is_what_flow_control_tells() -> None:
+    metrics, flows = make_metrics()
+    observer: FlowObserver = flows  # mypy compares the two
+    observer.passed(make_flow_request())
+    assert samples(metrics.registry, f"{WAITS}_count") == [
+        (flow_labels() | {"outcome": "Dispatched"}, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "labels"),
+    [
+        (TOTAL, "counter", {"outcome", "priority", "inference_pool"}),
+        (f"{WAITS}_count", "histogram", FLOW | MODELS | {"outcome", "inference_pool"}),
+        (
+            "flow_control_request_enqueue_duration_seconds_count",
+            "histogram",
+            FLOW | {"outcome"},
+        ),
+        ("flow_control_dispatch_cycle_duration_seconds_count", "histogram", set()),
+        ("flow_control_queue_size", "gauge", FLOW | MODELS | {"inference_pool"}),
+        ("flow_control_queue_bytes", "gauge", FLOW | MODELS | {"inference_pool"}),
+    ],
+)
+def test_names_types_and_labels_are_the_references(name: str, kind: str, labels: set[str]) -> None:
+    registry = filled().registry
+    assert kinds(registry)[name] == kind
+    assert [set(found) for found, _ in samples(registry, name)] == [labels]
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [
+        (WAITS, ".0001 .0005 .001 .005 .01 .025 .05 .1 .25 .5 1 2.5 5 10 30 60"),
+        ("flow_control_request_enqueue_duration_seconds", SCHEDULING),
+        ("flow_control_dispatch_cycle_duration_seconds", SCHEDULING),
+    ],
+)
+def test_buckets_are_the_references(name: str, bounds: str) -> None:
+    found = [float(labels["le"]) for labels, _ in samples(filled().registry, f"{name}_bucket")]
+    assert found == [*map(float, bounds.split()), float("inf")]
+
+
+def test_a_request_that_passes_has_waited_for_no_time() -> None:
+    metrics, flows = make_metrics()
+    for _ in range(3):
+        flows.passed(make_flow_request(priority=-1))
+    labels = flow_labels(priority="-1")
+    dispatched = {"outcome": "Dispatched", "priority": "-1", "inference_pool": "pool"}
+    assert samples(metrics.registry, TOTAL) == [(dispatched, 3)]
+    assert samples(metrics.registry, f"{WAITS}_sum") == [(labels | {"outcome": "Dispatched"}, 0)]
+    least = labels | {"outcome": "Dispatched", "le": "0.0001"}
+    assert (least, 3) in samples(metrics.registry, f"{WAITS}_bucket")
+    assert samples(metrics.registry, "flow_control_queue_size") == [(labels, 0)]
+
+
+@pytest.mark.parametrize("outcome", [each for each in Outcome if each != Outcome.DISPATCHED])
+def test_a_request_that_is_turned_away_counts_under_its_outcome(outcome: Outcome) -> None:
+    metrics, flows = make_metrics()
+    flows.rejected(make_flow_request(), outcome)
+    totals = {
+        labels["outcome"]: value for labels, value in samples(metrics.registry, TOTAL) if value
+    }
+    assert totals == {outcome.value: 1}
+    waits = samples(metrics.registry, f"{WAITS}_count")
+    assert [labels["outcome"] for labels, count in waits if count] == [outcome.value]
+
+
+def test_what_waits_is_counted_until_it_has_left() -> None:
+    metrics, flows = make_metrics()
+    flow = make_flow()
+    first = make_queued(flow, make_flow_request(body_bytes=300))
+    second = make_queued(flow, make_flow_request(body_bytes=50))
+
+    def gauges() -> list[float]:
+        return [
+            value
+            for name in ("flow_control_queue_size", "flow_control_queue_bytes")
+            for _, value in samples(metrics.registry, name)
+        ]
+
+    flows.enqueued(first, 0.0001)
+    flows.enqueued(second, 0.0003)
+    assert gauges() == [2, 350]
+    flows.left(first, Outcome.EVICTED_TTL, 60.0)
+    assert gauges() == [1, 50]
+    flows.left(second, Outcome.DISPATCHED, 2.5)
+    assert gauges() == [0, 0]
+    sums = {labels["outcome"]: value for labels, value in samples(metrics.registry, f"{WAITS}_sum")}
+    assert sums == {"EvictedTTL": 60, "Dispatched": 2.5}
+    name = "flow_control_request_enqueue_duration_seconds"
+    enqueued = {"fairness_id": "tenant", "priority": "0", "outcome": "NotYetFinalized"}
+    assert samples(metrics.registry, f"{name}_count") == [(enqueued, 2)]
+    assert samples(metrics.registry, f"{name}_sum") == [(enqueued, pytest.approx(0.0004))]
+
+
+def test_a_request_waits_under_the_priority_of_its_band() -> None:
+    metrics, flows = make_metrics()
+    queued = make_queued(make_flow(priority=0), make_flow_request(priority=7))
+    flows.enqueued(queued, 0.0)
+    assert samples(metrics.registry, "flow_control_queue_size") == [(flow_labels(), 1)]
+
+
+def test_a_request_whose_model_changes_is_taken_off_where_it_was_added() -> None:
+    metrics, flows = make_metrics()
+    queued = make_queued(make_flow())
+    flows.enqueued(queued, 0.0)
+    queued.request.target_model = "llama-lora"
+    flows.left(queued, Outcome.DISPATCHED, 1.0)
+    assert samples(metrics.registry, "flow_control_queue_size") == [(flow_labels(), 0)]
+
+
+def test_a_flow_that_is_forgotten_leaves_the_totals_only() -> None:
+    metrics, flows = make_metrics()
+    flow = make_flow()
+    for model in ("chat", "code"):
+        queued = make_queued(flow, make_flow_request(model=model))
+        flows.enqueued(queued, 0.0)
+        flows.left(queued, Outcome.EVICTED_TTL, 1.0)
+    flows.flow_removed(flow)
+    names = [name for name in kinds(metrics.registry) if name.startswith("flow_control_")]
+    assert sorted(name for name in names if "dispatch_cycle" not in name) == [
+        "flow_control_requests_created",
+        TOTAL,
+    ]
+    evicted = {"outcome": "EvictedTTL", "priority": "0", "inference_pool": "pool"}
+    assert (evicted, 2) in samples(metrics.registry, TOTAL)
+
+
+def test_a_flow_that_comes_back_counts_from_0() -> None:
+    metrics, flows = make_metrics()
+    flows.passed(make_flow_request())
+    flows.flow_removed(make_flow())
+    flows.passed(make_flow_request())
+    labels = flow_labels() | {"outcome": "Dispatched"}
+    assert samples(metrics.registry, f"{WAITS}_count") == [(labels, 1)]
+    dispatched = {"outcome": "Dispatched", "priority": "0", "inference_pool": "pool"}
+    assert samples(metrics.registry, TOTAL) == [(dispatched, 2)]
+
+
+@pytest.mark.parametrize(
+    ("fairness_id", "priority"),
+    [("tenant", -1), ("neighbour", 0), ("never seen", 0)],
+    ids=["its flow in another band", "another tenant", "a flow that nothing was told of"],
+)
+def test_other_flows_keep_their_series(fairness_id: str, priority: int) -> None:
+    metrics, flows = make_metrics()
+    for each in (("tenant", 0), ("tenant", -1), ("neighbour", 0)):
+        flows.passed(make_flow_request(*each))
+    flows.flow_removed(make_flow(fairness_id, priority))
+    flows.passed(make_flow_request())
+    assert (flow_labels() | {"outcome": "Dispatched"}, 2) in samples(
+        metrics.registry, f"{WAITS}_count"
+    )
+
+
+def test_flows_beyond_the_cap_are_other_until_one_is_forgotten() -> None:
+    metrics, flows = make_metrics()
+    for n in range(MAX_NAMES + 5):
+        flows.passed(make_flow_request(f"flow-{n}"))
+    counts = samples(metrics.registry, f"{WAITS}_count")
+    assert len(counts) == MAX_NAMES + 1
+    assert [n for labels, n in counts if labels["fairness_id"] == "other"] == [5]
+    late = make_queued(make_flow("late"))
+    flows.enqueued(late, 0.0)
+    flows.flow_removed(make_flow("flow-0"))
+    flows.passed(make_flow_request("late"))
+    sizes = {
+        labels["fairness_id"]: value
+        for labels, value in samples(metrics.registry, "flow_control_queue_size")
+    }
+    assert sizes["other"] == 1, "it waits as what it was when it came"
+    assert sizes["late"] == 0
+    assert "flow-0" not in sizes
+    flows.left(late, Outcome.DISPATCHED, 1.0)
+    assert {value for _, value in samples(metrics.registry, "flow_control_queue_size")} == {0}
+
+
+@pytest.mark.parametrize("fairness_id", ["other", "f" * (MAX_NAME_CHARS + 1)])
+def test_a_client_cannot_have_what_many_share_removed(fairness_id: str) -> None:
+    metrics, flows = make_metrics()
+    flows.passed(make_flow_request(fairness_id))
+    flows.flow_removed(make_flow(fairness_id))
+    flows.passed(make_flow_request(fairness_id))
+    labels = flow_labels("other") | {"outcome": "Dispatched"}
+    assert samples(metrics.registry, f"{WAITS}_count") == [(labels, 2)]
+
+
+def test_flows_times_models_beyond_the_cap_are_other() -> None:
+    metrics, flows = make_metrics()
+    # 50 of each are below the cap on names, and 2500 together.
+    for n in range(50 * 50):
+        flows.passed(make_flow_request(f"flow-{n // 50}", model=f"m{n % 50}"))
+    counts = samples(metrics.registry, f"{WAITS}_count")
+    assert len(counts) == MAX_SERIES + 1
+    labels = flow_labels("other", model="other", target="other") | {"outcome": "Dispatched"}
+    assert [value for found, value in counts if found == labels] == [50 * 50 - MAX_SERIES]
+    (total,) = samples(metrics.registry, TOTAL)
+    assert total[1] == 50 * 50
