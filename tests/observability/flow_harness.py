@@ -1,5 +1,8 @@
 """Requests that wait in flows, and the page of metrics that tells of them."""
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -14,6 +17,27 @@ Labels = dict[str, str]
 
 def make_band(priority: int = 0, *, max_requests: int = 100, max_bytes: int = 1000) -> Band:
     return Band(priority, max_requests=max_requests, max_bytes=max_bytes, created=0.0)
+
+
+@dataclass
+class State:
+    """What a controller knows."""
+
+    by_priority: dict[int, Band] = field(default_factory=dict)
+    max_requests: int | None = None
+    max_bytes: int | None = None
+    full: dict[str, float] = field(default_factory=dict)
+    stale: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def bands(self) -> Collection[Band]:
+        return self.by_priority.values()
+
+    def saturation(self) -> Mapping[str, float]:
+        return self.full
+
+    def stale_endpoints(self) -> Mapping[str, int]:
+        return self.stale
 
 
 def make_flow(fairness_id: str = "tenant", priority: int = 0) -> Flow:

@@ -1,37 +1,13 @@
 """Gauges of flow control, read at each scrape."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-
 from prometheus_client import CollectorRegistry
 
 from epp.flow_control.queues import Band
 from epp.observability import FlowCollector, FlowState
 
-from .flow_harness import kinds, make_band, samples
+from .flow_harness import State, kinds, make_band, samples
 
 POOL = {"inference_pool": "pool"}
-
-
-@dataclass
-class State:
-    """What a controller knows."""
-
-    by_priority: dict[int, Band] = field(default_factory=dict)
-    max_requests: int | None = None
-    max_bytes: int | None = None
-    full: dict[str, float] = field(default_factory=dict)
-    stale: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def bands(self) -> Collection[Band]:
-        return self.by_priority.values()
-
-    def saturation(self) -> Mapping[str, float]:
-        return self.full
-
-    def stale_endpoints(self) -> Mapping[str, int]:
-        return self.stale
 
 
 def watched(state: FlowState | None) -> CollectorRegistry:
@@ -80,6 +56,27 @@ def test_a_band_that_is_gone_is_off_the_page() -> None:
     del state.by_priority[-1]
     found = samples(registry, "flow_control_capacity_utilization_requests")
     assert [labels["priority"] for labels, _ in found] == ["10"]
+
+
+def test_a_band_may_come_in_the_middle_of_a_scrape() -> None:
+    state = two_bands()
+
+    class Growing(Band):
+        """Read by the scraping thread while the event loop adds another band."""
+
+        @property
+        def waiting(self) -> int:
+            state.by_priority.setdefault(7, make_band(7))
+            return 5
+
+        @waiting.setter
+        def waiting(self, value: int) -> None:
+            assert value == 0
+
+    state.by_priority[10] = Growing(10, max_requests=10, max_bytes=10, created=0.0)
+    registry = watched(state)
+    name = "flow_control_queue_depth"
+    assert samples(registry, name) == samples(registry, name) == [(POOL, 25)]
 
 
 def test_global_utilization_is_there_for_the_limits_that_are_set() -> None:

@@ -146,6 +146,27 @@ def test_a_child_is_made_once() -> None:
     assert family.labels("m", "1") is not family.labels("m", "2")
 
 
+@pytest.mark.parametrize("value", ["m", "\udc80", None])
+def test_a_child_that_is_removed_is_off_the_page_and_begins_anew(value: Any) -> None:
+    registry = CollectorRegistry()
+    family = Family("gauge", "now", "Now.", ("model",), Gauge)
+    registry.register(family)
+    family.labels(value).add(2)
+    family.labels("neighbour").add(-1.5)
+    family.remove(value)
+    assert registry.get_sample_value("now", {"model": "neighbour"}) == -1.5
+    assert len(next(iter(family.collect())).samples) == 1
+    family.labels(value).add(0.5)
+    assert {sample.value for sample in next(iter(family.collect())).samples} == {-1.5, 0.5}
+
+
+def test_to_remove_what_is_not_there_changes_nothing() -> None:
+    family = Family("gauge", "now", "Now.", ("model",), Gauge)
+    family.labels("m").inc()
+    family.remove("n")
+    assert [sample.value for sample in next(iter(family.collect())).samples] == [1]
+
+
 @given(st.lists(VALUES), st.sampled_from([0.1, 1.0, 3.0]))
 def test_a_watched_histogram_counts_the_same_and_tells_of_what_exceeds_the_limit(
     values: list[float], limit: float

@@ -17,8 +17,8 @@ def registry() -> CollectorRegistry:
     revocations = RevocationMetrics(registry, "pool")
     for priority in (-1, -1, -5):
         revocations.issued(priority)
-    revocations.ended("confirmed", 0.3)
-    revocations.ended("confirmed", 0.03)
+    revocations.ended("confirmed", 0.25)
+    revocations.ended("confirmed", 0.0625)
     revocations.ended("timed_out", 10.0)
     revocations.reclaim(target=0.25, pending=0.125)
     return registry
@@ -37,7 +37,7 @@ def test_each_is_counted_when_issued_and_when_it_ends(registry: CollectorRegistr
 
 def test_only_the_ends_that_were_seen_are_timed(registry: CollectorRegistry) -> None:
     assert samples(registry, f"{CONFIRMATION}_count") == [(POOL, 2)]
-    assert samples(registry, f"{CONFIRMATION}_sum") == [(POOL, pytest.approx(0.33))]
+    assert samples(registry, f"{CONFIRMATION}_sum") == [(POOL, 0.3125)]
     bounds = [float(labels["le"]) for labels, _ in samples(registry, f"{CONFIRMATION}_bucket")]
     reference = "0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10"
     assert bounds == [*map(float, reference.split()), float("inf")]
