@@ -9,7 +9,6 @@ from epp.observability.plugin_metrics import PluginMetricsCollector
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginCounter, PluginMetrics
 from epp.observability.revocation_metrics import RevocationMetrics, RevocationOutcome
 from epp.observability.servers import MetricsServer, PortError
-from epp.observability.session_faults import SessionFaults
 from epp.observability.transport_metrics import CertificateCollector, TransportCollector
 from epp.observability.watchdog import LoopWatchdog
 
@@ -35,7 +34,6 @@ __all__ = [
     "RequestMetrics",
     "RevocationMetrics",
     "RevocationOutcome",
-    "SessionFaults",
     "TransportCollector",
     "configure",
 ]

@@ -29,11 +29,14 @@ class BandState(Protocol):
 
 
 class FlowState(Protocol):
-    """What flow control knows; asked in the thread of the metrics server."""
+    """What flow control knows; asked in the thread of the metrics server.
+
+    What it returns is copied in one step, by ``list()``, and may go on changing.
+    """
 
     @property
     def bands(self) -> Collection[BandState]:
-        """All there are; copied in one step, by ``list()``."""
+        """All there are."""
 
     @property
     def max_requests(self) -> int | None:
@@ -83,14 +86,14 @@ class FlowCollector(Collector):
             "How full the pool is by stage (prefill, decode, effective); from 1.0 on it is full.",
             labels=["inference_pool", "stage"],
         )
-        for stage, value in state.saturation().items():
+        for stage, value in list(state.saturation().items()):
             saturation.add_metric([self._pool, stage], value)
         stale = GaugeMetricFamily(
             f"{_PREFIX}stale_endpoints",
             "Endpoints of whose metrics a saturation detector has no fresh page.",
             labels=["detector"],
         )
-        for detector, count in state.stale_endpoints().items():
+        for detector, count in list(state.stale_endpoints().items()):
             stale.add_metric([detector], count)
         yield from (saturation, stale)
 

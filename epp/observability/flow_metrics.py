@@ -22,6 +22,9 @@ MAX_SERIES: Final = 2000
 A pair has 22 samples, and 20 more for every further outcome its requests have come to: with all
 eight for each, 2000 take 17 MB, and a page of 67 MB that takes 3.7 s to write."""
 
+MAX_PLACES: Final = 1000
+"""What plugins and the amounts they provide are called is theirs; further pairs are ``other``."""
+
 _DISPATCHED: Final = "Dispatched"
 _STILL_WAITS: Final = "NotYetFinalized"
 """The reference's outcome of a request that has just begun to wait."""
@@ -52,17 +55,11 @@ class WaitingRequest(Protocol):
     @property
     def request(self) -> LLMRequest: ...
     @property
-    def queue(self) -> KnownFlow: ...
-    @property
     def size_bytes(self) -> int: ...
 
 
 class FlowMetrics:
-    """Counts and times what flow control tells it; a ``FlowObserver``.
-
-    The labels of a request that waits are those of its flow, which may be of another band than the
-    request asked for.
-    """
+    """Counts and times what flow control tells it; a ``FlowObserver``."""
 
     def __init__(self, metrics: Metrics, pool: str) -> None:
         self._capped_model = metrics.capped_model
@@ -103,6 +100,12 @@ class FlowMetrics:
             (),
             SCHEDULING,
         ).labels()
+        self._failures = make.counter(
+            "session_plugin_failures_total",
+            "Exceptions of session plugins; extension_point is on_session_open, predicate, …",
+            ("plugin", "extension_point"),
+        )
+        self._failed: set[tuple[str, str]] = set()
         self._series: dict[_Key, _Series] = {}
         self._by_flow: dict[str, dict[int, list[_Series]]] = {}
         """By fairness id, of which there are at most ``MAX_NAMES``, and priority."""
@@ -112,18 +115,17 @@ class FlowMetrics:
 
     def passed(self, request: LLMRequest) -> None:
         """Count a request that did not have to wait."""
-        series = self._of(request, request.fairness_id, request.priority)
+        series = self._of(request)
         series.dispatched.inc()
         series.dispatched_after.observe(0.0)
 
     def rejected(self, request: LLMRequest, outcome: str) -> None:
         """Count a request that was turned away instead of waiting."""
-        self._of(request, request.fairness_id, request.priority).ended(outcome, 0.0)
+        self._of(request).ended(outcome, 0.0)
 
     def enqueued(self, queued: WaitingRequest, seconds: float) -> None:
         """Take note that ``queued`` waits; to put it there took ``seconds``."""
-        flow = queued.queue
-        series = self._of(queued.request, flow.fairness_id, flow.band.priority)
+        series = self._of(queued.request)
         self._waiting[queued] = series
         series.enqueued_in(seconds)
         series.queue_size.inc()
@@ -147,12 +149,20 @@ class FlowMetrics:
         if not flows:
             del self._by_flow[flow.fairness_id]
 
+    def plugin_failed(self, plugin: str, extension_point: str) -> None:
+        """Count an exception of a session plugin."""
+        place = (plugin, extension_point)
+        if place not in self._failed and len(self._failed) >= MAX_PLACES:
+            place = (OTHER, OTHER)
+        self._failed.add(place)
+        self._failures.labels(*place).inc()
+
     def session_ended(self, seconds: float) -> None:
         """Time a dispatch session."""
         self._session.observe(seconds)
 
-    def _of(self, request: LLMRequest, fairness_id: str, priority: int) -> "_Series":
-        key = (request.model, request.target_model, fairness_id, priority)
+    def _of(self, request: LLMRequest) -> "_Series":
+        key = (request.model, request.target_model, request.fairness_id, request.priority)
         return self._series.get(key) or self._bind(*key)
 
     def _bind(self, model: str, target_model: str, fairness_id: str, priority: int) -> "_Series":

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from epp.flow_control.queues import Band, Flow, QueuedRequest
+from epp.flow_control.queues import Band, Flow
 from epp.scheduling import LLMRequest
 from epp.testing import make_request
 
@@ -53,11 +53,15 @@ def make_flow_request(
     return request
 
 
-def make_queued(flow: Flow, request: LLMRequest | None = None) -> QueuedRequest:
-    request = request or make_flow_request(flow.fairness_id, flow.band.priority)
-    return QueuedRequest(
-        request, flow=flow, sequence=0, received_at=0.0, enqueued_at=0.0, ttl_seconds=None
-    )
+@dataclass(eq=False)
+class Queued:
+    """A request that waits."""
+
+    request: LLMRequest
+
+    @property
+    def size_bytes(self) -> int:
+        return self.request.body_bytes
 
 
 def flow_labels(

@@ -4,17 +4,15 @@ import re
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
-from structlog.testing import capture_logs
 
 from epp.observability import (
     FlowCollector,
     FlowMetrics,
     Metrics,
     RevocationMetrics,
-    SessionFaults,
 )
 
-from .flow_harness import PREFIX, State, make_band, make_flow, make_queued
+from .flow_harness import PREFIX, Queued, State, make_band, make_flow_request
 
 OPERATIONS = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 GROUPS = {"flow": {"fairness_id", "priority"}, "models": {"model_name", "target_model_name"}}
@@ -34,12 +32,11 @@ def documented() -> dict[str, set[str]]:
 def with_samples_of_all() -> CollectorRegistry:
     metrics = Metrics()
     flows = FlowMetrics(metrics, "pool")
-    flows.enqueued(make_queued(make_flow()), 0.0)
+    flows.enqueued(Queued(make_flow_request()), 0.0)
     revocations = RevocationMetrics(metrics.registry, "pool")
     revocations.issued(-1)
     revocations.ended("confirmed", 0.1)
-    with capture_logs():
-        SessionFaults(metrics.registry).failed("spot", "predicate", ValueError("no"))
+    flows.plugin_failed("spot", "predicate")
     state = State({0: make_band()}, 10, 10, full={"effective": 0.0}, stale={"detector": 0})
     metrics.registry.register(FlowCollector("pool", lambda: state))
     return metrics.registry

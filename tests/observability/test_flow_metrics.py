@@ -5,15 +5,15 @@ import pytest
 from epp.flow_control.observer import FlowObserver
 from epp.flow_control.outcomes import Outcome
 from epp.observability import FlowMetrics, Metrics
-from epp.observability.flow_metrics import MAX_SERIES
+from epp.observability.flow_metrics import MAX_PLACES, MAX_SERIES
 from epp.observability.metrics import MAX_NAME_CHARS, MAX_NAMES
 
 from .flow_harness import (
+    Queued,
     flow_labels,
     kinds,
     make_flow,
     make_flow_request,
-    make_queued,
     samples,
 )
 
@@ -31,7 +31,7 @@ def make_metrics() -> tuple[Metrics, FlowMetrics]:
 
 def filled() -> Metrics:
     metrics, flows = make_metrics()
-    queued = make_queued(make_flow())
+    queued = Queued(make_flow_request())
     flows.enqueued(queued, 0.001)
     flows.left(queued, Outcome.DISPATCHED, 0.1)
     flows.session_ended(0.001)
@@ -108,9 +108,8 @@ def test_a_request_that_is_turned_away_counts_under_its_outcome(outcome: Outcome
 
 def test_what_waits_is_counted_until_it_has_left() -> None:
     metrics, flows = make_metrics()
-    flow = make_flow()
-    first = make_queued(flow, make_flow_request(body_bytes=300))
-    second = make_queued(flow, make_flow_request(body_bytes=50))
+    first = Queued(make_flow_request(body_bytes=300))
+    second = Queued(make_flow_request(body_bytes=50))
 
     def gauges() -> list[float]:
         return [
@@ -134,16 +133,9 @@ def test_what_waits_is_counted_until_it_has_left() -> None:
     assert samples(metrics.registry, f"{name}_sum") == [(enqueued, 0.375)]
 
 
-def test_a_request_waits_under_the_priority_of_its_band() -> None:
-    metrics, flows = make_metrics()
-    queued = make_queued(make_flow(priority=0), make_flow_request(priority=7))
-    flows.enqueued(queued, 0.0)
-    assert samples(metrics.registry, "flow_control_queue_size") == [(flow_labels(), 1)]
-
-
 def test_a_request_whose_model_changes_is_taken_off_where_it_was_added() -> None:
     metrics, flows = make_metrics()
-    queued = make_queued(make_flow())
+    queued = Queued(make_flow_request())
     flows.enqueued(queued, 0.0)
     queued.request.target_model = "llama-lora"
     flows.left(queued, Outcome.DISPATCHED, 1.0)
@@ -154,7 +146,7 @@ def test_a_flow_that_is_forgotten_leaves_the_totals_only() -> None:
     metrics, flows = make_metrics()
     flow = make_flow()
     for model in ("chat", "code"):
-        queued = make_queued(flow, make_flow_request(model=model))
+        queued = Queued(make_flow_request(model=model))
         flows.enqueued(queued, 0.0)
         flows.left(queued, Outcome.EVICTED_TTL, 1.0)
     flows.flow_removed(flow)
@@ -201,7 +193,7 @@ def test_flows_beyond_the_cap_are_other_until_one_is_forgotten() -> None:
     counts = samples(metrics.registry, f"{WAITS}_count")
     assert len(counts) == MAX_NAMES + 1
     assert [n for labels, n in counts if labels["fairness_id"] == "other"] == [5]
-    late = make_queued(make_flow("late"))
+    late = Queued(make_flow_request("late"))
     flows.enqueued(late, 0.0)
     flows.flow_removed(make_flow("flow-0"))
     flows.passed(make_flow_request("late"))
@@ -237,3 +229,24 @@ def test_flows_times_models_beyond_the_cap_are_other() -> None:
     assert [value for found, value in counts if found == labels] == [50 * 50 - MAX_SERIES]
     (total,) = samples(metrics.registry, TOTAL)
     assert total[1] == 50 * 50
+
+
+def test_failures_of_session_plugins_count_where_they_happened() -> None:
+    metrics, flows = make_metrics()
+    for point in ("predicate", "predicate", "on_session_open"):
+        flows.plugin_failed("spot", point)
+    assert samples(metrics.registry, "session_plugin_failures_total") == [
+        ({"plugin": "spot", "extension_point": "predicate"}, 2),
+        ({"plugin": "spot", "extension_point": "on_session_open"}, 1),
+    ]
+
+
+def test_places_of_failures_beyond_the_cap_are_other() -> None:
+    metrics, flows = make_metrics()
+    for n in range(MAX_PLACES + 5):
+        flows.plugin_failed("amounts", f"amount-{n}")
+    flows.plugin_failed("amounts", "amount-0")
+    found = samples(metrics.registry, "session_plugin_failures_total")
+    counts = {labels["extension_point"]: value for labels, value in found}
+    assert len(counts) == MAX_PLACES + 1
+    assert (counts["other"], counts["amount-0"]) == (5, 2)
