@@ -1,6 +1,7 @@
 """Metrics, logs and the watchdog."""
 
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
+from epp.observability.debug_pages import Page, Pages
 from epp.observability.flow_gauges import FlowCollector, FlowState
 from epp.observability.flow_metrics import FlowMetrics
 from epp.observability.logging import CanonicalLine, LogFormat, configure
@@ -24,6 +25,8 @@ __all__ = [
     "LoopWatchdog",
     "Metrics",
     "MetricsServer",
+    "Page",
+    "Pages",
     "PluginCounter",
     "PluginMetrics",
     "PluginMetricsCollector",

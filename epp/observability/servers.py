@@ -1,4 +1,4 @@
-"""The side door of Prometheus: /metrics."""
+"""The side door of Prometheus and of operators: /metrics and what is below /debug/."""
 
 import asyncio
 import contextlib
@@ -8,6 +8,7 @@ from typing import Self
 
 import prometheus_client
 
+from epp.observability.debug_pages import LIMIT_SECONDS, DebugPages, Pages, no_pages
 from epp.observability.metrics import Metrics
 
 
@@ -16,9 +17,36 @@ class PortError(Exception):
 
 
 class MetricsServer:
-    """/metrics over plain HTTP, in a thread of its own."""
+    """/metrics and debug pages over plain HTTP, in threads of its own.
 
-    def __init__(self, metrics: Metrics, *, host: str, port: int) -> None:
+    /metrics needs nothing of the event loop and is served also while that stands still. The loop on
+    which the server is entered makes the debug pages.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        host: str,
+        port: int,
+        pages: Pages = no_pages,
+        page_limit_seconds: float = LIMIT_SECONDS,
+    ) -> None:
+        """Serve /metrics from now on, and the debug pages once the server is entered.
+
+        Args:
+            metrics: What /metrics tells.
+            host: Where to listen.
+            port: Likewise; 0 for any.
+            pages: The debug pages that there are.
+            page_limit_seconds: How long the event loop is waited for when it shall make one.
+
+        Raises:
+            PortError: It cannot be listened there.
+        """
+        self._registry = metrics.registry
+        self._pages = pages
+        self._page_limit_seconds = page_limit_seconds
         try:
             self._server, self._thread = prometheus_client.start_http_server(
                 port, addr=host, registry=metrics.registry
@@ -35,6 +63,14 @@ class MetricsServer:
         return self._server.server_port
 
     async def __aenter__(self) -> Self:
+        self._server.set_app(
+            DebugPages(
+                prometheus_client.make_wsgi_app(self._registry),
+                self._pages,
+                asyncio.get_running_loop(),
+                limit_seconds=self._page_limit_seconds,
+            )
+        )
         return self
 
     async def __aexit__(

@@ -1,0 +1,217 @@
+"""Debug pages over real HTTP, also while the event loop stands still."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+import pytest_asyncio
+from structlog.testing import capture_logs
+
+from epp.observability import Metrics, MetricsServer, Page
+
+
+class Odd:
+    def __repr__(self) -> str:
+        return "<odd>"
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise NotImplementedError("no words")
+
+
+def fail() -> object:
+    raise LookupError("half \udc80 of a pair")
+
+
+@pytest_asyncio.fixture(loop_scope="function")
+async def pages() -> dict[str, Page]:
+    return {
+        "threads": Page(threading.get_ident),
+        "odd": Page(lambda: {"what": Odd(), "number": float("inf")}),
+        "a plugin's/Übersicht?#1": Page(lambda: ["found"]),
+        "broken": Page(fail),
+        "broken/theirs": Page(fail, owner="session plugin 'theirs'"),
+        "broken/inside": Page(lambda: [Unspeakable()], owner="session plugin 'mute'"),
+    }
+
+
+@pytest_asyncio.fixture(loop_scope="function")
+async def server(pages: Mapping[str, Page]) -> AsyncIterator[MetricsServer]:
+    async with MetricsServer(Metrics(), host="127.0.0.1", port=0, pages=lambda: pages) as served:
+        yield served
+
+
+def url(server: MetricsServer, path: str) -> str:
+    return f"http://127.0.0.1:{server.port}{path}"
+
+
+async def ask(server: MetricsServer, path: str, method: str = "GET") -> httpx.Response:
+    async with httpx.AsyncClient(trust_env=False, verify=False) as client:
+        return await client.request(method, url(server, path))
+
+
+async def test_a_page_is_made_on_the_event_loop(server: MetricsServer) -> None:
+    answer = await ask(server, "/debug/threads")
+    assert (answer.status_code, answer.json()) == (200, threading.get_ident())
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_what_json_has_no_word_for_is_shown_all_the_same(server: MetricsServer) -> None:
+    assert (await ask(server, "/debug/odd")).json() == {"what": "<odd>", "number": None}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param("/debug/threads/", id="with a slash at the end"),
+        pytest.param("/debug/threads?all=1", id="with a query"),
+        pytest.param("/debug/a%20plugin%27s/%C3%9Cbersicht%3F%231", id="with an odd name"),
+    ],
+)
+async def test_a_page_is_found(server: MetricsServer, path: str) -> None:
+    assert (await ask(server, path)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        pytest.param("/debug", "/debug/", id="none"),
+        pytest.param("/debug/", "/debug/", id="none, with a slash"),
+        pytest.param("/debug/thread", "/debug/thread", id="a misspelt one"),
+        pytest.param("/debug/%FF%1B", "/debug/%EF%BF%BD%1B", id="not UTF-8"),
+    ],
+)
+async def test_an_unknown_page_lists_those_that_there_are(
+    server: MetricsServer, path: str, named: str
+) -> None:
+    answer = await ask(server, path)
+    assert answer.status_code == 404
+    told = answer.json()
+    assert told["error"] == f"there is no page {named}"
+    assert told["pages"] == [
+        "/debug/a%20plugin%27s/%C3%9Cbersicht%3F%231",
+        "/debug/broken",
+        "/debug/broken/inside",
+        "/debug/broken/theirs",
+        "/debug/odd",
+        "/debug/threads",
+    ]
+    with capture_logs():
+        for page in told["pages"]:
+            assert (await ask(server, page)).status_code != 404
+
+
+async def test_new_pages_are_there_at_once(server: MetricsServer, pages: dict[str, Page]) -> None:
+    assert (await ask(server, "/debug/new")).status_code == 404
+    pages["new"] = Page(lambda: 1)
+    assert (await ask(server, "/debug/new")).json() == 1
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/debugger", "/"])
+async def test_everything_else_is_metrics(server: MetricsServer, path: str) -> None:
+    answer = await ask(server, path)
+    assert answer.status_code == 200
+    assert "llm_d_epp_internal_faults_total 0.0" in answer.text.splitlines()
+
+
+async def test_head_has_the_headers_alone(server: MetricsServer) -> None:
+    body = (await ask(server, "/debug/odd")).content
+    answer = await ask(server, "/debug/odd", "HEAD")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-length"] == str(len(body))
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+async def test_nothing_can_be_changed(server: MetricsServer, method: str) -> None:
+    answer = await ask(server, "/debug/threads", method)
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET, HEAD"
+    assert answer.json() == {"error": f"{method} is not allowed here; use GET or HEAD"}
+
+
+@pytest.mark.parametrize(
+    ("path", "owner", "error"),
+    [
+        pytest.param(
+            "broken",
+            "the endpoint picker",
+            r"LookupError: half \udc80 of a pair",
+            id="ours",
+        ),
+        pytest.param(
+            "broken/theirs",
+            "session plugin 'theirs'",
+            r"LookupError: half \udc80 of a pair",
+            id="a plugin's",
+        ),
+        pytest.param(
+            "broken/inside",
+            "session plugin 'mute'",
+            "NotImplementedError: no words",
+            id="what is inside a plugin's",
+        ),
+    ],
+)
+async def test_a_page_that_fails_names_whose_it_is(
+    server: MetricsServer, path: str, owner: str, error: str
+) -> None:
+    with capture_logs() as logs:
+        answer = await ask(server, f"/debug/{path}")
+    assert answer.status_code == 500
+    assert answer.json() == {"error": f"{owner} failed to make this page: {error}"}
+    (line,) = logs
+    assert line["event"] == "debug page failed"
+    assert (line["page"], line["owner"]) == (f"/debug/{path}", owner)
+    assert line["exc_info"]
+
+
+async def test_the_list_of_pages_may_fail_too() -> None:
+    def none() -> Mapping[str, Page]:
+        raise RuntimeError("no list")
+
+    async with MetricsServer(Metrics(), host="127.0.0.1", port=0, pages=none) as server:
+        with capture_logs():
+            answer = await ask(server, "/debug/session")
+    assert answer.status_code == 500
+    assert "the endpoint picker failed to make this page: RuntimeError: no list" in answer.text
+
+
+async def test_without_pages_there_are_none() -> None:
+    async with MetricsServer(Metrics(), host="127.0.0.1", port=0) as server:
+        answer = await ask(server, "/debug/session")
+    assert (answer.status_code, answer.json()["pages"]) == (404, [])
+
+
+async def test_a_loop_that_stands_still_is_told_of_while_metrics_are_served() -> None:
+    made: list[str] = []
+    pages = {"made": Page(lambda: made.append("made"))}
+    async with MetricsServer(
+        Metrics(), host="127.0.0.1", port=0, pages=lambda: pages, page_limit_seconds=0.01
+    ) as server:
+        with ThreadPoolExecutor() as threads, httpx.Client(trust_env=False, verify=False) as client:
+            asked = threads.submit(client.get, url(server, "/debug/made"))
+            metrics = threads.submit(client.get, url(server, "/metrics"))
+            while not (asked.done() and metrics.done()):
+                pass  # as a plugin with a loop without end would
+        answer = asked.result()
+        await asyncio.sleep(0)
+    assert metrics.result().status_code == 200
+    assert answer.status_code == 503
+    assert answer.json()["error"].startswith("the event loop did not answer within 0.01 s: ")
+    assert made == [], "nobody waits for it any more"
+
+
+def test_a_loop_that_has_ended_is_told_of() -> None:
+    server = MetricsServer(Metrics(), host="127.0.0.1", port=0)
+    asyncio.run(server.__aenter__())
+    try:
+        answer = httpx.get(url(server, "/debug/session"), trust_env=False, verify=False)
+        assert answer.status_code == 503
+        assert answer.json() == {"error": "the endpoint picker has stopped"}
+    finally:
+        server._close()
