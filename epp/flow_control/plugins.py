@@ -1,8 +1,8 @@
 """The extension points of flow control."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from epp.flow_control.queues import Flow, QueuedRequest
 from epp.scheduling import Endpoint, LLMRequest, Plugin
@@ -13,6 +13,7 @@ __all__ = [
     "OrderingPolicy",
     "QueuedRequest",
     "SaturationDetector",
+    "Share",
     "UsageLimitPolicy",
 ]
 
@@ -45,6 +46,16 @@ class OrderingPolicy(Plugin):
         Asked once, when it begins to wait; keys of one band are compared with ``<``, also between
         flows.
         """
+
+
+class Share(NamedTuple):
+    """What a flow has of one resource, for operators to look at."""
+
+    used: float
+    deserved: float | None = None
+    """What it is owed; None if nobody has said."""
+    share: float | None = None
+    """What it may have now, that and its part of what others leave; None if nothing is divided."""
 
 
 class FairnessPolicy(Plugin):
@@ -84,6 +95,10 @@ class FairnessPolicy(Plugin):
         refused waits.
         """
         return ""
+
+    def shares(self, flow: Flow, now: float) -> Mapping[str, Share]:
+        """Return what ``flow`` has, by resource; asked only when an operator looks."""
+        return {}
 
 
 class UsageLimitPolicy(Plugin):

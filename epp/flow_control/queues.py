@@ -206,8 +206,12 @@ class Flow(Queue):
         self._heap = []
 
     def in_order(self) -> Iterator[QueuedRequest]:
-        """Yield what waits and may be tried, first ones first."""
-        return (queued for _, _, queued in sorted(self._heap) if queued.is_in_line)
+        """Yield what waits and may be tried, first ones first; cheap if only a few are taken."""
+        heap = self._heap.copy()
+        while heap:
+            queued = heappop(heap)[2]
+            if queued.is_in_line:
+                yield queued
 
 
 class Band(Queue):

@@ -17,7 +17,7 @@ class Registered(NamedTuple, Generic[F]):
 
 
 class RegistrationError(ValueError):
-    """A second plugin wants to be where only one can."""
+    """A plugin wants to be where another one is, or where none can be."""
 
 
 class ExtensionPoints:
@@ -162,9 +162,15 @@ class ExtensionPoints:
         """Answer GETs of ``/debug/session/PATH``, until the next session opens.
 
         Raises:
-            RegistrationError: Another plugin answers them.
+            RegistrationError: Another plugin answers them, or nothing is left of the path.
         """
-        self._set(self.http_handlers, path.strip("/"), function, f"the path {path!r}")
+        below = path.strip("/")
+        if not below:
+            raise RegistrationError(
+                f"session plugin {self.registering!r} wants to provide the path {path!r}, which is"
+                " /debug/session itself; name a page below it"
+            )
+        self._set(self.http_handlers, below, function, f"the path {path!r}")
 
     def mark(self) -> tuple[int, int]:
         """Return where :meth:`forget_functions` and :meth:`forget_pages` may come back to."""

@@ -1,0 +1,224 @@
+"""The page ``/debug/session``: who waits, in which order, and why nobody of them goes.
+
+It has no prompts and no headers of requests. It is made on the event loop, so it is bounded: of
+whatever there is most of it has the first ones, and how many there are besides.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Protocol
+
+from epp.flow_control.plugins import Share
+from epp.flow_control.queues import Band, Flow, QueuedRequest
+from epp.flow_control.session_page import (
+    BandLine,
+    FlowLine,
+    PluginLine,
+    RequestLine,
+    SessionPage,
+    ShareLine,
+)
+from epp.flow_control.sessions import ExtensionPoints
+from epp.observability import Page
+
+PATH = "session"
+MOST = 100
+"""How many requests and flows of a band are told of, how many parked requests and faults."""
+
+
+class Queues(Protocol):
+    """What waits, as it is now."""
+
+    @property
+    def bands(self) -> Sequence[Band]:
+        """All there are, from high to low."""
+
+    @property
+    def saturation(self) -> Mapping[str, float]:
+        """How full the pool is, by stage; 1.0 is full."""
+
+    @property
+    def ceilings(self) -> Mapping[int, float]:
+        """Up to which saturation a band may go, by its priority."""
+
+    @property
+    def blocked(self) -> str:
+        """Why nothing may go, whatever its band; "" if something may."""
+
+    @property
+    def parked(self) -> Iterable[QueuedRequest]:
+        """Requests that wait and are not tried for the time being."""
+
+    def flows(self, band: Band) -> Sequence[Flow]:
+        """Return the flows of ``band``: the next one first, those where nothing waits last."""
+
+    def reason(self, queued: QueuedRequest) -> Sequence[str]:
+        """Return why ``queued`` has not gone; nothing if it was not tried."""
+
+    def shares(self, flow: Flow) -> Mapping[str, Share]:
+        """Return what the fairness policy says that ``flow`` has, by resource."""
+
+
+def session_pages(
+    queues: Queues, points: ExtensionPoints, plugins: Iterable[str], clock: Callable[[], float]
+) -> dict[str, Page]:
+    """Return ``/debug/session`` and the pages that session plugins have registered below it.
+
+    Args:
+        queues: What waits.
+        points: What session plugins have registered.
+        plugins: Their names, in configured order.
+        clock: Of the queues' times.
+    """
+    pages = {PATH: Page(lambda: session_page(queues, points, plugins, clock()))}
+    for path, (plugin, function) in points.http_handlers.items():
+        pages[f"{PATH}/{path}"] = Page(function, owner=f"session plugin {plugin!r}")
+    return pages
+
+
+def session_page(
+    queues: Queues, points: ExtensionPoints, plugins: Iterable[str], now: float
+) -> SessionPage:
+    """Return the page as it is ``now``."""
+    maker = _Maker(queues, points, now)
+    bands = [maker.band(band) for band in queues.bands]
+    parked = list(queues.parked)
+    return SessionPage(
+        waiting=sum(band.waiting for band in bands),
+        size_bytes=sum(band.size_bytes for band in bands),
+        saturation=dict(queues.saturation),
+        blocked=_text(queues.blocked),
+        bands=bands,
+        parked=[maker.parked(queued) for queued in parked[:MOST]],
+        more_parked=max(0, len(parked) - MOST),
+        faults=[*islice(maker.faults, MOST)],
+        plugins=[
+            PluginLine(
+                name=_text(name),
+                pages=[
+                    path for path, held in sorted(points.http_handlers.items())
+                    if held.plugin == name
+                ],
+            )
+            for name in plugins
+        ],
+    )  # fmt: skip
+
+
+class _Maker:
+    def __init__(self, queues: Queues, points: ExtensionPoints, now: float) -> None:
+        self._queues = queues
+        self._points = points
+        self._now = now
+        self.faults: dict[str, None] = {}
+        """What could not be told, each once."""
+        self._saturation = max(queues.saturation.values(), default=0.0)
+
+    def band(self, band: Band) -> BandLine:
+        flows = self._queues.flows(band)
+        listed = flows[:MOST]
+        requests = [self.request(*each) for each in islice(_in_rounds(listed), MOST)]
+        ceiling = self._queues.ceilings.get(band.priority)
+        return BandLine(
+            priority=band.priority,
+            waiting=band.waiting,
+            max_requests=band.max_requests,
+            size_bytes=band.size_bytes,
+            max_bytes=band.max_bytes,
+            ceiling=ceiling,
+            blocked=self._blocked(ceiling),
+            flows=[self._flow(flow) for flow in listed],
+            more_flows=len(flows) - len(listed),
+            requests=requests,
+            more_requests=max(0, band.waiting - len(requests)),
+        )
+
+    def parked(self, queued: QueuedRequest) -> RequestLine:
+        return self.request(0, queued, self._reasons(queued))
+
+    def request(
+        self, place: int, queued: QueuedRequest, reasons: Sequence[str] = ()
+    ) -> RequestLine:
+        request = queued.request
+        return RequestLine(
+            request_id=_text(request.request_id),
+            flow=_text(queued.queue.fairness_id),
+            priority=request.priority,
+            model=_text(request.model or request.target_model),
+            size_bytes=queued.size_bytes,
+            waited_seconds=self._now - queued.enqueued_at,
+            remaining_seconds=(
+                None if queued.expires_at is None else max(0.0, queued.expires_at - self._now)
+            ),
+            tries=queued.tries,
+            place=place,
+            reasons=[*reasons],
+        )
+
+    def _reasons(self, queued: QueuedRequest) -> list[str]:
+        return [_text(reason) for reason in self._queues.reason(queued)]
+
+    def _flow(self, flow: Flow) -> FlowLine:
+        head = flow.head if flow.has_head else None
+        return FlowLine(
+            flow=_text(flow.fairness_id),
+            waiting=flow.waiting,
+            size_bytes=flow.size_bytes,
+            head_waited_seconds=None if head is None else self._now - head.enqueued_at,
+            reasons=[] if head is None else self._reasons(head),
+            shares=[*self._shares(flow)],
+        )
+
+    def _shares(self, flow: Flow) -> Iterator[ShareLine]:
+        """Yield what the fairness policy tells, then what session plugins do."""
+        try:
+            yield from [
+                ShareLine(resource=resource, used=used, deserved=deserved, share=share)
+                for resource, (used, deserved, share) in self._queues.shares(flow).items()
+            ]
+        except Exception as error:
+            self._fault(f"the fairness policy of priority {flow.band.priority}", "shares", error)
+        amounts: dict[str, float] = {}
+        for name, (plugin, function) in self._points.amounts.items():
+            try:
+                amounts[name] = function(flow)
+            except Exception as error:
+                self._fault(f"session plugin {plugin!r}", repr(name), error)
+        if amounts:
+            yield ShareLine(
+                resource="size",
+                used=amounts.get("allocated"),
+                deserved=amounts.get("deserved"),
+                share=amounts.get("fair_share"),
+            )
+
+    def _fault(self, owner: str, what: str, error: Exception) -> None:
+        text = _text(f"{owner} failed to tell {what}: {type(error).__name__}: {error}")
+        self.faults[text] = None
+
+    def _blocked(self, ceiling: float | None) -> str:
+        if self._queues.blocked:
+            return _text(self._queues.blocked)
+        if ceiling is not None and not self._saturation < ceiling:
+            return f"the saturation is {self._saturation:.3g}, not below the ceiling {ceiling:.3g}"
+        return ""
+
+
+def _in_rounds(flows: Iterable[Flow]) -> Iterator[tuple[int, QueuedRequest]]:
+    """Yield the first request of every flow, then the second, and so on, each with its place."""
+    left = [flow.in_order() for flow in flows]
+    place = 0
+    while left:
+        place += 1
+        following: list[Iterator[QueuedRequest]] = []
+        for waiting in left:
+            queued = next(waiting, None)
+            if queued is not None:
+                yield place, queued
+                following.append(waiting)
+        left = following
+
+
+def _text(text: str) -> str:
+    """Return ``text`` as what has an encoding: half of a surrogate pair has none."""
+    return text.encode(errors="backslashreplace").decode()

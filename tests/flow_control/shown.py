@@ -1,0 +1,89 @@
+"""Queues with requests in them, for whoever shows them."""
+
+from collections.abc import Mapping, Sequence
+
+from epp.flow_control.plugins import Share
+from epp.flow_control.queues import Band, Flow, QueuedRequest
+from epp.scheduling import LLMRequest
+
+NOW = 100.0
+
+
+class Waiting:
+    """Bands of requests; flows are in the order in which they were first seen."""
+
+    def __init__(self) -> None:
+        self.bands: list[Band] = []
+        self.saturation: dict[str, float] = {}
+        self.ceilings: dict[int, float] = {}
+        self.blocked = ""
+        self.parked: list[QueuedRequest] = []
+        self.reasons: dict[str, Sequence[str]] = {}
+        """By the id of the request."""
+        self.shares_by_flow: dict[str, Mapping[str, Share]] = {}
+        self._requests = 0
+
+    def band(self, priority: int) -> Band:
+        """Add a band; call from high to low."""
+        band = Band(priority, max_requests=5000, max_bytes=1_000_000_000, created=0.0)
+        self.bands.append(band)
+        return band
+
+    def wait(
+        self,
+        band: Band,
+        flow_id: str,
+        request_id: str,
+        *,
+        waited: float = 1.0,
+        ttl: float | None = None,
+        parked: bool = False,
+        model: str = "llama",
+        size: int = 10,
+    ) -> QueuedRequest:
+        """Let a request wait."""
+        flow = band.flows.get(flow_id)
+        if flow is None:
+            flow = band.flows[flow_id] = Flow(flow_id, band, created=0.0)
+        self._requests += 1
+        request = LLMRequest(
+            request_id,
+            model,
+            headers={"authorization": "Bearer secret"},
+            prompt=b'"a secret prompt"',
+            body_bytes=size,
+            priority=band.priority,
+            fairness_id=flow_id,
+        )
+        queued = QueuedRequest(
+            request,
+            flow=flow,
+            sequence=self._requests,
+            received_at=NOW - waited,
+            enqueued_at=NOW - waited,
+            ttl_seconds=ttl,
+        )
+        queued.key = queued.enqueued_at
+        queued.expires_at = None if ttl is None else queued.enqueued_at + ttl
+        queued.is_waiting = True
+        for each in (flow, band):
+            each.waiting += 1
+            each.size_bytes += size
+        if parked:
+            queued.tries = 1
+            self.parked.append(queued)
+        else:
+            flow.push(queued)
+        return queued
+
+    def flows(self, band: Band) -> Sequence[Flow]:
+        """Return them as they came."""
+        return list(band.flows.values())
+
+    def reason(self, queued: QueuedRequest) -> Sequence[str]:
+        """Return what the test has said."""
+        return self.reasons.get(queued.request.request_id, ())
+
+    def shares(self, flow: Flow) -> Mapping[str, Share]:
+        """Return what the test has said."""
+        return self.shares_by_flow.get(flow.fairness_id, {})
