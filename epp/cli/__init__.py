@@ -4,6 +4,7 @@ import typer
 
 from epp.cli.config import config
 from epp.cli.doctor import doctor
+from epp.cli.explain import explain
 from epp.cli.go_flags import GoFlagsCommand
 from epp.cli.lab import envoy_config, fleet, load, up
 from epp.cli.plugins import plugins
@@ -23,6 +24,7 @@ cli.command()(load)
 cli.command("envoy-config")(envoy_config)
 cli.command()(doctor)
 cli.add_typer(config, name="config")
+cli.add_typer(explain, name="explain")
 cli.add_typer(plugins, name="plugins")
 cli.add_typer(session, name="session")
 

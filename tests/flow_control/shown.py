@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from flow_control.candidates import NotingCandidate
+
 from epp.flow_control.plugins import Share
 from epp.flow_control.queues import Band, Flow, QueuedRequest
 from epp.scheduling import LLMRequest
@@ -56,10 +58,9 @@ class Waiting:
             fairness_id=flow_id,
         )
         queued = QueuedRequest(
-            request,
+            NotingCandidate(request, NOW - waited),
             flow=flow,
             sequence=self._requests,
-            received_at=NOW - waited,
             enqueued_at=NOW - waited,
             ttl_seconds=ttl,
         )

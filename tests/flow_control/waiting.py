@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from itertools import count
 
+from flow_control.candidates import NotingCandidate
+
 from epp.flow_control.plugins import FairnessPolicy, OrderingPolicy
 from epp.flow_control.queues import Band, Flow, QueuedRequest
 from epp.testing import make_request
@@ -41,10 +43,9 @@ class Line:
         request = make_request(request_id or fairness_id, headers=headers)
         request.fairness_id = fairness_id
         queued = QueuedRequest(
-            request,
+            NotingCandidate(request, at if received_at is None else received_at),
             flow=flow,
             sequence=next(self._sequence),
-            received_at=at if received_at is None else received_at,
             enqueued_at=at,
             ttl_seconds=ttl_seconds,
         )
@@ -65,7 +66,8 @@ class Line:
         flows = self.active()
         keys = self.fairness.keys(flows, now)
         flow = flows[keys.index(min(keys))]
-        queued = flow.pop()
+        queued = flow.head
+        flow.take(queued)
         queued.is_waiting = False
         self.fairness.dispatched(flow, queued, now)
         return queued

@@ -1,0 +1,89 @@
+"""Asks a running endpoint picker for its debug pages."""
+
+import httpx
+import msgspec
+
+TIMEOUT_SECONDS = 10.0
+
+
+class PageError(Exception):
+    """A page could not be had; the text says where and why."""
+
+
+class NoSuchPageError(PageError):
+    """An endpoint picker answers, and it has other pages only."""
+
+
+class _Told(msgspec.Struct):
+    """What comes instead of a page."""
+
+    error: str
+    pages: list[str] | None = None
+
+
+class DebugClient:
+    """Fetches pages from where ``/metrics`` is served too."""
+
+    def __init__(self, admin: str) -> None:
+        """Take the address as it was given.
+
+        Raises:
+            PageError: It is none.
+        """
+        base = _parsed(admin)
+        if base is None:
+            raise PageError(
+                "--admin: give a URL such as http://127.0.0.1:9090, where /metrics is served"
+            )
+        self._base = base.copy_with(query=None, fragment=None)
+        self.shown = str(self._base.copy_with(userinfo=b"")).rstrip("/")
+        """The address without a password."""
+
+    def get(self, page: str) -> bytes:
+        """Return the page of this path below ``/debug/``; blocks until it is there.
+
+        Raises:
+            PageError: It could not be had.
+        """
+        path = f"/debug/{page}"
+        target = self._base.copy_with(path=self._base.path.rstrip("/") + path)
+        shown = self.shown + path
+        try:
+            with httpx.Client(
+                timeout=TIMEOUT_SECONDS, trust_env=False, verify=target.scheme == "https"
+            ) as client:
+                answer = client.get(target)
+        except httpx.ConnectError as error:
+            raise PageError(
+                f"{shown}: {error}; is an endpoint picker running, and is this its --metrics-port?"
+            ) from None
+        except httpx.HTTPError as error:
+            raise PageError(f"{shown}: {str(error) or type(error).__name__}") from None
+        if answer.status_code == httpx.codes.OK:
+            return answer.content
+        try:
+            told = msgspec.json.decode(answer.content, type=_Told)
+        except msgspec.MsgspecError:
+            raise PageError(
+                f"{shown}: answered {answer.status_code}; is this the --metrics-port of an endpoint"
+                " picker, in a version that has this page?"
+            ) from None
+        if told.pages is None:
+            raise PageError(f"{shown}: answered {answer.status_code}: {plain(told.error)}")
+        raise NoSuchPageError(f"{shown}: {plain(told.error)}")
+
+
+def _parsed(text: str) -> httpx.URL | None:
+    try:
+        url = httpx.URL(text)
+        is_ours = url.scheme in {"http", "https"} and url.host
+    except (httpx.InvalidURL, UnicodeError):
+        return None
+    return url if is_ours else None
+
+
+def plain(text: str) -> str:
+    """Return ``text`` without what a terminal would obey: clients name flows and requests."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )

@@ -1,0 +1,98 @@
+"""``epp explain``: why a running endpoint picker does what it does."""
+
+import time
+from contextlib import suppress
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+
+from epp.cli.debug_pages import DebugClient, NoSuchPageError, PageError
+from epp.cli.options import finite
+from epp.cli.queue_tables import shown
+from epp.cli.running import fail
+from epp.flow_control.debug import PATH
+from epp.flow_control.session_page import SessionPage
+
+PIPED_WIDTH = 200
+"""Columns of a table that no terminal shows."""
+
+explain = typer.Typer(
+    help="Ask a running endpoint picker why it does what it does.", no_args_is_help=True
+)
+
+
+@explain.callback()
+def _explain() -> None:
+    """Keep ``queue`` a command of its own."""
+
+
+@explain.command("queue")
+def queue(
+    admin: Annotated[
+        str, typer.Option(help="Where the endpoint picker serves /metrics and its debug pages.")
+    ] = "http://127.0.0.1:9090",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line a look.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
+    interval: Annotated[
+        float,
+        typer.Option(help="Seconds between two looks of --watch.", min=0.1, callback=finite),
+    ] = 2.0,
+) -> None:
+    """Tell who waits, in which order, why the heads do not go, and what each flow has.
+
+    Flows stand in the order in which they are served next; which one follows is decided anew after
+    every dispatch. The status is 2 if nothing could be read.
+    """
+    try:
+        client = DebugClient(admin)
+        page = _page(client)
+    except PageError as error:
+        fail(str(error))
+    with suppress(KeyboardInterrupt):
+        while True:
+            _print(page, as_json=as_json, clear=watch)
+            if not watch:
+                return
+            page = _next_page(client, interval)
+
+
+def _next_page(client: DebugClient, interval: float) -> SessionPage:
+    """Return the page after ``interval``; what keeps it away is told until it is there."""
+    while True:
+        time.sleep(interval)
+        try:
+            return _page(client)
+        except PageError as error:
+            typer.echo(f"epp: {error}", err=True)
+
+
+def _page(client: DebugClient) -> SessionPage:
+    try:
+        text = client.get(PATH)
+    except NoSuchPageError as error:
+        raise PageError(
+            f"{error}: flow control is off in that endpoint picker, nobody waits there;"
+            " `featureGates: [flowControl]` in its configuration turns it on"
+        ) from None
+    try:
+        return msgspec.json.decode(text, type=SessionPage)
+    except msgspec.MsgspecError:
+        raise PageError(
+            f"{client.shown}: what it answers for /debug/{PATH} is no such page; is this the"
+            " --metrics-port of an endpoint picker of this version?"
+        ) from None
+
+
+def _print(page: SessionPage, *, as_json: bool, clear: bool) -> None:
+    if as_json:
+        typer.echo(msgspec.json.encode(page))
+        return
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
+    elif clear:
+        console.clear()
+    for each in shown(page):
+        console.print(each)

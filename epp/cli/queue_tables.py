@@ -1,0 +1,149 @@
+"""``/debug/session`` as tables for people."""
+
+from collections.abc import Iterable, Iterator
+
+from rich.filesize import decimal
+from rich.table import Table
+
+from epp.cli.debug_pages import plain
+from epp.flow_control.session_page import (
+    BandLine,
+    FlowLine,
+    PluginLine,
+    RequestLine,
+    SessionPage,
+)
+
+
+def shown(page: SessionPage) -> Iterator[str | Table]:
+    """Yield lines and tables, none of which is empty."""
+    if page.saturation:
+        stages = (
+            f"{plain(stage) or 'pool'} {'unknown' if value is None else f'{value:.3g}'}"
+            for stage, value in page.saturation.items()
+        )
+        yield f"Saturation: {', '.join(stages)}"
+    if page.blocked:
+        yield f"Nothing may go: {plain(page.blocked)}"
+    if not page.waiting:
+        yield "Nobody waits."
+    yield from _tables(page)
+    for fault in page.faults:
+        yield f"Fault: {plain(fault)}"
+
+
+def _tables(page: SessionPage) -> Iterator[str | Table]:
+    if page.bands:
+        yield _bands(page.bands)
+    flows = [(band, flow) for band in page.bands for flow in band.flows]
+    if flows:
+        yield _flows(flows)
+        yield from _more(page, "flows", (band.more_flows for band in page.bands))
+    if waiting := [line for band in page.bands for line in band.requests]:
+        yield _waiting(waiting)
+    yield from _more(page, "requests", (band.more_requests for band in page.bands))
+    if page.parked:
+        yield _parked(page.parked)
+        if page.more_parked:
+            yield f"and {page.more_parked} more parked ones"
+    if page.plugins:
+        yield _plugins(page.plugins)
+
+
+def _bands(bands: Iterable[BandLine]) -> Table:
+    table = _table("Bands", "priority", "waiting", "bytes", "ceiling", "why nothing may go")
+    for band in bands:
+        table.add_row(
+            str(band.priority),
+            f"{band.waiting} of {band.max_requests}",
+            f"{decimal(band.size_bytes)} of {decimal(band.max_bytes)}",
+            "" if band.ceiling is None else f"{band.ceiling:.3g}",
+            plain(band.blocked),
+        )
+    return table
+
+
+def _flows(flows: Iterable[tuple[BandLine, FlowLine]]) -> Table:
+    table = _table(
+        "Flows", "priority", "flow", "waiting", "head waits", "used", "deserved", "share",
+        "why the head does not go",
+    )  # fmt: skip
+    for band, flow in flows:
+        table.add_row(
+            str(band.priority),
+            plain(flow.flow),
+            str(flow.waiting),
+            _seconds(flow.head_waited_seconds),
+            _lines(_amount(each.used, each.resource) for each in flow.shares),
+            _lines(_amount(each.deserved, each.resource) for each in flow.shares),
+            _lines(_amount(each.share, each.resource) for each in flow.shares),
+            _lines(map(plain, flow.reasons)) or (plain(band.blocked) if flow.waiting else ""),
+        )
+    return table
+
+
+def _waiting(lines: Iterable[RequestLine]) -> Table:
+    table = _table(
+        "Waiting", "priority", "flow", "place", "request", "model", "bytes", "waited", "left"
+    )
+    for line in lines:
+        table.add_row(
+            str(line.priority),
+            plain(line.flow),
+            str(line.place),
+            plain(line.request_id),
+            plain(line.model),
+            decimal(line.size_bytes),
+            _seconds(line.waited_seconds),
+            _seconds(line.remaining_seconds),
+        )
+    return table
+
+
+def _parked(lines: Iterable[RequestLine]) -> Table:
+    table = _table("Parked", "priority", "flow", "request", "waited", "left", "tries", "why")
+    for line in lines:
+        table.add_row(
+            str(line.priority),
+            plain(line.flow),
+            plain(line.request_id),
+            _seconds(line.waited_seconds),
+            _seconds(line.remaining_seconds),
+            str(line.tries),
+            _lines(map(plain, line.reasons)),
+        )
+    return table
+
+
+def _plugins(lines: Iterable[PluginLine]) -> Table:
+    table = _table("Session plugins", "name", "pages")
+    for line in lines:
+        table.add_row(
+            plain(line.name), _lines(f"/debug/session/{plain(page)}" for page in line.pages)
+        )
+    return table
+
+
+def _more(page: SessionPage, what: str, counts: Iterable[int]) -> Iterator[str]:
+    for band, count in zip(page.bands, counts, strict=True):
+        if count:
+            yield f"and {count} more {what} of priority {band.priority}"
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _amount(value: float | None, resource: str) -> str:
+    return "" if value is None else f"{value:.6g} {plain(resource)}"
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f} s"
+
+
+def _lines(texts: Iterable[str]) -> str:
+    return "\n".join(texts).strip("\n")

@@ -1,0 +1,294 @@
+"""``epp explain queue`` against a real server of debug pages."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from flow_control.waiting import NOW, Waiting
+from structlog.testing import capture_logs
+from typer.testing import CliRunner
+
+from epp.cli import cli
+from epp.flow_control.debug import session_pages
+from epp.flow_control.plugins import Share
+from epp.flow_control.sessions import ExtensionPoints
+from epp.observability import Metrics, MetricsServer, Page
+
+
+class Picker:
+    """What an endpoint picker serves, on a loop in a thread of its own."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.pages: dict[str, Page] = {}
+
+    def has(self, waiting: Waiting, points: ExtensionPoints | None = None, *plugins: str) -> None:
+        """Serve what waits there."""
+        points = points or ExtensionPoints()
+        self.pages = session_pages(waiting, points, plugins, lambda: NOW)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Picker]:
+    started = threading.Event()
+    pickers: list[Picker] = []
+    stops: list[Callable[[], object]] = []
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        async with MetricsServer(
+            Metrics(), host="127.0.0.1", port=0, pages=lambda: pickers[0].pages
+        ) as server:
+            pickers.append(Picker(f"http://127.0.0.1:{server.port}"))
+            stops.append(lambda: loop.call_soon_threadsafe(stop.set))
+            started.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    assert started.wait(timeout=10)
+    yield pickers[0]
+    stops[0]()
+    thread.join()
+
+
+@pytest.fixture
+def picker(running: Picker) -> Picker:
+    running.pages = {}
+    return running
+
+
+def run(url: str, *options: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(cli, ["explain", "queue", "--admin", url, *options])
+    return done.exit_code, done.stdout, done.stderr.replace(url, "URL")
+
+
+def fail(*_: object) -> float:
+    raise ValueError("\x1b[2Jno idea")
+
+
+def rows(stdout: str) -> list[str]:
+    return [" ".join(line.split()) for line in stdout.splitlines()]
+
+
+def crowd() -> Waiting:
+    waiting = Waiting()
+    high, low = waiting.band(5), waiting.band(-1)
+    waiting.wait(high, "alice", "a1", waited=3.0, ttl=10.0)
+    waiting.wait(high, "alice", "a2", waited=2.0)
+    waiting.wait(high, "bob", "b1", waited=2.5, size=2000)
+    waiting.wait(low, "carol", "c1", parked=True, model="qwen")
+    waiting.saturation = {"prefill": 0.95, "decode": 0.2}
+    waiting.ceilings = {5: 1.0, -1: 0.9}
+    waiting.reasons = {"a1": ["endpoint x is full", "endpoint y is spot"], "c1": ["no adapter"]}
+    waiting.shares_by_flow["alice"] = {"tokens": Share(1200.0, 800.0, 1000.0), "requests": Share(3)}
+    return waiting
+
+
+def test_who_waits_in_which_order_and_why(picker: Picker) -> None:
+    points = ExtensionPoints()
+    points.registering = "usage"
+    points.add_http_handler("usage", dict)
+    picker.has(crowd(), points, "usage", "quiet")
+    code, stdout, stderr = run(picker.url)
+    assert (code, stderr) == (0, "")
+    assert rows(stdout) == [
+        "Saturation: prefill 0.95, decode 0.2",
+        "Bands",
+        "priority waiting bytes ceiling why nothing may go",
+        "5 3 of 5000 2.0 kB of 1.0 GB 1",
+        "-1 1 of 5000 10 bytes of 1.0 GB 0.9 the saturation is 0.95, not below the ceiling 0.9",
+        "Flows",
+        "priority flow waiting head waits used deserved share why the head does not go",
+        "5 alice 2 3.0 s 1200 tokens 800 tokens 1000 tokens endpoint x is full",
+        "3 requests endpoint y is spot",
+        "5 bob 1 2.5 s",
+        "-1 carol 1 the saturation is 0.95, not below the ceiling 0.9",
+        "Waiting",
+        "priority flow place request model bytes waited left",
+        "5 alice 1 a1 llama 10 bytes 3.0 s 7.0 s",
+        "5 bob 1 b1 llama 2.0 kB 2.5 s",
+        "5 alice 2 a2 llama 10 bytes 2.0 s",
+        "and 1 more requests of priority -1",
+        "Parked",
+        "priority flow request waited left tries why",
+        "-1 carol c1 1.0 s 1 no adapter",
+        "Session plugins",
+        "name pages",
+        "usage /debug/session/usage",
+        "quiet",
+    ]
+
+
+def test_json_is_the_page(picker: Picker) -> None:
+    picker.has(crowd())
+    code, stdout, stderr = run(picker.url, "--json")
+    assert (code, stderr) == (0, "")
+    (line,) = stdout.splitlines()
+    told = json.loads(line)
+    assert [each["request_id"] for each in told["bands"][0]["requests"]] == ["a1", "b1", "a2"]
+    assert told["bands"][0]["flows"][0]["reasons"] == ["endpoint x is full", "endpoint y is spot"]
+
+
+def test_nobody_waits(picker: Picker) -> None:
+    waiting = Waiting()
+    waiting.blocked = "there are no endpoints"
+    picker.has(waiting)
+    assert rows(run(picker.url)[1]) == ["Nothing may go: there are no endpoints", "Nobody waits."]
+
+
+def test_what_plugins_failed_to_tell(picker: Picker) -> None:
+    points = ExtensionPoints()
+    points.registering = "theirs"
+    points.add_queue_amount_fn("deserved", fail)
+    picker.has(crowd(), points)
+    assert rows(run(picker.url)[1])[-1] == (
+        r"Fault: session plugin 'theirs' failed to tell 'deserved': ValueError: \x1b[2Jno idea"
+    )
+
+
+def test_names_that_a_terminal_would_obey_are_shown_plainly(picker: Picker) -> None:
+    waiting = Waiting()
+    band = waiting.band(0)
+    waiting.wait(band, "\x1b[2J", "[red]:smile:[/red]", model="ü\r\n\u202e", parked=True)
+    waiting.wait(band, "[/]", "2")
+    waiting.reasons["2"] = ["\x07why"]
+    picker.has(waiting)
+    code, stdout, _ = run(picker.url)
+    assert code == 0
+    assert r"0 \x1b[2J [red]:smile:[/red] 1.0 s 1" in rows(stdout)
+    assert r"0 [/] 1 1.0 s \x07why" in rows(stdout)
+    assert not set(stdout) & set("\x1b\x07\r\u202e")
+
+
+def test_a_trailing_slash_a_path_and_a_password_in_the_address(picker: Picker) -> None:
+    picker.has(crowd())
+    address = picker.url.replace("://", "://me:secret@")
+    assert run(address + "/")[0] == 0
+    code, _, stderr = run(address + "/behind/a/proxy?x=1")
+    assert code == 2, "it answers with metrics"
+    assert stderr.startswith(f"epp: {picker.url}/behind/a/proxy: what it answers for /debug/")
+
+
+@pytest.mark.parametrize(
+    ("pages", "error"),
+    [
+        pytest.param(
+            {},
+            "URL/debug/session: there is no page /debug/session: flow control is off in that"
+            " endpoint picker, nobody waits there; `featureGates: [flowControl]` in its"
+            " configuration turns it on",
+            id="flow control is off",
+        ),
+        pytest.param(
+            {"session": Page(lambda: [1])},
+            "URL: what it answers for /debug/session is no such page; is this the --metrics-port"
+            " of an endpoint picker of this version?",
+            id="another page",
+        ),
+        pytest.param(
+            {"session": Page(fail)},
+            "URL/debug/session: answered 500: the endpoint picker failed to make this page:"
+            r" ValueError: \x1b[2Jno idea",
+            id="a page that fails",
+        ),
+    ],
+)
+def test_a_page_that_cannot_be_shown(picker: Picker, pages: dict[str, Page], error: str) -> None:
+    picker.pages = pages
+    with capture_logs():
+        assert run(picker.url) == (2, "", f"epp: {error}\n")
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    """Somebody else's server."""
+
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its base has it
+            """Log nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_somebody_else_answers(stranger: str) -> None:
+    code, stdout, stderr = run(stranger)
+    assert (code, stdout) == (2, "")
+    assert stderr == (
+        "epp: URL/debug/session: answered 404; is this the --metrics-port of an endpoint picker,"
+        " in a version that has this page?\n"
+    )
+
+
+def test_nobody_answers() -> None:
+    with socket.socket() as bound:  # and does not listen
+        bound.bind(("127.0.0.1", 0))
+        code, stdout, stderr = run(f"http://127.0.0.1:{bound.getsockname()[1]}")
+    assert (code, stdout) == (2, "")
+    assert stderr.startswith("epp: URL/debug/session: ")
+    assert stderr.endswith("is an endpoint picker running, and is this its --metrics-port?\n")
+
+
+@pytest.mark.parametrize(
+    "admin", ["127.0.0.1:9090", "ftp://host", "http://", "http://[::1", "http://xn--a..b"]
+)
+def test_an_address_that_is_none(admin: str) -> None:
+    done = CliRunner().invoke(cli, ["explain", "queue", "--admin", admin])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == (
+        "epp: --admin: give a URL such as http://127.0.0.1:9090, where /metrics is served\n"
+    )
+
+
+def test_watching_goes_on_until_it_is_interrupted(
+    picker: Picker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change() -> None:
+        waiting = Waiting()
+        waiting.wait(waiting.band(0), "dave", "d1")
+        picker.has(waiting)
+
+    def turn_off() -> None:
+        picker.pages = {}
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    steps: list[Callable[[], None]] = [change, turn_off, change, interrupt]
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        steps.pop(0)()
+
+    monkeypatch.setattr("time.sleep", pause)
+    picker.has(crowd())
+    code, stdout, stderr = run(picker.url, "--watch", "--interval", "0.5", "--json")
+    assert code == 0
+    heads = [
+        json.loads(line)["bands"][0]["requests"][0]["request_id"] for line in stdout.splitlines()
+    ]
+    assert heads == ["a1", "d1", "d1"]
+    (error,) = stderr.splitlines()
+    assert "flow control is off" in error
+    assert pauses == [0.5] * 4
+
+
+@pytest.mark.parametrize("interval", ["0", "nan", "inf", "soon"])
+def test_an_interval_that_is_none(interval: str) -> None:
+    code, _, stderr = run("http://127.0.0.1:1", "--watch", "--interval", interval)
+    assert code == 2
+    assert "--interval" in stderr
