@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from flow_control.waiting import NOW, Waiting
+from flow_control.shown import NOW, Waiting
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from epp.flow_control import Candidate, Outcome, QueuedRequest
-from epp.scheduling import Endpoint, LLMRequest, ProfileResult, ScoredEndpoint, SchedulingResult
+from epp.scheduling import Endpoint, LLMRequest, ProfileResult, SchedulingResult, ScoredEndpoint
 
 
 class NotingCandidate(Candidate):
