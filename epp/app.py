@@ -33,12 +33,18 @@ from epp.data_layer import (
     fixed_discoveries,
 )
 from epp.ext_proc import LAST_CHUNK_SECONDS, METHOD, ExtProcService
-from epp.flow_control import SaturationDetector
+from epp.flow_control import FlowController, SaturationDetector
+from epp.flow_control.building import flow_settings
+from epp.flow_control.fresh_metrics import FreshMetrics
+from epp.flow_control.sessions import PluginError, RegistrationError
+from epp.flow_control.view import FlowGauges, WaitingView
 from epp.health import HealthServer, HealthService
 from epp.listening import Listener, make_listener
 from epp.observability import (
     CertificateCollector,
     ConfigMetrics,
+    FlowCollector,
+    FlowMetrics,
     LoopWatchdog,
     Metrics,
     MetricsServer,
@@ -81,12 +87,25 @@ class App:
         """The plugin graph in use."""
         self._lifetimes.enter(self.graph)
         self._tell_of(self.graph)
+        self.flow = FlowController(
+            pool=lambda: self.store.snapshot,
+            clock=time.monotonic,
+            observer=FlowMetrics(self.metrics, settings.pool_name),
+        )
+        """Who goes now, and who waits."""
+        self._use_flow(self.graph)
+        self._flow_view = WaitingView(self.flow)
+        gauges = FlowGauges(self.flow)
+        self.metrics.registry.register(
+            FlowCollector(settings.pool_name, lambda: gauges if self.flow.is_on else None)
+        )
+        self.store.add_listener(self.flow)
         scraper = Scraper(
             self.store,
             interval_seconds=settings.refresh_metrics_interval_seconds,
             staleness_seconds=settings.metrics_staleness_seconds,
             clock=time.monotonic,
-            observer=self.metrics,
+            observer=FreshMetrics(self.metrics, self.flow.wake),
         )
         fixed = fixed_discoveries(self._builder, settings.endpoints, settings.endpoints_file)
         self._supply = Supply(self.store, scraper, self.graph, fixed)
@@ -106,6 +125,7 @@ class App:
             clock=time.monotonic,
             policies=self._objects if settings.objects else None,
             outcomes=None if self._reloader is None else self._reloader.outcomes,
+            flow=self.flow,
             emit_endpoint_scores=settings.emit_endpoint_scores,
             follow_subset_hint=settings.follow_subset_hint,
             max_body_bytes=settings.ext_proc.max_body_bytes,
@@ -175,7 +195,10 @@ class App:
             watchdog,
             asyncio.TaskGroup() as tasks,
             MetricsServer(
-                self.metrics, host=settings.host, port=settings.metrics_port
+                self.metrics,
+                host=settings.host,
+                port=settings.metrics_port,
+                pages=self._flow_view.pages,
             ) as metrics_server,
         ):
             running = [
@@ -229,6 +252,7 @@ class App:
         try:
             following = _pipeline(graph)
             await self._supply.prepare(graph)
+            self._use_flow(graph)
             self._supply.use(graph)
         except BaseException as error:
             # A turn later: the task of a discovery that was given up ends in this one.
@@ -247,6 +271,17 @@ class App:
             loop.call_soon(self._lifetimes.leave, before)
 
         pipeline.when_idle(leave)
+
+    def _use_flow(self, graph: PluginGraph) -> None:
+        """Have flow control go over to ``graph``.
+
+        Raises:
+            ConfigError: Its session plugins cannot be configured; nothing has changed then.
+        """
+        try:
+            self.flow.use(flow_settings(graph))
+        except (PluginError, RegistrationError) as error:
+            raise ConfigError(f"{graph.config.source}: extensions.sessions: {error}") from error
 
     async def _until_there_are_endpoints(self) -> None:
         """Let discovery speak first: a gateway that finds the port open again sends at once."""

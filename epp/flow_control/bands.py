@@ -158,6 +158,11 @@ class PolicyBand(Band):
         """Return the flows that can be tried, in no order."""
         return [flow for _, stamp, flow in self._heap if stamp == flow.stamp and flow.has_head]
 
+    def in_order(self) -> list[Flow]:
+        """Return the flows that can be tried, the next one first."""
+        current = [entry for entry in self._heap if entry[1] == entry[2].stamp]
+        return [flow for _, _, flow in sorted(current) if flow.has_head]
+
     def hold(self, flow: Flow, why: str) -> None:
         """Let a flow step aside until the next session."""
         self.held[flow] = why

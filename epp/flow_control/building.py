@@ -16,6 +16,7 @@ from epp.flow_control.plugins import (
     SaturationDetector,
     UsageLimitPolicy,
 )
+from epp.flow_control.session_plugins import SECTION, SessionPlan
 from epp.flow_control.settings import BandSettings, FlowSettings
 from epp.scheduling import Guard, Plugin
 
@@ -36,6 +37,7 @@ def flow_settings(graph: PluginGraph) -> FlowSettings | None:
     }
     for priority, band in own.items():
         bands[priority] = make.band(make.template(priority), band)
+    plan = graph.extensions.get(SECTION)
     detector = graph.detector
     assert isinstance(detector, SaturationDetector)  # noqa: S101 - the plan has looked
     return FlowSettings(
@@ -50,6 +52,7 @@ def flow_settings(graph: PluginGraph) -> FlowSettings | None:
         max_bytes=quantity(section.max_bytes or 0) or None,
         no_endpoint_ttl_seconds=_ttl(section.no_endpoint_request_ttl),
         holds_filtered=more.when_filtered == "wait",
+        plugins=plan.plugins if isinstance(plan, SessionPlan) else (),
     )
 
 

@@ -7,7 +7,7 @@ until then. While nothing waits, nothing runs.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from time import perf_counter
 from typing import cast
@@ -66,10 +66,11 @@ class FlowController:
         self.blocked = ""
         """Why the last session could dispatch nothing more; "" if nothing waited."""
         self.bands = Bands()
+        self.now = clock
         self._pool = pool
         self._clock = clock
         self._observer = observer
-        self._settings: FlowSettings | None = None
+        self.settings: FlowSettings | None = None
         self._cluster = Cluster()
         self._nodes = EndpointNodes(self._cluster)
         self._dispatcher: Dispatcher | None = None
@@ -79,6 +80,7 @@ class FlowController:
         self._expiry = Expiry(clock, self._expired)
         self._idle = IdleFlows(self.bands, self._cluster, clock, observer.flow_removed)
         self._sequence = count(1)
+        self._faults_told: set[tuple[str, str]] = set()
         self._is_due = False
         self._pool_is_empty = False
         self._regime_since = clock()
@@ -93,7 +95,7 @@ class FlowController:
     @property
     def holds_filtered(self) -> bool:
         """Whether a request for which the filters leave no endpoint waits."""
-        return self._settings is not None and self._settings.holds_filtered
+        return self.settings is not None and self.settings.holds_filtered
 
     @property
     def dispatcher(self) -> Dispatcher | None:
@@ -114,7 +116,26 @@ class FlowController:
         if settings is None:
             self.is_on = False
             return
-        dispatcher = Dispatcher(
+        before = self._dispatcher
+        # The same plugins go on with what they know: they are not told of it a second time.
+        if before is None or before.plugins != settings.plugins:
+            self._dispatcher = self._make_dispatcher(settings)
+            self._dispatcher.replay()
+        self.settings = settings
+        self._saturation = PoolSaturation(settings.detector)
+        self._ceilings = Ceilings(settings.limits, self.bands)
+        self._faults_told = set()
+        now = self._clock()
+        self._parking.leave_all(now)
+        for priority in settings.bands:
+            self._band(priority, now)
+        for band in self.bands.in_order:
+            band.use(settings.of(band.priority), now)
+        self.is_on = True
+        self.wake()
+
+    def _make_dispatcher(self, settings: FlowSettings) -> Dispatcher:
+        return Dispatcher(
             self._cluster,
             self,
             plugins=settings.plugins,
@@ -124,20 +145,6 @@ class FlowController:
                 cluster, binder, fault, pool=self._pool, nodes=self._nodes
             ),
         )
-        self._dispatcher = dispatcher
-        self._settings = settings
-        self._saturation = PoolSaturation(settings.detector)
-        self._ceilings = Ceilings(settings.limits, self.bands)
-        self._faults_told: set[tuple[str, str]] = set()
-        now = self._clock()
-        self._parking.leave_all(now)
-        for priority in settings.bands:
-            self._band(priority, now)
-        for band in self.bands.in_order:
-            band.use(settings.of(band.priority), now)
-        dispatcher.replay()
-        self.is_on = True
-        self.wake()
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -177,7 +184,7 @@ class FlowController:
         Returns:
             What waits; None if it does not.
         """
-        settings = self._settings
+        settings = self.settings
         assert settings is not None  # noqa: S101 - it is on
         began = perf_counter()
         now = self._clock()
@@ -280,10 +287,10 @@ class FlowController:
     def _expires_at(self, queued: QueuedRequest) -> float | None:
         if queued.has_own_ttl and queued.ttl_seconds is not None:
             return queued.enqueued_at + queued.ttl_seconds
-        assert self._settings is not None  # noqa: S101 - something waits
+        assert self.settings is not None  # noqa: S101 - something waits
         ttl = queued.ttl_seconds
         if self._pool_is_empty:
-            ttl = self._settings.no_endpoint_ttl_seconds
+            ttl = self.settings.no_endpoint_ttl_seconds
         return None if ttl is None else max(queued.enqueued_at, self._regime_since) + ttl
 
     def _expired(self, queued: QueuedRequest) -> None:
@@ -485,14 +492,14 @@ class FlowController:
     def _band(self, priority: int, now: float) -> PolicyBand:
         if priority in self.bands:
             return self.bands[priority]
-        assert self._settings is not None  # noqa: S101 - it is on
-        band = PolicyBand(priority, self._settings.of(priority), now)
+        assert self.settings is not None  # noqa: S101 - it is on
+        band = PolicyBand(priority, self.settings.of(priority), now)
         self._cluster.add_queue(band)
         self.bands.add(band)
         return band
 
     def _over_limit(self, band: PolicyBand, queued: QueuedRequest) -> str:
-        settings, size = self._settings, queued.size_bytes
+        settings, size = self.settings, queued.size_bytes
         assert settings is not None  # noqa: S101 - it is on
         if settings.max_requests and self.bands.waiting >= settings.max_requests:
             return f"{self.bands.waiting} requests wait, which is the most that may"
@@ -514,6 +521,31 @@ class FlowController:
         return ""
 
     # --- what may be asked --------------------------------------------------------------------
+
+    @property
+    def pool(self) -> Sequence[Endpoint]:
+        """The endpoints there are."""
+        return self._pool()
+
+    @property
+    def saturation_by_stage(self) -> Mapping[str, float]:
+        """How full the pool was when that was looked at last."""
+        return {} if self._saturation is None else self._saturation.by_stage
+
+    @property
+    def ceilings_by_priority(self) -> Mapping[int, float]:
+        """Up to which saturation each band could go by then."""
+        return {} if self._ceilings is None else self._ceilings.by_priority
+
+    @property
+    def parked(self) -> Sequence[QueuedRequest]:
+        """Requests that fit nowhere for now."""
+        return self._parking.requests
+
+    def look(self) -> None:
+        """Look how full the pool is now."""
+        if self._saturation is not None:
+            self._saturation.measure(self._pool())
 
     def reasons(self, queued: QueuedRequest) -> Sequence[str]:
         """Return why a request waits, as far as the last sessions know."""

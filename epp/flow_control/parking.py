@@ -27,6 +27,11 @@ class Parking:
         """Whether what did not fit before may be tried again."""
         return self._time > 0
 
+    @property
+    def requests(self) -> list[QueuedRequest]:
+        """Those that have stepped aside, the longest first."""
+        return list(self._parked)
+
     def took(self, seconds: float) -> None:
         """Take note of a try in vain."""
         self._time -= seconds
