@@ -33,6 +33,7 @@ def add_flow_control(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> None
         if name in DEFAULT_POLICIES and name not in plan.blueprints:
             add_default(plan, registry, name)
         check_role(plan, kinds, role, name, path)
+    plan.policies = tuple(name for _, name, _ in _policies(filled))
     seen: set[int] = set()
     for place, band in enumerate(filled.priority_bands):
         if band.priority in seen:

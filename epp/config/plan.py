@@ -57,6 +57,8 @@ class Plan:
     """Those that can be asked, in their order."""
     flow_control: FlowControlEntry | None = None
     """The section with its defaults; None if flow control is off."""
+    policies: tuple[str, ...] = ()
+    """Those that it names."""
     extensions: dict[str, object] = field(default_factory=dict)
     """What layers above made of sections of ``extensions``."""
     problems: list[ConfigProblem] = field(default_factory=list)

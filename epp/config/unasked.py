@@ -20,6 +20,9 @@ _PLACES = {
     "extractor": "no entry of `dataLayer.sources` lists it",
     "discovery": "`dataLayer.discovery` does not name it",
     "parser": "`requestHandler.parsers` does not name it",
+    "fairness": "no band of `flowControl` names it",
+    "ordering": "no band of `flowControl` names it",
+    "usage limit": "`flowControl.usageLimitPolicyPluginRef` does not name it",
 }
 """By role: what is missing for it to be asked."""
 
@@ -46,6 +49,7 @@ def _asked(plan: Plan) -> Iterator[str]:
     yield from plan.parsers
     if plan.detector:
         yield plan.detector
+    yield from plan.policies
     discovery = plan.config.file.data_layer.discovery
     if discovery is not None:
         yield discovery.plugin_ref
