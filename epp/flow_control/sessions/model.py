@@ -8,6 +8,7 @@ data-parallel ranks. They are live: a session sees them as they are and changes 
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from math import inf
 
 
 class TaskStatus(StrEnum):
@@ -248,6 +249,12 @@ class Node:
         if task.requires_gpu:
             return any(gpu.fits(task) for gpu in self.gpus)
         return self.capacity is None or self.used + task.size <= self.capacity + _ROUNDING
+
+    def room(self, requires_gpu: bool) -> float:
+        """Return what it can still take, of tasks that need a GPU or of the others."""
+        if requires_gpu:
+            return sum(max(0.0, gpu.capacity - gpu.used) for gpu in self.gpus)
+        return inf if self.capacity is None else max(0.0, self.capacity - self.used)
 
     def unfit(self, task: Task) -> str:
         """Return why there is no room for ``task``; "" if there is."""

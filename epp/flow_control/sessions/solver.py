@@ -1,5 +1,6 @@
 """Finds who has to give up a place so that a job has one."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from epp.flow_control.sessions.explanations import Explanations
@@ -9,6 +10,10 @@ from epp.flow_control.sessions.placing import place
 from epp.flow_control.sessions.plugin import Scenario
 from epp.flow_control.sessions.session import Session
 from epp.flow_control.sessions.statement import CommitError, Statement
+
+_ROUNDED = 1 - 1e-9
+_SPARE = 1e-6
+"""Sums of sizes are not exact."""
 
 
 class Solver:
@@ -30,6 +35,7 @@ class Solver:
         self._reason = reason
         self._accepts = accepts
         self._statement = ssn.statement()
+        self._was_tried = False
 
     def take_from(self, victims: Iterable[Job]) -> bool:
         """Place the job where some of ``victims`` run, the last in order first.
@@ -71,6 +77,10 @@ class Solver:
                 self._statement.evict(task, self._reason)
 
     def _fits(self, units: Iterable[list[Task]]) -> bool:
+        # With 128 victims for 128 tasks, placing them after each victim took seconds.
+        if self._was_tried and not self._has_room():
+            return False
+        self._was_tried = True  # once at least, for the reasons
         checkpoint = self._statement.checkpoint()
         if not place(self._ssn, self._statement, self._job):
             return False
@@ -79,22 +89,43 @@ class Solver:
         self._statement.rollback(checkpoint)
         return False
 
+    def _has_room(self) -> bool:
+        """Whether the nodes together have the room that the job lacks; it may be too scattered."""
+        pending = self._job.pending()
+        count = self._job.next_count()
+        nodes = self._ssn.cluster.nodes.values()
+        for requires_gpu in (True, False):
+            sizes = sorted(task.size for task in pending if task.requires_gpu is requires_gpu)
+            # Whichever tasks go next, so many of this kind are among them.
+            least = sum(sizes[: max(0, count - len(pending) + len(sizes))])
+            if least and least * _ROUNDED > sum(node.room(requires_gpu) for node in nodes) + _SPARE:
+                return False
+        return True
+
     def _spare(self, units: list[list[Task]]) -> bool:
         """Leave alone everyone without whose place the job has one as well; whether it still has.
 
         It has, unless a plugin answers the same question otherwise than before. Those that come
-        before the others are spared before them; the last one made it fit.
+        before the others are spared before them; the last one made it fit. Many are tried at a
+        time, and half of them where that is too many.
         """
-        needed = units
-        for unit in units[-2::-1]:
-            fewer = [each for each in needed if each is not unit]
-            if not _leaves_enough(unit, fewer):
-                continue
-            if self._fits_anew(fewer):
-                needed = fewer
-            elif not self._fits_anew(needed):
-                self._statement.discard()
-                return False
+        needed, is_placed = units, True
+        groups = [units[:-1]]
+        while groups:
+            group = groups.pop()
+            spared = {id(unit) for unit in group}
+            fewer = [unit for unit in needed if id(unit) not in spared]
+            if group and _leaves_enough(group, fewer):
+                is_placed = self._fits_anew(fewer)
+                if is_placed:
+                    needed = fewer
+                    continue
+            if len(group) > 1:
+                half = len(group) // 2
+                groups += [group[:half], group[half:]]
+        if not is_placed and not self._fits_anew(needed):
+            self._statement.discard()
+            return False
         return True
 
     def _fits_anew(self, units: list[list[Task]]) -> bool:
@@ -103,12 +134,14 @@ class Solver:
         return self._fits(units)
 
 
-def _leaves_enough(spared: list[Task], units: Iterable[list[Task]]) -> bool:
-    """Whether the job of ``spared`` loses nothing by ``units``, or keeps its minimum."""
-    job = spared[0].job
-    lost = sum(len(unit) for unit in units if unit[0].job is job)
-    had = sum(task.status in {TaskStatus.RUNNING, TaskStatus.RELEASING} for task in job.tasks)
-    return not lost or had - lost >= job.min_available
+def _leaves_enough(spared: Iterable[list[Task]], units: Iterable[list[Task]]) -> bool:
+    """Whether each job of ``spared`` loses nothing by ``units``, or keeps its minimum."""
+    lost = Counter(task.job for unit in units for task in unit)
+    for job in {unit[0].job for unit in spared}:
+        had = sum(task.status in {TaskStatus.RUNNING, TaskStatus.RELEASING} for task in job.tasks)
+        if lost[job] and had - lost[job] < job.min_available:
+            return False
+    return True
 
 
 def _units(ssn: Session, victim: Job) -> Iterator[list[Task]]:

@@ -8,7 +8,7 @@ from flow_control.sessions.clusters import Bench, Plugin, gpus, room
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epp.flow_control.sessions import Job, Node, Queue, Scenario, Session, SessionPlugin, Task
+from epp.flow_control.sessions import Gpu, Job, Node, Queue, Scenario, Session, SessionPlugin, Task
 
 
 def by_priority(ssn: Session) -> None:
@@ -393,3 +393,48 @@ def test_of_a_victim_no_less_is_left_than_it_needs_to_run_at_all() -> None:
     made.run()
     assert sorted(name for name, _ in made.world.evicted) == ["gang-0", "gang-1", "gang-2"]
     assert gang.active() == []
+
+
+def tries(count: int, capacity: int, *, only: str = "") -> int:
+    """How often a gang is tried that reclaims what so many others have on nodes of a capacity."""
+    tried: list[Job] = []
+
+    def register(ssn: Session) -> None:
+        ssn.add_pre_job_allocation_fn(tried.append)
+        ssn.add_predicate_fn(lambda task, job, node: "not here" if only not in node.name else None)
+
+    names = [f"n{number:02}" for number in range(count // capacity)]
+    made = Bench(
+        Plugin(register),
+        nodes=[room(name, capacity) for name in names],
+        queues=two_queues(),
+        actions=("reclaim",),
+    )
+    for number in range(count):
+        node = names[number // capacity]
+        running(made, f"v{number:02}", node, queue="theirs", preemptible=True)
+    size = capacity if only else count
+    gang = [Task(f"t{number}") for number in range(size)]
+    made.job("gang", *gang, queue="mine", min_available=size)
+    assert made.run().keys() >= {task.name for task in gang}
+    assert len(made.world.evicted) == size
+    return len(tried)
+
+
+def test_a_gang_is_not_tried_before_there_is_room_for_it() -> None:
+    # For the reasons, with the last victim, and once more after none of them could be spared.
+    assert tries(64, 4) == 3
+
+
+def test_many_who_are_in_nobodys_way_are_spared_together() -> None:
+    # With each victim, then without all but the last.
+    assert tries(64, 1, only="n00") == 64 + 1
+
+
+def test_of_tasks_with_and_without_a_gpu_that_goes_for_which_a_place_can_be_had() -> None:
+    nodes = [Node("gpu", gpus=[Gpu(0, used=1)], capacity=0), room("cpu", 2)]
+    made = Bench(nodes=nodes, queues=two_queues(), actions=("reclaim",))
+    for name in ("v0", "v1"):
+        running(made, name, "cpu", queue="theirs", preemptible=True)
+    made.job("mixed", Task("t0", size=2), Task("t1", requires_gpu=True), queue="mine")
+    assert made.run() == {"t0": "cpu"}
