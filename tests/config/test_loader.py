@@ -429,8 +429,6 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         + "featureGates:\n- flowControl\n- flowControl=true\n- flowControl=on\n- flowcontrol\n"
         + "- 'flowControl =true'\n- 7\n",
         [
-            ("f:4:3: featureGates[0]: feature gate `flowControl` is not supported yet; remove it"),
-            ("f:5:3: featureGates[1]: feature gate `flowControl` is not supported yet; remove it"),
             (
                 "f:6:3: featureGates[2]: feature gate `flowControl` is `on`; it must be true or"
                 " false"
@@ -513,8 +511,8 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         HEAD + "extensions: {staleness: fade}\n",
         [
             (
-                "f:3:14: extensions.staleness: unknown field `staleness`; known: `guardRails`,"
-                " `sessions`, `shadow`"
+                "f:3:14: extensions.staleness: unknown field `staleness`; known: `flowControl`,"
+                " `guardRails`, `sessions`, `shadow`"
             )
         ],
     ),

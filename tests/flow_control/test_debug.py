@@ -55,7 +55,7 @@ def test_who_waits_no_more_is_not_told_of() -> None:
     band = waiting.band(0)
     gone = waiting.wait(band, "a", "gone", waited=5.0)
     waiting.wait(band, "a", "there")
-    gone.is_waiting = False
+    gone.is_waiting = gone.is_in_line = False
     assert order(page(waiting).bands[0]) == [("there", 1)]
 
 
@@ -151,7 +151,7 @@ def test_an_idle_flow_has_shares_and_no_head() -> None:
     waiting = Waiting()
     band = waiting.band(0)
     queued = waiting.wait(band, "a", "1")
-    queued.is_waiting = False
+    queued.is_waiting = queued.is_in_line = False
     queued.queue.waiting = 0
     waiting.shares_by_flow["a"] = {"tokens": Share(7.0)}
     (flow,) = page(waiting).bands[0].flows
