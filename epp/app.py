@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import structlog
 
@@ -278,8 +279,11 @@ class App:
         Raises:
             ConfigError: Its session plugins cannot be configured; nothing has changed then.
         """
+        settings = flow_settings(graph)
+        if settings is not None and self.settings.ext_proc.compat == "reference":
+            settings = replace(settings, holds_filtered=False)
         try:
-            self.flow.use(flow_settings(graph))
+            self.flow.use(settings)
         except (PluginError, RegistrationError) as error:
             raise ConfigError(f"{graph.config.source}: extensions.sessions: {error}") from error
 

@@ -15,6 +15,7 @@ from epp.request_control.policies import (
     OLD_REWRITE,
     REWRITE,
 )
+from epp.request_control.queued import TTL_HEADER
 
 CONTROL_HEADERS = frozenset(
     {
@@ -26,6 +27,7 @@ CONTROL_HEADERS = frozenset(
         OLD_REWRITE,
         SUBSET_KEY,
         SERVED_KEY,
+        TTL_HEADER,
         "x-llm-d-slo-ttft-ms",
         "x-slo-ttft-ms",
         "x-llm-d-slo-tpot-ms",

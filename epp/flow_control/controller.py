@@ -24,7 +24,7 @@ from epp.flow_control.outcomes import Outcome
 from epp.flow_control.parking import Parking
 from epp.flow_control.queues import Candidate, QueuedRequest
 from epp.flow_control.request_session import EndpointNodes, RequestSession
-from epp.flow_control.saturation import PoolSaturation
+from epp.flow_control.saturation import FULL, PoolSaturation
 from epp.flow_control.sessions import (
     Action,
     Binding,
@@ -40,6 +40,10 @@ from epp.scheduling import Endpoint, LLMRequest
 
 _MOST_PER_SESSION = 256
 """Dispatches after which a session ends and another one goes on in the next turn of the loop."""
+_MOST_REASONS = 8
+"""What is kept for each request that fits nowhere."""
+_ASK_AGAIN_SECONDS = 0.01
+"""A band may be held back though the pool has room; its ceiling may be another one by then."""
 
 log = structlog.get_logger()
 
@@ -82,6 +86,8 @@ class FlowController:
         self._sequence = count(1)
         self._faults_told: set[tuple[str, str]] = set()
         self._is_due = False
+        self._is_held_back = False
+        self._asking: asyncio.TimerHandle | None = None
         self._pool_is_empty = False
         self._regime_since = clock()
 
@@ -326,7 +332,21 @@ class FlowController:
                 dispatcher.run()
             except Exception:  # one of ours: those that wait must not be lost with it
                 log.exception("a dispatch session failed; what waits is tried again in the next")
+                self._line_up_all(now)
         self._observer.session_ended(perf_counter() - began)
+        if self._is_held_back and self._asking is None:
+            loop = asyncio.get_running_loop()
+            self._asking = loop.call_later(_ASK_AGAIN_SECONDS, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._asking = None
+        self.wake()
+
+    def _line_up_all(self, now: float) -> None:
+        self._parking.leave_all(now)
+        for queued in self._everybody():
+            if not queued.is_in_line:
+                self.bands[queued.priority].line_up(queued, now)
 
     def dispatch_waiting(self, session: RequestSession) -> None:
         """Dispatch what there is room for, in order; the action of every session."""
@@ -355,12 +375,15 @@ class FlowController:
         pool = self._pool()
         if not pool:
             self.blocked = "the pool has no endpoint"
+            self._is_held_back = False
             return None
         saturation = self._saturation.measure(pool)
         band = self.bands.next_band(saturation, self._ceilings.all(saturation))
         self.blocked = ""
+        self._is_held_back = False
         if band is None and self.bands.waiting:
             self.blocked = self._why_blocked(saturation)
+            self._is_held_back = bool(self.blocked) and saturation < FULL
         return band
 
     def _why_blocked(self, saturation: float) -> str:
@@ -407,7 +430,7 @@ class FlowController:
             flow.take(queued)
             if flow.has_head:
                 band.rank(flow, now)
-        queued.reasons = session.explanations.of(queued) or queued.reasons
+        queued.reasons = _told(session, queued) or queued.reasons
         queued.tries += 1
         self._parking.enter(queued)
 
@@ -434,7 +457,7 @@ class FlowController:
             return True
         statement.discard()
         if session.failure is None:
-            queued.reasons = session.explanations.of(queued)
+            queued.reasons = _told(session, queued)
             return False
         self._forget(queued)
         self._observer.passed(queued.request)
@@ -473,6 +496,8 @@ class FlowController:
         self.bands.size_bytes -= queued.size_bytes
         self._parking.forget(queued)
         self._expiry.forget(self.bands.waiting)
+        if not self.bands.waiting:
+            self.blocked = ""
         self._observer.left(queued, outcome, now - queued.enqueued_at)
         if outcome is not Outcome.DISPATCHED:
             self._forget(queued)
@@ -566,6 +591,13 @@ class FlowController:
                 extension_point=point,
                 exc_info=error,
             )
+
+
+def _told(session: RequestSession, queued: QueuedRequest) -> Sequence[str]:
+    """Return why a request has no place; a few reasons, for there may be one per endpoint."""
+    reasons = session.explanations.of(queued)
+    more = len(reasons) - _MOST_REASONS
+    return reasons if more <= 0 else [*reasons[:_MOST_REASONS], f"and {more} more reasons"]
 
 
 class _Dispatch(Action):

@@ -127,6 +127,11 @@ class QueuedRequest(Job):
         """What was chosen for it in this session."""
 
     @property
+    def has_waited(self) -> bool:
+        """Whether it has waited at all."""
+        return self.key is not None
+
+    @property
     def task(self) -> Task:
         """Its one task."""
         return self.tasks[0]

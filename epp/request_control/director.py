@@ -38,7 +38,7 @@ from epp.request_control.policies import (
     names_model,
 )
 from epp.request_control.production import AsyncStep, Production
-from epp.request_control.queued import QueuedDecision
+from epp.request_control.queued import QueuedDecision, ttl_of
 from epp.request_control.refusals import Refusals
 from epp.request_control.request_line import finished_line
 from epp.scheduling import (
@@ -182,6 +182,8 @@ class Director:
     def answered(self, exchange: Exchange) -> None:
         """Give back what the stages before the primary profile hold."""
         exchange.release_stages(self._clock())
+        if self._flow is not None:
+            self._flow.wake()
 
     def finish(self, exchange: Exchange, cause: EndCause) -> None:
         """Release the reservation, tell the plugins, count and log; once per exchange."""
@@ -213,6 +215,7 @@ class Director:
                 undecided.pipeline.shed(request, pool)
             return self._decider.take(undecided, self._decider.choose(undecided, pool))
         request = undecided.production.request
+        ttl_seconds = ttl_of(request.headers)
         if not flow.has_plugins and flow.lets_pass(request):
             try:
                 result = self._decider.choose(undecided, pool)
@@ -222,9 +225,11 @@ class Director:
             else:
                 flow.passed(request)
                 return self._decider.take(undecided, result)
-        return self._submitted(flow, undecided)
+        return self._submitted(flow, undecided, ttl_seconds)
 
-    def _submitted(self, flow: FlowController, undecided: Undecided) -> Exchange | PendingDecision:
+    def _submitted(
+        self, flow: FlowController, undecided: Undecided, ttl_seconds: float | None
+    ) -> Exchange | PendingDecision:
         request, received_at = undecided.production.request, undecided.received_at
         decision = QueuedDecision(
             undecided,
@@ -233,11 +238,7 @@ class Director:
             refuse=partial(self._refuse_prepared, request, received_at),
             abandon=lambda cause: self._refusals.abandoned(request, cause, received_at),
         )
-        try:
-            decision.submit()
-        except BaseException:
-            undecided.pipeline.leave()
-            raise
+        decision.submit(ttl_seconds)
         return decision.outcome if isinstance(decision.outcome, Exchange) else decision
 
     def _refuse_prepared(

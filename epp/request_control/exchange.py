@@ -39,7 +39,7 @@ class ExchangeOwner(Protocol):
         """The gateway says that ``address`` served the request."""
 
     def answered(self, exchange: "Exchange") -> None:
-        """The answer has begun, so the stages before it are over."""
+        """The answer has begun, so the stages before it are over; told if there may be some."""
 
 
 class Exchange:
@@ -172,12 +172,13 @@ class Exchange:
         owner = self._owner
         if owner is None:
             return _NO_HEADERS
-        if self._stages:
-            owner.answered(self)
         if not self.pipeline.response_header:
+            if self._stages:
+                owner.answered(self)
             return _NO_HEADERS
         head = ResponseHead(status, headers or _NO_HEADERS, served)
         self.pipeline.answer_began(self.request, head, self.endpoint, self.state)
+        owner.answered(self)  # after the plugins, which may give back what they count
         return head.set_headers
 
     def answer_seen(

@@ -89,13 +89,13 @@ class QueuedDecision(PendingDecision):
     def received_at(self) -> float:
         return self._undecided.received_at
 
-    def submit(self) -> None:
+    def submit(self, ttl_seconds: float | None) -> None:
         """Hand it to flow control.
 
-        Raises:
-            BadRequestError: It says in a header how long it may wait, and nobody can read it.
+        Args:
+            ttl_seconds: What :func:`ttl_of` says.
         """
-        self._queued = self._flow.submit(self, ttl_of(self.request.headers))
+        self._queued = self._flow.submit(self, ttl_seconds)
 
     def cancel(self, cause: EndCause) -> None:
         if self.outcome is not None:

@@ -32,6 +32,8 @@ class RequestFinished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     status: int | None
     """HTTP status of the answer; None if none came."""
     outcome: str
+    queued_seconds: float | None = None
+    """How long of that it has waited in flow control; left out if it has not."""
     prompt_tokens: int | None = None
     """What the model server says it has read; left out if its answer was not seen to say it."""
     completion_tokens: int | None = None
@@ -66,12 +68,20 @@ def finished_line(exchange: Exchange, cause: EndCause, now: float) -> RequestFin
         stream=request.stream,
         status=exchange.status,
         outcome=cause.value,
+        queued_seconds=_queued(exchange),
         prompt_tokens=usage.prompt_tokens if usage else None,
         completion_tokens=usage.completion_tokens if usage else None,
         stages=_stages(exchange),
         failed_producers={each.producer: each.reason for each in failures} if failures else None,
         shadow=exchange.shadow or None,
     )
+
+
+def _queued(exchange: Exchange) -> float | None:
+    queued = exchange.queued
+    if queued is None or not queued.has_waited:
+        return None
+    return round((exchange.decided_at - queued.enqueued_at) * 1e6) / 1e6
 
 
 def _stages(exchange: Exchange) -> dict[str, str] | None:
