@@ -408,8 +408,8 @@ class FlowController:
         if place(session, statement, queued):
             self._leave(queued, Outcome.DISPATCHED)
             self.bands.went(band)
-            band.dispatched(queued, now)
             self._commit(queued, statement.commit)
+            band.dispatched(queued, now)  # after the hooks, by which policies count what goes
             return 1
         statement.discard()
         if session.failure is not None:
