@@ -40,6 +40,7 @@ from epp_plugins.flow_control.fcfs_ordering import FcfsOrderingPolicy
 from epp_plugins.flow_control.global_strict_fairness import GlobalStrictFairnessPolicy
 from epp_plugins.flow_control.priority_holdback import PriorityHoldbackPolicy
 from epp_plugins.flow_control.program_aware_fairness import ProgramAwareFairness
+from epp_plugins.flow_control.proportion import ProportionFairnessPolicy
 from epp_plugins.flow_control.round_robin_fairness import RoundRobinFairnessPolicy
 from epp_plugins.flow_control.slo_deadline_ordering import SloDeadlineOrderingPolicy
 from epp_plugins.flow_control.soft_reflective_ceiling import SoftReflectiveCeilingPolicy
@@ -133,6 +134,7 @@ PLUGINS: tuple[type[Plugin], ...] = (
     PriorityHoldbackPolicy,
     ProbabilisticAdmitter,
     ProgramAwareFairness,
+    ProportionFairnessPolicy,
     QueueScorer,
     RandomPicker,
     RoundRobinFairnessPolicy,

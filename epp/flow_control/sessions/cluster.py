@@ -8,15 +8,19 @@ _Member = TypeVar("_Member")
 
 
 class Cluster:
-    """All that there is, by name; ``version`` grows with each change."""
+    """All that there is, by name.
 
-    __slots__ = ("jobs", "nodes", "queues", "version")
+    ``version`` grows with each change, ``membership`` when a queue, job or node comes or goes.
+    """
+
+    __slots__ = ("jobs", "membership", "nodes", "queues", "version")
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
         self.jobs: dict[str, Job] = {}
         self.nodes: dict[str, Node] = {}
         self.version = 0
+        self.membership = 0
 
     def add_queue(self, queue: Queue) -> None:
         """Add a queue.
@@ -25,7 +29,7 @@ class Cluster:
             ValueError: The name is taken.
         """
         _add(self.queues, queue.name, queue, "queue")
-        self.version += 1
+        self._changed()
 
     def add_node(self, node: Node) -> None:
         """Add a node.
@@ -34,7 +38,7 @@ class Cluster:
             ValueError: The name is taken.
         """
         _add(self.nodes, node.name, node, "node")
-        self.version += 1
+        self._changed()
 
     def add_job(self, job: Job) -> None:
         """Add a job.
@@ -59,12 +63,12 @@ class Cluster:
                 f" number of its tasks, {len(job.tasks)}"
             )
         _add(self.jobs, job.name, job, "job")
-        self.version += 1
+        self._changed()
 
     def remove_job(self, job: Job) -> None:
         """Forget a job; the places of its tasks are not touched."""
         del self.jobs[job.name]
-        self.version += 1
+        self._changed()
 
     def remove_queue(self, queue: Queue) -> None:
         """Forget a queue in which nothing waits or runs any more.
@@ -80,12 +84,16 @@ class Cluster:
         del self.queues[queue.name]
         if queue.parent is not None:
             del queue.parent.children[queue]
-        self.version += 1
+        self._changed()
 
     def remove_node(self, node: Node) -> None:
         """Take a node away; what runs there keeps its place until it ends."""
         del self.nodes[node.name]
+        self._changed()
+
+    def _changed(self) -> None:
         self.version += 1
+        self.membership += 1
 
 
 def _add(held: dict[str, _Member], name: str, member: _Member, kind: str) -> None:

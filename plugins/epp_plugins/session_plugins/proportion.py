@@ -12,14 +12,21 @@ queues below one divide its share. Then
   not preemptible), from queues that have more than theirs.
 
 Sizes are those of tasks; nodes without a limit count as able to take all that is wanted.
+
+With ``usageHalfLife`` a queue that had more than its part of late gets less now (``kValue``, 1.0,
+says by how much). ``usage`` says for queues by name what they had before the first session, as a
+part of all there is.
 """
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 from epp.flow_control.sessions import (
     ALLOWED,
+    ArgumentError,
     Arguments,
     Event,
+    ExtensionPoints,
     Job,
     Queue,
     Scenario,
@@ -28,11 +35,8 @@ from epp.flow_control.sessions import (
     Task,
     Verdict,
 )
-from epp_plugins.session_plugins.fair_share import Share, divide
-
-_ROUNDING = 1e-9
-_NO_SHARE = 1000.0
-"""How much worse a place is that a queue has no share of."""
+from epp_plugins.fair_shares import ROUNDING, divide, part_of
+from epp_plugins.session_plugins.queue_accounts import QueueAccounts
 
 
 class Proportion(SessionPlugin):
@@ -40,46 +44,36 @@ class Proportion(SessionPlugin):
 
     name = "proportion"
 
-    def __init__(self, arguments: Arguments) -> None:
-        self._shares: dict[Queue, Share] = {}
+    def __init__(self, arguments: Arguments, clock: Callable[[], float] = time.monotonic) -> None:
+        self._k = _at_least_0(arguments, "kValue", 1.0)
+        half_life = arguments.get_seconds("usageHalfLife")
+        usage = _fractions(arguments, "usage")
+        self._accounts = QueueAccounts(half_life_seconds=half_life, usage=usage, clock=clock)
+
+    def on_configure(self, dispatcher: ExtensionPoints) -> None:
+        dispatcher.add_event_handler(allocate=self._allocated, deallocate=self._deallocated)
 
     def on_session_open(self, ssn: Session) -> None:
-        self._shares = {queue: Share() for queue in ssn.cluster.queues.values()}
-        for job in ssn.cluster.jobs.values():
-            self._count(job, size_of(job.active()), size_of(job.pending()))
-        roots = [queue for queue in self._shares if queue.parent is None]
-        divide(roots, self._shares, self._total(ssn, roots))
+        accounts = self._accounts
+        accounts.bring_up_to_date(ssn.cluster)
+        roots = [accounts[queue] for queue in ssn.cluster.queues.values() if queue.parent is None]
+        total = _total(ssn, sum(share.requested[0] for share in roots))
+        accounts.write_usage(total)
+        divide(roots, [total], k=self._k)
         ssn.add_queue_order_fn(self._order)
         ssn.add_is_job_over_capacity_fn(self._within_limits)
         ssn.add_is_non_preemptible_job_over_queue_quota_fn(self._within_quota)
         ssn.add_can_reclaim_resources_fn(self._may_reclaim)
         ssn.add_reclaim_scenario_validator_fn(self._is_fair)
-        ssn.add_event_handler(allocate=self._allocated, deallocate=self._deallocated)
-        ssn.add_queue_amount_fn("allocated", lambda queue: self._shares[queue].allocated)
+        ssn.add_queue_amount_fn("allocated", lambda queue: accounts[queue].allocated[0])
         ssn.add_queue_amount_fn("deserved", lambda queue: queue.deserved or 0.0)
-        ssn.add_queue_amount_fn("fair_share", lambda queue: self._shares[queue].fair)
-
-    def _total(self, ssn: Session, roots: Iterable[Queue]) -> float:
-        total = 0.0
-        for node in ssn.cluster.nodes.values():
-            if node.capacity is None and not node.gpus:
-                return sum(self._shares[queue].requested for queue in roots)
-            total += (node.capacity or 0.0) + sum(gpu.capacity for gpu in node.gpus)
-        return total
-
-    def _count(self, job: Job, allocated: float, pending: float = 0.0) -> None:
-        for queue in job.queue.path():
-            share = self._shares[queue]
-            share.allocated += allocated
-            share.requested += allocated + pending
-            if not job.is_preemptible():
-                share.allocated_non_preemptible += allocated
+        ssn.add_queue_amount_fn("fair_share", lambda queue: accounts[queue].fair[0])
 
     def _allocated(self, event: Event) -> None:
-        self._count(event.task.job, event.task.size, -event.task.size)
+        self._accounts.count(event.task.job, event.task.size)
 
     def _deallocated(self, event: Event) -> None:
-        self._count(event.task.job, -event.task.size, event.task.size)
+        self._accounts.count(event.task.job, -event.task.size)
 
     # --- order --------------------------------------------------------------------------------
 
@@ -90,24 +84,25 @@ class Proportion(SessionPlugin):
         return (mine > other) - (mine < other)
 
     def _rank(self, queue: Queue, job: Job) -> tuple[bool, bool, int, float, float]:
-        share = self._shares[queue]
+        share = self._accounts[queue]
+        has, fair = share.allocated[0], share.fair[0]
         # Victims are evicted when they are taken: what is allocated has them off already.
-        would_have = share.allocated + job.next_size()
+        would_have = has + job.next_size()
         return (
-            would_have > share.fair + _ROUNDING,
-            would_have > (queue.deserved or 0.0) + _ROUNDING,
+            would_have > fair + ROUNDING,
+            would_have > share.deserved[0] + ROUNDING,
             -queue.priority,
-            _part(would_have, share.fair),
-            _part(share.allocated, share.fair),
+            part_of(would_have, fair),
+            part_of(has, fair),
         )
 
     # --- limits -------------------------------------------------------------------------------
 
     def _within_limits(self, job: Job, tasks: Sequence[Task]) -> Verdict:
-        size = size_of(tasks)
+        size = sum(task.size for task in tasks)
         for queue in job.queue.path():
-            has = self._shares[queue].allocated
-            if queue.limit is not None and has + size > queue.limit + _ROUNDING:
+            has = self._accounts[queue].allocated[0]
+            if queue.limit is not None and has + size > queue.limit + ROUNDING:
                 return Verdict(
                     allowed=False,
                     reason=f"queue {queue.name} has {has:g} of at most {queue.limit:g},"
@@ -116,10 +111,10 @@ class Proportion(SessionPlugin):
         return ALLOWED
 
     def _within_quota(self, job: Job, tasks: Sequence[Task]) -> Verdict:
-        size = size_of(tasks)
+        size = sum(task.size for task in tasks)
         for queue in job.queue.path():
-            has = self._shares[queue].allocated_non_preemptible
-            if queue.deserved is not None and has + size > queue.deserved + _ROUNDING:
+            has = self._accounts[queue].allocated_non_preemptible
+            if queue.deserved is not None and has + size > queue.deserved + ROUNDING:
                 return Verdict(
                     allowed=False,
                     reason=f"queue {queue.name} deserves {queue.deserved:g} and has {has:g} of that"
@@ -132,11 +127,11 @@ class Proportion(SessionPlugin):
     def _may_reclaim(self, job: Job) -> bool:
         size = job.next_size()
         for queue in job.queue.path():
-            share = self._shares[queue]
-            owed = share.fair
+            share = self._accounts[queue]
+            owed = share.fair[0]
             if not job.is_preemptible() and queue.deserved is not None:
                 owed = min(owed, queue.deserved)
-            if share.allocated + size > owed + _ROUNDING:
+            if share.allocated[0] + size > owed + ROUNDING:
                 return False
         return True
 
@@ -148,16 +143,33 @@ class Proportion(SessionPlugin):
             for queue in victim.job.queue.path():
                 if queue not in own:
                     taken.setdefault(queue, []).append(victim)
-        return all(
-            self._shares[queue].allocated + tasks[-1].size > self._shares[queue].fair + _ROUNDING
-            for queue, tasks in taken.items()
-        )
+        shares = [(self._accounts[queue], tasks[-1].size) for queue, tasks in taken.items()]
+        return all(share.allocated[0] + last > share.fair[0] + ROUNDING for share, last in shares)
 
 
-def size_of(tasks: Iterable[Task]) -> float:
-    """Return what ``tasks`` take together."""
-    return sum(task.size for task in tasks)
+def _total(ssn: Session, requested: float) -> float:
+    """Return what the nodes can take, ``requested`` if one takes any amount."""
+    total = 0.0
+    for node in ssn.cluster.nodes.values():
+        if node.capacity is None and not node.gpus:
+            return requested
+        total += (node.capacity or 0.0) + sum(gpu.capacity for gpu in node.gpus)
+    return total
 
 
-def _part(amount: float, share: float) -> float:
-    return amount / share if share > _ROUNDING else amount * _NO_SHARE
+def _at_least_0(arguments: Arguments, name: str, default: float) -> float:
+    value = arguments.get_float(name, default)
+    if value < 0:
+        raise ArgumentError(f"argument {name!r} is {value:g}; it must be 0 or more")
+    return value
+
+
+def _fractions(arguments: Arguments, name: str) -> Mapping[str, float]:
+    given = arguments.get(name, {})
+    if not isinstance(given, Mapping):
+        raise ArgumentError(f"argument {name!r} is {given!r}; it must be a mapping from queues")
+    each = Arguments({str(queue): value for queue, value in given.items()})
+    try:
+        return {queue: _at_least_0(each, queue, 0.0) for queue in each}
+    except ArgumentError as error:
+        raise ArgumentError(f"argument {name!r}: {error}") from None
