@@ -148,7 +148,12 @@ class FlowController:
             actions=(_Dispatch(self),),
             fault=self._plugin_failed,
             session_type=lambda cluster, binder, fault: RequestSession(
-                cluster, binder, fault, pool=self._pool, nodes=self._nodes
+                cluster,
+                binder,
+                fault,
+                pool=self._pool,
+                nodes=self._nodes,
+                crowding=self._crowding,
             ),
         )
 
@@ -395,6 +400,20 @@ class FlowController:
         return (
             f"the pool's saturation is {saturation:.2f}, priority {first.priority} may go while it"
             f" is below {ceiling:.2f}"
+        )
+
+    def _crowding(self, queued: QueuedRequest, endpoints: Sequence[Endpoint]) -> str:
+        """Return why ``endpoints``, a part of the pool, cannot take a request; "" if they can."""
+        assert self.settings is not None and self._ceilings is not None  # noqa: S101, PT018 - it is on
+        saturation = PoolSaturation(self.settings.detector).measure(endpoints)
+        ceilings = self._ceilings.by_priority
+        is_owed = self.bands[queued.priority].credit >= 1
+        ceiling = max(ceilings.values()) if is_owed else ceilings[queued.priority]
+        if saturation < ceiling:
+            return ""
+        return (
+            f"the saturation of the {len(endpoints)} endpoints that it may go to is"
+            f" {saturation:.2f}, it may go while it is below {ceiling:.2f}"
         )
 
     def _try(

@@ -60,9 +60,11 @@ class RequestSession(Session):
         *,
         pool: Callable[[], Sequence[Endpoint]],
         nodes: EndpointNodes,
+        crowding: Callable[[QueuedRequest, Sequence[Endpoint]], str],
     ) -> None:
         super().__init__(cluster, binder, fault)
         self._pool = pool
+        self._crowding = crowding
         self._endpoint_nodes = nodes
         self.failure: Exception | None = None
         """What has ended the request that was tried last."""
@@ -78,6 +80,9 @@ class RequestSession(Session):
         if not endpoints:
             if not nodes:
                 self.explanations.of_task(task, "the pool has no endpoint")
+            return None
+        if len(endpoints) < len(nodes) and (why := self._crowding(queued, endpoints)):
+            self.explanations.of_task(task, why)
             return None
         try:
             result = queued.candidate.choose(endpoints, preference)
