@@ -326,11 +326,11 @@ class Bands:
         return first if saturation < ceiling else None
 
     def went(self, band: PolicyBand) -> None:
-        """Count a dispatch of ``band``, for what those below it are owed."""
+        """Count a dispatch of ``band``, for what all below the highest are owed of it."""
         if band.credit >= 1:
             band.credit -= 1
-            return
-        below = [each for each in self.in_order if each.waiting and each.priority < band.priority]
+        busy = [each for each in self.in_order if each.waiting or each is band]
+        below = [each for each in busy[1:] if each.waiting]
         for each in below:
             each.credit += min(each.settings.floor_share, _SHARED_FLOOR / len(below))
 

@@ -433,6 +433,7 @@ class FlowController:
         statement.discard()
         if session.failure is not None:
             self._leave(queued, Outcome.DISPATCHED)
+            self._forget(queued)
             queued.candidate.fail(session.failure)
         else:
             self._parking.took(perf_counter() - began)
@@ -484,18 +485,20 @@ class FlowController:
         return True
 
     def _commit(self, queued: QueuedRequest, commit: Callable[[], None]) -> None:
+        flow = queued.queue
+        flow.running += 1  # before, for it may end while it is answered
         try:
             commit()
         except CommitError as error:
+            flow.running -= 1
             self._forget(queued)
             cause = error.__cause__
             queued.candidate.fail(cause if isinstance(cause, Exception) else error)
         else:
             if queued.task.node is None:
                 return  # it has ended already, while it was answered
-            if self.has_plugins:
-                queued.queue.running += 1
-            else:  # nobody asks for what is in flight
+            if not self.has_plugins:  # nobody asks for what is in flight
+                flow.running -= 1
                 self._forget(queued)
 
     def commit(self, evictions: Sequence[Eviction], bindings: Sequence[Binding]) -> None:
