@@ -19,12 +19,9 @@ from time import perf_counter
 from typing import Any
 
 from epp.flow_control.plugins import FairnessPolicy, OrderingPolicy
-from epp.flow_control.queues import Band, Flow, QueuedRequest
+from epp.flow_control.queues import ASKED, FALLBACK, Band, Flow, QueuedRequest
 from epp.flow_control.settings import BandSettings
 from epp.scheduling import PLUGIN_FAULTS, Guard, LLMRequest, PluginContractError
-
-_ASKED, _FALLBACK = 0, 1
-"""Keys of policies go before those that stand for a policy that failed; they are never compared."""
 
 _AGEING_SECONDS = 0.02
 _AGEING_PART = 0.05
@@ -83,13 +80,7 @@ class PolicyBand(Band):
         """Let a waiting request be tried in its turn, one that had stepped aside, too."""
         flow = queued.queue
         had_head = flow.has_head
-        try:
-            is_first = flow.push(queued)
-        except TypeError as error:  # keys that cannot be compared
-            self.settings.ordering.failed(error, 0.0)
-            queued.key = (_FALLBACK, queued.sequence)
-            is_first = flow.push(queued)
-        if is_first or not had_head:
+        if flow.push(queued) or not had_head:
             self.rank(flow, now)
 
     def remove(self, queued: QueuedRequest, now: float) -> None:
@@ -146,12 +137,14 @@ class PolicyBand(Band):
 
     def next_flow(self) -> Flow | None:
         """Return the flow that is next; None if nothing can be tried."""
-        heap = self._heap
-        while heap:
-            _, stamp, flow = heap[0]
+        while self._heap:
+            _, stamp, flow = self._heap[0]
             if stamp == flow.stamp and flow.has_head:
                 return flow
-            heappop(heap)
+            try:
+                heappop(self._heap)
+            except PLUGIN_FAULTS as error:
+                self._fall_back(error)
         return None
 
     def ready(self) -> list[Flow]:
@@ -161,7 +154,12 @@ class PolicyBand(Band):
     def in_order(self) -> list[Flow]:
         """Return the flows that can be tried, the next one first."""
         current = [entry for entry in self._heap if entry[1] == entry[2].stamp]
-        return [flow for _, _, flow in sorted(current) if flow.has_head]
+        try:
+            current.sort()
+        except PLUGIN_FAULTS as error:
+            self._fall_back(error)
+            current = sorted(self._heap)
+        return [flow for _, _, flow in current if flow.has_head]
 
     def hold(self, flow: Flow, why: str) -> None:
         """Let a flow step aside until the next session."""
@@ -193,18 +191,13 @@ class PolicyBand(Band):
             flow.clear()
             for queued in in_line:
                 queued.key = self._order_key(queued)
-                self._push_or_fall_back(flow, queued)
+                flow.push(queued)
             if flow.waiting:
                 self._notify("activated", settings.fairness, flow, now)
         self._rank_all(now)
 
-    def _push_or_fall_back(self, flow: Flow, queued: QueuedRequest) -> None:
-        try:
-            flow.push(queued)
-        except TypeError as error:
-            self.settings.ordering.failed(error, 0.0)
-            queued.key = (_FALLBACK, queued.sequence)
-            flow.push(queued)
+    def cannot_compare(self, error: BaseException) -> None:
+        self.settings.ordering.failed(error, 0.0)
 
     def _rank_all(self, now: float) -> None:
         flows = [flow for flow in self.flows.values() if flow.has_head]
@@ -215,42 +208,40 @@ class PolicyBand(Band):
             self._heap.append((key, flow.stamp, flow))
         try:
             heapify(self._heap)
-        except TypeError as error:
-            self.settings.fairness.failed(error, 0.0)
-            self._fall_back()
+        except PLUGIN_FAULTS as error:
+            self._fall_back(error)
 
     def _enter(self, flow: Flow, key: Any) -> None:  # noqa: ANN401 - as policies have it
         flow.key, flow.stamp = key, next(self._stamps)
         try:
             heappush(self._heap, (key, flow.stamp, flow))
-        except TypeError as error:  # keys that cannot be compared
-            self.settings.fairness.failed(error, 0.0)
-            self._fall_back()
+        except PLUGIN_FAULTS as error:
+            self._fall_back(error)
 
-    def _fall_back(self) -> None:
-        """Put the flows in order by their heads alone."""
+    def _fall_back(self, error: BaseException) -> None:
+        """Put the flows, whose keys cannot be compared, in order by the arrival of their heads."""
+        self.settings.fairness.failed(error, 0.0)
         flows = {flow for _, stamp, flow in self._heap if stamp == flow.stamp and flow.has_head}
         self._heap = []
-        for flow in flows:
-            flow.key, flow.stamp = _by_head(flow), next(self._stamps)
+        for flow in sorted(flows, key=lambda flow: flow.head.sequence):
+            flow.key, flow.stamp = (FALLBACK, flow.head.sequence), next(self._stamps)
             self._heap.append((flow.key, flow.stamp, flow))
-        heapify(self._heap)
 
     # --- the policies -------------------------------------------------------------------------
 
     def _order_key(self, queued: QueuedRequest) -> Any:  # noqa: ANN401 - as policies have it
         guard: Guard[OrderingPolicy] = self.settings.ordering
         if guard.is_off:
-            return (_FALLBACK, queued.sequence)
+            return (FALLBACK, queued.sequence)
         began = perf_counter()
         try:
             key = guard.plugin.key(queued)
             _refuse_nan(key, "key()")
         except PLUGIN_FAULTS as error:
             guard.failed(error, perf_counter() - began)
-            return (_FALLBACK, queued.sequence)
+            return (FALLBACK, queued.sequence)
         guard.passed(perf_counter() - began)
-        return (_ASKED, key)
+        return (ASKED, key)
 
     def _flow_keys(self, flows: Sequence[Flow], now: float) -> Sequence[Any]:
         guard: Guard[FairnessPolicy] = self.settings.fairness
@@ -258,7 +249,7 @@ class PolicyBand(Band):
             return [_by_head(flow) for flow in flows]
         began = perf_counter()
         try:
-            keys = [(_ASKED, key) for key in guard.plugin.keys(flows, now)]
+            keys = [(ASKED, key) for key in guard.plugin.keys(flows, now)]
             if len(keys) != len(flows):
                 raise PluginContractError(
                     f"keys() returned {len(keys)} keys for {len(flows)} flows"
@@ -342,7 +333,7 @@ class Bands:
 
 def _by_head(flow: Flow) -> tuple[int, tuple[Any, int]]:
     head = flow.head
-    return _FALLBACK, (head.key, head.sequence)
+    return FALLBACK, (head.key, head.sequence)
 
 
 def _refuse_nan(key: object, where: str) -> None:

@@ -86,6 +86,7 @@ class FlowController:
         self._sequence = count(1)
         self._faults_told: set[tuple[str, str]] = set()
         self._is_due = False
+        self._is_news = False
         self._is_held_back = False
         self._asking: asyncio.TimerHandle | None = None
         self._pool_is_empty = False
@@ -260,6 +261,10 @@ class FlowController:
 
     def wake(self) -> None:
         """Open a session in the next turn of the loop if anything waits."""
+        self._is_news = True
+        self._open_soon()
+
+    def _open_soon(self) -> None:
         if self.bands.waiting and not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._run)
@@ -331,7 +336,8 @@ class FlowController:
         for band in self.bands.in_order:
             if band.waiting:
                 band.refresh(now)
-        self._parking.leave(now)
+        self._parking.leave(now, is_news=self._is_news)
+        self._is_news = False
         if self._next_band() is not None:
             try:
                 dispatcher.run()
@@ -339,13 +345,14 @@ class FlowController:
                 log.exception("a dispatch session failed; what waits is tried again in the next")
                 self._line_up_all(now)
         self._observer.session_ended(perf_counter() - began)
-        if self._is_held_back and self._asking is None:
+        later = _ASK_AGAIN_SECONDS if self._is_held_back else self._parking.seconds_short
+        if later is not None and self._asking is None:
             loop = asyncio.get_running_loop()
-            self._asking = loop.call_later(_ASK_AGAIN_SECONDS, self._ask_again)
+            self._asking = loop.call_later(later, self._ask_again)
 
     def _ask_again(self) -> None:
         self._asking = None
-        self.wake()
+        self._open_soon()
 
     def _line_up_all(self, now: float) -> None:
         self._parking.leave_all(now)
@@ -367,7 +374,7 @@ class FlowController:
             if why := band.refusal(queued.request, now):
                 band.hold(flow, why)
             elif queued.tries and not self._parking.has_time:
-                self._park(session, band, queued, now)
+                self._park(session, band, queued, now, is_tried=False)
             else:
                 left -= self._try(session, band, queued, now)
             line.changed(flow)
@@ -392,8 +399,8 @@ class FlowController:
         return band
 
     def _why_blocked(self, saturation: float) -> str:
-        first = next((band for band in self.bands.in_order if band.waiting), None)
-        if first is None or first.next_flow() is None:
+        first = next((band for band in self.bands.in_order if band.next_flow() is not None), None)
+        if first is None:
             return ""
         assert self._ceilings is not None  # noqa: S101 - it is on
         ceiling = self._ceilings.by_priority[first.priority]
@@ -437,13 +444,19 @@ class FlowController:
             queued.candidate.fail(session.failure)
         else:
             self._parking.took(perf_counter() - began)
-            self._park(session, band, queued, now)
+            self._park(session, band, queued, now, is_tried=True)
         if flow.has_head:
             band.rank(flow, now)
         return int(session.failure is not None)
 
     def _park(
-        self, session: RequestSession, band: PolicyBand, queued: QueuedRequest, now: float
+        self,
+        session: RequestSession,
+        band: PolicyBand,
+        queued: QueuedRequest,
+        now: float,
+        *,
+        is_tried: bool,
     ) -> None:
         flow = queued.queue
         if queued.is_in_line:
@@ -452,7 +465,7 @@ class FlowController:
                 band.rank(flow, now)
         queued.reasons = _told(session, queued) or queued.reasons
         queued.tries += 1
-        self._parking.enter(queued)
+        self._parking.enter(queued, is_tried=is_tried)
 
     def _passes_alone(self, queued: QueuedRequest) -> bool:
         """Run a session of one request; return whether that settled it."""

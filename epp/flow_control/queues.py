@@ -11,7 +11,10 @@ from typing import Any, Protocol
 
 from epp.flow_control.outcomes import Outcome
 from epp.flow_control.sessions import Job, Queue, Task
-from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
+from epp.scheduling import PLUGIN_FAULTS, Endpoint, LLMRequest, SchedulingResult
+
+ASKED, FALLBACK = 0, 1
+"""Keys of policies go before those that stand for a policy that failed; they are never compared."""
 
 
 class NoPlaceError(Exception):
@@ -171,40 +174,36 @@ class Flow(Queue):
     @property
     def has_head(self) -> bool:
         """Whether a request waits that may be tried now."""
-        heap = self._heap
-        while heap and not heap[0][2].is_in_line:
-            heappop(heap)
-        return bool(heap)
+        while self._heap and not self._heap[0][2].is_in_line:
+            self._pop()
+        return bool(self._heap)
 
     def push(self, queued: QueuedRequest) -> bool:
         """Let ``queued`` be tried in its turn; return whether the head changed.
 
-        Raises:
-            TypeError: Its key cannot be compared with another one; it was not taken.
+        One whose key cannot be compared with another one goes after all with a key.
         """
+        queued.is_in_line = True
         try:
             heappush(self._heap, (queued.key, queued.sequence, queued))
-        except TypeError:  # by then it is in the list already, somewhere
-            self._heap = [entry for entry in self._heap if entry[2] is not queued]
-            heapify(self._heap)
-            raise
-        queued.is_in_line = True
+        except PLUGIN_FAULTS as error:  # by then it is in the list already, somewhere
+            self.band.cannot_compare(error)
+            queued.key = (FALLBACK, queued.sequence)
+            self._order([entry[2] for entry in self._heap])
         return self._heap[0][2] is queued
 
     def take(self, queued: QueuedRequest) -> None:
         """Take a request out of the line."""
         queued.is_in_line = False
         if self._heap[0][2] is queued:
-            heappop(self._heap)
+            self._pop()
         else:
-            self._heap = [entry for entry in self._heap if entry[2] is not queued]
-            heapify(self._heap)
+            self._order([entry[2] for entry in self._heap])
 
     def compact(self) -> None:
         """Forget those that do not wait any more, if they are most of what is held."""
         if len(self._heap) > 2 * self.waiting + 8:
-            self._heap = [entry for entry in self._heap if entry[2].is_in_line]
-            heapify(self._heap)
+            self._order([entry[2] for entry in self._heap])
 
     def clear(self) -> None:
         """Forget the order of those that may be tried, who come again."""
@@ -214,9 +213,32 @@ class Flow(Queue):
         """Yield what waits and may be tried, first ones first; cheap if only a few are taken."""
         heap = self._heap.copy()
         while heap:
-            queued = heappop(heap)[2]
+            queued = heap[0][2]
+            try:
+                heappop(heap)
+            except PLUGIN_FAULTS:  # counted when it is their turn
+                heap.sort(key=lambda entry: entry[1])
             if queued.is_in_line:
                 yield queued
+
+    def _pop(self) -> None:
+        try:
+            heappop(self._heap)
+        except PLUGIN_FAULTS as error:  # keys that can be compared with some others only
+            self.band.cannot_compare(error)
+            self._order([entry[2] for entry in self._heap], by_arrival=True)
+
+    def _order(self, requests: Sequence[QueuedRequest], *, by_arrival: bool = False) -> None:
+        in_line = [queued for queued in requests if queued.is_in_line]
+        if by_arrival:
+            for queued in in_line:
+                queued.key = (FALLBACK, queued.sequence)
+        self._heap = [(queued.key, queued.sequence, queued) for queued in in_line]
+        try:
+            heapify(self._heap)
+        except PLUGIN_FAULTS as error:
+            self.band.cannot_compare(error)
+            self._order(in_line, by_arrival=True)
 
 
 class Band(Queue):
@@ -234,3 +256,6 @@ class Band(Queue):
         """What their bodies take."""
         self.flows: dict[str, Flow] = {}
         """By fairness id; one in which nothing waits may stay for a while."""
+
+    def cannot_compare(self, error: BaseException) -> None:
+        """Take note that the keys of two requests cannot be compared."""

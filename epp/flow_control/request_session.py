@@ -6,7 +6,7 @@ from typing import Any, cast
 from epp.flow_control.queues import Flow, NoPlaceError, QueuedRequest
 from epp.flow_control.sessions import Binder, Cluster, Job, Node, Queue, Session, Task
 from epp.flow_control.sessions.answers import Fault
-from epp.scheduling import Endpoint
+from epp.scheduling import PLUGIN_FAULTS, Endpoint
 
 
 class EndpointNode(Node):
@@ -121,8 +121,11 @@ class RequestSession(Session):
 
 
 def _sign(left: Any, left_number: int, right: Any, right_number: int) -> int:  # noqa: ANN401 - as policies have it
-    if left < right:
-        return -1
-    if right < left:
-        return 1
+    try:
+        if left < right:
+            return -1
+        if right < left:
+            return 1
+    except PLUGIN_FAULTS:  # counted when the heaps of flows and bands meet them
+        pass
     return (left_number > right_number) - (left_number < right_number)

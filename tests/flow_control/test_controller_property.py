@@ -282,7 +282,7 @@ def test_whatever_happens_it_does_what_a_naive_dispatcher_does(
 def test_no_band_waits_for_longer_than_its_floor_share_says(
     floors: tuple[float, float], waiting: tuple[int, int, int]
 ) -> None:
-    """The bound: of every 1/share dispatches one is its own, or it waits for one other such band."""
+    """Of every 1/share dispatches one is its own, unless it waits for one other such band."""
     driven = Driven()
     priorities = (HIGH, DEFAULT, LOW)
     with driven.loop.running():
