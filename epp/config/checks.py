@@ -126,7 +126,15 @@ def _unknown_names(
         if each.name not in known[each.kind]:
             kind = "plugin" if each.kind == "member" else each.kind
             hint = suggestion(each.name, known[kind], "defined")
+            if kind == "policy":
+                hint = _for_defaults(hint)
             yield Fault(each.path, f"no {kind} is named `{each.name}`; {hint}", on_key=each.on_key)
+
+
+def _for_defaults(hint: str) -> str:
+    """Add to a hint at names of which some need no entry that others do."""
+    is_question = hint.endswith("?")
+    return f"{hint}{' Others' if is_question else '; others'} need an entry in `plugins`"
 
 
 def _gates(file: Raw) -> Iterator[Fault]:
@@ -165,7 +173,7 @@ def _detectors(file: Raw, types: Mapping[str, str]) -> Iterator[Fault]:
     ):
         ref = section.get("pluginRef")
         if isinstance(ref, str) and ref and ref not in types and ref != DEFAULT_DETECTOR:
-            hint = suggestion(ref, [*types, DEFAULT_DETECTOR], "defined")
+            hint = _for_defaults(suggestion(ref, [*types, DEFAULT_DETECTOR], "defined"))
             yield Fault(f"{path}.pluginRef", f"no plugin is named `{ref}`; {hint}")
 
 

@@ -1,6 +1,6 @@
 """The section ``flowControl`` with every default written out, and the policies that it names."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from epp.config.paths import join
 from epp.config.plan import Kinds, Plan, add_default, check_role
 from epp.config.registry import PluginRegistry
-from epp.config.schema import FlowControlEntry, PriorityBandTemplate
+from epp.config.schema import BandExtension, FlowControlEntry, PriorityBand, PriorityBandTemplate
 from epp.config.supported import DEFAULT_POLICIES
 
 GATE = "flowControl"
@@ -34,13 +34,19 @@ def add_flow_control(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> None
             add_default(plan, registry, name)
         check_role(plan, kinds, role, name, path)
     plan.policies = tuple(name for _, name, _ in _policies(filled))
-    seen: set[int] = set()
-    for place, band in enumerate(filled.priority_bands):
-        if band.priority in seen:
-            path = f"flowControl.priorityBands[{place}].priority"
-            plan.report(path, f"there is another band of priority {band.priority}; leave one")
-        seen.add(band.priority)
+    more = plan.config.file.extensions.flow_control
+    _check_priorities(plan, "flowControl.priorityBands", filled.priority_bands)
+    _check_priorities(plan, "extensions.flowControl.priorityBands", more.priority_bands)
     plan.flow_control = filled
+
+
+def _check_priorities(plan: Plan, path: str, bands: Sequence[PriorityBand | BandExtension]) -> None:
+    seen: set[int] = set()
+    for place, band in enumerate(bands):
+        if band.priority in seen:
+            where = f"{path}[{place}].priority"
+            plan.report(where, f"there is another band of priority {band.priority}; leave one")
+        seen.add(band.priority)
 
 
 def _filled(section: FlowControlEntry) -> FlowControlEntry:
@@ -75,10 +81,12 @@ def _policies(section: FlowControlEntry) -> Iterator[tuple[str, str, str]]:
     limits = section.usage_limit_policy_plugin_ref
     if limits is not None:
         yield "usage limit", limits, "flowControl.usageLimitPolicyPluginRef"
+    template, negative = section.default_priority_band, section.default_negative_priority_band
     bands: list[tuple[str, PriorityBandTemplate | None]] = [
-        ("flowControl.defaultPriorityBand", section.default_priority_band),
-        ("flowControl.defaultNegativePriorityBand", section.default_negative_priority_band),
+        ("flowControl.defaultPriorityBand", template)
     ]
+    if negative is not template:  # else it was filled in, and is told of once
+        bands.append(("flowControl.defaultNegativePriorityBand", negative))
     bands += [
         (join("flowControl.priorityBands", place), band)
         for place, band in enumerate(section.priority_bands)

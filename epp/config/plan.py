@@ -278,7 +278,9 @@ def check_role(plan: Plan, kinds: Kinds, role: str, name: str, path: str) -> Non
     """Take note if the plugin named at ``path`` is not what its role takes."""
     kind = kinds.get(role)
     if kind is not None and not plan.may_be(name, kind):
-        plan.report(path, f"`{name}` ({plan.type_of(name)}) is no {kind.__name__}")
+        fit = ", ".join(f"`{each}`" for each in plan.named(kind))
+        hint = f"those there are: {fit}" if fit else "there is none in `plugins`"
+        plan.report(path, f"`{name}` ({plan.type_of(name)}) is no {kind.__name__}; {hint}")
 
 
 def _first_of_type(plan: Plan, plugin_type: str) -> str | None:

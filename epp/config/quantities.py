@@ -43,7 +43,7 @@ def duration_seconds(value: str | float) -> float:
     Raises:
         ValueError: It is none, or beyond 292 years.
     """
-    text = str(value)
+    text = _text(value)
     parts = _DURATION_PART.findall(text) if len(text) <= _MAX_TEXT else []
     if value != "0" and (not parts or "".join(number + unit for number, unit in parts) != text):
         if len(text) <= _MAX_TEXT and _NO_UNIT.fullmatch(text):
@@ -67,7 +67,7 @@ def quantity(value: str | float) -> int:
     Raises:
         ValueError: It is none, or beyond 64 bits.
     """
-    text = str(value)
+    text = _text(value)
     match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_TEXT else None
     if match is None:
         raise ValueError(
@@ -79,6 +79,11 @@ def quantity(value: str | float) -> int:
     if whole > _MAX_QUANTITY:
         raise ValueError(f"quantity `{text}` is too large; the largest is {_MAX_QUANTITY}")
     return whole
+
+
+def _text(value: str | float) -> str:
+    """Return a value as YAML has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _fraction(number: str) -> Fraction:

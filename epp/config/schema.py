@@ -6,7 +6,7 @@ text), so that a configuration can be shown as it was written; what a value mean
 """
 
 import math
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -39,6 +39,12 @@ Quantity = Annotated[
     msgspec.Meta(extra={"check": quantity}, extra_json_schema={"examples": ["10Gi", 5000]}),
 ]
 """A Kubernetes quantity."""
+
+Gates = Annotated[
+    tuple[str, ...],
+    msgspec.Meta(extra={"not_a_mapping": "write `featureGates: [flowControl=true]`"}),
+]
+"""Feature gates; Kubernetes' own are a mapping."""
 
 
 def _check_weight(weight: str | float) -> None:
@@ -112,6 +118,10 @@ class DetectorRef(Section, frozen=True):
 class PriorityBandTemplate(Section, frozen=True):
     """Limits and policies of a priority band; what is absent has the reference's default."""
 
+    fields_elsewhere: ClassVar = dict.fromkeys(
+        ("requestTTL", "floorShare"), "extensions.flowControl.priorityBands[]"
+    )
+
     max_bytes: Quantity | None = None
     max_requests: Quantity | None = None
     fairness_policy_ref: PolicyRef | None = None
@@ -126,6 +136,10 @@ class PriorityBand(PriorityBandTemplate, frozen=True, kw_only=True):
 
 class FlowControlEntry(Section, frozen=True):
     """Queues in front of a saturated pool."""
+
+    fields_elsewhere: ClassVar = dict.fromkeys(
+        ("floorShare", "whenFiltered"), "extensions.flowControl"
+    )
 
     max_bytes: Quantity | None = None
     """None or 0 for no limit."""
@@ -179,6 +193,11 @@ class GuardRailsEntry(Section, frozen=True):
 class BandExtension(Section, frozen=True):
     """What a priority band has beyond the reference's."""
 
+    fields_elsewhere: ClassVar = dict.fromkeys(
+        ("maxBytes", "maxRequests", "fairnessPolicyRef", "orderingPolicyRef"),
+        "flowControl.priorityBands[]",
+    )
+
     priority: int
     request_ttl: Duration | None = msgspec.field(default=None, name="requestTTL")
     """How long its requests wait; ``flowControl.defaultRequestTTL`` if absent, 0s for ever."""
@@ -231,7 +250,7 @@ class ConfigFile(Section, frozen=True):
         "llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1"
     ]
     kind: Literal["EndpointPickerConfig"]
-    feature_gates: tuple[str, ...] = ()
+    feature_gates: Gates = ()
     """``gate``, ``gate=true`` or ``gate=false``."""
     plugins: tuple[PluginEntry, ...] = ()
     scheduling_profiles: tuple[ProfileEntry, ...] = ()

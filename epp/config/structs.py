@@ -5,12 +5,14 @@ is a :class:`Fault` of its own, and the names that refer to something are gather
 that need the whole file. A field that is null counts as absent, as in the reference.
 
 The metadata of a field's type may hold ``check``, a function that raises ValueError for a scalar
-that means nothing, whatever its type, and ``refers_to``, the kind of thing that the value names.
+that means nothing, whatever its type, ``refers_to``, the kind of thing that the value names, and
+``not_a_mapping``, how to write what many write as a mapping. A Struct may have a class variable
+``fields_elsewhere``: where those stand that are looked for in it.
 """
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import reduce
 from operator import or_
@@ -36,11 +38,13 @@ _WORDS = {
     "object": "a mapping",
     "str": "a text",
 }
-_JSON_WORD = re.compile(rf"`({'|'.join(_WORDS)})`")
+_JSON_WORD = rf"(?:{'|'.join(_WORDS)})"
+_JSON_WORDS = re.compile(rf"`({_JSON_WORD}(?: \| {_JSON_WORD})*)`")
 
 # YAML reads a bare 1 or yes as what it looks like, also where a label is meant.
 _QUOTABLE = frozenset(f"expected a text, got {_WORDS[each]}" for each in ("bool", "float", "int"))
 
+_IS_A_MAPPING = ", got a mapping"
 _MOST_NAMES = 20
 
 _LISTS = (list, tuple, set, frozenset)
@@ -136,7 +140,19 @@ class _Reader:
             self._fault(path, _not_among(value, get_args(wanted)), on_key)
         if len(self.faults) == before:
             self._leaf(value, whole, meta, path, on_key)
+        for each in meta:
+            if advice := (each.extra or {}).get("not_a_mapping"):
+                self._advise(before, advice)
         return value
+
+    def _advise(self, before: int, advice: str) -> None:
+        """Say how to write it to the faults after ``before`` that tell of a mapping."""
+        self.faults[before:] = [
+            replace(each, message=f"{each.message}; {advice}")
+            if each.message.endswith(_IS_A_MAPPING)
+            else each
+            for each in self.faults[before:]
+        ]
 
     def _struct(self, value: object, struct: type[msgspec.Struct], path: str) -> object:
         if not isinstance(value, Mapping):
@@ -147,7 +163,10 @@ class _Reader:
         for key, member in value.items():
             if key not in fields:
                 if struct.__struct_config__.forbid_unknown_fields:
+                    elsewhere = getattr(struct, "fields_elsewhere", {}).get(key)
                     hint = suggestion(str(key), fields)
+                    if elsewhere is not None:
+                        hint = f"it stands under `{elsewhere}`"
                     self._fault(join(path, str(key)), f"unknown field `{key}`; {hint}", True)
             elif member is not None:
                 cleaned[key] = self.walk(member, fields[key].type, join(path, key))
@@ -232,7 +251,9 @@ def _fault_of(error: Exception, path: str) -> Fault:
         below = below.removeprefix(".")
     if not message[:2].isupper():  # the name of an environment variable stays as it is
         message = message[:1].lower() + message[1:]
-    message = _JSON_WORD.sub(lambda match: _WORDS[match[1]], message)
+    message = _JSON_WORDS.sub(
+        lambda match: " or ".join(_WORDS[each] for each in match[1].split(" | ")), message
+    )
     if message in _QUOTABLE:
         message += "; put it in quotes"
     return Fault(path + below, message)

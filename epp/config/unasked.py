@@ -9,6 +9,7 @@ asked there.
 from collections.abc import Iterator, Mapping
 
 from epp.config.extension_points import extension_points_of
+from epp.config.flow_control import GATE
 from epp.config.instances import Instance
 from epp.config.plan import Kinds, Plan
 from epp.scheduling import Filter, Picker, Plugin, Scorer, StageDecider
@@ -25,6 +26,8 @@ _PLACES = {
     "usage limit": "`flowControl.usageLimitPolicyPluginRef` does not name it",
 }
 """By role: what is missing for it to be asked."""
+_GATED = ("fairness", "ordering", "usage limit")
+_GATE_OFF = "the feature gate `flowControl` is off"
 
 
 def warn_of_unasked(plan: Plan, instances: Mapping[str, Instance], kinds: Kinds) -> None:
@@ -33,7 +36,7 @@ def warn_of_unasked(plan: Plan, instances: Mapping[str, Instance], kinds: Kinds)
     for name, blueprint in plan.blueprints.items():
         if name in asked or not blueprint.path or blueprint.scope or blueprint.found is None:
             continue
-        missing = _missing(blueprint.found.plugin, kinds)
+        missing = _missing(plan, blueprint.found.plugin, kinds)
         if missing:
             text = f"`{name}` is never asked: {' and '.join(missing)}"
             plan.warnings.append(plan.config.problem(blueprint.path, text))
@@ -55,7 +58,7 @@ def _asked(plan: Plan) -> Iterator[str]:
         yield discovery.plugin_ref
 
 
-def _missing(plugin: type[Plugin], kinds: Kinds) -> tuple[str, ...]:
+def _missing(plan: Plan, plugin: type[Plugin], kinds: Kinds) -> tuple[str, ...]:
     """Return what each extension point of an unnamed plugin lacks; () if one lacks nothing."""
     missing: dict[str, None] = {}
     for point in extension_points_of(plugin):
@@ -68,5 +71,6 @@ def _missing(plugin: type[Plugin], kinds: Kinds) -> tuple[str, ...]:
         role = next((role for role, kind in kinds.items() if issubclass(point, kind)), None)
         if role is None:
             return ()
-        missing[_PLACES[role]] = None
+        is_off = role in _GATED and not plan.config.has_gate(GATE)
+        missing[_GATE_OFF if is_off else _PLACES[role]] = None
     return tuple(missing)

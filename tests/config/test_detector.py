@@ -101,7 +101,7 @@ def test_what_is_no_detector_is_refused() -> None:
         BUILDER.build(load_text(HEAD + text, "f"))
     assert str(caught.value) == (
         "f:4:47: flowControl.saturationDetector.pluginRef: `queue-scorer` (queue-scorer) is no"
-        " SaturationDetector"
+        " SaturationDetector; those there are: `mine`"
     )
 
 

@@ -461,7 +461,7 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
             (
                 "f:7:41: flowControl.priorityBands[0].orderingPolicyRef: no policy is named"
                 " `fifo`; defined: `fcfs-ordering-policy`, `global-strict-fairness-policy`,"
-                " `static-usage-limit-policy`"
+                " `static-usage-limit-policy`; others need an entry in `plugins`"
             ),
             "f:8:5: flowControl.priorityBands[1]: required field `priority` is missing",
             (
@@ -477,7 +477,7 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         [
             (
                 "f:4:47: flowControl.saturationDetector.pluginRef: no plugin is named `nope`;"
-                " defined: `utilization-detector`"
+                " defined: `utilization-detector`; others need an entry in `plugins`"
             ),
         ],
     ),

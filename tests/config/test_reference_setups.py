@@ -28,6 +28,11 @@ DATA_LAYER = ("metrics-data-source", "core-metrics-extractor")
 PREFIX = "approx-prefix-cache-producer"
 LOAD = "inflight-load-producer"
 TOKENS = "token-producer"
+POLICIES = (
+    "static-usage-limit-policy",
+    "global-strict-fairness-policy",
+    "fcfs-ordering-policy",
+)
 OPENAI = ("openai-parser",)
 
 OLD_API = "apiVersion: is deprecated; write `llm-d.ai/v1alpha1`"
@@ -639,6 +644,32 @@ plugins:
         detector="concurrency-detector",
         made=(PICKER, HANDLER, *DATA_LAYER, LOAD, TOKENS),
     ),
+    "flow control": Setup(
+        text="""\
+featureGates: [flowControl]
+flowControl:
+  saturationDetector: {pluginRef: concurrency-detector}
+  maxBytes: 10Gi
+  maxRequests: 1k
+  defaultRequestTTL: 60s
+  priorityBands:
+  - {priority: 100, maxRequests: "500", fairnessPolicyRef: round-robin-fairness-policy,
+     orderingPolicyRef: fcfs-ordering-policy}
+plugins: [{type: fcfs-ordering-policy}, {type: round-robin-fairness-policy},
+  {type: queue-scorer}, {type: concurrency-detector, parameters: {maxConcurrency: 132}}]
+""",
+        profiles={"default": "| queue-scorer 1 | max-score-picker"},
+        detector="concurrency-detector",
+        made=(
+            *(PICKER, HANDLER, *DATA_LAYER),
+            *("static-usage-limit-policy", "global-strict-fairness-policy", LOAD, TOKENS),
+        ),
+    ),
+    "flow control with nothing said of it": Setup(
+        text="featureGates: [flowControl=true]\nplugins: [{type: queue-scorer}]\n",
+        profiles={"default": "| queue-scorer 1 | max-score-picker"},
+        made=(PICKER, HANDLER, DETECTOR, *DATA_LAYER, *POLICIES),
+    ),
     "deprecated parameters and gates": Setup(
         text="""\
 featureGates: ["flowControl= False", "haPopulateNonLeaderDatastore"]
@@ -733,24 +764,6 @@ def not_yet(path: str, name: str) -> str:
 
 VLLM_MODE = re.compile(r"plugins\[\d+\]\.parameters: mode `vllm` is not supported.*")
 REFUSALS = {
-    "flow control": (
-        """\
-featureGates: [flowControl]
-flowControl:
-  saturationDetector: {pluginRef: concurrency-detector}
-  maxBytes: 10Gi
-  maxRequests: 1k
-  defaultRequestTTL: 60s
-  priorityBands:
-  - {priority: 100, maxRequests: "500", fairnessPolicyRef: round-robin-fairness-policy,
-     orderingPolicyRef: fcfs-ordering-policy}
-plugins: [{type: fcfs-ordering-policy}, {type: round-robin-fairness-policy},
-  {type: queue-scorer}, {type: concurrency-detector, parameters: {maxConcurrency: 132}}]
-""",
-        [
-            "featureGates[0]: feature gate `flowControl` is not supported yet; remove it",
-        ],
-    ),
     "predicted latency": (
         """\
 plugins:
