@@ -18,11 +18,12 @@ from .harness import BATCH, DEPLOY, PROMPT, Epp, graph_of
 CONFIGS = sorted((DEPLOY / "config").glob("*.yaml"))
 WELL_KNOWN = {
     *("approx-prefix-cache", "context-length", "data-parallel", "decision-tree", "default", "epd"),
+    *("flow-control", "flow-control-batch", "flow-control-spot", "flow-control-tenants"),
     *("file-discovery", "gpu-utilization", "header-routing", "lora", "optimized-baseline", "pd"),
     *("pd-joint", "pd-topology", "probabilistic-admitter", "session-affinity", "session-id"),
     *("shadow", "utilization-limits", "weighted-random"),
 }
-OURS = {"decision-tree", "pd-joint", "shadow"}
+OURS = {"decision-tree", "flow-control-batch", "flow-control-spot", "pd-joint", "shadow"}
 """Samples that llm-d-router does not load."""
 DEPRECATED = {"data-parallel": ["data-parallel-profile-handler"]}
 """Deprecated plugin types in samples."""
@@ -241,10 +242,11 @@ def test_the_shadow_changes_no_decision() -> None:
 # --- objects ----------------------------------------------------------------------------------
 
 
-def test_the_sample_objects_make_batch_sheddable_and_chat_another_model(
+def test_the_sample_objects_make_batch_sheddable_critical_first_and_chat_another_model(
     objects: ObjectStore,
 ) -> None:
     assert objects.priority_of("batch") == -1
+    assert objects.priority_of("critical") == 10
     assert objects.priority_of("interactive") == 0
     exchange = Epp(graph_of("default"), [make_endpoint()], objects=objects).send(model="chat")
     assert exchange.request.target_model == "tiny"
