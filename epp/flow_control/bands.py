@@ -303,18 +303,19 @@ class Bands:
             saturation: Of the pool.
             ceilings: Of the bands, in their order.
         """
-        ready = [
-            (band, ceiling)
-            for band, ceiling in zip(self.in_order, ceilings, strict=True)
-            if band.waiting and band.next_flow() is not None
-        ]
-        if not ready or saturation >= max(ceilings):
+        if not ceilings or saturation >= max(ceilings):
             return None
-        owed = [band for band, _ in ready[1:] if band.credit >= 1]
-        if owed:
-            return max(owed, key=lambda band: band.credit)
-        first, ceiling = ready[0]
-        return first if saturation < ceiling else None
+        first: PolicyBand | None = None
+        is_blocked = False
+        owed: PolicyBand | None = None
+        for band, ceiling in zip(self.in_order, ceilings, strict=True):
+            if not band.waiting or band.next_flow() is None:
+                continue
+            if first is None:
+                first, is_blocked = band, saturation >= ceiling
+            elif band.credit >= 1 and (owed is None or band.credit > owed.credit):
+                owed = band
+        return owed or (None if is_blocked else first)
 
     def went(self, band: PolicyBand) -> None:
         """Count a dispatch of ``band``, for what all below the highest are owed of it."""

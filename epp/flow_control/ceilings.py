@@ -16,8 +16,12 @@ class Ceilings:
     def __init__(self, guard: Guard[UsageLimitPolicy], bands: Bands) -> None:
         self._guard = guard
         self._bands = bands
-        self.by_priority: dict[int, float] = {}
+        self._last: tuple[Sequence[int], Sequence[float]] = ((), ())
+
+    @property
+    def by_priority(self) -> dict[int, float]:
         """What the policy said last."""
+        return dict(zip(*self._last, strict=True))
 
     def all(self, saturation: float) -> Sequence[float]:
         """Return the ceilings of all bands, from high to low."""
@@ -25,7 +29,7 @@ class Ceilings:
         ceilings = self._asked(saturation, priorities)
         if len(ceilings) < len(priorities):
             ceilings = [*ceilings, *[FULL] * (len(priorities) - len(ceilings))]
-        self.by_priority = dict(zip(priorities, ceilings, strict=True))
+        self._last = (priorities, ceilings)
         return ceilings
 
     def of(self, priority: int, saturation: float) -> float:

@@ -220,7 +220,7 @@ class FlowController:
         if why := self._over_limit(band, queued):
             empty = self._pool_is_empty
             outcome = Outcome.REJECTED_NO_ENDPOINTS if empty else Outcome.REJECTED_CAPACITY
-            self._idle.note(flow, now)
+            self._forget(queued)
             self._observer.rejected(request, outcome)
             candidate.turn_away(outcome, why, pool_is_empty=empty)
             return None
@@ -246,7 +246,7 @@ class FlowController:
         Args:
             queued: What ``dispatch`` was given; None for one that has passed straight.
         """
-        if queued is not None and queued.task.node is not None:
+        if queued is not None and queued.node is not None:
             queued.queue.running -= 1
             self._forget(queued)
         if self.bands.waiting:
@@ -254,7 +254,7 @@ class FlowController:
 
     def moved(self, queued: QueuedRequest, endpoint: Endpoint) -> None:
         """Take note that another endpoint than the chosen one has served."""
-        if queued.task.node is not None and self._dispatcher is not None:
+        if queued.node is not None and self._dispatcher is not None:
             self._dispatcher.move(queued.task, self._nodes.of(endpoint))
 
     # --- events -------------------------------------------------------------------------------
@@ -378,6 +378,7 @@ class FlowController:
             else:
                 left -= self._try(session, band, queued, now)
             line.changed(flow)
+        line.close()
         if not left:
             self.wake()
 
@@ -508,7 +509,7 @@ class FlowController:
             cause = error.__cause__
             queued.candidate.fail(cause if isinstance(cause, Exception) else error)
         else:
-            if queued.task.node is None:
+            if queued.node is None:
                 return  # it has ended already, while it was answered
             if not self.has_plugins:  # nobody asks for what is in flight
                 flow.running -= 1
@@ -540,11 +541,12 @@ class FlowController:
     def _forget(self, queued: QueuedRequest) -> None:
         """Take a request out of the cluster that neither waits nor is in flight."""
         if self._dispatcher is not None:
-            if queued.task.node is not None:
+            if queued.node is not None:
                 self._dispatcher.end(queued.task)
             self._dispatcher.forget(queued)
         if self._cluster.jobs.get(queued.name) is queued:
             self._cluster.remove_job(queued)
+        queued.close()
         self._idle.note(queued.queue, self._clock())
 
     # --- bands and limits ---------------------------------------------------------------------

@@ -18,6 +18,9 @@ class Line(Protocol):
     def changed(self, flow: Flow) -> None:
         """Take note that another request of ``flow`` is next, or that what it has is other."""
 
+    def close(self) -> None:
+        """Let go of everything: the session is over."""
+
 
 class PolicyLine:
     """The bands' own policies decide; they keep their order from session to session."""
@@ -28,6 +31,9 @@ class PolicyLine:
 
     def changed(self, flow: Flow) -> None:
         """Do nothing: a band ranks its flows itself."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is held."""
 
 
 class ComparedLine:
@@ -63,6 +69,10 @@ class ComparedLine:
         heap = self._heaps.get(band) if isinstance(band, PolicyBand) else None
         if heap and heap[0].flow is flow:
             heap[0].is_stale = True
+
+    def close(self) -> None:
+        self._heaps.clear()  # whose entries point back
+        self._requests.clear()
 
     def head(self, flow: Flow) -> QueuedRequest | None:
         """Return the request of ``flow`` that is next; None if there is none to be tried."""

@@ -204,6 +204,7 @@ class Director:
             pipeline.leave()
             if self._flow is not None:  # after the plugins, which give back what they count
                 self._flow.ended(exchange.queued)
+                exchange.queued = None  # which points back
 
     def _decide(self, undecided: Undecided) -> Exchange | PendingDecision:
         """Choose and reserve in one step, or let flow control say when."""

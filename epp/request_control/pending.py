@@ -43,8 +43,9 @@ class PendingDecision(ABC):
     def settle(self, outcome: Outcome) -> None:
         """Tell whoever waits."""
         self.outcome = outcome
-        if self._callback is not None:
-            self._callback(outcome)
+        callback, self._callback = self._callback, None  # which may point back
+        if callback is not None:
+            callback(outcome)
 
     @abstractmethod
     def cancel(self, cause: EndCause) -> None:

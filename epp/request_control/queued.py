@@ -101,8 +101,8 @@ class QueuedDecision(PendingDecision):
         if self.outcome is not None:
             return
         if self._queued is not None:
-            outcome = _CANCELLED.get(cause, Outcome.EVICTED_OTHER)
-            self._flow.cancel(self._queued, outcome)
+            queued, self._queued = self._queued, None  # which points back
+            self._flow.cancel(queued, _CANCELLED.get(cause, Outcome.EVICTED_OTHER))
         self._abandon(cause)
         self._undecided.pipeline.leave()
 
@@ -137,6 +137,7 @@ class QueuedDecision(PendingDecision):
 
     def _end(self, outcome: Exchange | RequestError) -> None:
         self._undecided.pipeline.leave()
+        self._queued = None  # which points back
         self.settle(outcome)
 
 

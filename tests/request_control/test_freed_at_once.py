@@ -1,0 +1,128 @@
+"""What flow control has done with a request is freed as it ends, not by the garbage collector."""
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator
+
+import pytest
+from structlog.testing import capture_logs
+
+from epp.app import App, ServeSettings
+from epp.config import DEFAULT_CONFIG, load_text
+from epp.data_layer.plugins import EndpointSpec
+from epp.flow_control import QueuedRequest
+from epp.request_control import EndCause, Exchange, PendingDecision, RequestError
+
+ADDRESS = "10.0.0.1:8000"
+FULL, IDLE = 100, 0
+HEADERS = {":path": "/v1/completions", "content-type": "application/json"}
+BODY = b'{"model":"m","prompt":"hello"}'
+
+
+class Pool:
+    """An endpoint behind flow control, full or idle."""
+
+    def __init__(self, sessions: str, most: int) -> None:
+        text = (
+            f"{DEFAULT_CONFIG}featureGates: [flowControl]\n"
+            f'flowControl: {{defaultPriorityBand: {{maxRequests: "{most}"}}}}\n'
+            f"extensions: {{sessions: {{plugins: {{{sessions}}}}}}}\n"
+        )
+        self.app = App(ServeSettings(config=load_text(text, "test"), endpoints=(ADDRESS,)))
+        self.app.store.replace_endpoints("test", [EndpointSpec("default/a", ADDRESS)])
+        self.outcomes: list[str] = []
+
+    def waits(self, queue: int) -> None:
+        """Let so many requests wait at the endpoint."""
+        (endpoint,) = self.app.store.snapshot
+        now = asyncio.get_running_loop().time()
+        endpoint.load.observe(waiting=queue, running=0, kv_cache_usage=0.0, requested_at=now)
+        self.app.flow.wake()
+
+    def ask(self, headers: dict[str, str]) -> PendingDecision | None:
+        """Send a request, whose outcome is noted; return what waits."""
+        decision = self.app.director.handle(
+            request_id="r", headers=HEADERS | headers, body=BODY, received_at=0.0
+        )
+        if isinstance(decision, Exchange):
+            self._decided(decision)
+            return None
+        decision.then(self._decided)
+        return decision
+
+    def _decided(self, outcome: Exchange | RequestError) -> None:
+        if isinstance(outcome, Exchange):
+            outcome.response_started(200, {})
+            outcome.close(EndCause.COMPLETED)
+        self.outcomes.append(type(outcome).__name__)
+
+
+def dispatched(pool: Pool, _: PendingDecision | None) -> None:
+    pool.waits(IDLE)
+
+
+def given_up(pool: Pool, decision: PendingDecision | None) -> None:
+    assert decision is not None
+    decision.cancel(EndCause.CLIENT_DISCONNECT)
+    pool.outcomes.append("cancelled")
+
+
+def left_alone(_pool: Pool, _: PendingDecision | None) -> None:
+    pass
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """Let nothing be freed but what nothing refers to."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collections")
+@pytest.mark.parametrize(
+    ("end", "headers", "most", "sessions", "outcome"),
+    [
+        pytest.param(dispatched, {}, 9, "", "Exchange", id="dispatched after a wait"),
+        pytest.param(
+            dispatched, {}, 9, "priority: {}", "Exchange", id="dispatched, with a session plugin"
+        ),
+        pytest.param(given_up, {}, 9, "", "cancelled", id="given up by its client"),
+        pytest.param(
+            left_alone,
+            {"x-llm-d-request-ttl-ms": "1"},
+            9,
+            "",
+            "QueueExpiredError",
+            id="turned away when its time is over",
+        ),
+        pytest.param(left_alone, {}, 1, "", "QueueFullError", id="turned away at the limit"),
+    ],
+)
+async def test_nothing_of_a_request_is_left_once_it_is(
+    end: Callable[[Pool, PendingDecision | None], None],
+    headers: dict[str, str],
+    most: int,
+    sessions: str,
+    outcome: str,
+) -> None:
+    with capture_logs():
+        pool = await asyncio.to_thread(Pool, sessions, most)
+        pool.waits(FULL)
+        kept = None
+        if most == 1:
+            kept = pool.ask({})
+        end(pool, pool.ask(headers))
+        async with asyncio.timeout(5):
+            while not pool.outcomes:
+                await asyncio.sleep(0)
+        assert pool.outcomes == [outcome]
+        await asyncio.sleep(0)
+    kinds = (QueuedRequest, PendingDecision, Exchange)
+    left = [each for each in gc.get_objects() if isinstance(each, kinds)]
+    assert [each for each in left if each is not kept and not _is_of(each, kept)] == []
+
+
+def _is_of(each: object, kept: PendingDecision | None) -> bool:
+    return kept is not None and isinstance(each, QueuedRequest) and each.candidate is kept
