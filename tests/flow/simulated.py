@@ -1,0 +1,237 @@
+"""A gateway without Envoy on a virtual clock: the real director, controller, policies and scheduler.
+
+Model servers are arithmetic: a request takes as long as its tokens do, and an endpoint takes any
+number at once, so whatever limits or spreads requests is the configuration.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TypeVar
+
+import looptime
+
+from epp.building import KINDS, make_random
+from epp.config import GraphBuilder, PluginGraph, PluginRegistry, load_text
+from epp.data_layer import page_opener
+from epp.flow_control import FlowController, SaturationDetector
+from epp.flow_control.building import flow_settings
+from epp.flow_control.session_plugins import SECTION, SessionPlanMaker
+from epp.observability import NO_PLUGIN_METRICS, FlowMetrics, Metrics
+from epp.parsing.plugins import Usage
+from epp.request_control import (
+    Director,
+    EndCause,
+    Exchange,
+    PendingDecision,
+    Pipeline,
+    RequestError,
+)
+from epp.scheduling import Endpoint
+from epp.testing import make_endpoint
+
+T = TypeVar("T")
+
+PREFILL_TOKENS_PER_SECOND = 5000.0
+DECODE_TOKENS_PER_SECOND = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What requests of a kind are like."""
+
+    prompt: int
+    answer: int
+
+    @property
+    def seconds(self) -> float:
+        """How long a model server works on one."""
+        return self.prompt / PREFILL_TOKENS_PER_SECOND + self.answer / DECODE_TOKENS_PER_SECOND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What became of a request."""
+
+    who: str
+    size: Size
+    asked_at: float
+    waited_seconds: float
+    ended_at: float
+    endpoint: str
+
+
+@dataclass
+class Objectives:
+    """Priorities of objectives, as the operator's objects would have them."""
+
+    priorities: Mapping[str, int] = field(default_factory=dict)
+
+    def priority_of(self, objective: str) -> int:
+        return self.priorities.get(objective, 0)
+
+    def target_of(self, model: str) -> str | None:
+        return None
+
+    def renames_all(self) -> bool:
+        return False
+
+
+class Simulated:
+    """Made in the event loop, whose clock is that of everything here."""
+
+    def __init__(
+        self, graph: PluginGraph, *, endpoints: int, priorities: Mapping[str, int] | None = None
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time
+        self.endpoints = [
+            make_endpoint(f"default/e{n}", address=f"10.0.0.{n}:8000", requested_at=self._now())
+            for n in range(endpoints)
+        ]
+        self.metrics = Metrics()
+        snapshot: Sequence[Endpoint] = tuple(self.endpoints)
+        self.flow = FlowController(
+            pool=lambda: snapshot, clock=self._now, observer=FlowMetrics(self.metrics, "pool")
+        )
+        self.flow.use(flow_settings(graph))
+        detector = graph.detector
+        assert isinstance(detector, SaturationDetector)
+        self._director = Director(
+            pool=lambda: snapshot,
+            find_address=lambda _: None,
+            pipeline=Pipeline.of(
+                graph.hooks,
+                graph.scheduler,
+                graph.guards,
+                graph.shadows,
+                detector,
+                parsers=graph.parsers,
+            ),
+            metrics=self.metrics,
+            clock=self._now,
+            policies=Objectives(priorities or {}),
+            flow=self.flow,
+        )
+        self._numbers = count()
+        self._clients: list[asyncio.Task[None]] = []
+        self.served: list[Served] = []
+        """In the order of their ends."""
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions there were."""
+        name = "llm_d_epp_flow_control_dispatch_cycle_duration_seconds_count"
+        return int(
+            sum(
+                sample.value
+                for family in self.metrics.registry.collect()
+                for sample in family.samples
+                if sample.name == name
+            )
+        )
+
+    def begin(self, who: str, size: Size, objective: str = "") -> Exchange | PendingDecision:
+        """Have a request come."""
+        number = next(self._numbers)
+        headers = {
+            ":path": "/v1/completions",
+            ":method": "POST",
+            "x-llm-d-inference-fairness-id": who,
+            "x-llm-d-inference-objective": objective,
+        }
+        prompt = f"{number:08d}".ljust(4 * size.prompt, "x")
+        body = {"model": "m", "prompt": prompt, "max_tokens": size.answer}
+        return self._director.handle(
+            request_id=f"{who}-{number}",
+            headers=headers,
+            body=json.dumps(body).encode(),
+            received_at=self._now(),
+        )
+
+    async def decided(self, decision: Exchange | PendingDecision) -> Exchange:
+        """Wait until a request goes."""
+        if isinstance(decision, Exchange):
+            return decision
+        decided: asyncio.Future[Exchange | RequestError] = self._loop.create_future()
+        decision.then(decided.set_result)
+        outcome = await decided
+        if isinstance(outcome, RequestError):
+            raise outcome
+        return outcome
+
+    def end(self, exchange: Exchange, size: Size) -> None:
+        """Have the answer of a request end."""
+        usage = Usage(size.prompt, size.answer)
+        now = self._now()
+        exchange.answer_seen(usage, body_bytes=1, began_at=now, ended_at=now, is_whole=True)
+        exchange.close(EndCause.COMPLETED)
+
+    async def ask(self, who: str, size: Size, objective: str = "") -> None:
+        """Send a request and read its answer."""
+        asked_at = self._now()
+        exchange = await self.decided(self.begin(who, size, objective))
+        went_at = self._now()
+        await asyncio.sleep(size.seconds)
+        self.end(exchange, size)
+        self.served.append(
+            Served(
+                who=who,
+                size=size,
+                asked_at=asked_at,
+                waited_seconds=went_at - asked_at,
+                ended_at=self._now(),
+                endpoint=exchange.endpoint.name,
+            )
+        )
+
+    def start(self, client: Coroutine[None, None, None]) -> None:
+        """Have a client go on beside the others until :meth:`run` ends."""
+        self._clients.append(self._loop.create_task(client))
+
+    async def run(self, seconds: float) -> None:
+        """Let time pass, then stop the clients.
+
+        Raises:
+            Exception: What a client has raised.
+        """
+        await asyncio.sleep(seconds)
+        for client in self._clients:
+            client.cancel()
+        for outcome in await asyncio.gather(*self._clients, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def simulate(
+    config: str,
+    scenario: Callable[[Simulated], Awaitable[T]],
+    *,
+    endpoints: int,
+    priorities: Mapping[str, int] | None = None,
+) -> T:
+    """Run ``scenario`` on a loop whose clock jumps to whatever is due next; return its result."""
+    builder = GraphBuilder(
+        PluginRegistry.from_entry_points(),
+        services={
+            "rng": lambda name: make_random(1, name),
+            "clock": lambda _: _loop_time,
+            "metrics": lambda _: NO_PLUGIN_METRICS,
+            "open_page": lambda _: page_opener(_loop_time),
+        },
+        kinds=KINDS,
+        makers={SECTION: SessionPlanMaker()},
+    )
+    graph = builder.build(load_text(config, "test"))
+
+    async def run() -> T:
+        return await scenario(Simulated(graph, endpoints=endpoints, priorities=priorities))
+
+    with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
+        return runner.run(run())
