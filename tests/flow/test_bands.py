@@ -23,7 +23,12 @@ async def arrive(pool: Simulated, objective: str, rate: float, rng: Random) -> N
 
 
 def overloaded(high: float, low: float) -> list[Served]:
-    """Return what was served, once queues are long, when each band wants so many times what the pool can take."""
+    """Return what was served once queues are long.
+
+    Args:
+        high: What the high band wants, in times of what the pool can take.
+        low: The same of the low band.
+    """
 
     async def scenario(pool: Simulated) -> list[Served]:
         rng = Random(5)

@@ -59,6 +59,8 @@ class Picker:
 
     app: App
     ports: Ports
+    stop: asyncio.Event
+    """Ends it, as SIGTERM does."""
 
     def in_flight(self) -> int:
         """What it holds reserved."""
@@ -178,7 +180,7 @@ async def picking(
                     and all(each.metrics.requested_at is not None for each in app.store.snapshot)
                 )
             )
-            yield Picker(app, ports)
+            yield Picker(app, ports, stop)
         finally:
             stop.set()
             await serving
@@ -239,7 +241,15 @@ async def running(
         )
         async with EnvoyProcess(text) as envoy, client:
             host, port = await envoy.listener_address()
-            yield Gateway(picker.app, picker.ports, f"http://{host}:{port}", servers, envoy, client)
+            yield Gateway(
+                picker.app,
+                picker.ports,
+                picker.stop,
+                f"http://{host}:{port}",
+                servers,
+                envoy,
+                client,
+            )
 
 
 @asynccontextmanager

@@ -1,0 +1,75 @@
+"""A gateway whose pool takes one request at a time: the next ones wait as long as a test says."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Any
+
+import httpx
+
+from epp.lab.fleet import FleetConfig
+
+from .gateway import Gateway, until
+
+ONE_SERVER = FleetConfig(endpoints=1)
+DROP_REASON = "x-llm-d-request-dropped-reason"
+FLOW_GATE = "featureGates: [flowControl]\n"
+CONFIG = (
+    "apiVersion: llm-d.ai/v1alpha1\n"
+    "kind: EndpointPickerConfig\n"
+    f"{FLOW_GATE}"
+    "plugins:\n"
+    "- {type: concurrency-detector, parameters: {maxConcurrency: 1}}\n"
+    "- {type: queue-scorer}\n"
+    "schedulingProfiles:\n"
+    "- {name: default, plugins: [{pluginRef: queue-scorer}]}\n"
+    "flowControl:\n"
+    "  saturationDetector: {pluginRef: concurrency-detector}\n"
+    "  maxRequests: 4\n"
+)
+LONG_ANSWER = {"model": "tiny", "prompt": "Hello", "max_tokens": 8000, "stream": True}
+"""Takes more than a minute, unless its client leaves."""
+
+
+@asynccontextmanager
+async def occupied(
+    gateway: Gateway, headers: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[None]:
+    """Take a place in the pool until the end of the block."""
+    before = gateway.in_flight()
+    async with gateway.client.stream(
+        "POST", f"{gateway.url}/v1/completions", json=LONG_ANSWER, headers=dict(headers)
+    ) as answer:
+        assert answer.status_code == 200
+        yield
+    await until(lambda: gateway.in_flight() <= before)
+
+
+def ask(
+    gateway: Gateway, headers: Mapping[str, str] = MappingProxyType({}), **body: Any
+) -> asyncio.Task[httpx.Response]:
+    """Send a request whose answer is short."""
+    document = {"model": "tiny", "prompt": "Hello", "max_tokens": 1, **body}
+    return asyncio.create_task(
+        gateway.client.post(f"{gateway.url}/v1/completions", json=document, headers=dict(headers))
+    )
+
+
+async def waiting(gateway: Gateway, number: int) -> None:
+    """Wait until exactly so many requests wait."""
+    await until(lambda: gateway.app.flow.waiting == number)
+
+
+async def queued(gateway: Gateway, number: int) -> list[asyncio.Task[httpx.Response]]:
+    """Have requests come that wait, in their order."""
+    tasks = []
+    for place in range(number):
+        tasks.append(ask(gateway))
+        await waiting(gateway, place + 1)
+    return tasks
+
+
+def reason(answer: httpx.Response) -> tuple[int, str]:
+    """Return the status of an answer and why it was not served."""
+    return answer.status_code, answer.headers.get(DROP_REASON, "")

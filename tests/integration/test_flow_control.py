@@ -1,0 +1,84 @@
+"""Requests that wait in the endpoint picker's queue, through Envoy in each of its modes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from epp.lab.envoy import Mode
+
+from .gateway import MODES, NO_FAULTS, Gateway, running
+from .queueing import CONFIG, ONE_SERVER, ask, occupied, queued, reason, waiting
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(60),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=MODES, ids=lambda mode: mode.value
+)
+async def shared(request: pytest.FixtureRequest) -> AsyncIterator[Gateway]:
+    mode: Mode = request.param
+    async with running(mode, fleet=ONE_SERVER, config=CONFIG) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gateway(shared: Gateway) -> AsyncIterator[Gateway]:
+    """A gateway in which nothing is left behind afterwards."""
+    yield shared
+    await shared.settled()
+    shared.assert_untouched()
+    assert shared.app.flow.waiting == 0
+    assert await shared.faults() == NO_FAULTS
+
+
+async def test_requests_wait_for_a_place_and_are_served_in_their_order(gateway: Gateway) -> None:
+    served: list[int] = []
+    async with occupied(gateway):
+        tasks = await queued(gateway, 3)
+        for number, task in enumerate(tasks):
+            task.add_done_callback(lambda _, number=number: served.append(number))
+    answers = await asyncio.gather(*tasks)
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    assert all(answer.json()["choices"] for answer in answers)
+    assert served == [0, 1, 2]
+
+
+async def test_a_request_that_has_waited_too_long_is_refused(gateway: Gateway) -> None:
+    async with occupied(gateway):
+        answer = await ask(gateway, {"x-llm-d-request-ttl-ms": "50"})
+    assert reason(answer) == (429, "rejected-ttl-expired")
+    assert "it has waited for 0.05" in answer.text
+    assert "saturation is 1.00" in answer.text
+
+
+async def test_a_request_for_which_the_queue_has_no_room_is_refused_at_once(
+    gateway: Gateway,
+) -> None:
+    async with occupied(gateway):
+        tasks = await queued(gateway, 4)
+        answer = await ask(gateway)
+        assert gateway.app.flow.waiting == 4
+    assert reason(answer) == (429, "rejected-saturated")
+    assert "4 requests wait, which is the most that may" in answer.text
+    assert {each.status_code for each in await asyncio.gather(*tasks)} == {200}
+
+
+async def test_a_client_that_leaves_is_forgotten_and_the_others_go(gateway: Gateway) -> None:
+    async with occupied(gateway):
+        first, second, third = await queued(gateway, 3)
+        second.cancel()
+        await waiting(gateway, 2)
+    answers = await asyncio.gather(first, third)
+    assert [answer.status_code for answer in answers] == [200, 200]
+
+
+async def test_a_faulty_time_limit_is_refused_and_says_how_to_write_it(gateway: Gateway) -> None:
+    answer = await ask(gateway, {"x-llm-d-request-ttl-ms": "soon"})
+    assert reason(answer) == (400, "")
+    assert "x-llm-d-request-ttl-ms is 'soon'; it must be a whole number" in answer.text
