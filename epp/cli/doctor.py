@@ -6,7 +6,16 @@ from typing import Annotated
 import typer
 
 from epp.cli.running import fail
-from epp.doctor import DoctorError, Gateway, Level, examine, read_admin, read_file
+from epp.config import ConfigError, load_file, longest_wait_seconds
+from epp.doctor import (
+    QUEUED_SECONDS,
+    DoctorError,
+    Gateway,
+    Level,
+    examine,
+    read_admin,
+    read_file,
+)
 
 
 def doctor(
@@ -22,6 +31,13 @@ def doctor(
         str | None,
         typer.Option(
             help="Name of the EPP's ext_proc filter, or of its cluster, if there are others."
+        ),
+    ] = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="EndpointPickerConfig of the EPP: how long requests may wait in its queue;"
+            f" {QUEUED_SECONDS:g} s without one."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, no lines.")] = False,
@@ -40,9 +56,12 @@ def doctor(
         else:
             assert file is not None  # noqa: S101 - one of them is given
             source = read_file(file)
-    except DoctorError as error:
+        queued_seconds = QUEUED_SECONDS
+        if config_file is not None:
+            queued_seconds = longest_wait_seconds(load_file(config_file))
+    except (DoctorError, ConfigError) as error:
         fail(str(error))
-    report = examine(Gateway(source, ext_proc))
+    report = examine(Gateway(source, ext_proc, queued_seconds=queued_seconds))
     text = report.json() if as_json else "\n".join(report.lines())
     print(text)  # noqa: T201 - the command's output
     if report.count(Level.ERROR):

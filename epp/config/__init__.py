@@ -2,6 +2,7 @@
 
 from epp.config.changes import Change, Fate, changes
 from epp.config.errors import ConfigError, ConfigProblem
+from epp.config.flow_control import longest_wait_seconds
 from epp.config.graph import GraphBuilder, PluginGraph, SourceBinding
 from epp.config.instances import Instance, Services
 from epp.config.lifetimes import PluginLifetimes
@@ -36,4 +37,5 @@ __all__ = [
     "default_config",
     "load_file",
     "load_text",
+    "longest_wait_seconds",
 ]

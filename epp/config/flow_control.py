@@ -1,12 +1,15 @@
 """The section ``flowControl`` with every default written out, and the policies that it names."""
 
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import TypeVar
 
 import msgspec
 
+from epp.config.loader import LoadedConfig
 from epp.config.paths import join
 from epp.config.plan import Kinds, Plan, add_default, check_role
+from epp.config.quantities import duration_seconds
 from epp.config.registry import PluginRegistry
 from epp.config.schema import BandExtension, FlowControlEntry, PriorityBand, PriorityBandTemplate
 from epp.config.supported import DEFAULT_POLICIES
@@ -47,6 +50,17 @@ def _check_priorities(plan: Plan, path: str, bands: Sequence[PriorityBand | Band
             where = f"{path}[{place}].priority"
             plan.report(where, f"there is another band of priority {band.priority}; leave one")
         seen.add(band.priority)
+
+
+def longest_wait_seconds(config: LoadedConfig) -> float:
+    """Return for how long a request may wait in the queue: 0 without one, infinite if for ever."""
+    if not config.has_gate(GATE):
+        return 0.0
+    section = config.file.flow_control or FlowControlEntry()
+    ttl = section.default_request_ttl or _TTL
+    bands = config.file.extensions.flow_control.priority_bands
+    limits = [ttl, section.no_endpoint_request_ttl or ttl, *(b.request_ttl or ttl for b in bands)]
+    return max(duration_seconds(limit) or inf for limit in limits)
 
 
 def _filled(section: FlowControlEntry) -> FlowControlEntry:

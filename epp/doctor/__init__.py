@@ -6,11 +6,12 @@ A `Source` is read from a file or an admin endpoint, arranged as a `Gateway`, an
 
 from epp.doctor.errors import DoctorError, UnreadableError
 from epp.doctor.findings import Finding, Level
-from epp.doctor.gateway import Gateway
+from epp.doctor.gateway import QUEUED_SECONDS, Gateway
 from epp.doctor.reading import Source, read_admin, read_file
 from epp.doctor.report import Report, Row, examine
 
 __all__ = [
+    "QUEUED_SECONDS",
     "DoctorError",
     "Finding",
     "Gateway",

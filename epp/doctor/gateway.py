@@ -8,6 +8,9 @@ from epp.doctor.reading import Source, Version
 from epp.doctor.tree import Node
 from epp.doctor.ways import EXT_PROC, Manager, Target, Use, targets_of, ways_past
 
+QUEUED_SECONDS = 60.0
+"""A request may well wait so long for room; the queue's own default limit is of this size."""
+
 _MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 
 _CLUSTER_LISTS = {
@@ -29,15 +32,23 @@ _TABLE_LISTS = {
 class Gateway:
     """What the checks look at."""
 
-    def __init__(self, source: Source, ext_proc: str | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        ext_proc: str | None = None,
+        *,
+        queued_seconds: float = QUEUED_SECONDS,
+    ) -> None:
         """Arrange a source.
 
         Args:
             source: What was read.
             ext_proc: Name of the filter, or of the EPP's cluster, to look at; None for all.
+            queued_seconds: For how long a request may wait in the EPP's queue.
         """
         self._source = source
         self._chosen = ext_proc
+        self.queued_seconds = queued_seconds
         self.version: Version | None = source.version
         self.counters: Mapping[str, int] | None = source.counters
         self.bootstraps = source.bootstraps

@@ -119,3 +119,31 @@ def test_the_filter_may_be_named(sound: Path) -> None:
     result = CliRunner().invoke(cli, ["doctor", "--file", str(sound), "--ext-proc", "other"])
     assert result.exit_code == 1
     assert "not the one asked for" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("ttl", "found"), [("20s", "ok"), ("45s", "warning")], ids=["shorter", "longer"]
+)
+def test_the_limit_of_the_queue_is_taken_from_the_configuration(
+    sound: Path, tmp_path: Path, ttl: str, found: str
+) -> None:
+    document = yaml.safe_load(sound.read_text())
+    listener = document["static_resources"]["listeners"][0]
+    picker = listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"][0]
+    picker["typed_config"]["message_timeout"] = "30s"
+    picker["typed_config"]["processing_mode"]["request_body_mode"] = "BUFFERED"
+    sound.write_text(yaml.safe_dump(document))
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
+        f"featureGates: [flowControl]\nflowControl: {{defaultRequestTTL: {ttl}}}\n"
+    )
+    args = ["doctor", "--json", "--file", str(sound), "--config-file", str(config)]
+    findings = json.loads(CliRunner().invoke(cli, args).stdout)["findings"]
+    assert [each["level"] for each in findings if each["check"] == "message-timeout"] == [found]
+
+
+def test_a_configuration_that_cannot_be_read_has_status_2(sound: Path) -> None:
+    result = CliRunner().invoke(cli, ["doctor", "--file", str(sound), "--config-file", "none.yaml"])
+    assert result.exit_code == 2
+    assert "cannot read the configuration file none.yaml" in result.stderr

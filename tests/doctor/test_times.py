@@ -1,8 +1,13 @@
 """Time limits."""
 
+from math import inf
+
 import pytest
 
-from .envoys import HTTP, MANAGER, PICKER, ROUTE, Envoy
+from epp.doctor import Gateway, examine
+from epp.doctor.reading import source
+
+from .envoys import HTTP, MANAGER, PICKER, ROUTE, Envoy, make_envoy, rows_of
 from .traps import Trap, all_of, assert_found, shown, traps, wait
 
 TRAPS = [
@@ -103,3 +108,26 @@ TRAPS = [
 @pytest.mark.parametrize("trap", TRAPS, ids=shown)
 def test_a_trap_is_found_where_it_is(trap: Trap) -> None:
     assert_found(trap)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "queued_seconds", "level", "text"),
+    [
+        pytest.param("30s", 20.0, "ok", "", id="longer than the queue's limit"),
+        pytest.param("30s", 0.0, "ok", "", id="nothing waits"),
+        pytest.param("30s", 45.0, "warning", "wait there for 45 s", id="shorter than it"),
+        pytest.param("5s", 45.0, "error", "wait there for 45 s", id="far shorter"),
+        pytest.param("1000s", 1800.0, "warning", "Set message_timeout: 1801s", id="a long limit"),
+        pytest.param("999s", inf, "warning", "wait there for ever", id="no limit"),
+        pytest.param("1000s", inf, "ok", "", id="no limit, and as long as is recommended"),
+    ],
+)
+def test_message_timeout_is_held_against_the_limit_of_the_queue(
+    timeout: str, queued_seconds: float, level: str, text: str
+) -> None:
+    envoy = make_envoy()
+    all_of(Envoy.buffered, wait(timeout))(envoy)
+    gateway = Gateway(source(envoy.document, "test"), queued_seconds=queued_seconds)
+    (row,) = rows_of(examine(gateway), "message-timeout")
+    assert row.finding.level.value == level
+    assert text in f"{row.finding.why} {row.finding.mend}"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 import pytest_asyncio
@@ -39,10 +40,14 @@ async def gateway(shared: Gateway) -> AsyncIterator[Gateway]:
 
 async def test_requests_wait_for_a_place_and_are_served_in_their_order(gateway: Gateway) -> None:
     served: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        served.append(number)
+
     async with occupied(gateway):
         tasks = await queued(gateway, 3)
         for number, task in enumerate(tasks):
-            task.add_done_callback(lambda _, number=number: served.append(number))
+            task.add_done_callback(partial(note, number))
     answers = await asyncio.gather(*tasks)
     assert [answer.status_code for answer in answers] == [200, 200, 200]
     assert all(answer.json()["choices"] for answer in answers)

@@ -1,6 +1,7 @@
 """Time limits that cut requests which wait in a queue, and long answers."""
 
 from collections.abc import Iterator
+from math import ceil, inf
 
 from epp.doctor.checks.check import Check
 from epp.doctor.clusters import protocol_options
@@ -9,11 +10,11 @@ from epp.doctor.gateway import Gateway
 from epp.doctor.tree import Node
 from epp.doctor.ways import FULL_DUPLEX
 
-QUEUED_SECONDS = 60.0
-"""A request may well wait so long for room; the queue's own default limit is of this size."""
-
 LONG_ANSWER_SECONDS = 600.0
 """A reasoning model's answer, or a wait and a long prompt, may take that."""
+
+_MESSAGE_SECONDS = 1000.0
+"""What is recommended; somebody who waits for ever has left by then."""
 
 _DEFAULT_MESSAGE_SECONDS = 0.2
 _ENOUGH_FOR_HEADERS_SECONDS = 1.0
@@ -26,14 +27,17 @@ def _message_timeout(gateway: Gateway) -> Iterator[Finding]:
     for use in gateway.uses:
         timeout = use.config.get("message_timeout")
         seconds = timeout.seconds(_DEFAULT_MESSAGE_SECONDS)
-        found, mend = _said(timeout, seconds), "Set message_timeout: 1000s"
+        queued = gateway.queued_seconds
+        enough = _MESSAGE_SECONDS if queued == inf else max(_MESSAGE_SECONDS, ceil(queued) + 1)
+        found, mend = _said(timeout, seconds), f"Set message_timeout: {enough:g}s"
         # Envoy starts no timer for a direction whose body is full duplex.
-        if not use.streams_request and seconds < QUEUED_SECONDS:
+        if not use.streams_request and seconds < min(queued, enough):
             level = error if seconds < _SURELY_TOO_SHORT_SECONDS else warning
             yield level(
                 timeout.path,
                 found,
-                "A request that waits in the EPP's queue longer than that fails with 504",
+                "A request that waits in the EPP's queue longer than that fails with 504; it may"
+                f" wait there {_for(queued)}",
                 f"{mend}; max_message_timeout as well",
             )
         elif use.body_mode("response") != FULL_DUPLEX and seconds < _ENOUGH_FOR_HEADERS_SECONDS:
@@ -52,7 +56,7 @@ def _route_timeout(gateway: Gateway) -> Iterator[Finding]:
         timeout = use.target.action("timeout")
         seconds = timeout.seconds(_DEFAULT_ROUTE_SECONDS)
         if 0 < seconds < LONG_ANSWER_SECONDS:
-            level = error if seconds <= QUEUED_SECONDS else warning
+            level = error if seconds <= gateway.queued_seconds else warning
             yield level(
                 timeout.path,
                 _said(timeout, seconds),
@@ -104,6 +108,10 @@ def _stream_duration(gateway: Gateway) -> Iterator[Finding]:
                 "Streams that take longer are reset: answers are cut off",
                 "Take max_stream_duration out, or set it to 0s",
             )
+
+
+def _for(seconds: float) -> str:
+    return "for ever" if seconds == inf else f"for {seconds:g} s"
 
 
 def _said(place: Node, seconds: float) -> str:
