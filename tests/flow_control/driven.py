@@ -253,7 +253,9 @@ class Observer:
 class Driven:
     """A controller, and what its director does."""
 
-    def __init__(self, world: World | None = None, endpoints: int = 1) -> None:
+    def __init__(
+        self, world: World | None = None, *, endpoints: int = 1, guards: GuardRails | None = None
+    ) -> None:
         self.world = world or World()
         self.loop = ManualLoop()
         self.observer = Observer()
@@ -261,7 +263,7 @@ class Driven:
         self.controller = FlowController(
             pool=lambda: self.pool, clock=self.loop.time, observer=self.observer
         )
-        self.guards = GuardRails(disable_after=0)
+        self.guards = guards or GuardRails(disable_after=0)
         self.resize(endpoints)
 
     # --- configuration ------------------------------------------------------------------------
