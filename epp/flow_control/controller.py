@@ -465,7 +465,7 @@ class FlowController:
             if flow.has_head:
                 band.rank(flow, now)
         queued.reasons = _told(session, queued) or queued.reasons
-        queued.tries += 1
+        queued.tries += is_tried
         self._parking.enter(queued, is_tried=is_tried)
 
     def _passes_alone(self, queued: QueuedRequest) -> bool:

@@ -1,5 +1,6 @@
 """A flow controller in a world that the test moves: requests, endpoints, room and time."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, nan
 from typing import Any, ClassVar
@@ -53,11 +54,17 @@ class World:
         """How many requests the pool takes."""
         self.in_flight: list[DrivenCandidate] = []
         self.unfit: set[str] = set()
-        """Fairness ids whose requests find no endpoint."""
+        """Fairness ids, and sizes as texts, of requests that find no endpoint."""
+        self.asked: Counter[str] = Counter()
+        """How often an endpoint was looked for, by the id of the request."""
         self.held: set[str] = set()
         """Fairness ids that the fairness policies hold back."""
         self.dispatched: list[str] = []
         """Ids of requests, in the order in which they went or failed."""
+
+    def is_unfit(self, request: LLMRequest) -> bool:
+        """Whether no endpoint can take ``request`` now."""
+        return not self.unfit.isdisjoint({request.fairness_id, str(request.body_bytes)})
 
     @property
     def saturation(self) -> float:
@@ -99,7 +106,8 @@ class DrivenCandidate(Candidate):
     ) -> SchedulingResult:
         if not endpoints:
             raise NoPlaceError("the pool has no endpoint")
-        if self._request.fairness_id in self._world.unfit:
+        self._world.asked[self._request.request_id] += 1
+        if self._world.is_unfit(self._request):
             raise NoPlaceError("the filters leave no endpoint")
         if self._flaw == "cannot be chosen for":
             self._world.dispatched.append(self._request.request_id)

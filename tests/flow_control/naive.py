@@ -104,7 +104,7 @@ class NaiveDispatcher:
             and self.endpoints
             and self._saturation() < self._ceiling(waiter.priority)
             and waiter.flow not in self.held
-            and waiter.flow not in self.unfit
+            and not self._is_unfit(waiter)
         )
         if (self.has_plugins or not passes) and (waiter.priority, waiter.flow) not in self.flows:
             self.flows.append((waiter.priority, waiter.flow))
@@ -168,7 +168,7 @@ class NaiveDispatcher:
             waiter = self._next_in([each for each in ready if each.priority == priority])
             if waiter.flow in self.held:
                 held.add((priority, waiter.flow))
-            elif waiter.flow in self.unfit:
+            elif self._is_unfit(waiter):
                 tried.add(waiter)
             else:
                 self._dispatch(waiter)
@@ -233,7 +233,7 @@ class NaiveDispatcher:
             self.in_flight.append(waiter)
 
     def _come_without_queues(self, waiter: Waiter) -> None:
-        if self.endpoints and waiter.flow not in self.unfit:
+        if self.endpoints and not self._is_unfit(waiter):
             self._go(waiter)
         else:
             self.ended[waiter.id] = "failed"
@@ -243,6 +243,9 @@ class NaiveDispatcher:
         self.ended[waiter.id] = outcome
         if not self._of(waiter.priority):
             self.credit[waiter.priority] = 0.0
+
+    def _is_unfit(self, waiter: Waiter) -> bool:
+        return waiter.flow in self.unfit or str(waiter.size) in self.unfit
 
     def _saturation(self) -> float:
         return len(self.in_flight) / self.capacity if self.capacity else inf

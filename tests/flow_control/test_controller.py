@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from flow_control.driven import Driven, Strict, World
 
-from epp.flow_control import Outcome, controller
+from epp.flow_control import Outcome, QueuedRequest, controller
+from epp.flow_control.plugins import Flow
 
 HIGH, LOW = 10, -1
 
@@ -161,6 +162,7 @@ def test_a_flow_that_is_held_back_keeps_its_place(driven: Driven) -> None:
         pytest.param({}, "H" * 8 + "0" * 8, id="none, so that low bands starve"),
         pytest.param({0: 0.5}, "HH0H0H0H0H0H0H00", id="a half"),
         pytest.param({0: 0.25}, "HHHH0HHH0H000000", id="a quarter"),
+        pytest.param({0: 0.4}, "HHH0H0HH0H0", id="what is owed beyond one counts on"),
         pytest.param({LOW: 0.5, 0: 0.5}, "HHHH0LHH0L", id="two, a quarter each"),
     ],
 )  # fmt: skip
@@ -187,6 +189,63 @@ def test_a_floor_share_counts_above_the_bands_own_ceiling_not_above_the_highest(
     queue(driven, *"00000000")
     assert "".join(free(driven, 10)) == "HH0H0H0H"
     assert driven.controller.waiting == 8
+
+
+def test_what_is_owed_lets_no_band_alone_go_above_its_own_ceiling(driven: Driven) -> None:
+    bands = {HIGH: driven.band(floor_share=0), 0: driven.band(floor_share=0.5)}
+    driven.use(driven.settings(bands=bands, ceilings={HIGH: 0.8, 0: 0.0}))
+    queue(driven, "H1", "H2", priority=HIGH)
+    queue(driven, "0")
+    assert free(driven, 10) == ["H1", "H2"]
+
+
+def test_a_band_in_which_nothing_waits_any_more_is_owed_nothing(driven: Driven) -> None:
+    bands = {HIGH: driven.band(floor_share=0), 0: driven.band(floor_share=0.5)}
+    driven.use(driven.settings(bands=bands))
+    queue(driven, *"HHHHH", priority=HIGH)
+    gone = driven.ask("0")
+    assert free(driven, 1) == ["H"]
+    driven.cancel(gone)
+    queue(driven, "0")
+    assert free(driven, 9) == ["H", *"HH0HH"]
+
+
+@pytest.mark.parametrize("way", ["is given up", "fits nowhere"])
+def test_a_flow_whose_head_leaves_the_line_is_placed_by_the_next_one(
+    driven: Driven, way: str
+) -> None:
+    head = driven.ask("a1", "a", size=1)
+    driven.ask("b1", "b")
+    driven.ask("a2", "a")
+    driven.ask("b2", "b")
+    if way == "is given up":
+        driven.cancel(head)
+    else:
+        driven.world.unfit = {"1"}
+    assert free(driven, 9) == ["b1", "a2", "b2"]
+
+
+def test_a_fairness_policy_is_told_when_a_flow_begins_to_wait_and_of_each_that_goes() -> None:
+    told: list[str] = []
+
+    class Noting(Strict):
+        def activated(self, flow: Flow, now: float) -> None:
+            told.append(f"{flow.fairness_id} of {flow.fairness}")
+            flow.fairness = self.name
+
+        def dispatched(self, flow: Flow, queued: QueuedRequest, now: float) -> None:
+            told.append(f"{queued.request.request_id} of {flow.fairness}")
+
+    made = Driven()
+    with made.loop.running():
+        made.use(made.settings(made.band(fairness=Noting(made.world))))
+        queue(made, "1", "2")
+        free(made, 2)
+        queue(made, "3", "4")
+        made.use(made.settings(made.band(fairness=Noting(made.world))))  # knows nothing of before
+        free(made, 9)
+    assert told == ["a of None", "1 of strict", "2 of strict", "a of strict",
+                    "a of None", "3 of strict", "4 of strict"]  # fmt: skip
 
 
 # --- limits -----------------------------------------------------------------------------------
@@ -308,14 +367,18 @@ def test_those_that_missed_a_try_have_theirs_before_others_have_a_second(
     driven.world.unfit = {"x"}
     queue(driven, *(f"x{place}" for place in range(20)), fairness_id="x")
     free(driven, 100)
-    tries = {each: each.tries for each in driven.controller.parked}
+    driven.world.asked.clear()
     driven.controller.wake()
     driven.loop.advance(10)  # nothing happens any more: each is tried once, and then nobody
-    assert len(driven.controller.parked) == 20
-    assert all(each.tries > tries[each] for each in driven.controller.parked)
+    assert driven.world.asked == {f"x{place}": 1 for place in range(20)}
     sessions = driven.observer.sessions
     driven.loop.advance(10)
     assert driven.observer.sessions == sessions
+    driven.world.asked.clear()
+    for _ in range(100):  # something happens all the time
+        driven.controller.wake()
+        driven.loop.advance(0.03)
+    assert min(driven.world.asked[f"x{place}"] for place in range(20)) >= 5
 
 
 # --- who goes away, and other configurations --------------------------------------------------
@@ -354,6 +417,16 @@ def test_a_reload_puts_in_order_anew_who_waits(driven: Driven) -> None:
     driven.use(driven.settings(driven.band(ordering="edf", max_requests=3)))
     assert driven.ask("late").ended == [Outcome.REJECTED_CAPACITY]
     assert free(driven, 9) == ["more hurried", "hurried", "patient"]
+
+
+def test_a_reload_puts_in_order_anew_who_has_stepped_aside(driven: Driven) -> None:
+    driven.world.unfit = {"a"}
+    queue(driven, "patient")
+    driven.ask("hurried", ttl_seconds=5)
+    assert free(driven, 9) == []
+    driven.use(driven.settings(driven.band(ordering="edf")))
+    driven.world.unfit = set()
+    assert free(driven, 9) == ["hurried", "patient"]
 
 
 def test_without_flow_control_those_that_wait_still_go_in_their_turn(driven: Driven) -> None:
