@@ -51,6 +51,7 @@ from epp.observability import (
     MetricsServer,
     PluginMetricsCollector,
     PluginWatch,
+    RevocationMetrics,
     TransportCollector,
 )
 from epp.request_control import Director, Pipeline, Turns
@@ -92,6 +93,7 @@ class App:
             pool=lambda: self.store.snapshot,
             clock=time.monotonic,
             observer=FlowMetrics(self.metrics, settings.pool_name),
+            revocations=RevocationMetrics(self.metrics.registry, settings.pool_name),
         )
         """Who goes now, and who waits."""
         self._use_flow(self.graph)
@@ -279,7 +281,7 @@ class App:
         Raises:
             ConfigError: Its session plugins cannot be configured; nothing has changed then.
         """
-        settings = flow_settings(graph)
+        settings = flow_settings(graph, self.settings.refresh_metrics_interval_seconds)
         if settings is not None and self.settings.ext_proc.compat == "reference":
             settings = replace(settings, holds_filtered=False)
         try:

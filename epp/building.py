@@ -11,7 +11,14 @@ from typing import Any
 
 from epp.config import GraphBuilder, PluginRegistry
 from epp.data_layer import DataSource, EndpointDiscovery, Extractor, page_opener
-from epp.flow_control import FairnessPolicy, OrderingPolicy, SaturationDetector, UsageLimitPolicy
+from epp.flow_control import (
+    EvictionFilter,
+    EvictionOrder,
+    FairnessPolicy,
+    OrderingPolicy,
+    SaturationDetector,
+    UsageLimitPolicy,
+)
 from epp.flow_control.session_plugins import SECTION, SessionPlanMaker
 from epp.observability import NO_PLUGIN_METRICS, PluginMetrics
 from epp.parsing import Parser
@@ -20,6 +27,8 @@ from epp.scheduling import Plugin
 KINDS: dict[str, type[Plugin]] = {
     "detector": SaturationDetector,
     "discovery": EndpointDiscovery,
+    "eviction filter": EvictionFilter,
+    "eviction order": EvictionOrder,
     "extractor": Extractor,
     "fairness": FairnessPolicy,
     "ordering": OrderingPolicy,

@@ -18,6 +18,8 @@ from epp.config.plugin_checks import params_of
 from epp.config.supported import OLD_TYPES
 from epp.data_layer.plugins import DataSource, EndpointDiscovery, EndpointListener, Extractor
 from epp.flow_control.plugins import (
+    EvictionFilter,
+    EvictionOrder,
     FairnessPolicy,
     OrderingPolicy,
     SaturationDetector,
@@ -50,6 +52,7 @@ ROLES: Final[Mapping[str, tuple[type[Plugin], ...]]] = {
     "Ordering policies": (OrderingPolicy,),
     "Fairness policies": (FairnessPolicy,),
     "Usage limit policies": (UsageLimitPolicy,),
+    "Eviction policies": (EvictionFilter, EvictionOrder),
     "Filters": (Filter,),
     "Scorers": (Scorer,),
     "Pickers": (Picker,),

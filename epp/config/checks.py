@@ -12,6 +12,7 @@ from epp.config.schema import API_VERSION, DEPRECATED_API_VERSION
 from epp.config.structs import Fault, Reference, suggestion
 from epp.config.supported import (
     DEFAULT_DETECTOR,
+    DEFAULT_EVICTION_POLICIES,
     DEFAULT_MEMBERS,
     DEFAULT_POLICIES,
     DEPRECATED_TYPES,
@@ -118,6 +119,7 @@ def _unknown_names(
 ) -> Iterator[Fault]:
     known = {
         "plugin": frozenset(plugins),
+        "eviction policy": frozenset(plugins) | DEFAULT_EVICTION_POLICIES,
         "member": frozenset(plugins) | DEFAULT_MEMBERS,
         "policy": frozenset(plugins) | DEFAULT_POLICIES,
         "profile": frozenset(profiles),

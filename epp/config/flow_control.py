@@ -11,16 +11,26 @@ from epp.config.paths import join
 from epp.config.plan import Kinds, Plan, add_default, check_role
 from epp.config.quantities import duration_seconds
 from epp.config.registry import PluginRegistry
-from epp.config.schema import BandExtension, FlowControlEntry, PriorityBand, PriorityBandTemplate
-from epp.config.supported import DEFAULT_POLICIES
+from epp.config.schema import (
+    BandExtension,
+    EvictionEntry,
+    FlowControlEntry,
+    PriorityBand,
+    PriorityBandTemplate,
+)
+from epp.config.supported import DEFAULT_EVICTION_POLICIES, DEFAULT_POLICIES
 
 GATE = "flowControl"
+
+_DEFAULTS = DEFAULT_POLICIES | DEFAULT_EVICTION_POLICIES
 
 Band = TypeVar("Band", bound=PriorityBandTemplate)
 
 # The reference's defaults.
 _FAIRNESS = "global-strict-fairness-policy"
 _ORDERING = "fcfs-ordering-policy"
+_FILTER = "sheddable-eviction-filter"
+_ORDER = "priority-then-time-eviction-order-policy"
 _LIMITS = "static-usage-limit-policy"
 _TTL = "60s"
 _BAND_BYTES = "1G"
@@ -32,15 +42,17 @@ def add_flow_control(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> None
     if not plan.config.has_gate(GATE) or "fairness" not in kinds:
         return
     filled = _filled(plan.config.file.flow_control or FlowControlEntry())
-    for role, name, path in _policies(filled):
-        if name in DEFAULT_POLICIES and name not in plan.blueprints:
+    eviction = _eviction(plan, filled)
+    policies = (*_policies(filled), *_eviction_policies(eviction))
+    for role, name, path in policies:
+        if name in _DEFAULTS and name not in plan.blueprints:
             add_default(plan, registry, name)
         check_role(plan, kinds, role, name, path)
-    plan.policies = tuple(name for _, name, _ in _policies(filled))
+    plan.policies = tuple(name for _, name, _ in policies)
     more = plan.config.file.extensions.flow_control
     _check_priorities(plan, "flowControl.priorityBands", filled.priority_bands)
     _check_priorities(plan, "extensions.flowControl.priorityBands", more.priority_bands)
-    plan.flow_control = filled
+    plan.flow_control, plan.eviction = filled, eviction
 
 
 def _check_priorities(plan: Plan, path: str, bands: Sequence[PriorityBand | BandExtension]) -> None:
@@ -110,3 +122,39 @@ def _policies(section: FlowControlEntry) -> Iterator[tuple[str, str, str]]:
             yield "fairness", band.fairness_policy_ref, f"{where}.fairnessPolicyRef"
         if band is not None and band.ordering_policy_ref is not None:
             yield "ordering", band.ordering_policy_ref, f"{where}.orderingPolicyRef"
+
+
+def _eviction(plan: Plan, section: FlowControlEntry) -> EvictionEntry | None:
+    """Return how requests in flight are evicted; None if they are not."""
+    extensions = plan.config.file.extensions
+    own, actions = extensions.flow_control.eviction, extensions.sessions.actions
+    if "allocate" not in actions:
+        path = "extensions.sessions.actions"
+        plan.report(path, "without `allocate` nothing that waits would ever go; add it")
+    if section.enable_eviction:
+        own = own or EvictionEntry()
+        return msgspec.structs.replace(
+            own,
+            filter_plugin_ref=own.filter_plugin_ref or _FILTER,
+            order_plugin_ref=own.order_plugin_ref or _ORDER,
+        )
+    for place, action in enumerate(actions):
+        if action != "allocate":
+            plan.report(
+                f"extensions.sessions.actions[{place}]",
+                f"`{action}` evicts requests in flight, which is off; set"
+                " `flowControl.enableEviction: true`, or remove the action",
+            )
+    if own is not None:
+        text = "is not in effect: `flowControl.enableEviction` is off"
+        plan.warnings.append(plan.config.problem("extensions.flowControl.eviction", text))
+    return None
+
+
+def _eviction_policies(eviction: EvictionEntry | None) -> Iterator[tuple[str, str, str]]:
+    if eviction is not None:
+        where = "extensions.flowControl.eviction"
+        if eviction.filter_plugin_ref is not None:
+            yield "eviction filter", eviction.filter_plugin_ref, f"{where}.filterPluginRef"
+        if eviction.order_plugin_ref is not None:
+            yield "eviction order", eviction.order_plugin_ref, f"{where}.orderPluginRef"

@@ -18,6 +18,7 @@ from epp.config.registry import PluginRegistry, PluginTypes
 from epp.config.schema import (
     ConfigFile,
     DetectorRef,
+    EvictionEntry,
     FlowControlEntry,
     ParserRef,
     PluginEntry,
@@ -32,7 +33,8 @@ from epp.scheduling import Filter, Picker, Plugin, ProfileHandler, Scorer
 
 Kinds = Mapping[str, type[Plugin]]
 """Classes of the roles that the configuration knows by name only: ``detector``, ``discovery``,
-``source``, ``extractor``, ``parser``, ``fairness``, ``ordering`` and ``usage limit``."""
+``source``, ``extractor``, ``parser``, ``fairness``, ``ordering``, ``usage limit``,
+``eviction filter`` and ``eviction order``."""
 
 _PICKER = "max-score-picker"
 _HANDLER = "single-profile-handler"
@@ -57,6 +59,8 @@ class Plan:
     """Those that can be asked, in their order."""
     flow_control: FlowControlEntry | None = None
     """The section with its defaults; None if flow control is off."""
+    eviction: EvictionEntry | None = None
+    """How requests in flight are evicted, with its defaults; None if they are not."""
     policies: tuple[str, ...] = ()
     """Those that it names."""
     extensions: dict[str, object] = field(default_factory=dict)
@@ -105,6 +109,14 @@ class Plan:
             flow_control = msgspec.structs.replace(
                 flow_control or FlowControlEntry(), saturation_detector=DetectorRef(self.detector)
             )
+        extensions = file.extensions
+        if self.eviction is not None:
+            extensions = msgspec.structs.replace(
+                extensions,
+                flow_control=msgspec.structs.replace(
+                    extensions.flow_control, eviction=self.eviction
+                ),
+            )
         made = (each for each in self.blueprints.values() if not (each.path or each.scope))
         return msgspec.structs.replace(
             file,
@@ -116,6 +128,7 @@ class Plan:
             data_layer=msgspec.structs.replace(file.data_layer, sources=self.sources),
             flow_control=flow_control,
             request_handler=request_handler,
+            extensions=extensions,
         )
 
 

@@ -25,6 +25,9 @@ MemberRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "membe
 PolicyRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "policy"})]
 """Name of an entry of ``plugins``, or the type of a flow-control policy that is always there."""
 
+EvictionRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "eviction policy"})]
+"""The same of an eviction policy."""
+
 ProfileRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "profile"})]
 """Name of an entry of ``schedulingProfiles``."""
 
@@ -205,6 +208,22 @@ class BandExtension(Section, frozen=True):
     """That of ``extensions.flowControl`` if absent."""
 
 
+class EvictionEntry(Section, frozen=True):
+    """How requests in flight are evicted for others; in effect with ``enableEviction``."""
+
+    min_run_time: Duration = "0s"
+    """How long a request is left alone after it was dispatched."""
+    max_per_decision: Annotated[int, msgspec.Meta(ge=1)] = 2
+    confirmation_timeout: Duration = "10s"
+    """How long the end of a victim's stream is waited for."""
+    grace: Duration | None = None
+    """How long nobody is evicted after that; by the saturation detector if absent."""
+    filter_plugin_ref: EvictionRef | None = None
+    """Who may be evicted at all."""
+    order_plugin_ref: EvictionRef | None = None
+    """Who is evicted first."""
+
+
 class FlowControlExtension(Section, frozen=True):
     """What flow control has beyond the reference's."""
 
@@ -213,6 +232,7 @@ class FlowControlExtension(Section, frozen=True):
     when_filtered: Literal["wait", "refuse"] = "wait"
     """What becomes of a request for which a profile's filters leave no endpoint."""
     priority_bands: tuple[BandExtension, ...] = ()
+    eviction: EvictionEntry | None = None
 
 
 class SessionPluginEntry(Section, frozen=True):

@@ -35,6 +35,11 @@ DEFAULT_POLICIES: Final = frozenset(
 )
 """The flow-control policies that need no entry in ``plugins``."""
 
+DEFAULT_EVICTION_POLICIES: Final = frozenset(
+    {"priority-then-time-eviction-order-policy", "sheddable-eviction-filter"}
+)
+"""Those of evictions, which need none either."""
+
 FEATURE_GATES: Final[Mapping[str, bool]] = {
     "flowControl": False,
     "haPopulateNonLeaderDatastore": True,
@@ -84,9 +89,6 @@ NOT_SUPPORTED_YET: Final = frozenset(
         "multicluster-file-discovery",
         "multicluster-metrics-data-source",
         "multicluster-metrics-extractor",
-        # flow control
-        "priority-then-time-eviction-order-policy",
-        "sheddable-eviction-filter",
         # its newer releases
         "dp-rank-header-handler",
         "models-responder",

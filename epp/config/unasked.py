@@ -23,6 +23,8 @@ _PLACES = {
     "parser": "`requestHandler.parsers` does not name it",
     "fairness": "no band of `flowControl` names it",
     "ordering": "no band of `flowControl` names it",
+    "eviction filter": "`extensions.flowControl.eviction` does not name it",
+    "eviction order": "`extensions.flowControl.eviction` does not name it",
     "usage limit": "`flowControl.usageLimitPolicyPluginRef` does not name it",
 }
 """By role: what is missing for it to be asked."""

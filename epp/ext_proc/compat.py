@@ -13,6 +13,7 @@ from epp.parsing import FieldMissingError, ModelMissingError, NotJsonError
 from epp.request_control import (
     AdmissionDeniedError,
     AllFilteredError,
+    EvictedError,
     NoCandidatesError,
     NoCandidatesForNoBodyError,
     OutsideSubsetError,
@@ -35,7 +36,7 @@ class ReferenceAnswer:
     status: int
     drop_reason: str
     body: bytes
-    """``inference error: <code> - <message>``, without a content-type."""
+    """``inference error: <code> - <message>`` mostly, without a content-type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class _Row:
     status: int | None = None
     code: str | None = None
     drop_reason: str | None = None
+    is_bare: bool = False
+    """Whether the message stands alone, without code and all."""
 
 
 def _after(prefix: str) -> Words:
@@ -92,6 +95,7 @@ _ROWS: Mapping[type, _Row] = {
     AllFilteredError: _ALL_FILTERED,
     RequestDroppedError: _ALL_FILTERED,
     ProfileNotFoundError: _NO_TARGET,
+    EvictedError: _Row(is_bare=True),
     # A profile handler that fails; what else the scheduler raises became an error above.
     SchedulingError: _NO_TARGET,
 }
@@ -102,7 +106,9 @@ def reference_answer(error: RequestError) -> ReferenceAnswer:
     row = _row_of(error)
     message = row.message(error, error.__cause__) if callable(row.message) else row.message
     code = error.code if row.code is None else row.code
-    text = f"inference error: {code} - {error if message is None else message}"
+    text = str(error) if message is None else message
+    if not row.is_bare:
+        text = f"inference error: {code} - {text}"
     return ReferenceAnswer(
         error.status if row.status is None else row.status,
         error.drop_reason if row.drop_reason is None else row.drop_reason,

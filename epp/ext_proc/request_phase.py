@@ -177,6 +177,8 @@ class RequestPhase(StreamLife):
     def _route(self, exchange: Exchange, answer: _Answer) -> None:
         self._exchange = exchange
         self.state = StreamState.RESPONSE_HEADERS
+        if exchange.in_flight is not None:
+            exchange.on_revoked = self.evict
         answer(exchange)
         if self._chunks:
             exchange.body_sent()

@@ -19,6 +19,7 @@ from epp.request_control import (
     AnswerTimeoutError,
     BodyTimeoutError,
     EndCause,
+    EvictedError,
     Exchange,
     InternalError,
     PendingDecision,
@@ -191,6 +192,13 @@ class StreamLife:
             error = AnswerTimeoutError(f"the request was not answered in time: {why}")
             self._count(error)
             self._refuse(error, EndCause.TIMED_OUT)
+
+    def evict(self) -> None:
+        """End the stream because its request has to make room, unless its answer has begun."""
+        if self.state is StreamState.RESPONSE_HEADERS:
+            error = EvictedError("request evicted by flow control")
+            self._count(error)
+            self._refuse(error, EndCause.EVICTED)
 
     def leave(self) -> None:
         """End a stream that was to end in a pause."""

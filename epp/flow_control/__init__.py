@@ -2,28 +2,36 @@
 
 from epp.flow_control.admission import SheddingAdmission
 from epp.flow_control.controller import FlowController
-from epp.flow_control.observer import FlowObserver
+from epp.flow_control.observer import FlowObserver, RevocationObserver
 from epp.flow_control.outcomes import Outcome
 from epp.flow_control.plugins import (
+    EvictionFilter,
+    EvictionOrder,
     FairnessPolicy,
     OrderingPolicy,
     SaturationDetector,
     UsageLimitPolicy,
 )
-from epp.flow_control.queues import Candidate, NoPlaceError, QueuedRequest
-from epp.flow_control.settings import BandSettings, FlowSettings
+from epp.flow_control.queues import Candidate, InFlight, NoPlaceError, QueuedRequest, Revocable
+from epp.flow_control.settings import BandSettings, EvictionSettings, FlowSettings
 
 __all__ = [
     "BandSettings",
     "Candidate",
+    "EvictionFilter",
+    "EvictionOrder",
+    "EvictionSettings",
     "FairnessPolicy",
     "FlowController",
     "FlowObserver",
     "FlowSettings",
+    "InFlight",
     "NoPlaceError",
     "OrderingPolicy",
     "Outcome",
     "QueuedRequest",
+    "Revocable",
+    "RevocationObserver",
     "SaturationDetector",
     "SheddingAdmission",
     "UsageLimitPolicy",

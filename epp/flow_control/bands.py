@@ -317,6 +317,11 @@ class Bands:
                 owed = band
         return owed or (None if is_blocked else first)
 
+    def first_ready(self) -> PolicyBand | None:
+        """Return the highest band in which something can be tried, blocked or not."""
+        ready = (band for band in self.in_order if band.waiting and band.next_flow() is not None)
+        return next(ready, None)
+
     def went(self, band: PolicyBand) -> None:
         """Count a dispatch of ``band``, for what all below the highest are owed of it."""
         if band.credit >= 1:

@@ -6,25 +6,38 @@ from epp.config import PluginGraph
 from epp.config.quantities import duration_seconds, quantity
 from epp.config.schema import (
     BandExtension,
+    EvictionEntry,
     FlowControlEntry,
     FlowControlExtension,
     PriorityBandTemplate,
 )
 from epp.flow_control.plugins import (
+    EvictionFilter,
+    EvictionOrder,
     FairnessPolicy,
     OrderingPolicy,
     SaturationDetector,
     UsageLimitPolicy,
 )
 from epp.flow_control.session_plugins import SECTION, SessionPlan
-from epp.flow_control.settings import BandSettings, FlowSettings
+from epp.flow_control.settings import BandSettings, EvictionSettings, FlowSettings
 from epp.scheduling import Guard, Plugin
 
 P = TypeVar("P", bound=Plugin)
 
 
-def flow_settings(graph: PluginGraph) -> FlowSettings | None:
-    """Return what a graph's configuration says of flow control; None if its feature gate is off."""
+_AT_ONCE_SECONDS = 0.01
+_SLOW_SECONDS = 0.45
+"""The reference's: 0.2 s until a page is stale to its detector, and 0.25 s to spare."""
+
+
+def flow_settings(graph: PluginGraph, refresh_seconds: float = 0.05) -> FlowSettings | None:
+    """Return what a graph's configuration says of flow control; None if its feature gate is off.
+
+    Args:
+        graph: A plugin graph.
+        refresh_seconds: How often model servers are scraped, after which what is free shows.
+    """
     if not graph.config.has_gate("flowControl"):
         return None
     section = graph.effective.flow_control or FlowControlEntry()
@@ -40,6 +53,7 @@ def flow_settings(graph: PluginGraph) -> FlowSettings | None:
     plan = graph.extensions.get(SECTION)
     detector = graph.detector
     assert isinstance(detector, SaturationDetector)  # noqa: S101 - the plan has looked
+    grace = _AT_ONCE_SECONDS if detector.sees_ends_at_once else refresh_seconds + _SLOW_SECONDS
     return FlowSettings(
         detector=graph.guards.guard("SaturationDetector", detector),
         limits=make.policy(
@@ -53,6 +67,25 @@ def flow_settings(graph: PluginGraph) -> FlowSettings | None:
         no_endpoint_ttl_seconds=_ttl(section.no_endpoint_request_ttl),
         holds_filtered=more.when_filtered == "wait",
         plugins=plan.plugins if isinstance(plan, SessionPlan) else (),
+        actions=plan.actions if isinstance(plan, SessionPlan) else ("allocate",),
+        eviction=_eviction(make, graph.effective.extensions.flow_control.eviction, grace)
+        if section.enable_eviction
+        else None,
+    )
+
+
+def _eviction(
+    make: "_Bands", entry: EvictionEntry | None, grace_seconds: float
+) -> EvictionSettings:
+    assert entry is not None  # noqa: S101 - the plan has filled it in
+    grace = entry.grace
+    return EvictionSettings(
+        filter=make.policy("EvictionFilter", EvictionFilter, entry.filter_plugin_ref),
+        order=make.policy("EvictionOrder", EvictionOrder, entry.order_plugin_ref),
+        min_run_seconds=duration_seconds(entry.min_run_time),
+        max_per_decision=entry.max_per_decision,
+        confirmation_seconds=duration_seconds(entry.confirmation_timeout),
+        grace_seconds=grace_seconds if grace is None else duration_seconds(grace),
     )
 
 

@@ -16,13 +16,14 @@ import structlog
 
 from epp.flow_control.bands import Bands, PolicyBand
 from epp.flow_control.ceilings import Ceilings
+from epp.flow_control.eviction import Demand, Evictions
 from epp.flow_control.expiry import Expiry
 from epp.flow_control.idle import IdleFlows
 from epp.flow_control.lines import ComparedLine, Line, PolicyLine
-from epp.flow_control.observer import FlowObserver
+from epp.flow_control.observer import FlowObserver, NoRevocations, RevocationObserver
 from epp.flow_control.outcomes import Outcome
 from epp.flow_control.parking import Parking
-from epp.flow_control.queues import Candidate, QueuedRequest
+from epp.flow_control.queues import Candidate, InFlight, QueuedRequest
 from epp.flow_control.request_session import EndpointNodes, RequestSession
 from epp.flow_control.saturation import FULL, PoolSaturation
 from epp.flow_control.sessions import (
@@ -36,6 +37,7 @@ from epp.flow_control.sessions import (
 )
 from epp.flow_control.sessions.placing import place
 from epp.flow_control.settings import FlowSettings
+from epp.flow_control.taking import TAKING, TakePlaces
 from epp.scheduling import Endpoint, LLMRequest
 
 _MOST_PER_SESSION = 256
@@ -57,6 +59,7 @@ class FlowController:
         pool: Callable[[], Sequence[Endpoint]],
         clock: Callable[[], float],
         observer: FlowObserver,
+        revocations: RevocationObserver | None = None,
     ) -> None:
         """Wire the controller; without :meth:`use` it is off.
 
@@ -64,12 +67,17 @@ class FlowController:
             pool: Returns the present snapshot of endpoints.
             clock: Monotonic seconds, the event loop's.
             observer: Is told of what happens.
+            revocations: Is told of evictions.
         """
         self.is_on = False
         """Whether requests that come are its business; those that wait always are."""
         self.blocked = ""
         """Why the last session could dispatch nothing more; "" if nothing waited."""
         self.bands = Bands()
+        self.evictions = Evictions(
+            clock=clock, observer=revocations or NoRevocations(), wake=self.wake
+        )
+        """Who may lose the place it has."""
         self.now = clock
         self._pool = pool
         self._clock = clock
@@ -78,6 +86,11 @@ class FlowController:
         self._cluster = Cluster()
         self._nodes = EndpointNodes(self._cluster)
         self._dispatcher: Dispatcher | None = None
+        self._actions: Sequence[Action] = ()
+        self._takes = False
+        """Whether one of them evicts."""
+        self._blocked_at: tuple[PolicyBand, float] | None = None
+        """The band that is blocked, and by which saturation."""
         self._saturation: PoolSaturation | None = None
         self._ceilings: Ceilings | None = None
         self._parking = Parking(self.bands)
@@ -98,6 +111,11 @@ class FlowController:
     def has_plugins(self) -> bool:
         """Whether session plugins have a say, also in what need not wait."""
         return self._dispatcher is not None and bool(self._dispatcher.plugins)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether sessions are to know of every request, also of those that need not wait."""
+        return self._takes or self.has_plugins
 
     @property
     def holds_filtered(self) -> bool:
@@ -122,6 +140,7 @@ class FlowController:
         """
         if settings is None:
             self.is_on = False
+            self.evictions.use(None)
             return
         before = self._dispatcher
         # The same plugins go on with what they know: they are not told of it a second time.
@@ -129,6 +148,9 @@ class FlowController:
             self._dispatcher = self._make_dispatcher(settings)
             self._dispatcher.replay()
         self.settings = settings
+        self.evictions.use(settings.eviction)
+        self._actions = tuple(map(self._action, settings.actions))
+        self._takes = not TAKING.isdisjoint(settings.actions)
         self._saturation = PoolSaturation(settings.detector)
         self._ceilings = Ceilings(settings.limits, self.bands)
         self._faults_told = set()
@@ -146,7 +168,7 @@ class FlowController:
             self._cluster,
             self,
             plugins=settings.plugins,
-            actions=(_Dispatch(self),),
+            actions=self._actions,
             fault=self._plugin_failed,
             session_type=lambda cluster, binder, fault: RequestSession(
                 cluster,
@@ -157,6 +179,11 @@ class FlowController:
                 crowding=self._crowding,
             ),
         )
+
+    def _action(self, name: str) -> Action:
+        if name in TAKING:
+            return TakePlaces(name, self.evictions, self._blocked_request)
+        return _Dispatch(self)
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -215,7 +242,7 @@ class FlowController:
             ttl_seconds=ttl,
             has_own_ttl=ttl_seconds is not None,
         )
-        if self.has_plugins and self.lets_pass(request) and self._passes_alone(queued):
+        if self.sees_all and self.lets_pass(request) and self._passes_alone(queued):
             return None
         if why := self._over_limit(band, queued):
             empty = self._pool_is_empty
@@ -240,12 +267,15 @@ class FlowController:
             self._leave(queued, outcome)
             self.wake()  # those behind it may fit
 
-    def ended(self, queued: QueuedRequest | None) -> None:
+    def ended(self, queued: QueuedRequest | None, in_flight: InFlight | None = None) -> None:
         """Take note that a request has ended that was sent to an endpoint.
 
         Args:
             queued: What ``dispatch`` was given; None for one that has passed straight.
+            in_flight: What ``evictions`` kept it as; None for one that it did not keep.
         """
+        if in_flight is not None:
+            self.evictions.ended(in_flight)
         if queued is not None and queued.node is not None:
             queued.queue.running -= 1
             self._forget(queued)
@@ -338,12 +368,14 @@ class FlowController:
                 band.refresh(now)
         self._parking.leave(now, is_news=self._is_news)
         self._is_news = False
-        if self._next_band() is not None:
+        if self._next_band() is not None or self._may_take():
             try:
-                dispatcher.run()
+                dispatcher.run(self._actions)
             except Exception:  # one of ours: those that wait must not be lost with it
                 log.exception("a dispatch session failed; what waits is tried again in the next")
                 self._line_up_all(now)
+        if not self._takes:
+            self._make_room()
         self._observer.session_ended(perf_counter() - began)
         later = _ASK_AGAIN_SECONDS if self._is_held_back else self._parking.seconds_short
         if later is not None and self._asking is None:
@@ -360,10 +392,37 @@ class FlowController:
             if not queued.is_in_line:
                 self.bands[queued.priority].line_up(queued, now)
 
+    def _may_take(self) -> bool:
+        """Whether a session is worth opening though nothing may go: it may evict."""
+        demand = self._demand() if self._takes else None
+        return demand is not None and self.evictions.choose(demand)[1] > 0
+
+    def _make_room(self) -> None:
+        """Evict for a blocked band what no session is asked about."""
+        if (demand := self._demand()) is not None:
+            victims, count = self.evictions.choose(demand)
+            if victims:
+                self.evictions.revoke(victims[:count])
+
+    def _demand(self) -> Demand | None:
+        """Return what evictions would make room for."""
+        if not self.evictions.is_on or self._blocked_at is None:
+            return None
+        assert self._ceilings is not None  # noqa: S101 - it is on
+        band, saturation = self._blocked_at
+        in_flight = sum(endpoint.load.in_flight for endpoint in self._pool())
+        ceiling = self._ceilings.by_priority[band.priority]
+        return Demand(band.priority, saturation, ceiling, in_flight)
+
+    def _blocked_request(self, session: Session) -> tuple[Demand, QueuedRequest] | None:
+        if self._next_band() is not None or (demand := self._demand()) is None:
+            return None
+        queued = _line(session).first(self.bands[demand.priority])
+        return None if queued is None else (demand, queued)
+
     def dispatch_waiting(self, session: RequestSession) -> None:
         """Dispatch what there is room for, in order; the action of every session."""
-        is_compared = session.queue_orders or session.job_orders
-        line: Line = ComparedLine(session) if is_compared else PolicyLine()
+        line = _line(session)
         now = self._clock()
         left = _MOST_PER_SESSION
         while left and (band := self._next_band()) is not None:
@@ -386,6 +445,7 @@ class FlowController:
         """Return the band whose turn it is; None if none has, and why."""
         assert self._saturation is not None and self._ceilings is not None  # noqa: S101, PT018 - it is on
         pool = self._pool()
+        self._blocked_at = None
         if not pool:
             self.blocked = "the pool has no endpoint"
             self._is_held_back = False
@@ -400,10 +460,11 @@ class FlowController:
         return band
 
     def _why_blocked(self, saturation: float) -> str:
-        first = next((band for band in self.bands.in_order if band.next_flow() is not None), None)
+        first = self.bands.first_ready()
         if first is None:
             return ""
         assert self._ceilings is not None  # noqa: S101 - it is on
+        self._blocked_at = first, saturation
         ceiling = self._ceilings.by_priority[first.priority]
         return (
             f"the pool's saturation is {saturation:.2f}, priority {first.priority} may go while it"
@@ -511,12 +572,23 @@ class FlowController:
         else:
             if queued.node is None:
                 return  # it has ended already, while it was answered
-            if not self.has_plugins:  # nobody asks for what is in flight
+            if not self.sees_all:  # nobody asks for what is in flight
                 flow.running -= 1
                 self._forget(queued)
 
     def commit(self, evictions: Sequence[Eviction], bindings: Sequence[Binding]) -> None:
-        """Send requests to their endpoints: what statements commit to."""
+        """Evict requests, and send others to their endpoints: what statements commit to.
+
+        Raises:
+            ValueError: A request may not be evicted; nothing was done.
+        """
+        if evictions:
+            jobs = [cast("QueuedRequest", each.task.job) for each in evictions]
+            victims = self.evictions.of(jobs)
+            for queued in jobs:
+                queued.queue.running -= 1
+                self._forget(queued)
+            self.evictions.revoke(victims)
         for binding in bindings:
             queued = cast("QueuedRequest", binding.task.job)
             result, queued.result = queued.result, None
@@ -616,7 +688,7 @@ class FlowController:
         held = self.bands[queued.priority].held.get(queued.queue)
         if held:
             return (held,)
-        return (self.blocked,) if self.blocked else ()
+        return (self.blocked, *queued.not_evicted_for) if self.blocked else ()
 
     def _plugin_failed(self, plugin: str, point: str, error: Exception) -> None:
         self._observer.plugin_failed(plugin, point)
@@ -635,6 +707,11 @@ def _told(session: RequestSession, queued: QueuedRequest) -> Sequence[str]:
     reasons = session.explanations.of(queued)
     more = len(reasons) - _MOST_REASONS
     return reasons if more <= 0 else [*reasons[:_MOST_REASONS], f"and {more} more reasons"]
+
+
+def _line(session: Session) -> Line:
+    is_compared = session.queue_orders or session.job_orders
+    return ComparedLine(session) if is_compared else PolicyLine()
 
 
 class _Dispatch(Action):

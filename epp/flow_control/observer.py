@@ -1,6 +1,6 @@
 """Who is told of what flow control does: metrics, mostly."""
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 from epp.flow_control.outcomes import Outcome
 from epp.flow_control.queues import Flow, QueuedRequest
@@ -30,3 +30,29 @@ class FlowObserver(Protocol):
 
     def session_ended(self, seconds: float) -> None:
         """A session was open for ``seconds``."""
+
+
+class RevocationObserver(Protocol):
+    """Hears of evictions; never raises."""
+
+    def issued(self, priority: int) -> None:
+        """A request of ``priority`` was told to end."""
+
+    def ended(self, outcome: Literal["confirmed", "timed_out"], seconds: float) -> None:
+        """It has ended, or was not seen to, ``seconds`` after that."""
+
+    def reclaim(self, *, target: float, pending: float) -> None:
+        """So much saturation is to be reclaimed, and so much is on its way."""
+
+
+class NoRevocations(RevocationObserver):
+    """Hears, and tells nobody."""
+
+    def issued(self, priority: int) -> None:
+        """Say nothing."""
+
+    def ended(self, outcome: Literal["confirmed", "timed_out"], seconds: float) -> None:
+        """Say nothing."""
+
+    def reclaim(self, *, target: float, pending: float) -> None:
+        """Say nothing."""

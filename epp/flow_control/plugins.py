@@ -4,12 +4,15 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from epp.flow_control.queues import Flow, QueuedRequest
+from epp.flow_control.queues import Flow, InFlight, QueuedRequest
 from epp.scheduling import Endpoint, LLMRequest, Plugin
 
 __all__ = [
+    "EvictionFilter",
+    "EvictionOrder",
     "FairnessPolicy",
     "Flow",
+    "InFlight",
     "OrderingPolicy",
     "QueuedRequest",
     "SaturationDetector",
@@ -26,7 +29,13 @@ class SaturationDetector(Plugin):
 
     While it is full, requests of negative priority are turned away; with queues, all that come
     wait. The one in force stands under ``flowControl.saturationDetector``.
+
+    Attributes:
+        sees_ends_at_once: Whether it counts what this endpoint picker has in flight, so that a
+            request that ends shows at once, and not when its model server has told of it.
     """
+
+    sees_ends_at_once: ClassVar[bool] = False
 
     @abstractmethod
     def saturation(self, endpoints: Sequence[Endpoint]) -> float:
@@ -114,4 +123,32 @@ class UsageLimitPolicy(Plugin):
         Args:
             saturation: Of the pool, 1.0 is full.
             priorities: Of the bands there are, from high to low.
+        """
+
+
+class EvictionFilter(Plugin):
+    """Says which requests in flight may be evicted for others of a higher priority.
+
+    The one in force stands under ``extensions.flowControl.eviction.filterPluginRef``.
+    """
+
+    @abstractmethod
+    def accepts(self, request: LLMRequest) -> bool:
+        """Return whether ``request`` may be evicted while its answer has not begun.
+
+        Asked once, when it goes to an endpoint.
+        """
+
+
+class EvictionOrder(Plugin):
+    """Says who is evicted first.
+
+    The one in force stands under ``extensions.flowControl.eviction.orderPluginRef``.
+    """
+
+    @abstractmethod
+    def key(self, victim: InFlight) -> Key:
+        """Return what ``victim`` is ordered by: the smallest is evicted first.
+
+        Asked of all that may be evicted, whenever some are to be; keys are compared with ``<``.
         """

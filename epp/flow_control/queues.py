@@ -58,6 +58,34 @@ class Candidate(Protocol):
         """Answer that it was not dispatched."""
 
 
+class Revocable(Protocol):
+    """A request in flight whose answer has not begun; the director's."""
+
+    @property
+    def request(self) -> LLMRequest:
+        """What plugins know it as."""
+
+    @property
+    def queued(self) -> "QueuedRequest | None":
+        """What flow control knows it as; None if it has passed straight."""
+
+    @abstractmethod
+    def revoke(self) -> None:
+        """Answer that it was evicted, and end it; it may end before this returns."""
+
+
+class InFlight:
+    """A request that was sent to an endpoint and may be evicted: its answer has not begun."""
+
+    __slots__ = ("dispatched_at", "request", "revocable")
+
+    def __init__(self, revocable: Revocable, dispatched_at: float) -> None:
+        self.revocable = revocable
+        self.request = revocable.request
+        self.dispatched_at = dispatched_at
+        """In seconds of the clock."""
+
+
 class QueuedRequest(Job):
     """A request that waits, or has been dispatched."""
 
@@ -69,6 +97,7 @@ class QueuedRequest(Job):
         "is_in_line",
         "is_waiting",
         "key",
+        "not_evicted_for",
         "reasons",
         "received_at",
         "request",
@@ -123,6 +152,8 @@ class QueuedRequest(Job):
         """Whether it waits and may be tried: it has not stepped aside."""
         self.reasons: Sequence[str] = ()
         """Why it stepped aside."""
+        self.not_evicted_for: Sequence[str] = ()
+        """Why nobody was evicted for it, if a session was to."""
         self.tries = 0
         """How often no endpoint was found for it."""
         self.candidate = candidate

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from epp.flow_control.plugins import (
+    EvictionFilter,
+    EvictionOrder,
     FairnessPolicy,
     OrderingPolicy,
     SaturationDetector,
@@ -33,6 +35,21 @@ class BandSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionSettings:
+    """How requests in flight are evicted for others; the defaults are the reference's constants."""
+
+    filter: Guard[EvictionFilter]
+    order: Guard[EvictionOrder]
+    min_run_seconds: float = 0.0
+    """How long a request is left alone after it was dispatched."""
+    max_per_decision: int = 2
+    confirmation_seconds: float = 10.0
+    """How long the end of a victim's stream is waited for."""
+    grace_seconds: float = 0.5
+    """How long nobody is evicted after that: what is free now must show first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowSettings:
     """All of it, for one configuration."""
 
@@ -54,6 +71,10 @@ class FlowSettings:
     """Whether a request for which the filters leave no endpoint waits."""
     plugins: tuple[SessionPlugin, ...] = ()
     """Of sessions, in the order in which these are opened to them."""
+    actions: tuple[str, ...] = ("allocate",)
+    """Of sessions, in the order in which they run."""
+    eviction: EvictionSettings | None = None
+    """None if nobody is ever evicted."""
 
     def of(self, priority: int) -> BandSettings:
         """Return the settings of the band of ``priority``."""

@@ -180,9 +180,11 @@ class Director:
                 self._flow.moved(exchange.queued, endpoint)
 
     def answered(self, exchange: Exchange) -> None:
-        """Give back what the stages before the primary profile hold."""
+        """Give back what the stages before the primary profile hold, and spare it."""
         exchange.release_stages(self._clock())
         if self._flow is not None:
+            if exchange.in_flight is not None:
+                self._flow.evictions.spare(exchange.in_flight)
             self._flow.wake()
 
     def finish(self, exchange: Exchange, cause: EndCause) -> None:
@@ -203,8 +205,8 @@ class Director:
         finally:
             pipeline.leave()
             if self._flow is not None:  # after the plugins, which give back what they count
-                self._flow.ended(exchange.queued)
-                exchange.queued = None  # which points back
+                self._flow.ended(exchange.queued, exchange.in_flight)
+                exchange.queued = exchange.in_flight = None  # which point back
 
     def _decide(self, undecided: Undecided) -> Exchange | PendingDecision:
         """Choose and reserve in one step, or let flow control say when."""
@@ -217,7 +219,7 @@ class Director:
             return self._decider.take(undecided, self._decider.choose(undecided, pool))
         request = undecided.production.request
         ttl_seconds = ttl_of(request.headers)
-        if not flow.has_plugins and flow.lets_pass(request):
+        if not flow.sees_all and flow.lets_pass(request):
             try:
                 result = self._decider.choose(undecided, pool)
             except AllFilteredError:
@@ -225,7 +227,9 @@ class Director:
                     raise
             else:
                 flow.passed(request)
-                return self._decider.take(undecided, result)
+                exchange = self._decider.take(undecided, result)
+                exchange.in_flight = flow.evictions.keep(exchange)
+                return exchange
         return self._submitted(flow, undecided, ttl_seconds)
 
     def _submitted(

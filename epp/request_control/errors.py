@@ -124,6 +124,15 @@ class QueueNoEndpointsError(RequestError):
     drop_reason = "rejected-no-endpoints"
 
 
+class EvictedError(RequestError):
+    """The request was at its endpoint and had to make room for others."""
+
+    status = 429
+    code = "ResourceExhausted"
+    stage = "flow-control"
+    drop_reason = "evicted"
+
+
 class AdmissionDeniedError(RequestError):
     """An admitter turned the request away."""
 

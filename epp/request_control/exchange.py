@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
-from epp.flow_control import QueuedRequest
+from epp.flow_control import InFlight, QueuedRequest
 from epp.observability import RequestMetrics
 from epp.parsing.plugins import AnswerReader, Usage
 from epp.request_control.pipeline import Pipeline
@@ -39,7 +39,7 @@ class ExchangeOwner(Protocol):
         """The gateway says that ``address`` served the request."""
 
     def answered(self, exchange: "Exchange") -> None:
-        """The answer has begun, so the stages before it are over; told if there may be some."""
+        """The answer has begun: stages before it are over, and it may not be evicted any more."""
 
 
 class Exchange:
@@ -57,9 +57,11 @@ class Exchange:
         "destination",
         "endpoint",
         "find_reader",
+        "in_flight",
         "kv_cache_usage",
         "metrics",
         "metrics_age_seconds",
+        "on_revoked",
         "pipeline",
         "queued",
         "received_at",
@@ -110,6 +112,10 @@ class Exchange:
         """Asked with the headers of an answer whose body will be seen; it never raises."""
         self.queued: QueuedRequest | None = None
         """What flow control knows it as; None for one that never was its business."""
+        self.in_flight: InFlight | None = None
+        """What flow control keeps it as that may be evicted; None if it may not."""
+        self.on_revoked: Callable[[], None] | None = None
+        """Ends its stream with an answer of our own; its stream sets it."""
         self.usage: Usage | None = None
         """The tokens of the answer; None until it is over, or if it has not told."""
         self.status: int | None = None
@@ -173,13 +179,18 @@ class Exchange:
         if owner is None:
             return _NO_HEADERS
         if not self.pipeline.response_header:
-            if self._stages:
+            if self._stages or self.in_flight is not None:
                 owner.answered(self)
             return _NO_HEADERS
         head = ResponseHead(status, headers or _NO_HEADERS, served)
         self.pipeline.answer_began(self.request, head, self.endpoint, self.state)
         owner.answered(self)  # after the plugins, which may give back what they count
         return head.set_headers
+
+    def revoke(self) -> None:
+        """End it for the sake of others, which its stream does if the answer has not begun."""
+        if self.on_revoked is not None:
+            self.on_revoked()
 
     def answer_seen(
         self,

@@ -58,6 +58,8 @@ class EndCause(Enum):
     """A protocol error, or a fault of this EPP."""
     TIMED_OUT = "timed-out"
     """The stream was silent, or open, for longer than it may be; an answer under way goes on."""
+    EVICTED = "evicted"
+    """Flow control ended it before its answer began, to make room for a higher priority."""
     DRAINED = "drained"
     """The EPP was stopped while the answer was under way; the answer goes on without it."""
 

@@ -123,6 +123,7 @@ class QueuedDecision(PendingDecision):
     ) -> None:
         exchange = self._decider.take(self._undecided, result)
         exchange.queued = queued
+        exchange.in_flight = self._flow.evictions.keep(exchange)
         if attributes:
             state = self._undecided.production.state
             set_by_plugins = state.read(REQUEST_HEADERS_TO_SET) or {}

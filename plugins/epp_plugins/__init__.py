@@ -39,9 +39,13 @@ from epp_plugins.flow_control.edf_ordering import EdfOrderingPolicy
 from epp_plugins.flow_control.fcfs_ordering import FcfsOrderingPolicy
 from epp_plugins.flow_control.global_strict_fairness import GlobalStrictFairnessPolicy
 from epp_plugins.flow_control.priority_holdback import PriorityHoldbackPolicy
+from epp_plugins.flow_control.priority_then_time_eviction import (
+    PriorityThenTimeEvictionOrder,
+)
 from epp_plugins.flow_control.program_aware_fairness import ProgramAwareFairness
 from epp_plugins.flow_control.proportion import ProportionFairnessPolicy
 from epp_plugins.flow_control.round_robin_fairness import RoundRobinFairnessPolicy
+from epp_plugins.flow_control.sheddable_eviction import SheddableEvictionFilter
 from epp_plugins.flow_control.slo_deadline_ordering import SloDeadlineOrderingPolicy
 from epp_plugins.flow_control.soft_reflective_ceiling import SoftReflectiveCeilingPolicy
 from epp_plugins.flow_control.static_usage_limit import StaticUsageLimitPolicy
@@ -132,6 +136,7 @@ PLUGINS: tuple[type[Plugin], ...] = (
     PrefixCacheAffinityFilter,
     PrefixCacheScorer,
     PriorityHoldbackPolicy,
+    PriorityThenTimeEvictionOrder,
     ProbabilisticAdmitter,
     ProgramAwareFairness,
     ProportionFairnessPolicy,
@@ -143,6 +148,7 @@ PLUGINS: tuple[type[Plugin], ...] = (
     SessionAffinityScorer,
     SessionIdProducer,
     SglangHttpParser,
+    SheddableEvictionFilter,
     SingleProfileHandler,
     SloDeadlineOrderingPolicy,
     SoftReflectiveCeilingPolicy,

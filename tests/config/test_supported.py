@@ -5,6 +5,7 @@ import pytest
 from epp.config import PluginRegistry
 from epp.config.supported import (
     DEFAULT_DETECTOR,
+    DEFAULT_EVICTION_POLICIES,
     DEFAULT_PARSERS,
     DEFAULT_POLICIES,
     DEPRECATED_TYPES,
@@ -21,7 +22,7 @@ def test_what_is_installed_is_not_called_missing() -> None:
 
 
 def test_every_default_policy_is_installed() -> None:
-    assert DEFAULT_POLICIES <= INSTALLED
+    assert DEFAULT_POLICIES | DEFAULT_EVICTION_POLICIES <= INSTALLED
 
 
 def test_every_default_parser_is_installed() -> None:

@@ -78,7 +78,15 @@ def test_every_class_of_error_has_a_row() -> None:
         for _, each in inspect.getmembers(errors, inspect.isclass)
         if issubclass(each, RequestError)
     }
-    assert classes == {row[0] for row in _ROWS}
+    assert classes == {row[0] for row in _ROWS} | {errors.EvictedError}
+
+
+def test_who_was_evicted_is_told_the_bare_message() -> None:
+    error = errors.EvictedError("request evicted by flow control")
+    answer = pb.ProcessingResponse.FromString(refused(error, "r-1", REFERENCE)).immediate_response
+    headers = {o.header.key: o.header.raw_value.decode() for o in answer.headers.set_headers}
+    assert (answer.status.code, headers) == (429, {DROP_REASON: "evicted"})
+    assert answer.body == b"request evicted by flow control"
 
 
 @pytest.mark.parametrize("row", _ROWS, ids=lambda row: row[0].__name__)

@@ -29,6 +29,7 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.QueueFullError, 429, "ResourceExhausted", "rejected-saturated"),
     (errors.QueueExpiredError, 429, "ResourceExhausted", "rejected-ttl-expired"),
     (errors.QueueNoEndpointsError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
+    (errors.EvictedError, 429, "ResourceExhausted", "evicted"),
     (errors.AdmissionDeniedError, 429, "ResourceExhausted", "rejected-saturated"),
     (errors.InternalError, 500, "Internal", ""),
     (errors.ShuttingDownError, 503, "ServiceUnavailable", "rejected-shutting-down"),

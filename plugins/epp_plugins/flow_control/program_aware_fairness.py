@@ -200,7 +200,7 @@ def _tokens(request: LLMRequest, cause: EndCause, state: CycleState) -> float:
     usage = state.read(ANSWER_USAGE)
     if usage is not None:
         prompt, completion = usage.prompt_tokens, usage.completion_tokens
-    elif cause is EndCause.REFUSED:
+    elif cause in {EndCause.REFUSED, EndCause.EVICTED}:
         return 0.0
     else:
         tokenized = state.read(TOKENIZED_PROMPT)

@@ -314,7 +314,7 @@ class ProportionFairnessPolicy(FairnessPolicy, PreRequest, ResponseComplete):
             got = usage.prompt_tokens + usage.completion_tokens
             for each in (queue, self._pool):
                 each.learn(sent.estimated, got)
-        elif cause is EndCause.REFUSED:
+        elif cause in {EndCause.REFUSED, EndCause.EVICTED}:
             got = 0.0
         # It was charged when it was sent, so the rest counts as much as that does by now.
         correction = (got - sent.charged) * exp2((sent.at - now) / self._half_life)

@@ -58,6 +58,7 @@ class ConcurrencyDetector(SaturationDetector, Filter):
     """Tells how full the pool is by requests and tokens in flight; removes full endpoints."""
 
     type: ClassVar[str] = "concurrency-detector"
+    sees_ends_at_once: ClassVar[bool] = True
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
