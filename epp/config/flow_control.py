@@ -128,9 +128,6 @@ def _eviction(plan: Plan, section: FlowControlEntry) -> EvictionEntry | None:
     """Return how requests in flight are evicted; None if they are not."""
     extensions = plan.config.file.extensions
     own, actions = extensions.flow_control.eviction, extensions.sessions.actions
-    if "allocate" not in actions:
-        path = "extensions.sessions.actions"
-        plan.report(path, "without `allocate` nothing that waits would ever go; add it")
     if section.enable_eviction:
         own = own or EvictionEntry()
         return msgspec.structs.replace(

@@ -217,6 +217,7 @@ def test_decay_after_two_seconds(parameters: dict[str, Any], want: float) -> Non
         pytest.param(EndCause.COMPLETED, None, None, 10**300, 65538.0, id="an absurd one"),
         pytest.param(EndCause.COMPLETED, (10**400, -3), None, None, 1e9, id="an absurd usage"),
         pytest.param(EndCause.REFUSED, None, 30, 100, 0.0, id="answered here: nothing"),
+        pytest.param(EndCause.EVICTED, None, 30, 100, 0.0, id="evicted: nothing"),
     ],
 )
 def test_what_a_request_costs(

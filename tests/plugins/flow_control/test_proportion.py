@@ -295,6 +295,7 @@ def test_of_those_that_got_as_much_the_one_with_less_in_flight_goes_first() -> N
         pytest.param(None, EndCause.ENDED, 20.0, id="the estimate if it says nothing"),
         pytest.param(None, EndCause.CLIENT_DISCONNECT, 20.0, id="likewise if the client leaves"),
         pytest.param(None, EndCause.REFUSED, 0.0, id="nothing if there was no answer"),
+        pytest.param(None, EndCause.EVICTED, 0.0, id="nor if it had to make room"),
     ],
 )
 def test_what_a_tenant_got_is_trued_up(usage: Usage | None, cause: EndCause, want: float) -> None:

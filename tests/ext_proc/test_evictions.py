@@ -1,0 +1,79 @@
+"""Streams whose requests have to make room for others."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from request_control.harness import Epp, NotingPlugin, make_pool
+from structlog.testing import capture_logs
+
+from epp.request_control import EndCause
+from ext_proc.harness import FULL_DUPLEX, LEAN, Envoy, Modes
+from ext_proc.wires import Wire
+
+pytestmark = pytest.mark.usefixtures("wire")
+
+
+def evict(wire: Wire, envoy: Envoy) -> None:
+    """Have the stream's request evicted."""
+    wire.call(envoy.stream.evict)
+
+
+@pytest.mark.parametrize("modes", [LEAN, FULL_DUPLEX], ids=["lean", "full duplex"])
+def test_before_the_answer_begins_the_client_is_told_and_all_is_released_once(
+    wire: Wire, modes: Modes
+) -> None:
+    noting = NotingPlugin("noting", [])
+    epp = Epp(make_pool(), plugins=[noting])
+    envoy = Envoy(epp, modes)
+    envoy.post()
+    envoy.take()
+    assert epp.in_flight == 1
+    with capture_logs() as lines:
+        evict(wire, envoy)
+        evict(wire, envoy)
+    (answer,) = envoy.answers
+    told = answer.immediate_response
+    headers = {o.header.key: o.header.raw_value.decode() for o in told.headers.set_headers}
+    assert (told.status.code, headers["x-llm-d-request-dropped-reason"]) == (429, "evicted")
+    assert json.loads(told.body)["error"]["message"] == "request evicted by flow control"
+    assert envoy.finished == [(0, "")]
+    assert [(line["event"], line["outcome"]) for line in lines] == [("request finished", "evicted")]
+    assert [cause for _, cause in noting.ends] == [EndCause.EVICTED]
+    assert epp.in_flight == epp.director.in_flight == 0
+    envoy.reset()
+    assert [cause for _, cause in noting.ends] == [EndCause.EVICTED]
+
+
+def half_a_body(envoy: Envoy) -> None:
+    envoy.request_headers()
+    envoy.request_body(b"{", end=False)
+
+
+def begun(envoy: Envoy) -> None:
+    envoy.post()
+    envoy.response_headers()
+
+
+def ended(envoy: Envoy) -> None:
+    begun(envoy)
+    envoy.response_trailers()
+
+
+@pytest.mark.parametrize(
+    "until",
+    [
+        pytest.param(half_a_body, id="not yet decided"),
+        pytest.param(begun, id="its answer has begun"),
+        pytest.param(ended, id="over"),
+    ],
+)
+def test_in_any_other_state_it_is_left_alone(wire: Wire, until: Callable[[Envoy], None]) -> None:
+    noting = NotingPlugin("noting", [])
+    envoy = Envoy(Epp(make_pool(), plugins=[noting]), LEAN)
+    until(envoy)
+    envoy.take()
+    before = envoy.finished, list(noting.ends)
+    evict(wire, envoy)
+    assert envoy.answers == []
+    assert (envoy.finished, noting.ends) == before
