@@ -46,8 +46,8 @@ class TakePlaces:
         in_flight, count = self._evictions.choose(demand)
         if not in_flight:
             return
-        if not self._take(ssn, queued, in_flight, count):
-            queued.not_evicted_for = ssn.explanations.of(queued)
+        is_done = self._take(ssn, queued, in_flight, count)
+        queued.not_evicted_for = () if is_done else ssn.explanations.of(queued)
 
     def _take(
         self, ssn: Session, queued: QueuedRequest, in_flight: Sequence[InFlight], count: int

@@ -69,6 +69,7 @@ SHOWN_BY: Mapping[str, str] = {
     "health: without leader election": ("tests/test_health.py::test_readiness_follows_the_process"),
     "errors: status of every code": (f"{_COMPAT}::test_an_error_is_answered_as_the_reference_does"),
     "errors: headers": f"{_COMPAT}::test_an_error_is_answered_as_the_reference_does",
+    "errors: evicted in flight": f"{_COMPAT}::test_who_was_evicted_is_told_the_bare_message",
     "errors: an error without a status": (
         "tests/request_control/test_hooks.py"
         "::test_an_error_that_no_client_can_be_answered_with_is_a_fault"
@@ -141,7 +142,6 @@ WAITING: Mapping[str, Need] = {
     "health: with leader election": KUBERNETES,
     "health: protocols of the pool": KUBERNETES,
     "errors: no cached prefix where one is asked for": CONDITIONAL_DECODE,
-    "errors: evicted in flight": FLOW_CONTROL,
     "datastore: ports shrink and grow": KUBERNETES,
     "datastore: annotation of active ports": KUBERNETES,
     "e2e: leader election": KUBERNETES,

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from epp.flow_control import FlowController
 from epp.observability import Metrics, PluginWatch
 from epp.parsing import DEFAULT_MAX_BODY_BYTES, Parser
 from epp.request_control import (
@@ -182,6 +183,7 @@ class Epp:
     shadows: Sequence[ShadowProfile] = ()
     policies: RequestPolicies | None = None
     outcomes: OutcomeWatch | None = None
+    flow: FlowController | None = None
     emit_endpoint_scores: bool = False
     follow_subset_hint: bool = True
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
@@ -199,6 +201,7 @@ class Epp:
             clock=self.clock,
             policies=self.policies,
             outcomes=self.outcomes,
+            flow=self.flow,
             emit_endpoint_scores=self.emit_endpoint_scores,
             follow_subset_hint=self.follow_subset_hint,
             max_body_bytes=self.max_body_bytes,

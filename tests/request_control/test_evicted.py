@@ -1,0 +1,101 @@
+"""Exchanges that flow control may revoke until their answer begins."""
+
+import asyncio
+
+import pytest
+from flow_control.evicting import Pool
+
+from epp.request_control import EndCause, Exchange
+
+from .harness import Epp, NotingPlugin, Policies
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
+
+BATCH = {"x-llm-d-inference-objective": "batch"}
+
+
+class Flow:
+    """A director in front of one place, with evictions."""
+
+    def __init__(self, *, is_on: bool = True) -> None:
+        self.pool = Pool(slots=1, is_on=is_on)
+        self.noting = NotingPlugin("noting", [])
+        self.epp = Epp(
+            [self.pool.endpoint],
+            plugins=[self.noting],
+            policies=Policies(priorities={"batch": -1}),
+            flow=self.pool.flow,
+        )
+        self.revoked: list[str] = []
+
+    def send(self, name: str) -> Exchange:
+        """Send a sheddable request, for which there is a place."""
+        return self.opened(name, self.epp.handle(headers=BATCH, request_id=name))
+
+    def opened(self, name: str, exchange: Exchange) -> Exchange:
+        """Give an exchange a stream, which ends as soon as it is told to."""
+
+        def end() -> None:
+            self.revoked.append(name)
+            exchange.close(EndCause.EVICTED)
+
+        exchange.on_revoked = end
+        return exchange
+
+
+async def test_one_that_went_straight_makes_room_and_gives_all_back() -> None:
+    flow = Flow()
+    flow.send("batch")
+    critical = flow.epp.ask(request_id="critical")
+    await asyncio.sleep(0.1)
+    assert flow.revoked == ["batch"]
+    assert [cause for _, cause in flow.noting.ends] == [EndCause.EVICTED]
+    assert not isinstance(critical, Exchange)
+    assert isinstance(critical.outcome, Exchange)
+    assert (flow.epp.in_flight, flow.epp.director.in_flight) == (1, 1)
+    critical.outcome.close(EndCause.ENDED)
+    assert (flow.epp.in_flight, flow.epp.director.in_flight) == (0, 0)
+
+
+async def test_one_that_has_waited_makes_room_too() -> None:
+    flow = Flow()
+    first = flow.epp.handle(request_id="first")
+    batch = flow.epp.ask(headers=BATCH, request_id="batch")
+    assert not isinstance(batch, Exchange)
+    first.close(EndCause.ENDED)
+    await asyncio.sleep(0.1)
+    assert isinstance(batch.outcome, Exchange)
+    flow.opened("batch", batch.outcome)
+    flow.epp.ask(request_id="critical")
+    await asyncio.sleep(0.1)
+    assert flow.revoked == ["batch"]
+
+
+async def test_an_answer_that_has_begun_is_left_alone() -> None:
+    flow = Flow()
+    flow.send("batch").response_started(200)
+    flow.epp.ask(request_id="critical")
+    await asyncio.sleep(1)
+    assert flow.revoked == []
+    assert flow.pool.flow.waiting == 1
+    assert flow.pool.value("revocations_issued_total", priority="-1") == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_on"),
+    [
+        pytest.param({}, True, id="one that is not sheddable"),
+        pytest.param(BATCH, False, id="nobody while it is off"),
+    ],
+)
+async def test_only_what_may_be_evicted_is_kept(headers: dict[str, str], is_on: bool) -> None:
+    assert Flow(is_on=is_on).epp.handle(headers=headers).in_flight is None
+
+
+async def test_one_without_a_stream_is_not_told() -> None:
+    flow = Flow()
+    exchange = flow.epp.handle(headers=BATCH)
+    exchange.revoke()
+    assert flow.epp.in_flight == 1
+    exchange.close(EndCause.ENDED)
+    assert flow.epp.in_flight == 0
