@@ -12,11 +12,11 @@ PROTOS     = $(sort $(shell find proto -name '*.proto'))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help up test test-system lint format proto docs envoy bench fuzz soak faults wheel image lock clean
+.PHONY: help up test test-system lint format proto docs envoy bench fuzz soak faults flow wheel image lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "ARGS=... goes to the command of up, test, test-system, bench, fuzz, soak and faults," \
+	@echo "ARGS=... goes to the command of up, test, test-system, bench, fuzz, soak, faults and flow," \
 		"for example: make test ARGS='-k picker -x'"
 
 up: $(INSTALLED) ## Run a whole gateway here: fake fleet, endpoint picker, Envoy
@@ -62,6 +62,9 @@ soak: $(INSTALLED) ## Millions of requests; then nothing may be left of them (AR
 
 faults: $(INSTALLED) ## Clients and model servers broken on purpose, 2000 requests a run (ARGS="--only NAME --requests N")
 	$(BIN)/python tests/faults/run.py $(ARGS)
+
+flow: $(INSTALLED) ## Fairness, priority and cost of flow control through Envoy, a minute each (ARGS="--only NAME --seconds N")
+	$(BIN)/python tests/flow/run.py $(ARGS)
 
 wheel: $(INSTALLED) ## Build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps -w dist .
