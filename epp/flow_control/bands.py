@@ -27,6 +27,10 @@ _AGEING_SECONDS = 0.02
 _AGEING_PART = 0.05
 """Keys that age are asked for anew this often at most, and in this part of the time."""
 
+_MOST_OWED = 2.0
+"""What fits nowhere for an hour must not have the pool to itself when it does; bands that fit are
+owed less, however many they are."""
+
 _SHARED_FLOOR = 0.5
 """The most that all bands below together are owed of all dispatches."""
 
@@ -329,7 +333,8 @@ class Bands:
         busy = [each for each in self.in_order if each.waiting or each is band]
         below = [each for each in busy[1:] if each.waiting]
         for each in below:
-            each.credit += min(each.settings.floor_share, _SHARED_FLOOR / len(below))
+            share = min(each.settings.floor_share, _SHARED_FLOOR / len(below))
+            each.credit = min(_MOST_OWED, each.credit + share)
 
     def _arrange(self) -> None:
         bands: Iterable[PolicyBand] = self._by_priority.values()

@@ -220,7 +220,7 @@ class NaiveDispatcher:
         below = [each for each in busy if each < max({priority, *busy})]
         for each in below:
             share = min(self.rules.bands[each].floor, 0.5 / len(below))
-            self.credit[each] = self.credit.get(each, 0.0) + share
+            self.credit[each] = min(2.0, self.credit.get(each, 0.0) + share)
 
     # --- the rest -----------------------------------------------------------------------------
 
