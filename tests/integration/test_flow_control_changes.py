@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from .gateway import running, until
+from epp.lab.envoy import Mode
+
+from .gateway import MODES, running, until
 from .queueing import (
     CONFIG,
     FLOW_GATE,
@@ -19,10 +21,12 @@ from .queueing import (
 )
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+in_each_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
 
 
-async def test_a_stop_serves_what_gets_a_place_in_time() -> None:
-    async with running(fleet=ONE_SERVER, config=CONFIG) as gateway:
+@in_each_mode
+async def test_a_stop_serves_what_gets_a_place_in_time(mode: Mode) -> None:
+    async with running(mode, fleet=ONE_SERVER, config=CONFIG) as gateway:
         async with occupied(gateway):
             tasks = await queued(gateway, 4)
             gateway.stop.set()
@@ -31,8 +35,9 @@ async def test_a_stop_serves_what_gets_a_place_in_time() -> None:
         assert [answer.status_code for answer in answers] == [200] * 4
 
 
-async def test_a_stop_answers_everybody_who_gets_no_place() -> None:
-    async with running(fleet=ONE_SERVER, config=CONFIG) as gateway:
+@in_each_mode
+async def test_a_stop_answers_everybody_who_gets_no_place(mode: Mode) -> None:
+    async with running(mode, fleet=ONE_SERVER, config=CONFIG) as gateway:
         async with gateway.client.stream(
             "POST", f"{gateway.url}/v1/completions", json=LONG_ANSWER
         ) as answer:
