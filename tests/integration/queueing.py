@@ -8,11 +8,21 @@ from typing import Any
 
 import httpx
 
-from epp.lab.fleet import FleetConfig
+from epp.lab.fleet import EngineConfig, FleetConfig
 
 from .gateway import Gateway, until
 
-ONE_SERVER = FleetConfig(endpoints=1)
+ONE_SERVER = FleetConfig(
+    endpoints=1,
+    engine=EngineConfig(
+        max_model_len=400_000,
+        num_blocks=30_000,
+        max_num_batched_tokens=400_000,
+        prefill_tokens_per_second=1e8,
+    ),
+)
+"""Takes long prompts in no time, and as long for an answer as servers do."""
+
 DROP_REASON = "x-llm-d-request-dropped-reason"
 FLOW_GATE = "featureGates: [flowControl]\n"
 CONFIG = (

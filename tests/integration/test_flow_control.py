@@ -83,6 +83,21 @@ async def test_a_client_that_leaves_is_forgotten_and_the_others_go(gateway: Gate
     assert [answer.status_code for answer in answers] == [200, 200]
 
 
+async def test_long_prompts_wait_and_arrive_whole(gateway: Gateway) -> None:
+    prompts = [f"{number} " + "word " * 100_000 for number in range(3)]
+    async with occupied(gateway):
+        tasks = []
+        for number, prompt in enumerate(prompts):
+            tasks.append(ask(gateway, prompt=prompt))
+            await waiting(gateway, number + 1)
+        assert gateway.app.flow.bands.size_bytes > sum(map(len, prompts))
+    answers = await asyncio.gather(*tasks)
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    tokens = [answer.json()["usage"]["prompt_tokens"] for answer in answers]
+    assert tokens == [len(prompt) // 4 for prompt in prompts]
+    assert gateway.app.flow.bands.size_bytes == 0
+
+
 async def test_a_faulty_time_limit_is_refused_and_says_how_to_write_it(gateway: Gateway) -> None:
     answer = await ask(gateway, {"x-llm-d-request-ttl-ms": "soon"})
     assert reason(answer) == (400, "")
