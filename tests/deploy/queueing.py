@@ -1,4 +1,4 @@
-"""A director under a sample's flow control, over endpoints that a test controls; no sockets."""
+"""A director under flow control, over endpoints that a test controls; no sockets."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ from epp.data_layer.plugins import EndpointListener
 from epp.flow_control import FlowController
 from epp.flow_control.building import flow_settings
 from epp.observability import FlowMetrics, Metrics
-from epp.request_control import Director, Exchange, Pipeline, RequestError
+from epp.request_control import Director, Exchange, PendingDecision, Pipeline, RequestError
 from epp.request_control.pending import Outcome
 from epp.request_control.plugins import EndCause
 from epp.testing import make_endpoints
 
 
 class QueueingEpp:
-    """Runs a sample; made in the event loop, whose clock it goes by.
+    """Runs a configuration; made in the event loop, whose clock it goes by.
 
     Args:
-        graph: The sample's.
+        graph: The configuration's.
         table: A row per endpoint.
         objects: Objectives.
     """
@@ -66,9 +66,18 @@ class QueueingEpp:
     def waiting(self) -> int:
         return self.flow.waiting
 
-    def ask(self, name: str, *, tenant: str = "", objective: str = "") -> None:
+    def ask(
+        self,
+        name: str,
+        *,
+        tenant: str = "",
+        objective: str = "",
+        ttl_ms: str = "",
+    ) -> Exchange | PendingDecision:
         """Send a request; what becomes of it is noted under ``name``."""
         headers = {":path": "/v1/completions"}
+        if ttl_ms:
+            headers["x-llm-d-request-ttl-ms"] = ttl_ms
         if tenant:
             headers["x-llm-d-inference-fairness-id"] = tenant
         if objective:
@@ -84,6 +93,7 @@ class QueueingEpp:
             self._note(name, decision)
         else:
             decision.then(lambda outcome: self._note(name, outcome))
+        return decision
 
     def fill(self, count: int) -> None:
         """Have so many requests of nobody in particular in flight."""

@@ -8,6 +8,7 @@ _SETUP = f"{_SETUPS}::test_setup_means_what_it_means_to_the_reference"
 _AFFINITY = "tests/plugins/test_session_affinity.py"
 _SCRAPER = "tests/data_layer/test_scraper.py"
 _OBJECTS = "tests/data_layer/test_objects.py"
+_QUEUED = "tests/request_control/test_queued.py"
 _COMPAT = "tests/ext_proc/test_compat.py"
 _OPENAI = "tests/plugins/parsers/test_openai.py"
 _GATEWAY = "tests/integration/test_gateway.py"
@@ -35,6 +36,7 @@ SHOWN_BY: Mapping[str, str] = {
     "well-known: pd-disaggregation": _SETUP,
     "well-known: wide-ep-lws": _SETUP,
     "well-known: wide-ep-lws-experimental-dp-aware": _SETUP,
+    "well-known: flow-control": _SETUP,
     "well-known: payload-agnostic": _SETUP,
     "well-known: simple": _SETUP,
     "well-known: deprecatedPd": _SETUP,
@@ -65,6 +67,13 @@ SHOWN_BY: Mapping[str, str] = {
     "director: the oldest rewrite": f"{_OBJECTS}::test_the_precedence_of_rewrite_rules",
     "director: causes of the end": (
         "tests/ext_proc/test_stream_release.py::test_the_reservation_is_released_once"
+    ),
+    "flow control: the second request waits for the first": (
+        "tests/parity/test_flow_control.py::test_the_second_request_waits_for_the_first"
+    ),
+    "admission: outcomes of the queue": f"{_QUEUED}::test_an_outcome_is_answered",
+    "admission: a real controller": (
+        f"{_QUEUED}::test_a_request_goes_when_the_one_before_it_has_ended"
     ),
     "health: without leader election": ("tests/test_health.py::test_readiness_follows_the_process"),
     "errors: status of every code": (f"{_COMPAT}::test_an_error_is_answered_as_the_reference_does"),
@@ -118,7 +127,7 @@ class Need:
     """A plugin that comes with it, and is refused by name until then."""
 
 
-FLOW_CONTROL = Need("flow control")
+EVICTION = Need("eviction of requests in flight", "sheddable-eviction-filter")
 KUBERNETES = Need("Kubernetes", "k8s-notification-source")
 TRACING = Need("tracing")
 REPORTER = Need("the reporter of request attributes", "request-attribute-reporter")
@@ -129,16 +138,12 @@ ENGINES = Need("model servers on accelerators, with the sidecars that move their
 
 WAITING: Mapping[str, Need] = {
     "http: spans of a request": TRACING,
-    "flow control: the second request waits for the first": FLOW_CONTROL,
     "request attribute reporter: whole answer": REPORTER,
     "request attribute reporter: streamed answer": REPORTER,
-    "well-known: flow-control": FLOW_CONTROL,
     "well-known: predicted-latency-slo": PREDICTIONS,
     "data layer: notifications": KUBERNETES,
     "data layer: several extractors of notifications": KUBERNETES,
     "data layer: kinds of objects": KUBERNETES,
-    "admission: outcomes of the queue": FLOW_CONTROL,
-    "admission: a real controller": FLOW_CONTROL,
     "health: with leader election": KUBERNETES,
     "health: protocols of the pool": KUBERNETES,
     "errors: no cached prefix where one is asked for": CONDITIONAL_DECODE,

@@ -74,6 +74,21 @@ def message(step: Step, metadata: Mapping[str, Any]) -> ProcessingRequest:
     return ProcessingRequest(**fields)
 
 
+def opened(channel: grpc.aio.Channel) -> Any:
+    """Open a stream; what is read of it are Envoy's own messages."""
+    return channel.stream_stream(
+        METHOD, request_serializer=bytes, response_deserializer=ProcessingResponse.parse
+    )()
+
+
+def destination_of(answer: object) -> str:
+    """Return where an answer sends the request, which it must."""
+    assert isinstance(answer, ProcessingResponse)
+    assert answer.request_headers is not None
+    assert answer.request_headers.response is not None
+    return _set(answer.request_headers.response.header_mutation)[DESTINATION]
+
+
 async def exchange(
     channel: grpc.aio.Channel,
     steps: Sequence[Step],
@@ -89,9 +104,7 @@ async def exchange(
         metadata: What it tells with each, by namespace.
         names: The fixture's addresses by those where the servers really are.
     """
-    call = channel.stream_stream(
-        METHOD, request_serializer=bytes, response_deserializer=ProcessingResponse.parse
-    )()
+    call = opened(channel)
     for step in steps:
         await call.write(message(step, metadata))
     await call.done_writing()

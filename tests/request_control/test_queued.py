@@ -1,0 +1,159 @@
+"""Requests under flow control at the director: how a wait ends, and what the client is told."""
+
+import asyncio
+
+import pytest
+from config.graphs import HEAD
+from deploy.queueing import QueueingEpp
+
+from epp.building import make_builder
+from epp.config import PluginGraph, load_text
+from epp.flow_control import Outcome
+from epp.request_control import BadRequestError, Exchange, PendingDecision
+from epp.request_control.plugins import EndCause
+
+pytestmark = pytest.mark.looptime
+
+CONFIG = HEAD + (
+    "featureGates: [flowControl]\n"
+    "plugins: [{type: queue-scorer}, {type: concurrency-detector, parameters: {maxConcurrency: 1}}]"
+    "\nflowControl:\n"
+    "  saturationDetector: {pluginRef: concurrency-detector}\n"
+    "  defaultRequestTTL: 10s\n"
+    "  noEndpointRequestTTL: 20s\n"
+    "  defaultPriorityBand: {maxRequests: 2, maxBytes: %s}\n"
+)
+Table = dict[str, dict[str, object]]
+SERVER: Table = {"a": {}}
+NOBODY: Table = {}
+SATURATED = (429, "rejected-saturated")
+EXPIRED = (429, "rejected-ttl-expired")
+NO_ENDPOINTS = (503, "rejected-no-endpoints")
+INTERNAL = (500, "")
+BODY_BYTES = len('{"model":"tiny","prompt":"Hello","max_tokens":8}')
+
+
+@pytest.fixture
+def graph(request: pytest.FixtureRequest) -> PluginGraph:
+    """A pool of one request at a time, with two places to wait, and as many bytes as asked for."""
+    return make_builder().build(load_text(CONFIG % getattr(request, "param", "1G"), "f"))
+
+
+def answer(epp: QueueingEpp, name: str) -> tuple[int, str]:
+    error = epp.refused[name]
+    return error.status, error.drop_reason
+
+
+def full(graph: PluginGraph) -> QueueingEpp:
+    epp = QueueingEpp(graph, SERVER)
+    epp.fill(1)
+    return epp
+
+
+@pytest.mark.parametrize(
+    ("outcome", "pool_is_empty", "want"),
+    [
+        (Outcome.REJECTED_CAPACITY, False, SATURATED),
+        (Outcome.REJECTED_CAPACITY, True, NO_ENDPOINTS),
+        (Outcome.REJECTED_NO_ENDPOINTS, True, NO_ENDPOINTS),
+        (Outcome.EVICTED_TTL, False, EXPIRED),
+        (Outcome.EVICTED_TTL, True, NO_ENDPOINTS),
+        (Outcome.EVICTED_NO_ENDPOINTS, True, NO_ENDPOINTS),
+        (Outcome.REJECTED_OTHER, False, INTERNAL),
+        (Outcome.EVICTED_OTHER, False, INTERNAL),
+    ],
+)
+async def test_an_outcome_is_answered(
+    outcome: Outcome, pool_is_empty: bool, want: tuple[int, str], graph: PluginGraph
+) -> None:
+    epp = full(graph)
+    epp.ask("it")
+    (queued,) = epp.flow.bands[0].requests()
+    queued.candidate.turn_away(outcome, "the reason", pool_is_empty=pool_is_empty)
+    assert answer(epp, "it") == want
+    assert str(epp.refused["it"]) == "the reason"
+
+
+async def test_a_request_goes_at_once_while_there_is_room(graph: PluginGraph) -> None:
+    assert isinstance(QueueingEpp(graph, SERVER).ask("it"), Exchange)
+
+
+async def test_a_request_goes_when_the_one_before_it_has_ended(graph: PluginGraph) -> None:
+    epp = full(graph)
+    epp.ask("it")
+    await asyncio.sleep(5)
+    assert (epp.waiting, epp.went) == (1, ["filler-0"])
+    await epp.end_one()
+    assert (epp.waiting, epp.went) == (0, ["filler-0", "it"])
+
+
+async def test_one_more_than_may_wait_is_turned_away(graph: PluginGraph) -> None:
+    epp = full(graph)
+    for name in ("first", "second", "third"):
+        epp.ask(name)
+    assert answer(epp, "third") == SATURATED
+    assert epp.waiting == 2
+
+
+@pytest.mark.parametrize("graph", [f'"{2 * BODY_BYTES - 1}"'], indirect=True)
+async def test_a_body_more_than_may_wait_is_turned_away(graph: PluginGraph) -> None:
+    epp = full(graph)
+    epp.ask("first")
+    epp.ask("second")
+    assert answer(epp, "second") == SATURATED
+    assert epp.flow.bands.size_bytes == BODY_BYTES
+
+
+async def test_one_more_than_may_wait_for_an_empty_pool_is_turned_away(graph: PluginGraph) -> None:
+    epp = QueueingEpp(graph, NOBODY)
+    for name in ("first", "second", "third"):
+        epp.ask(name)
+    assert answer(epp, "third") == NO_ENDPOINTS
+
+
+@pytest.mark.parametrize(
+    ("table", "ttl_ms", "seconds", "want"),
+    [
+        pytest.param(SERVER, "", 10.0, EXPIRED, id="the band's"),
+        pytest.param(SERVER, "2500", 2.5, EXPIRED, id="its own"),
+        pytest.param(SERVER, "15000", 10.0, EXPIRED, id="its own, which is too long"),
+        pytest.param(NOBODY, "", 20.0, NO_ENDPOINTS, id="that of an empty pool"),
+        pytest.param(NOBODY, "2500", 2.5, NO_ENDPOINTS, id="its own for an empty pool"),
+    ],
+)
+async def test_a_request_waits_exactly_for_a_time(
+    table: Table,
+    ttl_ms: str,
+    seconds: float,
+    want: tuple[int, str],
+    graph: PluginGraph,
+) -> None:
+    epp = QueueingEpp(graph, table)
+    if table:
+        epp.fill(1)
+    epp.ask("it", ttl_ms=ttl_ms)
+    await asyncio.sleep(seconds - 0.001)
+    assert epp.waiting == 1
+    await asyncio.sleep(0.002)
+    assert (epp.waiting, answer(epp, "it")) == (0, want)
+
+
+async def test_a_client_that_has_left_is_not_answered(graph: PluginGraph) -> None:
+    epp = full(graph)
+    decision = epp.ask("it")
+    assert isinstance(decision, PendingDecision)
+    decision.cancel(EndCause.CLIENT_DISCONNECT)
+    assert epp.waiting == 0
+    await epp.end_one()
+    assert (epp.went, epp.refused) == (["filler-0"], {})
+
+
+@pytest.mark.parametrize("ttl_ms", ["0", "-1", "1.5", "5s", "1e3", "86400001", "soon", "٣"])
+@pytest.mark.parametrize("table", [SERVER, NOBODY], ids=["idle pool", "empty pool"])
+async def test_a_time_that_nobody_can_read_is_refused(
+    table: Table, ttl_ms: str, graph: PluginGraph
+) -> None:
+    epp = QueueingEpp(graph, table)
+    with pytest.raises(BadRequestError, match=r"x-llm-d-request-ttl-ms is .*whole number of milli"):
+        epp.ask("it", ttl_ms=ttl_ms)
+    assert epp.waiting == 0
