@@ -28,6 +28,7 @@ from epp.testing import (
     load_plugin,
     make_endpoint,
     make_endpoints,
+    make_flow,
     make_plugin,
     make_profile,
     make_request,
@@ -239,3 +240,19 @@ def test_a_class_comes_out_of_a_file_loaded_and_checked(tmp_path: Path) -> None:
         load_plugin(path, "Bad")
     with pytest.raises(ConfigError, match="there is no class 'Ugly'"):
         load_plugin(path, "Ugly")
+
+
+def test_requests_wait_in_a_flow_in_their_order() -> None:
+    first, second = make_request("first", prompt=b"abc"), make_request("second", prompt=b"de")
+    flow = make_flow("alice", [first, second], enqueued_at=3.0, ttl_seconds=5.0)
+    assert [each.request for each in flow.in_order()] == [first, second]
+    assert (flow.fairness_id, flow.waiting, flow.size_bytes) == ("alice", 2, 5)
+    assert (flow.band.waiting, flow.band.size_bytes, flow.band.priority) == (2, 5, 0)
+    head = flow.head
+    assert (head.request, head.enqueued_at, head.ttl_seconds) == (first, 3.0, 5.0)
+    assert {each.fairness_id for each in (first, second)} == {"alice"}
+
+
+def test_a_flow_may_be_empty_and_its_band_has_the_priority_of_what_waits() -> None:
+    assert not make_flow().has_head
+    assert make_flow("a", [make_request(priority=-3)]).band.priority == -3

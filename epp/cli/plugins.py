@@ -37,7 +37,11 @@ KINDS = tuple(
     )
 )
 _IN_A_PROFILE = "\nschedulingProfiles:\n- name: default\n  plugins:\n  - pluginRef: {}"
+_IN_FLOW_CONTROL = "\nfeatureGates: [flowControl]\nflowControl:\n  "
 _NAMED_BESIDE_PLUGINS = {
+    "fairness-policy": _IN_FLOW_CONTROL + "defaultPriorityBand:\n    fairnessPolicyRef: {}",
+    "ordering-policy": _IN_FLOW_CONTROL + "defaultPriorityBand:\n    orderingPolicyRef: {}",
+    "usage-limit-policy": _IN_FLOW_CONTROL + "usageLimitPolicyPluginRef: {}",
     **dict.fromkeys(("filter", "picker", "scorer"), _IN_A_PROFILE),
     "parser": "\nrequestHandler:\n  parsers:\n  - pluginRef: {}\n  - pluginRef: openai-parser",
 }

@@ -16,6 +16,7 @@ from epp.testing.builders import (
     make_scored,
     make_state,
 )
+from epp.testing.flows import make_flow
 from epp.testing.harness import (
     check,
     load_plugin,
@@ -31,6 +32,7 @@ __all__ = [
     "load_plugin",
     "make_endpoint",
     "make_endpoints",
+    "make_flow",
     "make_plugin",
     "make_profile",
     "make_request",

@@ -1,0 +1,75 @@
+"""Builders for the tests of flow-control policies."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
+
+if TYPE_CHECKING:  # epp.testing needs the standard library only, until somebody asks for more
+    from epp.flow_control import Outcome, QueuedRequest
+    from epp.flow_control.queues import Flow
+
+_GOES_NOWHERE = "a request of make_flow() goes nowhere"
+
+
+class _Kept:
+    """A request that waits for ever."""
+
+    def __init__(self, request: LLMRequest, received_at: float) -> None:
+        self.request = request
+        self.received_at = received_at
+
+    def choose(
+        self, endpoints: Sequence[Endpoint], preference: Mapping[Endpoint, float] | None
+    ) -> SchedulingResult:
+        raise AssertionError(_GOES_NOWHERE)
+
+    def dispatch(
+        self, queued: "QueuedRequest", result: SchedulingResult, attributes: Mapping[str, str]
+    ) -> None:
+        raise AssertionError(_GOES_NOWHERE)
+
+    def fail(self, error: Exception) -> None:
+        raise AssertionError(_GOES_NOWHERE) from error
+
+    def turn_away(self, outcome: "Outcome", why: str, *, pool_is_empty: bool) -> None:
+        raise AssertionError(_GOES_NOWHERE)
+
+
+def make_flow(
+    fairness_id: str = "default-flow",
+    requests: Sequence[LLMRequest] = (),
+    *,
+    enqueued_at: float = 0.0,
+    ttl_seconds: float | None = 60.0,
+) -> "Flow":
+    """Return a flow of a band of its own, in which ``requests`` wait in this order.
+
+    Args:
+        fairness_id: Its name.
+        requests: What waits in it; the first is ``head``, ``in_order()`` yields all.
+        enqueued_at: Since when, in seconds.
+        ttl_seconds: How long they may wait; None for ever.
+    """
+    from epp.flow_control.queues import Band, Flow, QueuedRequest  # noqa: PLC0415 - as above
+
+    priority = requests[0].priority if requests else 0
+    band = Band(priority, max_requests=5000, max_bytes=10**9, created=enqueued_at)
+    flow = band.flows[fairness_id] = Flow(fairness_id, band, enqueued_at)
+    for sequence, request in enumerate(requests, 1):
+        request.fairness_id = fairness_id
+        queued = QueuedRequest(
+            _Kept(request, enqueued_at),
+            flow=flow,
+            sequence=sequence,
+            enqueued_at=enqueued_at,
+            ttl_seconds=ttl_seconds,
+        )
+        queued.key = sequence
+        queued.is_waiting = True
+        flow.waiting += 1
+        flow.size_bytes += queued.size_bytes
+        band.waiting += 1
+        band.size_bytes += queued.size_bytes
+        flow.push(queued)
+    return flow
