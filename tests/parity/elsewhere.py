@@ -127,7 +127,6 @@ class Need:
     """A plugin that comes with it, and is refused by name until then."""
 
 
-EVICTION = Need("eviction of requests in flight", "sheddable-eviction-filter")
 KUBERNETES = Need("Kubernetes", "k8s-notification-source")
 TRACING = Need("tracing")
 REPORTER = Need("the reporter of request attributes", "request-attribute-reporter")
