@@ -164,7 +164,7 @@ def test_what_tunes_it_is_warned_of_while_it_is_off() -> None:
         pytest.param(
             ON + TUNED % "orderPluginRef: sheddable-eviction-filter",
             "f:5:55: extensions.flowControl.eviction.orderPluginRef: `sheddable-eviction-filter`"
-            " (sheddable-eviction-filter) is no EvictionOrder",
+            " (sheddable-eviction-filter) is no EvictionOrder; there is none in `plugins`",
             id="a filter as order",
         ),
     ],
