@@ -8,6 +8,7 @@ from flow_control.driven import Driven, Strict, World
 
 from epp.flow_control import Outcome, QueuedRequest, controller
 from epp.flow_control.plugins import Flow
+from epp.flow_control.sessions import SessionPlugin
 
 HIGH, LOW = 10, -1
 
@@ -340,6 +341,38 @@ def test_nothing_is_scheduled_while_nothing_waits(driven: Driven) -> None:
     driven.loop.advance(361)  # until the flow is forgotten in which something has waited
     assert driven.observer.removed
     assert driven.loop.scheduled == 0
+
+
+@pytest.mark.parametrize(
+    ("is_running", "kept"),
+    [
+        pytest.param(True, True, id="runs, and session plugins know it"),
+        pytest.param(False, False, id="has ended"),
+    ],
+)
+def test_a_flow_is_forgotten_when_nothing_has_happened_in_it_for_long(
+    driven: Driven, is_running: bool, kept: bool
+) -> None:
+    plugin = SessionPlugin()
+    plugin.name = "any"
+    driven.use(driven.settings(plugins=(plugin,)))
+    asked = driven.ask("a")
+    free(driven, 1)
+    if not is_running:
+        driven.finish(asked)
+    driven.loop.advance(1000)
+    assert ("a" in driven.controller.bands[0].flows) is kept
+
+
+def test_a_flow_in_which_something_waits_again_is_not_forgotten(driven: Driven) -> None:
+    driven.use(driven.settings(driven.band(ttl_seconds=None)))
+    queue(driven, "1")
+    free(driven, 1)
+    driven.loop.advance(200)
+    queue(driven, "2")
+    driven.loop.advance(1000)
+    assert driven.observer.removed == []
+    assert free(driven, 2) == ["1", "2"]
 
 
 def test_many_that_fit_nowhere_are_tried_in_turns_as_time_allows(
