@@ -212,7 +212,10 @@ class NaiveDispatcher:
         self._go(waiter)
 
     def _count(self, priority: int) -> None:
-        """Every dispatch earns the bands below the highest a part of one, and costs its own one."""
+        """Every dispatch earns the bands below the highest a part of one, and costs its own one.
+
+        No band saves up more than two.
+        """
         assert self.rules is not None
         if self.credit.get(priority, 0.0) >= 1:
             self.credit[priority] -= 1
