@@ -127,8 +127,10 @@ class PolicyBand(Band):
 
     def refresh(self, now: float) -> None:
         """Begin a session: those held back are asked again, and keys that age are, if due."""
-        held, self.held = self.held, {}
         policy = self.settings.fairness.plugin
+        if not self.held and not policy.keys_age:
+            return
+        held, self.held = self.held, {}
         if policy.keys_age and now - self._aged_at >= self._ages_for:
             began = perf_counter()
             self._rank_all(now)
@@ -313,11 +315,13 @@ class Bands:
         is_blocked = False
         owed: PolicyBand | None = None
         for band, ceiling in zip(self.in_order, ceilings, strict=True):
-            if not band.waiting or band.next_flow() is None:
+            if not band.waiting or (first is not None and band.credit < 1):
+                continue
+            if band.next_flow() is None:
                 continue
             if first is None:
                 first, is_blocked = band, saturation >= ceiling
-            elif band.credit >= 1 and (owed is None or band.credit > owed.credit):
+            elif owed is None or band.credit > owed.credit:
                 owed = band
         return owed or (None if is_blocked else first)
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from time import perf_counter
-from typing import cast
+from typing import NamedTuple, cast
 
 import structlog
 
@@ -50,6 +50,20 @@ _ASK_AGAIN_SECONDS = 0.01
 log = structlog.get_logger()
 
 
+class _Full(NamedTuple):
+    """Why a band may not go; put into words when somebody asks, for most sessions end with it."""
+
+    saturation: float
+    priority: int
+    ceiling: float
+
+    def __str__(self) -> str:
+        return (
+            f"the pool's saturation is {self.saturation:.2f}, priority {self.priority} may go while"
+            f" it is below {self.ceiling:.2f}"
+        )
+
+
 class FlowController:
     """Queues in front of one pool; made and used in the event loop."""
 
@@ -71,8 +85,6 @@ class FlowController:
         """
         self.is_on = False
         """Whether requests that come are its business; those that wait always are."""
-        self.blocked = ""
-        """Why the last session could dispatch nothing more; "" if nothing waited."""
         self.bands = Bands()
         self.evictions = Evictions(
             clock=clock, observer=revocations or NoRevocations(), wake=self.wake
@@ -102,6 +114,7 @@ class FlowController:
         self._is_news = False
         self._is_held_back = False
         self._asking: asyncio.TimerHandle | None = None
+        self._blocked: str | _Full = ""
         self._pool_is_empty = False
         self._regime_since = clock()
 
@@ -447,29 +460,26 @@ class FlowController:
         pool = self._pool()
         self._blocked_at = None
         if not pool:
-            self.blocked = "the pool has no endpoint"
+            self._blocked = "the pool has no endpoint"
             self._is_held_back = False
             return None
         saturation = self._saturation.measure(pool)
-        band = self.bands.next_band(saturation, self._ceilings.all(saturation))
-        self.blocked = ""
+        ceilings = self._ceilings.all(saturation)
+        band = self.bands.next_band(saturation, ceilings)
+        self._blocked = ""
         self._is_held_back = False
         if band is None and self.bands.waiting:
-            self.blocked = self._why_blocked(saturation)
-            self._is_held_back = bool(self.blocked) and saturation < FULL
+            self._blocked = self._why_blocked(saturation, ceilings)
+            self._is_held_back = bool(self._blocked) and saturation < FULL
         return band
 
-    def _why_blocked(self, saturation: float) -> str:
+    def _why_blocked(self, saturation: float, ceilings: Sequence[float]) -> "str | _Full":
         first = self.bands.first_ready()
         if first is None:
             return ""
-        assert self._ceilings is not None  # noqa: S101 - it is on
         self._blocked_at = first, saturation
-        ceiling = self._ceilings.by_priority[first.priority]
-        return (
-            f"the pool's saturation is {saturation:.2f}, priority {first.priority} may go while it"
-            f" is below {ceiling:.2f}"
-        )
+        ceiling = ceilings[self.bands.in_order.index(first)]
+        return _Full(saturation, first.priority, ceiling)
 
     def _crowding(self, queued: QueuedRequest, endpoints: Sequence[Endpoint]) -> str:
         """Return why ``endpoints``, a part of the pool, cannot take a request; "" if they can."""
@@ -605,7 +615,7 @@ class FlowController:
         self._parking.forget(queued)
         self._expiry.forget(self.bands.waiting)
         if not self.bands.waiting:
-            self.blocked = ""
+            self._blocked = ""
         self._observer.left(queued, outcome, now - queued.enqueued_at)
         if outcome is not Outcome.DISPATCHED:
             self._forget(queued)
@@ -670,6 +680,11 @@ class FlowController:
     def ceilings_by_priority(self) -> Mapping[int, float]:
         """Up to which saturation each band could go by then."""
         return {} if self._ceilings is None else self._ceilings.by_priority
+
+    @property
+    def blocked(self) -> str:
+        """Why the last session could dispatch nothing more; "" if nothing waited."""
+        return str(self._blocked)
 
     @property
     def parked(self) -> Sequence[QueuedRequest]:
