@@ -23,6 +23,8 @@ from bench import (
     cycle,
     envoy_table,
     floods,
+    flow_control,
+    flow_tables,
     gateways,
     in_process,
     prefix_memory,
@@ -46,6 +48,7 @@ class Run:
     """For what is sampled: 250 samples a second of CPU time is all there is."""
     repeats: int
     """Of what is measured in process."""
+    quick: bool
     servers: Sequence[Server]
     budget_cases: Sequence[Case]
     endpoints: Sequence[str] = ()
@@ -146,6 +149,31 @@ async def flood(run: Run) -> None:
     run.console.print(floods.table(rows), floods.verdict(rows))
 
 
+async def flow(run: Run) -> None:
+    """Flow control: its speed by load and by order, and what it costs a request."""
+    count, rounds = (2000, 1) if run.quick else (5000, 3)
+    rows = await flow_control.matrix(count, rounds)
+    run.console.print(flow_tables.matrix(rows))
+    orders = await flow_control.orders(count, rounds)
+    run.console.print(flow_tables.orders(orders))
+    costs = await flow_control.costs(count // 3, 3 * rounds)
+    churn = await flow_control.churn(count, rounds)
+    gone = await flow_control.cancellations(2 * rounds)
+    idle = await flow_control.idle(run.endpoints, 10.0)
+    run.console.print(
+        flow_tables.costs(costs), flow_tables.churn(churn), flow_tables.cancellations(gone)
+    )
+    run.console.print(flow_tables.idle(idle))
+    run.results |= {
+        "flow_control": rows,
+        "flow_control_orders": orders,
+        "flow_control_costs": costs,
+        "flow_control_churn": churn,
+        "flow_control_cancellations": gone,
+        "flow_control_idle": idle,
+    }
+
+
 PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "envoy": envoy,
     "parts": parts,
@@ -154,6 +182,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "setups": sample_setups,
     "memory": memory,
     "burst": spread,
+    "flow": flow,
     "floods": flood,
 }
 BY_DEFAULT = [name for name in PARTS if name != "floods"]
@@ -171,6 +200,7 @@ async def main(given: argparse.Namespace, console: Console) -> dict[str, Any]:
         settings,
         settings if given.quick else replace(settings, seconds=10.0, rounds=10),
         repeats=6 if given.quick else 24,
+        quick=given.quick,
         servers=tuple(Server) if given.all else SERVERS,
         budget_cases=budget.DETAILED[:2] if given.quick else budget.CASES,
     )
