@@ -106,3 +106,9 @@ class _Entry:
 
     def __lt__(self, other: "_Entry") -> bool:
         return self._line.is_before(self.flow, other.flow)
+
+
+def line_of(session: Session) -> Line:
+    """Return the line of a session: the policies' own unless its plugins order anything."""
+    is_compared = session.queue_orders or session.job_orders
+    return ComparedLine(session) if is_compared else PolicyLine()

@@ -35,7 +35,7 @@ class FlowGauges:
 
     def saturation(self) -> Mapping[str, float]:
         """Return how full the pool was when that was looked at last, by stage."""
-        by_stage = dict(self._controller.saturation_by_stage)
+        by_stage = dict(self._controller.room.saturation)
         if by_stage:
             by_stage["effective"] = max(by_stage.values())
         return by_stage
@@ -45,7 +45,7 @@ class FlowGauges:
         settings = self._controller.settings
         if settings is None:
             return {}
-        unknown = sum(each.metrics.requested_at is None for each in self._controller.pool)
+        unknown = sum(each.metrics.requested_at is None for each in self._controller.room.pool())
         return {settings.detector.plugin.name: unknown}
 
 
@@ -63,18 +63,18 @@ class WaitingView:
     @property
     def saturation(self) -> Mapping[str, float]:
         """How full the pool is, by stage."""
-        self._controller.look()
-        return self._controller.saturation_by_stage
+        self._controller.room.look()
+        return self._controller.room.saturation
 
     @property
     def ceilings(self) -> Mapping[int, float]:
         """Up to which saturation a band may go, by its priority."""
-        return self._controller.ceilings_by_priority
+        return self._controller.room.ceilings
 
     @property
     def blocked(self) -> str:
         """Why nothing may go; "" if something may, or nothing waits."""
-        return self._controller.blocked
+        return self._controller.room.blocked
 
     @property
     def parked(self) -> Sequence[QueuedRequest]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from flow_control.driven import Driven, Strict, World
 
-from epp.flow_control import Outcome, QueuedRequest, controller
+from epp.flow_control import Outcome, QueuedRequest, controller, dispatching
 from epp.flow_control.plugins import Flow
 from epp.flow_control.sessions import SessionPlugin
 
@@ -56,7 +56,7 @@ def test_what_need_not_wait_touches_no_queue(
     assert driven.world.dispatched == ["a", "b"]
     assert driven.observer.seen == [("passed", "a"), ("passed", "b")]
     assert driven.controller.bands[0].flows == {}
-    assert driven.controller._cluster.jobs == {}
+    assert driven.controller._ledger.cluster.jobs == {}
     assert driven.loop.scheduled == 0
 
 
@@ -116,7 +116,7 @@ def test_a_blocked_band_blocks_those_below_only_with_work(
         queue(driven, "high", priority=HIGH)
     queue(driven, "low", priority=LOW)
     assert free(driven, 5) == went
-    told = driven.controller.blocked
+    told = driven.controller.room.blocked
     reason = "the pool's saturation is 0.00, priority 10 may go while it is below 0.00"
     assert told == (reason if waiting_high else "")
 
@@ -319,7 +319,7 @@ def test_whatever_happens_in_one_turn_opens_one_session(driven: Driven) -> None:
 def test_a_long_session_goes_on_in_the_next_turn(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller, "_MOST_PER_SESSION", 3)
+    monkeypatch.setattr(dispatching, "_MOST_PER_SESSION", 3)
     queue(driven, *map(str, range(7)))
     driven.room(100)
     numbers = []
@@ -379,7 +379,7 @@ def test_many_that_fit_nowhere_are_tried_in_turns_as_time_allows(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = iter(range(10**6))
-    monkeypatch.setattr(controller, "perf_counter", lambda: next(ticks) * 0.001)  # 1 ms a try
+    monkeypatch.setattr(dispatching, "perf_counter", lambda: next(ticks) * 0.001)  # 1 ms a try
     driven.world.unfit = {"x"}
     queue(driven, *(f"x{place}" for place in range(30)), fairness_id="x")
     free(driven, 100)
@@ -396,7 +396,7 @@ def test_those_that_missed_a_try_have_theirs_before_others_have_a_second(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = iter(range(10**6))
-    monkeypatch.setattr(controller, "perf_counter", lambda: next(ticks) * 0.001)
+    monkeypatch.setattr(dispatching, "perf_counter", lambda: next(ticks) * 0.001)
     driven.world.unfit = {"x"}
     queue(driven, *(f"x{place}" for place in range(20)), fairness_id="x")
     free(driven, 100)

@@ -8,7 +8,7 @@ import pytest
 from flow_control.driven import FAILED, Driven, RoomDetector, Strict, World
 from structlog.testing import capture_logs
 
-from epp.flow_control import Outcome, QueuedRequest, UsageLimitPolicy, controller
+from epp.flow_control import Outcome, QueuedRequest, UsageLimitPolicy, dispatching
 from epp.flow_control.plugins import Flow
 from epp.flow_control.sessions import Event, ExtensionPoints, Session, SessionPlugin, Verdict
 from epp.observability import Metrics, PluginWatch
@@ -237,7 +237,7 @@ def test_one_that_fails_in_its_turn_is_answered_and_forgotten(
     for each in list(driven.world.in_flight):
         driven.finish(each)
     driven.loop.advance(400)
-    assert driven.controller._cluster.jobs == {}
+    assert driven.controller._ledger.cluster.jobs == {}
     assert driven.controller.bands[0].flows == {}
 
 
@@ -255,7 +255,7 @@ def test_one_that_ends_while_it_is_answered_is_forgotten(driven: Watched) -> Non
     assert go(driven) == ["a"]
     assert driven.controller.bands[0].flows["a"].running == 0
     driven.loop.advance(400)
-    assert driven.controller._cluster.jobs == {}
+    assert driven.controller._ledger.cluster.jobs == {}
     assert driven.controller.bands[0].flows == {}
 
 
@@ -268,7 +268,7 @@ def test_a_session_that_fails_by_our_own_fault_loses_nobody(
         raise RuntimeError("a bug of ours")
 
     with monkeypatch.context() as patch, capture_logs() as logs:
-        patch.setattr(controller, "place", fails)
+        patch.setattr(dispatching, "place", fails)
         assert go(driven) == []
     assert logs[0]["event"].startswith("a dispatch session failed")
     assert go(driven) == EACH

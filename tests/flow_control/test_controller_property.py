@@ -190,8 +190,8 @@ class History:
         assert all(len(each.ended) == 1 for each in self.candidates.values())
         self.driven.loop.advance(2 * MOST_ENDED_SECONDS)
         controller = self.driven.controller
-        assert controller._cluster.jobs == {}
-        assert {queue.name for queue in controller._cluster.queues.values()} == {
+        assert controller._ledger.cluster.jobs == {}
+        assert {queue.name for queue in controller._ledger.cluster.queues.values()} == {
             band.name for band in controller.bands.in_order
         }
         assert all(band.flows == {} for band in controller.bands.in_order)
@@ -259,7 +259,7 @@ class History:
 def free_tries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let tries in vain take no time, so that what fits nowhere is tried in every session."""
     with monkeypatch.context() as patch:
-        patch.setattr("epp.flow_control.controller.perf_counter", lambda: 0.0)
+        patch.setattr("epp.flow_control.dispatching.perf_counter", lambda: 0.0)
         yield
 
 

@@ -48,8 +48,8 @@ def test_concurrent_reads_of_saturation(driven: Driven) -> None:
     driven.ask("a")
     for request_id in "bcd":
         driven.ask(request_id)
-        driven.controller.look()
-        assert driven.controller.saturation_by_stage == {"decode": 1.0}
+        driven.controller.room.look()
+        assert driven.controller.room.saturation == {"decode": 1.0}
     driven.loop.settle()
     assert driven.world.dispatched == ["a"]  # nobody takes the place of another one
 
