@@ -4,9 +4,9 @@ import pytest
 
 from epp.flow_control.observer import FlowObserver
 from epp.flow_control.outcomes import Outcome
-from epp.observability import FlowMetrics, Metrics
-from epp.observability.flow_metrics import MAX_PLACES, MAX_SERIES
-from epp.observability.metrics import MAX_NAME_CHARS, MAX_NAMES
+from epp.observability import FlowMetrics, Metrics, flow_metrics
+from epp.observability.flow_metrics import MAX_PLACES
+from epp.observability.metrics import MAX_NAME_CHARS
 
 from .flow_harness import (
     Queued,
@@ -186,12 +186,15 @@ def test_other_flows_keep_their_series(fairness_id: str, priority: int) -> None:
     )
 
 
-def test_flows_beyond_the_cap_are_other_until_one_is_forgotten() -> None:
+def test_flows_beyond_the_cap_are_other_until_one_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flow_metrics, "MAX_NAMES", 20)
     metrics, flows = make_metrics()
-    for n in range(MAX_NAMES + 5):
+    for n in range(25):
         flows.passed(make_flow_request(f"flow-{n}"))
     counts = samples(metrics.registry, f"{WAITS}_count")
-    assert len(counts) == MAX_NAMES + 1
+    assert len(counts) == 21
     assert [n for labels, n in counts if labels["fairness_id"] == "other"] == [5]
     late = Queued(make_flow_request("late"))
     flows.enqueued(late, 0.0)
@@ -218,17 +221,18 @@ def test_a_client_cannot_have_what_many_share_removed(fairness_id: str) -> None:
     assert samples(metrics.registry, f"{WAITS}_count") == [(labels, 2)]
 
 
-def test_flows_times_models_beyond_the_cap_are_other() -> None:
+def test_flows_times_models_beyond_the_cap_are_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_metrics, "MAX_SERIES", 80)
     metrics, flows = make_metrics()
-    # 50 of each are below the cap on names, and 2500 together.
-    for n in range(50 * 50):
-        flows.passed(make_flow_request(f"flow-{n // 50}", model=f"m{n % 50}"))
+    # 10 of each are below the cap on names, and 100 together.
+    for n in range(10 * 10):
+        flows.passed(make_flow_request(f"flow-{n // 10}", model=f"m{n % 10}"))
     counts = samples(metrics.registry, f"{WAITS}_count")
-    assert len(counts) == MAX_SERIES + 1
+    assert len(counts) == 81
     labels = flow_labels("other", model="other", target="other") | {"outcome": "Dispatched"}
-    assert [value for found, value in counts if found == labels] == [50 * 50 - MAX_SERIES]
+    assert [value for found, value in counts if found == labels] == [20]
     (total,) = samples(metrics.registry, TOTAL)
-    assert total[1] == 50 * 50
+    assert total[1] == 100
 
 
 def test_failures_of_session_plugins_count_where_they_happened() -> None:
