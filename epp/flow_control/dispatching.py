@@ -42,6 +42,9 @@ class Dispatching(Binder):
         self._clock = clock
         self.keeps_all = False
         """Whether sessions are to know of what is in flight."""
+        self.first: PolicyBand | None = None
+        """The band that is known to be next as a session opens; a third of all time went into
+        asking for it twice."""
 
     # --- what waits ---------------------------------------------------------------------------
 
@@ -50,7 +53,8 @@ class Dispatching(Binder):
         line = line_of(session)
         now = self._clock()
         left = _MOST_PER_SESSION
-        while left and (band := self._room.next_band()) is not None:
+        band, self.first = self.first or self._room.next_band(), None
+        while band is not None:
             queued = line.first(band)
             if queued is None:  # what is ready has been held back since
                 break
@@ -62,6 +66,7 @@ class Dispatching(Binder):
             else:
                 left -= self._try(session, band, queued, now)
             line.changed(flow)
+            band = self._room.next_band() if left else None
         line.close()
         return not left
 

@@ -121,7 +121,8 @@ class Rounds:
             if band.waiting:
                 band.refresh(now)
         ledger.parking.leave(now, is_news=is_news)
-        if self._room.next_band() is not None or self._may_take():
+        first = self._dispatching.first = self._room.next_band()
+        if first is not None or self._may_take():
             try:
                 ledger.dispatcher.run(self._actions)
             except Exception:  # one of ours: those that wait must not be lost with it
