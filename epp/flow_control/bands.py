@@ -38,7 +38,7 @@ _SHARED_FLOOR = 0.5
 class PolicyBand(Band):
     """A band with its policies: flows in their order, as a heap."""
 
-    __slots__ = ("_aged_at", "_ages_for", "_heap", "_stamps", "credit", "held", "settings")
+    __slots__ = ("_aged_at", "_ages_for", "_heap", "_stamps", "ages", "credit", "held", "settings")
 
     def __init__(self, priority: int, settings: BandSettings, created: float) -> None:
         super().__init__(
@@ -48,6 +48,8 @@ class PolicyBand(Band):
             created=created,
         )
         self.settings = settings
+        self.ages = settings.fairness.plugin.keys_age
+        """Whether the keys of its flows change by themselves."""
         self.credit = 0.0
         """Dispatches that it is owed."""
         self.held: dict[Flow, str] = {}
@@ -127,11 +129,8 @@ class PolicyBand(Band):
 
     def refresh(self, now: float) -> None:
         """Begin a session: those held back are asked again, and keys that age are, if due."""
-        policy = self.settings.fairness.plugin
-        if not self.held and not policy.keys_age:
-            return
         held, self.held = self.held, {}
-        if policy.keys_age and now - self._aged_at >= self._ages_for:
+        if self.ages and now - self._aged_at >= self._ages_for:
             began = perf_counter()
             self._rank_all(now)
             self._aged_at = now
@@ -189,6 +188,7 @@ class PolicyBand(Band):
     def use(self, settings: BandSettings, now: float) -> None:
         """Go over to other limits and policies; everybody is put in order anew."""
         self.settings = settings
+        self.ages = settings.fairness.plugin.keys_age
         self.max_requests, self.max_bytes = settings.max_requests, settings.max_bytes
         self.held = {}
         for flow in self.flows.values():
@@ -327,8 +327,10 @@ class Bands:
 
     def first_ready(self) -> PolicyBand | None:
         """Return the highest band in which something can be tried, blocked or not."""
-        ready = (band for band in self.in_order if band.waiting and band.next_flow() is not None)
-        return next(ready, None)
+        for band in self.in_order:
+            if band.waiting and band.next_flow() is not None:
+                return band
+        return None
 
     def went(self, band: PolicyBand) -> None:
         """Count a dispatch of ``band``, for what all below the highest are owed of it."""
@@ -336,9 +338,13 @@ class Bands:
             band.credit -= 1
         busy = [each for each in self.in_order if each.waiting or each is band]
         below = [each for each in busy[1:] if each.waiting]
-        for each in below:
-            share = min(each.settings.floor_share, _SHARED_FLOOR / len(below))
-            each.credit = min(_MOST_OWED, each.credit + share)
+        if not below:
+            return
+        most = _SHARED_FLOOR / len(below)
+        for each in below:  # without min(), which took 3 % of all time
+            share = each.settings.floor_share
+            credit = each.credit + (share if share < most else most)
+            each.credit = credit if credit < _MOST_OWED else _MOST_OWED
 
     def _arrange(self) -> None:
         bands: Iterable[PolicyBand] = self._by_priority.values()

@@ -118,7 +118,7 @@ class Rounds:
         began = perf_counter()
         self._nodes.follow(self._room.pool())
         for band in ledger.bands.in_order:
-            if band.waiting:
+            if band.waiting and (band.held or band.ages):
                 band.refresh(now)
         ledger.parking.leave(now, is_news=is_news)
         first = self._dispatching.first = self._room.next_band()

@@ -73,7 +73,8 @@ class Explanations:
 
     def forget(self, job: Job) -> None:
         """Forget a job that is gone, so that nothing here keeps it alive."""
-        for reasons in (self.jobs, self.takings, self.victims):
-            reasons.pop(job, None)
+        self.jobs.pop(job, None)
+        self.takings.pop(job, None)
+        self.victims.pop(job, None)
         for task in job.tasks:
             self.placed(task)

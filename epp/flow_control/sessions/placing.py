@@ -21,9 +21,12 @@ def place(session: Session, statement: Statement, job: Job) -> bool:
         return False
     checkpoint = statement.checkpoint()
     for nodes in session.subsets(job, tasks):
-        if all(_place_task(session, statement, task, nodes) for task in tasks):
+        for task in tasks:
+            if not _place_task(session, statement, task, nodes):
+                statement.rollback(checkpoint)
+                break
+        else:
             return True
-        statement.rollback(checkpoint)
     return False
 
 

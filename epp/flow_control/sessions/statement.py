@@ -104,22 +104,16 @@ class Statement:
             CommitError: Nothing of it was done, and everything is undone here too.
         """
         self._check_open()
-        operations = self._operations
-        evictions = [
-            Eviction(each.task, each.node, each.reason)
-            for each in operations
-            if each.kind is _Kind.EVICT
-        ]
-        bindings = [
-            Binding(each.task, each.node, each.gpu, self._session.attributes_of(each.task))
-            for each in operations
-            if each.kind is _Kind.ALLOCATE
-        ]
+        evictions: list[Eviction] = []
+        bindings: list[Binding] = []
+        for kind, task, node, gpu, reason in self._operations:
+            if kind is _Kind.ALLOCATE:
+                bindings.append(Binding(task, node, gpu, self._session.attributes_of(task)))
+            else:
+                evictions.append(Eviction(task, node, reason))
         # Before the world outside learns of it: a task may end while it is told.
-        for each in operations:
-            each.task.status = (
-                TaskStatus.RUNNING if each.kind is _Kind.ALLOCATE else TaskStatus.PENDING
-            )
+        for kind, task, *_ in self._operations:
+            task.status = TaskStatus.RUNNING if kind is _Kind.ALLOCATE else TaskStatus.PENDING
         try:
             self._session.binder.commit(evictions, bindings)
         except Exception as error:
