@@ -27,6 +27,10 @@ _AGEING_SECONDS = 0.02
 _AGEING_PART = 0.05
 """Keys that age are asked for anew this often at most, and in this part of the time."""
 
+_SPARE_ENTRIES = 64
+"""Of keys that count no more, beyond one per flow. They leave the heap when their turn comes, which
+is never while new heads keep coming before them."""
+
 _MOST_OWED = 2.0
 """What fits nowhere for an hour must not have the pool to itself when it does; bands that fit are
 owed less, however many they are."""
@@ -178,7 +182,9 @@ class PolicyBand(Band):
             return ""
         began = perf_counter()
         try:
-            why = guard.plugin.refusal(request, now)
+            why: object = guard.plugin.refusal(request, now) or ""
+            if not isinstance(why, str):
+                raise PluginContractError(f"refusal() returned {why!r:.100}, which is no text")
         except PLUGIN_FAULTS as error:
             guard.failed(error, perf_counter() - began)
             return ""
@@ -206,7 +212,8 @@ class PolicyBand(Band):
         self.settings.ordering.failed(error, 0.0)
 
     def _rank_all(self, now: float) -> None:
-        flows = [flow for flow in self.flows.values() if flow.has_head]
+        # Not a list: what a policy does to it would show here.
+        flows = tuple(flow for flow in self.flows.values() if flow.has_head)
         keys = self._flow_keys(flows, now)
         self._heap = []
         for flow, key in zip(flows, keys, strict=True):
@@ -221,6 +228,9 @@ class PolicyBand(Band):
         flow.key, flow.stamp = key, next(self._stamps)
         try:
             heappush(self._heap, (key, flow.stamp, flow))
+            if len(self._heap) > 2 * len(self.flows) + _SPARE_ENTRIES:
+                self._heap = [entry for entry in self._heap if entry[1] == entry[2].stamp]
+                heapify(self._heap)
         except PLUGIN_FAULTS as error:
             self._fall_back(error)
 

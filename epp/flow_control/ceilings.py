@@ -28,7 +28,7 @@ class Ceilings:
         priorities = self._bands.priorities
         ceilings = self._asked(saturation, priorities)
         if len(ceilings) < len(priorities):
-            ceilings = [*ceilings, *[FULL] * (len(priorities) - len(ceilings))]
+            ceilings = (*ceilings, *[FULL] * (len(priorities) - len(ceilings)))
         self._last = (priorities, ceilings)
         return ceilings
 
@@ -42,7 +42,8 @@ class Ceilings:
             return ()
         began = perf_counter()
         try:
-            ceilings = guard.plugin.ceilings(saturation, priorities)
+            # A copy: the policy may go on with what it has returned.
+            ceilings = tuple(guard.plugin.ceilings(saturation, priorities))
             if len(ceilings) > len(priorities) or any(map(isnan, ceilings)):
                 raise PluginContractError(
                     f"ceilings() returned {ceilings!r}, which is not one number for each of"

@@ -77,9 +77,15 @@ class Expiry:
         self._timer = None
         now = self._clock()
         left = _MOST_AT_ONCE
-        while left and self._heap and (not self._heap[0][2].is_waiting or self._heap[0][0] <= now):
-            queued = heappop(self._heap)[2]
-            if queued.is_waiting:
-                left -= 1
-                self._expired(queued)
-        self._arm()
+        try:
+            while left and self._heap and self._is_over(now):
+                queued = heappop(self._heap)[2]
+                if queued.is_waiting:
+                    left -= 1
+                    self._expired(queued)
+        finally:  # one whose end goes wrong must not keep the others waiting for ever
+            self._arm()
+
+    def _is_over(self, now: float) -> bool:
+        expires_at, _, first = self._heap[0]
+        return not first.is_waiting or expires_at <= now

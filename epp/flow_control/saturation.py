@@ -83,4 +83,7 @@ def _split(pool: Sequence[Endpoint]) -> Sequence[tuple[str, Sequence[Endpoint]]]
             prefill.append(endpoint)
         if does_decode:
             decode.append(endpoint)
-    return [(name, each) for name, each in (("prefill", prefill), ("decode", decode)) if each]
+    # Tuples: they are kept, and a detector is given them again and again.
+    return [
+        (name, tuple(each)) for name, each in (("prefill", prefill), ("decode", decode)) if each
+    ]
