@@ -120,13 +120,21 @@ class Decider:
         self._schedule_seconds(perf_counter() - began)
         return result
 
-    def take(self, undecided: Undecided, result: SchedulingResult) -> Exchange:
-        """Reserve ``result``, what :meth:`choose` returned in the same step."""
-        pipeline, rewritten = undecided.pipeline, undecided.rewritten
+    def take(
+        self, undecided: Undecided, result: SchedulingResult, pipeline: Pipeline | None = None
+    ) -> Exchange:
+        """Reserve ``result``, what :meth:`choose` returned in the same step.
+
+        Args:
+            undecided: The request.
+            result: Where it goes.
+            pipeline: Whose hooks are told from now on; None for those of the one it began with.
+        """
+        pipeline, rewritten = pipeline or undecided.pipeline, undecided.rewritten
         request, state = undecided.production.request, undecided.production.state
         shadow: Sequence[ShadowPick] = ()
-        if pipeline.shadows:  # before the reservation, which they must not see
-            shadow = pipeline.shadow_picks(request, undecided.candidates, state, result)
+        if undecided.pipeline.shadows:  # before the reservation, which they must not see
+            shadow = undecided.pipeline.shadow_picks(request, undecided.candidates, state, result)
             self._count_shadows(shadow)
         exchange = Exchange(
             self._owner,

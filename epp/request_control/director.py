@@ -242,6 +242,7 @@ class Director:
             flow=flow,
             refuse=partial(self._refuse_prepared, request, received_at),
             abandon=lambda cause: self._refusals.abandoned(request, cause, received_at),
+            pipeline=lambda: self.pipeline,
         )
         decision.submit(ttl_seconds)
         return decision.outcome if isinstance(decision.outcome, Exchange) else decision

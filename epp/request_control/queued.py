@@ -16,6 +16,7 @@ from epp.request_control.errors import (
 )
 from epp.request_control.exchange import Exchange
 from epp.request_control.pending import PendingDecision
+from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, EndCause
 from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
 
@@ -59,9 +60,10 @@ class QueuedDecision(PendingDecision):
         flow: Whom it is submitted to.
         refuse: Counts and logs an error; returns what to answer.
         abandon: Is told if nobody wants the decision any more.
+        pipeline: Returns the one that requests begin on when this one's turn comes.
     """
 
-    __slots__ = ("_abandon", "_decider", "_flow", "_queued", "_refuse", "_undecided")
+    __slots__ = ("_abandon", "_decider", "_flow", "_pipeline", "_queued", "_refuse", "_undecided")
 
     def __init__(
         self,
@@ -71,6 +73,7 @@ class QueuedDecision(PendingDecision):
         flow: FlowController,
         refuse: Callable[[Exception], RequestError],
         abandon: Callable[[EndCause], None],
+        pipeline: Callable[[], Pipeline],
     ) -> None:
         super().__init__()
         self._undecided = undecided
@@ -78,6 +81,7 @@ class QueuedDecision(PendingDecision):
         self._flow = flow
         self._refuse = refuse
         self._abandon = abandon
+        self._pipeline = pipeline
         self._queued: QueuedRequest | None = None
         undecided.pipeline.enter()
 
@@ -121,7 +125,9 @@ class QueuedDecision(PendingDecision):
     def dispatch(
         self, queued: QueuedRequest, result: SchedulingResult, attributes: Mapping[str, str]
     ) -> None:
-        exchange = self._decider.take(self._undecided, result)
+        # Its hooks are those of now: a fairness policy that has come with a reload decides by what
+        # it was told of, and what waited then may be thousands.
+        exchange = self._decider.take(self._undecided, result, self._pipeline())
         exchange.queued = queued
         exchange.in_flight = self._flow.evictions.keep(exchange)
         if attributes:

@@ -66,6 +66,11 @@ class QueueingEpp:
     def waiting(self) -> int:
         return self.flow.waiting
 
+    def reload(self, graph: PluginGraph) -> None:
+        """Take another configuration into use."""
+        self.flow.use(flow_settings(graph))
+        self._director.pipeline = Pipeline.of(graph.plugins.values(), graph.scheduler, graph.guards)
+
     def ask(
         self,
         name: str,

@@ -157,3 +157,43 @@ async def test_a_time_that_nobody_can_read_is_refused(
     with pytest.raises(BadRequestError, match=r"x-llm-d-request-ttl-ms is .*whole number of milli"):
         epp.ask("it", ttl_ms=ttl_ms)
     assert epp.waiting == 0
+
+
+LIMITED = HEAD + (
+    "featureGates: [flowControl]\n"
+    "plugins:\n"
+    "- {type: queue-scorer}\n"
+    "- {type: concurrency-detector, parameters: {maxConcurrency: %d}}\n"
+    "- type: proportion-fairness-policy\n"
+    "  parameters: {halfLifeSeconds: %d, defaultQueue: {limit: {requests: 2}}}\n"
+    "flowControl:\n"
+    "  saturationDetector: {pluginRef: concurrency-detector}\n"
+    "  defaultPriorityBand: {fairnessPolicyRef: proportion-fairness-policy}\n"
+)
+
+
+@pytest.fixture
+def limited() -> list[PluginGraph]:
+    """One request at a time, and nine, with policies that are not the same; two of each tenant."""
+    return [
+        make_builder().build(load_text(LIMITED % (slots, half_life), "f"))
+        for slots, half_life in ((1, 300), (9, 600))
+    ]
+
+
+async def test_what_waits_when_a_policy_is_reloaded_counts_with_the_new_one(
+    limited: list[PluginGraph],
+) -> None:
+    """Its limit holds, and it is told of the ends: else all that waited would go at once."""
+    before, after = limited
+    epp = QueueingEpp(before, SERVER)
+    epp.fill(1)
+    for number in range(5):
+        epp.ask(f"a{number}", tenant="a")
+    epp.reload(after)
+    await asyncio.sleep(0.1)
+    assert epp.went == ["filler-0", "a0", "a1"]
+    await epp.end_one()
+    assert epp.waiting == 3
+    await epp.end_one()
+    assert epp.went == ["filler-0", "a0", "a1", "a2"]
