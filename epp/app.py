@@ -96,7 +96,7 @@ class App:
             revocations=RevocationMetrics(self.metrics.registry, settings.pool_name),
         )
         """Who goes now, and who waits."""
-        self._use_flow(self.graph)
+        self._prepare_flow(self.graph)()
         self._flow_view = WaitingView(self.flow)
         gauges = FlowGauges(self.flow)
         self.metrics.registry.register(
@@ -255,7 +255,7 @@ class App:
         try:
             following = _pipeline(graph)
             await self._supply.prepare(graph)
-            self._use_flow(graph)
+            use_flow = self._prepare_flow(graph)
             self._supply.use(graph)
         except BaseException as error:
             # A turn later: the task of a discovery that was given up ends in this one.
@@ -263,6 +263,7 @@ class App:
             if isinstance(error, DataLayerError):
                 raise ConfigError(f"{graph.config.source}: {error}") from error
             raise
+        use_flow()  # now that nothing can fail any more
         before, self.graph = self.graph, graph
         pipeline, self.director.pipeline = self.director.pipeline, following
         before.guards.observer.retire()
@@ -275,17 +276,17 @@ class App:
 
         pipeline.when_idle(leave)
 
-    def _use_flow(self, graph: PluginGraph) -> None:
-        """Have flow control go over to ``graph``.
+    def _prepare_flow(self, graph: PluginGraph) -> Callable[[], None]:
+        """Return what has flow control go over to ``graph``.
 
         Raises:
-            ConfigError: Its session plugins cannot be configured; nothing has changed then.
+            ConfigError: Its session plugins cannot be configured.
         """
         settings = flow_settings(graph, self.settings.refresh_metrics_interval_seconds)
         if settings is not None and self.settings.ext_proc.compat == "reference":
             settings = replace(settings, holds_filtered=False)
         try:
-            self.flow.use(settings)
+            return self.flow.prepare(settings)
         except (PluginError, RegistrationError) as error:
             raise ConfigError(f"{graph.config.source}: extensions.sessions: {error}") from error
 

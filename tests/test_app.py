@@ -527,7 +527,8 @@ async def test_discovery_that_is_given_up_is_closed_after_it_has_ended(
         graph, pipeline = epp.app.graph, epp.app.director.pipeline
         endpoints, listeners = epp.app.store.snapshot, list(epp.app.store._listeners)
         with watched_logs() as logs:
-            await asyncio.to_thread(config.path.write_text, text + "  discovery: {pluginRef: d}\n")
+            text += "  discovery: {pluginRef: d}\nfeatureGates: [flowControl]\n"
+            await asyncio.to_thread(config.path.write_text, text)
             await logs.until("configuration refused")
         plugin = (await asyncio.to_thread(load_plugin_file, file, "Clashing")).plugin
         told = vars(sys.modules[plugin.__module__])["told"]
@@ -536,6 +537,7 @@ async def test_discovery_that_is_given_up_is_closed_after_it_has_ended(
         assert epp.app.director.pipeline is pipeline
         assert epp.app.store.snapshot is endpoints
         assert epp.app.store._listeners == listeners
+        assert not epp.app.flow.is_on
 
 
 async def test_discovery_of_the_configuration_may_be_called_like_a_flag(

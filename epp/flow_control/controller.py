@@ -11,6 +11,7 @@ in flight), :class:`Rounds` (sessions) and, in these, ``Dispatching``.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from time import perf_counter
 
@@ -106,11 +107,21 @@ class FlowController:
             PluginError: A session plugin cannot be configured; nothing has changed then.
             RegistrationError: Two session plugins want to be where only one can.
         """
+        self.prepare(settings)()
+
+    def prepare(self, settings: FlowSettings | None) -> Callable[[], None]:
+        """Do of :meth:`use` what may fail; return what does the rest, to be called in this step."""
         if settings is None:
-            self.is_on = False
-            self.evictions.use(None)
-            return
-        self._rounds.use(settings)
+            return self._turn_off
+        dispatcher = self._rounds.prepare(settings)
+        return partial(self._go_over, settings, dispatcher)
+
+    def _turn_off(self) -> None:
+        self.is_on = False
+        self.evictions.use(None)
+
+    def _go_over(self, settings: FlowSettings, dispatcher: Dispatcher) -> None:
+        self._rounds.use(settings, dispatcher)
         self.settings = settings
         self.evictions.use(settings.eviction)
         self.room.use(settings)

@@ -63,20 +63,25 @@ class Rounds:
         """Whether sessions are to know of every request, also of those that need not wait."""
         return self._takes or self.has_plugins
 
-    def use(self, settings: FlowSettings) -> None:
-        """Go over to other plugins and actions.
+    def prepare(self, settings: FlowSettings) -> Dispatcher:
+        """Configure the plugins of ``settings``, which :meth:`use` then takes into use.
 
         Raises:
-            PluginError: A session plugin cannot be configured; nothing has changed then.
+            PluginError: A session plugin cannot be configured.
             RegistrationError: Two session plugins want to be where only one can.
         """
-        actions = tuple(map(self._action, settings.actions))
         before = self._ledger.dispatcher
+        if before is not None and before.plugins == settings.plugins:
+            return before
+        return self._make_dispatcher(settings, self._actions_of(settings))
+
+    def use(self, settings: FlowSettings, dispatcher: Dispatcher) -> None:
+        """Go over to other plugins and actions."""
         # The same plugins go on with what they know: they are not told of it a second time.
-        if before is None or before.plugins != settings.plugins:
-            self._ledger.dispatcher = self._make_dispatcher(settings, actions)
-            self._ledger.dispatcher.replay()
-        self._actions = actions
+        if dispatcher is not self._ledger.dispatcher:
+            self._ledger.dispatcher = dispatcher
+            dispatcher.replay()
+        self._actions = self._actions_of(settings)
         self.has_plugins = bool(settings.plugins)
         self._takes = not TAKING.isdisjoint(settings.actions)
         self._dispatching.keeps_all = self.sees_all
@@ -98,6 +103,9 @@ class Rounds:
                 crowding=self._room.crowding,
             ),
         )
+
+    def _actions_of(self, settings: FlowSettings) -> tuple[Action, ...]:
+        return tuple(map(self._action, settings.actions))
 
     def _action(self, name: str) -> Action:
         if name in TAKING:

@@ -462,6 +462,19 @@ def test_a_reload_puts_in_order_anew_who_has_stepped_aside(driven: Driven) -> No
     assert free(driven, 9) == ["hurried", "patient"]
 
 
+def test_settings_that_are_prepared_and_given_up_change_nothing(driven: Driven) -> None:
+    queue(driven, "a", "b")
+    driven.controller.prepare(None)
+    before, dispatcher = driven.controller.settings, driven.controller.dispatcher
+    plugin = SessionPlugin()
+    plugin.name = "idle"
+    driven.controller.prepare(driven.settings(driven.band(ordering="edf"), plugins=(plugin,)))
+    assert driven.controller.is_on
+    assert driven.controller.settings is before
+    assert driven.controller.dispatcher is dispatcher
+    assert free(driven, 9) == ["a", "b"]
+
+
 def test_without_flow_control_those_that_wait_still_go_in_their_turn(driven: Driven) -> None:
     queue(driven, "a", "b")
     driven.controller.use(None)
