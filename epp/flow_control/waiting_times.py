@@ -66,7 +66,12 @@ class WaitingTimes:
         if queued.has_own_ttl and queued.ttl_seconds is not None:
             return queued.enqueued_at + queued.ttl_seconds
         assert self._settings is not None  # noqa: S101 - something waits
-        ttl = queued.ttl_seconds
-        if self.pool_is_empty:
-            ttl = self._settings.no_endpoint_ttl_seconds
-        return None if ttl is None else max(queued.enqueued_at, self._regime_since) + ttl
+        full, empty = queued.ttl_seconds, self._settings.no_endpoint_ttl_seconds
+        ttl = empty if self.pool_is_empty else full
+        if ttl is None:
+            return None
+        expires_at = max(queued.enqueued_at, self._regime_since) + ttl
+        if full is None or empty is None:
+            return expires_at
+        # Both times and no more: the one server of a pool may come and go for ever.
+        return min(expires_at, queued.enqueued_at + full + empty)

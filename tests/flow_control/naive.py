@@ -136,7 +136,10 @@ class NaiveDispatcher:
         if was_empty != (not endpoints):
             for waiter in self.waiting:
                 since = waiter.came_at if waiter.own_ttl is not None else self.now
-                waiter.expires_at = since + self._budget(waiter)
+                waiter.expires_at = min(
+                    since + self._budget(waiter),
+                    waiter.came_at + self._patience(waiter) + self._patience_of_empty_pools,
+                )
 
     def advance(self, seconds: float) -> None:
         until = self.now + seconds
@@ -271,9 +274,16 @@ class NaiveDispatcher:
         line.append(flow)
 
     def _budget(self, waiter: Waiter) -> float:
-        assert self.rules is not None
         if self.endpoints or waiter.own_ttl is not None:
-            return inf if waiter.ttl is None else waiter.ttl
+            return self._patience(waiter)
+        return self._patience_of_empty_pools
+
+    def _patience(self, waiter: Waiter) -> float:
+        return inf if waiter.ttl is None else waiter.ttl
+
+    @property
+    def _patience_of_empty_pools(self) -> float:
+        assert self.rules is not None
         ttl = self.rules.no_endpoint_ttl
         return inf if ttl is None else ttl
 

@@ -116,6 +116,9 @@ Step = tuple[str, float]
                      Outcome.EVICTED_NO_ENDPOINTS, id="and ends with an empty pool"),
         pytest.param([("wait", 50), ("two", 0), ("wait", 20)], 60.0, Outcome.EVICTED_TTL,
                      id="one endpoint more changes nothing"),
+        pytest.param([("wait", 4), ("empty", 0), ("wait", 4), ("one", 0)] * 10,
+                     TTL + NO_ENDPOINT_TTL, Outcome.EVICTED_NO_ENDPOINTS,
+                     id="one that comes and goes does not hold it for longer than both times"),
     ],
 )  # fmt: skip
 def test_the_time_begins_anew_when_the_pool_empties_or_fills(
