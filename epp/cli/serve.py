@@ -25,7 +25,14 @@ from epp.cli.ext_proc_options import (
     ext_proc_settings,
 )
 from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort, finite
-from epp.cli.running import fail, from_flag, require_folder, run_until_signalled, write_whole
+from epp.cli.running import (
+    exempt_what_is_loaded,
+    fail,
+    from_flag,
+    require_folder,
+    run_until_signalled,
+    write_whole,
+)
 from epp.cli.transport_options import (
     CertPath,
     ClientCaFile,
@@ -208,6 +215,7 @@ def serve(
             health_checking=health_checking,
             seed=seed,
         )
+        exempt_what_is_loaded()
         app = App(settings)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.reload_now)
         await app.run(stop, _announce(ready_file))

@@ -1,0 +1,29 @@
+"""What ``epp serve`` does before there is an endpoint picker."""
+
+import gc
+from importlib import import_module
+
+import pytest
+from typer.testing import CliRunner
+
+from epp.cli import cli
+from epp.config import ConfigError
+
+
+def test_what_is_loaded_is_exempt_from_garbage_collection_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = gc.get_freeze_count()
+    exempt = []
+
+    def app(settings: object) -> None:
+        exempt.append(gc.get_freeze_count() - before)
+        raise ConfigError("that is enough")
+
+    monkeypatch.setattr(import_module("epp.cli.serve"), "App", app)
+    try:
+        result = CliRunner().invoke(cli, ["serve", "--endpoint", "127.0.0.1:9"])
+    finally:
+        gc.unfreeze()
+    assert result.exit_code == 1
+    assert exempt[0] > 10_000
