@@ -14,6 +14,7 @@ from epp.config import ConfigError
 from epp.flow_control.cluster_file import ClusterFile, load_cluster
 from epp.flow_control.session_plugins import find_builders
 from epp.flow_control.sessions import Binding, Dispatcher, Eviction, Job, build_actions
+from epp.flow_control.sessions.plugin import PluginFault
 
 session = typer.Typer(help="Run dispatch sessions over a cluster in a file.", no_args_is_help=True)
 console = Console(highlight=False)
@@ -49,7 +50,7 @@ class _Outcome:
     """What one session did; it is the world outside of that session."""
 
     def __init__(self, file: ClusterFile, directory: Path) -> None:
-        self.faults: list[tuple[str, str, Exception]] = []
+        self.faults: list[tuple[str, str, PluginFault]] = []
         self.bindings: list[Binding] = []
         self.evictions: list[Eviction] = []
         dispatcher = Dispatcher(

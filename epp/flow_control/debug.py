@@ -19,6 +19,7 @@ from epp.flow_control.session_page import (
     ShareLine,
 )
 from epp.flow_control.sessions import ExtensionPoints
+from epp.flow_control.sessions.plugin import PLUGIN_FAULTS, PluginFault
 from epp.observability import Page
 
 PATH = "session"
@@ -173,16 +174,21 @@ class _Maker:
         """Yield what the fairness policy tells, then what session plugins do."""
         try:
             yield from [
-                ShareLine(resource=resource, used=used, deserved=deserved, share=share)
+                ShareLine(
+                    resource=_text(resource),
+                    used=_number(used),
+                    deserved=_number(deserved),
+                    share=_number(share),
+                )
                 for resource, (used, deserved, share) in self._queues.shares(flow).items()
             ]
-        except Exception as error:
+        except PLUGIN_FAULTS as error:
             self._fault(f"the fairness policy of priority {flow.band.priority}", "shares", error)
-        amounts: dict[str, float] = {}
+        amounts: dict[str, float | None] = {}
         for name, (plugin, function) in self._points.amounts.items():
             try:
-                amounts[name] = function(flow)
-            except Exception as error:
+                amounts[name] = _number(function(flow))
+            except PLUGIN_FAULTS as error:
                 self._fault(f"session plugin {plugin!r}", repr(name), error)
         if amounts:
             yield ShareLine(
@@ -192,7 +198,7 @@ class _Maker:
                 share=amounts.get("fair_share"),
             )
 
-    def _fault(self, owner: str, what: str, error: Exception) -> None:
+    def _fault(self, owner: str, what: str, error: PluginFault) -> None:
         text = _text(f"{owner} failed to tell {what}: {type(error).__name__}: {error}")
         self.faults[text] = None
 
@@ -217,6 +223,17 @@ def _in_rounds(flows: Iterable[Flow]) -> Iterator[tuple[int, QueuedRequest]]:
                 yield place, queued
                 following.append(waiting)
         left = following
+
+
+def _number(amount: object) -> float | None:
+    """Return what a plugin says for an amount.
+
+    Raises:
+        TypeError: It is none; whoever reads the page could not read any of it.
+    """
+    if amount is not None and not isinstance(amount, int | float):
+        raise TypeError(f"{amount!r} is no number")
+    return amount
 
 
 def _text(text: str) -> str:

@@ -14,6 +14,7 @@ from epp.flow_control.queues import QueuedRequest
 from epp.flow_control.request_session import EndpointNodes, RequestSession
 from epp.flow_control.room import Room
 from epp.flow_control.sessions import Action, Dispatcher, Session
+from epp.flow_control.sessions.plugin import PluginFault
 from epp.flow_control.settings import FlowSettings
 from epp.flow_control.taking import TAKING, TakePlaces
 from epp.scheduling import Endpoint
@@ -183,7 +184,7 @@ class Rounds:
         queued = line_of(session).first(self._ledger.bands[demand.priority])
         return None if queued is None else (demand, queued)
 
-    def _plugin_failed(self, plugin: str, point: str, error: Exception) -> None:
+    def _plugin_failed(self, plugin: str, point: str, error: PluginFault) -> None:
         self._observer.plugin_failed(plugin, point)
         if (plugin, point) not in self._faults_told:
             self._faults_told.add((plugin, point))

@@ -127,7 +127,7 @@ class DebugPages:
                 )
             owner = page.owner
             return HTTPStatus.OK, _json(page.document())
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a page may be a plugin's
             _log.exception("debug page failed", page=_url(name), owner=owner)
             return _told(
                 HTTPStatus.INTERNAL_SERVER_ERROR,

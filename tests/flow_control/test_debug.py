@@ -1,6 +1,7 @@
 """What ``/debug/session`` tells."""
 
 import itertools
+import sys
 from typing import Any
 
 import msgspec
@@ -184,6 +185,26 @@ def test_plugins_that_fail_to_tell_cost_their_own_figures_only() -> None:
     assert [flow.shares for flow in told.bands[0].flows] == [
         [ShareLine(resource="size", used=1.0)]
     ] * 2
+
+
+def test_an_amount_that_is_no_number_is_a_fault_and_not_on_the_page() -> None:
+    class Wordy(Waiting):
+        def shares(self, flow: object) -> dict[str, Share]:
+            return {"tokens": Share("seven")}  # type: ignore[arg-type]
+
+    waiting = Wordy()
+    waiting.wait(waiting.band(3), "a", "1")
+    points = ExtensionPoints()
+    points.registering = "theirs"
+    points.add_queue_amount_fn("deserved", lambda _: [1.0])  # type: ignore[arg-type, return-value]
+    points.add_queue_amount_fn("allocated", lambda queue: sys.exit("no idea"))
+    told = page(waiting, points)
+    assert told.faults == [
+        "the fairness policy of priority 3 failed to tell shares: TypeError: 'seven' is no number",
+        "session plugin 'theirs' failed to tell 'deserved': TypeError: [1.0] is no number",
+        "session plugin 'theirs' failed to tell 'allocated': SystemExit: no idea",
+    ]
+    assert [flow.shares for flow in told.bands[0].flows] == [[]]
 
 
 def test_prompts_and_headers_are_not_in_it_and_any_text_is() -> None:

@@ -1,6 +1,7 @@
 """Debug pages over real HTTP, also while the event loop stands still."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -168,6 +169,15 @@ async def test_a_page_that_fails_names_whose_it_is(
     assert line["event"] == "debug page failed"
     assert (line["page"], line["owner"]) == (f"/debug/{path}", owner)
     assert line["exc_info"]
+
+
+async def test_a_page_that_exits_fails_like_any_other() -> None:
+    made = {"leaves": Page(lambda: sys.exit("enough"), owner="session plugin 'leaves'")}
+    async with MetricsServer(Metrics(), host="127.0.0.1", port=0, pages=lambda: made) as server:
+        with capture_logs():
+            answer = await ask(server, "/debug/leaves")
+    assert answer.status_code == 500
+    assert "session plugin 'leaves' failed to make this page: SystemExit: enough" in answer.text
 
 
 async def test_the_list_of_pages_may_fail_too() -> None:

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cmp_to_key
+from math import inf
 from typing import Any
 
 from epp.flow_control.sessions.cluster import Cluster
 from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task
-from epp.flow_control.sessions.plugin import Verdict
+from epp.flow_control.sessions.plugin import PLUGIN_FAULTS, PluginFault, Verdict
 from epp.flow_control.sessions.points import ExtensionPoints, Registered
 
-Fault = Callable[[str, str, Exception], None]
+Fault = Callable[[str, str, PluginFault], None]
 """Told of a plugin, an extension point and what the plugin raised there."""
 
 
@@ -80,8 +81,8 @@ class Answers(ExtensionPoints):
                 if decided > 0:
                     return 1
                 if decided != 0:
-                    raise ValueError(_NO_NUMBER)  # noqa: TRY301 - told as any other fault
-            except Exception as error:
+                    raise ValueError(_NO_NUMBER)
+            except PLUGIN_FAULTS as error:
                 self.fault(plugin, point, error)
         return 0
 
@@ -121,10 +122,10 @@ class Answers(ExtensionPoints):
             return []
         for plugin, split in self.subset_nodes:
             try:
-                sets = [part for nodes in sets for part in split(job, tasks, nodes) if part]
-            except Exception as error:
+                sets = [part for nodes in sets for part in _parts(split(job, tasks, nodes), nodes)]
+            except PLUGIN_FAULTS as error:
                 self.fault(plugin, "subset_nodes", error)
-                self.explanations.of_job(job, f"{plugin} failed: {error}")
+                self.explanations.of_job(job, _failed(plugin, error))
                 return []
             if not sets:
                 self.explanations.of_job(job, f"{plugin} leaves no node to choose from")
@@ -154,7 +155,7 @@ class Answers(ExtensionPoints):
         for plugin, prepare in self.node_pre_orders:
             try:
                 prepare(task, nodes)
-            except Exception as error:
+            except PLUGIN_FAULTS as error:
                 self.fault(plugin, "node_pre_order", error)
         scores: dict[Node, float] = {}
         for node in nodes:
@@ -185,22 +186,23 @@ class Answers(ExtensionPoints):
         total = 0.0
         for plugin, order in orders:
             try:
-                score: float = order(*args)
-                if score != score:  # noqa: PLR0124 - it is not a number
-                    raise ValueError(_NO_NUMBER)  # noqa: TRY301 - told as any other fault
-                total += score
-            except Exception as error:
+                total += order(*args)
+                if not total <= inf:  # NaN; also what is left of two infinite scores
+                    raise ValueError(_NO_NUMBER)
+            except PLUGIN_FAULTS as error:
                 self.fault(plugin, point, error)
-                return 0.0, f"{plugin} failed: {error}"
+                return 0.0, _failed(plugin, error)
         return total, ""
 
     def _refusal(self, checks: Sequence[Registered[Any]], point: str, *args: object) -> str:
         for plugin, check in checks:
             try:
                 refusal: str | None = check(*args)
-            except Exception as error:
+                if refusal is not None and not isinstance(refusal, str):
+                    raise _wrong(refusal, "why not, in words, or None")
+            except PLUGIN_FAULTS as error:
                 self.fault(plugin, point, error)
-                return f"{plugin} failed: {error}"
+                return _failed(plugin, error)
             if refusal:
                 return refusal
         return ""
@@ -208,13 +210,40 @@ class Answers(ExtensionPoints):
     def _verdict(self, checks: Sequence[Registered[Any]], point: str, *args: object) -> str:
         for plugin, check in checks:
             try:
-                verdict: Verdict = check(*args)
-            except Exception as error:
+                verdict: object = check(*args)
+                if not isinstance(verdict, Verdict):
+                    raise _wrong(verdict, "a Verdict, such as ALLOWED")
+            except PLUGIN_FAULTS as error:
                 self.fault(plugin, point, error)
-                return f"{plugin} failed: {error}"
+                return _failed(plugin, error)
             if not verdict.allowed:
-                return verdict.reason or f"{plugin} allows no more"
+                return str(verdict.reason) or f"{plugin} allows no more"
         return ""
+
+
+def _parts(answer: Sequence[Sequence[Node]], whole: Sequence[Node]) -> list[Sequence[Node]]:
+    """Return the sets into which a plugin splits ``whole``, but for empty ones.
+
+    Raises:
+        TypeError: It is no sequence of sequences of these nodes.
+    """
+    known = set(whole)
+    parts: list[Sequence[Node]] = []
+    for part in answer:
+        nodes = part if isinstance(part, Sequence) else None
+        if nodes is None or not known.issuperset(nodes):
+            raise _wrong(part, "a sequence of sets, each a sequence of nodes that it was given")
+        if nodes:
+            parts.append(nodes)
+    return parts
+
+
+def _failed(plugin: str, error: PluginFault) -> str:
+    return f"{plugin} failed: {type(error).__name__}: {error}"
+
+
+def _wrong(answer: object, expected: str) -> TypeError:
+    return TypeError(f"it returned {answer!r:.100}; it must return {expected}")
 
 
 _NO_NUMBER = "it returned NaN, which is neither more nor less than any number"

@@ -8,7 +8,13 @@ from epp.flow_control.sessions.answers import Fault
 from epp.flow_control.sessions.cluster import Cluster
 from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.model import Gpu, Job, Node, Task, TaskStatus
-from epp.flow_control.sessions.plugin import Binder, Event, PluginError, SessionPlugin
+from epp.flow_control.sessions.plugin import (
+    PLUGIN_FAULTS,
+    Binder,
+    Event,
+    PluginError,
+    SessionPlugin,
+)
 from epp.flow_control.sessions.points import ExtensionPoints, RegistrationError
 from epp.flow_control.sessions.session import Session
 
@@ -73,7 +79,7 @@ class Dispatcher:
                 plugin.on_configure(self._session)
             except RegistrationError:
                 raise
-            except Exception as error:
+            except PLUGIN_FAULTS as error:
                 raise PluginError(
                     f"session plugin {plugin.name!r} failed in on_configure:"
                     f" {type(error).__name__}: {error}"
@@ -146,7 +152,7 @@ class Dispatcher:
         try:
             if member.opens:
                 member.plugin.on_session_open(session)
-        except Exception as error:
+        except PLUGIN_FAULTS as error:
             self._fault(member.plugin.name, "on_session_open", error)
             session.forget_functions(mark)
             session.forget_pages(mark)
@@ -159,7 +165,7 @@ class Dispatcher:
             try:
                 if member.closes:
                     member.plugin.on_session_close(session)
-            except Exception as error:
+            except PLUGIN_FAULTS as error:
                 self._fault(member.plugin.name, "on_session_close", error)
         session.forget_functions(self._configured)
 

@@ -3,13 +3,19 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task
 
 if TYPE_CHECKING:
     from epp.flow_control.sessions.points import ExtensionPoints
     from epp.flow_control.sessions.session import Session
+
+
+PLUGIN_FAULTS: Final = (Exception, SystemExit)
+"""What a plugin may raise without ending a session; `sys.exit()` shall not end the program."""
+
+PluginFault = Exception | SystemExit
 
 
 class SessionPlugin:

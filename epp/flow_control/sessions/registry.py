@@ -7,7 +7,7 @@ from typing import Final
 
 from epp.flow_control.sessions.actions import Action, Allocate, Preempt, Reclaim
 from epp.flow_control.sessions.arguments import ArgumentError, Arguments
-from epp.flow_control.sessions.plugin import PluginError, SessionPlugin
+from epp.flow_control.sessions.plugin import PLUGIN_FAULTS, PluginError, SessionPlugin
 
 Builder = Callable[[Arguments], SessionPlugin]
 
@@ -101,7 +101,7 @@ def _built(name: str, builder: Builder, arguments: Arguments) -> SessionPlugin:
         plugin: object = builder(arguments)
     except ArgumentError:
         raise
-    except Exception as error:
+    except PLUGIN_FAULTS as error:
         raise PluginError(
             f"session plugin {name!r} cannot be built: {type(error).__name__}: {error}"
         ) from error

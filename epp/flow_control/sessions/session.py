@@ -7,7 +7,7 @@ from epp.flow_control.sessions.answers import Answers, Fault
 from epp.flow_control.sessions.cluster import Cluster
 from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.model import Job, Queue, Task
-from epp.flow_control.sessions.plugin import Binder, Event, Scenario
+from epp.flow_control.sessions.plugin import PLUGIN_FAULTS, Binder, Event, Scenario
 from epp.flow_control.sessions.points import Registered
 from epp.flow_control.sessions.statement import Statement
 
@@ -68,7 +68,7 @@ class Session(Answers):
             for plugin, mutate in self.mutators:
                 try:
                     attributes |= mutate(task, task.node.name) or {}
-                except Exception as error:
+                except PLUGIN_FAULTS as error:
                     self.fault(plugin, "bind_request_mutate", error)
         return attributes
 
@@ -124,7 +124,7 @@ class Session(Answers):
             try:
                 if not check(*args):
                     return plugin
-            except Exception as error:
+            except PLUGIN_FAULTS as error:
                 self.fault(plugin, point, error)
                 return plugin
         return ""
@@ -133,7 +133,7 @@ class Session(Answers):
         for plugin, function in functions:
             try:
                 function(*args)
-            except Exception as error:
+            except PLUGIN_FAULTS as error:
                 self.fault(plugin, point, error)
 
     # --- amounts ------------------------------------------------------------------------------
@@ -145,6 +145,6 @@ class Session(Answers):
             return None
         try:
             return provider.function(queue)
-        except Exception as error:
+        except PLUGIN_FAULTS as error:
             self.fault(provider.plugin, name, error)
             return None

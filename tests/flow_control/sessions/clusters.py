@@ -18,6 +18,7 @@ from epp.flow_control.sessions import (
     Task,
     build_actions,
 )
+from epp.flow_control.sessions.plugin import PluginFault
 
 
 class World:
@@ -48,7 +49,7 @@ class Faults:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, str]] = []
 
-    def __call__(self, plugin: str, point: str, error: Exception) -> None:
+    def __call__(self, plugin: str, point: str, error: PluginFault) -> None:
         self.seen.append((plugin, point, str(error)))
 
 

@@ -1,7 +1,9 @@
 """How several registrations at one extension point combine."""
 
+import sys
 from collections.abc import Callable
-from typing import Any
+from math import inf
+from typing import Any, NoReturn
 
 import pytest
 from flow_control.sessions.clusters import Bench, Plugin, gpus, room
@@ -143,6 +145,10 @@ def failing(*_: object) -> Any:
     raise RuntimeError("no idea")
 
 
+def leaving(*_: object) -> NoReturn:
+    sys.exit("a plugin wants to leave")
+
+
 def test_a_node_order_that_fails_drops_the_node_and_the_fault_is_told() -> None:
     def order(task: Task, node: Node) -> float:
         return failing() if node.name == "node-0" else 0.0
@@ -192,7 +198,87 @@ def test_a_check_that_fails_refuses(point: str) -> None:
     told = made.explanations
     reasons = [*told.jobs.values(), *told.tasks.values()]
     reasons += told.nodes.get(job.tasks[0], {}).values()
-    assert reasons == ["plugin-0 failed: no idea"]
+    assert reasons == ["plugin-0 failed: RuntimeError: no idea"]
+
+
+@pytest.mark.parametrize(
+    ("register", "what"),
+    [
+        pytest.param(
+            lambda ssn: ssn.add_predicate_fn(lambda *_: True),
+            "returned True; it must return why not, in words, or None",
+            id="a predicate that says True",
+        ),
+        pytest.param(
+            lambda ssn: ssn.add_predicate_fn(lambda *_: False),
+            "returned False; it must return why not, in words, or None",
+            id="a predicate that says False",
+        ),
+        pytest.param(
+            lambda ssn: ssn.add_pre_predicate_fn(lambda *_: ["no"]),
+            "returned ['no']; it must return why not, in words, or None",
+            id="a reason that is no text",
+        ),
+        pytest.param(
+            lambda ssn: ssn.add_is_job_over_capacity_fn(lambda *_: True),
+            "returned True; it must return a Verdict, such as ALLOWED",
+            id="a capacity check that says True",
+        ),
+        pytest.param(
+            lambda ssn: ssn.add_is_task_allocation_on_node_over_capacity_fn(lambda *_: None),
+            "returned None; it must return a Verdict, such as ALLOWED",
+            id="a capacity check of a node that forgets to answer",
+        ),
+        pytest.param(
+            lambda ssn: ssn.add_subset_nodes_fn(lambda job, tasks, nodes: nodes),
+            "returned Node('node-0'); it must return a sequence of sets, each a sequence of nodes"
+            " that it was given",
+            id="nodes that are not in sets",
+        ),
+        pytest.param(
+            lambda ssn: ssn.add_subset_nodes_fn(lambda *_: [[room("elsewhere")]]),
+            "returned [Node('elsewhere')]; it must return a sequence of sets",
+            id="a node that it was not given",
+        ),
+        pytest.param(
+            lambda ssn: ssn.add_node_order_fn(lambda *_: 1j), "TypeError", id="a complex score"
+        ),
+        pytest.param(
+            lambda ssn: [ssn.add_node_order_fn(lambda *_, of=of: of) for of in (inf, -inf)],
+            "returned NaN",
+            id="infinite scores that leave nothing",
+        ),
+    ],
+)
+def test_an_answer_of_another_kind_refuses_and_says_so(register: Register, what: str) -> None:
+    made = bench(register)
+    job = made.job("job")
+    assert made.run() == {}
+    (reason,) = made.explanations.of(job)
+    assert reason.startswith("plugin-0 failed: ")
+    assert what in reason
+    assert [plugin for plugin, _, _ in made.faults.seen] == ["plugin-0"]
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        pytest.param(lambda ssn: ssn.add_predicate_fn(leaving), id="predicate"),
+        pytest.param(lambda ssn: ssn.add_job_order_fn(leaving), id="order"),
+        pytest.param(lambda ssn: ssn.add_node_order_fn(leaving), id="score"),
+        pytest.param(lambda ssn: ssn.add_is_job_over_capacity_fn(leaving), id="capacity"),
+        pytest.param(lambda ssn: ssn.add_subset_nodes_fn(leaving), id="sets of nodes"),
+        pytest.param(lambda ssn: ssn.add_event_handler(allocate=leaving), id="handler"),
+        pytest.param(lambda ssn: ssn.add_bind_request_mutate_fn(leaving), id="mutate"),
+        pytest.param(leaving, id="open"),
+    ],
+)
+def test_a_plugin_that_exits_fails_like_any_other(register: Register) -> None:
+    made = bench(register, nodes=2)
+    made.job("a")
+    made.job("b")
+    made.run()
+    assert {plugin for plugin, _, _ in made.faults.seen} == {"plugin-0"}
 
 
 HOOKS: dict[str, Register] = {
