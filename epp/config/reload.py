@@ -206,8 +206,15 @@ class ConfigReloader:
 def _told(before: PluginGraph, after: PluginGraph) -> dict[str, list[str]]:
     """Return what became of the plugins, for the log line."""
     told = changes(before, after)
-    return {
+    names = {
         fate.value: [each.name for each in told if each.fate is fate]
         for fate in Fate
         if fate is not Fate.KEPT
     }
+    # Such as session plugins: they have no names here, and a changed file of theirs is to show.
+    names[Fate.REBUILT.value] += [
+        f"extensions.{section}"
+        for section, made in after.extensions.items()
+        if made is not before.extensions.get(section)
+    ]
+    return names

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Collection, Mapping, Sequence
-from math import nextafter
+from math import isinf, nextafter
 from time import perf_counter
 
 from epp.scheduling.cycle_state import CycleState
@@ -102,6 +102,9 @@ class SchedulerProfile:
             return ProfileResult(self.name, removed=removed, error=no_endpoints)
         if preference is not None:
             high = max(preference[endpoint] for endpoint in survivors)
+            if isinf(high):  # inf - inf is no number; the profile alone decides among these
+                preference = {each: 0.0 for each in survivors if preference[each] == high}
+                survivors, high = tuple(preference), 0.0
             survivors = tuple(each for each in survivors if high - preference[each] < _SCALE)
         # A tuple: the picker is given it, and what it breaks there must not come back here.
         totals = tuple(self._scorer_set.totals(request, survivors, state))

@@ -302,6 +302,8 @@ class Mine(SessionPlugin):
             assert await followed.result() == "success"
             (plugin,) = session_plan(followed.user.graph).plugins
             assert plugin.name == "ours"
+    rebuilt = [each["rebuilt"] for each in logs.entries if "rebuilt" in each]
+    assert rebuilt == [["extensions.sessions"]] * 2
     (told,) = [event for event in logs.entries if event["log_level"] == "error"]
     assert told["problems"] == [
         (

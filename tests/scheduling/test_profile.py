@@ -398,3 +398,30 @@ def test_what_ends_the_process_is_not_held_back(plugins: dict[str, Any]) -> None
     with pytest.raises(KeyboardInterrupt):
         run(watcher=watcher, **plugins)
     assert watcher.failures == []
+
+
+@pytest.mark.parametrize(
+    ("preferred", "want"),
+    [
+        pytest.param((INF, 5.0, INF), {"a": 0.0, "c": 10.0}, id="must"),
+        pytest.param((-INF, 0.0, 1.0), {"b": 5.0, "c": 11.0}, id="never while there are others"),
+        pytest.param((-INF, -INF, -INF), {"a": 0.0, "b": 5.0, "c": 10.0}, id="never, all of them"),
+    ],
+)
+def test_among_endpoints_of_infinite_preference_the_profile_decides(
+    preferred: Sequence[float], want: dict[str, float]
+) -> None:
+    endpoints = pods("a", "b", "c")
+    good = dict(zip(endpoints, (0.0, 0.5, 1.0), strict=True))
+    scorer = ScorerStub("good", lambda given: [good[each] for each in given])
+    profile = SchedulerProfile(
+        name="p",
+        filters=(),
+        scorers=[WeightedScorer(scorer, 1.0)],
+        picker=PickerStub(),
+        rng=random.Random(0),
+    )
+    preference = dict(zip(endpoints, preferred, strict=True))
+    result = profile.run(make_request(), endpoints, CycleState(), preference)
+    got = {"abc"[endpoints.index(each.endpoint)]: each.score for each in result.scored}
+    assert got == pytest.approx(want)
