@@ -141,6 +141,10 @@ def load(
     stream: Annotated[bool, typer.Option(help="Ask for server-sent events.")] = True,
     prefixes: Annotated[int, typer.Option(help="Groups of prompts sharing a prefix.")] = 0,
     prefix_chars: Annotated[int, typer.Option(help="Length of the shared prefix.")] = 0,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", help="NAME:VALUE, in every request; repeatable."),
+    ] = None,
     abort_share: Annotated[float, typer.Option(help="Fraction of clients that leave early.")] = 0.0,
     timeout: Annotated[float, typer.Option(help="Longest wait for an answer, seconds.")] = 60.0,
     seed: Annotated[int, typer.Option(help="Seed of prompts and arrivals.")] = 0,
@@ -165,6 +169,7 @@ def load(
             stream=stream,
             prefixes=prefixes,
             prefix_chars=prefix_chars,
+            headers=tuple(_header(each) for each in header or ()),
             abort_share=abort_share,
             timeout_seconds=timeout,
             seed=seed,
@@ -185,6 +190,16 @@ def load(
             console.print(report.table())
 
     run_until_signalled(main)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        fail(
+            f"--header {text!r} has no colon; NAME:VALUE is wanted,"
+            " as in x-llm-d-inference-fairness-id:alice"
+        )
+    return name.strip(), value.strip()
 
 
 async def _cancel_on(stop: asyncio.Event, running: "asyncio.Task[generator.Report]") -> None:

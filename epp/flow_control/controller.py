@@ -237,8 +237,7 @@ class FlowController:
         outcome = Outcome.EVICTED_NO_ENDPOINTS if empty else Outcome.EVICTED_TTL
         waited = self._clock() - queued.enqueued_at
         why = f"it has waited for {waited:.3f} s in flow control"
-        why += ", and the pool has no endpoint" if empty else ""
-        if reasons := self.reasons(queued):
+        if reasons := ["the pool has no endpoint"] if empty else self.reasons(queued):
             why += f": {'; '.join(reasons[:3])}"
         self._ledger.leave(queued, outcome)
         queued.candidate.turn_away(outcome, why, pool_is_empty=empty)

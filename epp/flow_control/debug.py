@@ -127,7 +127,7 @@ class _Maker:
             size_bytes=band.size_bytes,
             max_bytes=band.max_bytes,
             ceiling=ceiling,
-            blocked=self._blocked(ceiling),
+            blocked=self._blocked(ceiling) if band.waiting else "",
             flows=[self._flow(flow) for flow in listed],
             more_flows=len(flows) - len(listed),
             requests=requests,

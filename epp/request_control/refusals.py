@@ -7,7 +7,7 @@ import structlog
 from epp.observability import Metrics
 from epp.request_control.errors import InternalError, LimitError, RequestError
 from epp.request_control.plugins import EndCause
-from epp.request_control.policies import OutcomeWatch, fairness_id
+from epp.request_control.policies import DEFAULT_FAIRNESS_ID, OutcomeWatch, fairness_id
 from epp.scheduling import LLMRequest
 
 _OWN_FAILURES = 500
@@ -66,6 +66,7 @@ class Refusals:
             stage=answer.stage,
             reason=answer.drop_reason or answer.code,
             error=str(answer),
+            **_flow(request),
         )
         return answer
 
@@ -104,6 +105,7 @@ class Refusals:
             request_id=request.request_id,
             model=request.model,
             target_model=request.target_model,
+            **_flow(request),
         )
 
     def _fault(self, error: Exception, request_id: str) -> InternalError:
@@ -120,6 +122,16 @@ class Refusals:
     ) -> None:
         seconds = round(self._clock() - received_at, 6)
         self._log.info(event, **facts, duration_seconds=seconds, outcome=outcome.value)
+
+
+def _flow(request: LLMRequest | None) -> dict[str, str | int]:
+    """Return priority and fairness id as the line of a finished request has them."""
+    facts: dict[str, str | int] = {}
+    if request and request.priority:
+        facts["priority"] = request.priority
+    if request and request.fairness_id not in {"", DEFAULT_FAIRNESS_ID}:
+        facts["fairness_id"] = request.fairness_id
+    return facts
 
 
 def _as_answer(error: Exception) -> RequestError | None:

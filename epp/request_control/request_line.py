@@ -6,6 +6,7 @@ import msgspec
 
 from epp.request_control.exchange import Exchange
 from epp.request_control.plugins import PRODUCER_FAILURES, EndCause
+from epp.request_control.policies import DEFAULT_FAIRNESS_ID
 from epp.scheduling import ShadowPick
 
 
@@ -32,6 +33,10 @@ class RequestFinished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     status: int | None
     """HTTP status of the answer; None if none came."""
     outcome: str
+    priority: int = 0
+    """Of its objective; left out if 0."""
+    fairness_id: str | None = None
+    """Whose request it is; left out if it is one of all those that do not say."""
     queued_seconds: float | None = None
     """How long of that it has waited in flow control; left out if it has not."""
     prompt_tokens: int | None = None
@@ -68,6 +73,8 @@ def finished_line(exchange: Exchange, cause: EndCause, now: float) -> RequestFin
         stream=request.stream,
         status=exchange.status,
         outcome=cause.value,
+        priority=request.priority,
+        fairness_id=request.fairness_id if request.fairness_id != DEFAULT_FAIRNESS_ID else None,
         queued_seconds=_queued(exchange),
         prompt_tokens=usage.prompt_tokens if usage else None,
         completion_tokens=usage.completion_tokens if usage else None,

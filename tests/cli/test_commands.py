@@ -97,6 +97,8 @@ def test_help_lists_the_commands() -> None:
         (("fleet", "--write-endpoints", "/nonexistent/x"), "there is no folder /nonexistent"),
         (("fleet", "--endpoints", "0"), "endpoints"),
         (("load", "--concurrency", "0"), "concurrency"),
+        (("load", "--header", "x-tenant"), "--header 'x-tenant' has no colon; NAME:VALUE is"),
+        (("load", "--header", ":alice"), "headers: '' is empty"),
         (("envoy-config",), "override-host needs at least one"),
         (("envoy-config", "--endpoint", "x"), "not ip:port"),
     ],

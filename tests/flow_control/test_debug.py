@@ -109,6 +109,14 @@ def test_why_a_band_is_blocked(
     assert list(shown.saturation) == list(saturation)
 
 
+def test_a_band_in_which_nobody_waits_is_not_called_blocked() -> None:
+    waiting = Waiting()
+    waiting.band(10)
+    waiting.wait(waiting.band(0), "a", "1")
+    waiting.saturation, waiting.ceilings, waiting.blocked = {"": 1.0}, {10: 1.0, 0: 1.0}, "full"
+    assert [band.blocked for band in page(waiting).bands] == ["", "full"]
+
+
 def test_of_a_crowd_the_first_are_told_of_and_the_rest_is_counted() -> None:
     waiting = Waiting()
     band = waiting.band(0)

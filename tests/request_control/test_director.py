@@ -35,6 +35,7 @@ from request_control.harness import (
     Epp,
     FailingHandler,
     NotingPlugin,
+    Policies,
     RefusingFilter,
     make_pool,
 )
@@ -297,6 +298,35 @@ def test_one_canonical_line_tells_all_of_a_request() -> None:
             "outcome": "completed",
         }
     ]
+
+
+@pytest.mark.parametrize(
+    ("objective", "tenant", "told"),
+    [
+        pytest.param("", "", {}, id="neither"),
+        pytest.param("batch", "alice", {"priority": -1, "fairness_id": "alice"}, id="both"),
+        pytest.param("batch", "default-flow", {"priority": -1}, id="the flow that all others have"),
+        pytest.param("standard", "bob", {"fairness_id": "bob"}, id="of priority 0"),
+    ],
+)
+def test_the_line_tells_priority_and_flow(
+    objective: str, tenant: str, told: dict[str, str | int]
+) -> None:
+    policies = Policies({"batch": -1, "standard": 0})
+    served = Epp(make_pool(), policies=policies)
+    full = Epp(make_pool(), filters=[RefusingFilter()], policies=policies)
+    headers = {
+        "x-llm-d-inference-objective": objective,
+        "x-llm-d-inference-fairness-id": tenant,
+    }
+    with capture_logs() as lines:
+        served.handle(headers=headers).close(EndCause.COMPLETED)
+        with pytest.raises(AllFilteredError):
+            full.handle(headers=headers)
+    assert [line["event"] for line in lines] == ["request finished", "request refused"]
+    for line in lines:
+        flow = {key: line[key] for key in ("priority", "fairness_id") if key in line}
+        assert flow == told
 
 
 def test_a_line_below_the_level_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
