@@ -1,6 +1,6 @@
 """``/debug/session`` as tables for people."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from rich.filesize import decimal
 from rich.table import Table
@@ -18,11 +18,7 @@ from epp.flow_control.session_page import (
 def shown(page: SessionPage) -> Iterator[str | Table]:
     """Yield lines and tables, none of which is empty."""
     if page.saturation:
-        stages = (
-            f"{plain(stage) or 'pool'} {'unknown' if value is None else f'{value:.3g}'}"
-            for stage, value in page.saturation.items()
-        )
-        yield f"Saturation: {', '.join(stages)}"
+        yield f"Saturation: {', '.join(_stages(page.saturation))}"
     if page.blocked:
         yield f"Nothing may go: {plain(page.blocked)}"
     if not page.waiting:
@@ -30,6 +26,13 @@ def shown(page: SessionPage) -> Iterator[str | Table]:
     yield from _tables(page)
     for fault in page.faults:
         yield f"Fault: {plain(fault)}"
+
+
+def _stages(saturation: Mapping[str, float | None]) -> Iterator[str]:
+    is_whole = len(saturation) == 1  # servers without roles are one stage, `decode`
+    for stage, value in saturation.items():
+        amount = "unknown" if value is None else f"{value:.3g}"
+        yield amount if is_whole else f"{plain(stage)} {amount}"
 
 
 def _tables(page: SessionPage) -> Iterator[str | Table]:

@@ -4,6 +4,7 @@ It has no prompts and no headers of requests. It is made on the event loop, so i
 whatever there is most of it has the first ones, and how many there are besides.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
@@ -114,6 +115,7 @@ class _Maker:
         self.faults: dict[str, None] = {}
         """What could not be told, each once."""
         self._saturation = max(queues.saturation.values(), default=0.0)
+        self._parked = Counter(queued.priority for queued in queues.parked)
 
     def band(self, band: Band) -> BandLine:
         flows = self._queues.flows(band)
@@ -131,7 +133,7 @@ class _Maker:
             flows=[self._flow(flow) for flow in listed],
             more_flows=len(flows) - len(listed),
             requests=requests,
-            more_requests=max(0, band.waiting - len(requests)),
+            more_requests=max(0, band.waiting - self._parked[band.priority] - len(requests)),
         )
 
     def parked(self, queued: QueuedRequest) -> RequestLine:

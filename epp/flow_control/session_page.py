@@ -60,7 +60,7 @@ class BandLine(msgspec.Struct, frozen=True, kw_only=True):
     requests: list[RequestLine]
     """All heads, in the order of their flows, then those behind them, and so on."""
     more_requests: int
-    """How many wait besides these, parked ones among them."""
+    """How many wait besides these and those that are parked."""
 
 
 class PluginLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -114,7 +114,6 @@ def test_who_waits_in_which_order_and_why(picker: Picker) -> None:
         "5 alice 1 a1 llama 10 bytes 3.0 s 7.0 s",
         "5 bob 1 b1 llama 2.0 kB 2.5 s",
         "5 alice 2 a2 llama 10 bytes 2.0 s",
-        "and 1 more requests of priority -1",
         "Parked",
         "priority flow request waited left tries why",
         "-1 carol c1 1.0 s 1 no adapter",
@@ -133,6 +132,21 @@ def test_json_is_the_page(picker: Picker) -> None:
     told = json.loads(line)
     assert [each["request_id"] for each in told["bands"][0]["requests"]] == ["a1", "b1", "a2"]
     assert told["bands"][0]["flows"][0]["reasons"] == ["endpoint x is full", "endpoint y is spot"]
+
+
+@pytest.mark.parametrize(
+    ("saturation", "told"),
+    [
+        pytest.param({"decode": 0.25}, "0.25", id="servers without roles"),
+        pytest.param({"prefill": 2.0, "decode": 0.25}, "prefill 2, decode 0.25", id="stages"),
+        pytest.param({"decode": float("nan")}, "unknown", id="not known"),
+    ],
+)
+def test_how_full_the_pool_is(picker: Picker, saturation: dict[str, float], told: str) -> None:
+    waiting = Waiting()
+    waiting.saturation = saturation
+    picker.has(waiting)
+    assert rows(run(picker.url)[1]) == [f"Saturation: {told}", "Nobody waits."]
 
 
 def test_nobody_waits(picker: Picker) -> None:
