@@ -367,6 +367,8 @@ def up(
             print(f"  {gateway.curl(stream=stream)}\n")  # noqa: T201
         print(  # noqa: T201
             f"  metrics of the endpoint picker: {gateway.metrics_url}\n"
+            "  who waits, with flow control: epp explain queue --admin"
+            f" {gateway.metrics_url.removesuffix('/metrics')}\n"
             f"  look Envoy over: epp doctor --admin {gateway.envoy.admin_url}\n"
             "  Ctrl-C stops all.\n"
         )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -249,7 +250,12 @@ def test_up_ends_well_on_sigint_and_leaves_nothing_behind(tmp_path: Path) -> Non
             assert process.poll() is None, output.read_text()
             assert time.monotonic() < deadline, output.read_text()
             time.sleep(0.02)
-        assert "curl -i http://127.0.0.1:" in output.read_text()
+        said = output.read_text()
+        assert "curl -i http://127.0.0.1:" in said
+        assert re.search(
+            r"endpoint picker: (http://127\.0\.0\.1:\d+)/metrics\n.*explain queue --admin \1\n",
+            said,
+        )
         listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         children = [int(pid) for pid in listed]
         assert len(children) == 3
