@@ -55,7 +55,7 @@ def duration_seconds(value: str | float) -> float:
         )
     seconds = sum((_fraction(number) * _SECONDS[unit] for number, unit in parts), Fraction(0))
     if seconds > _MAX_SECONDS:
-        raise ValueError(f"duration `{text}` is too long")
+        raise ValueError(f"duration `{text}` is too long; 2562047h is the most")
     return float(seconds)
 
 
