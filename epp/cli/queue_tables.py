@@ -37,10 +37,10 @@ def _stages(saturation: Mapping[str, float | None]) -> Iterator[str]:
 
 def _tables(page: SessionPage) -> Iterator[str | Table]:
     if page.bands:
-        yield _bands(page.bands)
+        yield _bands(page)
     flows = [(band, flow) for band in page.bands for flow in band.flows]
     if flows:
-        yield _flows(flows)
+        yield _flows(flows, page.blocked)
         yield from _more(page, "flows", (band.more_flows for band in page.bands))
     if waiting := [line for band in page.bands for line in band.requests]:
         yield _waiting(waiting)
@@ -53,20 +53,20 @@ def _tables(page: SessionPage) -> Iterator[str | Table]:
         yield _plugins(page.plugins)
 
 
-def _bands(bands: Iterable[BandLine]) -> Table:
+def _bands(page: SessionPage) -> Table:
     table = _table("Bands", "priority", "waiting", "bytes", "ceiling", "why nothing may go")
-    for band in bands:
+    for band in page.bands:
         table.add_row(
             str(band.priority),
             f"{band.waiting} of {band.max_requests}",
             f"{decimal(band.size_bytes)} of {decimal(band.max_bytes)}",
             "" if band.ceiling is None else f"{band.ceiling:.3g}",
-            plain(band.blocked),
+            _reasons([band.blocked], page.blocked),
         )
     return table
 
 
-def _flows(flows: Iterable[tuple[BandLine, FlowLine]]) -> Table:
+def _flows(flows: Iterable[tuple[BandLine, FlowLine]], blocked: str) -> Table:
     table = _table(
         "Flows", "priority", "flow", "waiting", "head waits", "used", "deserved", "share",
         "why the head does not go",
@@ -80,7 +80,7 @@ def _flows(flows: Iterable[tuple[BandLine, FlowLine]]) -> Table:
             _lines(_amount(each.used, each.resource) for each in flow.shares),
             _lines(_amount(each.deserved, each.resource) for each in flow.shares),
             _lines(_amount(each.share, each.resource) for each in flow.shares),
-            _lines(map(plain, flow.reasons)) or (plain(band.blocked) if flow.waiting else ""),
+            _reasons(flow.reasons or [band.blocked] * bool(flow.waiting), blocked),
         )
     return table
 
@@ -125,6 +125,11 @@ def _plugins(lines: Iterable[PluginLine]) -> Table:
             plain(line.name), _lines(f"/debug/session/{plain(page)}" for page in line.pages)
         )
     return table
+
+
+def _reasons(texts: Iterable[str], blocked: str) -> str:
+    """Return what keeps somebody from going; what keeps all is told above the tables."""
+    return _lines("as above" if text and text == blocked else plain(text) for text in texts)
 
 
 def _more(page: SessionPage, what: str, counts: Iterable[int]) -> Iterator[str]:

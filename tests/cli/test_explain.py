@@ -149,6 +149,24 @@ def test_how_full_the_pool_is(picker: Picker, saturation: dict[str, float], told
     assert rows(run(picker.url)[1]) == [f"Saturation: {told}", "Nobody waits."]
 
 
+def test_what_holds_up_all_is_told_once(picker: Picker) -> None:
+    waiting = Waiting()
+    waiting.band(10)
+    band = waiting.band(0)
+    waiting.wait(band, "alice", "a1", waited=1.0)
+    waiting.wait(band, "bob", "b1", waited=1.0)
+    waiting.blocked = "the pool has no endpoint"
+    waiting.reasons = {"a1": ["the pool has no endpoint"], "b1": ["queue bob is at its limit"]}
+    picker.has(waiting)
+    told = rows(run(picker.url)[1])
+    assert told[0] == "Nothing may go: the pool has no endpoint"
+    assert told[3:5] == [
+        "10 0 of 5000 0 bytes of 1.0 GB",
+        "0 2 of 5000 20 bytes of 1.0 GB as above",
+    ]
+    assert told[7:9] == ["0 alice 1 1.0 s as above", "0 bob 1 1.0 s queue bob is at its limit"]
+
+
 def test_nobody_waits(picker: Picker) -> None:
     waiting = Waiting()
     waiting.blocked = "there are no endpoints"
