@@ -12,7 +12,7 @@ Rules of the head of the line:
   ceiling says, as long as the highest ceiling leaves room.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 from time import perf_counter
@@ -116,12 +116,6 @@ class PolicyBand(Band):
         self._notify("dispatched", self.settings.fairness, flow, queued, now)
         if flow.has_head:
             self.rank(flow, now)
-
-    def requests(self) -> Iterator[QueuedRequest]:
-        """Yield all that may be tried, flow by flow."""
-        for flow in list(self.flows.values()):
-            if flow.waiting:
-                yield from flow.in_order()
 
     # --- who is next --------------------------------------------------------------------------
 

@@ -72,10 +72,10 @@ class Parking:
         if self._at is not None:
             self._time = min(_MOST_SECONDS, self._time + _PART * (now - self._at))
         self._at = now
-        if is_news:
+        if is_news and self._tried:
             self._due |= self._tried
             self._tried = {}
-        if self.has_time:
+        if self._due and self.has_time:
             tries = ceil(self._time / self._try_seconds) if self._try_seconds else None
             for queued in list(islice(self._due, tries)):
                 del self._due[queued]

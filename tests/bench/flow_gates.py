@@ -156,8 +156,9 @@ class Whole:
 def give_up(flow: FlowController) -> None:
     """Let nothing wait any more."""
     for band in flow.bands.in_order:
-        for queued in list(band.requests()):
-            flow.cancel(queued, Outcome.EVICTED_OTHER)
+        for each in list(band.flows.values()):
+            for queued in list(each.in_order()):
+                flow.cancel(queued, Outcome.EVICTED_OTHER)
 
 
 class _Priorities(NoPolicies):

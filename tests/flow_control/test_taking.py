@@ -27,7 +27,7 @@ BOTH = ("allocate", "reclaim", "preempt")
 
 def waiting(pool: Pool) -> QueuedRequest:
     """The one request that waits."""
-    (queued,) = [each for band in pool.flow.bands.in_order for each in band.requests()]
+    (queued,) = [flow.head for band in pool.flow.bands.in_order for flow in band.in_order()]
     return queued
 
 

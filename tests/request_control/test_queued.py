@@ -68,8 +68,8 @@ async def test_an_outcome_is_answered(
 ) -> None:
     epp = full(graph)
     epp.ask("it")
-    (queued,) = epp.flow.bands[0].requests()
-    queued.candidate.turn_away(outcome, "the reason", pool_is_empty=pool_is_empty)
+    (flow,) = epp.flow.bands[0].in_order()
+    flow.head.candidate.turn_away(outcome, "the reason", pool_is_empty=pool_is_empty)
     assert answer(epp, "it") == want
     assert str(epp.refused["it"]) == "the reason"
 

@@ -8,13 +8,7 @@ from epp.flow_control.sessions.answers import Fault
 from epp.flow_control.sessions.cluster import Cluster
 from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.model import Gpu, Job, Node, Task, TaskStatus
-from epp.flow_control.sessions.plugin import (
-    PLUGIN_FAULTS,
-    Binder,
-    Event,
-    PluginError,
-    SessionPlugin,
-)
+from epp.flow_control.sessions.plugin import PLUGIN_FAULTS, Binder, PluginError, SessionPlugin
 from epp.flow_control.sessions.points import ExtensionPoints, RegistrationError
 from epp.flow_control.sessions.session import Session
 
@@ -174,7 +168,7 @@ class Dispatcher:
         for job in self.cluster.jobs.values():
             for task in job.tasks:
                 if task.node is not None:
-                    self._session.allocated(Event(task, task.node, task.gpu))
+                    self._session.allocated(task, task.node, task.gpu)
 
     def start(self, task: Task, node: Node, gpu: Gpu | None = None) -> None:
         """Note that a pending task runs, without a session's doing.
@@ -187,7 +181,7 @@ class Dispatcher:
         node.add(task, gpu)
         task.status = TaskStatus.RUNNING
         self.cluster.version += 1
-        self._session.allocated(Event(task, node, gpu))
+        self._session.allocated(task, node, gpu)
 
     def end(self, task: Task) -> None:
         """Note that a running task has ended, whatever way; it is pending again.
@@ -201,7 +195,7 @@ class Dispatcher:
         node.remove(task)
         task.status = TaskStatus.PENDING
         self.cluster.version += 1
-        self._session.deallocated(Event(task, node, gpu))
+        self._session.deallocated(task, node, gpu)
 
     def move(self, task: Task, node: Node, gpu: Gpu | None = None) -> None:
         """Note that a running task runs elsewhere."""

@@ -6,7 +6,7 @@ from typing import Any
 from epp.flow_control.sessions.answers import Answers, Fault
 from epp.flow_control.sessions.cluster import Cluster
 from epp.flow_control.sessions.explanations import Explanations
-from epp.flow_control.sessions.model import Job, Queue, Task
+from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task
 from epp.flow_control.sessions.plugin import PLUGIN_FAULTS, Binder, Event, Scenario
 from epp.flow_control.sessions.points import Registered
 from epp.flow_control.sessions.statement import Statement
@@ -45,13 +45,15 @@ class Session(Answers):
 
     # --- events -------------------------------------------------------------------------------
 
-    def allocated(self, event: Event) -> None:
+    def allocated(self, task: Task, node: Node, gpu: Gpu | None) -> None:
         """Tell the event handlers of a place that was given."""
-        self._tell(self.on_allocate, "allocate", event)
+        if self.on_allocate:
+            self._tell(self.on_allocate, "allocate", Event(task, node, gpu))
 
-    def deallocated(self, event: Event) -> None:
+    def deallocated(self, task: Task, node: Node, gpu: Gpu | None) -> None:
         """Tell the event handlers of a place that was taken."""
-        self._tell(self.on_deallocate, "deallocate", event)
+        if self.on_deallocate:
+            self._tell(self.on_deallocate, "deallocate", Event(task, node, gpu))
 
     def solution_started(self) -> None:
         """Tell the plugins that an action looks for victims."""

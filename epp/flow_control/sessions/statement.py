@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from epp.flow_control.sessions.model import Gpu, Node, Task, TaskStatus
-from epp.flow_control.sessions.plugin import Binding, Event, Eviction
+from epp.flow_control.sessions.plugin import Binding, Eviction
 
 if TYPE_CHECKING:
     from epp.flow_control.sessions.session import Session
@@ -132,7 +132,7 @@ class Statement:
         node.add(task, gpu)
         task.status = status
         self._session.cluster.version += 1
-        self._session.allocated(Event(task, node, gpu))
+        self._session.allocated(task, node, gpu)
 
     def _displace(self, task: Task, status: TaskStatus) -> None:
         node, gpu = task.node, task.gpu
@@ -141,7 +141,7 @@ class Statement:
         node.remove(task)
         task.status = status
         self._session.cluster.version += 1
-        self._session.deallocated(Event(task, node, gpu))
+        self._session.deallocated(task, node, gpu)
 
     def _check(self, task: Task, status: TaskStatus, done: str) -> None:
         self._check_open()
