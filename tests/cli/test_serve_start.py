@@ -20,7 +20,10 @@ def test_what_is_loaded_is_exempt_from_garbage_collection_before_anything_is_mad
         exempt.append(gc.get_freeze_count() - before)
         raise ConfigError("that is enough")
 
-    monkeypatch.setattr(import_module("epp.cli.serve"), "App", app)
+    serve = import_module("epp.cli.serve")
+    monkeypatch.setattr(serve, "App", app)
+    # Or else other tests' log lines would go to the runner's output, which is closed by then.
+    monkeypatch.setattr(serve, "configure", lambda **_: None)
     try:
         result = CliRunner().invoke(cli, ["serve", "--endpoint", "127.0.0.1:9"])
     finally:
