@@ -1,4 +1,4 @@
-"""Flows and bands in which nothing happens any more are forgotten after a while."""
+"""Flows in which nothing happens any more are forgotten after a while."""
 
 import asyncio
 from collections.abc import Callable

@@ -162,6 +162,9 @@ class Decider:
             state.write(REQUEST_HEADERS_TO_SET, changed)
         self._attempts.succeeded(request.target_model, exchange.endpoint)
         pipeline.enter()
+        if pipeline is not undecided.pipeline:  # whose parser reads the answer
+            undecided.pipeline.enter()
+            exchange.begun_on = undecided.pipeline
         self.in_flight += 1
         exchange.metrics.total.inc()
         exchange.metrics.running.inc()

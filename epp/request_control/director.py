@@ -204,6 +204,8 @@ class Director:
                 self._finished.write(finished_line(exchange, cause, now))
         finally:
             pipeline.leave()
+            if exchange.begun_on is not None:
+                exchange.begun_on.leave()
             if self._flow is not None:  # after the plugins, which give back what they count
                 self._flow.ended(exchange.queued, exchange.in_flight)
                 exchange.queued = exchange.in_flight = None  # which point back

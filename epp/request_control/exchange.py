@@ -52,6 +52,7 @@ class Exchange:
     __slots__ = (
         "_owner",
         "_stages",
+        "begun_on",
         "body",
         "decided_at",
         "destination",
@@ -94,7 +95,9 @@ class Exchange:
     ) -> None:
         self._owner: ExchangeOwner | None = owner
         self.pipeline = pipeline
-        """The one that made the decision; it stays with the exchange when another takes over."""
+        """The one whose hooks it tells; it stays with the exchange when another takes over."""
+        self.begun_on: Pipeline | None = None
+        """The one that read it, if it is another: a reload came while it waited."""
         self.request = request
         self.state = state
         self.result = result

@@ -66,10 +66,12 @@ class QueueingEpp:
     def waiting(self) -> int:
         return self.flow.waiting
 
-    def reload(self, graph: PluginGraph) -> None:
-        """Take another configuration into use."""
+    def reload(self, graph: PluginGraph) -> Pipeline:
+        """Take another configuration into use; return the pipeline of the one before."""
         self.flow.use(flow_settings(graph))
+        before = self._director.pipeline
         self._director.pipeline = Pipeline.of(graph.plugins.values(), graph.scheduler, graph.guards)
+        return before
 
     def ask(
         self,

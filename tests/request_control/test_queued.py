@@ -197,3 +197,20 @@ async def test_what_waits_when_a_policy_is_reloaded_counts_with_the_new_one(
     assert epp.waiting == 3
     await epp.end_one()
     assert epp.went == ["filler-0", "a0", "a1", "a2"]
+
+
+async def test_what_has_read_a_request_outlives_it_when_a_reload_comes_while_it_waits(
+    limited: list[PluginGraph],
+) -> None:
+    before, after = limited
+    epp = QueueingEpp(before, SERVER)
+    epp.fill(1)
+    epp.ask("it")
+    pipeline = epp.reload(after)
+    idle: list[str] = []
+    pipeline.when_idle(lambda: idle.append("idle"))
+    await epp.end_one()
+    assert (epp.went, idle) == (["filler-0", "it"], [])
+    await epp.end_one()
+    assert idle == ["idle"]
+    assert pipeline.open_exchanges == 0
