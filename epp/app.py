@@ -99,9 +99,7 @@ class App:
         self._prepare_flow(self.graph)()
         self._flow_view = WaitingView(self.flow)
         gauges = FlowGauges(self.flow)
-        self.metrics.registry.register(
-            FlowCollector(settings.pool_name, lambda: gauges if self.flow.is_on else None)
-        )
+        self.metrics.registry.register(FlowCollector(settings.pool_name, gauges.now))
         self.store.add_listener(self.flow)
         scraper = Scraper(
             self.store,

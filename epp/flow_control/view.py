@@ -16,6 +16,11 @@ class FlowGauges:
     def __init__(self, controller: FlowController) -> None:
         self._controller = controller
 
+    def now(self) -> "FlowGauges | None":
+        """Return this; None while flow control is off, once nothing waits that came before."""
+        controller = self._controller
+        return self if controller.is_on or controller.waiting else None
+
     @property
     def bands(self) -> Sequence[PolicyBand]:
         """All there are."""

@@ -9,6 +9,7 @@ from flow_control.driven import Driven, Strict, World
 from epp.flow_control import Outcome, QueuedRequest, controller, dispatching
 from epp.flow_control.plugins import Flow
 from epp.flow_control.sessions import SessionPlugin
+from epp.flow_control.view import FlowGauges
 
 HIGH, LOW = 10, -1
 
@@ -479,12 +480,15 @@ def test_without_flow_control_those_that_wait_still_go_in_their_turn(driven: Dri
     queue(driven, "a", "b")
     driven.controller.use(None)
     assert not driven.controller.is_on
+    gauges = FlowGauges(driven.controller)
+    assert gauges.now() is gauges
     driven.ask("new")
     assert driven.world.dispatched == ["new"]
     assert free(driven, 2) == ["new", "a"]
     driven.finish(driven.world.in_flight[0])
     driven.loop.settle()
     assert driven.world.dispatched == ["new", "a", "b"]
+    assert gauges.now() is None
     assert driven.loop.scheduled == 1  # forgets the flow
 
 
