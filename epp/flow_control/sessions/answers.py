@@ -199,7 +199,7 @@ class Answers(ExtensionPoints):
             try:
                 refusal: str | None = check(*args)
                 if refusal is not None and not isinstance(refusal, str):
-                    raise _wrong(refusal, "why not, in words, or None")
+                    raise wrong_answer(refusal, "why not, in words, or None")
             except PLUGIN_FAULTS as error:
                 self.fault(plugin, point, error)
                 return _failed(plugin, error)
@@ -212,7 +212,7 @@ class Answers(ExtensionPoints):
             try:
                 verdict: object = check(*args)
                 if not isinstance(verdict, Verdict):
-                    raise _wrong(verdict, "a Verdict, such as ALLOWED")
+                    raise wrong_answer(verdict, "a Verdict, such as ALLOWED")
             except PLUGIN_FAULTS as error:
                 self.fault(plugin, point, error)
                 return _failed(plugin, error)
@@ -232,7 +232,9 @@ def _parts(answer: Sequence[Sequence[Node]], whole: Sequence[Node]) -> list[Sequ
     for part in answer:
         nodes = part if isinstance(part, Sequence) else None
         if nodes is None or not known.issuperset(nodes):
-            raise _wrong(part, "a sequence of sets, each a sequence of nodes that it was given")
+            raise wrong_answer(
+                part, "a sequence of sets, each a sequence of nodes that it was given"
+            )
         if nodes:
             parts.append(nodes)
     return parts
@@ -242,7 +244,8 @@ def _failed(plugin: str, error: PluginFault) -> str:
     return f"{plugin} failed: {type(error).__name__}: {error}"
 
 
-def _wrong(answer: object, expected: str) -> TypeError:
+def wrong_answer(answer: object, expected: str) -> TypeError:
+    """Return the fault of a plugin that has answered with something of another kind."""
     return TypeError(f"it returned {answer!r:.100}; it must return {expected}")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from epp.flow_control.sessions.answers import Answers, Fault
+from epp.flow_control.sessions.answers import Answers, Fault, wrong_answer
 from epp.flow_control.sessions.cluster import Cluster
 from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task
@@ -124,7 +124,10 @@ class Session(Answers):
         """Return the first plugin that does not agree, "" if all do."""
         for plugin, check in checks:
             try:
-                if not check(*args):
+                agrees: object = check(*args)
+                if not isinstance(agrees, bool):  # a reason, say, would count as a yes
+                    raise wrong_answer(agrees, "True or False")
+                if not agrees:
                     return plugin
             except PLUGIN_FAULTS as error:
                 self.fault(plugin, point, error)

@@ -211,6 +211,41 @@ def test_a_queue_reclaims_from_another_but_not_from_itself() -> None:
     assert made.world.evicted == [("other-0", "reclaimed by job job")]
 
 
+@pytest.mark.parametrize(
+    ("action", "want"), [("reclaim", ["start", "filter"] * 2), ("preempt", []), ("allocate", [])]
+)
+def test_plugins_are_told_when_a_reclaim_begins_to_look_for_victims(
+    action: str, want: list[str]
+) -> None:
+    told: list[str] = []
+
+    def register(ssn: Session) -> None:
+        ssn.add_on_job_solution_start_fn(lambda: told.append("start"))
+        ssn.add_reclaim_victim_filter_fn(spare)
+
+    def spare(_job: Job, _victim: Job) -> bool:
+        told.append("filter")
+        return False
+
+    def fail() -> None:
+        raise RuntimeError("no idea")
+
+    made = Bench(
+        Plugin(lambda ssn: ssn.add_on_job_solution_start_fn(fail), "failing"),
+        Plugin(register),
+        actions=(action,),
+        nodes=[room("a")],
+        queues=two_queues(),
+    )
+    running(made, "other", "a", queue="theirs", priority=-1)
+    made.job("one", queue="mine")
+    made.job("two", queue="mine")
+    made.run()
+    assert told == want
+    faults = [("failing", "on_job_solution_start", "no idea")] * want.count("start")
+    assert made.faults.seen == faults
+
+
 VETOES: dict[str, Any] = {
     "nobody may reclaim": lambda ssn: ssn.add_can_reclaim_resources_fn(lambda job: False),
     "the victim is spared": lambda ssn: ssn.add_reclaim_victim_filter_fn(lambda job, victim: False),
@@ -247,6 +282,30 @@ def test_one_veto_stops_a_reclaim(veto: str) -> None:
     full, *why = made.explanations.of(job)
     assert full == "node a has room for 0, the task takes 1"
     assert why == VETOED[veto]
+
+
+@pytest.mark.parametrize(
+    ("register", "point"),
+    [
+        (lambda ssn: ssn.add_can_reclaim_resources_fn(lambda job: "no"), "can_reclaim_resources"),
+        (
+            lambda ssn: ssn.add_reclaim_victim_filter_fn(lambda job, victim: "no"),
+            "reclaim_victim_filter",
+        ),
+        (
+            lambda ssn: ssn.add_reclaim_scenario_validator_fn(lambda scenario: None),
+            "reclaim_scenario_validator",
+        ),
+    ],
+)
+def test_what_is_neither_a_yes_nor_a_no_evicts_nobody(register: Any, point: str) -> None:
+    made = Bench(Plugin(register), actions=("reclaim",), nodes=[room("a")], queues=two_queues())
+    running(made, "other", "a", queue="theirs", priority=-1)
+    made.job("job", queue="mine")
+    assert made.run() == {"other-0": "a"}
+    ((plugin, where, text),) = set(made.faults.seen)
+    assert (plugin, where) == ("test", point)
+    assert text.endswith("it must return True or False")
 
 
 def test_a_validator_sees_the_victims_and_a_bigger_scenario_is_tried_after_a_refusal() -> None:
