@@ -248,7 +248,7 @@ def close_all(plugins: Iterable[Plugin]) -> None:
     for plugin in plugins:
         try:
             plugin.close()
-        except Exception:
+        except (Exception, SystemExit):
             name = getattr(plugin, "name", "")  # a faulty one may lack it
             _log.exception("plugin failed to close", plugin=name, plugin_type=plugin.type)
 

@@ -1,13 +1,16 @@
 """Which plugins outlive a reload, which are made again, and why."""
 
 import gc
+import sys
 import weakref
 from pathlib import Path
 
 import pytest
 from config.graphs import Closable, build
+from structlog.testing import capture_logs
 
 from epp.config import Fate, PluginGraph, PluginLifetimes, changes
+from epp.config.instances import close_all
 from epp.scheduling import Plugin
 
 BEFORE = (
@@ -149,6 +152,23 @@ def test_parameters_that_differ_by_no_more_than_infinity_and_nothing_are_differe
 def closed(plugin: Plugin) -> bool:
     assert isinstance(plugin, Closable)
     return plugin.is_closed
+
+
+def test_a_plugin_that_exits_when_closed_keeps_no_other_from_it() -> None:
+    class Leaving(Plugin):
+        type = "leaving"
+        name = "leaving"
+
+        def close(self) -> None:
+            sys.exit("enough")
+
+    other = Closable()
+    with capture_logs() as logs:
+        close_all([Leaving(), other])
+    assert other.is_closed
+    assert [(each["event"], each["plugin"]) for each in logs] == [
+        ("plugin failed to close", "leaving")
+    ]
 
 
 def test_dropped_plugin_is_closed_after_the_last_graph_that_has_it() -> None:

@@ -297,6 +297,7 @@ def test_one_veto_stops_a_reclaim(veto: str) -> None:
             "reclaim_scenario_validator",
         ),
     ],
+    ids=["a text for who may reclaim", "a text for a victim", "nothing for a scenario"],
 )
 def test_what_is_neither_a_yes_nor_a_no_evicts_nobody(register: Any, point: str) -> None:
     made = Bench(Plugin(register), actions=("reclaim",), nodes=[room("a")], queues=two_queues())
