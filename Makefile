@@ -3,6 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 DOCKER ?= docker
 IMAGE  ?= endpoint-picker
+JOBS   ?= 2
 TARGET ?= connection parsers stream growth
 
 VENV      := .venv
@@ -22,8 +23,8 @@ help: ## List the targets
 up: $(INSTALLED) ## Run a whole gateway here: fake fleet, endpoint picker, Envoy
 	$(BIN)/epp up --objects deploy/objects $(ARGS)
 
-test: $(INSTALLED) ## Run the tests
-	$(BIN)/pytest $(ARGS)
+test: $(INSTALLED) ## Run the tests, JOBS=2 files at a time (JOBS=0: one after the other, in this process)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 test-system: $(INSTALLED) ## Run the tests with other HTTP/2 clients (Debian packages)
 	@for program in h2load nghttp curl; do command -v $$program >/dev/null || { \

@@ -33,8 +33,13 @@ PER_REQUEST = (ExtProcStream, Exchange, GrpcStream, Stream)
 )
 async def gateway(request: pytest.FixtureRequest) -> AsyncIterator[FaultGateway]:
     """A gateway that all runs share: each leaves it as it found it."""
-    async with in_process(request.param) as made:
-        yield made
+    gc.collect()
+    gc.freeze()  # what other tests keep is not looked at
+    try:
+        async with in_process(request.param) as made:
+            yield made
+    finally:
+        gc.unfreeze()
 
 
 def live_objects() -> dict[str, int]:
