@@ -85,7 +85,7 @@ class Room:
         if saturation < ceiling:
             return ""
         return (
-            f"the saturation of the {len(endpoints)} endpoints that it may go to is"
+            f"the saturation of the endpoints that it may go to ({len(endpoints)} of the pool's) is"
             f" {saturation:.2f}, it may go while it is below {ceiling:.2f}"
         )
 
