@@ -19,7 +19,7 @@ from epp.flow_control.plugins import (
     SaturationDetector,
     UsageLimitPolicy,
 )
-from epp.flow_control.session_plugins import SECTION, SessionPlan
+from epp.flow_control.session_plugins import session_plan
 from epp.flow_control.settings import BandSettings, EvictionSettings, FlowSettings
 from epp.scheduling import Guard, Plugin
 
@@ -50,7 +50,7 @@ def flow_settings(graph: PluginGraph, refresh_seconds: float = 0.05) -> FlowSett
     }
     for priority, band in own.items():
         bands[priority] = make.band(make.template(priority), band)
-    plan = graph.extensions.get(SECTION)
+    plan = session_plan(graph)
     detector = graph.detector
     assert isinstance(detector, SaturationDetector)  # noqa: S101 - the plan has looked
     grace = _AT_ONCE_SECONDS if detector.sees_ends_at_once else refresh_seconds + _SLOW_SECONDS
@@ -66,8 +66,8 @@ def flow_settings(graph: PluginGraph, refresh_seconds: float = 0.05) -> FlowSett
         max_bytes=quantity(section.max_bytes or 0) or None,
         no_endpoint_ttl_seconds=_ttl(section.no_endpoint_request_ttl),
         holds_filtered=more.when_filtered == "wait",
-        plugins=plan.plugins if isinstance(plan, SessionPlan) else (),
-        actions=plan.actions if isinstance(plan, SessionPlan) else ("allocate",),
+        plugins=plan.plugins,
+        actions=plan.actions,
         eviction=_eviction(make, graph.effective.extensions.flow_control.eviction, grace)
         if section.enable_eviction
         else None,
