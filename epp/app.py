@@ -54,7 +54,8 @@ from epp.observability import (
     RevocationMetrics,
     TransportCollector,
 )
-from epp.request_control import Director, Pipeline, Turns
+from epp.parsing import DecodingLimits
+from epp.request_control import BodyQueue, Director, Pipeline
 from epp.settings import Ports, ServeSettings, Transport
 from epp.transport import Http2Server, OpenStream, Server
 
@@ -129,10 +130,15 @@ class App:
             flow=self.flow,
             emit_endpoint_scores=settings.emit_endpoint_scores,
             follow_subset_hint=settings.follow_subset_hint,
-            max_body_bytes=settings.ext_proc.max_body_bytes,
+            decoding_limits=DecodingLimits(
+                settings.ext_proc.max_body_bytes, settings.ext_proc.max_compression_ratio
+            ),
         )
         self.service = ExtProcService(
-            Turns(self.director), time.monotonic, settings=settings.ext_proc, metrics=self.metrics
+            BodyQueue(self.director, source_header=settings.ext_proc.source_header),
+            time.monotonic,
+            settings=settings.ext_proc,
+            metrics=self.metrics,
         )
         self.metrics.watch_held_bytes(lambda: self.service.held.used_bytes)
         self._health = HealthService(lambda: self.is_ready)
@@ -167,7 +173,7 @@ class App:
             methods: dict[str, OpenStream] = {METHOD: self.service.opened}
             if settings.health_checking:
                 methods.update(self._health.methods)
-            listener = await asyncio.to_thread(make_listener, settings, methods)
+            listener = await asyncio.to_thread(make_listener, settings, methods, self.service.held)
             if isinstance(listener.server, Http2Server):
                 self.metrics.registry.register(TransportCollector(listener.server.statistics))
             if (follower := listener.follower) is not None:
@@ -206,6 +212,8 @@ class App:
                 tasks.create_task(self._supply.run(), name="supply"),
                 tasks.create_task(self._object_files.run(self._objects), name="objects"),
             ]
+            uploads = self.service.uploads
+            running.append(tasks.create_task(uploads.run(), name="uploads"))
             if (limits := self.service.time_limits) is not None:
                 running.append(tasks.create_task(limits.run(), name="time-limits"))
             if self._reloader is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from epp.settings import ServeSettings
 from epp.transport import (
+    Budget,
     Credentials,
     CredentialsFollower,
     GrpcioServer,
@@ -27,8 +28,15 @@ class Listener:
     """To be run beside it; None if there is no file to follow."""
 
 
-def make_listener(settings: ServeSettings, methods: Mapping[str, OpenStream]) -> Listener:
+def make_listener(
+    settings: ServeSettings, methods: Mapping[str, OpenStream], budget: Budget | None = None
+) -> Listener:
     """Make the transport, which does not listen yet; blocks, as it reads and makes certificates.
+
+    Args:
+        settings: Which, and where it listens.
+        methods: By path.
+        budget: What the bytes that the transport keeps are a part of; grpcio keeps no account.
 
     Raises:
         TlsError: The certificate cannot be used.
@@ -54,6 +62,7 @@ def make_listener(settings: ServeSettings, methods: Mapping[str, OpenStream]) ->
             path=settings.socket_file,
             tls=None if tls is None or credentials is None else _context(tls, credentials),
             settings=settings.transport_settings,
+            budget=budget,
         )
     if tls is None or credentials is None or not (tls.files and settings.reload_certificates):
         return Listener(server)

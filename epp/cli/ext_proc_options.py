@@ -43,7 +43,37 @@ MaxStreams = Annotated[
 ]
 MaxHeldBytes = Annotated[
     str,
-    typer.Option(help="Memory for bodies until they are passed on, for example 512MiB; then 503."),
+    typer.Option(
+        help="Memory for requests until they are passed on, for example 512MiB; then 503."
+    ),
+]
+MaxCompressionRatio = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="How many times its size a compressed body may decode to beyond 1 MiB, then 413. 0 for"
+        " any number.",
+    ),
+]
+SourceHeader = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Header whose last entry tells whom a request is from; memory and turns are shared"
+        " between sources.",
+    ),
+]
+BodyTimeoutSeconds = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        callback=finite,
+        help="Longest time in which a request's body comes more slowly than --body-min-rate, then"
+        " 408. 0 for any time.",
+    ),
+]
+BodyMinRate = Annotated[
+    str, typer.Option(help="Slowest rate of a body, in bytes a second, for example 1KiB.")
 ]
 StreamIdleTimeoutSeconds = Annotated[
     float,
@@ -87,6 +117,10 @@ def ext_proc_settings(
     max_header_bytes: str,
     max_streams: int,
     max_held_bytes: str,
+    max_compression_ratio: int,
+    source_header: str,
+    body_timeout_seconds: float,
+    body_min_rate: str,
     stream_idle_timeout_seconds: float,
     max_stream_seconds: float,
     destination_list: str,
@@ -111,6 +145,10 @@ def ext_proc_settings(
         max_header_bytes=from_flag("--max-header-bytes", size, max_header_bytes),
         max_streams=max_streams,
         max_held_bytes=from_flag("--max-held-bytes", size, max_held_bytes),
+        max_compression_ratio=max_compression_ratio,
+        source_header=source_header.lower(),
+        body_timeout_seconds=body_timeout_seconds,
+        body_min_bytes_per_second=from_flag("--body-min-rate", size, body_min_rate),
         stream_idle_timeout_seconds=stream_idle_timeout_seconds,
         max_stream_seconds=max_stream_seconds,
         destination_list=true_or_false("--destination-list", destination_list),

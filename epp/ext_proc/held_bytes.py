@@ -1,17 +1,32 @@
-"""The memory that bodies of requests take, over all streams, and who has to wait for it.
+"""The memory that requests take, over all streams, and who has to give way when it runs short.
 
-A body is held from its first chunk until it went back to Envoy, its request is decided or its
-stream ends. When three quarters of the limit are in use, all but a few of the bodies that are still
-coming are read no more as soon as something comes of them: the transport lets their windows close,
-and the bytes stay with Envoy. What is given back goes to those that wait, the first first. Beyond
-the limit a request is refused.
+Everything that is kept for a request until it is sent on counts once: what arrived of its body, the
+body without its content encoding or with another model name, the prompt of a request that waits,
+and what the transport keeps (parts of messages, answers that Envoy does not read yet).
+
+* From three quarters of the limit on all but a few of the bodies that are still coming are read no
+  more as soon as something comes of them: the transport lets their windows close, and the bytes
+  stay with Envoy. What is given back goes to those that wait, longest-waiting first.
+* The last eighth is for requests of a priority above 0.
+* Beyond that, bodies that are still coming are evicted: of the source that holds most the one that
+  takes most bytes for the longest time without progress, and so on. A source is never robbed for
+  another one that holds more. If nobody can be evicted, the request that asks is refused.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 MOST_READ: Final = 4
 """Bodies that are read whatever is held. More than one, so that no slow client holds up all."""
+
+RESERVE_SHARE: Final = 8
+"""The reserve of requests of a priority above 0 is this part of the limit."""
+
+_SLACK_SHARE = 32
+"""An eviction goes on until this part of the limit is free: to look at all streams takes time."""
+_SEARCH_SECONDS = 0.05
+"""After a search that found nobody to evict there is none for so long."""
 
 _WINDOW_BYTES: Final = 1 << 20
 """What may come at once of a body that is read again: a window that has been closed. Were all that
@@ -19,27 +34,76 @@ wait let on as soon as there is some room, more would come than there is."""
 
 
 class BodyHolder(Protocol):
-    """A stream, as its waiting is seen from here."""
+    """A stream, as far as its memory goes."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held for it."""
+
+    @property
+    def source(self) -> str:
+        """Whom its request is from; "" if nobody knows."""
+
+    @property
+    def is_critical(self) -> bool:
+        """Whether its request has a priority above 0."""
+
+    @property
+    def is_arriving(self) -> bool:
+        """Whether its body is not whole yet, so that it may be evicted."""
+
+    def stalled_seconds(self, now: float) -> float:
+        """Return for how long its body has come too slowly."""
+
+    def evict_body(self) -> None:
+        """Answer its request with an error, and give back what is held."""
 
     def read_on(self) -> None:
         """Take the rest of the body; after the end of the stream this does nothing."""
 
 
 class HeldBytes:
-    """How many bytes are held; who takes them counts up ``used_bytes``, and ``readers`` once."""
+    """How many bytes are held; who takes them counts up ``used_bytes``, and ``readers`` once.
 
-    __slots__ = ("_waiting", "high_bytes", "limit_bytes", "readers", "used_bytes")
+    Args:
+        limit_bytes: Most that may be held.
+        holders: Returns the open streams.
+        clock: Monotonic seconds.
+    """
 
-    def __init__(self, limit_bytes: int) -> None:
+    __slots__ = (
+        "_clock",
+        "_holders",
+        "_normal_bytes",
+        "_search_at",
+        "_waiting",
+        "high_bytes",
+        "limit_bytes",
+        "readers",
+        "used_bytes",
+    )
+
+    def __init__(
+        self,
+        limit_bytes: int,
+        holders: Callable[[], Iterable[BodyHolder]],
+        clock: Callable[[], float],
+    ) -> None:
         self.limit_bytes = limit_bytes
         self.high_bytes = limit_bytes - limit_bytes // 4
-        """With more in use it is asked for every chunk: see :meth:`must_wait`."""
+        """Beyond it each chunk asks :meth:`has_room_for` and :meth:`must_wait`."""
         self.used_bytes = 0
         self.readers = 0
         """Streams that hold something of a body that is not whole."""
+        self._normal_bytes = limit_bytes - limit_bytes // RESERVE_SHARE
+        self._holders = holders
+        self._clock = clock
+        self._search_at = clock()
         # Not a dict: to take the first of 10 000 again and again cost 0.13 s there, and 1 ms here.
         self._waiting: OrderedDict[BodyHolder, None] = OrderedDict()
         """Those told to wait, the first first."""
+
+    # --- bodies that wait -----------------------------------------------------------------------
 
     def must_wait(self, holder: BodyHolder) -> bool:
         """Return whether ``holder``, whose body is not whole, is to wait from now on."""
@@ -47,6 +111,10 @@ class HeldBytes:
             return False
         self._waiting[holder] = None
         return True
+
+    def is_waiting(self, holder: BodyHolder) -> bool:
+        """Return whether ``holder`` was told to wait."""
+        return holder in self._waiting
 
     def read(self, holder: BodyHolder) -> None:
         """Take note that no more is to come of the body of ``holder``, which holds it still."""
@@ -57,11 +125,11 @@ class HeldBytes:
                 holder.read_on()  # what comes after the body has to be read, too
             self._let_on(0)
 
-    def give_back(self, body_bytes: int) -> None:
+    def give_back(self, size: int) -> None:
         """Take note that so many bytes are held no more."""
-        self.used_bytes -= body_bytes
+        self.used_bytes -= size
         if self._waiting:
-            self._let_on(body_bytes)
+            self._let_on(size)
 
     def _let_on(self, room_bytes: int) -> None:
         waiting = self._waiting
@@ -72,3 +140,98 @@ class HeldBytes:
             first, _ = waiting.popitem(last=False)
             room_bytes -= _WINDOW_BYTES
             first.read_on()
+
+    # --- what the transport keeps: a budget of its own budget -------------------------------------
+
+    @property
+    def is_crowded(self) -> bool:
+        """So much is in use that what can wait should."""
+        return self.used_bytes > self.high_bytes
+
+    def has_room(self, size: int) -> bool:
+        """Return whether the transport may keep ``size`` bytes more."""
+        return self.used_bytes + size <= self._normal_bytes
+
+    def take(self, size: int) -> None:
+        """Take note that the transport keeps ``size`` bytes more."""
+        self.used_bytes += size
+
+    # --- shortage -------------------------------------------------------------------------------
+
+    def has_room_for(self, holder: BodyHolder) -> bool:
+        """Return whether ``holder`` may keep what it has, after others were evicted if need be."""
+        limit = self.limit_bytes if holder.is_critical else self._normal_bytes
+        if self.used_bytes <= limit:
+            return True
+        now = self._clock()
+        if now < self._search_at:
+            return False
+        if not self._evict_for(holder, limit - limit // _SLACK_SHARE, now):
+            self._search_at = now + _SEARCH_SECONDS
+        return self.used_bytes <= limit
+
+    def evict_stalled(self, patience_seconds: float) -> None:
+        """Evict the bodies that have come too slowly for so long, while memory is short.
+
+        Those of sources that hold less than their share of it stay.
+        """
+        if self.used_bytes <= self.high_bytes:
+            return
+        now = self._clock()
+        holdings = self._holdings()
+        held = _by_source(holdings)
+        share = self.high_bytes // max(1, len(held))
+        for holder, source, size in holdings:
+            if self.used_bytes <= self.high_bytes:
+                return
+            is_stalled = holder.is_arriving and holder.stalled_seconds(now) >= patience_seconds
+            if is_stalled and held[source] > share:
+                held[source] -= size
+                holder.evict_body()
+
+    def _evict_for(self, wanting: BodyHolder, aim_bytes: int, now: float) -> bool:
+        """Evict bodies until no more than ``aim_bytes`` are held; return whether there was one."""
+        holdings = self._holdings()
+        held = _by_source(holdings)
+        own = wanting.source
+        candidates = [
+            (holder, source, size)
+            for holder, source, size in holdings
+            if holder.is_arriving
+            and held[source] >= held[own]
+            and (wanting.is_critical or not holder.is_critical)
+        ]
+
+        def weight(candidate: _Holding) -> tuple[bool, int, float]:
+            holder, source, size = candidate
+            # A byte that came a moment ago counts, too: hence the second more.
+            seconds = 1.0 + holder.stalled_seconds(now)
+            return not holder.is_critical, held[source], size * seconds
+
+        has_evicted = False
+        for holder, source, size in sorted(candidates, key=weight, reverse=True):
+            if self.used_bytes <= aim_bytes or holder is wanting:
+                break
+            if held[source] >= held[own]:  # it has not lost enough yet
+                held[source] -= size
+                holder.evict_body()
+                has_evicted = True
+        return has_evicted
+
+    def _holdings(self) -> "list[_Holding]":
+        return [
+            (holder, holder.source, size)
+            for holder in self._holders()
+            if (size := holder.held_bytes)
+        ]
+
+
+_Holding = tuple[BodyHolder, str, int]
+"""A stream, its source and what it holds."""
+
+
+def _by_source(holdings: Iterable[_Holding]) -> Counter[str]:
+    held: Counter[str] = Counter()
+    for _, source, size in holdings:
+        held[source] += size
+    return held

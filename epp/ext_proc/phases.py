@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, Protocol
 
-from epp.request_control import Exchange, PendingDecision
+from epp.request_control import UNCOUNTED, Exchange, PendingDecision, RequestMemory
 
 
 class AnswerStream(Protocol):
@@ -38,8 +38,12 @@ class RequestHandler(Protocol):
         body: bytes,
         received_at: float,
         subset: Sequence[str] | None = None,
+        memory: RequestMemory = UNCOUNTED,
     ) -> Exchange | PendingDecision:
         """Decide a whole request at once or later, or raise RequestError."""
+
+    def priority_of(self, headers: Mapping[str, str]) -> int:
+        """Return the priority of a request with these headers."""
 
 
 class StreamState(Enum):

@@ -11,6 +11,7 @@ from epp.ext_proc.settings import ExtProcSettings
 from epp.ext_proc.stream import ExtProcStream
 from epp.ext_proc.stream_life import StreamLife
 from epp.ext_proc.time_limits import TimeLimits
+from epp.ext_proc.upload_watch import UploadWatch
 from epp.observability import Metrics
 from epp.request_control import Refusals
 
@@ -43,8 +44,13 @@ class ExtProcService:
         # Not told of outcomes: that Envoy sends what cannot work says nothing of a configuration.
         self._refusals = Refusals(metrics or Metrics(), clock)
         limits = self._settings
-        self.held = HeldBytes(limits.max_held_bytes)
-        """The memory that bodies take until they are passed on."""
+        self.open_streams: set[StreamLife] = set()
+        self.held = HeldBytes(limits.max_held_bytes, lambda: self.open_streams, clock)
+        """The memory that requests take until they are passed on."""
+        self.uploads = UploadWatch(
+            lambda: self.open_streams, self.held, settings=limits, clock=clock
+        )
+        """To be run."""
         self._max_streams = limits.max_streams or inf
         self.time_limits: TimeLimits | None = None
         """To be run if there are any."""
@@ -56,7 +62,6 @@ class ExtProcService:
                 clock=clock,
             )
             self._stream_type = self.time_limits.stream_type
-        self.open_streams: set[StreamLife] = set()
         self._empty = asyncio.Event()
 
     def opened(self, stream: AnswerStream, headers: Mapping[str, str]) -> ExtProcStream:

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from epp.parsing import DEFAULT_MAX_RATIO
+from epp.request_control import DEFAULT_SOURCE_HEADER
+
 Compat = Literal["none", "reference"]
 ErrorBody = Literal["json", "text"]
 
@@ -28,9 +31,23 @@ class ExtProcSettings:
     """Requests open at once over all connections, each a stream of about 10 KB; one more is
     answered with 503. 0 for no limit but that of each connection."""
     max_held_bytes: int = 512 << 20
-    """Most that bodies take together until they are passed on, in bytes. From three quarters of it
-    on all but a few requests have to wait for the rest of their bodies, where the transport can
-    make them; beyond it the request is answered with 503."""
+    """Most that all requests hold together until they are passed on, in bytes: bodies as they came,
+    decoded and rewritten, and what the transport keeps. From three quarters of it on all but a few
+    requests have to wait for the rest of their bodies, where the transport can make them; the last
+    eighth is for requests of a priority above 0; beyond it bodies that come slowly give way, and
+    then the request is answered with 503."""
+    max_compression_ratio: int = DEFAULT_MAX_RATIO
+    """Most decoded bytes of a compressed body for each received one, beyond the first MiB; a body
+    that decodes to more is answered with 413. 0 for any number."""
+    source_header: str = DEFAULT_SOURCE_HEADER
+    """Header whose last entry tells whom a request is from, in lower case; memory and turns for
+    long bodies are shared between sources."""
+    body_timeout_seconds: float = 30.0
+    """Longest time in which a body comes more slowly than ``body_min_bytes_per_second``, kept to
+    the second; then the request is answered with 408. 0 for any time. Where Envoy buffers bodies
+    (BUFFERED) nothing is seen of them before their end: there it is 20 times as long."""
+    body_min_bytes_per_second: int = 1024
+    """The slowest that a body may come for longer than that."""
     stream_idle_timeout_seconds: float = 0.0
     """Longest time without a message from Envoy, kept to the second; 0 for any. In modes without
     the response's body nothing comes between its headers and its end."""

@@ -6,13 +6,14 @@ order, to a bug and to a request that cannot be taken is here, for both phases o
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import BytesIO
 
 import structlog
 
 from epp.ext_proc import messages
 from epp.ext_proc.answer import AnswerBody
 from epp.ext_proc.held_bytes import HeldBytes
-from epp.ext_proc.modes import ASSUMED, FULL_DUPLEX
+from epp.ext_proc.modes import ASSUMED, FULL_DUPLEX, HELD
 from epp.ext_proc.phases import UNDECIDED, AnswerStream, RequestHandler, StreamState
 from epp.ext_proc.settings import ExtProcSettings
 from epp.request_control import (
@@ -21,12 +22,15 @@ from epp.request_control import (
     EndCause,
     EvictedError,
     Exchange,
+    HeldBytesError,
     InternalError,
     PendingDecision,
     Refusals,
     RequestError,
     ShuttingDownError,
+    SlowBodyError,
     UnsupportedModeError,
+    source_of,
 )
 
 _ABANDONED = frozenset({EndCause.CLIENT_DISCONNECT, EndCause.DRAINED})
@@ -41,18 +45,22 @@ class StreamLife:
         "_answer",
         "_body",
         "_body_bytes",
+        "_buffer",
         "_chunks",
         "_clock",
         "_due",
         "_echo",
         "_end_is_unseen",
         "_exchange",
+        "_extra_bytes",
         "_handler",
         "_headers",
         "_held",
         "_leaving",
         "_on_close",
         "_pending",
+        "_progress_at",
+        "_progress_bytes",
         "_received_at",
         "_refusals",
         "_request_body_mode",
@@ -94,10 +102,19 @@ class StreamLife:
         self._echo: Iterator[bytes] | None = None
         """What is still to be given back of the request's body."""
         self._headers: dict[str, str] = {}
-        self._body: list[bytes | bytearray] = []
+        self._body = b""
+        """What came of the request's body, if it is one chunk or is whole."""
+        self._buffer: BytesIO | None = None
+        """What came of it, if there are more chunks: it grows without a copy at the end."""
         self._chunks = 0
-        """In which the body came; fewer, and larger ones, are kept."""
         self._body_bytes = 0
+        """What came of the body and is still held."""
+        self._extra_bytes = 0
+        """What is held besides: the body without its encoding, or with another model name."""
+        self._progress_at = 0.0
+        """When the body was last seen to come fast enough."""
+        self._progress_bytes = 0
+        """How much of it there was then."""
         self._request_id = ""
         self._set_request_id = False
         self._received_at = 0.0
@@ -135,10 +152,12 @@ class StreamLife:
             self._on_close(self)
 
     def _drop_body(self, *, is_coming: bool = False) -> None:
-        held_bytes, self._body, self._body_bytes = self._body_bytes, [], 0
+        body_bytes, held_bytes = self._body_bytes, self._body_bytes + self._extra_bytes
+        self._body, self._buffer = b"", None
+        self._body_bytes = self._extra_bytes = 0
+        if body_bytes and is_coming:
+            self._held.read(self)
         if held_bytes:
-            if is_coming:
-                self._held.read(self)
             self._held.give_back(held_bytes)
 
     def _end_exchange(self, exchange: Exchange, cause: EndCause) -> None:
@@ -205,9 +224,79 @@ class StreamLife:
         if self.state is not StreamState.CLOSED and self._leaving is not None:
             self._leave(self._leaving)
 
+    # --- memory ---------------------------------------------------------------------------------
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held of the request, and for it."""
+        return self._body_bytes + self._extra_bytes
+
+    @property
+    def source(self) -> str:
+        """Whom the request is from; "" if nobody knows."""
+        return source_of(self._headers, self._settings.source_header)
+
+    @property
+    def is_critical(self) -> bool:
+        """Whether the request has a priority above 0."""
+        return self._handler.priority_of(self._headers) > 0
+
+    @property
+    def is_arriving(self) -> bool:
+        """Whether its body is not whole yet."""
+        return self.state is StreamState.REQUEST_BODY
+
+    def hold(self, size: int) -> None:
+        """Count ``size`` bytes more that are kept for the request until it is sent on.
+
+        Raises:
+            HeldBytesError: There is no memory left for them.
+        """
+        held = self._held
+        self._extra_bytes += size
+        held.used_bytes += size
+        if held.used_bytes > held.high_bytes and not held.has_room_for(self):
+            raise self._no_room()
+
+    def _no_room(self) -> HeldBytesError:
+        return HeldBytesError(
+            f"other requests hold {self._held.used_bytes - self.held_bytes} bytes already; the"
+            " operator may raise --max-held-bytes"
+        )
+
+    def evict_body(self) -> None:
+        """Refuse a request whose body is not whole, as others need the memory."""
+        self._turn_away(
+            SlowBodyError(
+                f"memory is short, and {self._body_bytes} bytes of the request's body came without"
+                " its end; send it again, faster"
+            )
+        )
+
     def read_on(self) -> None:
         """Take the rest of a body that had to wait for room."""
         self._stream.resume_reading()
+
+    def stalled_seconds(self, now: float) -> float:
+        """Return for how long the body has come too slowly, as far as :meth:`look` has seen."""
+        return now - self._progress_at
+
+    def look(self, now: float, least_bytes_per_second: float) -> float:
+        """Return for how long the body has come more slowly than that; called once a second.
+
+        The time in which it was not read, as memory was short, does not count.
+        """
+        seconds, grown_bytes = now - self._progress_at, self._body_bytes - self._progress_bytes
+        is_fast = grown_bytes and grown_bytes >= least_bytes_per_second * seconds
+        if is_fast or self._held.is_waiting(self):
+            self._progress_at, self._progress_bytes = now, self._body_bytes
+            return 0.0
+        return seconds
+
+    @property
+    def is_seen_arriving(self) -> bool:
+        """Whether its body is not whole yet, and comes here piece by piece."""
+        return self.is_arriving and self._request_body_mode not in HELD
 
     # --- what goes wrong ----------------------------------------------------------------------
 

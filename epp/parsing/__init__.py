@@ -1,8 +1,10 @@
 """Request bodies to LLMRequest, and back with another model name."""
 
 from epp.parsing.encoded_answers import DecodingReader, answer_decoder
+from epp.parsing.encoding import DEFAULT_MAX_BODY_BYTES, DEFAULT_MAX_RATIO, Decoding, DecodingLimits
 from epp.parsing.errors import (
     BodyTooLongError,
+    CompressionRatioError,
     FieldMissingError,
     ModelMissingError,
     NestedTooDeeplyError,
@@ -11,13 +13,17 @@ from epp.parsing.errors import (
     ParseError,
     ParserFailedError,
 )
-from epp.parsing.intake import DEFAULT_MAX_BODY_BYTES, Intake, Reading, reader_finder
+from epp.parsing.intake import Intake, Reading, reader_finder
 from epp.parsing.plugins import AnswerReader, HttpCall, Parser, Usage
 
 __all__ = [
     "DEFAULT_MAX_BODY_BYTES",
+    "DEFAULT_MAX_RATIO",
     "AnswerReader",
     "BodyTooLongError",
+    "CompressionRatioError",
+    "Decoding",
+    "DecodingLimits",
     "DecodingReader",
     "FieldMissingError",
     "HttpCall",

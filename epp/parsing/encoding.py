@@ -1,70 +1,196 @@
-"""Bodies without their content encoding (RFC 9110 §8.4), never longer than a limit."""
+"""Request bodies without their content encoding (RFC 9110 §8.4), decoded piece by piece.
+
+A few bytes can decode to thousands of times as many. So a body is decoded in pieces of a size that
+the caller chooses, and is given up once it is longer than the limit or than a multiple of what was
+received. The libraries release the GIL while they decode a piece: it may happen in a thread.
+"""
 
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from io import BytesIO
 from types import MappingProxyType
 from typing import Final
 
 from zstandard import ZstdDecompressor, ZstdError
 
-from epp.parsing.errors import BodyTooLongError, ParseError
+from epp.parsing.errors import BodyTooLongError, CompressionRatioError, ParseError
 
 GZIP_FORMAT = 16 + zlib.MAX_WBITS
 MAX_WINDOW_BYTES = 8 << 20
 """What a sender of zstd may have us hold; no decoder has to (RFC 8878 §3.1.1.1.2)."""
 
+DEFAULT_MAX_BODY_BYTES: Final = 64 << 20
+DEFAULT_MAX_RATIO: Final = 100
+"""JSON shrinks to a tenth; a text that repeats one prompt a hundred times, to a hundredth."""
+FREE_BYTES: Final = 1 << 20
+"""So many bytes may be decoded whatever their ratio."""
 
-def decoder_of(headers: Mapping[str, str]) -> Callable[[bytes, int], bytes] | None:
-    """Return what takes the content encoding off a body; None if it has another or several.
-
-    That function takes the body and the most bytes that it may return, and raises ParseError.
-    """
-    return _DECODERS.get(headers.get("content-encoding", "").strip().lower())
-
-
-def _identity(body: bytes, limit: int) -> bytes:
-    if len(body) > limit:
-        raise _too_long(limit)
-    return body
+_FED_BYTES = 64 << 10
+"""zlib returns what it has not read yet as a copy: it is fed this much at a time."""
+_IDENTITY = frozenset({"", "identity"})
 
 
-def _gunzip(body: bytes, limit: int) -> bytes:
-    decompressor = zlib.decompressobj(GZIP_FORMAT)
-    try:
-        decoded = decompressor.decompress(body, limit + 1)
-    except zlib.error as error:
-        raise ParseError(f"the request body is not gzip, as its headers say: {error}") from None
-    if len(decoded) > limit:
-        raise _too_long(limit)
-    if not decompressor.eof:
-        raise ParseError("the request body is gzip that has been cut off")
-    # Further members would each cost a call, and nobody sends any.
-    if decompressor.unused_data:
-        raise ParseError("the request body has something after the end of its gzip")
-    return decoded
+@dataclass(frozen=True, slots=True)
+class DecodingLimits:
+    """How long a body may become."""
+
+    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
+    """Most bytes without the content encoding."""
+    max_ratio: int = DEFAULT_MAX_RATIO
+    """Most decoded bytes for one received byte, beyond :data:`FREE_BYTES`; 0 for any number."""
 
 
-def _unzstd(body: bytes, limit: int) -> bytes:
-    decompressor = ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
-    try:
-        decoded = decompressor.stream_reader(body, read_across_frames=True).read(limit + 1)
-    except ZstdError as error:
-        raise ParseError(f"the request body is not zstd, as its headers say: {error}") from None
-    if len(decoded) > limit:
-        raise _too_long(limit)
-    return decoded
+class _Decoder(ABC):
+    """Takes the encoding off one body."""
+
+    @abstractmethod
+    def read(self, max_bytes: int) -> bytes:
+        """Return the next decoded bytes, ``max_bytes`` at most; b"" after the last ones.
+
+        Raises:
+            ParseError: The body is not what its headers say.
+        """
 
 
-def _too_long(limit: int) -> BodyTooLongError:
-    return BodyTooLongError(f"the request body is longer than {limit} bytes")
+class _Gzip(_Decoder):
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._at = 0
+        self._fed = b""
+        self._decompressor = zlib.decompressobj(GZIP_FORMAT)
+
+    def read(self, max_bytes: int) -> bytes:
+        decompressor = self._decompressor
+        while not decompressor.eof:
+            if not self._fed:
+                self._fed = self._body[self._at : self._at + _FED_BYTES]
+                self._at += len(self._fed)
+            is_last = not self._fed
+            try:
+                decoded = decompressor.decompress(self._fed, max_bytes)
+            except zlib.error as error:
+                raise ParseError(
+                    f"the request body is not gzip, as its headers say: {error}"
+                ) from None
+            self._fed = decompressor.unconsumed_tail
+            if decoded:
+                return decoded
+            if is_last and not decompressor.eof:
+                raise ParseError("the request body is gzip that has been cut off")
+        # Further members would each cost a call, and nobody sends any.
+        if decompressor.unused_data or self._at < len(self._body):
+            raise ParseError("the request body has something after the end of its gzip")
+        return b""
 
 
-_DECODERS: Final[Mapping[str, Callable[[bytes, int], bytes]]] = MappingProxyType(
-    {
-        "": _identity,
-        "identity": _identity,
-        "gzip": _gunzip,
-        "x-gzip": _gunzip,
-        "zstd": _unzstd,
-    }
+class _Zstd(_Decoder):
+    def __init__(self, body: bytes) -> None:
+        decompressor = ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
+        self._reader = decompressor.stream_reader(body, read_across_frames=True)
+
+    def read(self, max_bytes: int) -> bytes:
+        try:
+            return self._reader.read(max_bytes)
+        except ZstdError as error:
+            raise ParseError(f"the request body is not zstd, as its headers say: {error}") from None
+
+
+_DECODERS: Final[Mapping[str, Callable[[bytes], _Decoder]]] = MappingProxyType(
+    {"gzip": _Gzip, "x-gzip": _Gzip, "zstd": _Zstd}
 )
+
+
+class Decoding:
+    """One body on its way out of its content encoding.
+
+    Made by :meth:`of`. :meth:`advance` may be called in any thread, by one at a time.
+    """
+
+    __slots__ = ("_body", "_decoder", "_limits", "_most_bytes", "_received_bytes", "decoded_bytes",
+                 "is_finished")  # fmt: skip
+
+    def __init__(self, decoder: _Decoder, received_bytes: int, limits: DecodingLimits) -> None:
+        self._decoder = decoder
+        self._received_bytes = received_bytes
+        self._limits = limits
+        self._most_bytes = limits.max_body_bytes
+        if limits.max_ratio:
+            by_ratio = max(FREE_BYTES, limits.max_ratio * received_bytes)
+            self._most_bytes = min(self._most_bytes, by_ratio)
+        self._body = BytesIO()
+        self.decoded_bytes = 0
+        """So far."""
+        self.is_finished = False
+
+    @classmethod
+    def of(
+        cls, headers: Mapping[str, str], body: bytes, limits: DecodingLimits
+    ) -> "Decoding | None":
+        """Return what decodes ``body``, whose encoding :func:`is_known`; None if it has none."""
+        name = encoding_of(headers)
+        if name in _IDENTITY:
+            return None
+        return cls(_DECODERS[name](body), len(body), limits)
+
+    def advance(self, max_bytes: int) -> None:
+        """Decode ``max_bytes`` more, or what there is left.
+
+        Raises:
+            BodyTooLongError: The body is longer than it may be.
+            ParseError: It is not what its headers say.
+        """
+        end = min(self.decoded_bytes + max_bytes, self._most_bytes + 1)
+        while self.decoded_bytes < end:
+            piece = self._decoder.read(end - self.decoded_bytes)
+            if not piece:
+                self.is_finished = True
+                return
+            self._body.write(piece)
+            self.decoded_bytes += len(piece)
+        if self.decoded_bytes > self._most_bytes:
+            self._body = BytesIO()
+            raise self._too_long()
+
+    @property
+    def body(self) -> bytes:
+        """The decoded bytes so far, without a copy if there are no more to come."""
+        return self._body.getvalue()
+
+    def _too_long(self) -> BodyTooLongError:
+        if self._most_bytes >= self._limits.max_body_bytes:
+            return BodyTooLongError.above(self._limits.max_body_bytes)
+        return CompressionRatioError(
+            f"the request body has {self._received_bytes} bytes and decodes to more than"
+            f" {self._most_bytes}: no body may grow to more than {self._limits.max_ratio} times"
+            " its size; send it without content-encoding"
+        )
+
+
+def is_known(headers: Mapping[str, str]) -> bool:
+    """Return whether bodies with these headers can be read: with one known encoding, or none."""
+    name = encoding_of(headers)
+    return name in _IDENTITY or name in _DECODERS
+
+
+def encoding_of(headers: Mapping[str, str]) -> str:
+    """Return the content encoding that headers name, in lower case; "" for none."""
+    return headers.get("content-encoding", "").strip().lower()
+
+
+def decode_whole(headers: Mapping[str, str], body: bytes, limits: DecodingLimits) -> bytes:
+    """Return ``body`` without its content encoding, in one go.
+
+    Raises:
+        BodyTooLongError: It is longer than it may be.
+        ParseError: It is not what its headers say.
+    """
+    decoding = Decoding.of(headers, body, limits)
+    if decoding is None:
+        if len(body) > limits.max_body_bytes:
+            raise BodyTooLongError.above(limits.max_body_bytes)
+        return body
+    while not decoding.is_finished:
+        decoding.advance(limits.max_body_bytes + 1)
+    return decoding.body

@@ -43,6 +43,15 @@ class NestedTooDeeplyError(ParseError):
 class BodyTooLongError(ParseError):
     """The body is longer without its content encoding than what is taken in."""
 
+    @classmethod
+    def above(cls, limit_bytes: int) -> "BodyTooLongError":
+        """Return the error for a body of more than ``limit_bytes``."""
+        return cls(f"the request body is longer than {limit_bytes} bytes")
+
+
+class CompressionRatioError(BodyTooLongError):
+    """The body decodes to too many times what was received."""
+
 
 class ParserFailedError(Exception):
     """A parser raised, or broke its contract: a bug in that plugin; the cause is chained."""

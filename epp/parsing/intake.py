@@ -12,17 +12,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Final
 
-from epp.parsing.encoding import decoder_of
+from epp.parsing.encoding import Decoding, DecodingLimits, decode_whole, is_known
 from epp.parsing.errors import NoParserError, ParseError, ParserFailedError
 from epp.parsing.plugins import AnswerReader, HttpCall, Parser
 from epp.scheduling import PLUGIN_FAULTS, Guard, GuardRails, LLMRequest, Plugin, described
 
-DEFAULT_MAX_BODY_BYTES: Final = 64 << 20
 _PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
 _DEFAULT_PATH = "/v1/completions"
 _MOST_KNOWN_PATHS = 256
+_DEFAULT_LIMITS = DecodingLimits()
 
 
 @dataclass(slots=True)
@@ -105,7 +104,8 @@ class Intake:
         body: bytes,
         *,
         may_lack_model: bool = False,
-        max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+        limits: DecodingLimits = _DEFAULT_LIMITS,
+        decoded: bytes | None = None,
     ) -> Reading:
         """Read one request.
 
@@ -114,22 +114,22 @@ class Intake:
             headers: By lower-case name, pseudo headers included.
             body: The whole body; b"" for none.
             may_lack_model: The model is named elsewhere, so that the body may leave it out.
-            max_body_bytes: The most that a body may have without its content encoding.
+            limits: How long the body may become without its content encoding.
+            decoded: The body without it, if :meth:`decoding` was asked before; None if not.
 
         Raises:
             ParseError: The request is not what its path promises, or no parser reads that path.
             ParserFailedError: The parser has a bug.
         """
-        path = headers.get(":path") or next(filter(None, map(headers.get, _PATH_HEADERS)), "")
+        path = _path(headers)
         if not body or self._is_empty:
             return _unread(request_id, path, headers, body)
         path = path or _DEFAULT_PATH
         guard, claim = self._known.get(path) or self._parser_of(path)
         if claim and "content-encoding" in headers:
-            decode = decoder_of(headers)
-            if decode is None:
+            if not is_known(headers):
                 return _unread(request_id, path, headers, body)
-            body = decode(body, max_body_bytes)
+            body = decode_whole(headers, body, limits) if decoded is None else decoded
         call = HttpCall(request_id, path, headers, body, claim, may_lack_model)
         began = perf_counter()
         try:
@@ -143,6 +143,20 @@ class Intake:
             raise _failed(guard, error, perf_counter() - began) from error
         guard.passed(perf_counter() - began)
         return Reading(request, body, guard)
+
+    def decoding(
+        self, headers: Mapping[str, str], body: bytes, limits: DecodingLimits
+    ) -> Decoding | None:
+        """Return what decodes ``body`` piece by piece; None if nobody needs it decoded.
+
+        Raises:
+            NoParserError: No parser reads that path.
+        """
+        if not body or self._is_empty or not is_known(headers):
+            return None
+        path = _path(headers) or _DEFAULT_PATH
+        _, claim = self._known.get(path) or self._parser_of(path)
+        return Decoding.of(headers, body, limits) if claim else None
 
     def _parser_of(self, path: str) -> tuple[Guard[Parser], str]:
         bare_path = path.partition("?")[0]
@@ -159,6 +173,10 @@ class Intake:
         if len(self._known) < _MOST_KNOWN_PATHS:  # clients choose paths
             self._known[bare_path] = found
         return found
+
+
+def _path(headers: Mapping[str, str]) -> str:
+    return headers.get(":path") or next(filter(None, map(headers.get, _PATH_HEADERS)), "")
 
 
 def _unread(request_id: str, path: str, headers: Mapping[str, str], body: bytes) -> Reading:

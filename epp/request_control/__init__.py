@@ -1,5 +1,6 @@
 """One request from its headers to its end."""
 
+from epp.request_control.body_queue import BodyQueue
 from epp.request_control.director import Director
 from epp.request_control.errors import (
     AdmissionDeniedError,
@@ -8,6 +9,8 @@ from epp.request_control.errors import (
     BadRequestError,
     BodyTimeoutError,
     BodyTooLargeError,
+    CostlyBodiesError,
+    DecodedBodyTooLargeError,
     EvictedError,
     HeadersTooLargeError,
     HeldBytesError,
@@ -26,11 +29,18 @@ from epp.request_control.errors import (
     SaturatedError,
     ScreenedOutError,
     ShuttingDownError,
+    SlowBodyError,
     TooDeepError,
     TooManyStreamsError,
     UnsupportedModeError,
 )
 from epp.request_control.exchange import Exchange, FindReader
+from epp.request_control.memory import (
+    DEFAULT_SOURCE_HEADER,
+    UNCOUNTED,
+    RequestMemory,
+    source_of,
+)
 from epp.request_control.pending import PendingDecision
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import (
@@ -52,21 +62,25 @@ from epp.request_control.plugins import (
 )
 from epp.request_control.policies import OutcomeWatch, RequestPolicies
 from epp.request_control.refusals import Refusals
-from epp.request_control.turns import Turns
 
 __all__ = [
     "ANSWER_USAGE",
+    "DEFAULT_SOURCE_HEADER",
     "PRODUCER_FAILURES",
     "REQUEST_HEADERS_TO_SET",
+    "UNCOUNTED",
     "AdmissionDeniedError",
     "Admitter",
     "AllFilteredError",
     "AnswerTimeoutError",
     "AsyncDataProducer",
     "BadRequestError",
+    "BodyQueue",
     "BodyTimeoutError",
     "BodyTooLargeError",
+    "CostlyBodiesError",
     "DataProducer",
+    "DecodedBodyTooLargeError",
     "Director",
     "EndCause",
     "EvictedError",
@@ -94,6 +108,7 @@ __all__ = [
     "RequestDroppedError",
     "RequestError",
     "RequestHeaderProcessor",
+    "RequestMemory",
     "RequestPolicies",
     "ResponseComplete",
     "ResponseHead",
@@ -102,8 +117,9 @@ __all__ = [
     "ScreenedOutError",
     "Screener",
     "ShuttingDownError",
+    "SlowBodyError",
     "TooDeepError",
     "TooManyStreamsError",
-    "Turns",
     "UnsupportedModeError",
+    "source_of",
 ]

@@ -16,6 +16,7 @@ from epp.request_control.errors import (
     RequestError,
 )
 from epp.request_control.exchange import Exchange, ExchangeOwner
+from epp.request_control.memory import UNCOUNTED, RequestMemory
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET
 from epp.request_control.policies import OutcomeWatch
@@ -52,8 +53,23 @@ class Undecided:
     received_at: float
     subset: Sequence[str] | None
     """What the gateway lets it go to; None for all of the pool."""
+    memory: RequestMemory = UNCOUNTED
+    """The account of what it holds."""
     candidates: Sequence[Endpoint] = ()
     """What the last choice was among."""
+
+    is_waiting: bool = False
+
+    def begin_to_wait(self) -> None:
+        """Put what the request keeps only because it waits on its account; idempotent.
+
+        Raises:
+            HeldBytesError: There is no memory left for it.
+        """
+        if not self.is_waiting:
+            self.is_waiting = True
+            request = self.production.request
+            self.memory.hold(len(request.prompt) + len(request.tools))
 
 
 class Decider:

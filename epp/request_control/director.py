@@ -12,8 +12,10 @@ from functools import partial
 from epp.flow_control import FlowController
 from epp.observability import CanonicalLine, Metrics
 from epp.parsing import (
-    DEFAULT_MAX_BODY_BYTES,
     BodyTooLongError,
+    CompressionRatioError,
+    Decoding,
+    DecodingLimits,
     NestedTooDeeplyError,
     ParseError,
 )
@@ -22,10 +24,12 @@ from epp.request_control.errors import (
     AllFilteredError,
     BadRequestError,
     BodyTooLargeError,
+    DecodedBodyTooLargeError,
     RequestError,
     TooDeepError,
 )
 from epp.request_control.exchange import Exchange
+from epp.request_control.memory import UNCOUNTED, RequestMemory
 from epp.request_control.pending import PendingDecision, PreparedDecision
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import EndCause
@@ -36,6 +40,7 @@ from epp.request_control.policies import (
     RequestPolicies,
     apply_policies,
     names_model,
+    priority_of,
 )
 from epp.request_control.production import AsyncStep, Production
 from epp.request_control.queued import QueuedDecision, ttl_of
@@ -64,7 +69,7 @@ class Director:
         flow: FlowController | None = None,
         emit_endpoint_scores: bool = False,
         follow_subset_hint: bool = True,
-        max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+        decoding_limits: DecodingLimits | None = None,
     ) -> None:
         """Wire the director.
 
@@ -80,7 +85,8 @@ class Director:
                 requests to a full pool, and so does one that is off.
             emit_endpoint_scores: Tell the gateway the total score of every candidate.
             follow_subset_hint: Choose among the endpoints that the gateway names, if it does.
-            max_body_bytes: The most that a body may have without its content encoding.
+            decoding_limits: How long a body may become without its content encoding; None for the
+                defaults.
         """
         self.pipeline = pipeline
         """The one that requests begin on from now on; may be replaced between two of them."""
@@ -89,7 +95,7 @@ class Director:
         self._clock = clock
         self._policies = policies or NoPolicies()
         self._flow = flow
-        self._max_body_bytes = max_body_bytes
+        self._decoding_limits = decoding_limits or DecodingLimits()
         self._decider = Decider(
             owner=self,
             metrics=metrics,
@@ -114,6 +120,8 @@ class Director:
         body: bytes,
         received_at: float,
         subset: Sequence[str] | None = None,
+        memory: RequestMemory = UNCOUNTED,
+        decoded: bytes | None = None,
     ) -> Exchange | PendingDecision:
         """Parse, schedule and reserve, or wait for what the choice depends on.
 
@@ -123,6 +131,8 @@ class Director:
             body: Its whole body; b"" for none.
             received_at: When its headers came, in seconds of the clock.
             subset: What the gateway lets it go to, ``ip:port`` or ``ip``; None for all of the pool.
+            memory: Its account, on which ``body`` and ``decoded`` are already.
+            decoded: The body without its content encoding, if it was decoded before.
 
         Raises:
             RequestError: What to answer instead; it is counted and logged already.
@@ -136,16 +146,15 @@ class Director:
                     headers,
                     body,
                     may_lack_model=names_model(self._policies, headers),
-                    max_body_bytes=self._max_body_bytes,
+                    limits=self._decoding_limits,
+                    decoded=decoded,
                 )
                 request = reading.request
                 rewritten = apply_policies(self._policies, reading)
-            except BodyTooLongError as error:
-                raise BodyTooLargeError(str(error)) from error
-            except NestedTooDeeplyError as error:
-                raise TooDeepError(str(error)) from error
             except ParseError as error:
-                raise BadRequestError(str(error)) from error
+                raise _as_answer(error) from error
+            if rewritten is not None:
+                memory.hold(len(rewritten))
             state = CycleState()
             if pipeline.header_processors:
                 pipeline.request_came(request, state)
@@ -153,7 +162,7 @@ class Director:
                 request.fairness_id = DEFAULT_FAIRNESS_ID
             production = Production(pipeline.producers, request, state)
             undecided = Undecided(
-                pipeline, production, reading.parser, rewritten, received_at, subset
+                pipeline, production, reading.parser, rewritten, received_at, subset, memory
             )
             if asked := production.advance():
                 return self._pending(undecided, asked)
@@ -169,6 +178,34 @@ class Director:
             if answer is error:
                 raise
             raise answer from error
+
+    def decoding(self, headers: Mapping[str, str], body: bytes) -> Decoding | None:
+        """Return what decodes ``body`` before :meth:`handle`; None if nobody needs it decoded.
+
+        Raises:
+            ParseError: No parser reads that path.
+        """
+        return self.pipeline.intake.decoding(headers, body, self._decoding_limits)
+
+    def refuse(
+        self, error: Exception, *, request_id: str, headers: Mapping[str, str], received_at: float
+    ) -> RequestError:
+        """Count and log a request that ends with ``error`` before :meth:`handle` has seen it.
+
+        Returns:
+            What to answer.
+        """
+        return self._refusals.refused(
+            _as_answer(error) if isinstance(error, ParseError) else error,
+            request_id=request_id,
+            request=None,
+            headers=headers,
+            received_at=received_at,
+        )
+
+    def priority_of(self, headers: Mapping[str, str]) -> int:
+        """Return the priority of a request with these headers, by its objective."""
+        return priority_of(self._policies, headers)
 
     def served(self, exchange: Exchange, address: str) -> None:
         """Move ``exchange`` to the endpoint at ``address``, if the pool has it."""
@@ -237,6 +274,7 @@ class Director:
     def _submitted(
         self, flow: FlowController, undecided: Undecided, ttl_seconds: float | None
     ) -> Exchange | PendingDecision:
+        undecided.begin_to_wait()
         request, received_at = undecided.production.request, undecided.received_at
         decision = QueuedDecision(
             undecided,
@@ -261,6 +299,7 @@ class Director:
         )
 
     def _pending(self, undecided: Undecided, asked: Sequence[AsyncStep]) -> PendingDecision:
+        undecided.begin_to_wait()
         request = undecided.production.request
         pipeline, received_at = undecided.pipeline, undecided.received_at
 
@@ -279,3 +318,15 @@ class Director:
         pending = PreparedDecision(undecided.production, asked, decide=decide, abandon=abandon)
         pipeline.enter()
         return pending
+
+
+_ANSWERS: Mapping[type[ParseError], type[RequestError]] = {
+    BodyTooLongError: BodyTooLargeError,
+    CompressionRatioError: DecodedBodyTooLargeError,
+    NestedTooDeeplyError: TooDeepError,
+}
+"""What a client is answered to a body that cannot be read; to any other one that it is bad."""
+
+
+def _as_answer(error: ParseError) -> RequestError:
+    return _ANSWERS.get(type(error), BadRequestError)(str(error))

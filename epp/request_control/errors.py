@@ -196,6 +196,23 @@ class BodyTooLargeError(LimitError):
     limit = "body-bytes"
 
 
+class DecodedBodyTooLargeError(LimitError):
+    """The request's body decodes to too many times what was received."""
+
+    stage = "parsing"
+    limit = "compression-ratio"
+
+
+class CostlyBodiesError(LimitError):
+    """Too many requests wait whose bodies are long or compressed."""
+
+    status = 503
+    code = "ServiceUnavailable"
+    stage = "parsing"
+    drop_reason = "rejected-costly-bodies"
+    limit = "costly-bodies"
+
+
 class PartialBodyError(LimitError):
     """The request's body is larger than Envoy buffers, so that only its start came."""
 
@@ -235,3 +252,9 @@ class HeldBytesError(LimitError):
     code = "ServiceUnavailable"
     drop_reason = "rejected-held-bytes"
     limit = "held-bytes"
+
+
+class SlowBodyError(HeldBytesError):
+    """The request's body had to make room for others: it was large, and came slowly."""
+
+    limit = "held-bytes-evicted"

@@ -84,6 +84,12 @@ def apply_policies(policies: RequestPolicies, reading: Reading) -> bytes | None:
     return rewritten
 
 
+def priority_of(policies: RequestPolicies, headers: Mapping[str, str]) -> int:
+    """Return the priority of a request with these headers, by its objective; 0 without one."""
+    objective = headers.get(OBJECTIVE) or headers.get(OLD_OBJECTIVE)
+    return policies.priority_of(objective) if objective else 0
+
+
 def fairness_id(headers: Mapping[str, str]) -> str:
     """Return the flow that the client says its request belongs to."""
     return headers.get(FAIRNESS) or headers.get(OLD_FAIRNESS) or DEFAULT_FAIRNESS_ID

@@ -1,5 +1,6 @@
 """gRPC streams over HTTP/2: bytes in, bytes out; knows nothing of Envoy."""
 
+from epp.transport.budget import Budget
 from epp.transport.certificate import Certificate, load_certificate
 from epp.transport.credentials import Credentials, CredentialsFollower, load_credentials
 from epp.transport.errors import ListenError, TlsError, TransportError
@@ -11,6 +12,7 @@ from epp.transport.statistics import ServerCounters, TransportStatistics
 from epp.transport.tls import TlsSettings, make_context, minimum_version_from_flag
 
 __all__ = [
+    "Budget",
     "Certificate",
     "Credentials",
     "CredentialsFollower",

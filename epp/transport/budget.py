@@ -3,7 +3,26 @@
 A quarter of either is the mark from which long messages take turns (:mod:`.grpc.turns`).
 """
 
+from typing import Protocol
+
 _CROWDED_SHARE = 4
+
+
+class Budget(Protocol):
+    """What a :class:`ByteBudget` may be a part of."""
+
+    @property
+    def is_crowded(self) -> bool:
+        """So much is in use that what can wait should."""
+
+    def has_room(self, size: int) -> bool:
+        """Return whether ``size`` bytes more may be used."""
+
+    def take(self, size: int) -> None:
+        """Use ``size`` bytes more."""
+
+    def give_back(self, size: int) -> None:
+        """Use ``size`` bytes no more."""
 
 
 class ByteBudget:
@@ -16,7 +35,7 @@ class ByteBudget:
 
     __slots__ = ("_crowded_bytes", "_whole", "limit_bytes", "used_bytes")
 
-    def __init__(self, limit_bytes: int, whole: "ByteBudget | None" = None) -> None:
+    def __init__(self, limit_bytes: int, whole: Budget | None = None) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._crowded_bytes = limit_bytes // _CROWDED_SHARE
@@ -39,16 +58,16 @@ class ByteBudget:
         """Use ``size`` bytes more."""
         self.used_bytes += size
         if self._whole is not None:
-            self._whole.used_bytes += size
+            self._whole.take(size)
 
     def give_back(self, size: int) -> None:
         """Use ``size`` bytes no more."""
         self.used_bytes -= size
         if self._whole is not None:
-            self._whole.used_bytes -= size
+            self._whole.give_back(size)
 
     def part(self) -> None:
         """Be no part of the larger budget any more: the connection is gone with what it held."""
         whole, self._whole = self._whole, None
         if whole is not None:
-            whole.used_bytes -= self.used_bytes
+            whole.give_back(self.used_bytes)

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from epp.transport.budget import ByteBudget
+from epp.transport.budget import Budget, ByteBudget
 from epp.transport.errors import ListenError
 from epp.transport.http2 import HeaderCache
 from epp.transport.interface import OpenStream
@@ -48,6 +48,7 @@ class Http2Server:
         path: Path | None = None,
         tls: ssl.SSLContext | None = None,
         settings: TransportSettings | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """Make a server that does not listen yet.
 
@@ -58,12 +59,13 @@ class Http2Server:
             path: Of a socket file to listen on instead.
             tls: Context that offers ALPN h2; None for plaintext.
             settings: Limits and timeouts.
+            budget: What the bytes kept for all connections are a part of; None for nothing else.
         """
         self.methods = dict(methods)
         self.settings = settings or TransportSettings()
         self.counters = ServerCounters()
         self.cache = HeaderCache(self.settings.header_cache_bytes)
-        self.budget = ByteBudget(self.settings.max_total_buffered_bytes)
+        self.budget = ByteBudget(self.settings.max_total_buffered_bytes, budget)
         """For the bytes that are kept for all connections."""
         self.connections: set[ConnectionProtocol] = set()
         """Those open now."""

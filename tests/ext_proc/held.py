@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from request_control.harness import Epp
 
 from epp.ext_proc import ExtProcService, ExtProcSettings
-from epp.request_control import Director, EndCause, Exchange, PendingDecision, RequestError
+from epp.request_control import (
+    UNCOUNTED,
+    Director,
+    EndCause,
+    Exchange,
+    PendingDecision,
+    RequestError,
+    RequestMemory,
+)
 from ext_proc.harness import LEAN, Envoy, Modes
 
 Change = Callable[[Exchange], None]
@@ -70,6 +78,7 @@ class Holding:
         body: bytes,
         received_at: float,
         subset: Sequence[str] | None = None,
+        memory: RequestMemory = UNCOUNTED,
     ) -> Exchange | PendingDecision:
         def decide() -> Exchange:
             exchange = self.director.handle(
@@ -78,6 +87,7 @@ class Holding:
                 body=body,
                 received_at=received_at,
                 subset=subset,
+                memory=memory,
             )
             assert isinstance(exchange, Exchange)
             self.change(exchange)
@@ -87,6 +97,9 @@ class Holding:
             return decide()
         self.held.append(self.kind(decide))
         return self.held[-1]
+
+    def priority_of(self, headers: Mapping[str, str]) -> int:
+        return self.director.priority_of(headers)
 
 
 class PatientEnvoy(Envoy):

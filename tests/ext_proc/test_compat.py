@@ -56,6 +56,9 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.QueueExpiredError, 429, "rejected-ttl-expired", "ResourceExhausted - ours"),
     (errors.QueueNoEndpointsError, 503, "rejected-no-endpoints", "ServiceUnavailable - ours"),
     (errors.HeldBytesError, 503, "rejected-held-bytes", "ServiceUnavailable - ours"),
+    (errors.SlowBodyError, 503, "rejected-held-bytes", "ServiceUnavailable - ours"),
+    (errors.CostlyBodiesError, 503, "rejected-costly-bodies", "ServiceUnavailable - ours"),
+    (errors.DecodedBodyTooLargeError, 413, "", "PayloadTooLarge - ours"),
     (errors.BodyTimeoutError, 408, "", "RequestTimeout - ours"),
     (errors.AnswerTimeoutError, 504, "", "GatewayTimeout - ours"),
 ]

@@ -43,6 +43,9 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.TooDeepError, 400, "BadRequest", ""),
     (errors.TooManyStreamsError, 503, "ServiceUnavailable", "rejected-too-many-streams"),
     (errors.HeldBytesError, 503, "ServiceUnavailable", "rejected-held-bytes"),
+    (errors.SlowBodyError, 503, "ServiceUnavailable", "rejected-held-bytes"),
+    (errors.CostlyBodiesError, 503, "ServiceUnavailable", "rejected-costly-bodies"),
+    (errors.DecodedBodyTooLargeError, 413, "PayloadTooLarge", ""),
 ]
 
 

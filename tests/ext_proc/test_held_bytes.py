@@ -8,7 +8,7 @@ from request_control.harness import BODY, Epp, Policies, make_pool
 from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.held_bytes import MOST_READ, HeldBytes
 from epp.request_control import Exchange
-from ext_proc.harness import ADAPTIVE, FULL_DUPLEX, LEAN, Envoy, Modes, assert_routes
+from ext_proc.harness import ADAPTIVE, FULL_DUPLEX, LEAN, POST, Envoy, Modes, assert_routes
 from ext_proc.held import PatientEnvoy
 
 pytestmark = pytest.mark.usefixtures("wire")
@@ -21,13 +21,35 @@ def is_paused(envoy: Envoy) -> bool:
     return envoy.line.recorder.is_paused
 
 
-def begin(epp: Epp, size: int, first: Envoy | None = None, modes: Modes = LEAN) -> Envoy:
+def post(*, source: str = "", objective: str = "") -> dict[str, str]:
+    """Return the headers of a request from ``source`` with an objective."""
+    given = {"x-forwarded-for": source, "x-llm-d-inference-objective": objective}
+    return dict(POST) | {name: value for name, value in given.items() if value}
+
+
+def begin(
+    epp: Epp, size: int, first: Envoy | None = None, modes: Modes = LEAN, **facts: str
+) -> Envoy:
     """Send headers and ``size`` bytes of a body that is not whole."""
     service = None if first is None else first.service
     envoy = Envoy(epp, modes, service, settings=SMALL)
-    envoy.request_headers()
+    envoy.request_headers(post(**facts))
     envoy.request_body(b" " * size, end=False)
     return envoy
+
+
+def waiting(epp: Epp, size: int, first: Envoy | None = None, **facts: str) -> PatientEnvoy:
+    """Send a whole request that takes ``size`` bytes and waits for its decision."""
+    service = None if first is None else first.service
+    envoy = PatientEnvoy(epp, LEAN, service=service, settings=SMALL)
+    envoy.request_headers(post(**facts))
+    envoy.request_body(b" " * size)
+    return envoy
+
+
+def statuses(envoy: Envoy) -> list[int]:
+    """Return the statuses of what was answered in the model server's place."""
+    return [each.immediate_response.status.code for each in envoy.answers]
 
 
 @pytest.mark.parametrize("modes", [LEAN, FULL_DUPLEX], ids=["lean", "full duplex"])
@@ -69,11 +91,11 @@ def test_a_client_that_leaves_gives_its_bytes_back() -> None:
     assert envoy.service.held.used_bytes == 0
 
 
-def test_beyond_the_limit_a_request_is_refused() -> None:
+def test_beyond_the_limit_a_request_is_refused_if_nobody_can_give_way() -> None:
     epp = Epp(make_pool())
-    first = begin(epp, 400)
-    begin(epp, 380, first)
-    surplus = begin(epp, 21, first)
+    first = waiting(epp, 400)
+    waiting(epp, 300, first)
+    surplus = waiting(epp, 21, first)
     (answer,) = surplus.answers
     assert answer.immediate_response.status.code == 503
     headers = {
@@ -82,17 +104,116 @@ def test_beyond_the_limit_a_request_is_refused() -> None:
     }
     assert headers["retry-after"] == b"1"
     assert headers["x-llm-d-request-dropped-reason"] == b"rejected-held-bytes"
-    assert b"hold 800 bytes already" in answer.immediate_response.body
+    assert b"hold 700 bytes already" in answer.immediate_response.body
     assert surplus.finished == [(0, "")]
     assert epp.value("request_limit_exceeded_total", limit="held-bytes") == 1
-    assert first.service.held.used_bytes == 780
+    assert first.service.held.used_bytes == 700
+
+
+# --- who gives way ------------------------------------------------------------------------------
+
+
+def test_a_large_body_that_does_not_come_on_gives_way_to_others() -> None:
+    """Nine bodies of 60 MB that were never finished kept every other request out for ever."""
+    epp = Epp(make_pool())
+    first = begin(epp, 390)
+    second = begin(epp, 300, first)
+    epp.clock.now += 3
+    newcomer = Envoy(epp, LEAN, first.service)
+    newcomer.request_headers()
+    assert_routes(newcomer.request_body(BODY)[0], "request_headers", A)
+    assert statuses(first) == [503]
+    assert b"memory is short" in first.answers[0].immediate_response.body
+    assert statuses(second) == []
+    assert first.service.held.used_bytes == 300
+    assert epp.value("request_limit_exceeded_total", limit="held-bytes-evicted") == 1
+
+
+def test_the_one_that_takes_most_for_longest_gives_way() -> None:
+    epp = Epp(make_pool())
+    old = begin(epp, 300)
+    epp.clock.now += 9
+    new = begin(epp, 390, old)
+    begin(epp, 30, old)
+    assert (statuses(old), statuses(new)) == ([503], []), "300 x 10 s are more than 390 x 1 s"
+
+
+def test_the_source_that_holds_most_gives_way() -> None:
+    epp = Epp(make_pool())
+    first = begin(epp, 250, source="10.0.0.9")
+    other = begin(epp, 300, first, source="10.0.0.7")
+    begin(epp, 100, first, source="10.0.0.9")
+    begin(epp, 60, first, source="10.0.0.5, 10.0.0.8")
+    assert (statuses(first), statuses(other)) == ([503], [])
+
+
+def test_nobody_gives_way_to_a_source_that_holds_more() -> None:
+    epp = Epp(make_pool())
+    first = waiting(epp, 390, source="10.0.0.9")
+    small = begin(epp, 300, first, source="10.0.0.7")
+    again = begin(epp, 20, first, source="10.0.0.9")
+    assert (statuses(small), statuses(again)) == ([], [503])
+
+
+def test_a_body_may_have_to_give_way_to_nobody_but_itself() -> None:
+    epp = Epp(make_pool())
+    first = waiting(epp, 390)
+    grown = begin(epp, 290, first)
+    grown.request_body(b" " * 30, end=False)
+    assert statuses(grown) == [503]
+    assert first.service.held.used_bytes == 390
+
+
+def test_the_last_eighth_is_for_requests_of_a_priority_above_0() -> None:
+    epp = Epp(make_pool(), policies=Policies(priorities={"critical": 10}))
+    first = waiting(epp, 400)
+    waiting(epp, 300, first)
+    assert statuses(waiting(epp, 21, first)) == [503]
+    critical = waiting(epp, 90, first, objective="critical")
+    assert statuses(critical) == []
+    assert first.service.held.used_bytes == 790
+    assert statuses(waiting(epp, 20, first, objective="critical")) == [503]
+
+
+def test_a_critical_body_gives_way_to_critical_ones_alone() -> None:
+    epp = Epp(make_pool(), policies=Policies(priorities={"critical": 10}))
+    critical = begin(epp, 400, objective="critical")
+    other = begin(epp, 290, critical)
+    epp.clock.now += 10
+    third = begin(epp, 20, critical)
+    assert (statuses(critical), statuses(other), statuses(third)) == ([], [503], [])
+    begin(epp, 390, critical, objective="critical")
+    assert statuses(critical) == [503]
+
+
+def test_after_a_search_that_found_nobody_there_is_none_for_a_while() -> None:
+    """To look at all streams for each request of a flood would be the next way to stop the loop."""
+    looked = 0
+
+    def holders() -> list[Holder]:
+        nonlocal looked
+        looked += 1
+        return []
+
+    now = 0.0
+    held = HeldBytes(800, holders, lambda: now)
+    held.used_bytes = 750
+    holder = Holder(1)
+    assert [held.has_room_for(holder) for _ in range(100)] == [False] * 100
+    assert looked == 1
+    now = 1.0
+    assert not held.has_room_for(holder)
+    assert looked == 2
+
+
+# --- who waits ----------------------------------------------------------------------------------
 
 
 def test_a_body_that_is_too_long_by_itself_is_told_so() -> None:
     epp = Epp(make_pool())
     first = begin(epp, 400)
     surplus = begin(epp, 401, first)
-    assert [each.immediate_response.status.code for each in surplus.answers] == [413]
+    assert statuses(surplus) == [413]
 
 
 def test_bodies_wait_when_little_is_left_all_but_a_few() -> None:
@@ -140,7 +261,7 @@ def test_bodies_that_wait_for_their_decisions_are_none_of_those_that_are_read() 
 
 def test_not_all_that_wait_are_let_on_at_once() -> None:
     """Each may send what its window takes, which together is more than there is room for."""
-    held = HeldBytes(400 << 20)
+    held = HeldBytes(400 << 20, list, float)
     held.used_bytes, held.readers = 320 << 20, 40
     holders = [Holder(1) for _ in range(40)]
     waiting = [each for each in holders if held.must_wait(each)]
@@ -173,6 +294,16 @@ class Holder:
         self.held_bytes = 0
         self.is_paused = False
 
+    source = ""
+    is_critical = False
+    is_arriving = True
+
+    def stalled_seconds(self, now: float) -> float:
+        return now
+
+    def evict_body(self) -> None:
+        raise AssertionError("nobody is short of memory")
+
     def read_on(self) -> None:
         self.is_paused = False
 
@@ -185,7 +316,7 @@ class Holder:
 def test_there_is_always_a_body_that_goes_on(
     bodies: list[int], turns: list[int], chunk_bytes: int
 ) -> None:
-    held = HeldBytes(400)
+    held = HeldBytes(400, list, float)
     open_holders = [Holder(chunks) for chunks in bodies]
     decided: list[Holder] = []
 

@@ -215,7 +215,7 @@ def test_the_service_is_told_of_the_end_once() -> None:
         told.append,
         settings=ExtProcSettings(),
         refusals=Refusals(epp.metrics, epp.clock),
-        held=HeldBytes(1 << 20),
+        held=HeldBytes(1 << 20, list, epp.clock),
     )
     stream.reset()
     stream.half_closed()

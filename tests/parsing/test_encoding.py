@@ -1,6 +1,7 @@
 """Bodies that are compressed, well or with evil intent."""
 
 import gzip
+import random
 import tracemalloc
 from collections.abc import Callable
 
@@ -9,8 +10,14 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epp.parsing import BodyTooLongError, ParseError
-from epp.parsing.encoding import decoder_of
+from epp.parsing import (
+    BodyTooLongError,
+    CompressionRatioError,
+    Decoding,
+    DecodingLimits,
+    ParseError,
+)
+from epp.parsing.encoding import FREE_BYTES, decode_whole, is_known
 
 ENCODERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
@@ -22,9 +29,14 @@ MIB = 1 << 20
 
 
 def decoded(body: bytes, encoding: str, limit: int = MIB) -> bytes:
-    decode = decoder_of({"content-encoding": encoding})
-    assert decode is not None
-    return decode(body, limit)
+    limits = DecodingLimits(max_body_bytes=limit, max_ratio=0)
+    return decode_whole({"content-encoding": encoding}, body, limits)
+
+
+def decoding_of(body: bytes, encoding: str, limits: DecodingLimits) -> Decoding:
+    decoding = Decoding.of({"content-encoding": encoding}, body, limits)
+    assert decoding is not None
+    return decoding
 
 
 @given(body=st.binary(max_size=2000), name=st.sampled_from(sorted(ENCODERS)))
@@ -45,7 +57,7 @@ def test_names_are_read_in_any_case(encoding: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, gzip", "gzip,zstd", "nonsense"])
 def test_other_encodings_are_not_known(encoding: str) -> None:
-    assert decoder_of({"content-encoding": encoding}) is None
+    assert not is_known({"content-encoding": encoding})
 
 
 def test_frames_of_zstd_follow_one_another() -> None:
@@ -97,3 +109,58 @@ def test_a_sender_of_zstd_cannot_have_much_held() -> None:
 def test_what_is_not_as_its_headers_say_is_refused(name: str, body: bytes, text: str) -> None:
     with pytest.raises(ParseError, match=text):
         decoded(body, name)
+
+
+@given(
+    body=st.binary(max_size=5000),
+    name=st.sampled_from(sorted(ENCODERS)),
+    slices=st.lists(st.integers(1, 2000), min_size=1),
+)
+def test_a_body_is_decoded_in_slices_of_any_size(body: bytes, name: str, slices: list[int]) -> None:
+    decoding = decoding_of(ENCODERS[name](body), name, DecodingLimits())
+    for max_bytes in slices:
+        before = decoding.decoded_bytes
+        decoding.advance(max_bytes)
+        assert decoding.decoded_bytes - before <= max_bytes
+        assert decoding.body == body[: decoding.decoded_bytes]
+    decoding.advance(5001)
+    assert decoding.is_finished
+    assert decoding.body == body
+
+
+@pytest.mark.parametrize("name", sorted(ENCODERS))
+def test_incompressible_bodies_of_many_pieces_come_through(name: str) -> None:
+    body = random.Random(7).randbytes(3 * MIB)
+    assert decoded(ENCODERS[name](body), name, 3 * MIB) == body
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd"])
+def test_beyond_a_mebibyte_a_body_may_not_grow_to_more_than_the_ratio(name: str) -> None:
+    bomb = ENCODERS[name](bytes(16 * MIB))
+    decoding = decoding_of(bomb, name, DecodingLimits(max_ratio=100))
+    decoding.advance(MIB)
+    with pytest.raises(CompressionRatioError, match="more than 100 times its size"):
+        decoding.advance(16 * MIB)
+    assert decoding.decoded_bytes == max(FREE_BYTES, 100 * len(bomb)) + 1
+    assert decoding.body == b""
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd"])
+def test_up_to_a_mebibyte_any_ratio_is_taken(name: str) -> None:
+    body = bytes(FREE_BYTES)
+    limits = DecodingLimits(max_ratio=2)
+    assert decode_whole({"content-encoding": name}, ENCODERS[name](body), limits) == body
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd"])
+def test_without_a_ratio_only_the_length_counts(name: str) -> None:
+    body = bytes(2 * MIB)
+    limits = DecodingLimits(max_ratio=0)
+    assert decode_whole({"content-encoding": name}, ENCODERS[name](body), limits) == body
+
+
+def test_a_body_above_its_length_is_told_so_and_not_its_ratio() -> None:
+    limits = DecodingLimits(max_body_bytes=10, max_ratio=100)
+    with pytest.raises(BodyTooLongError, match="longer than 10 bytes") as caught:
+        decode_whole({"content-encoding": "gzip"}, gzip.compress(BODY), limits)
+    assert not isinstance(caught.value, CompressionRatioError)

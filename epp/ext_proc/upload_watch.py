@@ -1,0 +1,77 @@
+"""Ends requests whose bodies come too slowly, or not at all.
+
+No stream has a timer, and a chunk is not timed. Once a second all streams whose request is not
+whole are looked at: how much came since the last look at which they were fast enough.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+
+from epp.ext_proc.held_bytes import HeldBytes
+from epp.ext_proc.pauses import end_safely
+from epp.ext_proc.settings import ExtProcSettings
+from epp.ext_proc.stream_life import StreamLife
+
+SLOW = "body-time"
+"""The limit, as its metric names it."""
+
+UNSEEN_PATIENCE = 20
+"""How many times as long Envoy may buffer a body, of which nothing is seen here."""
+
+STALLED_SECONDS = 5.0
+"""How long a body may come too slowly while memory is short."""
+
+_LOOK_SECONDS = 1.0
+_LOOKS_AT_ONCE = 1000
+"""Streams in one turn of the event loop, 0.1 us each."""
+
+
+class UploadWatch:
+    """Looks once a second; ``run`` has to be running for it.
+
+    Args:
+        streams: Returns the open streams.
+        held: Says whether memory is short.
+        settings: How slowly a body may come.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        streams: Callable[[], Collection[StreamLife]],
+        held: HeldBytes,
+        *,
+        settings: ExtProcSettings,
+        clock: Callable[[], float],
+    ) -> None:
+        self._streams = streams
+        self._held = held
+        self._seconds = settings.body_timeout_seconds
+        self._least = settings.body_min_bytes_per_second
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Look once a second."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            streams = list(self._streams())
+            for start in range(0, len(streams), _LOOKS_AT_ONCE):
+                self.look_at(streams[start : start + _LOOKS_AT_ONCE])
+                await asyncio.sleep(0)
+            end_safely(partial(self._held.evict_stalled, STALLED_SECONDS))
+
+    def look_at(self, streams: Iterable[StreamLife]) -> None:
+        """End those of ``streams`` whose bodies have come too slowly for too long."""
+        now = self._clock()
+        for stream in streams:
+            if not stream.is_arriving:
+                continue
+            slow_seconds = stream.look(now, self._least)
+            if not self._seconds or slow_seconds < self._seconds:
+                continue
+            if stream.is_seen_arriving or slow_seconds >= UNSEEN_PATIENCE * self._seconds:
+                end_safely(partial(stream.time_out, SLOW, self._why(slow_seconds)))
+
+    def _why(self, seconds: float) -> str:
+        return f"less than {self._least} bytes a second for {seconds:.0f} s"

@@ -1,0 +1,86 @@
+"""A queue with turns: whoever has had least of the work so far is next.
+
+Start-time fair queueing (Goyal, Vin, Cheng, 1996) with one weight for all: each source has a clock
+that runs with the cost of what was done for it, and the source with the slowest clock is served. A
+source that comes back starts at the clock of the one being served, so that nobody saves up turns.
+"""
+
+from collections import deque
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _Source(Generic[T]):
+    __slots__ = ("clock", "items")
+
+    def __init__(self, clock: float) -> None:
+        self.clock = clock
+        self.items: deque[T] = deque()
+
+
+class FairQueue(Generic[T]):
+    """Items of many sources; each operation is O(sources that wait).
+
+    Args:
+        most_items: How many may wait.
+    """
+
+    def __init__(self, most_items: int) -> None:
+        self._most_items = most_items
+        self._length = 0
+        self._now = 0.0
+        self._sources: dict[str, _Source[T]] = {}
+        """Those with items, and those whose clock is ahead of all others."""
+
+    def __len__(self) -> int:
+        return self._length
+
+    def push(self, source: str, item: T) -> T | None:
+        """Append ``item``; return the one that has to give way to it, if too many wait.
+
+        That is the last one of the source with most items, perhaps ``item`` itself.
+        """
+        own = self._sources.get(source)
+        if own is None:
+            own = self._sources[source] = _Source(self._now)
+        own.clock = max(own.clock, self._now)
+        own.items.append(item)
+        self._length += 1
+        if self._length <= self._most_items:
+            return None
+        # Of two with as many, the one that has pushed: whoever was here first stays.
+        longest = max(self._sources.values(), key=lambda each: (len(each.items), each is own))
+        self._length -= 1
+        return longest.items.pop()
+
+    def pop(self) -> tuple[str, T]:
+        """Take the next item, and return whose it is and the item.
+
+        Raises:
+            IndexError: Nothing waits.
+        """
+        if not self._length:
+            raise IndexError("nothing waits")
+        waiting = [(each.clock, name) for name, each in self._sources.items() if each.items]
+        self._now, name = min(waiting)
+        source = self._sources[name]
+        self._length -= 1
+        return name, source.items.popleft()
+
+    def charge(self, source: str, cost: float) -> None:
+        """Take note of what was done for ``source``, whether it waits or not."""
+        own = self._sources.get(source)
+        if own is None:
+            own = self._sources[source] = _Source(self._now)
+        own.clock = max(own.clock, self._now) + cost
+        if not self._length:
+            # Nobody waits: all are equal again, and nothing is kept of those that are gone.
+            self._sources.clear()
+            self._now = 0.0
+        elif len(self._sources) > 2 * self._most_items:
+            self._sources = {
+                name: each
+                for name, each in self._sources.items()
+                if each.items or each.clock > self._now
+            }

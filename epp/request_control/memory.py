@@ -1,0 +1,48 @@
+"""The memory that one request takes until it is sent on, and whom the request is from.
+
+What arrives is counted by the stream. What is made of it and kept (the decoded body, one with
+another model name, the prompt of a request that waits) is counted here, on the same account.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+DEFAULT_SOURCE_HEADER: Final = "x-forwarded-for"
+"""Envoy appends the address that it has seen itself (``use_remote_address``)."""
+
+_MAX_SOURCE_CHARS = 64
+
+
+class RequestMemory(Protocol):
+    """What one request holds; all of it is given back by whoever has made the account."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes on the account now."""
+
+    def hold(self, size: int) -> None:
+        """Put ``size`` bytes more on the account.
+
+        Raises:
+            HeldBytesError: There is no memory left for them.
+        """
+
+
+class Uncounted:
+    """The account of a request that nobody counts."""
+
+    held_bytes = 0
+
+    def hold(self, size: int) -> None:
+        """Count nothing."""
+
+
+UNCOUNTED: Final = Uncounted()
+
+
+def source_of(headers: Mapping[str, str], header: str) -> str:
+    """Return whom a request is from: the last entry of ``header``; "" if there is none.
+
+    The last one, because it is the one that the gateway appends: a client can write all others.
+    """
+    return headers.get(header, "").rpartition(",")[2].strip()[:_MAX_SOURCE_CHARS]

@@ -1,0 +1,428 @@
+"""Long and compressed bodies wait for their turn; all others are decided at once."""
+
+import asyncio
+import gzip
+import random
+from collections.abc import Mapping
+from itertools import pairwise
+
+import pytest
+import zstandard
+from structlog.testing import capture_logs
+
+from epp.parsing import DecodingLimits
+from epp.request_control import (
+    BadRequestError,
+    BodyQueue,
+    BodyTooLargeError,
+    CostlyBodiesError,
+    DecodedBodyTooLargeError,
+    EndCause,
+    Exchange,
+    HeldBytesError,
+    PendingDecision,
+    RequestError,
+)
+from epp.request_control.body_queue import (
+    LONG_BODY_BYTES,
+    MAX_WAIT_SECONDS,
+    MAX_WAITING,
+    SHORT_BODY_BYTES,
+    TURN_SECONDS,
+)
+from request_control.harness import BODY, HEADERS, Epp, Policies, make_pool
+from request_control.producers import Async
+
+pytestmark = pytest.mark.looptime
+
+MIB = 1 << 20
+
+
+def body_of(size: int) -> bytes:
+    return b'{"model":"llama","prompt":"%s"}' % (b"x" * size)
+
+
+ORDINARY = body_of(SHORT_BODY_BYTES)
+LONG = body_of(LONG_BODY_BYTES)
+# Above what is decoded at once, and below the ratio that makes it a bomb.
+COMPRESSED = gzip.compress(
+    b'{"model":"llama","prompt":"%s"}' % random.Random(1).randbytes(100_000).hex().encode()
+)
+
+
+class Account:
+    """The memory of one request, of which there may be too little."""
+
+    def __init__(self, limit_bytes: int = 1 << 40) -> None:
+        self.held_bytes = 0
+        self.limit_bytes = limit_bytes
+
+    def hold(self, size: int) -> None:
+        self.held_bytes += size
+        if self.held_bytes > self.limit_bytes:
+            raise HeldBytesError("no memory left")
+
+
+class Costs:
+    """A clock that each decision moves on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.of_body: dict[int, float] = {}
+        """Seconds by the size of the body; any other costs nothing."""
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Asking:
+    """Hands requests to the queue, and writes down what becomes of them, in order."""
+
+    def __init__(self, *plugins: Async, epp: Epp | None = None) -> None:
+        self.epp = epp or Epp(make_pool(), plugins=plugins)
+        self.costs = Costs()
+        self.queue = BodyQueue(self.epp.director, clock=self.costs)
+        self.decided: list[str] = []
+        self.outcomes: dict[str, Exchange | RequestError] = {}
+        self._changed = asyncio.Event()
+        handle = self.epp.director.handle
+
+        def costly(**request: object) -> Exchange | PendingDecision:
+            body = request.get("decoded") or request["body"]
+            assert isinstance(body, bytes)
+            self.costs.now += self.costs.of_body.get(len(body), 0.0)
+            return handle(**request)  # type: ignore[arg-type] # by name, as they came
+
+        self.epp.director.handle = costly  # type: ignore[method-assign] # to measure by the test's clock
+
+    def ask(
+        self, name: str, body: bytes = LONG, account: Account | None = None, **headers: str
+    ) -> PendingDecision | None:
+        """Ask for a decision; None if it was made at once."""
+        given = {key.replace("_", "-"): value for key, value in headers.items()}
+        try:
+            decision = self.queue.handle(
+                request_id=name,
+                headers=HEADERS | given,
+                body=body,
+                received_at=self.epp.clock.now,
+                memory=account or Account(),
+            )
+        except RequestError as error:
+            self._note(name, error)
+            return None
+        if isinstance(decision, PendingDecision):
+            decision.then(lambda outcome: self._note(name, outcome))
+            return decision
+        self._note(name, decision)
+        return None
+
+    async def settled(self, count: int) -> None:
+        """Return when so many requests have had their outcome."""
+        while len(self.decided) < count:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _note(self, name: str, outcome: Exchange | RequestError) -> None:
+        self.decided.append(name)
+        self.outcomes[name] = outcome
+        self._changed.set()
+
+
+# --- turns --------------------------------------------------------------------------------------
+
+
+async def test_one_long_body_is_decided_per_turn_in_the_order_in_which_they_came() -> None:
+    asking = Asking()
+    asking.costs.of_body[len(LONG)] = 0.001
+    for name in "abcd":
+        assert asking.ask(name) is not None
+    assert asking.queue.waiting == 4
+    seen = [""]
+    while len(asking.decided) < 4:
+        await asyncio.sleep(0)
+        if seen[-1] != (decided := "".join(asking.decided)):
+            seen.append(decided)
+    assert seen == ["", "a", "ab", "abc", "abcd"]
+    assert asking.epp.in_flight == 4
+
+
+@pytest.mark.parametrize("size", [len(BODY), SHORT_BODY_BYTES])
+async def test_short_bodies_wait_for_nothing(size: int) -> None:
+    asking = Asking()
+    asking.ask("long")
+    assert asking.ask("short", BODY.ljust(size)) is None
+    assert asking.decided == ["short"]
+    await asking.settled(2)
+
+
+async def test_ordinary_bodies_are_decided_at_once_while_their_turn_has_room() -> None:
+    asking = Asking()
+    asking.costs.of_body[len(ORDINARY)] = TURN_SECONDS * 0.3
+    assert asking.ask("first", ORDINARY) is None
+    assert asking.ask("second", ORDINARY) is None
+    asking.costs.of_body[len(ORDINARY)] = TURN_SECONDS * 0.4
+    assert asking.ask("third", ORDINARY) is None
+    assert asking.ask("fourth", ORDINARY) is not None
+    await asking.settled(4)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert asking.ask("in another turn", ORDINARY) is None
+
+
+async def test_twenty_bodies_that_end_together_do_not_have_one_turn() -> None:
+    """They stalled the loop for 8.2 s."""
+    loop = asyncio.get_running_loop()
+    asking = Asking()
+    asking.costs.of_body[len(ORDINARY)] = 0.26
+    decided_at = [loop.time()]
+    for number in range(20):
+        asking.ask(str(number), ORDINARY)
+    assert asking.decided == ["0"]
+    for count in range(2, 21):
+        await asking.settled(count)
+        assert len(asking.decided) == count
+        decided_at.append(loop.time())
+    rests = [later - earlier for earlier, later in pairwise(decided_at)]
+    assert rests == pytest.approx([0.26] * 19, abs=0.001)
+
+
+async def test_after_a_body_that_took_long_the_others_have_as_much_time() -> None:
+    loop = asyncio.get_running_loop()
+    asking = Asking()
+    asking.costs.of_body[len(LONG)] = 0.04
+    began = loop.time()
+    asking.ask("a")
+    asking.ask("b")
+    asking.ask("c")
+    await asking.settled(3)
+    assert loop.time() - began == pytest.approx(0.08, abs=0.001), "a rest after a, and after b"
+
+
+async def test_an_ordinary_body_that_took_long_is_followed_by_a_rest_too() -> None:
+    loop = asyncio.get_running_loop()
+    asking = Asking()
+    asking.costs.of_body[len(ORDINARY)] = 0.04
+    assert asking.ask("a", ORDINARY) is None
+    await asyncio.sleep(0)
+    began = loop.time()
+    assert asking.ask("b", ORDINARY) is not None
+    await asking.settled(2)
+    assert loop.time() - began == pytest.approx(0.04, abs=0.001)
+
+
+async def test_ordinary_bodies_do_not_wait_behind_long_ones() -> None:
+    asking = Asking()
+    asking.costs.of_body[len(LONG)] = 1.0
+    for name in "abc":
+        asking.ask(name)
+    await asking.settled(1)
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert asking.ask("ordinary", ORDINARY) is None
+    await asking.settled(4)
+
+
+async def test_a_source_that_sends_many_makes_only_itself_wait() -> None:
+    asking = Asking()
+    for number in range(8):
+        asking.ask(f"flood {number}", x_forwarded_for="10.0.0.9")
+    asking.ask("other", x_forwarded_for="10.0.0.9, 10.0.0.7")
+    await asking.settled(9)
+    assert asking.decided.index("other") <= 1
+
+
+async def test_beyond_so_many_the_source_with_most_of_them_is_refused() -> None:
+    asking = Asking()
+    for number in range(MAX_WAITING):
+        assert asking.ask(f"flood {number}", x_forwarded_for="10.0.0.9") is not None
+    assert asking.ask("other", x_forwarded_for="10.0.0.7") is not None
+    last = asking.outcomes[f"flood {MAX_WAITING - 1}"]
+    assert isinstance(last, CostlyBodiesError)
+    assert asking.ask("one more", x_forwarded_for="10.0.0.9") is None
+    assert isinstance(asking.outcomes["one more"], CostlyBodiesError)
+    assert asking.epp.value("request_limit_exceeded_total", limit="costly-bodies") == 2
+    await asking.settled(MAX_WAITING + 2)
+    assert isinstance(asking.outcomes["other"], Exchange)
+
+
+async def test_whoever_has_waited_for_too_long_is_refused() -> None:
+    asking = Asking()
+    asking.ask("a")
+    asking.ask("b")
+    asking.costs.now += MAX_WAIT_SECONDS + 1
+    await asking.settled(2)
+    assert {type(each) for each in asking.outcomes.values()} == {CostlyBodiesError}
+    assert "waited for 30 s" in str(asking.outcomes["a"])
+
+
+# --- ends ---------------------------------------------------------------------------------------
+
+
+async def test_one_that_nobody_wants_any_more_takes_no_turn() -> None:
+    asking = Asking()
+    asking.ask("a")
+    unwanted = [asking.ask(name) for name in "bc"]
+    asking.ask("d")
+    with capture_logs() as lines:
+        for waiting in unwanted:
+            assert waiting is not None
+            waiting.cancel(EndCause.CLIENT_DISCONNECT)
+            waiting.cancel(EndCause.DRAINED)
+    assert lines == [
+        {
+            "event": "request abandoned before it was decided",
+            "log_level": "info",
+            "request_id": name,
+            "outcome": "client-disconnect",
+        }
+        for name in "bc"
+    ]
+    await asking.settled(2)
+    assert asking.decided == ["a", "d"]
+    assert asking.epp.in_flight == 2
+
+
+async def test_one_that_is_refused_is_told_so_in_its_turn() -> None:
+    asking = Asking()
+    with capture_logs() as lines:
+        asking.ask("a", LONG[:-2])
+        assert asking.decided == []
+        await asking.settled(1)
+    assert isinstance(asking.outcomes["a"], BadRequestError)
+    assert [line["event"] for line in lines] == ["request refused"]
+
+
+@pytest.mark.parametrize("is_wanted", [True, False], ids=["wanted", "not wanted any more"])
+async def test_one_that_waits_for_a_producer_does_so_after_its_turn(is_wanted: bool) -> None:
+    asking = Asking(Async("slow"))
+    waiting = asking.ask("c")
+    assert waiting is not None
+    for _ in range(4):
+        await asyncio.sleep(0)  # its turn
+    if not is_wanted:
+        waiting.cancel(EndCause.CLIENT_DISCONNECT)
+    await asyncio.sleep(1)
+    assert ("c" in asking.outcomes) is is_wanted
+    assert asking.epp.in_flight == len(asking.decided)
+
+
+# --- compressed bodies --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+async def test_a_compressed_body_that_stays_small_is_decided_at_once(encoding: str) -> None:
+    compress = {"gzip": gzip.compress, "zstd": zstandard.compress}[encoding]
+    asking, account = Asking(), Account()
+    assert asking.ask("a", compress(BODY), account, content_encoding=encoding) is None
+    assert isinstance(asking.outcomes["a"], Exchange)
+    assert account.held_bytes == len(BODY)
+
+
+async def test_a_compressed_body_that_grows_is_decoded_elsewhere_and_counted() -> None:
+    asking, account = Asking(), Account()
+    assert asking.ask("a", COMPRESSED, account, content_encoding="gzip") is not None
+    await asking.settled(1)
+    outcome = asking.outcomes["a"]
+    assert isinstance(outcome, Exchange)
+    assert outcome.request.body_bytes == account.held_bytes == len(gzip.decompress(COMPRESSED))
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+async def test_a_bomb_is_refused_before_it_has_grown(encoding: str) -> None:
+    compress = {"gzip": gzip.compress, "zstd": zstandard.compress}[encoding]
+    asking, account = Asking(), Account()
+    asking.ask("a", compress(body_of(32 * MIB)), account, content_encoding=encoding)
+    await asking.settled(1)
+    assert isinstance(asking.outcomes["a"], DecodedBodyTooLargeError)
+    assert asking.epp.value("request_limit_exceeded_total", limit="compression-ratio") == 1
+    assert account.held_bytes <= 4 * MIB
+
+
+async def test_a_body_that_decodes_to_more_than_is_taken_in_is_refused() -> None:
+    asking = Asking(epp=Epp(make_pool(), max_body_bytes=100_000))
+    asking.ask("a", COMPRESSED, content_encoding="gzip")
+    await asking.settled(1)
+    assert isinstance(asking.outcomes["a"], BodyTooLargeError)
+
+
+async def test_without_memory_for_it_a_body_is_not_decoded_on() -> None:
+    asking = Asking()
+    asking.ask("a", COMPRESSED, Account(limit_bytes=100_000), content_encoding="gzip")
+    await asking.settled(1)
+    assert isinstance(asking.outcomes["a"], HeldBytesError)
+    assert asking.epp.value("request_limit_exceeded_total", limit="held-bytes") == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "when"),
+    [
+        pytest.param(COMPRESSED[:50], "at once", id="cut off at its start"),
+        pytest.param(COMPRESSED[:-20], "later", id="cut off at its end"),
+    ],
+)
+async def test_what_is_not_as_its_headers_say_is_refused(body: bytes, when: str) -> None:
+    asking = Asking()
+    waiting = asking.ask("a", body, content_encoding="gzip")
+    assert (waiting is not None) == (when == "later")
+    await asking.settled(1)
+    assert isinstance(asking.outcomes["a"], BadRequestError)
+    assert "cut off" in str(asking.outcomes["a"])
+
+
+async def test_one_that_leaves_while_it_is_decoded_is_not_counted_on() -> None:
+    asking, account = Asking(), Account()
+    waiting = asking.ask("a", COMPRESSED, account, content_encoding="gzip")
+    assert waiting is not None
+    held = account.held_bytes
+    await asyncio.sleep(0)  # its thread has it
+    waiting.cancel(EndCause.CLIENT_DISCONNECT)
+    asking.ask("b", COMPRESSED, content_encoding="gzip")
+    await asking.settled(1)
+    assert account.held_bytes == held
+    assert asking.decided == ["b"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param({"content-encoding": "br"}, id="an unknown encoding"),
+        pytest.param({"content-encoding": "gzip", ":path": "/elsewhere"}, id="an unclaimed path"),
+    ],
+)
+async def test_what_nobody_decodes_is_passed_on_as_it_is(headers: Mapping[str, str]) -> None:
+    asking = Asking()
+    asking.queue.handle(
+        request_id="a", headers={**HEADERS, **headers}, body=COMPRESSED, received_at=0.0
+    )
+    assert asking.epp.in_flight == 1
+
+
+# --- the account --------------------------------------------------------------------------------
+
+
+async def test_a_body_with_another_model_name_is_counted() -> None:
+    epp = Epp(make_pool(), policies=Policies(targets={"llama": "a-longer-name"}))
+    asking, account = Asking(epp=epp), Account()
+    assert asking.ask("a", BODY, account) is None
+    assert account.held_bytes == len(BODY) + len("a-longer-name") - len("llama")
+
+
+async def test_a_prompt_that_waits_is_counted_once() -> None:
+    asking, account = Asking(Async("slow"), Async("slower")), Account()
+    asking.ask("a", BODY, account)
+    assert account.held_bytes == len(b'"hello"')
+    await asyncio.sleep(1)
+    assert isinstance(asking.outcomes["a"], Exchange)
+    assert account.held_bytes == len(b'"hello"')
+
+
+def test_limits_are_those_of_the_director() -> None:
+    epp = Epp(make_pool(), max_body_bytes=123)
+    decoding = epp.director.decoding(HEADERS | {"content-encoding": "gzip"}, gzip.compress(BODY))
+    assert decoding is not None
+    assert DecodingLimits().max_body_bytes != 123
+    with pytest.raises(Exception, match="longer than 123 bytes"):
+        epp.director.decoding(
+            HEADERS | {"content-encoding": "gzip"}, gzip.compress(bytes(200))
+        ).advance(1000)  # type: ignore[union-attr] # it has an encoding
