@@ -26,7 +26,7 @@ from epp.data_layer.plugins import EndpointSpec
 from epp.ext_proc import METHOD
 from epp.lab.envoy import Mode
 from epp.observability import configure
-from epp.request_control.turns import LARGE_BODY_BYTES
+from epp.request_control.body_queue import SHORT_BODY_BYTES
 from epp.scheduling import Endpoint, EndpointMetrics
 from epp.transport import Http2Server, OpenStream, Stream
 from epp.transport.protocol import ConnectionProtocol
@@ -39,7 +39,9 @@ _FEW_BYTES = 20 << 20
 """Of long requests that many bytes are enough for a reading."""
 
 _TURNS = 4
-"""Of the loop, until a large body is decided and given back."""
+"""Of the loop, until a long body is decided and given back, unless the loop rests before it."""
+_LOOK_SECONDS = 0.001
+"""Between two looks whether such a rest is over; resting takes no CPU time."""
 _LONG_BYTES = 16 << 20
 _LEAST_ANSWER_BYTES = 100
 """Of a destination alone."""
@@ -98,15 +100,15 @@ class Connection:
     def prepared(self, requests: Sequence[Reads]) -> list[bytes | None]:
         """Return the bytes of some requests, each read by itself; streams end 16 requests later.
 
-        None stands where the loop has to turn: a large body is decided in a turn of its own, and
-        given back as there is room.
+        None stands where an answer has to be waited for: a body that is not short may be decided
+        in a later turn of the loop, and is given back as there is room.
         """
         reads: list[bytes | None] = []
         for request in requests:
             sent = wire_bytes.request(request, self._next_id)
             reads += sent
-            if sum(map(len, sent)) > LARGE_BODY_BYTES:
-                reads += [None] * _TURNS
+            if sum(map(len, sent)) > SHORT_BODY_BYTES:
+                reads.append(None)
             self._open.append(self._next_id)
             self._next_id += 2
             if len(self._open) >= OPEN_STREAMS:
@@ -116,11 +118,21 @@ class Connection:
     async def feed(self, reads: Sequence[bytes | None]) -> None:
         """Read them."""
         received = self._protocol.data_received
+        answered_bytes = self.transport.written_bytes
         for read in reads:
             if read is None:
-                await asyncio.sleep(0)
+                await self._answered(answered_bytes)
+                answered_bytes = self.transport.written_bytes
             else:
                 received(read)
+
+    async def _answered(self, before_bytes: int) -> None:
+        turns = 0
+        while self.transport.written_bytes - before_bytes < _LEAST_ANSWER_BYTES:
+            turns += 1
+            await asyncio.sleep(0 if turns < _TURNS else _LOOK_SECONDS)
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
 
     def take(self) -> int:
         """Return how many bytes were written since the last time.
