@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
+from time import monotonic, thread_time
 from typing import Final
 
 import structlog
@@ -93,18 +93,22 @@ class BodyQueue:
         director: Director,
         *,
         source_header: str = DEFAULT_SOURCE_HEADER,
-        clock: Callable[[], float] = perf_counter,
+        clock: Callable[[], float] = monotonic,
+        cpu_clock: Callable[[], float] = thread_time,
     ) -> None:
         """Wire the queue; it is used in the event loop.
 
         Args:
             director: Decides.
             source_header: Tells whom a request is from, see :func:`source_of`.
-            clock: Seconds, for what decisions take.
+            clock: Monotonic seconds, for how long requests wait.
+            cpu_clock: Seconds that the calling thread has computed, for what requests cost: a busy
+                machine is no reason to rest.
         """
         self._director = director
         self._source_header = source_header
         self._clock = clock
+        self._cpu_clock = cpu_clock
         self._turn = _Turn()
         self._ordinary = _Lane(self, "ordinary bodies")
         self._long = _Lane(self, "long and compressed bodies")
@@ -207,11 +211,11 @@ class BodyQueue:
             decoded=None if decoding is None else decoding.body,
         )
         request.drop()  # the director has it
-        began = self._clock()
+        began = self._cpu_clock()
         try:
             return decide()
         finally:
-            seconds = self._clock() - began
+            seconds = self._cpu_clock() - began
             self._turn.spend(seconds)
             if size:
                 change = seconds / size - self._seconds_per_byte
@@ -227,28 +231,33 @@ class BodyQueue:
         )
 
     async def serve(self, waiting: "_Waiting") -> float:
-        """Have ``waiting`` decided; return the seconds that it took."""
-        request, began = waiting.request, self._clock()
-        outcome: Exchange | PendingDecision | RequestError
+        """Have ``waiting`` decided; return the seconds of CPU that it took."""
+        request, seconds = waiting.request, 0.0
+        outcome: Exchange | PendingDecision | RequestError | None = None
         try:
-            _check_wait(began - waiting.since)
+            _check_wait(self._clock() - waiting.since)
             while waiting.is_wanted and (decoding := request.decoding) and not decoding.is_finished:
                 before = decoding.decoded_bytes
-                await asyncio.to_thread(decoding.advance, _SLICE_BYTES)
+                seconds += await asyncio.to_thread(self._decode_slice, decoding)
                 if waiting.is_wanted:
                     request.memory.hold(decoding.decoded_bytes - before)
         except Exception as error:
             outcome = self.refuse(request, error)
-        else:
-            await self._turn.begun()
-            if not waiting.is_wanted:
-                return self._clock() - began
+        await self._turn.begun()
+        if waiting.is_wanted:
+            began = self._cpu_clock()
             try:
-                outcome = self.decide(request)
+                waiting.end(outcome or self.decide(request))
             except RequestError as error:
-                outcome = error
-        waiting.end(outcome)
-        return self._clock() - began
+                waiting.end(error)
+            seconds += self._cpu_clock() - began
+        return seconds
+
+    def _decode_slice(self, decoding: Decoding) -> float:
+        """Decode a slice, in a thread; return the seconds of CPU that it took."""
+        began = self._cpu_clock()
+        decoding.advance(_SLICE_BYTES)
+        return self._cpu_clock() - began
 
 
 def _check_wait(seconds: float) -> None:

@@ -86,7 +86,7 @@ class Asking:
     def __init__(self, *plugins: Async, epp: Epp | None = None) -> None:
         self.epp = epp or Epp(make_pool(), plugins=plugins)
         self.costs = Costs()
-        self.queue = BodyQueue(self.epp.director, clock=self.costs)
+        self.queue = BodyQueue(self.epp.director, clock=self.costs, cpu_clock=self.costs)
         self.decided: list[str] = []
         self.outcomes: dict[str, Exchange | RequestError] = {}
         self._changed = asyncio.Event()
