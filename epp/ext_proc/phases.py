@@ -35,7 +35,7 @@ class RequestHandler(Protocol):
         *,
         request_id: str,
         headers: Mapping[str, str],
-        body: bytes,
+        body: bytes | memoryview,
         received_at: float,
         subset: Sequence[str] | None = None,
         memory: RequestMemory = UNCOUNTED,

@@ -33,6 +33,9 @@ _CACHED_BESIDES = 4096
 Chunk = tuple[bytes, bool]
 """A piece of a body, and whether it is the last of the stream."""
 
+RequestChunk = tuple[bytes | memoryview, bool]
+"""The same of a request; a view of its message if it is long, which only a buffered body is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Beside:
@@ -165,7 +168,7 @@ _PHASES: dict[int, tuple[str, Callable[[bytes, int, int], Any]]] = {
     for number, read in (
         (pb.ProcessingRequest.REQUEST_HEADERS_FIELD_NUMBER, _headers),
         (pb.ProcessingRequest.RESPONSE_HEADERS_FIELD_NUMBER, _headers),
-        (pb.ProcessingRequest.REQUEST_BODY_FIELD_NUMBER, wire.read_body),
+        (pb.ProcessingRequest.REQUEST_BODY_FIELD_NUMBER, wire.read_request_body),
         (pb.ProcessingRequest.RESPONSE_BODY_FIELD_NUMBER, wire.read_body),
         (pb.ProcessingRequest.REQUEST_TRAILERS_FIELD_NUMBER, _trailers),
         (pb.ProcessingRequest.RESPONSE_TRAILERS_FIELD_NUMBER, _trailers),

@@ -23,7 +23,7 @@ from epp.ext_proc.fitness import too_large, unfit
 from epp.ext_proc.modes import ASSUMED, BUFFERED, BUFFERED_PARTIAL, HELD, NONE, STREAMED
 from epp.ext_proc.phases import StreamState, Transitions
 from epp.ext_proc.plugin_headers import sendable
-from epp.ext_proc.reading import Beside, Chunk, Head
+from epp.ext_proc.reading import Beside, Head, RequestChunk
 from epp.ext_proc.request_ids import new_request_id
 from epp.ext_proc.stream_life import StreamLife
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -70,7 +70,7 @@ class RequestPhase(StreamLife):
             if self._request_body_mode in HELD:
                 self._stream.send(messages.CONTINUE_REQUEST_HEADERS)
 
-    def _request_body(self, chunk: Chunk, _: Beside) -> None:
+    def _request_body(self, chunk: RequestChunk, _: Beside) -> None:
         body, end_of_stream = chunk
         size, held = len(body), self._held
         self._chunks += 1
@@ -94,7 +94,7 @@ class RequestPhase(StreamLife):
         elif end_of_stream:
             self._decide(self._answer_body)
 
-    def _append(self, body: bytes) -> None:
+    def _append(self, body: bytes | memoryview) -> None:
         """Keep another chunk, with those before it.
 
         Not as a list: a long body would be copied at its end, 45 ms for 64 MiB, and small chunks
@@ -227,7 +227,7 @@ class RequestPhase(StreamLife):
         )
 
     def _echo_request_body(self, rewritten: bytes | None, *, end_of_stream: bool) -> None:
-        body = self._body if rewritten is None else rewritten
+        body = bytes(self._body) if rewritten is None else rewritten
         if len(body) <= messages.MAX_BODY_CHUNK_BYTES:
             self._send_all(messages.echoed_request(body, end_of_stream=end_of_stream))
             return
@@ -268,7 +268,7 @@ class RequestPhase(StreamLife):
             self._stream.send(messages.streamed_request(replaced))
             replaced = None if rewritten is None else b""
 
-    def _late_request_body(self, _chunk: Chunk, _: Beside) -> None:
+    def _late_request_body(self, _chunk: RequestChunk, _: Beside) -> None:
         """Envoy may repeat the end of a body over 1 MB (envoy#46237); it was answered once."""
 
     def _late_request_trailers(self, _message: pb.HttpTrailers, _: Beside) -> None:

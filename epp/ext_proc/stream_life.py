@@ -102,7 +102,7 @@ class StreamLife:
         self._echo: Iterator[bytes] | None = None
         """What is still to be given back of the request's body."""
         self._headers: dict[str, str] = {}
-        self._body = b""
+        self._body: bytes | memoryview = b""
         """What came of the request's body, if it is one chunk or is whole."""
         self._buffer: BytesIO | None = None
         """What came of it, if there are more chunks: it grows without a copy at the end."""

@@ -20,6 +20,8 @@ _MORE = 0x80
 """Set in each byte of a varint but the last."""
 _MOST_LENGTH_BYTES = 4
 """Of a length that is read here."""
+LONG_BODY_BYTES = 1 << 20
+"""A longer body is not copied out of its message here."""
 
 
 def tag(field: int, wire_type: int = _LENGTH_DELIMITED) -> int:
@@ -93,6 +95,19 @@ def _long_length(data: bytes, at: int) -> tuple[int, int]:
         if byte < _MORE:
             return length, at + place + 1
     return 0, 0
+
+
+def read_request_body(data: bytes, start: int, end: int) -> tuple[bytes | memoryview, bool] | None:
+    """Return the same as :func:`read_body`, of a long body a view: to copy 64 MiB takes 45 ms."""
+    if end - start <= LONG_BODY_BYTES:
+        return read_body(data, start, end)
+    found = content(data, start) if data[start] == _BODY_TAG else None
+    if found is None:
+        return None
+    body_start, body_end = found
+    if data[body_end:end] not in {b"", END_OF_STREAM}:
+        return None
+    return memoryview(data)[body_start:body_end], body_end != end
 
 
 def read_body(data: bytes, start: int, end: int) -> tuple[bytes, bool] | None:

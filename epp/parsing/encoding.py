@@ -31,6 +31,8 @@ _FED_BYTES = 64 << 10
 """zlib returns what it has not read yet as a copy: it is fed this much at a time."""
 _IDENTITY = frozenset({"", "identity"})
 
+Body = bytes | memoryview
+
 
 @dataclass(frozen=True, slots=True)
 class DecodingLimits:
@@ -54,11 +56,24 @@ class _Decoder(ABC):
         """
 
 
+class _Copier(_Decoder):
+    """Takes a view off a body that has no encoding."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = memoryview(body)
+        self._at = 0
+
+    def read(self, max_bytes: int) -> bytes:
+        piece = bytes(self._body[self._at : self._at + max_bytes])
+        self._at += len(piece)
+        return piece
+
+
 class _Gzip(_Decoder):
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: Body) -> None:
         self._body = body
         self._at = 0
-        self._fed = b""
+        self._fed: Body = b""
         self._decompressor = zlib.decompressobj(GZIP_FORMAT)
 
     def read(self, max_bytes: int) -> bytes:
@@ -86,7 +101,7 @@ class _Gzip(_Decoder):
 
 
 class _Zstd(_Decoder):
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: Body) -> None:
         decompressor = ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
         self._reader = decompressor.stream_reader(body, read_across_frames=True)
 
@@ -97,7 +112,7 @@ class _Zstd(_Decoder):
             raise ParseError(f"the request body is not zstd, as its headers say: {error}") from None
 
 
-_DECODERS: Final[Mapping[str, Callable[[bytes], _Decoder]]] = MappingProxyType(
+_DECODERS: Final[Mapping[str, Callable[[Body], _Decoder]]] = MappingProxyType(
     {"gzip": _Gzip, "x-gzip": _Gzip, "zstd": _Zstd}
 )
 
@@ -126,13 +141,18 @@ class Decoding:
 
     @classmethod
     def of(
-        cls, headers: Mapping[str, str], body: bytes, limits: DecodingLimits
+        cls, headers: Mapping[str, str], body: Body, limits: DecodingLimits
     ) -> "Decoding | None":
         """Return what decodes ``body``, whose encoding :func:`is_known`; None if it has none."""
         name = encoding_of(headers)
         if name in _IDENTITY:
             return None
         return cls(_DECODERS[name](body), len(body), limits)
+
+    @classmethod
+    def copy_of(cls, body: Body) -> "Decoding":
+        """Return what copies ``body`` as it is."""
+        return cls(_Copier(body), len(body), DecodingLimits(len(body), max_ratio=0))
 
     def advance(self, max_bytes: int) -> None:
         """Decode ``max_bytes`` more, or what there is left.

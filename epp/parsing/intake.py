@@ -145,7 +145,7 @@ class Intake:
         return Reading(request, body, guard)
 
     def decoding(
-        self, headers: Mapping[str, str], body: bytes, limits: DecodingLimits
+        self, headers: Mapping[str, str], body: bytes | memoryview, limits: DecodingLimits
     ) -> Decoding | None:
         """Return what decodes ``body`` piece by piece; None if nobody needs it decoded.
 

@@ -64,11 +64,14 @@ class _Request:
 
     request_id: str
     headers: Mapping[str, str]
-    body: bytes
+    body: bytes | memoryview
     received_at: float
     subset: Sequence[str] | None
     memory: RequestMemory
     decoding: Decoding | None = None
+    """What decodes the body; None if it has no encoding, or one that nobody needs taken off."""
+    copying: Decoding | None = None
+    """What makes bytes of a body that is a view."""
 
     @property
     def body_bytes(self) -> int:
@@ -76,13 +79,16 @@ class _Request:
         return len(self.body) if self.decoding is None else self.decoding.decoded_bytes
 
     @property
-    def is_decoded(self) -> bool:
-        """Nothing is left to decode."""
-        return self.decoding is None or self.decoding.is_finished
+    def pending(self) -> Decoding | None:
+        """What has to be done with the body, piece by piece, before it can be parsed."""
+        for each in (self.decoding, self.copying):
+            if each is not None and not each.is_finished:
+                return each
+        return None
 
     def drop(self) -> None:
         """Keep the body no longer."""
-        self.body, self.decoding = b"", None
+        self.body, self.decoding, self.copying = b"", None, None
 
 
 class BodyQueue:
@@ -124,7 +130,7 @@ class BodyQueue:
         *,
         request_id: str,
         headers: Mapping[str, str],
-        body: bytes,
+        body: bytes | memoryview,
         received_at: float,
         subset: Sequence[str] | None = None,
         memory: RequestMemory = UNCOUNTED,
@@ -147,7 +153,9 @@ class BodyQueue:
         request = _Request(request_id, headers, body, received_at, subset, memory)
         if "content-encoding" in headers:
             self._begin_decoding(request)
-        if not request.is_decoded or request.body_bytes > LONG_BODY_BYTES:
+        if request.decoding is None and isinstance(body, memoryview):
+            request.copying = Decoding.copy_of(body)
+        if request.pending or request.body_bytes > LONG_BODY_BYTES:
             return self._wait(request, self._long)
         if not self._ordinary.is_idle or not self._fits(request):
             return self._wait(request, self._ordinary)
@@ -200,11 +208,12 @@ class BodyQueue:
             RequestError: What to answer instead.
         """
         size, decoding = request.body_bytes, request.decoding
+        plain = decoding or request.copying
         decide = partial(
             self._director.handle,
             request_id=request.request_id,
             headers=request.headers,
-            body=request.body,
+            body=request.body if plain is None else plain.body,
             received_at=request.received_at,
             subset=request.subset,
             memory=request.memory,
@@ -236,7 +245,7 @@ class BodyQueue:
         outcome: Exchange | PendingDecision | RequestError | None = None
         try:
             _check_wait(self._clock() - waiting.since)
-            while waiting.is_wanted and (decoding := request.decoding) and not decoding.is_finished:
+            while waiting.is_wanted and (decoding := request.pending):
                 before = decoding.decoded_bytes
                 seconds += await asyncio.to_thread(self._decode_slice, decoding)
                 if waiting.is_wanted:

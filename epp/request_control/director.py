@@ -117,7 +117,7 @@ class Director:
         *,
         request_id: str,
         headers: Mapping[str, str],
-        body: bytes,
+        body: bytes | memoryview,
         received_at: float,
         subset: Sequence[str] | None = None,
         memory: RequestMemory = UNCOUNTED,
@@ -128,7 +128,7 @@ class Director:
         Args:
             request_id: Id of the HTTP request.
             headers: Its headers by lower-case name, pseudo headers included.
-            body: Its whole body; b"" for none.
+            body: Its whole body; b"" for none. A view is copied: do so before if it is long.
             received_at: When its headers came, in seconds of the clock.
             subset: What the gateway lets it go to, ``ip:port`` or ``ip``; None for all of the pool.
             memory: Its account, on which ``body`` and ``decoded`` are already.
@@ -144,7 +144,7 @@ class Director:
                 reading = pipeline.intake.read(
                     request_id,
                     headers,
-                    body,
+                    bytes(body),  # no copy, unless it is a view
                     may_lack_model=names_model(self._policies, headers),
                     limits=self._decoding_limits,
                     decoded=decoded,
@@ -179,7 +179,7 @@ class Director:
                 raise
             raise answer from error
 
-    def decoding(self, headers: Mapping[str, str], body: bytes) -> Decoding | None:
+    def decoding(self, headers: Mapping[str, str], body: bytes | memoryview) -> Decoding | None:
         """Return what decodes ``body`` before :meth:`handle`; None if nobody needs it decoded.
 
         Raises:

@@ -75,7 +75,7 @@ class Holding:
         *,
         request_id: str,
         headers: Mapping[str, str],
-        body: bytes,
+        body: bytes | memoryview,
         received_at: float,
         subset: Sequence[str] | None = None,
         memory: RequestMemory = UNCOUNTED,
@@ -84,7 +84,7 @@ class Holding:
             exchange = self.director.handle(
                 request_id=request_id,
                 headers=headers,
-                body=body,
+                body=bytes(body),
                 received_at=received_at,
                 subset=subset,
                 memory=memory,

@@ -56,6 +56,24 @@ def test_a_body_of_the_plain_shape_is_read(length: int, end: bool) -> None:
     assert wire.read_body(data, 6, 6 + len(message)) == (b"x" * length, end)
 
 
+@given(length=LENGTHS, end=st.booleans())
+def test_a_long_body_of_a_request_is_a_view_of_its_message(length: int, end: bool) -> None:
+    message = pb.HttpBody(body=b"x" * length, end_of_stream=end).SerializeToString()
+    data = b"before" + message + b"after"
+    found = wire.read_request_body(data, 6, 6 + len(message))
+    assert found == (b"x" * length, end)
+    assert isinstance(found[0], memoryview) == (len(message) > wire.LONG_BODY_BYTES)
+
+
+@pytest.mark.parametrize(
+    "tail", [pytest.param(b"\x10\x00", id="another end"), pytest.param(b"\x18\x01", id="a field")]
+)
+def test_a_long_body_of_another_shape_is_left_to_protobuf(tail: bytes) -> None:
+    data = wire.head(1, 2 << 20) + bytes(2 << 20) + tail
+    assert wire.read_request_body(data, 0, len(data)) is None
+    assert wire.read_request_body(b"\x12" + data[1:], 0, len(data)) is None
+
+
 @given(st.binary(max_size=12) | st.sampled_from([b"\n\x01x", b"\x10\x01", b"\x10\x00"]))
 def test_a_body_is_read_as_protobuf_reads_it_or_not_at_all(data: bytes) -> None:
     read = wire.read_body(data, 0, len(data))

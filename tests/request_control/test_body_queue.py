@@ -101,7 +101,11 @@ class Asking:
         self.epp.director.handle = costly  # type: ignore[method-assign] # to measure by the test's clock
 
     def ask(
-        self, name: str, body: bytes = LONG, account: Account | None = None, **headers: str
+        self,
+        name: str,
+        body: bytes | memoryview = LONG,
+        account: Account | None = None,
+        **headers: str,
     ) -> PendingDecision | None:
         """Ask for a decision; None if it was made at once."""
         given = {key.replace("_", "-"): value for key, value in headers.items()}
@@ -399,6 +403,19 @@ async def test_what_nobody_decodes_is_passed_on_as_it_is(headers: Mapping[str, s
         request_id="a", headers={**HEADERS, **headers}, body=COMPRESSED, received_at=0.0
     )
     assert asking.epp.in_flight == 1
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip", "br"])
+async def test_a_view_of_a_message_becomes_bytes_elsewhere(encoding: str) -> None:
+    asking, account = Asking(), Account()
+    headers = {"content-encoding": encoding} if encoding else {}
+    body = LONG if not encoding else gzip.compress(LONG, compresslevel=0)
+    asking.ask("a", memoryview(body), account, **headers)
+    await asking.settled(1)
+    outcome = asking.outcomes["a"]
+    assert isinstance(outcome, Exchange)
+    assert account.held_bytes == (len(LONG) if encoding != "br" else len(body))
+    assert outcome.request.prompt == (b"" if encoding == "br" else b'"%s"' % (b"x" * MIB))
 
 
 # --- the account --------------------------------------------------------------------------------

@@ -5,12 +5,12 @@ a message may come in many frames, cut anywhere. Compressed messages are not tak
 none, and one read of 256 KB may hold 256 MB of them.
 """
 
+from io import BytesIO
 from struct import Struct
 
 from epp.transport.budget import ByteBudget
 from epp.transport.errors import TransportError
 from epp.transport.interface import StatusCode
-from epp.transport.pieces import Piece, keep
 
 PREFIX_BYTES = 5
 _PREFIX = Struct(">BI")
@@ -36,10 +36,10 @@ class MessageReader:
 
     __slots__ = (
         "_budget",
+        "_buffer",
         "_has_prefix",
         "_limit",
         "_missing",
-        "_parts",
         "error",
         "kept_bytes",
     )
@@ -47,7 +47,9 @@ class MessageReader:
     def __init__(self, limit_bytes: int, budget: ByteBudget) -> None:
         self._limit = limit_bytes
         self._budget = budget
-        self._parts: list[Piece] = []
+        self._buffer: BytesIO | None = None
+        """What came of a message that is not whole. Not a list of pieces: a message of 64 MiB would
+        be copied at its end, 45 ms, and small pieces take up to fifty times their size."""
         self.kept_bytes = 0
         """What is kept of a message that is not whole."""
         self._missing = PREFIX_BYTES
@@ -59,12 +61,12 @@ class MessageReader:
     @property
     def is_between_messages(self) -> bool:
         """Nothing of a message has come yet."""
-        return not self._has_prefix and not self._parts
+        return not self._has_prefix and self._buffer is None
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the messages that ``data`` completes; ``error`` says if no more can follow."""
         size = len(data)
-        if size >= PREFIX_BYTES and not self._parts and not self._has_prefix:
+        if size >= PREFIX_BYTES and self._buffer is None and not self._has_prefix:
             # The usual case first, a whole message by itself: 0.4 us instead of 1.5.
             flag, length = _unpack(data)
             if not flag and size == length + PREFIX_BYTES and length <= self._limit:
@@ -81,7 +83,7 @@ class MessageReader:
         """Forget the incomplete message."""
         self._budget.give_back(self.kept_bytes)
         self.kept_bytes = 0
-        self._parts = []
+        self._buffer = None
 
     def _read(self, data: bytes, messages: list[bytes]) -> None:
         size = len(data)
@@ -90,9 +92,9 @@ class MessageReader:
             end = start + self._missing
             piece = data[start:end]
             start = end
-            if self._parts:
-                self._parts.append(piece)
-                piece = b"".join(self._parts)
+            if self._buffer is not None:
+                self._buffer.write(piece)
+                piece = self._buffer.getvalue()
                 self.drop()
             if self._has_prefix:
                 messages.append(piece)
@@ -130,4 +132,6 @@ class MessageReader:
         budget.take(size)
         self.kept_bytes += size
         self._missing -= size
-        keep(self._parts, piece)
+        if self._buffer is None:
+            self._buffer = BytesIO()
+        self._buffer.write(piece)
