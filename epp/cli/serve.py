@@ -139,7 +139,8 @@ def serve(
         Literal["json", "console"], typer.Option(help="json for machines, console for eyes.")
     ] = "json",
     log_queue_bytes: Annotated[
-        str, typer.Option(help="Memory for log lines until they are written; then lines are dropped.")
+        str,
+        typer.Option(help="Memory for log lines until they are written; then lines are dropped."),
     ] = "16MiB",
     log_level: Annotated[_LEVELS, typer.Option(help="Lowest level written.")] = "info",
     seed: Annotated[int | None, typer.Option(help="Make random choices repeatable.")] = None,

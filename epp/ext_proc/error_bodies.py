@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from epp.observability import MOST_ANSWER_CHARS, printable
 from epp.ext_proc.settings import ErrorBody
+from epp.observability import MOST_ANSWER_CHARS, printable
 from epp.request_control import RequestError
 
 _ANTHROPIC_PATHS = ("/messages", "/messages/count_tokens")

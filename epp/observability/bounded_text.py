@@ -8,8 +8,7 @@ that cannot be seen are escaped.
 import json
 import re
 import traceback
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -38,7 +37,7 @@ _UNSAFE = re.compile(
     "]"
 )
 _DELETE = 0x7F
-"""The one character of ASCII that JSON need not escape; as a number it is found five times faster."""
+"""The one character of ASCII that JSON need not escape; a number is found five times as fast."""
 
 _ENCODER = msgspec.json.Encoder(enc_hook=repr)
 
@@ -125,7 +124,13 @@ def traceback_text(error: BaseException) -> str:
 
 
 def bounded(value: object, most_chars: int = MOST_CHARS, most_values: int = _MOST_VALUES) -> object:
-    """Return ``value`` as plain JSON types with all its text cut, and no more than so much of it."""
+    """Return ``value`` as plain JSON types: all its text is cut, and of the rest there is so much.
+
+    Args:
+        value: What is logged.
+        most_chars: Of each text.
+        most_values: In all lists and mappings together.
+    """
     return _Bounder(most_chars, most_values).bounded(value)
 
 
@@ -136,25 +141,28 @@ class _Bounder:
 
     def bounded(self, value: object) -> object:
         self._left -= 1
+        made = value
         match value:
             case str():
-                return cut(value, self._most_chars)
+                made = cut(value, self._most_chars)
             case None | bool() | float():
-                return value
+                pass
             case int():
-                is_short = -_MOST_INTEGER < value < _MOST_INTEGER
-                return value if is_short else f"integer of {value.bit_length()} bits"
+                if not -_MOST_INTEGER < value < _MOST_INTEGER:
+                    made = f"integer of {value.bit_length()} bits"
             case bytes() | bytearray() | memoryview():
-                return f"{len(value)} bytes"
+                made = f"{len(value)} bytes"
             case Mapping():
-                return self._mapping(value)
+                made = self._mapping(value)
             case list() | tuple() | set() | frozenset():
-                return self._sequence([*islice(value, max(0, self._left))], len(value))
-        return self._other(value)
+                made = self._sequence(value)
+            case _:
+                made = self._other(value)
+        return made
 
     def _mapping(self, value: Mapping[object, object]) -> dict[str, object]:
         made: dict[str, object] = {}
-        for key, each in islice(value.items(), max(0, self._left)):
+        for key, each in value.items():
             if self._left <= 0:
                 break
             text = key if isinstance(key, str) else self._shown(key)
@@ -163,14 +171,14 @@ class _Bounder:
             made["…"] = f"+{len(value) - len(made)}"
         return made
 
-    def _sequence(self, first: Sequence[object], length: int) -> list[object]:
+    def _sequence(self, value: Collection[object]) -> list[object]:
         made = []
-        for each in first:
+        for each in value:
             if self._left <= 0:
                 break
             made.append(self.bounded(each))
-        if len(made) < length:
-            made.append(f"…+{length - len(made)}")
+        if len(made) < len(value):
+            made.append(f"…+{len(value) - len(made)}")
         return made
 
     def _other(self, value: object) -> object:

@@ -1,8 +1,8 @@
 """Where log lines wait until they are written, so that the event loop never waits for a descriptor.
 
-Whoever reads the log may be slow, or may have stopped: a pipe takes 64 KiB, and then ``write`` waits
-for as long as that lasts. Here a line is put into a bounded queue, and a thread writes what is
-there. What the queue has no room for is dropped and counted.
+Whoever reads the log may be slow, or may have stopped: a pipe takes 64 KiB, and then ``write``
+waits for as long as that lasts. Here a line is put into a bounded queue, and a thread writes what
+is there. What the queue has no room for is dropped and counted.
 """
 
 import os
@@ -137,10 +137,7 @@ class LogQueue:
 
     def _write_all(self, lines: deque[bytes], dropped: int) -> None:
         while batch := _batch(lines):
-            try:
-                self._write(b"".join(batch))
-            except MemoryError:
-                self.dropped_failed += len(batch)
+            self._write(b"".join(batch))
             with self._lock:
                 self._held_bytes -= sum(map(len, batch))
             if dropped and batch[-1] is _GAP:

@@ -103,7 +103,7 @@ def configure(
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda *_: _QueueLogger(outputs.output),
         processors=[
-            # No contextvars: all requests share one context on the straight path, so ids are passed.
+            # No contextvars: all requests share one context on the straight path. Ids are passed.
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             bound_event,
@@ -176,11 +176,11 @@ def _most_chars(key: str, *, names_request: bool) -> int:
 
 def _exception(given: object) -> BaseException | None:
     """Return the exception that an event names as structlog lets it: itself, a triple, True."""
-    if isinstance(given, BaseException):
-        return given
     if isinstance(given, tuple):
-        return given[1]
-    return sys.exc_info()[1] if given else None
+        given = given[1]
+    elif given and not isinstance(given, BaseException):
+        given = sys.exc_info()[1]
+    return given if isinstance(given, BaseException) else None
 
 
 class _BoundedRenderer:

@@ -21,9 +21,7 @@ from epp.observability.bounded_text import (
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=50)
 HOSTILE = "\x1b[2J\x07\x7f\x9b31m\u202eevil\u2066\u200f\u061c\u2028\u2029\ufeff\U000e0041\ud800"
-ESCAPED = (
-    r"\x1b[2J\x07\x7f\x9b31m\u202eevil\u2066\u200f\u061c\u2028\u2029\ufeff\U000e0041\ud800"
-)
+ESCAPED = r"\x1b[2J\x07\x7f\x9b31m\u202eevil\u2066\u200f\u061c\u2028\u2029\ufeff\U000e0041\ud800"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +123,7 @@ def test_a_tree_has_no_more_values_than_a_list_may_have() -> None:
     assert json_line(bounded(tree)).count(b"leaf") <= 128
 
 
-class Unsayable(Exception):
+class UnsayableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no")
 
@@ -159,4 +157,4 @@ def test_a_traceback_that_quotes_a_body_is_cut_in_the_middle() -> None:
 
 
 def test_an_error_that_fails_to_say_what_it_is_has_a_traceback() -> None:
-    assert "Unsayable" in traceback_text(raised(Unsayable(), 0))
+    assert "UnsayableError" in traceback_text(raised(UnsayableError(), 0))

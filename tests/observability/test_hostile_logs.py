@@ -48,8 +48,12 @@ def assert_harmless(output: bytes) -> None:
         "log.info('named by a client: {0}')",
         "try:\n    raise ValueError('{0}')\nexcept ValueError:\n    log.exception('failed')",
         "log.error('failed', exc_info=ValueError('{0}'))",
-        "import msgspec\nclass F(msgspec.Struct):\n    model: str\n"
-        "CanonicalLine('request finished').write(F('{0}'))",
+        """
+import msgspec
+class F(msgspec.Struct):
+    model: str
+CanonicalLine('request finished').write(F('{0}'))
+""",
     ],
     ids=["fields", "nested", "event", "raised", "exception", "canonical"],
 )
@@ -62,7 +66,8 @@ def test_no_field_reaches_a_terminal_as_more_than_text(script: str, log_format: 
 @FORMATS
 @pytest.mark.parametrize("text", ["m", r"\x01", "😀", r"\udc80", r"\u202e"], ids=ascii)
 def test_a_line_of_a_request_is_short_whatever_its_fields_hold(text: str, log_format: str) -> None:
-    script = f"t = '{text}' * 1_000_000\n" + (
+    script = (
+        f"t = '{text}' * 1_000_000\n"
         "log.info('request refused', request_id=t, model=t, target_model=t, fairness_id=t, error=t,"
         " headers={t: [t] * 1000}, ids=[t] * 1000)"
     )
@@ -84,7 +89,9 @@ def test_a_canonical_line_is_as_short(log_format: str) -> None:
 
 
 def test_each_field_is_cut_and_says_how_much_is_left_out() -> None:
-    script = "log.info('request refused', request_id='r' * 300, model='m' * 1000, n=-7, big=1 << 99)"
+    script = (
+        "log.info('request refused', request_id='r' * 300, model='m' * 1000, n=-7, big=1 << 99)"
+    )
     line = entry(script)
     assert line["request_id"] == "r" * 256 + "…+44"
     assert line["model"] == "m" * 256 + "…+744"

@@ -215,7 +215,7 @@ def test_a_thread_that_has_died_is_replaced(pipe: Pipe, monkeypatch: pytest.Monk
 def test_a_line_that_is_put_while_a_line_is_put_in_the_same_thread_is_written(pipe: Pipe) -> None:
     # As a finalizer does that the garbage collector calls at any time.
     queue = make_queue(pipe)
-    with queue._lock:  # noqa: SLF001 - what put() holds at that time
+    with queue._lock:
         queue.put(b"line\n")
     assert pipe.lines(b"line") == [b"line"]
 

@@ -77,7 +77,7 @@ async def serving(folder: Path, *options: str) -> AsyncIterator[Serving]:
     os.close(writing)
     try:
         async with asyncio.timeout(15):
-            while not await asyncio.to_thread(ready.exists):  # noqa: ASYNC110 - it is another process's
+            while not await asyncio.to_thread(ready.exists):
                 assert process.returncode is None
                 await asyncio.sleep(0.01)
         ports = json.loads(await asyncio.to_thread(ready.read_text))
