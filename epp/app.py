@@ -46,6 +46,7 @@ from epp.observability import (
     ConfigMetrics,
     FlowCollector,
     FlowMetrics,
+    LogCollector,
     LoopWatchdog,
     Metrics,
     MetricsServer,
@@ -53,6 +54,7 @@ from epp.observability import (
     PluginWatch,
     RevocationMetrics,
     TransportCollector,
+    log_queues,
 )
 from epp.parsing import DecodingLimits
 from epp.request_control import BodyQueue, Director, Pipeline
@@ -82,6 +84,7 @@ class App:
         self.metrics = Metrics()
         self.store = EndpointStore()
         self._config_metrics = ConfigMetrics(self.metrics.registry)
+        self.metrics.registry.register(LogCollector(log_queues))
         plugin_metrics = PluginMetricsCollector()
         self.metrics.registry.register(plugin_metrics)
         self._builder = make_builder(settings.seed, metrics=plugin_metrics)

@@ -57,7 +57,7 @@ from epp.cli.transport_options import (
     true_or_false,
     warn_of_unused,
 )
-from epp.cli.units import duration
+from epp.cli.units import duration, size
 from epp.config import LoadedConfig, PluginRegistry, default_config, load_file, load_text
 from epp.observability import configure
 
@@ -146,6 +146,10 @@ def serve(
     log_format: Annotated[
         Literal["json", "console"], typer.Option(help="json for machines, console for eyes.")
     ] = "json",
+    log_queue_bytes: Annotated[
+        str,
+        typer.Option(help="Memory for log lines until they are written; then lines are dropped."),
+    ] = "16MiB",
     log_level: Annotated[_LEVELS, typer.Option(help="Lowest level written.")] = "info",
     seed: Annotated[int | None, typer.Option(help="Make random choices repeatable.")] = None,
     ready_file: Annotated[
@@ -193,9 +197,12 @@ def serve(
             "--metrics-staleness-threshold", duration, metrics_staleness_threshold
         )
         drain = from_flag("--drain-timeout", duration, drain_timeout)
+        queue_bytes = from_flag("--log-queue-bytes", size, log_queue_bytes)
     except ValueError as error:
         fail(str(error))
-    configure(level=log_level, log_format=log_format)
+    configure(
+        level=log_level, log_format=log_format, queue_bytes=queue_bytes, standard_streams=True
+    )
     if tls is None:
         warn_of_unused(cert_path, tls_min_version, tls_cipher_suites or ())
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from epp.ext_proc.settings import ErrorBody
+from epp.observability import MOST_ANSWER_CHARS, printable
 from epp.request_control import RequestError
 
 _ANTHROPIC_PATHS = ("/messages", "/messages/count_tokens")
@@ -35,19 +36,24 @@ class ErrorAnswer(NamedTuple):
 
 
 def error_answer(error: RequestError, request_id: str, path: str, form: ErrorBody) -> ErrorAnswer:
-    """Return what to answer to a request for ``path``, with its query or without."""
+    """Return what to answer to a request for ``path``, with its query or without.
+
+    What it quotes of the request is cut, and so is the whole.
+    """
+    said = printable(str(error), MOST_ANSWER_CHARS)
+    named = printable(request_id)
     if form == "text":
-        return ErrorAnswer(_text(error, request_id), "text/plain", "")
+        return ErrorAnswer(_text(error, said, named), "text/plain", "")
     if path.partition("?")[0].endswith(_ANTHROPIC_PATHS):
-        return ErrorAnswer(_anthropic(error, request_id), "application/json", "request-id")
-    return ErrorAnswer(_openai(error, request_id), "application/json", "x-request-id")
+        return ErrorAnswer(_anthropic(error, said, named), "application/json", "request-id")
+    return ErrorAnswer(_openai(error, said, named), "application/json", "x-request-id")
 
 
-def _openai(error: RequestError, request_id: str) -> bytes:
+def _openai(error: RequestError, said: str, request_id: str) -> bytes:
     return msgspec.json.encode(
         {
             "error": {
-                "message": str(error),
+                "message": said,
                 "type": error.code,
                 "code": error.status,
                 "stage": error.stage,
@@ -57,14 +63,14 @@ def _openai(error: RequestError, request_id: str) -> bytes:
     )
 
 
-def _anthropic(error: RequestError, request_id: str) -> bytes:
+def _anthropic(error: RequestError, said: str, request_id: str) -> bytes:
     other = "api_error" if error.status >= _OWN_FAULT else "invalid_request_error"
     return msgspec.json.encode(
         {
             "type": "error",
             "error": {
                 "type": _ANTHROPIC_KINDS.get(error.status, other),
-                "message": str(error),
+                "message": said,
                 "details": {"error_code": error.drop_reason or error.code, "stage": error.stage},
             },
             "request_id": request_id,
@@ -72,8 +78,8 @@ def _anthropic(error: RequestError, request_id: str) -> bytes:
     )
 
 
-def _text(error: RequestError, request_id: str) -> bytes:
-    text = f"inference error: {error.code} - {error}"
+def _text(error: RequestError, said: str, request_id: str) -> bytes:
+    text = f"inference error: {error.code} - {said}"
     if error.status == _OWN_FAULT and request_id not in text:
         text += f" (request {request_id})"  # the reference says none; a log is found by it
     return text.encode()

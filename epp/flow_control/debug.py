@@ -21,7 +21,7 @@ from epp.flow_control.session_page import (
 )
 from epp.flow_control.sessions import ExtensionPoints
 from epp.flow_control.sessions.plugin import PLUGIN_FAULTS, PluginFault
-from epp.observability import Page
+from epp.observability import Page, printable
 
 PATH = "session"
 MOST = 100
@@ -89,14 +89,14 @@ def session_page(
         waiting=sum(band.waiting for band in bands),
         size_bytes=sum(band.size_bytes for band in bands),
         saturation=dict(queues.saturation),
-        blocked=_text(queues.blocked),
+        blocked=printable(queues.blocked),
         bands=bands,
         parked=[maker.parked(queued) for queued in parked[:MOST]],
         more_parked=max(0, len(parked) - MOST),
         faults=[*islice(maker.faults, MOST)],
         plugins=[
             PluginLine(
-                name=_text(name),
+                name=printable(name),
                 pages=[
                     path for path, held in sorted(points.http_handlers.items())
                     if held.plugin == name
@@ -144,10 +144,10 @@ class _Maker:
     ) -> RequestLine:
         request = queued.request
         return RequestLine(
-            request_id=_text(request.request_id),
-            flow=_text(queued.queue.fairness_id),
+            request_id=printable(request.request_id),
+            flow=printable(queued.queue.fairness_id),
             priority=request.priority,
-            model=_text(request.model or request.target_model),
+            model=printable(request.model or request.target_model),
             size_bytes=queued.size_bytes,
             waited_seconds=self._now - queued.enqueued_at,
             remaining_seconds=(
@@ -159,12 +159,12 @@ class _Maker:
         )
 
     def _reasons(self, queued: QueuedRequest) -> list[str]:
-        return [_text(reason) for reason in self._queues.reason(queued)]
+        return [printable(reason) for reason in self._queues.reason(queued)]
 
     def _flow(self, flow: Flow) -> FlowLine:
         head = flow.head if flow.has_head else None
         return FlowLine(
-            flow=_text(flow.fairness_id),
+            flow=printable(flow.fairness_id),
             waiting=flow.waiting,
             size_bytes=flow.size_bytes,
             head_waited_seconds=None if head is None else self._now - head.enqueued_at,
@@ -177,7 +177,7 @@ class _Maker:
         try:
             yield from [
                 ShareLine(
-                    resource=_text(resource),
+                    resource=printable(resource),
                     used=_number(used),
                     deserved=_number(deserved),
                     share=_number(share),
@@ -201,12 +201,12 @@ class _Maker:
             )
 
     def _fault(self, owner: str, what: str, error: PluginFault) -> None:
-        text = _text(f"{owner} failed to tell {what}: {type(error).__name__}: {error}")
+        text = printable(f"{owner} failed to tell {what}: {type(error).__name__}: {error}")
         self.faults[text] = None
 
     def _blocked(self, ceiling: float | None) -> str:
         if self._queues.blocked:
-            return _text(self._queues.blocked)
+            return printable(self._queues.blocked)
         if ceiling is not None and not self._saturation < ceiling:
             return f"the saturation is {self._saturation:.3g}, not below the ceiling {ceiling:.3g}"
         return ""
@@ -236,8 +236,3 @@ def _number(amount: object) -> float | None:
     if amount is not None and not isinstance(amount, int | float):
         raise TypeError(f"{amount!r} is no number")
     return amount
-
-
-def _text(text: str) -> str:
-    """Return ``text`` as what has an encoding: half of a surrogate pair has none."""
-    return text.encode(errors="backslashreplace").decode()

@@ -1,10 +1,12 @@
 """Metrics, logs and the watchdog."""
 
+from epp.observability.bounded_text import MOST_ANSWER_CHARS, MOST_CHARS, cut, printable
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
 from epp.observability.debug_pages import Page, Pages
 from epp.observability.flow_gauges import FlowCollector, FlowState
 from epp.observability.flow_metrics import FlowMetrics
-from epp.observability.logging import CanonicalLine, LogFormat, configure
+from epp.observability.log_queue import LogCollector
+from epp.observability.logging import CanonicalLine, LogFormat, configure, log_queues
 from epp.observability.metrics import Metrics, PluginWatch, PoolCollector, RequestMetrics
 from epp.observability.plugin_metrics import PluginMetricsCollector
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginCounter, PluginMetrics
@@ -14,6 +16,8 @@ from epp.observability.transport_metrics import CertificateCollector, TransportC
 from epp.observability.watchdog import LoopWatchdog
 
 __all__ = [
+    "MOST_ANSWER_CHARS",
+    "MOST_CHARS",
     "NO_PLUGIN_METRICS",
     "CanonicalLine",
     "CertificateCollector",
@@ -21,6 +25,7 @@ __all__ = [
     "FlowCollector",
     "FlowMetrics",
     "FlowState",
+    "LogCollector",
     "LogFormat",
     "LoopWatchdog",
     "Metrics",
@@ -39,4 +44,7 @@ __all__ = [
     "RevocationOutcome",
     "TransportCollector",
     "configure",
+    "cut",
+    "log_queues",
+    "printable",
 ]

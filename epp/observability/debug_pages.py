@@ -11,8 +11,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-import msgspec
 import structlog
+
+from epp.observability.bounded_text import MOST_ANSWER_CHARS, json_line, printable
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -136,13 +137,11 @@ class DebugPages:
 
 
 def _told(status: HTTPStatus, error: str, **more: object) -> tuple[HTTPStatus, bytes]:
-    # A plugin's words may have half of a surrogate pair, which has no encoding.
-    text = error.encode(errors="backslashreplace").decode()
-    return status, _json({"error": text, **more})
+    return status, _json({"error": printable(error, MOST_ANSWER_CHARS), **more})
 
 
 def _json(document: object) -> bytes:
-    return msgspec.json.encode(document, enc_hook=repr) + b"\n"
+    return json_line(document) + b"\n"
 
 
 def _url(name: str) -> str:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from epp.observability import Metrics
+from epp.observability import CanonicalLine, Metrics
 from epp.request_control.errors import InternalError, LimitError, RequestError
 from epp.request_control.plugins import EndCause
 from epp.request_control.policies import DEFAULT_FAIRNESS_ID, OutcomeWatch, fairness_id
+from epp.request_control.request_line import refused_line
 from epp.scheduling import LLMRequest
 
 _OWN_FAILURES = 500
@@ -29,6 +30,7 @@ class Refusals:
         self._clock = clock
         self._outcomes = outcomes
         self._log = structlog.get_logger()
+        self._line = CanonicalLine("request refused")
 
     def refused(
         self,
@@ -51,23 +53,11 @@ class Refusals:
         """
         answer = _as_answer(error) or self._fault(error, request_id)
         self.count(answer, request, headers)
-        model = request.model if request else ""
-        target = request.target_model if request else ""
         if self._outcomes is not None:
             self._outcomes.note(answer.status >= _OWN_FAILURES)
-        self._report(
-            "request refused",
-            EndCause.REFUSED,
-            received_at,
-            request_id=request_id,
-            model=model,
-            target_model=target,
-            status=answer.status,
-            stage=answer.stage,
-            reason=answer.drop_reason or answer.code,
-            error=str(answer),
-            **_flow(request),
-        )
+        if self._line.enabled:
+            seconds = self._clock() - received_at
+            self._line.write(refused_line(answer, request_id, request, seconds))
         return answer
 
     def count(
@@ -98,13 +88,13 @@ class Refusals:
 
     def abandoned(self, request: LLMRequest, cause: EndCause, received_at: float) -> None:
         """Log a request that nobody waits for any more; it was not decided."""
-        self._report(
+        self._log.info(
             "request abandoned before it was decided",
-            cause,
-            received_at,
             request_id=request.request_id,
             model=request.model,
             target_model=request.target_model,
+            duration_seconds=round(self._clock() - received_at, 6),
+            outcome=cause.value,
             **_flow(request),
         )
 
@@ -117,19 +107,13 @@ class Refusals:
         fault.__cause__ = error
         return fault
 
-    def _report(
-        self, event: str, outcome: EndCause, received_at: float, **facts: str | int
-    ) -> None:
-        seconds = round(self._clock() - received_at, 6)
-        self._log.info(event, **facts, duration_seconds=seconds, outcome=outcome.value)
 
-
-def _flow(request: LLMRequest | None) -> dict[str, str | int]:
+def _flow(request: LLMRequest) -> dict[str, str | int]:
     """Return priority and fairness id as the line of a finished request has them."""
     facts: dict[str, str | int] = {}
-    if request and request.priority:
+    if request.priority:
         facts["priority"] = request.priority
-    if request and request.fairness_id not in {"", DEFAULT_FAIRNESS_ID}:
+    if request.fairness_id not in {"", DEFAULT_FAIRNESS_ID}:
         facts["fairness_id"] = request.fairness_id
     return facts
 

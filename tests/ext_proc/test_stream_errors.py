@@ -14,7 +14,7 @@ from request_control.harness import (
 )
 from structlog.testing import capture_logs
 
-from epp.ext_proc import StreamState
+from epp.ext_proc import ExtProcSettings, StreamState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import AdmissionDeniedError, Admitter
 from epp.scheduling import CycleState, Endpoint, LLMRequest
@@ -137,24 +137,64 @@ def test_a_fault_outside_the_director_is_answered_and_logged() -> None:
 
 
 class MumblingAdmitter(Admitter):
-    """Denies for a reason that has no encoding."""
+    """Denies for a reason that is given to it."""
 
     type: ClassVar[str] = "mumbling-admitter"
     name = "mumbling"
 
+    def __init__(self, reason: object) -> None:
+        self._reason = reason
+
     def admit(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
-        raise AdmissionDeniedError("\udc80")
+        raise AdmissionDeniedError(self._reason)
+
+
+class Unsayable:
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
 
 
 def test_a_refusal_that_cannot_be_written_is_a_fault() -> None:
-    envoy = Envoy(Epp(make_pool(), plugins=[MumblingAdmitter()]))
+    envoy = Envoy(Epp(make_pool(), plugins=[MumblingAdmitter(Unsayable())]))
     with capture_logs() as lines:
         envoy.request_headers()
         (answer,) = envoy.request_body()
     assert refusal(answer)[0] == 500
     assert envoy.finished == [(0, "")]
-    assert [line["event"] for line in lines] == ["request refused", "ext_proc stream failed"]
+    assert [line["event"] for line in lines] == ["ext_proc stream failed"]
     assert not envoy.service.open_streams
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("\udc80", r"\udc80"),
+        ("\x1b[2J\u202e", r"\x1b[2J\u202e"),
+        ("m" * 1_000_000, "m" * 1024 + "…+998976"),
+    ],
+    ids=["no encoding", "acts on a terminal", "long"],
+)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ExtProcSettings(),
+        ExtProcSettings(error_body="text"),
+        ExtProcSettings(compat="reference"),
+    ],
+    ids=["json", "text", "reference"],
+)
+def test_a_refusal_quotes_a_client_briefly_and_without_effect(
+    settings: ExtProcSettings, reason: str, said: str
+) -> None:
+    envoy = Envoy(Epp(make_pool(), plugins=[MumblingAdmitter(reason)]), settings=settings)
+    with capture_logs() as lines:
+        envoy.request_headers()
+        (answer,) = envoy.request_body()
+    body = answer.immediate_response.body.decode()
+    is_json = body.startswith("{")
+    assert said[:900] in (json.loads(body)["error"]["message"] if is_json else body)
+    assert len(body) < 1300
+    assert len(lines[0]["error"]) < 300
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"\x12\x05abc", b'{"json": 1}'])

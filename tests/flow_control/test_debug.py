@@ -224,7 +224,7 @@ def test_prompts_and_headers_are_not_in_it_and_any_text_is() -> None:
     text = msgspec.json.encode(page(waiting))
     assert b"secret" not in text
     told: dict[str, Any] = msgspec.json.decode(text)
-    assert told["parked"][0]["request_id"] == "\x1b[31m"
+    assert told["parked"][0]["request_id"] == r"\x1b[31m"
     assert told["bands"][0]["flows"][0]["flow"] == r"half \ud800"
     assert told["bands"][0]["flows"][0]["reasons"] == [r"half \udc80"]
     assert msgspec.json.decode(text, type=SessionPage) == page(waiting)

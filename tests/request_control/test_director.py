@@ -1,5 +1,6 @@
 """The director: order of hooks, release, metrics and the canonical log line."""
 
+import json
 from typing import ClassVar
 
 import pytest
@@ -298,6 +299,22 @@ def test_one_canonical_line_tells_all_of_a_request() -> None:
             "outcome": "completed",
         }
     ]
+
+
+def test_what_a_client_chooses_is_cut_in_the_lines_of_its_requests() -> None:
+    served = Epp(make_pool(), policies=Policies())
+    full = Epp(make_pool(), filters=[RefusingFilter()], policies=Policies())
+    body = json.dumps({"model": "m" * 1000, "prompt": "hi"}).encode()
+    headers = {"x-llm-d-inference-fairness-id": "f" * 300}
+    with capture_logs() as lines:
+        served.handle(body, headers=headers, request_id="r" * 500).close(EndCause.COMPLETED)
+        with pytest.raises(AllFilteredError):
+            full.handle(body, headers=headers, request_id="r" * 500)
+    assert [line["event"] for line in lines] == ["request finished", "request refused"]
+    for line in lines:
+        assert line["request_id"] == "r" * 256 + "…+244"
+        assert line["model"] == line["target_model"] == "m" * 256 + "…+744"
+        assert len(line["fairness_id"]) <= len("f" * 256 + "…+44")
 
 
 @pytest.mark.parametrize(

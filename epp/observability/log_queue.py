@@ -1,0 +1,199 @@
+"""Where log lines wait until they are written, so that the event loop never waits for a descriptor.
+
+Whoever reads the log may be slow, or may have stopped: a pipe takes 64 KiB, and then ``write``
+waits for as long as that lasts. Here a line is put into a bounded queue, and a thread writes what
+is there. What the queue has no room for is dropped and counted.
+"""
+
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+MOST_BYTES: Final = 16 << 20
+MOST_LINES: Final = 100_000
+
+_PAUSE_SECONDS = 0.02
+"""Between two batches: a thread that is woken for each line costs the event loop 20 us a line."""
+_BATCH_BYTES = 128 << 10
+"""Written at once; to join them takes the interpreter 10 us."""
+_GAP = b""
+"""Stands in the queue where lines were dropped."""
+_WRITABLE_MS = 1000
+"""How long to wait for a descriptor that somebody else has made non-blocking."""
+
+
+class LogQueue:
+    """A bounded queue of lines, and the thread that writes them to a descriptor.
+
+    Any thread may put lines; they are written in that order.
+
+    Args:
+        descriptor: Where to write.
+        notice: Returns the line that tells of so many dropped lines.
+        most_bytes: Of the lines that wait and of those being written.
+        most_lines: That wait.
+    """
+
+    def __init__(
+        self,
+        descriptor: int,
+        notice: Callable[[int], bytes],
+        *,
+        most_bytes: int = MOST_BYTES,
+        most_lines: int = MOST_LINES,
+    ) -> None:
+        self.descriptor = descriptor
+        """Where lines are written."""
+        self._notice = notice
+        self._most_bytes = most_bytes
+        self._most_lines = most_lines
+        self.dropped_full = 0
+        """Lines that the queue had no room for."""
+        self.dropped_failed = 0
+        """Lines that could not be written: nobody reads any more, or the disk is full."""
+        self._told = 0
+        self._is_torn = False
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        """Begin with nothing; in a forked child, too: its parent writes what was queued."""
+        # Reentrant: a collection of garbage that begins in put() may end in a line of its own.
+        self._lock = threading.RLock()
+        self._lines = deque[bytes]()
+        self._held_bytes = 0
+        self._thread: threading.Thread | None = None
+        self._has_gap = False
+        self._is_awake = False
+        self._wakened = threading.Event()
+        self._emptied = threading.Event()
+        self._emptied.set()
+
+    def put(self, line: bytes) -> None:
+        """Queue ``line``, whole and with its end, or drop it; never waits."""
+        size = len(line)
+        with self._lock:
+            if self._held_bytes + size > self._most_bytes or len(self._lines) >= self._most_lines:
+                self.dropped_full += 1
+                if self._has_gap:
+                    return
+                self._has_gap = True
+                self._lines.append(_GAP)
+            else:
+                self._held_bytes += size
+                self._lines.append(line)
+            if self._is_awake:
+                return
+            self._is_awake = True
+            self._emptied.clear()
+        self._wake()
+
+    def flush(self, timeout_seconds: float) -> bool:
+        """Wait until everything is written; return False if that takes longer."""
+        return self._emptied.wait(timeout_seconds)
+
+    def _wake(self) -> None:
+        self._wakened.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:  # too many threads: the next line tries again
+                self._thread, self._is_awake = None, False
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._wakened.wait()
+                self._wakened.clear()
+                while lines := self._taken():
+                    self._write_all(*lines)
+                    time.sleep(_PAUSE_SECONDS)
+        finally:  # the next line starts another thread
+            with self._lock:
+                self._thread, self._is_awake = None, False
+                self._held_bytes = sum(map(len, self._lines))
+
+    def _taken(self) -> tuple[deque[bytes], int] | None:
+        """Return the lines that wait, and how many were dropped at the gap in them.
+
+        If there are none, the next one wakes the thread.
+        """
+        with self._lock:
+            if not self._lines:
+                self._is_awake = False
+                self._emptied.set()
+                return None
+            taken = self._lines, self.dropped_full - self._told
+            self._lines, self._has_gap, self._told = deque(), False, self.dropped_full
+            return taken
+
+    def _write_all(self, lines: deque[bytes], dropped: int) -> None:
+        while batch := _batch(lines):
+            self._write(b"".join(batch))
+            with self._lock:
+                self._held_bytes -= sum(map(len, batch))
+            if dropped and batch[-1] is _GAP:
+                self._write(self._notice(dropped))
+
+    def _write(self, data: bytes) -> None:
+        begun = b"\n" if self._is_torn else b""  # what was written of the line before stays apart
+        view, done = memoryview(begun + data), 0
+        while done < len(view):
+            try:
+                done += os.write(self.descriptor, view[done:])
+            except BlockingIOError:
+                self._wait_until_writable()
+            except OSError:
+                self.dropped_failed += data.count(b"\n", max(0, done - len(begun)))
+                break
+        if done:
+            self._is_torn = view[done - 1] != ord("\n")
+
+    def _wait_until_writable(self) -> None:
+        poll = select.poll()
+        poll.register(self.descriptor, select.POLLOUT)
+        poll.poll(_WRITABLE_MS)
+
+
+def _batch(lines: deque[bytes]) -> list[bytes]:
+    """Take lines off a queue up to a gap, or to as many bytes as are written at once."""
+    batch: list[bytes] = []
+    size = 0
+    while lines and size < _BATCH_BYTES:
+        line = lines.popleft()
+        batch.append(line)
+        size += len(line)
+        if line is _GAP:
+            break
+    return batch
+
+
+class LogCollector(Collector):
+    """The metric of lines that were not written."""
+
+    def __init__(self, queues: Callable[[], Iterable[LogQueue]]) -> None:
+        self._queues = queues
+
+    def collect(self) -> Iterable[Metric]:
+        """Read all queues once."""
+        queues = list(self._queues())
+        family = CounterMetricFamily(
+            "llm_d_epp_log_lines_dropped_total",
+            "Log lines that were not written, by reason: the queue was full, or the write failed.",
+            labels=["reason"],
+        )
+        family.add_metric(["queue-full"], sum(each.dropped_full for each in queues))
+        family.add_metric(["write-failed"], sum(each.dropped_failed for each in queues))
+        yield family
+
+    def describe(self) -> Iterable[Metric]:
+        """Tell the registry nothing, so that registering does not collect."""
+        return ()
