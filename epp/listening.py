@@ -2,7 +2,7 @@
 
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from epp.settings import ServeSettings
 from epp.transport import (
@@ -27,8 +27,20 @@ class Listener:
     """To be run beside it; None if there is no file to follow."""
 
 
-def make_listener(settings: ServeSettings, methods: Mapping[str, OpenStream]) -> Listener:
+def make_listener(
+    settings: ServeSettings,
+    methods: Mapping[str, OpenStream],
+    *,
+    max_connections: int,
+    exhausted: Callable[[], None],
+) -> Listener:
     """Make the transport, which does not listen yet; blocks, as it reads and makes certificates.
+
+    Args:
+        settings: What to serve, and how.
+        methods: By path.
+        max_connections: Open at once.
+        exhausted: Called when the process has no descriptor for a connection; may close others.
 
     Raises:
         TlsError: The certificate cannot be used.
@@ -44,6 +56,7 @@ def make_listener(settings: ServeSettings, methods: Mapping[str, OpenStream]) ->
             path=settings.socket_file,
             max_message_bytes=settings.transport_settings.messages.max_message_bytes,
             max_sent_message_bytes=settings.transport_settings.messages.max_sent_message_bytes,
+            max_connections=max_connections,
             credentials=credentials,
         )
     else:
@@ -53,7 +66,8 @@ def make_listener(settings: ServeSettings, methods: Mapping[str, OpenStream]) ->
             port=settings.grpc_port,
             path=settings.socket_file,
             tls=None if tls is None or credentials is None else _context(tls, credentials),
-            settings=settings.transport_settings,
+            settings=replace(settings.transport_settings, max_connections=max_connections),
+            exhausted=exhausted,
         )
     if tls is None or credentials is None or not (tls.files and settings.reload_certificates):
         return Listener(server)

@@ -38,7 +38,7 @@ class ConnectionOwner(Protocol):
     budget: ByteBudget
 
     def opened(self, protocol: "ConnectionProtocol") -> bool:
-        """Take note of a connection; False if there are too many."""
+        """Take note of a connection; False if the server is stopping."""
 
     def closed(self, protocol: "ConnectionProtocol") -> None:
         """A connection is gone."""
@@ -69,7 +69,7 @@ class ConnectionProtocol(asyncio.Protocol):
             counters=owner.counters.grpc,
         )
         self._time = Timekeeper(owner.settings.timeouts)
-        self._accepted_at = loop.time()
+        self.accepted_at = loop.time()
         self._is_write_paused = False
         self._unread_output_bytes = 0
         self._pings_sent = 0
@@ -92,7 +92,7 @@ class ConnectionProtocol(asyncio.Protocol):
             self._is_closing = True
             self._transport.abort()
             return
-        self._time.connected(self._loop.time() - self._accepted_at)
+        self._time.connected(self._loop.time() - self.accepted_at)
         self._transport.set_write_buffer_limits(high=self._limits.write_burst_bytes)
         self._session.flush()
 
@@ -177,6 +177,16 @@ class ConnectionProtocol(asyncio.Protocol):
         self._session.flush()
         self._session.lost()
         self._end_writing()
+
+    @property
+    def is_unfinished(self) -> bool:
+        """The client has not sent its preface, or the connection is about to be closed."""
+        return not self.connection.is_established or self._is_closing
+
+    @property
+    def unused_seconds(self) -> int:
+        """For how long it has had no stream."""
+        return self._time.unused_seconds
 
     def abort(self) -> None:
         """Close without waiting for what is still to be written."""
