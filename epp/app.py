@@ -139,7 +139,7 @@ class App:
         )
         self.metrics.watch_held_bytes(lambda: self.service.held.used_bytes)
         self._health = HealthService(lambda: self.is_ready)
-        self._metrics_server: MetricsServer | None = None
+        self._idle_closers: list[Callable[[], None]] = []
         self._draining = False
 
     @property
@@ -177,9 +177,13 @@ class App:
             )
             listener = await asyncio.to_thread(
                 make_listener,
-                settings,
+                replace(
+                    settings,
+                    transport_settings=replace(
+                        settings.transport_settings, max_connections=limits.ext_proc
+                    ),
+                ),
                 methods,
-                max_connections=limits.ext_proc,
                 exhausted=self._free_descriptors,
             )
             if isinstance(listener.server, Http2Server):
@@ -197,8 +201,8 @@ class App:
 
     def _free_descriptors(self) -> None:
         """Close what is least needed, so that a port can accept; callable from any thread."""
-        if self._metrics_server is not None:
-            self._metrics_server.close_idle()
+        for close_idle in self._idle_closers:
+            close_idle()
 
     async def _serve(
         self,
@@ -228,7 +232,6 @@ class App:
                 limits=HttpLimits(max_connections=limits.metrics),
             ) as metrics_server,
         ):
-            self._metrics_server = metrics_server
             self._watch_ports(server, health, metrics_server)
             running = [
                 tasks.create_task(self._supply.run(), name="supply"),
@@ -264,8 +267,10 @@ class App:
 
     def _watch_ports(self, server: Server, health: HealthServer, metrics: MetricsServer) -> None:
         ports = {"health": health.figures, "metrics": metrics.figures}
+        self._idle_closers = [metrics.close_idle, health.close_idle]
         if isinstance(server, Http2Server):
             ports["ext_proc"] = server.figures
+            self._idle_closers.append(server.close_idle)
         self.metrics.registry.register(
             PortCollector(lambda: {name: figures() for name, figures in ports.items()})
         )

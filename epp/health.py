@@ -245,6 +245,10 @@ class HealthServer:
         """Return what there is to say of the port; callable from any thread."""
         return self._server.figures()
 
+    def close_idle(self) -> None:
+        """Close idle connections, as descriptors have run out; callable from any thread."""
+        self._server.close_idle()
+
     async def start(self) -> int:
         """Listen; return the port.
 

@@ -2,7 +2,7 @@
 
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from epp.settings import ServeSettings
 from epp.transport import (
@@ -31,15 +31,13 @@ def make_listener(
     settings: ServeSettings,
     methods: Mapping[str, OpenStream],
     *,
-    max_connections: int,
-    exhausted: Callable[[], None],
+    exhausted: Callable[[], None] = lambda: None,
 ) -> Listener:
     """Make the transport, which does not listen yet; blocks, as it reads and makes certificates.
 
     Args:
         settings: What to serve, and how.
         methods: By path.
-        max_connections: Open at once.
         exhausted: Called when the process has no descriptor for a connection; may close others.
 
     Raises:
@@ -56,7 +54,7 @@ def make_listener(
             path=settings.socket_file,
             max_message_bytes=settings.transport_settings.messages.max_message_bytes,
             max_sent_message_bytes=settings.transport_settings.messages.max_sent_message_bytes,
-            max_connections=max_connections,
+            max_connections=settings.transport_settings.max_connections,
             credentials=credentials,
         )
     else:
@@ -66,7 +64,7 @@ def make_listener(
             port=settings.grpc_port,
             path=settings.socket_file,
             tls=None if tls is None or credentials is None else _context(tls, credentials),
-            settings=replace(settings.transport_settings, max_connections=max_connections),
+            settings=settings.transport_settings,
             exhausted=exhausted,
         )
     if tls is None or credentials is None or not (tls.files and settings.reload_certificates):

@@ -149,7 +149,7 @@ class MetricsServer:
 def _form(request: Request, query: bytes) -> _Form:
     try:
         _, content_type = choose_encoder(request.headers.get("accept", ""))
-    except ValueError:  # a version that is no number
+    except TypeError:  # a version that is no number
         _, content_type = choose_encoder("")
     names = parse_qs(query.decode("latin-1")).get("name[]", [])
     return _Form(

@@ -17,6 +17,8 @@ HANDSHAKE_SECONDS = 1.0
 """An unfinished connection is spared for so long, while few are unfinished."""
 FEW_UNFINISHED = 1 / 4
 """Of the connections that a port may have."""
+EXHAUSTED_SECONDS = 0.1
+"""The same when the process has no descriptor left: then each one counts."""
 LEAVING_SECONDS = 3.0
 """For the client of an unused connection to leave once it has been told to."""
 LEAVING = 1 / 16
@@ -30,7 +32,10 @@ def descriptors_for(connections: int) -> int:
 
 def connections_for(descriptors: int) -> int:
     """Return how many connections a port may have with so many descriptors."""
-    return max(1, int(descriptors / (1 + LEAVING)))
+    connections = int((descriptors + 1) / (1 + LEAVING))
+    if descriptors_for(connections) > descriptors:
+        connections -= 1
+    return max(1, connections)
 
 
 class Evictor:
@@ -85,21 +90,43 @@ class Evictor:
             if now - since >= LEAVING_SECONDS and not each.connection.streams:
                 each.abort()
 
+    def free(self) -> None:
+        """Close what is unfinished for a while, or else the idlest: descriptors have run out."""
+        start = asyncio.get_running_loop().time() - EXHAUSTED_SECONDS
+        pending = self._acceptor.pending
+        before = self.evicted
+        while pending and next(iter(pending.values())) <= start:
+            self.evicted += 1
+            self._acceptor.drop_oldest()
+        for each in set(self._connections) - self._leaving.keys():
+            if not each.connection.streams and each.is_unfinished and each.accepted_at <= start:
+                self.evicted += 1
+                self._abort(each)
+        if self.evicted == before and (evict := self._idlest()) is not None:
+            self.evicted += 1
+            evict()
+
     def _victim(self) -> Callable[[], None] | None:
-        """Return what closes the idlest connection; None if there is none to be closed."""
+        """Return what closes the connection that goes; None if none can go."""
+        idlest = self._idlest()
+        busy = set(self._connections) - self._leaving.keys()
+        if idlest is None and busy and self._evicts_streams:
+            oldest = min(busy, key=lambda each: each.accepted_at)
+            return lambda: self._abort(oldest)
+        return idlest
+
+    def _idlest(self) -> Callable[[], None] | None:
+        """Return what closes the idlest connection without streams; None if all have one."""
         pending = self._acceptor.pending
         unfinished: dict[ConnectionProtocol | None, float] = {}
-        unused: list[ConnectionProtocol] = []
-        busy: list[ConnectionProtocol] = []
         if pending:
             unfinished[None] = next(iter(pending.values()))
         count = len(pending)
+        unused: list[ConnectionProtocol] = []
         for each in self._connections:
-            if each in self._leaving:
+            if each.connection.streams or each in self._leaving:
                 continue
-            if each.connection.streams:
-                busy.append(each)
-            elif each.is_unfinished:
+            if each.is_unfinished:
                 unfinished[each] = each.accepted_at
                 count += 1
             else:
@@ -112,9 +139,6 @@ class Evictor:
         if unused:
             idlest = min(unused, key=lambda each: (-each.unused_seconds, each.accepted_at))
             return lambda: self._ask_to_leave(idlest)
-        if busy and self._evicts_streams:
-            oldest = min(busy, key=lambda each: each.accepted_at)
-            return lambda: self._abort(oldest)
         return None
 
     def _ask_to_leave(self, protocol: ConnectionProtocol) -> None:

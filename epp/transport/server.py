@@ -5,6 +5,7 @@ call. One timer per server, once a second, looks after what takes time.
 """
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
@@ -95,6 +96,7 @@ class Http2Server:
             limit=self.settings.max_connections,
             evicts_streams=evicts_streams,
         )
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._is_stopping = False
@@ -165,8 +167,14 @@ class Http2Server:
         self._tls.replace(context)
         self._handshake_faults.clear()
 
+    def close_idle(self) -> None:
+        """Close idle connections, as descriptors have run out; callable from any thread."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._evictor.free)
+
     async def start(self) -> int:
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         file = self._file
         try:
             if file is not None:
