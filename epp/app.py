@@ -171,7 +171,7 @@ class App:
             methods: dict[str, OpenStream] = {METHOD: self.service.opened}
             if settings.health_checking:
                 methods.update(self._health.methods)
-            shares, limits = share_descriptors(settings, sources=len(self.graph.sources))
+            shares, port_limits = share_descriptors(settings, sources=len(self.graph.sources))
             self.store.add_listener(
                 PoolDescriptors(self.store, shares, lambda: len(self.graph.sources))
             )
@@ -180,7 +180,7 @@ class App:
                 replace(
                     settings,
                     transport_settings=replace(
-                        settings.transport_settings, max_connections=limits.ext_proc
+                        settings.transport_settings, max_connections=port_limits.ext_proc
                     ),
                 ),
                 methods,
@@ -195,7 +195,7 @@ class App:
                     )
                 )
             await self._object_files.load(self._objects)
-            await self._serve(listener, limits, stop, ready)
+            await self._serve(listener, port_limits, stop, ready)
         finally:
             self._lifetimes.leave(self.graph)
 
@@ -207,7 +207,7 @@ class App:
     async def _serve(
         self,
         listener: Listener,
-        limits: PortLimits,
+        port_limits: PortLimits,
         stop: asyncio.Event,
         ready: Callable[[Ports], None] | None,
     ) -> None:
@@ -218,7 +218,7 @@ class App:
             host=settings.host,
             port=settings.grpc_health_port,
             is_alive=lambda: not watchdog.is_stuck,
-            max_connections=limits.health,
+            max_connections=port_limits.health,
             exhausted=self._free_descriptors,
         )
         async with (
@@ -229,7 +229,7 @@ class App:
                 host=settings.host,
                 port=settings.metrics_port,
                 pages=self._flow_view.pages,
-                limits=HttpLimits(max_connections=limits.metrics),
+                limits=HttpLimits(max_connections=port_limits.metrics),
             ) as metrics_server,
         ):
             self._watch_ports(server, health, metrics_server)

@@ -151,7 +151,7 @@ class HttpServer:
         for each in list(self._connections):
             each.abort()
         # Connections tell of their end in the loop's next turn, and cancel their tasks.
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for each in others:
-            each.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -151,8 +151,13 @@ class Acceptor:
             self._exhausted()
 
     def _take(self, connection: socket.socket) -> None:
-        if not self._admit():
-            connection.close()
+        is_admitted = False
+        try:
+            is_admitted = self._admit()
+        finally:
+            if not is_admitted:
+                connection.close()
+        if not is_admitted:
             return
         loop = asyncio.get_running_loop()
         self.pending[connection] = loop.time()

@@ -73,7 +73,8 @@ def descriptor_limit() -> DescriptorLimit:
 def open_descriptors() -> int | None:
     """Return how many descriptors are open; None where that cannot be seen."""
     try:
-        return sum(1 for _ in os.scandir("/proc/self/fd"))
+        with os.scandir("/proc/self/fd") as found:
+            return sum(1 for _ in found) - 1  # one is the folder's own
     except OSError:
         return None
 

@@ -8,7 +8,7 @@ in the middle of its handshake.
 """
 
 import asyncio
-from collections.abc import Callable, Set
+from collections.abc import Set
 
 from epp.sockets import Acceptor
 from epp.transport.protocol import ConnectionProtocol
@@ -21,6 +21,8 @@ EXHAUSTED_SECONDS = 0.1
 """The same when the process has no descriptor left: then each one counts."""
 LEAVING_SECONDS = 3.0
 """For the client of an unused connection to leave once it has been told to."""
+_SECONDS_BETWEEN_LOOKS = 0.1
+"""A look at 1,000 connections takes a millisecond."""
 LEAVING = 1 / 16
 """Of the connections that a port may have, so many more may be about to leave."""
 
@@ -40,6 +42,9 @@ def connections_for(descriptors: int) -> int:
 
 class Evictor:
     """Keeps the connections of one port below a limit.
+
+    A newcomer costs a few microseconds, however many connections there are: who opens them by the
+    thousand shall not keep the loop busy with choosing.
 
     Args:
         connections: Those open now.
@@ -63,96 +68,142 @@ class Evictor:
         self._acceptor = acceptor
         self._limit = limit
         self._evicts_streams = evicts_streams
+        self._unfinished: dict[ConnectionProtocol, None] = {}
+        """Those whose preface has not come, oldest first."""
         self._leaving: dict[ConnectionProtocol, float] = {}
+        """Those that have been told to leave, in that order, and when."""
+        self._aborted: set[ConnectionProtocol] = set()
+        """Those that are closed in the loop's next turn."""
+        self._idlest: list[tuple[int, float, ConnectionProtocol]] = []
+        """Those without streams at the last look, the idlest last: for how long they had had none,
+        and the negative time of their arrival."""
+        self._next_look = float("-inf")
+
+    # what connections tell
+
+    def opened(self, protocol: ConnectionProtocol) -> None:
+        """It is connected, after the TLS handshake."""
+        self._unfinished[protocol] = None
+
+    def established(self, protocol: ConnectionProtocol) -> None:
+        """Its preface has come."""
+        self._unfinished.pop(protocol, None)
+
+    def closed(self, protocol: ConnectionProtocol) -> None:
+        """It is gone."""
+        self._unfinished.pop(protocol, None)
+        self._leaving.pop(protocol, None)
+        self._aborted.discard(protocol)
+
+    # who may come, and who goes
 
     def admit(self) -> bool:
         """Return whether there is room for one more connection; make some if there is none."""
-        count = len(self._connections) + len(self._acceptor.pending)
+        count = len(self._connections) + len(self._acceptor.pending) - len(self._aborted)
         if count < self._limit:
             return True
-        leaving = sum(not each.connection.streams for each in self._leaving)
-        if count - leaving >= self._limit:
-            evict = self._victim()
-            if evict is None:
-                return False
-            self.evicted += 1
-            evict()
-        return True
+        count -= sum(not each.connection.streams for each in self._leaving)
+        return count < self._limit or self._evict(self._evicts_streams)
 
-    def forget(self, protocol: ConnectionProtocol) -> None:
-        """It is closed."""
-        self._leaving.pop(protocol, None)
+    def free(self) -> None:
+        """Close what is unfinished, or else the idlest, as the process has no descriptor left."""
+        start = asyncio.get_running_loop().time() - EXHAUSTED_SECONDS
+        before = self.evicted
+        while (oldest := self._oldest_unfinished()) is not None and oldest[0] <= start:
+            self._close_unfinished(oldest[1])
+        if self.evicted == before:
+            self._evict(evicts_streams=False)
 
     def tick(self) -> None:
         """Close connections whose clients do not leave."""
         now = asyncio.get_running_loop().time()
         for each, since in list(self._leaving.items()):
             if now - since >= LEAVING_SECONDS and not each.connection.streams:
-                each.abort()
-
-    def free(self) -> None:
-        """Close what is unfinished for a while, or else the idlest: descriptors have run out."""
-        start = asyncio.get_running_loop().time() - EXHAUSTED_SECONDS
-        pending = self._acceptor.pending
-        before = self.evicted
-        while pending and next(iter(pending.values())) <= start:
-            self.evicted += 1
-            self._acceptor.drop_oldest()
-        for each in set(self._connections) - self._leaving.keys():
-            if not each.connection.streams and each.is_unfinished and each.accepted_at <= start:
-                self.evicted += 1
                 self._abort(each)
-        if self.evicted == before and (evict := self._idlest()) is not None:
+
+    def _evict(self, evicts_streams: bool) -> bool:
+        """Close a connection; return whether there was one to be closed."""
+        oldest = self._oldest_unfinished()
+        if oldest is not None:
+            count = len(self._unfinished) + len(self._acceptor.pending)
+            age = asyncio.get_running_loop().time() - oldest[0]
+            if age >= HANDSHAKE_SECONDS or count > self._limit * FEW_UNFINISHED:
+                self._close_unfinished(oldest[1])
+                return True
+        if (unused := self._longest_unused()) is not None:
+            self._ask_to_leave(unused)
+        elif oldest is not None:
+            self._close_unfinished(oldest[1])
+        elif evicts_streams and (others := set(self._connections) - self._aborted):
             self.evicted += 1
-            evict()
+            self._abort(min(others, key=lambda each: each.accepted_at))
+        else:
+            return False
+        return True
 
-    def _victim(self) -> Callable[[], None] | None:
-        """Return what closes the connection that goes; None if none can go."""
-        idlest = self._idlest()
-        busy = set(self._connections) - self._leaving.keys()
-        if idlest is None and busy and self._evicts_streams:
-            oldest = min(busy, key=lambda each: each.accepted_at)
-            return lambda: self._abort(oldest)
-        return idlest
+    def _oldest_unfinished(self) -> tuple[float, ConnectionProtocol | None] | None:
+        """Return when it came, and the connection; None for that if it has no protocol yet."""
+        pending = next(iter(self._acceptor.pending.values()), None)
+        first = next(iter(self._unfinished), None)
+        if first is not None and (pending is None or first.accepted_at <= pending):
+            return first.accepted_at, first
+        return None if pending is None else (pending, None)
 
-    def _idlest(self) -> Callable[[], None] | None:
-        """Return what closes the idlest connection without streams; None if all have one."""
-        pending = self._acceptor.pending
-        unfinished: dict[ConnectionProtocol | None, float] = {}
-        if pending:
-            unfinished[None] = next(iter(pending.values()))
-        count = len(pending)
-        unused: list[ConnectionProtocol] = []
-        for each in self._connections:
-            if each.connection.streams or each in self._leaving:
-                continue
-            if each.is_unfinished:
-                unfinished[each] = each.accepted_at
-                count += 1
-            else:
-                unused.append(each)
-        if unfinished:
-            first = min(unfinished, key=unfinished.__getitem__)
-            age = asyncio.get_running_loop().time() - unfinished[first]
-            if age >= HANDSHAKE_SECONDS or count > self._limit * FEW_UNFINISHED or not unused:
-                return self._acceptor.drop_oldest if first is None else lambda: self._abort(first)
-        if unused:
-            idlest = min(unused, key=lambda each: (-each.unused_seconds, each.accepted_at))
-            return lambda: self._ask_to_leave(idlest)
+    def _close_unfinished(self, protocol: ConnectionProtocol | None) -> None:
+        self.evicted += 1
+        if protocol is None:
+            self._acceptor.drop_oldest()
+        else:
+            self._abort(protocol)
+
+    def _longest_unused(self) -> ConnectionProtocol | None:
+        if (found := self._next_idlest()) is not None:
+            return found
+        now = asyncio.get_running_loop().time()
+        if now < self._next_look:
+            return None
+        self._next_look = now + _SECONDS_BETWEEN_LOOKS
+        self._idlest = [
+            (each.unused_seconds, -each.accepted_at, each)
+            for each in self._connections
+            if self._is_unused(each)
+        ]
+        self._idlest.sort(key=lambda each: each[:2])
+        return self._next_idlest()
+
+    def _next_idlest(self) -> ConnectionProtocol | None:
+        while self._idlest:
+            seconds, _, protocol = self._idlest.pop()
+            is_open = protocol in self._connections
+            if is_open and self._is_unused(protocol) and protocol.unused_seconds >= seconds:
+                return protocol
         return None
 
+    def _is_unused(self, protocol: ConnectionProtocol) -> bool:
+        return not (
+            protocol.connection.streams
+            or protocol in self._unfinished
+            or protocol in self._leaving
+            or protocol in self._aborted
+        )
+
     def _ask_to_leave(self, protocol: ConnectionProtocol) -> None:
+        self.evicted += 1
+        if protocol.is_ending:
+            self._abort(protocol)
+            return
         self._leaving[protocol] = asyncio.get_running_loop().time()
         protocol.begin_shutdown()
         if len(self._leaving) > _max_leaving(self._limit):
             for each in self._leaving:
                 if not each.connection.streams:
-                    each.abort()
+                    self._abort(each)
                     return
 
     def _abort(self, protocol: ConnectionProtocol) -> None:
-        # It is open until the loop's next turn: it shall not be chosen again.
-        self._leaving[protocol] = asyncio.get_running_loop().time()
+        self.closed(protocol)
+        if protocol in self._connections:
+            self._aborted.add(protocol)
         protocol.abort()
 
 

@@ -40,6 +40,9 @@ class ConnectionOwner(Protocol):
     def opened(self, protocol: "ConnectionProtocol") -> bool:
         """Take note of a connection; False if the server is stopping."""
 
+    def established(self, protocol: "ConnectionProtocol") -> None:
+        """A client's preface has come."""
+
     def closed(self, protocol: "ConnectionProtocol") -> None:
         """A connection is gone."""
 
@@ -77,6 +80,8 @@ class ConnectionProtocol(asyncio.Protocol):
         self._is_farewell_sent = False
         self._is_closing = False
         """Nothing more is written, and what comes is dropped."""
+        self._is_unfinished = True
+        """The client's preface has not come."""
 
     # --- asyncio's side -------------------------------------------------------------------------
 
@@ -102,6 +107,9 @@ class ConnectionProtocol(asyncio.Protocol):
         size = len(data)
         self._time.read_bytes += size
         self._session.receive(data)
+        if self._is_unfinished and self.connection.is_established:
+            self._is_unfinished = False
+            self._owner.established(self)
         if size >= _LARGE_READ_BYTES:
             self._let_others_read()
         if not self.connection.streams:
@@ -179,9 +187,9 @@ class ConnectionProtocol(asyncio.Protocol):
         self._end_writing()
 
     @property
-    def is_unfinished(self) -> bool:
-        """The client has not sent its preface, or the connection is about to be closed."""
-        return not self.connection.is_established or self._is_closing
+    def is_ending(self) -> bool:
+        """Nothing more is written, and what comes is dropped."""
+        return self._is_closing
 
     @property
     def unused_seconds(self) -> int:

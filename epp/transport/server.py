@@ -235,13 +235,18 @@ class Http2Server:
     def opened(self, protocol: ConnectionProtocol) -> bool:
         """Take note of a connection; False if the server is stopping."""
         self.connections.add(protocol)
+        self._evictor.opened(protocol)
         self.counters.connections_opened += 1
         return not self._is_stopping
+
+    def established(self, protocol: ConnectionProtocol) -> None:
+        """A client's preface has come."""
+        self._evictor.established(protocol)
 
     def closed(self, protocol: ConnectionProtocol) -> None:
         """A connection is gone."""
         self.connections.discard(protocol)
-        self._evictor.forget(protocol)
+        self._evictor.closed(protocol)
         self._changed.set()
 
     def _admit(self) -> bool:

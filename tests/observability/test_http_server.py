@@ -60,7 +60,12 @@ class Held:
 
     def let_go(self) -> None:
         for loop, going in self._going:
-            loop.call_soon_threadsafe(lambda going=going: going.done() or going.set_result(None))
+            loop.call_soon_threadsafe(_set, going)
+
+
+def _set(going: asyncio.Future[None]) -> None:
+    if not going.done():
+        going.set_result(None)
 
 
 # --- requests -------------------------------------------------------------------------------------

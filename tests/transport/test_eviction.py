@@ -1,11 +1,24 @@
 """Who goes when a port is full, over real sockets."""
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import asyncio
+import random
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
+import uvloop
+from structlog.testing import capture_logs
 
-from epp.transport import Http2Server, TransportSettings
+from epp.sockets import ACCEPTS_PER_TURN
+from epp.transport import (
+    Http2Server,
+    TlsSettings,
+    TransportSettings,
+    load_certificate,
+    make_context,
+)
 from epp.transport.eviction import LEAVING_SECONDS, connections_for, descriptors_for
 from epp.transport.protocol import ConnectionProtocol
 from transport.raw_client import (
@@ -24,6 +37,8 @@ from transport.raw_client import (
 from transport.served import assert_serves
 
 MAX_STREAM_ID = (1 << 31) - 1
+
+Run = Callable[[Callable[[], Coroutine[None, None, None]]], None]
 
 
 def limited(max_connections: int) -> TransportSettings:
@@ -154,7 +169,7 @@ async def test_one_in_the_middle_of_its_handshake_is_spared_for_a_moment() -> No
             await slow.round_trip()
         assert served.server.figures().evicted == 5
         for client in clients:
-            await client.until(lambda client=client: client.goaways or client.is_at_end)
+            await client.at_end()
 
 
 async def test_unfinished_ones_do_not_push_out_those_that_are_unused() -> None:
@@ -164,7 +179,9 @@ async def test_unfinished_ones_do_not_push_out_those_that_are_unused() -> None:
             silent.append(await stack.enter_async_context(connected(served.port, b"")))
             await silent[-1].until(lambda: silent[-1].frames)
         # A quarter of the port, and the one that goes over it, is all that they get.
-        unfinished = [each for each in served.server.connections if each.is_unfinished]
+        unfinished = [
+            each for each in served.server.connections if each in served.server._evictor._unfinished
+        ]
         assert len(unfinished) <= 3
         for client in clients[3:]:
             await client.round_trip()
@@ -200,3 +217,109 @@ def test_connections_and_descriptors_are_two_sides_of_one_limit() -> None:
     for number in range(1, 3000):
         assert connections_for(descriptors_for(number)) == number
         assert descriptors_for(connections_for(number)) <= max(2, number)
+
+
+# --- on both event loops --------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    def run(test: Callable[[], Coroutine[None, None, None]]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(test())
+
+    return run
+
+
+class Mob:
+    """Clients that do anything, by chance."""
+
+    def __init__(self, server: Http2Server, port: int, rng: random.Random) -> None:
+        self._server = server
+        self._address = ("127.0.0.1", port)
+        self._rng = rng
+        self._clients: list[socket.socket] = []
+
+    def step(self) -> None:
+        chance = self._rng.random()
+        if chance < 0.5 or not self._clients:
+            client = socket.socket()
+            client.setblocking(False)
+            with suppress(BlockingIOError):
+                client.connect(self._address)
+            self._clients.append(client)
+        elif chance < 0.85:
+            client = self._rng.choice(self._clients)
+            with suppress(OSError):
+                client.send(self._rng.choice((GREETING, GREETING, headers(1), call(3, b"x"))))
+        elif chance < 0.95:
+            self._clients.pop(self._rng.randrange(len(self._clients))).close()
+        elif chance < 0.99:
+            assert self._server._timer is not None
+            self._server._timer.cancel()
+            self._server._tick()
+        else:
+            self._server._evictor.free()
+
+    def leave(self) -> None:
+        for client in self._clients:
+            client.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_bound_holds_and_nothing_is_left_whatever_clients_do(run: Run, seed: int) -> None:
+    limit = 48
+
+    async def test() -> None:
+        rng = random.Random(seed)
+        server = Http2Server({METHOD: Idle}, host="127.0.0.1", settings=limited(limit))
+        mob = Mob(server, await server.start(), rng)
+        for _ in range(1500):
+            mob.step()
+            for _ in range(rng.randrange(3)):
+                await asyncio.sleep(0)
+            # What has been aborted is gone two turns later.
+            most = descriptors_for(limit) + 2 * ACCEPTS_PER_TURN
+            assert server.figures().connections <= most
+        mob.leave()
+        assert await server._is_empty_within(10)
+        await server._acceptor.settled()
+        evictor = server._evictor
+        assert evictor.evicted > 0
+        kept = (evictor._aborted, evictor._leaving, evictor._unfinished, server._acceptor.pending)
+        assert [len(each) for each in kept] == [0, 0, 0, 0]
+        await server.stop(0)
+
+    with capture_logs():
+        run(test)
+
+
+def test_handshakes_that_are_not_finished_keep_nobody_out(run: Run) -> None:
+    certificate = load_certificate(None)
+    trusted = ssl.create_default_context(cadata=certificate.chain.decode())
+    trusted.set_alpn_protocols(["h2"])
+
+    async def test() -> None:
+        server = Http2Server(
+            {METHOD: Echo},
+            host="127.0.0.1",
+            tls=make_context(TlsSettings(), certificate),
+            settings=limited(4),
+        )
+        port = await server.start()
+        async with AsyncExitStack() as stack:
+            stuck = []
+            for _ in range(20):
+                stuck.append(await stack.enter_async_context(connected(port, b"")))
+                stuck[-1].send(b"\x16\x03\x01")
+            async with connected(port, tls=trusted) as client:
+                client.send(call(1, b"hello"))
+                assert (await client.answer(1)).messages == [b"hello"]
+                figures = server.figures()
+                assert figures.connections <= 4
+                assert (figures.evicted, figures.refused) == (17, 0)
+            for each in stuck[:17]:
+                await each.at_end()
+            await server.stop(0)
+
+    run(test)
