@@ -1,6 +1,6 @@
 """The page of all metrics, in one of the two formats of Prometheus."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics_format
@@ -20,8 +20,7 @@ class Exposition:
             names: Of the samples that are asked for; none for all.
         """
         registry = self._registry.restricted_registry(names) if names else self._registry
-        yield (
-            openmetrics_format.generate_latest(registry)
-            if openmetrics
-            else generate_latest(registry)
+        render: Callable[[CollectorRegistry], bytes] = (
+            openmetrics_format.generate_latest if openmetrics else generate_latest
         )
+        yield render(registry)

@@ -97,7 +97,7 @@ def test_answer_above_the_limit_is_resource_exhausted(rig: Rig) -> None:
 
 def test_connections_above_the_limit_are_closed(rig: Rig) -> None:
     async def test() -> None:
-        server = GrpcioServer({METHOD: Handler}, host="127.0.0.1", max_connections=2)
+        server = GrpcioServer({}, host="127.0.0.1", max_connections=2)
         port = await server.start()
         try:
             async with AsyncExitStack() as stack:
