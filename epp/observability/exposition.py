@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics_format
+from prometheus_client.registry import Collector
 
 
 class Exposition:
@@ -20,7 +21,7 @@ class Exposition:
             names: Of the samples that are asked for; none for all.
         """
         registry = self._registry.restricted_registry(names) if names else self._registry
-        render: Callable[[CollectorRegistry], bytes] = (
+        render: Callable[[Collector], bytes] = (
             openmetrics_format.generate_latest if openmetrics else generate_latest
         )
         yield render(registry)

@@ -24,7 +24,7 @@ _MAX_WAITING_PAGES = 8
 _SLICE_SECONDS = 0.001
 """Of rendering, after which the other threads get the interpreter for as long."""
 _GZIP_LEVEL = 1
-"""A page of 1 MB becomes 61 kB in 9 ms; the library's level 9 makes 46 kB in 58 ms."""
+"""A page of 1 MB becomes 51 kB in 7 ms; with the library's level, 9, 25 kB in 24 ms."""
 _GZIP_WINDOW = 31
 """The largest, with gzip's header."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 PROCESS = 64
-"""Files, pipes and the event loops: 20 after a start; a reload opens some for a moment."""
+"""Files, pipes and the event loops: 22 after a start; a reload opens some for a moment."""
 RESERVE = 64
 """Left over, for what cannot be foreseen: a plugin's files, a name's look-up."""
 
