@@ -33,6 +33,7 @@ from epp.data_layer import (
     Supply,
     fixed_discoveries,
 )
+from epp.descriptors import PoolDescriptors, PortLimits, share_descriptors
 from epp.ext_proc import LAST_CHUNK_SECONDS, METHOD, ExtProcService
 from epp.flow_control import FlowController, SaturationDetector
 from epp.flow_control.building import flow_settings
@@ -46,12 +47,14 @@ from epp.observability import (
     ConfigMetrics,
     FlowCollector,
     FlowMetrics,
+    HttpLimits,
     LogCollector,
     LoopWatchdog,
     Metrics,
     MetricsServer,
     PluginMetricsCollector,
     PluginWatch,
+    PortCollector,
     RevocationMetrics,
     TransportCollector,
     log_queues,
@@ -145,6 +148,7 @@ class App:
         )
         self.metrics.watch_held_bytes(lambda: self.service.held.used_bytes)
         self._health = HealthService(lambda: self.is_ready)
+        self._idle_closers: list[Callable[[], None]] = []
         self._draining = False
 
     @property
@@ -176,7 +180,22 @@ class App:
             methods: dict[str, OpenStream] = {METHOD: self.service.opened}
             if settings.health_checking:
                 methods.update(self._health.methods)
-            listener = await asyncio.to_thread(make_listener, settings, methods, self.service.held)
+            shares, port_limits = share_descriptors(settings, sources=len(self.graph.sources))
+            self.store.add_listener(
+                PoolDescriptors(self.store, shares, lambda: len(self.graph.sources))
+            )
+            listener = await asyncio.to_thread(
+                make_listener,
+                replace(
+                    settings,
+                    transport_settings=replace(
+                        settings.transport_settings, max_connections=port_limits.ext_proc
+                    ),
+                ),
+                methods,
+                budget=self.service.held,
+                exhausted=self._free_descriptors,
+            )
             if isinstance(listener.server, Http2Server):
                 self.metrics.registry.register(TransportCollector(listener.server.statistics))
             if (follower := listener.follower) is not None:
@@ -186,12 +205,21 @@ class App:
                     )
                 )
             await self._object_files.load(self._objects)
-            await self._serve(listener, stop, ready)
+            await self._serve(listener, port_limits, stop, ready)
         finally:
             self._lifetimes.leave(self.graph)
 
+    def _free_descriptors(self) -> None:
+        """Close what is least needed, so that a port can accept; callable from any thread."""
+        for close_idle in self._idle_closers:
+            close_idle()
+
     async def _serve(
-        self, listener: Listener, stop: asyncio.Event, ready: Callable[[Ports], None] | None
+        self,
+        listener: Listener,
+        port_limits: PortLimits,
+        stop: asyncio.Event,
+        ready: Callable[[Ports], None] | None,
     ) -> None:
         settings, server = self.settings, listener.server
         watchdog = LoopWatchdog()
@@ -200,6 +228,8 @@ class App:
             host=settings.host,
             port=settings.grpc_health_port,
             is_alive=lambda: not watchdog.is_stuck,
+            max_connections=port_limits.health,
+            exhausted=self._free_descriptors,
         )
         async with (
             watchdog,
@@ -209,8 +239,10 @@ class App:
                 host=settings.host,
                 port=settings.metrics_port,
                 pages=self._flow_view.pages,
+                limits=HttpLimits(max_connections=port_limits.metrics),
             ) as metrics_server,
         ):
+            self._watch_ports(server, health, metrics_server)
             running = [
                 tasks.create_task(self._supply.run(), name="supply"),
                 tasks.create_task(self._object_files.run(self._objects), name="objects"),
@@ -244,6 +276,16 @@ class App:
                 await health.stop()
                 for task in running:
                     task.cancel()
+
+    def _watch_ports(self, server: Server, health: HealthServer, metrics: MetricsServer) -> None:
+        ports = {"health": health.figures, "metrics": metrics.figures}
+        self._idle_closers = [metrics.close_idle, health.close_idle]
+        if isinstance(server, Http2Server):
+            ports["ext_proc"] = server.figures
+            self._idle_closers.append(server.close_idle)
+        self.metrics.registry.register(
+            PortCollector(lambda: {name: figures() for name, figures in ports.items()})
+        )
 
     def build(self, config: LoadedConfig, types: PluginTypes) -> PluginGraph:
         """Build a graph that keeps what it can of the one in use.

@@ -7,11 +7,13 @@ come when the loop of the endpoint picker stands still, too. Beside ext_proc it 
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2
 
 from epp.observability import PortError
+from epp.sockets import PortFigures
 from epp.transport import (
     Http2Server,
     ListenError,
@@ -28,10 +30,11 @@ _FOLLOW_READINESS = ("", "readiness", EXT_PROC_SERVICE, "inference-extension")
 _Response = health_pb2.HealthCheckResponse
 _SERVICE = "/grpc.health.v1.Health/"
 _MAX_NAME = 200
+MAX_CONNECTIONS = 256
+"""Of the port of its own, by default."""
 
 _SETTINGS = TransportSettings().with_values(
     {
-        "max_connections": 256,
         "max_concurrent_streams": 100,
         "max_message_bytes": 64 << 10,
         "max_buffered_bytes": 1 << 20,
@@ -209,13 +212,42 @@ class HealthServer:
         host: str,
         port: int,
         is_alive: Callable[[], bool] = lambda: True,
+        max_connections: int = MAX_CONNECTIONS,
+        exhausted: Callable[[], None] = lambda: None,
     ) -> None:
+        """Make a server that does not listen yet.
+
+        Args:
+            is_ready: Looked at for each answer, from another thread.
+            host: Where to listen.
+            port: Likewise; 0 for any.
+            is_alive: Looked at like ``is_ready``.
+            max_connections: Open at once.
+            exhausted: Called when the process has no descriptor for a connection; may close others.
+        """
         self._service = HealthService(is_ready, is_alive)
-        self._server = Http2Server(self._service.methods, host=host, port=port, settings=_SETTINGS)
+        self._server = Http2Server(
+            self._service.methods,
+            host=host,
+            port=port,
+            settings=replace(_SETTINGS, max_connections=max_connections),
+            name="health",
+            # Whoever watches can ask again; a probe that is refused restarts the gateway.
+            evicts_streams=True,
+            exhausted=exhausted,
+        )
         self._host = host
         self._port = port
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+
+    def figures(self) -> PortFigures:
+        """Return what there is to say of the port; callable from any thread."""
+        return self._server.figures()
+
+    def close_idle(self) -> None:
+        """Close idle connections, as descriptors have run out; callable from any thread."""
+        self._server.close_idle()
 
     async def start(self) -> int:
         """Listen; return the port.

@@ -29,14 +29,19 @@ class Listener:
 
 
 def make_listener(
-    settings: ServeSettings, methods: Mapping[str, OpenStream], budget: Budget | None = None
+    settings: ServeSettings,
+    methods: Mapping[str, OpenStream],
+    *,
+    budget: Budget | None = None,
+    exhausted: Callable[[], None] = lambda: None,
 ) -> Listener:
     """Make the transport, which does not listen yet; blocks, as it reads and makes certificates.
 
     Args:
-        settings: Which, and where it listens.
+        settings: What to serve, and how.
         methods: By path.
         budget: What the bytes that the transport keeps are a part of; grpcio keeps no account.
+        exhausted: Called when the process has no descriptor for a connection; may close others.
 
     Raises:
         TlsError: The certificate cannot be used.
@@ -52,6 +57,7 @@ def make_listener(
             path=settings.socket_file,
             max_message_bytes=settings.transport_settings.messages.max_message_bytes,
             max_sent_message_bytes=settings.transport_settings.messages.max_sent_message_bytes,
+            max_connections=settings.transport_settings.max_connections,
             credentials=credentials,
         )
     else:
@@ -63,6 +69,7 @@ def make_listener(
             tls=None if tls is None or credentials is None else _context(tls, credentials),
             settings=settings.transport_settings,
             budget=budget,
+            exhausted=exhausted,
         )
     if tls is None or credentials is None or not (tls.files and settings.reload_certificates):
         return Listener(server)

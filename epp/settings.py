@@ -36,6 +36,8 @@ class ServeSettings:
     """Of ext_proc, in place of ``grpc_port``."""
     grpc_health_port: int = 9003
     metrics_port: int = 9090
+    max_metrics_connections: int = 64
+    """Open at once at the metrics port."""
     transport: Transport = "http2"
     """``http2`` is our own, ``grpcio`` the C core's."""
     transport_settings: TransportSettings = field(default_factory=TransportSettings)

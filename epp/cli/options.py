@@ -24,3 +24,6 @@ GrpcHealthPort = Annotated[
     int, typer.Option(help="Port of gRPC health; 0 for any.", min=0, max=MAX_PORT)
 ]
 MetricsPort = Annotated[int, typer.Option(help="Port of /metrics; 0 for any.", min=0, max=MAX_PORT)]
+MaxMetricsConnections = Annotated[
+    int, typer.Option(help="Connections open at once at the metrics port.", min=1)
+]

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+import structlog
 import typer
 import uvloop
 
@@ -18,7 +19,10 @@ from epp.lab.fleet import FleetError
 from epp.lab.load import LoadError
 from epp.lab.up import UpError
 from epp.observability import PortError
+from epp.sockets import raise_limit
 from epp.transport import TransportError
+
+log = structlog.get_logger()
 
 EXPECTED = (
     ConfigError,
@@ -68,6 +72,12 @@ def exempt_what_is_loaded() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the number of descriptors that the process may have as far as it goes."""
+    limit = raise_limit()
+    log.info("descriptor limit raised", soft=limit.soft, hard=limit.hard)
 
 
 def fail(text: str, *, status: int = 2) -> NoReturn:

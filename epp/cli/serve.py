@@ -28,11 +28,18 @@ from epp.cli.ext_proc_options import (
     StreamIdleTimeoutSeconds,
     ext_proc_settings,
 )
-from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort, finite
+from epp.cli.options import (
+    GrpcHealthPort,
+    GrpcPort,
+    MaxMetricsConnections,
+    MetricsPort,
+    finite,
+)
 from epp.cli.running import (
     exempt_what_is_loaded,
     fail,
     from_flag,
+    raise_descriptor_limit,
     require_folder,
     run_until_signalled,
     write_whole,
@@ -86,6 +93,7 @@ def serve(
     listen: Listen = "",
     grpc_health_port: GrpcHealthPort = 9003,
     metrics_port: MetricsPort = 9090,
+    max_metrics_connections: MaxMetricsConnections = 64,
     secure_serving: SecureServing = "true",
     cert_path: CertPath = "",
     enable_cert_reload: EnableCertReload = "true",
@@ -219,6 +227,7 @@ def serve(
             socket_file=path,
             grpc_health_port=grpc_health_port,
             metrics_port=metrics_port,
+            max_metrics_connections=max_metrics_connections,
             # Below 50 ms the reference raises the interval, too.
             refresh_metrics_interval_seconds=max(0.05, interval),
             metrics_staleness_seconds=staleness,
@@ -234,6 +243,7 @@ def serve(
             health_checking=health_checking,
             seed=seed,
         )
+        raise_descriptor_limit()
         exempt_what_is_loaded()
         app = App(settings)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.reload_now)

@@ -5,11 +5,13 @@ from epp.observability.config_metrics import ConfigMetrics, ReloadResult
 from epp.observability.debug_pages import Page, Pages
 from epp.observability.flow_gauges import FlowCollector, FlowState
 from epp.observability.flow_metrics import FlowMetrics
+from epp.observability.http_connection import HttpLimits
 from epp.observability.log_queue import LogCollector
 from epp.observability.logging import CanonicalLine, LogFormat, configure, log_queues
 from epp.observability.metrics import Metrics, PluginWatch, PoolCollector, RequestMetrics
 from epp.observability.plugin_metrics import PluginMetricsCollector
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginCounter, PluginMetrics
+from epp.observability.port_metrics import PortCollector
 from epp.observability.revocation_metrics import RevocationMetrics, RevocationOutcome
 from epp.observability.servers import MetricsServer, PortError
 from epp.observability.transport_metrics import CertificateCollector, TransportCollector
@@ -25,6 +27,7 @@ __all__ = [
     "FlowCollector",
     "FlowMetrics",
     "FlowState",
+    "HttpLimits",
     "LogCollector",
     "LogFormat",
     "LoopWatchdog",
@@ -37,6 +40,7 @@ __all__ = [
     "PluginMetricsCollector",
     "PluginWatch",
     "PoolCollector",
+    "PortCollector",
     "PortError",
     "ReloadResult",
     "RequestMetrics",

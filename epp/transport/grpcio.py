@@ -19,6 +19,7 @@ from grpc import aio
 from epp.transport.credentials import Credentials
 from epp.transport.errors import ListenError
 from epp.transport.interface import HANDLER_FAULT, OpenStream, StatusCode, StreamHandler
+from epp.transport.settings import Timeouts
 from epp.transport.sockets import REMEDY, SocketFile
 
 log = structlog.get_logger()
@@ -118,6 +119,7 @@ class GrpcioServer:
         path: Path | None = None,
         max_message_bytes: int = 65 << 20,
         max_sent_message_bytes: int = 65 << 20,
+        max_connections: int = 1024,
         credentials: Credentials | None = None,
     ) -> None:
         """Make a server that does not listen yet.
@@ -129,8 +131,10 @@ class GrpcioServer:
             path: Of a socket file to listen on instead.
             max_message_bytes: Longest message taken.
             max_sent_message_bytes: Longest message sent; its stream ends instead.
+            max_connections: Open at once; one more is closed as soon as it is made.
             credentials: For TLS, whose version and suites are the C core's; None for plaintext.
         """
+        timeouts = Timeouts()
         self._credentials = credentials
         self._renewed: Credentials | None = None
         self._file = None if path is None else SocketFile(path)
@@ -142,6 +146,9 @@ class GrpcioServer:
         self._options = [
             ("grpc.max_receive_message_length", max_message_bytes),
             ("grpc.max_send_message_length", max_sent_message_bytes),
+            ("grpc.max_allowed_incoming_connections", max_connections),
+            ("grpc.server_handshake_timeout_ms", int(timeouts.preface_seconds * 1000)),
+            ("grpc.max_connection_idle_ms", int(timeouts.idle_seconds * 1000)),
             ("grpc.so_reuseport", 0),  # a taken port is an error, not a share of the traffic
         ]
 

@@ -38,7 +38,10 @@ class ConnectionOwner(Protocol):
     budget: ByteBudget
 
     def opened(self, protocol: "ConnectionProtocol") -> bool:
-        """Take note of a connection; False if there are too many."""
+        """Take note of a connection; False if the server is stopping."""
+
+    def established(self, protocol: "ConnectionProtocol") -> None:
+        """A client's preface has come."""
 
     def closed(self, protocol: "ConnectionProtocol") -> None:
         """A connection is gone."""
@@ -69,7 +72,7 @@ class ConnectionProtocol(asyncio.Protocol):
             counters=owner.counters.grpc,
         )
         self._time = Timekeeper(owner.settings.timeouts)
-        self._accepted_at = loop.time()
+        self.accepted_at = loop.time()
         self._is_write_paused = False
         self._unread_output_bytes = 0
         self._pings_sent = 0
@@ -77,6 +80,8 @@ class ConnectionProtocol(asyncio.Protocol):
         self._is_farewell_sent = False
         self._is_closing = False
         """Nothing more is written, and what comes is dropped."""
+        self._is_unfinished = True
+        """The client's preface has not come."""
 
     # --- asyncio's side -------------------------------------------------------------------------
 
@@ -92,7 +97,7 @@ class ConnectionProtocol(asyncio.Protocol):
             self._is_closing = True
             self._transport.abort()
             return
-        self._time.connected(self._loop.time() - self._accepted_at)
+        self._time.connected(self._loop.time() - self.accepted_at)
         self._transport.set_write_buffer_limits(high=self._limits.write_burst_bytes)
         self._session.flush()
 
@@ -102,6 +107,9 @@ class ConnectionProtocol(asyncio.Protocol):
         size = len(data)
         self._time.read_bytes += size
         self._session.receive(data)
+        if self._is_unfinished and self.connection.is_established:
+            self._is_unfinished = False
+            self._owner.established(self)
         if size >= _LARGE_READ_BYTES:
             self._let_others_read()
         if not self.connection.streams:
@@ -177,6 +185,16 @@ class ConnectionProtocol(asyncio.Protocol):
         self._session.flush()
         self._session.lost()
         self._end_writing()
+
+    @property
+    def is_ending(self) -> bool:
+        """Nothing more is written, and what comes is dropped."""
+        return self._is_closing
+
+    @property
+    def unused_seconds(self) -> int:
+        """For how long it has had no stream."""
+        return self._time.unused_seconds
 
     def abort(self) -> None:
         """Close without waiting for what is still to be written."""

@@ -5,24 +5,26 @@ call. One timer per server, once a second, looks after what takes time.
 """
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import structlog
 
+from epp.sockets import BACKLOG, Acceptor, PortFigures, listen_on
 from epp.transport.budget import Budget, ByteBudget
 from epp.transport.errors import ListenError
+from epp.transport.eviction import Evictor
 from epp.transport.http2 import HeaderCache
 from epp.transport.interface import OpenStream
 from epp.transport.protocol import ConnectionProtocol
 from epp.transport.replaceable_context import ReplaceableContext
 from epp.transport.settings import TransportSettings
-from epp.transport.sockets import EVERY_ADDRESS, SocketFile, bind_to_every_address
+from epp.transport.sockets import SocketFile
 from epp.transport.statistics import ServerCounters, TransportStatistics
 
 log = structlog.get_logger()
@@ -30,10 +32,11 @@ log = structlog.get_logger()
 _TICK_SECONDS = 1.0
 _CUT_SECONDS = 1.5
 """For the last bytes, and a tick, which ends what is behind TLS."""
-_BACKLOG = 1024
 _MAX_FAULTS = 100
-_ACCEPT_TURNS = 3
-"""Turns of asyncio's loop until a socket that it has just accepted is a connection to be closed."""
+
+
+def _exhausted() -> None:
+    """Close nothing."""
 
 
 class Http2Server:
@@ -49,6 +52,9 @@ class Http2Server:
         tls: ssl.SSLContext | None = None,
         settings: TransportSettings | None = None,
         budget: Budget | None = None,
+        name: str = "ext_proc",
+        evicts_streams: bool = False,
+        exhausted: Callable[[], None] = _exhausted,
     ) -> None:
         """Make a server that does not listen yet.
 
@@ -60,6 +66,10 @@ class Http2Server:
             tls: Context that offers ALPN h2; None for plaintext.
             settings: Limits and timeouts.
             budget: What the bytes kept for all connections are a part of; None for nothing else.
+            name: Of the port, for the log.
+            evicts_streams: When the port is full and every connection has a stream, the oldest
+                connection is closed for the newcomer. Otherwise the newcomer is.
+            exhausted: Called when the process has no descriptor for a connection; may close others.
         """
         self.methods = dict(methods)
         self.settings = settings or TransportSettings()
@@ -74,7 +84,21 @@ class Http2Server:
         self._file = None if path is None else SocketFile(path)
         self._tls = None if tls is None else ReplaceableContext(tls, self._handshake_failed)
         self._handshake_faults: set[str] = set()
-        self._server: asyncio.Server | None = None
+        self._acceptor = Acceptor(
+            name,
+            lambda: ConnectionProtocol(self, asyncio.get_running_loop()),
+            admit=self._admit,
+            tls=self._tls,
+            handshake_seconds=self.settings.timeouts.preface_seconds,
+            exhausted=exhausted,
+        )
+        self._evictor = Evictor(
+            self.connections,
+            self._acceptor,
+            limit=self.settings.max_connections,
+            evicts_streams=evicts_streams,
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._is_stopping = False
@@ -110,6 +134,7 @@ class Http2Server:
             ended={
                 "idle": self.counters.connections_idle,
                 "timeout": self.counters.connections_timed_out,
+                "evicted": self._evictor.evicted,
                 **http2.connection_faults,
             },
             held_back={
@@ -126,6 +151,17 @@ class Http2Server:
             },
         )
 
+    def figures(self) -> PortFigures:
+        """Return what there is to say of the port."""
+        return PortFigures(
+            connections=len(self.connections) + len(self._acceptor.pending),
+            limit=self.settings.max_connections,
+            evicted=self._evictor.evicted,
+            refused=self.counters.connections_refused,
+            timed_out=self.counters.connections_timed_out,
+            accept_pauses=self._acceptor.pauses,
+        )
+
     def use_context(self, context: ssl.SSLContext) -> None:
         """Make the connections to come with another TLS context; callable from any thread."""
         if self._tls is None:
@@ -133,17 +169,28 @@ class Http2Server:
         self._tls.replace(context)
         self._handshake_faults.clear()
 
+    def close_idle(self) -> None:
+        """Close idle connections, as descriptors have run out; callable from any thread."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._evictor.free)
+
     async def start(self) -> int:
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         file = self._file
-        bound = None if file is None else await asyncio.to_thread(file.bind)
         try:
-            # In two steps: create_server waits once more after listening, and whoever is cancelled
-            # there never hears of the server it has to close.
-            self._server = await self._listen(loop, bound)
-            await self._server.start_serving()
+            if file is not None:
+                listening = [await asyncio.to_thread(file.bind)]
+                listening[0].listen(BACKLOG)
+            else:
+                addresses = await loop.getaddrinfo(
+                    self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+                )
+                # Nothing is awaited from here on: whoever is cancelled leaves no socket behind.
+                listening = listen_on(addresses, reuse_port=self.settings.reuse_port)
+            self._acceptor.start(listening)
         except OSError as error:
-            # asyncio puts its own sentence into strerror, with the address once more.
+            # A name that is not known has a number of its own, and no text of the system's.
             code = error.errno or 0
             reason = os.strerror(code) if code in errno.errorcode else error.strerror or str(error)
             address = f"{self._host}:{self._port}" if file is None else file.address
@@ -151,40 +198,17 @@ class Http2Server:
         self._timer = loop.call_later(_TICK_SECONDS, self._tick)
         if file is not None:
             return 0
-        port: int = self._server.sockets[0].getsockname()[1]
+        port: int = listening[0].getsockname()[1]
         return port
 
-    async def _listen(
-        self, loop: asyncio.AbstractEventLoop, bound: socket.socket | None
-    ) -> asyncio.Server:
-        def make() -> ConnectionProtocol:
-            return ConnectionProtocol(self, loop)
-
-        options: dict[str, Any] = {
-            "ssl": self._tls,
-            "ssl_handshake_timeout": self.settings.timeouts.preface_seconds if self._tls else None,
-            "backlog": _BACKLOG,
-            "start_serving": False,
-        }
-        if self._file is not None:
-            return await loop.create_unix_server(make, sock=bound, **options)
-        reuse_port = self.settings.reuse_port
-        if self._host == EVERY_ADDRESS:
-            bound = bind_to_every_address(self._port, reuse_port=reuse_port)
-            return await loop.create_server(make, sock=bound, **options)
-        return await loop.create_server(
-            make, self._host, self._port, reuse_port=reuse_port, **options
-        )
-
     async def stop(self, grace_seconds: float) -> None:
-        if self._server is None:
+        if self._timer is None:
             return
-        self._is_stopping = True  # for those in the middle of a TLS handshake
-        self._server.close()
+        self._is_stopping = True
+        self._acceptor.close()
         if self._file is not None:
             await asyncio.to_thread(self._file.remove)
-        for _ in range(_ACCEPT_TURNS):
-            await asyncio.sleep(0)
+        await self._acceptor.settled()
         for each in list(self.connections):
             each.begin_shutdown()
         if not await self._is_empty_within(grace_seconds):
@@ -196,7 +220,7 @@ class Http2Server:
                 await self._is_empty_within(_CUT_SECONDS)
         if self._timer is not None:
             self._timer.cancel()
-        self._server = None
+            self._timer = None
 
     async def _is_empty_within(self, seconds: float) -> bool:
         try:
@@ -211,15 +235,26 @@ class Http2Server:
     # --- what connections tell ------------------------------------------------------------------
 
     def opened(self, protocol: ConnectionProtocol) -> bool:
-        """Take note of a connection; False if there are too many."""
+        """Take note of a connection; False if the server is stopping."""
         self.connections.add(protocol)
+        self._evictor.opened(protocol)
         self.counters.connections_opened += 1
-        return len(self.connections) <= self.settings.max_connections and not self._is_stopping
+        return not self._is_stopping
+
+    def established(self, protocol: ConnectionProtocol) -> None:
+        """A client's preface has come."""
+        self._evictor.established(protocol)
 
     def closed(self, protocol: ConnectionProtocol) -> None:
         """A connection is gone."""
         self.connections.discard(protocol)
+        self._evictor.closed(protocol)
         self._changed.set()
+
+    def _admit(self) -> bool:
+        is_admitted = self._evictor.admit()
+        self.counters.connections_refused += not is_admitted
+        return is_admitted
 
     def _handshake_failed(self, error: ssl.SSLError) -> None:
         self.counters.handshakes_failed += 1
@@ -239,3 +274,4 @@ class Http2Server:
                 each.tick()
             except Exception:
                 log.exception("connection could not be looked after")
+        self._evictor.tick()

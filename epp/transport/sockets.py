@@ -12,28 +12,9 @@ from pathlib import Path
 
 from epp.transport.errors import ListenError
 
-EVERY_ADDRESS = "::"
 REMEDY = "the folder must exist and be writable, the path shorter than 108 bytes"
 MODE = 0o660
 """The owner and the group may connect, others not."""
-
-
-def bind_to_every_address(port: int, *, reuse_port: bool) -> socket.socket:
-    """Return a socket for IPv6 and IPv4: asyncio takes ``::`` for IPv6 alone.
-
-    Raises:
-        OSError: The port is taken, or there is no IPv6.
-    """
-    made = socket.socket(socket.AF_INET6)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, reuse_port)
-        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        made.bind((EVERY_ADDRESS, port))
-    except OSError:
-        made.close()
-        raise
-    return made
 
 
 class SocketFile:

@@ -26,8 +26,8 @@ class TransportStatistics:
     """How often a limit refused something, by what: connection, handshake, stream, header_list,
     call, message, sent_message."""
     ended: Mapping[str, int]
-    """Connections that we ended, by reason: idle, timeout, or the HTTP/2 error code of the client's
-    fault; ENHANCE_YOUR_CALM is a flood."""
+    """Connections that we ended, by reason: idle, timeout, evicted (for a newcomer, as the port was
+    full), or the HTTP/2 error code of the client's fault; ENHANCE_YOUR_CALM is a flood."""
     held_back: Mapping[str, int]
     """How often a slow client was waited for: stream_full (it was not writable), read_paused,
     keepalive_ping."""
@@ -44,7 +44,7 @@ class ServerCounters:
     grpc: GrpcCounters = field(default_factory=GrpcCounters)
     connections_opened: int = 0
     connections_refused: int = 0
-    """Beyond the limit, or TLS without ALPN h2."""
+    """No connection could be closed for it, or TLS without ALPN h2."""
     handshakes_failed: int = 0
     """TLS that came to nothing: no common version, no certificate of the client's, and the like."""
     connections_idle: int = 0

@@ -78,6 +78,11 @@ class Timekeeper:
         self._is_ending = False
         self._patience_ticks: float | None = None
 
+    @property
+    def unused_seconds(self) -> int:
+        """For how long it has had no stream."""
+        return self._unused_ticks
+
     # --- what the connection tells --------------------------------------------------------------
 
     def connected(self, seconds: float) -> None:

@@ -1,6 +1,7 @@
 """What is special to the transport on grpc.aio; the rest is in test_contract.py."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import grpc
 import pytest
@@ -8,6 +9,7 @@ from grpc import aio
 
 from epp.transport import GrpcioServer
 from transport.contract import METHOD, Handler, Rig, all_of, echo, finish, grpcs_own, nothing
+from transport.raw_client import connected
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -89,5 +91,24 @@ def test_answer_above_the_limit_is_resource_exhausted(rig: Rig) -> None:
         finally:
             await server.stop(0)
         assert [handler.resets for handler in handlers] == [1]
+
+    rig.run(test)
+
+
+def test_connections_above_the_limit_are_closed(rig: Rig) -> None:
+    async def test() -> None:
+        server = GrpcioServer({}, host="127.0.0.1", max_connections=2)
+        port = await server.start()
+        try:
+            async with AsyncExitStack() as stack:
+                clients = [await stack.enter_async_context(connected(port)) for _ in range(2)]
+                for client in clients:
+                    await client.round_trip()
+                async with connected(port) as third:
+                    await third.at_end()
+                for client in clients:
+                    await client.round_trip()
+        finally:
+            await server.stop(0)
 
     rig.run(test)

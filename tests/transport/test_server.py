@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import cast
 
@@ -152,24 +152,6 @@ async def test_reset_while_the_reader_is_slow_drops_what_waits() -> None:
 
 
 # --- limits and ports -----------------------------------------------------------------------------
-
-
-async def test_connections_above_the_limit_are_closed_and_counted() -> None:
-    async with serving(settings=TransportSettings(max_connections=2)) as served:
-        async with AsyncExitStack() as stack:
-            clients = [await stack.enter_async_context(connected(served.port)) for _ in range(2)]
-            for client in clients:
-                await client.round_trip()
-            async with connected(served.port) as third:
-                await third.at_end()
-                assert third.frames == []
-            for client in clients:
-                client.send(call(1, b"a"))
-                assert (await client.answer(1)).messages == [b"a"]
-            counters = served.server.counters
-            assert (counters.connections_opened, counters.connections_refused) == (3, 1)
-        assert await served.server._is_empty_within(5)
-        await assert_serves(served.port)
 
 
 @asynccontextmanager

@@ -1,0 +1,94 @@
+"""Shares out the descriptors of the process among its ports and the pool, and warns of too few."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from epp.data_layer import EndpointStore
+from epp.health import MAX_CONNECTIONS as MAX_HEALTH_CONNECTIONS
+from epp.scheduling import Endpoint
+from epp.settings import ServeSettings
+from epp.sockets import Demand, Shares, descriptor_limit, share_out
+from epp.transport.eviction import connections_for, descriptors_for
+
+LEAST_SCRAPES = 256
+"""Connections to model servers that are provided for, however small the pool is at the start."""
+_REMEDY = "raise the hard limit (ulimit -Hn, LimitNOFILE=, the container runtime's default-ulimits)"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class PortLimits:
+    """How many connections each port may have."""
+
+    ext_proc: int
+    health: int
+    metrics: int
+
+
+def share_descriptors(settings: ServeSettings, *, sources: int) -> tuple[Shares, PortLimits]:
+    """Return what the limit of the process allows, and log it.
+
+    Args:
+        settings: Have the connections that are wanted.
+        sources: Data sources that every endpoint is asked by.
+    """
+    demand = Demand(
+        ext_proc=descriptors_for(settings.transport_settings.max_connections),
+        health=descriptors_for(MAX_HEALTH_CONNECTIONS),
+        metrics=settings.max_metrics_connections,
+        scrapes=max(LEAST_SCRAPES, len(settings.endpoints) * sources),
+    )
+    shares = share_out(descriptor_limit().soft, demand)
+    limits = PortLimits(
+        ext_proc=connections_for(shares.ext_proc),
+        health=connections_for(shares.health),
+        metrics=shares.metrics,
+    )
+    tell = log.info if shares.is_enough else log.warning
+    tell(
+        "descriptors shared out" if shares.is_enough else "too few descriptors, ports have fewer",
+        limit=shares.limit,
+        needed=shares.needed,
+        ext_proc_connections=limits.ext_proc,
+        health_connections=limits.health,
+        metrics_connections=limits.metrics,
+        scrape_connections=shares.scrapes,
+        **({} if shares.is_enough else {"remedy": _REMEDY}),
+    )
+    return shares, limits
+
+
+class PoolDescriptors:
+    """Warns, once, when the pool has more endpoints than there are descriptors to ask them with.
+
+    Args:
+        store: The pool.
+        shares: Of the process.
+        sources: Returns how many data sources every endpoint is asked by.
+    """
+
+    def __init__(self, store: EndpointStore, shares: Shares, sources: Callable[[], int]) -> None:
+        self._store = store
+        self._shares = shares
+        self._sources = sources
+        self._has_warned = False
+
+    def endpoint_added(self, endpoint: Endpoint) -> None:
+        del endpoint
+        wanted = len(self._store.snapshot) * self._sources()
+        if wanted > self._shares.scrapes and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "too few descriptors for the pool",
+                endpoints=len(self._store.snapshot),
+                scrape_connections=wanted,
+                available=self._shares.scrapes,
+                limit=self._shares.limit,
+                remedy=_REMEDY,
+            )
+
+    def endpoint_removed(self, endpoint: Endpoint) -> None:
+        """Fewer connections are no problem."""

@@ -1,0 +1,303 @@
+"""One connection of a small HTTP/1.1 server for scrapers, operators, and whoever else connects.
+
+It answers GET and HEAD, one request at a time, and gives the client a limited time for everything:
+to send the head of a request, to say nothing between two, to read an answer. Requests sent before
+the last one is answered (pipelining) are not read: the connection ends after the answer.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from http import HTTPStatus
+from typing import NamedTuple, Protocol, cast
+
+import httptools
+
+from epp.observability.bounded_text import MOST_ANSWER_CHARS, json_line, printable
+
+_CHUNK_BYTES = 64 << 10
+_ALLOWED = (b"GET", b"HEAD")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """What a client may take."""
+
+    max_connections: int = 64
+    max_head_bytes: int = 16 << 10
+    """Request line and headers together."""
+    head_seconds: float = 5.0
+    """From the connection, or a request's first byte, to the end of its head."""
+    idle_seconds: float = 30.0
+    """Between two requests."""
+    write_seconds: float = 30.0
+    """To read an answer."""
+    linger_seconds: float = 1.0
+    """To close the connection after the last answer."""
+    max_unread_bytes: int = 64 << 20
+    """Answers that are being read, all connections together; beyond it the one that has taken
+    longest is broken off."""
+
+
+class Request(NamedTuple):
+    """The head of a request."""
+
+    method: str
+    target: bytes
+    headers: Mapping[str, str]
+    """By lower-case name; repeated ones are joined by a comma."""
+
+
+class Response(NamedTuple):
+    """An answer."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of_error(
+        cls, status: HTTPStatus, error: str, *headers: tuple[str, str], **more: object
+    ) -> "Response":
+        """Return a JSON document that tells of an error."""
+        text = printable(error, MOST_ANSWER_CHARS)
+        return cls(status, "application/json", as_json({"error": text, **more}), headers)
+
+
+def as_json(document: object) -> bytes:
+    """Return a line of JSON; what JSON has no word for is shown as its ``repr``."""
+    return json_line(document) + b"\n"
+
+
+class Phase(Enum):
+    """What a connection is about; in the order in which connections go when the port is full."""
+
+    CLOSING = 0
+    """Everything is answered; the client has to close its side."""
+    HEAD = 1
+    """A request's head has not come whole."""
+    IDLE = 2
+    """Between two requests."""
+    ANSWERING = 3
+    """An answer is being made."""
+    SENDING = 4
+    """The client has to read."""
+
+    @property
+    def is_answer(self) -> bool:
+        """A request has come, and its answer is not with the client yet."""
+        return self in {Phase.ANSWERING, Phase.SENDING}
+
+
+class ConnectionOwner(Protocol):
+    """The server, as its connections see it."""
+
+    limits: HttpLimits
+    timed_out: int
+
+    async def handle(self, request: Request) -> Response:
+        """Return the answer."""
+
+    def opened(self, connection: "HttpConnection") -> None:
+        """Take note of a connection."""
+
+    def closed(self, connection: "HttpConnection") -> None:
+        """A connection is gone."""
+
+    def sending(self, connection: "HttpConnection", body_bytes: int) -> None:
+        """An answer is about to be sent; 0 when it has been."""
+
+
+class HttpConnection(asyncio.Protocol):
+    """Reads requests, has them answered, and keeps the time."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, owner: ConnectionOwner) -> None:
+        self._owner = owner
+        self._limits = owner.limits
+        self._loop = asyncio.get_running_loop()
+        self.phase = Phase.HEAD
+        self.since = self._loop.time()
+        """When the phase began."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._parser = httptools.HttpRequestParser(self)
+        self._target = b""
+        self._headers: dict[str, str] = {}
+        self._head_bytes = 0
+        self._keeps_alive = True
+        self._has_ended = False
+        """The client has ended its side."""
+        self._task: asyncio.Task[None] | None = None
+        self._drained = asyncio.Event()
+        self._drained.set()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=0)  # writable is: everything is written
+        self._enter(Phase.HEAD, self._limits.head_seconds)
+        self._owner.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.phase is Phase.CLOSING:
+            return
+        if self.phase.is_answer:
+            self._keeps_alive = False
+            return
+        if self.phase is Phase.IDLE:
+            self._enter(Phase.HEAD, self._limits.head_seconds)
+        head = data[: self._limits.max_head_bytes - self._head_bytes]
+        self._head_bytes += len(head)
+        try:
+            self._parser.feed_data(head)
+        except httptools.HttpParserUpgrade:
+            self._keeps_alive = False
+        except httptools.HttpParserError as error:
+            # What a callback has refused is an error of the parser's, too.
+            self._refuse(HTTPStatus.BAD_REQUEST, f"not HTTP/1.1: {error}")
+        if self.phase is not Phase.HEAD:
+            self._keeps_alive = self._keeps_alive and len(head) == len(data)
+        elif self._head_bytes >= self._limits.max_head_bytes:
+            self._refuse(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                f"the head of the request is longer than {self._limits.max_head_bytes} bytes",
+            )
+
+    def eof_received(self) -> bool:
+        # A client may end its side once it has asked; the answer goes out all the same.
+        self._keeps_alive = False
+        self._has_ended = True
+        return self.phase.is_answer
+
+    def pause_writing(self) -> None:
+        self._drained.clear()
+
+    def resume_writing(self) -> None:
+        self._drained.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        self.phase = Phase.CLOSING
+        self._owner.closed(self)
+
+    # httptools callbacks
+
+    def on_message_begin(self) -> None:
+        if self.phase is Phase.HEAD:
+            self._target = b""
+            self._headers = {}
+        else:
+            self._keeps_alive = False  # pipelined
+
+    def on_url(self, url: bytes) -> None:
+        if self.phase is Phase.HEAD:
+            self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.phase is not Phase.HEAD:
+            return
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+
+    def on_headers_complete(self) -> None:
+        if self.phase is not Phase.HEAD:
+            return
+        method = self._parser.get_method()
+        if method not in _ALLOWED:
+            name = method.decode("latin-1")
+            self._refuse(
+                HTTPStatus.METHOD_NOT_ALLOWED,
+                f"{name} is not allowed here; use GET or HEAD",
+                ("Allow", "GET, HEAD"),
+            )
+        elif (
+            self._headers.get("content-length", "0") != "0" or "transfer-encoding" in self._headers
+        ):
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a request has no body here")
+
+    def on_message_complete(self) -> None:
+        if self.phase is not Phase.HEAD:
+            return
+        self._keeps_alive = (
+            self._parser.should_keep_alive() and self._parser.get_http_version() == "1.1"
+        )
+        request = Request(self._parser.get_method().decode(), self._target, self._headers)
+        self._enter(Phase.ANSWERING, None)
+        self._task = self._loop.create_task(self._answer(request), name="http-answer")
+
+    # for the server
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
+
+    # the answer
+
+    async def _answer(self, request: Request) -> None:
+        response = await self._owner.handle(request)
+        await self._send(response, has_body=request.method != "HEAD")
+
+    def _refuse(self, status: HTTPStatus, error: str, *headers: tuple[str, str]) -> None:
+        if self.phase is not Phase.HEAD:
+            return
+        self._keeps_alive = False
+        self._enter(Phase.ANSWERING, None)
+        response = Response.of_error(status, error, *headers)
+        has_body = self._parser.get_method() != b"HEAD"
+        self._task = self._loop.create_task(self._send(response, has_body=has_body))
+
+    async def _send(self, response: Response, *, has_body: bool) -> None:
+        self._enter(Phase.SENDING, self._limits.write_seconds)
+        body = memoryview(response.body)
+        self._owner.sending(self, len(body) if has_body else 0)
+        self._transport.write(self._head_of(response))
+        for start in range(0, len(body) if has_body else 0, _CHUNK_BYTES):
+            self._transport.write(body[start : start + _CHUNK_BYTES])
+            await self._drained.wait()
+        await self._drained.wait()
+        self._owner.sending(self, 0)
+        self._task = None
+        self._head_bytes = 0
+        if self._keeps_alive:
+            self._enter(Phase.IDLE, self._limits.idle_seconds)
+            return
+        if self._has_ended:
+            self._transport.close()
+            return
+        # Closed with something unread, the socket would be reset and the answer lost.
+        self._enter(Phase.CLOSING, self._limits.linger_seconds)
+        self._transport.write_eof()
+
+    def _head_of(self, response: Response) -> bytes:
+        status = response.status
+        lines = [
+            f"HTTP/1.1 {status.value} {status.phrase}",
+            f"Content-Type: {response.content_type}",
+            f"Content-Length: {len(response.body)}",
+            *(f"{name}: {value}" for name, value in response.headers),
+        ]
+        if not self._keeps_alive:
+            lines.append("Connection: close")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+    # time
+
+    def _enter(self, phase: Phase, seconds: float | None) -> None:
+        self.phase = phase
+        self.since = self._loop.time()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self._loop.call_later(seconds, self._late)
+
+    def _late(self) -> None:
+        if self.phase is not Phase.CLOSING:
+            self._owner.timed_out += 1
+        self._transport.abort()

@@ -1,0 +1,157 @@
+"""A small HTTP/1.1 server on an event loop and a thread of its own.
+
+So it answers when the loop of the endpoint picker stands still. However many clients connect, and
+whatever they do or do not send, it is one thread and ``max_connections`` descriptors.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPStatus
+from socket import socket
+
+import structlog
+
+from epp.observability.http_connection import HttpConnection, HttpLimits, Request, Response
+from epp.observability.page_queue import QueueFullError
+from epp.sockets import Acceptor, PortFigures
+
+_log = structlog.get_logger(__name__)
+
+
+class HttpServer:
+    """Serves GET and HEAD from its construction on.
+
+    Args:
+        name: Of the port and the thread.
+        listening: Sockets, which are closed at the end.
+        answer: Answers one request; called on the server's loop.
+        limits: What clients may take.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        listening: Iterable[socket],
+        answer: Callable[[Request], Awaitable[Response]],
+        limits: HttpLimits,
+    ) -> None:
+        self.limits = limits
+        self.timed_out = 0
+        """Connections closed because the client took too long."""
+        self._answer = answer
+        self._evicted = 0
+        self._refused = 0
+        self._connections: set[HttpConnection] = set()
+        self._sending: dict[HttpConnection, int] = {}
+        """Bytes of the answers that are being read, the oldest first."""
+        self._acceptor = Acceptor(
+            name,
+            lambda: HttpConnection(self),
+            admit=lambda: True,  # a full port is looked after once the connection is there
+            exhausted=self._close_idle,
+        )
+        self._loop = asyncio.new_event_loop()
+        self._loop.call_soon(self._acceptor.start, list(listening))
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, breaking off what is under way; blocks for a moment."""
+        if self._loop.is_closed():
+            return
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def close_idle(self) -> None:
+        """Close the connections that wait for no answer; callable from any thread."""
+        with contextlib.suppress(RuntimeError):  # the server has stopped
+            self._loop.call_soon_threadsafe(self._close_idle)
+
+    def figures(self) -> PortFigures:
+        """Return what there is to say of the port; callable from any thread."""
+        return PortFigures(
+            connections=len(self._connections),
+            limit=self.limits.max_connections,
+            evicted=self._evicted,
+            refused=self._refused,
+            timed_out=self.timed_out,
+            accept_pauses=self._acceptor.pauses,
+        )
+
+    # what connections tell
+
+    async def handle(self, request: Request) -> Response:
+        try:
+            return await self._answer(request)
+        except QueueFullError:
+            return Response.of_error(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "too many pages are being made; try again later",
+                ("Retry-After", "1"),
+            )
+        except Exception as error:
+            _log.exception("page failed", target=request.target.decode("latin-1")[:256])
+            return Response.of_error(
+                HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"
+            )
+
+    def opened(self, connection: HttpConnection) -> None:
+        self._connections.add(connection)
+        if len(self._connections) <= self.limits.max_connections:
+            return
+        idle = [
+            each
+            for each in self._connections
+            if each is not connection and not each.phase.is_answer
+        ]
+        victim = min(idle, key=lambda each: (each.phase.value, each.since), default=None)
+        if victim is None:
+            self._refused += 1
+            self._drop(connection)
+        else:
+            self._evicted += 1
+            self._drop(victim)
+
+    def closed(self, connection: HttpConnection) -> None:
+        self._connections.discard(connection)
+        self._sending.pop(connection, None)
+
+    def sending(self, connection: HttpConnection, body_bytes: int) -> None:
+        self._sending.pop(connection, None)
+        if not body_bytes:
+            return
+        while self._sending and (
+            sum(self._sending.values()) + body_bytes > self.limits.max_unread_bytes
+        ):
+            slowest = next(iter(self._sending))
+            self._evicted += 1
+            self._drop(slowest)
+        self._sending[connection] = body_bytes
+
+    # the end
+
+    def _drop(self, connection: HttpConnection) -> None:
+        # The loop tells of the end a turn later; until then it would be chosen again.
+        self.closed(connection)
+        connection.abort()
+
+    def _close_idle(self) -> None:
+        for each in list(self._connections):
+            if not each.phase.is_answer:
+                self._evicted += 1
+                self._drop(each)
+
+    async def _close(self) -> None:
+        self._acceptor.close()
+        await self._acceptor.settled()
+        for each in list(self._connections):
+            each.abort()
+        # Connections tell of their end in the loop's next turn, and cancel their tasks.
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

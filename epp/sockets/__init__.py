@@ -1,0 +1,29 @@
+"""Listening sockets: binding, accepting, and how many descriptors there are for connections."""
+
+from epp.sockets.acceptor import ACCEPTS_PER_TURN, Acceptor
+from epp.sockets.binding import BACKLOG, listen_on
+from epp.sockets.descriptors import (
+    Demand,
+    DescriptorLimit,
+    Shares,
+    descriptor_limit,
+    open_descriptors,
+    raise_limit,
+    share_out,
+)
+from epp.sockets.figures import PortFigures
+
+__all__ = [
+    "ACCEPTS_PER_TURN",
+    "BACKLOG",
+    "Acceptor",
+    "Demand",
+    "DescriptorLimit",
+    "PortFigures",
+    "Shares",
+    "descriptor_limit",
+    "listen_on",
+    "open_descriptors",
+    "raise_limit",
+    "share_out",
+]

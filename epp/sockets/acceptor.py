@@ -1,0 +1,182 @@
+"""Accepts connections in place of ``create_server``, and waits when descriptors run out.
+
+When a process has no descriptor left (EMFILE), asyncio writes one traceback per place in the
+backlog each second (7,000 in 3 s). uvloop accepts and closes everything that waits, the gateway's
+connections included; if another thread took the descriptor that libuv spares for that, it spins
+(92 % CPU, measured). Here the connections wait in the kernel's backlog, and accepting goes on as
+soon as there is a descriptor.
+"""
+
+import asyncio
+import contextlib
+import errno
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+
+import structlog
+
+ACCEPTS_PER_TURN = 16
+"""Of one listening socket, before the loop looks at other events."""
+
+_PAUSE_SECONDS = 0.1
+_SECONDS_BETWEEN_LOGS = 60.0
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_OF_ONE_CONNECTION = frozenset(
+    {
+        errno.ECONNABORTED,
+        errno.EPROTO,
+        errno.ENETDOWN,
+        errno.ENOPROTOOPT,
+        errno.EHOSTDOWN,
+        errno.ENONET,
+        errno.EHOSTUNREACH,
+        errno.EOPNOTSUPP,
+        errno.ENETUNREACH,
+        errno.EPERM,
+    }
+)
+"""accept(2): errors of the connection that would have come next; EPERM is a firewall's."""
+
+_log = structlog.get_logger(__name__)
+
+
+def _do_nothing() -> None:
+    """Close nothing."""
+
+
+class Acceptor:
+    """Makes a protocol for each connection to some listening sockets.
+
+    Args:
+        name: Of the port, for the log.
+        make: The protocol of one connection.
+        admit: Asked before each connection is taken; if it says no, the connection is closed.
+        tls: To be spoken; None for plaintext.
+        handshake_seconds: How long a TLS handshake may take.
+        exhausted: Called when there is no descriptor for a connection; may close others.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], asyncio.Protocol],
+        *,
+        admit: Callable[[], bool],
+        tls: ssl.SSLContext | None = None,
+        handshake_seconds: float | None = None,
+        exhausted: Callable[[], None] = _do_nothing,
+    ) -> None:
+        self.pauses = 0
+        """How often accepting paused for want of a descriptor."""
+        self.pending: dict[socket.socket, float] = {}
+        """Accepted connections that are not with their protocol yet (TLS: the handshake), oldest
+        first, and the loop's time of their arrival."""
+        self._name = name
+        self._make = make
+        self._admit = admit
+        self._tls = tls
+        self._handshake_seconds = None if tls is None else handshake_seconds
+        self._exhausted = exhausted
+        self._listening: list[socket.socket] = []
+        self._resuming: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._next_log = float("-inf")
+
+    def start(self, listening: Iterable[socket.socket]) -> None:
+        """Accept from now on; the listening sockets are closed at the end."""
+        self._listening = list(listening)
+        for each in self._listening:
+            each.setblocking(False)
+            self._resume(each)
+
+    def close(self) -> None:
+        """Stop listening, and end the connections that are not with their protocol yet."""
+        loop = asyncio.get_running_loop()
+        for timer in self._resuming.values():
+            timer.cancel()
+        for each in self._listening:
+            loop.remove_reader(each)
+            each.close()
+        self._listening.clear()
+        while self.pending:
+            self.drop_oldest()
+
+    async def settled(self) -> None:
+        """Return when no connection is on its way to its protocol any more."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def drop_oldest(self) -> None:
+        """End the connection that has been pending for longest."""
+        oldest = next(iter(self.pending))
+        del self.pending[oldest]
+        # The transport, which has the socket by now, sees the end and closes it.
+        with contextlib.suppress(OSError):
+            oldest.shutdown(socket.SHUT_RDWR)
+
+    def _resume(self, listening: socket.socket) -> None:
+        self._resuming.pop(listening, None)
+        asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                connection, _address = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _OF_ONE_CONNECTION:
+                    continue
+                self._pause(listening, error)
+                return
+            connection.setblocking(False)
+            self._take(connection)
+
+    def _pause(self, listening: socket.socket, error: OSError) -> None:
+        # The socket stays readable while connections wait: looking on would spin.
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listening)
+        self._resuming[listening] = loop.call_later(_PAUSE_SECONDS, self._resume, listening)
+        self.pauses += 1
+        if loop.time() >= self._next_log:
+            self._next_log = loop.time() + _SECONDS_BETWEEN_LOGS
+            _log.error(
+                "connections could not be accepted, they wait",
+                port=self._name,
+                reason=error.strerror,
+                pauses=self.pauses,
+            )
+        if error.errno in _EXHAUSTED:
+            self._exhausted()
+
+    def _take(self, connection: socket.socket) -> None:
+        is_admitted = False
+        try:
+            is_admitted = self._admit()
+        finally:
+            if not is_admitted:
+                connection.close()
+        if not is_admitted:
+            return
+        loop = asyncio.get_running_loop()
+        self.pending[connection] = loop.time()
+        task = loop.create_task(self._connect(connection), name=f"accept-{self._name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, connection: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._make,
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._handshake_seconds,
+            )
+        except OSError:
+            pass  # the peer has gone, or its handshake failed: the transport has closed the socket
+        except Exception:
+            connection.close()
+            _log.exception("connection could not be served", port=self._name)
+        finally:
+            self.pending.pop(connection, None)

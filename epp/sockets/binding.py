@@ -1,0 +1,50 @@
+"""Listening sockets on the addresses of a host."""
+
+import errno
+import os
+import socket
+from collections.abc import Iterable
+from typing import Any
+
+EVERY_ADDRESS = "::"
+BACKLOG = 1024
+"""Connections that wait in the kernel until they are accepted."""
+
+Address = tuple[int, int, int, str, Any]
+"""What ``getaddrinfo`` returns: family, kind, protocol, canonical name, address."""
+
+
+def listen_on(addresses: Iterable[Address], *, reuse_port: bool = False) -> list[socket.socket]:
+    """Return a listening socket for each address; ``::`` is for IPv6 and IPv4.
+
+    Args:
+        addresses: Of the host, for ``SOCK_STREAM``.
+        reuse_port: SO_REUSEPORT: other processes may share the port.
+
+    Raises:
+        OSError: An address is not this machine's, or the port is taken.
+    """
+    listening: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in addresses:
+            try:
+                made = socket.socket(family, kind, protocol)
+            except OSError:
+                continue  # a name may have an IPv6 address on a machine without IPv6
+            listening.append(made)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, reuse_port)
+            # Connections inherit it on Linux.
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if family == socket.AF_INET6:
+                is_both = address[0] == EVERY_ADDRESS
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not is_both)
+            made.bind(address)
+            made.listen(BACKLOG)
+    except OSError:
+        for each in listening:
+            each.close()
+        raise
+    if not listening:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+    return listening

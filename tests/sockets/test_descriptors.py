@@ -1,0 +1,64 @@
+"""How the descriptors of a process are shared out."""
+
+import subprocess
+import sys
+
+import pytest
+
+from epp.sockets import Demand, descriptor_limit, open_descriptors, share_out
+
+DEMAND = Demand(ext_proc=1000, health=200, metrics=50, scrapes=250)
+
+
+def test_everybody_has_what_they_want_and_scrapes_have_the_rest() -> None:
+    shares = share_out(2000, DEMAND)
+    assert (shares.ext_proc, shares.health, shares.metrics) == (1000, 200, 50)
+    # 2000 less 64 for the process, 64 in reserve and 1250 for the ports.
+    assert shares.scrapes == 622
+    assert shares.is_enough
+
+
+def test_the_least_limit_that_is_enough_is_told() -> None:
+    needed = share_out(2000, DEMAND).needed
+    assert needed == 1500 + 128
+    assert share_out(needed, DEMAND).is_enough
+    assert not share_out(needed - 1, DEMAND).is_enough
+
+
+@pytest.mark.parametrize("limit", [1627, 1024, 512, 256])
+def test_who_has_too_little_leaves_the_reserve_alone(limit: int) -> None:
+    shares = share_out(limit, DEMAND)
+    given = shares.ext_proc + shares.health + shares.metrics + shares.scrapes
+    assert given <= limit - 128
+    assert shares.ext_proc > shares.health > shares.metrics
+
+
+def test_everybody_gets_a_handful_whatever_the_limit() -> None:
+    shares = share_out(0, DEMAND)
+    assert (shares.ext_proc, shares.health, shares.metrics, shares.scrapes) == (16, 8, 4, 8)
+
+
+def test_nobody_gets_more_than_they_want() -> None:
+    shares = share_out(0, Demand(ext_proc=1, health=1, metrics=1, scrapes=1))
+    assert (shares.ext_proc, shares.health, shares.metrics, shares.scrapes) == (1, 1, 1, 1)
+
+
+def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
+    script = (
+        "import resource\n"
+        "from epp.sockets import descriptor_limit, raise_limit\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))\n"
+        "print(*raise_limit(), *descriptor_limit(), *raise_limit())\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.split() == ["100", "200", "200", "200", "200", "200"]
+
+
+def test_open_descriptors_are_counted() -> None:
+    before = open_descriptors()
+    assert before is not None
+    with open("/dev/null"):  # noqa: PTH123 - the descriptor is what matters
+        assert open_descriptors() == before + 1
+    assert before < descriptor_limit().soft
