@@ -39,6 +39,9 @@ KEEPALIVE_INTERVAL_SECONDS = 30.0
 KEEPALIVE_TIMEOUT_SECONDS = 20.0
 """Generous: an endpoint picker that is busy for a moment must not lose all its streams."""
 
+EPP_CONNECTION_WINDOW_BYTES = 16 * 1024 * 1024
+"""All streams to the endpoint picker share few connections."""
+
 HTTP_OPTIONS_KEY = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
@@ -57,7 +60,10 @@ def epp_cluster(config: GatewayConfig) -> cluster.Cluster:
                 connection_keepalive=core.KeepaliveSettings(
                     interval=seconds(KEEPALIVE_INTERVAL_SECONDS),
                     timeout=seconds(KEEPALIVE_TIMEOUT_SECONDS),
-                )
+                ),
+                # What comes back of a body waits in Envoy for its reader: 16 MiB by default.
+                initial_stream_window_size=config.limits.stream_window_bytes,
+                initial_connection_window_size=EPP_CONNECTION_WINDOW_BYTES,
             )
         )
     )
@@ -122,13 +128,18 @@ def model_servers_cluster(config: GatewayConfig) -> cluster.Cluster:
         common_http_protocol_options=core.HttpProtocolOptions(
             idle_timeout=seconds(config.endpoint_idle_seconds)
         ),
-        explicit_http_config=explicit(http2_protocol_options=core.Http2ProtocolOptions())
+        explicit_http_config=explicit(
+            http2_protocol_options=core.Http2ProtocolOptions(
+                initial_stream_window_size=config.limits.stream_window_bytes
+            )
+        )
         if config.endpoint_protocol is ModelServerProtocol.H2C
         else explicit(http_protocol_options=core.Http1ProtocolOptions()),
     )
     servers = cluster.Cluster(
         name=MODEL_SERVERS_CLUSTER,
         connect_timeout=seconds(config.endpoint_connect_timeout_seconds),
+        per_connection_buffer_limit_bytes=config.limits.buffer_bytes,
         circuit_breakers=_no_circuit_breakers(),
         typed_extension_protocol_options={HTTP_OPTIONS_KEY: PackedMessage.pack(options)},
     )
