@@ -52,6 +52,7 @@ def _buffers(gateway: Gateway) -> Iterator[Finding]:
         yield from _window(
             use.manager.node.get("http2_protocol_options", _WINDOW),
             "As much of an answer is kept for each HTTP/2 stream that is not read",
+            262_144,
         )
         cluster = gateway.epp_clusters.get(use.epp_cluster)
         if cluster is not None and use.body_mode("response") == FULL_DUPLEX:
@@ -59,14 +60,15 @@ def _buffers(gateway: Gateway) -> Iterator[Finding]:
             yield from _window(
                 options.get("http2_protocol_options", _WINDOW),
                 "As much of what comes back of an answer waits for a client that does not read",
+                1_048_576,
             )
 
 
-def _window(place: Node, why: str) -> Iterator[Finding]:
+def _window(place: Node, why: str, enough: int) -> Iterator[Finding]:
     window = place.number(_DEFAULT_WINDOW_BYTES)
     if window > _LARGEST_BUFFER_BYTES:
         said = f"{_WINDOW}: {window}" if place else f"{_WINDOW} is not set, so 16 MiB"
-        yield warning(place.path, said, why, f"Set {_WINDOW}: 262144")
+        yield warning(place.path, said, why, f"Set {_WINDOW}: {enough}")
 
 
 def _connections(gateway: Gateway) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from epp.lab.envoy._data_plane import (
 from epp.lab.envoy.gateway_config import (
     Destination,
     GatewayConfig,
+    Mode,
     ModelServerProtocol,
     parse_ip,
     split_endpoint,
@@ -39,9 +40,6 @@ KEEPALIVE_INTERVAL_SECONDS = 30.0
 KEEPALIVE_TIMEOUT_SECONDS = 20.0
 """Generous: an endpoint picker that is busy for a moment must not lose all its streams."""
 
-EPP_CONNECTION_WINDOW_BYTES = 16 * 1024 * 1024
-"""All streams to the endpoint picker share few connections."""
-
 HTTP_OPTIONS_KEY = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
@@ -54,17 +52,18 @@ def epp_cluster(config: GatewayConfig) -> cluster.Cluster:
         else socket_address(config.epp_host, config.epp_port)
     )
     discovery = cluster.ClusterDiscoveryType
+    http2 = core.Http2ProtocolOptions(
+        connection_keepalive=core.KeepaliveSettings(
+            interval=seconds(KEEPALIVE_INTERVAL_SECONDS),
+            timeout=seconds(KEEPALIVE_TIMEOUT_SECONDS),
+        )
+    )
+    if config.mode is Mode.FULL_DUPLEX:
+        # Answers come back this way and wait for their readers: up to Envoy's own 16 MiB of each.
+        http2.initial_stream_window_size = config.limits.echo_window_bytes
     options = upstream_http.HttpProtocolOptions(
         explicit_http_config=upstream_http.HttpProtocolOptionsExplicitHttpConfig(
-            http2_protocol_options=core.Http2ProtocolOptions(
-                connection_keepalive=core.KeepaliveSettings(
-                    interval=seconds(KEEPALIVE_INTERVAL_SECONDS),
-                    timeout=seconds(KEEPALIVE_TIMEOUT_SECONDS),
-                ),
-                # What comes back of a body waits in Envoy for its reader: 16 MiB by default.
-                initial_stream_window_size=config.limits.stream_window_bytes,
-                initial_connection_window_size=EPP_CONNECTION_WINDOW_BYTES,
-            )
+            http2_protocol_options=http2
         )
     )
     picker = cluster.Cluster(

@@ -137,7 +137,7 @@ def _extension_policy(config: GatewayConfig) -> dict[str, Any]:
                 "retryOn": {"triggers": ["connect-failure", "refused-stream"]},
             },
             "timeout": {"tcp": {"connectTimeout": f"{config.epp_connect_timeout_seconds:g}s"}},
-            "http2": {"initialStreamWindowSize": str(config.limits.stream_window_bytes)},
+            "http2": {"initialStreamWindowSize": str(config.limits.echo_window_bytes)},
         },
         "messageTimeout": f"{config.message_timeout_seconds:g}s",
         "failOpen": config.fail_open,

@@ -59,6 +59,11 @@ class GatewayLimits:
     stream_window_bytes: int = 256 * KIB
     """Window of an HTTP/2 stream, and with it what Envoy buffers of its answer."""
 
+    echo_window_bytes: int = MIB
+    """Window of a stream to the endpoint picker in full duplex, and with it what Envoy buffers of
+    an answer that came back from there. Request bodies come back the same way: with less than a
+    usual body they stay in the endpoint picker, whose own budget they fill."""
+
     connection_window_bytes: int = MIB
     """Window of an HTTP/2 connection of a client."""
 

@@ -190,7 +190,8 @@ def test_one_client_is_bounded_in_time_and_memory(mode: Mode, destination: Desti
     picker, servers = make_clusters(**settings)
     (options,) = picker["typed_extension_protocol_options"].values()
     http2 = options["explicit_http_config"]["http2_protocol_options"]
-    assert http2["initial_stream_window_size"] == 256 * 1024
+    window = http2.get("initial_stream_window_size")
+    assert window == (1024 * 1024 if mode is Mode.FULL_DUPLEX else None)
     assert servers["per_connection_buffer_limit_bytes"] == 64 * 1024
 
 
