@@ -1,11 +1,13 @@
 """What a real Envoy lets through of a client's headers, and what it writes itself."""
 
 import pytest
+import yaml
 from lab.envoy.test_gateway import running_gateway, running_model_server, running_picker
 
 from epp.ext_proc.control_headers import CONTROL_HEADERS
 from epp.ext_proc.reading import SERVED_KEY
 from epp.lab.envoy import ClientHeaders, GatewayConfig, HeaderRules, Mode
+from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.client_headers import (
     POLICY_HEADERS,
     HeaderToSet,
@@ -95,6 +97,42 @@ async def test_a_format_that_yields_nothing_leaves_nothing_of_the_clients() -> N
     rules = HeaderRules(to_set=(HeaderToSet(FAIRNESS, "%DOWNSTREAM_PEER_SUBJECT%"),))
     seen = await seen_by_the_picker(rules, SENT)
     assert {FAIRNESS, OLD_FAIRNESS}.isdisjoint(seen)
+
+
+async def test_a_format_takes_what_a_filter_before_it_has_found() -> None:
+    """As the claims of a token, which jwt_authn puts into the metadata."""
+    tenant = "%DYNAMIC_METADATA(envoy.filters.http.jwt_authn:payload)%"
+    rule = {
+        "header": "x-claim",
+        "on_header_present": {
+            "metadata_namespace": "envoy.filters.http.jwt_authn",
+            "key": "payload",
+        },
+    }
+    kind = "type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config"
+    claims = {"name": "claims", "typed_config": {"@type": kind, "request_rules": [rule]}}
+    async with (
+        running_model_server() as server,
+        running_picker(Mode.LEAN) as (picker, epp_port),
+    ):
+        picker.destination = server.address
+        document = bootstrap(
+            GatewayConfig(
+                endpoints=(server.address,),
+                listen_port=0,
+                epp_port=epp_port,
+                headers=HeaderRules(to_set=(HeaderToSet(FAIRNESS, tenant),)),
+            )
+        )
+        (listener,) = document["static_resources"]["listeners"]
+        manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+        manager["http_filters"].insert(0, claims)
+        async with running_gateway(yaml.safe_dump(document)) as (_envoy, client):
+            for headers in ({"x-claim": "acme", FAIRNESS: "mine"}, {FAIRNESS: "mine"}):
+                await client.post("/v1/x", content=b"{}", headers=headers)
+    known, unknown = picker.requests
+    assert known[FAIRNESS] == "acme"
+    assert FAIRNESS not in unknown
 
 
 async def test_the_address_that_envoy_saw_is_told_and_a_forged_one_is_not_believed() -> None:

@@ -1,5 +1,6 @@
 """`epp envoy-config`: what it prints, what it writes, and what it refuses."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,10 @@ import yaml
 from typer.testing import CliRunner
 
 from epp.cli import cli
-from epp.lab.envoy import validate
+from epp.cli import lab as commands
+from epp.lab.envoy import ClientHeaders, HeaderToSet, validate
 from epp.lab.envoy.samples import BOOTSTRAPS, SNIPPETS, rendered
+from epp.lab.up import UpSettings
 
 ENDPOINT = ("--endpoint", "10.0.0.1:8000")
 
@@ -48,6 +51,21 @@ def test_flags_reach_the_bootstrap() -> None:
     assert common["tls_certificates"] == [
         {"certificate_chain": {"filename": "/crt"}, "private_key": {"filename": "/key"}}
     ]
+
+
+def test_up_hands_limits_and_header_rules_to_its_envoy(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: list[UpSettings] = []
+    monkeypatch.setattr(commands, "run_gateway", lambda each, **_: settings.append(each))
+    monkeypatch.setattr(commands, "run_until_signalled", lambda main: main(asyncio.Event()))
+    flags = ("--client-headers", "strip", "--set-header", "x-a=b", "--limit", "max_streams=9")
+    done = CliRunner().invoke(cli, ["up", *flags])
+    assert done.exit_code == 0, done.output
+    assert settings[0].limits.max_streams == 9
+    assert settings[0].headers.to_set == (HeaderToSet("x-a", "b"),)
+    assert settings[0].headers.client_headers is ClientHeaders.STRIP
+    done = CliRunner().invoke(cli, ["up", "--limit", "max_streams=0"])
+    assert done.exit_code == 2
+    assert "--limit: max_streams: must be above 0" in done.stderr
 
 
 def test_limits_and_header_rules_reach_the_bootstrap() -> None:
