@@ -11,12 +11,22 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from epp.cli.envoy_options import (
+    ClientHeadersOption,
+    KeepHeader,
+    Limit,
+    SetHeader,
+    StripHeader,
+    gateway_limits,
+    header_rules,
+)
 from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort
 from epp.cli.running import fail, from_flag, require_folder, run_until_signalled, write_whole
 from epp.cli.units import size
 from epp.lab import fleet as fake
 from epp.lab import load as generator
 from epp.lab.envoy import (
+    ClientHeaders,
     Destination,
     EnvoyError,
     GatewayConfig,
@@ -233,6 +243,14 @@ def envoy_config(
     buffer_limit: Annotated[
         str, typer.Option(help="Longest request body in adaptive mode; else, to be sent again.")
     ] = "32MiB",
+    client_headers: ClientHeadersOption = ClientHeaders.KEEP,
+    keep_header: KeepHeader = None,
+    strip_header: StripHeader = None,
+    set_header: SetHeader = None,
+    trusted_hops: Annotated[
+        int, typer.Option(help="Proxies in front whose x-forwarded-for is believed.", min=0)
+    ] = 0,
+    limit: Limit = None,
     port: Annotated[int, typer.Option(help="Where Envoy listens.")] = 8080,
     admin_port: Annotated[int, typer.Option(help="Envoy's admin port, on loopback.")] = 9901,
     epp_host: Annotated[
@@ -274,6 +292,9 @@ def envoy_config(
             endpoint_protocol=endpoint_protocol,
             fail_open=fail_open,
             buffer_limit_bytes=from_flag("--buffer-limit", size, buffer_limit),
+            headers=header_rules(client_headers, keep_header, strip_header, set_header),
+            trusted_hops=trusted_hops,
+            limits=gateway_limits(limit),
             listen_port=port,
             admin_port=admin_port,
             epp_host=own_host if epp_host is None else epp_host,
@@ -325,6 +346,11 @@ def up(
         typer.Option(help="File or directory with objectives and rewrites; repeatable."),
     ] = None,
     model: Annotated[str, typer.Option(help="Model of the fake fleet.")] = "tiny",
+    client_headers: ClientHeadersOption = ClientHeaders.KEEP,
+    keep_header: KeepHeader = None,
+    strip_header: StripHeader = None,
+    set_header: SetHeader = None,
+    limit: Limit = None,
     port: Annotated[
         int, typer.Option(help="Where Envoy listens; 0 for any.", min=0, max=65535)
     ] = 8080,
@@ -336,6 +362,11 @@ def up(
     if endpoint and label:
         fail("--label is for the fake fleet: it cannot be used with --endpoint")
     _labels(label or (), fleet_size)
+    try:
+        headers = header_rules(client_headers, keep_header, strip_header, set_header)
+        limits = gateway_limits(limit)
+    except ValueError as error:
+        fail(str(error))
     given = [("--config-file", config_file), *(("--objects", each) for each in objects or ())]
     settings = UpSettings(
         mode=mode,
@@ -355,6 +386,8 @@ def up(
         grpc_health_port=grpc_health_port,
         metrics_port=metrics_port,
         model=model,
+        headers=headers,
+        limits=limits,
     )
 
     def say(text: str) -> None:

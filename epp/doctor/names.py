@@ -15,3 +15,14 @@ STAGE_HEADERS = (
     "x-prefiller-host-port",
 )
 """By these the EPP tells a model server's sidecar which other servers to call."""
+
+POLICY_HEADERS = (
+    "x-llm-d-inference-objective",
+    "x-gateway-inference-objective",
+    "x-llm-d-inference-fairness-id",
+    "x-gateway-inference-fairness-id",
+    "x-llm-d-model-name-rewrite",
+    "x-gateway-model-name-rewrite",
+    "x-llm-d-request-ttl-ms",
+)
+"""By these a request says its priority, its share, its model and how long it waits."""

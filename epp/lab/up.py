@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from epp.lab.envoy import EnvoyProcess, GatewayConfig, Mode, find_envoy
+from epp.lab.envoy import (
+    EnvoyProcess,
+    GatewayConfig,
+    GatewayLimits,
+    HeaderRules,
+    Mode,
+    find_envoy,
+)
 
 T = TypeVar("T")
 
@@ -47,6 +54,10 @@ class UpSettings:
     metrics_port: int = 9090
     drain_timeout_seconds: float = 5.0
     model: str = "tiny"
+    headers: HeaderRules = field(default_factory=HeaderRules)
+    """What Envoy does to the headers of clients."""
+    limits: GatewayLimits = field(default_factory=GatewayLimits)
+    """What one client may take of Envoy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +222,8 @@ async def _start_envoy(
         endpoints=tuple(addresses),
         listen_port=settings.port,
         epp_port=epp_port,
+        headers=settings.headers,
+        limits=settings.limits,
     )
     # Here and in a thread: importing Envoy's types takes most of a second and an optional extra.
     text = await asyncio.to_thread(_render, config)

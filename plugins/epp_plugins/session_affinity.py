@@ -10,23 +10,25 @@ the endpoint it is bound to is none of those that the decision left in the choic
 the decision itself, so an evaluation that was repeated after a wait counts by its last run.
 """
 
-from base64 import b64decode, b64encode
+import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Literal, Protocol
 
 import msgspec
 
+from epp.observability.plugins import NO_PLUGIN_METRICS, PluginCounter, PluginMetrics
 from epp.request_control.plugins import PreRequest, ResponseHead, ResponseHeader
 from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult, StateKey
 from epp_plugins.pickers.columns import columns_of
 from epp_plugins.session_bindings import SessionBindings
 from epp_plugins.session_ids import usable_id
+from epp_plugins.session_tokens import Refusal, SessionTokens, key_of
 
 _ANSWER_HEADER: Final = "x-session-token"
 _SESSION_HEADER: Final = "x-session-id"
 _TTL_SECONDS: Final = 300.0
 _SWEEP_SECONDS: Final = 10.0
-_LONGEST_TOKEN: Final = 1024
+_TOKENS = "encodedEndpointHeaderConfig"
 
 
 class EncodedEndpointHeaderConfig(
@@ -36,6 +38,15 @@ class EncodedEndpointHeaderConfig(
 
     header: str = _ANSWER_HEADER
     """Header of requests and answers with the token; upper and lower case are the same."""
+    key_file: str = ""
+    """File with the key that signs tokens, 32 bytes or more; other tokens are ignored then. It is
+    read when the plugin is made: a new key needs another path here, or a restart."""
+    old_key_file: str = ""
+    """File with the key before that one, whose tokens are still taken."""
+    ttl_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=1e10)] = 0.0
+    """How long a signed token holds after an answer; 0 for ever."""
+    ignore_unsigned: bool = False
+    """Ignore the tokens of clients where there is no key, as they can be forged."""
 
 
 class SessionIdSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -75,6 +86,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     def __post_init__(self) -> None:
         if self.strategy != "session_id":
+            self._check_tokens()
             return
         for index, source in enumerate(self.session_id_config.sources):
             where = f"sessionIdConfig.sources[{index}]"
@@ -85,6 +97,13 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
                     f"{where}: `producer` belongs to an attribute: remove it, or set `attribute`"
                     " instead of `header`"
                 )
+
+    def _check_tokens(self) -> None:
+        given = self.encoded_endpoint_header_config
+        signed = {"oldKeyFile": given.old_key_file, "ttlSeconds": given.ttl_seconds}
+        for name, value in signed.items():
+            if value and not given.key_file:
+                raise ValueError(f"{_TOKENS}.{name}: of no use without `keyFile`")
 
 
 class _Strategy(Protocol):
@@ -108,12 +127,26 @@ class SessionAffinity(PreRequest, ResponseHeader):
     reads: tuple[StateKey[Any], ...]
     """Depend on the sources of session ids."""
 
-    def __init__(self, name: str, params: Params, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        name: str,
+        params: Params,
+        clock: Callable[[], float],
+        metrics: PluginMetrics = NO_PLUGIN_METRICS,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
         self.name = name
+        ignored = metrics.counter(
+            self,
+            "session_tokens_ignored_total",
+            "Session tokens of clients that count for none: too-long, malformed, unsigned, forged"
+            " or expired.",
+            ("reason",),
+        )
         self._strategy: _Strategy = (
             _SessionId(params, clock)
             if params.strategy == "session_id"
-            else _EncodedEndpointHeader(name, params)
+            else _EncodedEndpointHeader(name, params, wall_clock, ignored)
         )
         self.reads = self._strategy.reads
 
@@ -139,23 +172,45 @@ class SessionAffinity(PreRequest, ResponseHeader):
 
 
 class _EncodedEndpointHeader:
-    """The client sends back what the last answer told it: base64 of ``namespace/name``."""
+    """The client sends back what the last answer told it (:mod:`.session_tokens`)."""
 
-    def __init__(self, name: str, params: Params) -> None:
+    def __init__(
+        self,
+        name: str,
+        params: Params,
+        wall_clock: Callable[[], float],
+        ignored: PluginCounter,
+    ) -> None:
         self.reads: tuple[StateKey[Any], ...] = ()
-        given = params.encoded_endpoint_header_config.header
-        self._header = given.strip().lower() or _ANSWER_HEADER
+        given = params.encoded_endpoint_header_config
+        self._header = given.header.strip().lower() or _ANSWER_HEADER
+        files = {"keyFile": given.key_file, "oldKeyFile": given.old_key_file}
+        self._tokens = SessionTokens(
+            self._header,
+            [key_of(f"{_TOKENS}.{name}", path) for name, path in files.items() if path],
+            ttl_seconds=given.ttl_seconds,
+            ignore_unsigned=given.ignore_unsigned,
+        )
+        self._wall_clock = wall_clock
+        self._ignored = ignored
         self._profile = params.profile_name
         self._chosen: StateKey[str] = StateKey(f"session-affinity-endpoint/{name}")
+        self._meant: StateKey[str] = StateKey(f"session-affinity-token/{name}")
 
     def endpoint_of(self, request: LLMRequest, state: CycleState) -> str:
         token = request.headers.get(self._header, "").strip()
-        if not token or len(token) > _LONGEST_TOKEN:
+        if not token:
             return ""
-        try:
-            return b64decode(token, validate=True).decode()
-        except ValueError:
-            return ""
+        # Once per request, however often it is evaluated: it counts once, too.
+        name = state.read(self._meant)
+        if name is None:
+            found = self._tokens.endpoint_of(token, self._wall_clock())
+            if isinstance(found, Refusal):
+                self._ignored.inc(found.value)
+                found = ""
+            name = found
+            state.write(self._meant, name)
+        return name
 
     def chosen(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
         if self._profile not in ("", result.primary):
@@ -165,7 +220,7 @@ class _EncodedEndpointHeader:
         chosen = state.read(self._chosen)
         name = served_by.name if chosen is None else chosen
         if name:
-            response.set_headers[self._header] = b64encode(name.encode()).decode()
+            response.set_headers[self._header] = self._tokens.token_of(name, self._wall_clock())
 
 
 class _SessionId:

@@ -12,6 +12,7 @@ from epp.doctor.names import STAGE_HEADERS
 
 from . import (
     test_bodies,
+    test_clients,
     test_destination,
     test_limits,
     test_metadata,
@@ -42,6 +43,7 @@ TABLES = (
     test_limits,
     test_destination,
     test_metadata,
+    test_clients,
     test_server,
 )
 

@@ -26,7 +26,10 @@ def dump_of(bootstrap: Json) -> Json:
     manager["rds"] = {"route_config_name": routes["name"]}
     kind = "type.googleapis.com/envoy.admin.v3."
     epp, pool = resources["clusters"]
-    static = {"@type": "type.googleapis.com/envoy.config.bootstrap.v3.Bootstrap"}
+    static = {
+        "@type": "type.googleapis.com/envoy.config.bootstrap.v3.Bootstrap",
+        "overload_manager": bootstrap["overload_manager"],
+    }
     sections = [
         {"@type": f"{kind}BootstrapConfigDump", "bootstrap": {**static, "admin": {}}},
         {

@@ -12,14 +12,23 @@ import pytest
 import yaml
 
 from epp.doctor import Gateway, Level, Report, UnreadableError, examine, read_admin
-from epp.doctor.names import DESTINATION, NAMESPACE, STAGE_HEADERS, SUBSET_NAMESPACE
+from epp.doctor.names import (
+    DESTINATION,
+    NAMESPACE,
+    POLICY_HEADERS,
+    STAGE_HEADERS,
+    SUBSET_NAMESPACE,
+)
 from epp.ext_proc.control_headers import CONTROL_HEADERS
 from epp.lab.envoy import (
+    ClientHeaders,
     Destination,
     EnvoyConfigError,
     EnvoyProcess,
     GatewayConfig,
+    HeaderRules,
     Mode,
+    client_headers,
     names,
     validate,
 )
@@ -54,10 +63,31 @@ def test_there_is_nothing_to_mend_in_what_it_writes_for_failing_open() -> None:
     assert [each for each in found if each[0] == "error"] == []
 
 
+@pytest.mark.parametrize(
+    ("rules", "left"),
+    [
+        pytest.param(HeaderRules(), 7, id="kept"),
+        pytest.param(HeaderRules(client_headers=ClientHeaders.STRIP), 0, id="stripped"),
+        pytest.param(
+            HeaderRules(to_set=(client_headers.header_to_set("x-llm-d-inference-objective=chat"),)),
+            5,
+            id="one is set",
+        ),
+    ],
+)
+def test_the_doctor_tells_what_policy_clients_set(rules: HeaderRules, left: int) -> None:
+    config = GatewayConfig(endpoints=ENDPOINTS, headers=rules)
+    (row,) = rows_of(report(yaml.safe_load(render_yaml(config))), "client-policy")
+    assert row.finding.level is Level.OK
+    assert sum(f" {name}" in row.finding.found for name in POLICY_HEADERS) == left
+
+
 def test_the_names_are_those_of_the_endpoint_picker() -> None:
     assert (DESTINATION, NAMESPACE) == (names.DESTINATION_HEADER, names.DESTINATION_NAMESPACE)
     assert names.SUBSET_NAMESPACE == SUBSET_NAMESPACE
     assert set(STAGE_HEADERS) < CONTROL_HEADERS
+    assert set(POLICY_HEADERS) < CONTROL_HEADERS
+    assert set(POLICY_HEADERS) < set(client_headers.POLICY_HEADERS)
 
 
 @pytest.mark.integration
@@ -120,6 +150,7 @@ def make_trapped() -> Envoy:
     del envoy.picker["metadata_options"]
     del envoy.epp["circuit_breakers"], envoy.pool["circuit_breakers"]
     del envoy.epp["transport_socket"]
+    del envoy.manager["request_timeout"], envoy.document["overload_manager"]
     envoy.manager["early_header_mutation_extensions"] = []
     envoy.picker["failure_mode_allow"] = True
     return envoy
@@ -149,6 +180,8 @@ async def test_the_admin_endpoint_tells_of_every_trap() -> None:
         ("warning", "receiving-namespaces"),
         ("warning", "forwarding-namespaces"),
         ("warning", "client-headers"),  # the stages'
+        ("warning", "slow-requests"),
+        ("warning", "connection-limit"),
         ("warning", "ext-proc-counters"),  # failure_mode_allowed
         ("warning", "ext-proc-counters"),  # streams_failed
         ("warning", "counters"),  # the EPP's cluster: connections refused

@@ -2,6 +2,7 @@
 
 from epp.doctor.checks import (
     bodies,
+    clients,
     destination,
     headers,
     limits,
@@ -20,6 +21,7 @@ CHECKS: tuple[Check, ...] = (
     *destination.CHECKS,
     *metadata.CHECKS,
     *headers.CHECKS,
+    *clients.CHECKS,
     *server.CHECKS,
 )
 

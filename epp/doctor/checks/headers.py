@@ -6,15 +6,23 @@ from epp.doctor.checks.check import Check
 from epp.doctor.clusters import reads_header
 from epp.doctor.findings import Finding, error, warning
 from epp.doctor.gateway import Gateway
-from epp.doctor.names import DESTINATION, STAGE_HEADERS
+from epp.doctor.names import DESTINATION, POLICY_HEADERS, STAGE_HEADERS
 from epp.doctor.tree import Node
 from epp.doctor.ways import Manager
 
+_KNOWN = (DESTINATION, *STAGE_HEADERS, *POLICY_HEADERS)
+_APPEND_ACTIONS = (
+    "APPEND_IF_EXISTS_OR_ADD",
+    "ADD_IF_ABSENT",
+    "OVERWRITE_IF_EXISTS_OR_ADD",
+    "OVERWRITE_IF_EXISTS",
+)
+_OVERWRITES = frozenset(_APPEND_ACTIONS[2:])
 _MUTATION = "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation"
 
 
 def removed_before(manager: Manager, last: Node | None) -> frozenset[str]:
-    """Return the headers that are gone when filter ``last`` runs; None for the router.
+    """Return a client's headers that are gone when filter ``last`` runs; None for the router.
 
     Seen are early_header_mutation_extensions and the header_mutation filter, not code (Lua, Wasm).
     """
@@ -36,7 +44,10 @@ def _removed(mutations: Node) -> Iterator[str]:
         matcher = mutation.get("remove_on_match", "key_matcher")
         yield matcher.get("exact").text().lower()
         if prefix := matcher.get("prefix").text().lower():
-            yield from (each for each in (DESTINATION, *STAGE_HEADERS) if each.startswith(prefix))
+            yield from (each for each in _KNOWN if each.startswith(prefix))
+        written = mutation.get("append")
+        if written.get("append_action").choice(*_APPEND_ACTIONS) in _OVERWRITES:
+            yield written.get("header", "key").text().lower()
 
 
 def _client_headers(gateway: Gateway) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ bootstrap, `epp.lab.envoy.samples` into the files of deploy/envoy; they need the
 they are imported by their own names. `EnvoyProcess` runs a bootstrap.
 """
 
+from epp.lab.envoy.client_headers import ClientHeaders, HeaderRules, HeaderToSet
 from epp.lab.envoy.errors import (
     EnvoyAdminError,
     EnvoyConfigError,
@@ -20,12 +21,14 @@ from epp.lab.envoy.gateway_config import (
     ModelServerProtocol,
     Product,
 )
+from epp.lab.envoy.gateway_limits import GatewayLimits
 from epp.lab.envoy.names import DESTINATION_HEADER, EXT_PROC_STATS
 from epp.lab.envoy.process import EnvoyProcess, find_envoy, validate
 
 __all__ = [
     "DESTINATION_HEADER",
     "EXT_PROC_STATS",
+    "ClientHeaders",
     "Destination",
     "EnvoyAdminError",
     "EnvoyConfigError",
@@ -34,6 +37,9 @@ __all__ = [
     "EnvoyProcess",
     "EnvoyStartError",
     "GatewayConfig",
+    "GatewayLimits",
+    "HeaderRules",
+    "HeaderToSet",
     "MissingDependencyError",
     "Mode",
     "ModelServerProtocol",

@@ -19,8 +19,12 @@ with warnings.catch_warnings():
         from envoy_data_plane.envoy.config.core import v3 as core
         from envoy_data_plane.envoy.config.endpoint import v3 as endpoint
         from envoy_data_plane.envoy.config.listener import v3 as listener
+        from envoy_data_plane.envoy.config.overload import v3 as overload
         from envoy_data_plane.envoy.config.route import v3 as route
         from envoy_data_plane.envoy.extensions.filters.http.ext_proc import v3 as ext_proc
+        from envoy_data_plane.envoy.extensions.filters.http.header_mutation import (
+            v3 as header_mutation,
+        )
         from envoy_data_plane.envoy.extensions.filters.http.header_to_metadata import (
             v3 as header_to_metadata,
         )
@@ -36,6 +40,12 @@ with warnings.catch_warnings():
         )
         from envoy_data_plane.envoy.extensions.load_balancing_policies.round_robin import (
             v3 as round_robin,
+        )
+        from envoy_data_plane.envoy.extensions.resource_monitors.downstream_connections import (
+            v3 as downstream_connections,
+        )
+        from envoy_data_plane.envoy.extensions.resource_monitors.fixed_heap import (
+            v3 as fixed_heap,
         )
         from envoy_data_plane.envoy.extensions.retry.host.previous_hosts import (
             v3 as previous_hosts,
@@ -56,15 +66,19 @@ __all__ = [
     "cluster",
     "connection_manager",
     "core",
+    "downstream_connections",
     "early_header_mutation",
     "endpoint",
     "ext_proc",
     "extension",
+    "fixed_heap",
+    "header_mutation",
     "header_to_metadata",
     "listener",
     "matcher",
     "metadata",
     "mutation_rules",
+    "overload",
     "override_host",
     "previous_hosts",
     "round_robin",

@@ -16,6 +16,7 @@ from epp.lab.envoy import _data_plane as data_plane
 from epp.lab.envoy.clusters import epp_cluster, model_servers_cluster
 from epp.lab.envoy.gateway_config import Destination, GatewayConfig, Mode
 from epp.lab.envoy.http_listener import http_listener
+from epp.lab.envoy.overload import overload_manager
 from epp.lab.envoy.remarks import comment, remarks
 
 __all__ = ["Destination", "GatewayConfig", "Mode", "bootstrap", "render_yaml"]
@@ -35,6 +36,7 @@ def bootstrap(config: GatewayConfig) -> dict[str, typing.Any]:
             listeners=[http_listener(config)],
             clusters=[epp_cluster(config), model_servers_cluster(config)],
         ),
+        overload_manager=overload_manager(config.limits),
     )
     return message.to_dict(casing=data_plane.betterproto2.Casing.SNAKE)
 

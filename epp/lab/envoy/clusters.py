@@ -19,6 +19,7 @@ from epp.lab.envoy._data_plane import (
 from epp.lab.envoy.gateway_config import (
     Destination,
     GatewayConfig,
+    Mode,
     ModelServerProtocol,
     parse_ip,
     split_endpoint,
@@ -51,14 +52,18 @@ def epp_cluster(config: GatewayConfig) -> cluster.Cluster:
         else socket_address(config.epp_host, config.epp_port)
     )
     discovery = cluster.ClusterDiscoveryType
+    http2 = core.Http2ProtocolOptions(
+        connection_keepalive=core.KeepaliveSettings(
+            interval=seconds(KEEPALIVE_INTERVAL_SECONDS),
+            timeout=seconds(KEEPALIVE_TIMEOUT_SECONDS),
+        )
+    )
+    if config.mode is Mode.FULL_DUPLEX:
+        # Answers come back this way and wait for their readers: up to Envoy's own 16 MiB of each.
+        http2.initial_stream_window_size = config.limits.echo_window_bytes
     options = upstream_http.HttpProtocolOptions(
         explicit_http_config=upstream_http.HttpProtocolOptionsExplicitHttpConfig(
-            http2_protocol_options=core.Http2ProtocolOptions(
-                connection_keepalive=core.KeepaliveSettings(
-                    interval=seconds(KEEPALIVE_INTERVAL_SECONDS),
-                    timeout=seconds(KEEPALIVE_TIMEOUT_SECONDS),
-                )
-            )
+            http2_protocol_options=http2
         )
     )
     picker = cluster.Cluster(
@@ -122,13 +127,18 @@ def model_servers_cluster(config: GatewayConfig) -> cluster.Cluster:
         common_http_protocol_options=core.HttpProtocolOptions(
             idle_timeout=seconds(config.endpoint_idle_seconds)
         ),
-        explicit_http_config=explicit(http2_protocol_options=core.Http2ProtocolOptions())
+        explicit_http_config=explicit(
+            http2_protocol_options=core.Http2ProtocolOptions(
+                initial_stream_window_size=config.limits.stream_window_bytes
+            )
+        )
         if config.endpoint_protocol is ModelServerProtocol.H2C
         else explicit(http_protocol_options=core.Http1ProtocolOptions()),
     )
     servers = cluster.Cluster(
         name=MODEL_SERVERS_CLUSTER,
         connect_timeout=seconds(config.endpoint_connect_timeout_seconds),
+        per_connection_buffer_limit_bytes=config.limits.buffer_bytes,
         circuit_breakers=_no_circuit_breakers(),
         typed_extension_protocol_options={HTTP_OPTIONS_KEY: PackedMessage.pack(options)},
     )

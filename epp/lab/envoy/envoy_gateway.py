@@ -8,6 +8,7 @@ byte of its answer. In adaptive mode it ends with the answer even so.
 from typing import Any
 
 from epp.lab.envoy import _data_plane as data_plane
+from epp.lab.envoy.client_headers import HeaderRules
 from epp.lab.envoy.clusters import CIRCUIT_BREAKER_LIMIT
 from epp.lab.envoy.gateway_config import GatewayConfig, Mode, ModelServerProtocol, Product
 from epp.lab.envoy.http_listener import EPP_RETRIES, processing_mode
@@ -25,7 +26,6 @@ from epp.lab.envoy.kubernetes import (
 from epp.lab.envoy.names import (
     DESTINATION_HEADER,
     DESTINATION_NAMESPACE,
-    STEERING_HEADERS,
     SUBSET_NAMESPACE,
 )
 
@@ -45,9 +45,6 @@ _CIRCUIT_BREAKER = {
     "maxParallelRetries": CIRCUIT_BREAKER_LIMIT,
 }
 
-_DOWNSTREAM_STREAMS = 1024
-"""Requests at once of one HTTP/2 client; Envoy Gateway's own limit is 100, a queue is longer."""
-
 
 def render_yaml(config: GatewayConfig) -> str:
     """Return the policies as YAML.
@@ -56,6 +53,13 @@ def render_yaml(config: GatewayConfig) -> str:
         ValueError: there is no policy for what is asked for.
     """
     refuse_what_cannot_be(Product.ENVOY_GATEWAY, config)
+    for each in config.headers.to_set:
+        if each.is_format:
+            # Envoy Gateway sets it early, over the client's own, which stays if it yields nothing.
+            raise ValueError(
+                f"envoy-gateway: {each.name}: only text can be set, not the format {each.value!r};"
+                " a SecurityPolicy with claimToHeaders sets a header by a token's claim"
+            )
     told = [
         (
             f"Envoy Gateway in front of the endpoint picker, {config.mode.value} mode, written by "
@@ -82,19 +86,42 @@ def render_yaml(config: GatewayConfig) -> str:
 
 
 def _client_policy(config: GatewayConfig) -> dict[str, Any]:
-    """Whatever concerns the listener: the header removal, and no limits that bite."""
+    """Whatever concerns the listener: a client's headers, and what one client may take."""
+    limits, rules = config.limits, config.headers
+    early: dict[str, Any] = {"remove": [name for name in rules.removed if not _is_set(rules, name)]}
+    if rules.to_set:
+        early["set"] = [{"name": each.name, "value": each.value} for each in rules.to_set]
+    connection: dict[str, Any] = {}
+    if limits.max_connections:
+        connection["connectionLimit"] = {"value": limits.max_connections}
+    # There is one limit, for requests that are buffered whole and for answers.
+    buffered = config.buffer_limit_bytes if config.mode is Mode.ADAPTIVE else limits.buffer_bytes
+    connection["bufferLimit"] = str(buffered)
     spec: dict[str, Any] = {
         "targetRefs": [_target("Gateway", GATEWAY)],
-        "headers": {
-            "earlyRequestHeaders": {"remove": list(STEERING_HEADERS)},
-            "requestID": "PreserveOrGenerate",
+        "headers": {"earlyRequestHeaders": early, "requestID": "PreserveOrGenerate"},
+        "timeout": {
+            "http": {
+                "requestReceivedTimeout": f"{limits.request_seconds:g}s",
+                "idleTimeout": f"{limits.connection_idle_seconds:g}s",
+                "streamIdleTimeout": f"{limits.stream_idle_seconds:g}s",
+            }
         },
-        "timeout": {"http": {"streamIdleTimeout": "0s"}},
-        "http2": {"maxConcurrentStreams": _DOWNSTREAM_STREAMS},
+        "http2": {
+            "maxConcurrentStreams": limits.max_streams,
+            "initialStreamWindowSize": str(limits.stream_window_bytes),
+            "initialConnectionWindowSize": str(limits.connection_window_bytes),
+        },
+        "connection": connection,
     }
-    if config.mode is Mode.ADAPTIVE:
-        spec["connection"] = {"bufferLimit": str(config.buffer_limit_bytes)}
+    if config.trusted_hops:
+        forwarded = {"numTrustedHops": config.trusted_hops}
+        spec["clientIPDetection"] = {"xForwardedFor": forwarded}
     return document(API, "ClientTrafficPolicy", spec)
+
+
+def _is_set(rules: HeaderRules, name: str) -> bool:
+    return any(each.name == name for each in rules.to_set)
 
 
 def _extension_policy(config: GatewayConfig) -> dict[str, Any]:
@@ -110,6 +137,7 @@ def _extension_policy(config: GatewayConfig) -> dict[str, Any]:
                 "retryOn": {"triggers": ["connect-failure", "refused-stream"]},
             },
             "timeout": {"tcp": {"connectTimeout": f"{config.epp_connect_timeout_seconds:g}s"}},
+            "http2": {"initialStreamWindowSize": str(config.limits.echo_window_bytes)},
         },
         "messageTimeout": f"{config.message_timeout_seconds:g}s",
         "failOpen": config.fail_open,
@@ -137,6 +165,7 @@ def _backend_policy(config: GatewayConfig) -> dict[str, Any]:
             "endpointOverride": {"extractFrom": [{"header": DESTINATION_HEADER}]},
         },
         "circuitBreaker": _CIRCUIT_BREAKER,
+        "connection": {"bufferLimit": str(config.limits.buffer_bytes)},
         "timeout": {
             "tcp": {"connectTimeout": f"{config.endpoint_connect_timeout_seconds:g}s"},
             "http": {"requestTimeout": "0s"},

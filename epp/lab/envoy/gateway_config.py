@@ -4,9 +4,12 @@ Free of Envoy's types, so the command line can build and check one without the e
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
+
+from epp.lab.envoy.client_headers import HeaderRules
+from epp.lab.envoy.gateway_limits import GatewayLimits
 
 MAX_PORT = 65535
 
@@ -119,7 +122,7 @@ class GatewayConfig:
 
     buffer_limit_bytes: int = 32 * 1024 * 1024
     """Largest request body that is buffered whole: above it, adaptive mode answers 413 and the
-    other modes do not retry."""
+    other modes do not retry. Of answers `limits.buffer_bytes` are buffered."""
 
     epp_connect_timeout_seconds: float = 1.0
 
@@ -134,6 +137,16 @@ class GatewayConfig:
     fail_open: bool = False
     """Route round robin when the endpoint picker is down; adaptive mode and `OVERRIDE_HOST` only.
     Elsewhere Envoy could not: a body that is on its way to the endpoint picker is lost with it."""
+
+    limits: GatewayLimits = field(default_factory=GatewayLimits)
+    """What one client may take."""
+
+    headers: HeaderRules = field(default_factory=HeaderRules)
+    """What becomes of the headers with which clients set priorities, shares and the like."""
+
+    trusted_hops: int = 0
+    """Proxies in front of Envoy whose entries in x-forwarded-for are believed; Envoy tells the
+    client's address that results in x-envoy-external-address."""
 
     reuse_port: bool = False
     """Let other processes listen on the same port. Off, as two gateways on one port would share
@@ -156,8 +169,9 @@ class GatewayConfig:
         ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: must be above 0: {getattr(self, name)}")
-        if self.retries < 0:
-            raise ValueError(f"retries: must not be below 0: {self.retries}")
+        for name in ("retries", "trusted_hops"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: must not be below 0: {getattr(self, name)}")
         for endpoint in self.endpoints:
             split_endpoint(endpoint)
         if self.fail_open:

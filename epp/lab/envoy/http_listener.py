@@ -5,7 +5,6 @@ from epp.lab.envoy._data_plane import (
     betterproto2,
     connection_manager,
     core,
-    early_header_mutation,
     ext_proc,
     extension,
     header_to_metadata,
@@ -18,6 +17,8 @@ from epp.lab.envoy._data_plane import (
     socket_address,
 )
 from epp.lab.envoy.gateway_config import Destination, GatewayConfig, Mode
+from epp.lab.envoy.gateway_limits import GatewayLimits
+from epp.lab.envoy.header_mutations import early_removal, set_headers
 from epp.lab.envoy.names import (
     DESTINATION_NAMESPACE,
     EPP_CLUSTER,
@@ -26,7 +27,6 @@ from epp.lab.envoy.names import (
     SERVED_HEADER,
     SERVED_KEY,
     STAT_PREFIX,
-    STEERING_HEADERS,
     SUBSET_NAMESPACE,
 )
 
@@ -38,35 +38,40 @@ EPP_RETRY_ON = "connect-failure,refused-stream,reset-before-request"
 
 EPP_RETRIES = 2
 
-REQUEST_HEADERS_TIMEOUT_SECONDS = 60.0
-"""Time for a client to send its headers; its body has none."""
-
 _Headers = ext_proc.ProcessingModeHeaderSendMode
 _Body = ext_proc.ProcessingModeBodySendMode
 
 
 def http_listener(config: GatewayConfig) -> listener.Listener:
     """Return the listener with its filters and its one route."""
+    limits = config.limits
     filters = [_http_filter("ext_proc", endpoint_picker(config))]
+    if config.headers.to_set:
+        filters.insert(0, _http_filter("header_mutation", set_headers(config.headers)))
     if config.destination is Destination.ORIGINAL_DST:
         # Behind ext_proc, so that its rule for responses comes first.
         filters.append(_http_filter("header_to_metadata", _served_endpoint()))
     filters.append(_http_filter("router", router.Router()))
     manager = connection_manager.HttpConnectionManager(
         stat_prefix=STAT_PREFIX,
+        # The last entry of x-forwarded-for is then the address that Envoy itself saw.
         use_remote_address=True,
+        xff_num_trusted_hops=config.trusted_hops,
         # Clients name their requests; without this Envoy, as an edge, writes an id of its own.
         preserve_external_request_id=True,
-        # A request may be silent for long: in a queue, or while a model server works on the prompt.
-        stream_idle_timeout=seconds(0),
-        request_headers_timeout=seconds(REQUEST_HEADERS_TIMEOUT_SECONDS),
+        stream_idle_timeout=seconds(limits.stream_idle_seconds),
+        stream_flush_timeout=seconds(limits.stream_flush_seconds),
+        request_timeout=seconds(limits.request_seconds),
+        request_headers_timeout=seconds(limits.request_headers_seconds),
         # Some servers take x_y for x-y: what is taken off must not come back spelt like that.
         common_http_protocol_options=core.HttpProtocolOptions(
+            idle_timeout=seconds(limits.connection_idle_seconds),
             headers_with_underscores_action=(
                 core.HttpProtocolOptionsHeadersWithUnderscoresAction.DROP_HEADER
-            )
+            ),
         ),
-        early_header_mutation_extensions=[steering_headers_removal()],
+        http2_protocol_options=downstream_http2(limits),
+        early_header_mutation_extensions=[early_removal(config.headers)],
         http_filters=filters,
         route_config=_routes(config),
     )
@@ -74,32 +79,32 @@ def http_listener(config: GatewayConfig) -> listener.Listener:
         name="envoy.filters.network.http_connection_manager",
         typed_config=PackedMessage.pack(manager),
     )
-    built = listener.Listener(
+    return listener.Listener(
         name=LISTENER,
         address=socket_address(config.listen_host, config.listen_port),
         enable_reuse_port=config.reuse_port,
+        # Of answers. Request bodies that are buffered whole have the limit of the route.
+        per_connection_buffer_limit_bytes=limits.buffer_bytes,
         filter_chains=[listener.FilterChain(filters=[http])],
     )
-    if config.mode is Mode.ADAPTIVE:
-        # Either this or the route's limit is enough in Envoy 1.40; older ones have this alone. The
-        # other modes buffer only what may have to be sent again, which is the route's.
-        built.per_connection_buffer_limit_bytes = config.buffer_limit_bytes
-    return built
+
+
+def downstream_http2(limits: GatewayLimits) -> core.Http2ProtocolOptions:
+    """Return the limits of a client's HTTP/2 connection.
+
+    Envoy buffers a stream's answer up to the window that it gives itself: with its own 16 MiB one
+    connection of 100 slow streams took 1.8 GB.
+    """
+    return core.Http2ProtocolOptions(
+        max_concurrent_streams=limits.max_streams,
+        initial_stream_window_size=limits.stream_window_bytes,
+        initial_connection_window_size=limits.connection_window_bytes,
+    )
 
 
 def _http_filter(name: str, config: betterproto2.Message) -> connection_manager.HttpFilter:
     return connection_manager.HttpFilter(
         name=f"envoy.filters.http.{name}", typed_config=PackedMessage.pack(config)
-    )
-
-
-def steering_headers_removal() -> core.TypedExtensionConfig:
-    """Return the early removal of what would let a client choose servers."""
-    return extension(
-        "envoy.http.early_header_mutation.header_mutation",
-        early_header_mutation.HeaderMutation(
-            mutations=[mutation_rules.HeaderMutation(remove=name) for name in STEERING_HEADERS]
-        ),
     )
 
 
@@ -180,7 +185,6 @@ def _routes(config: GatewayConfig) -> route.RouteConfiguration:
         route=route.RouteAction(
             cluster=MODEL_SERVERS_CLUSTER,
             timeout=seconds(0),
-            idle_timeout=seconds(0),
             retry_policy=retries if config.retries else None,
         ),
     )

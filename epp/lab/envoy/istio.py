@@ -4,8 +4,9 @@ from typing import Any
 
 from epp.lab.envoy import _data_plane as data_plane
 from epp.lab.envoy.clusters import epp_cluster, override_host_policy
-from epp.lab.envoy.gateway_config import GatewayConfig, Mode, ModelServerProtocol, Product
-from epp.lab.envoy.http_listener import RETRY_ON, endpoint_picker, steering_headers_removal
+from epp.lab.envoy.gateway_config import GatewayConfig, ModelServerProtocol, Product
+from epp.lab.envoy.header_mutations import early_removal, set_headers
+from epp.lab.envoy.http_listener import RETRY_ON, downstream_http2, endpoint_picker
 from epp.lab.envoy.kubernetes import (
     GATEWAY,
     MODEL_SERVERS_SERVICE,
@@ -14,9 +15,6 @@ from epp.lab.envoy.kubernetes import (
     refuse_what_cannot_be,
     render,
 )
-
-RETRIED_BODY_BYTES = 1024 * 1024
-"""Envoy's own limit; Istio sets 32 KiB."""
 
 _MANAGER = "envoy.filters.network.http_connection_manager"
 _MODEL_SERVERS = f"{MODEL_SERVERS_SERVICE}.{NAMESPACE}.svc.cluster.local"
@@ -36,6 +34,10 @@ def render_yaml(config: GatewayConfig) -> str:
             "run against a cluster."
         ),
         "Every route of the gateway goes through the endpoint picker.",
+        (
+            "Limits of the whole process (connections, heap) are not in an EnvoyFilter: set the "
+            "overload manager with the gateway's bootstrap (`sidecar.istio.io/bootstrapOverride`)."
+        ),
     ]
     if config.endpoint_protocol is ModelServerProtocol.H2C:
         told.append(
@@ -49,11 +51,11 @@ def _envoy_filter(config: GatewayConfig) -> dict[str, Any]:
         "workloadSelector": {"labels": {"gateway.networking.k8s.io/gateway-name": GATEWAY}},
         "configPatches": [
             _listener(config),
-            _manager(),
-            _filter(config),
+            _manager(config),
+            *_filters(config),
             _route(config),
             _picker(config),
-            _model_servers(),
+            _model_servers(config),
         ],
     }
     return document("networking.istio.io/v1alpha3", "EnvoyFilter", spec)
@@ -70,16 +72,25 @@ def _patch(
 
 
 def _listener(config: GatewayConfig) -> dict[str, Any]:
-    """Istio's own limit is too low for prompts that are buffered, or sent again in a retry."""
-    limit = config.buffer_limit_bytes if config.mode is Mode.ADAPTIVE else RETRIED_BODY_BYTES
+    limit = config.limits.buffer_bytes
     return _patch("LISTENER", "MERGE", {"per_connection_buffer_limit_bytes": limit})
 
 
-def _manager() -> dict[str, Any]:
+def _manager(config: GatewayConfig) -> dict[str, Any]:
+    limits = config.limits
     manager = data_plane.connection_manager.HttpConnectionManager(
         preserve_external_request_id=True,
-        stream_idle_timeout=data_plane.seconds(0),
-        early_header_mutation_extensions=[steering_headers_removal()],
+        use_remote_address=True,
+        xff_num_trusted_hops=config.trusted_hops,
+        stream_idle_timeout=data_plane.seconds(limits.stream_idle_seconds),
+        stream_flush_timeout=data_plane.seconds(limits.stream_flush_seconds),
+        request_timeout=data_plane.seconds(limits.request_seconds),
+        request_headers_timeout=data_plane.seconds(limits.request_headers_seconds),
+        common_http_protocol_options=data_plane.core.HttpProtocolOptions(
+            idle_timeout=data_plane.seconds(limits.connection_idle_seconds)
+        ),
+        http2_protocol_options=downstream_http2(limits),
+        early_header_mutation_extensions=[early_removal(config.headers)],
     )
     value = {"name": _MANAGER, "typed_config": _packed(manager)}
     return _patch(
@@ -87,34 +98,43 @@ def _manager() -> dict[str, Any]:
     )
 
 
-def _filter(config: GatewayConfig) -> dict[str, Any]:
-    value = {
-        "name": "envoy.filters.http.ext_proc",
-        "typed_config": _packed(endpoint_picker(config)),
-    }
+def _filters(config: GatewayConfig) -> list[dict[str, Any]]:
+    """Each goes right before the router, so the one that sets headers comes before ext_proc."""
+    filters = {"ext_proc": _packed(endpoint_picker(config))}
+    if config.headers.to_set:
+        filters = {"header_mutation": _packed(set_headers(config.headers)), **filters}
     router = {"name": _MANAGER, "subFilter": {"name": "envoy.filters.http.router"}}
-    return _patch(
-        "HTTP_FILTER", "INSERT_BEFORE", value, listener={"filterChain": {"filter": router}}
-    )
+    return [
+        _patch(
+            "HTTP_FILTER",
+            "INSERT_BEFORE",
+            {"name": f"envoy.filters.http.{name}", "typed_config": packed},
+            listener={"filterChain": {"filter": router}},
+        )
+        for name, packed in filters.items()
+    ]
 
 
 def _route(config: GatewayConfig) -> dict[str, Any]:
     action: dict[str, Any] = {
         "timeout": "0s",
-        "idle_timeout": "0s",
         "retry_policy": {"retry_on": RETRY_ON, "num_retries": config.retries},
     }
+    value = {"route": action, "request_body_buffer_limit": config.buffer_limit_bytes}
     # Without the match a redirect would become a route.
     routes = {"vhost": {"route": {"action": "ROUTE"}}}
-    return _patch("HTTP_ROUTE", "MERGE", {"route": action}, routeConfiguration=routes)
+    return _patch("HTTP_ROUTE", "MERGE", value, routeConfiguration=routes)
 
 
 def _picker(config: GatewayConfig) -> dict[str, Any]:
     return _patch("CLUSTER", "ADD", _dict(epp_cluster(config)))
 
 
-def _model_servers() -> dict[str, Any]:
-    merged = data_plane.cluster.Cluster(load_balancing_policy=override_host_policy())
+def _model_servers(config: GatewayConfig) -> dict[str, Any]:
+    merged = data_plane.cluster.Cluster(
+        per_connection_buffer_limit_bytes=config.limits.buffer_bytes,
+        load_balancing_policy=override_host_policy(),
+    )
     return _patch("CLUSTER", "MERGE", _dict(merged), cluster={"service": _MODEL_SERVERS})
 
 

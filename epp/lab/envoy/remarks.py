@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Iterable
 
+from epp.lab.envoy.client_headers import ClientHeaders
 from epp.lab.envoy.gateway_config import Destination, GatewayConfig, Mode
 
 _WIDTH = 100
@@ -18,7 +19,7 @@ _MODES = {
     ),
     Mode.ADAPTIVE: (
         "The request body goes to the endpoint picker whole, of the response its headers and its "
-        "end. A body above per_connection_buffer_limit_bytes is answered with 413."
+        "end. A body above request_body_buffer_limit is answered with 413."
     ),
 }
 
@@ -51,6 +52,16 @@ def remarks(config: GatewayConfig) -> list[str]:
         )
     else:
         told.append("Fail-closed: without the endpoint picker requests are answered with 500.")
+    if config.headers.client_headers is ClientHeaders.KEEP:
+        told.append(
+            "Clients set their own priority, share and model by headers: --client-headers strip "
+            "removes these, --set-header writes them."
+        )
+    if config.limits.max_connections:
+        told.append(
+            f"Up to {config.limits.max_connections} connections of clients, and as many to the "
+            "model servers: Envoy needs more than twice as many file descriptors (ulimit -n)."
+        )
     if not config.epp_tls:
         told.append("Plaintext to the endpoint picker: `epp serve --secure-serving=false`.")
     elif not config.epp_ca_file:

@@ -12,6 +12,7 @@ from epp.lab.envoy import (
     Destination,
     EnvoyConfigError,
     GatewayConfig,
+    GatewayLimits,
     Mode,
     ModelServerProtocol,
     validate,
@@ -150,17 +151,96 @@ def test_headers_that_name_servers_go_before_any_filter(
 
 
 @pytest.mark.parametrize("destination", Destination)
-def test_no_limit_and_no_timeout_bites(destination: Destination) -> None:
+def test_no_limit_bites_on_what_waits_in_the_queue(destination: Destination) -> None:
     for cluster in make_clusters(destination=destination):
         (thresholds,) = cluster["circuit_breakers"]["thresholds"]
         names = {"max_connections", "max_pending_requests", "max_requests", "max_retries"}
         assert thresholds == dict.fromkeys(names, 1_000_000)
-    manager = make_manager(destination=destination)
-    assert manager["stream_idle_timeout"] == "0s"
-    (route,) = manager["route_config"]["virtual_hosts"][0]["routes"]
-    assert route["route"]["timeout"] == route["route"]["idle_timeout"] == "0s"
+    (route,) = make_manager(destination=destination)["route_config"]["virtual_hosts"][0]["routes"]
+    assert route["route"]["timeout"] == "0s"
     ext_proc = make_filter(destination=destination)
     assert ext_proc["message_timeout"] == ext_proc["max_message_timeout"] == "1000s"
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_silent_generation_of_20_minutes_after_the_longest_wait_is_not_cut(mode: Mode) -> None:
+    manager = make_manager(mode=mode)
+    (route,) = manager["route_config"]["virtual_hosts"][0]["routes"]
+    assert "idle_timeout" not in route["route"], "the connection manager's holds"
+    waits = float(make_filter(mode=mode)["message_timeout"][:-1])
+    assert float(manager["stream_idle_timeout"][:-1]) > waits + 20 * 60
+    assert "max_stream_duration" not in manager["common_http_protocol_options"]
+    assert "max_connection_duration" not in manager["common_http_protocol_options"]
+
+
+@pytest.mark.parametrize("destination", Destination)
+@pytest.mark.parametrize("mode", Mode)
+def test_one_client_is_bounded_in_time_and_memory(mode: Mode, destination: Destination) -> None:
+    settings = {"mode": mode, "destination": destination}
+    manager = make_manager(**settings)
+    assert manager["request_headers_timeout"] == "10s"
+    assert manager["request_timeout"] == manager["stream_flush_timeout"] == "300s"
+    assert manager["common_http_protocol_options"]["idle_timeout"] == "620s"
+    assert manager["http2_protocol_options"] == {
+        "max_concurrent_streams": 1024,
+        "initial_stream_window_size": 256 * 1024,
+        "initial_connection_window_size": 1024 * 1024,
+    }
+    assert make_listener(**settings)["per_connection_buffer_limit_bytes"] == 64 * 1024
+    picker, servers = make_clusters(**settings)
+    (options,) = picker["typed_extension_protocol_options"].values()
+    http2 = options["explicit_http_config"]["http2_protocol_options"]
+    window = http2.get("initial_stream_window_size")
+    assert window == (1024 * 1024 if mode is Mode.FULL_DUPLEX else None)
+    assert servers["per_connection_buffer_limit_bytes"] == 64 * 1024
+
+
+def test_answers_of_servers_that_speak_http2_are_bounded_too() -> None:
+    _, servers = make_clusters(endpoint_protocol=ModelServerProtocol.H2C)
+    (options,) = servers["typed_extension_protocol_options"].values()
+    http2 = options["explicit_http_config"]["http2_protocol_options"]
+    assert http2["initial_stream_window_size"] == 256 * 1024
+
+
+def test_limits_can_be_set_and_taken_away() -> None:
+    limits = GatewayLimits(
+        request_seconds=60, max_connections=7, max_heap_bytes=0, stream_window_bytes=65_535
+    )
+    manager = make_manager(limits=limits)
+    assert manager["request_timeout"] == "60s"
+    assert manager["http2_protocol_options"]["initial_stream_window_size"] == 65_535
+    overload = bootstrap(make_config(limits=limits))["overload_manager"]
+    (monitor,) = overload["resource_monitors"]
+    assert monitor["typed_config"]["max_active_downstream_connections"] == "7"
+    assert "actions" not in overload
+    none = GatewayLimits(
+        request_headers_seconds=0,
+        request_seconds=0,
+        stream_idle_seconds=0,
+        stream_flush_seconds=0,
+        connection_idle_seconds=0,
+        max_connections=0,
+        max_heap_bytes=0,
+    )
+    assert "overload_manager" not in bootstrap(make_config(limits=none))
+    validate(render_yaml(make_config(limits=none)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"request_seconds": -1}, "request_seconds: must not be below 0"),
+        ({"max_connections": -1}, "max_connections: must not be below 0"),
+        ({"buffer_bytes": 0}, "buffer_bytes: must be above 0"),
+        ({"max_streams": 0}, "max_streams: must be above 0"),
+        ({"stream_window_bytes": 1024}, "stream_window_bytes: not from 65535"),
+        ({"connection_window_bytes": 2**31}, "connection_window_bytes: not from 65535"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_limit_out_of_its_range_is_refused(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        GatewayLimits(**settings)
 
 
 def test_only_what_no_model_server_has_seen_is_tried_again() -> None:
@@ -176,11 +256,11 @@ def test_only_what_no_model_server_has_seen_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_only_adaptive_mode_raises_the_limit_of_connections(mode: Mode) -> None:
-    limit = make_listener(mode=mode, buffer_limit_bytes=7_000_000).get(
-        "per_connection_buffer_limit_bytes"
-    )
-    assert limit == (7_000_000 if mode is Mode.ADAPTIVE else None)
+def test_request_bodies_have_a_limit_of_their_own(mode: Mode) -> None:
+    settings = {"mode": mode, "buffer_limit_bytes": 7_000_000}
+    (route,) = make_manager(**settings)["route_config"]["virtual_hosts"][0]["routes"]
+    assert route["request_body_buffer_limit"] == 7_000_000
+    assert make_listener(**settings)["per_connection_buffer_limit_bytes"] == 64 * 1024
 
 
 def test_the_admin_endpoint_is_on_loopback() -> None:

@@ -1,5 +1,6 @@
 """`epp envoy-config`: what it prints, what it writes, and what it refuses."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,10 @@ import yaml
 from typer.testing import CliRunner
 
 from epp.cli import cli
-from epp.lab.envoy import validate
+from epp.cli import lab as commands
+from epp.lab.envoy import ClientHeaders, HeaderToSet, validate
 from epp.lab.envoy.samples import BOOTSTRAPS, SNIPPETS, rendered
+from epp.lab.up import UpSettings
 
 ENDPOINT = ("--endpoint", "10.0.0.1:8000")
 
@@ -40,12 +43,58 @@ def test_flags_reach_the_bootstrap() -> None:
         *("--epp-ca-file", "/ca", "--epp-client-cert", "/crt", "--epp-client-key", "/key"),
     )
     document = yaml.safe_load(text)["static_resources"]
-    assert document["listeners"][0]["per_connection_buffer_limit_bytes"] == 64 * 2**20
+    manager = document["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    (route,) = manager["route_config"]["virtual_hosts"][0]["routes"]
+    assert route["request_body_buffer_limit"] == 64 * 2**20
     common = document["clusters"][0]["transport_socket"]["typed_config"]["common_tls_context"]
     assert common["validation_context"]["trusted_ca"] == {"filename": "/ca"}
     assert common["tls_certificates"] == [
         {"certificate_chain": {"filename": "/crt"}, "private_key": {"filename": "/key"}}
     ]
+
+
+def test_up_hands_limits_and_header_rules_to_its_envoy(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: list[UpSettings] = []
+    monkeypatch.setattr(commands, "run_gateway", lambda each, **_: settings.append(each))
+    monkeypatch.setattr(commands, "run_until_signalled", lambda main: main(asyncio.Event()))
+    flags = ("--client-headers", "strip", "--set-header", "x-a=b", "--limit", "max_streams=9")
+    done = CliRunner().invoke(cli, ["up", *flags])
+    assert done.exit_code == 0, done.output
+    assert settings[0].limits.max_streams == 9
+    assert settings[0].headers.to_set == (HeaderToSet("x-a", "b"),)
+    assert settings[0].headers.client_headers is ClientHeaders.STRIP
+    done = CliRunner().invoke(cli, ["up", "--limit", "max_streams=0"])
+    assert done.exit_code == 2
+    assert "--limit: max_streams: must be above 0" in done.stderr
+
+
+def test_limits_and_header_rules_reach_the_bootstrap() -> None:
+    text = printed(
+        *ENDPOINT,
+        *("--limit", "request_seconds=2m", "--limit", "max_heap_bytes=1GiB"),
+        *("--limit", "max_connections=500", "--trusted-hops", "1"),
+        *("--client-headers", "strip", "--keep-header", "X-Session-Token"),
+        *("--strip-header", "x-zone", "--set-header", "x-llm-d-inference-objective=chat"),
+    )
+    validate(text)
+    document = yaml.safe_load(text)
+    manager = document["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0][
+        "typed_config"
+    ]
+    assert manager["request_timeout"] == "120s"
+    assert manager["xff_num_trusted_hops"] == 1
+    (early,) = manager["early_header_mutation_extensions"]
+    removed = {each["remove"] for each in early["typed_config"]["mutations"]}
+    assert {"x-zone", "x-llm-d-inference-objective", "x-llm-d-inference-fairness-id"} <= removed
+    assert "x-session-token" not in removed
+    assert [each["name"] for each in manager["http_filters"]] == [
+        "envoy.filters.http.header_mutation",
+        "envoy.filters.http.ext_proc",
+        "envoy.filters.http.router",
+    ]
+    values = [each["typed_config"] for each in document["overload_manager"]["resource_monitors"]]
+    assert values[0]["max_active_downstream_connections"] == "500"
+    assert values[1]["max_heap_size_bytes"] == str(2**30)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +114,28 @@ def test_flags_reach_the_bootstrap() -> None:
 def test_objects_for_kubernetes_need_no_endpoint(product: str, kinds: list[str]) -> None:
     documents = list(yaml.safe_load_all(printed("--for", product)))
     assert [each["kind"] for each in documents] == kinds
+
+
+def test_objects_for_kubernetes_have_the_limits_and_the_header_rules() -> None:
+    rules = ("--client-headers", "strip", "--set-header", "x-llm-d-inference-objective=chat")
+    flags = (*rules, "--trusted-hops", "2", "--limit", "request_seconds=2m")
+    client, *_ = yaml.safe_load_all(printed("--for", "envoy-gateway", *flags))
+    early = client["spec"]["headers"]["earlyRequestHeaders"]
+    assert early["set"] == [{"name": "x-llm-d-inference-objective", "value": "chat"}]
+    # Removed first and set then, or the other way round: Envoy Gateway does not say.
+    assert "x-llm-d-inference-objective" not in early["remove"]
+    assert "x-gateway-inference-objective" in early["remove"]
+    assert client["spec"]["timeout"]["http"]["requestReceivedTimeout"] == "120s"
+    assert client["spec"]["connection"]["connectionLimit"] == {"value": 20_000}
+    assert client["spec"]["clientIPDetection"] == {"xForwardedFor": {"numTrustedHops": 2}}
+    envoy_filter, _ = yaml.safe_load_all(printed("--for", "istio", *flags))
+    inserted = [
+        each["patch"]["value"]["name"]
+        for each in envoy_filter["spec"]["configPatches"]
+        if each["applyTo"] == "HTTP_FILTER"
+    ]
+    # Each goes right before the router.
+    assert inserted == ["envoy.filters.http.header_mutation", "envoy.filters.http.ext_proc"]
 
 
 @pytest.mark.parametrize("mode", ["adaptive", "full-duplex"])
@@ -100,6 +171,29 @@ def test_all_samples_are_written(tmp_path: Path) -> None:
         (
             ("--for", "envoy-gateway", "--destination", "original-dst"),
             "no snippet for original-dst",
+        ),
+        ((*ENDPOINT, "--limit", "max_heap=1"), "--limit max_heap=1: did you mean max_heap_bytes?"),
+        ((*ENDPOINT, "--limit", "x"), "--limit x: give NAME=VALUE with one of request_headers_s"),
+        ((*ENDPOINT, "--limit", "max_streams=0"), "--limit: max_streams: must be above 0"),
+        ((*ENDPOINT, "--limit", "request_seconds=5"), "--limit request_seconds=5: '5' is not a d"),
+        ((*ENDPOINT, "--set-header", "x-a"), "--set-header: not NAME=VALUE: 'x-a'"),
+        ((*ENDPOINT, "--set-header", "x-a= "), "--set-header: not NAME=VALUE"),
+        ((*ENDPOINT, "--set-header", "x_a=1"), "--set-header: not the name of a header"),
+        ((*ENDPOINT, "--set-header", "X-Forwarded-For=1"), "x-forwarded-for is the gateway's own"),
+        (
+            (*ENDPOINT, "--set-header", "x-gateway-destination-endpoint=1.2.3.4:5"),
+            "x-gateway-destination-endpoint is the gateway's own",
+        ),
+        ((*ENDPOINT, "--set-header", "x-a=1", "--set-header", "X-A=2"), "x-a is to be set, and s"),
+        ((*ENDPOINT, "--strip-header", "a b"), "--strip-header: not the name of a header"),
+        ((*ENDPOINT, "--keep-header", "x-session-token"), "a header to keep goes with `strip`"),
+        (
+            (*ENDPOINT, "--client-headers", "strip", "--keep-header", "x-a"),
+            "x-a is kept anyway: `strip` does not remove it",
+        ),
+        (
+            ("--for", "envoy-gateway", "--set-header", "x-a=%DOWNSTREAM_PEER_SUBJECT%"),
+            "envoy-gateway: x-a: only text can be set, not the format",
         ),
         (("--write-all", "/nonexistent"), "--write-all: there is no folder /nonexistent"),
     ],

@@ -129,6 +129,9 @@ class Picker:
     in_metadata_only: bool = False
     """Tell the destination in the dynamic metadata and not in a header."""
 
+    thinks_seconds: float = 0.0
+    """How long it takes to pick."""
+
     hints: list[Any] = field(default_factory=list)
     """The subset that Envoy's metadata names, for each request."""
 
@@ -145,12 +148,15 @@ class Picker:
                 self._note_request(message.request_headers)
                 self.hints.append(_metadata(message).get(SUBSET_NAMESPACE))
                 if not duplex or message.request_headers.end_of_stream:
+                    await asyncio.sleep(self.thinks_seconds)
                     yield self._picked()
             elif message.request_body is not None and not duplex:
+                await asyncio.sleep(self.thinks_seconds)
                 yield ProcessingResponse(request_body=BodyResponse(response=CommonResponse()))
             elif message.request_body is not None:
                 body += message.request_body.body
                 if message.request_body.end_of_stream:
+                    await asyncio.sleep(self.thinks_seconds)
                     yield self._picked()
                     for part in _streamed(bytes(body), end=True):
                         yield ProcessingResponse(request_body=part)

@@ -1,0 +1,90 @@
+"""Options of Envoy's side: a client's headers, and limits on what one client may take."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+import typer
+
+from epp.cli.running import from_flag
+from epp.cli.units import count, duration, quantity
+from epp.lab.envoy import ClientHeaders, GatewayLimits, HeaderRules
+from epp.lab.envoy.client_headers import header_name, header_to_set
+
+ClientHeadersOption = Annotated[
+    ClientHeaders,
+    typer.Option(
+        "--client-headers",
+        help="Keep or strip what clients say of priority, share, model, time limits and session.",
+    ),
+]
+KeepHeader = Annotated[
+    list[str] | None,
+    typer.Option(help="A header that --client-headers strip leaves; repeatable."),
+]
+StripHeader = Annotated[
+    list[str] | None,
+    typer.Option(help="Another header of clients to remove; repeatable."),
+]
+SetHeader = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="NAME=VALUE, written by Envoy whatever the client sent; VALUE is text or a format such"
+        " as %DOWNSTREAM_PEER_SUBJECT%; repeatable."
+    ),
+]
+Limit = Annotated[
+    list[str] | None,
+    typer.Option(
+        help=f"Limit on clients, NAME=VALUE, of {', '.join(asdict(GatewayLimits()))}; repeatable."
+    ),
+]
+
+
+def header_rules(
+    client_headers: ClientHeaders,
+    keep: Sequence[str] | None,
+    strip: Sequence[str] | None,
+    to_set: Sequence[str] | None,
+) -> HeaderRules:
+    """Return what the flags say.
+
+    Raises:
+        ValueError: A flag's value is not allowed; the message names the flag.
+    """
+    return HeaderRules(
+        client_headers=client_headers,
+        kept=tuple(from_flag("--keep-header", header_name, each) for each in keep or ()),
+        stripped=tuple(from_flag("--strip-header", header_name, each) for each in strip or ()),
+        to_set=tuple(from_flag("--set-header", header_to_set, each) for each in to_set or ()),
+    )
+
+
+def gateway_limits(given: Sequence[str] | None) -> GatewayLimits:
+    """Return the limits of ``NAME=VALUE``.
+
+    ``_seconds`` take a duration (5m), ``_bytes`` a quantity (4GiB), the others a whole number.
+
+    Raises:
+        ValueError: A name is unknown, or a value not allowed; the message names the flag.
+    """
+    values = dict(_name_and_value(text) for text in given or ())
+    return from_flag("--limit", lambda each: GatewayLimits(**each), values)
+
+
+def _name_and_value(text: str) -> tuple[str, Any]:
+    flag = f"--limit {text}"
+    name, separator, value = text.partition("=")
+    names = asdict(GatewayLimits())
+    if name not in names and (close := get_close_matches(name, names, n=1)):
+        raise ValueError(f"{flag}: did you mean {close[0]}?")
+    if name not in names or not separator:
+        raise ValueError(f"{flag}: give NAME=VALUE with one of {', '.join(names)}")
+    return name, from_flag(flag, _parser(name), value)
+
+
+def _parser(name: str) -> Callable[[str], float]:
+    if name.endswith("_seconds"):
+        return duration
+    return quantity if name.endswith("_bytes") else count
