@@ -141,7 +141,7 @@ class App:
             ),
         )
         self.service = ExtProcService(
-            BodyQueue(self.director, source_header=settings.ext_proc.source_header),
+            BodyQueue(self.director, source_headers=settings.ext_proc.source_headers),
             time.monotonic,
             settings=settings.ext_proc,
             metrics=self.metrics,

@@ -1,5 +1,6 @@
 """The flags of ``epp serve`` for the ext_proc boundary: limits, and the form of the answers."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import typer
@@ -56,11 +57,12 @@ MaxCompressionRatio = Annotated[
     ),
 ]
 SourceHeader = Annotated[
-    str,
+    list[str] | None,
     typer.Option(
         metavar="NAME",
         help="Header whose last entry tells whom a request is from; memory and turns are shared"
-        " between sources.",
+        " between sources. Repeatable, the first that a request has counts. By default"
+        " x-envoy-external-address, x-forwarded-for.",
     ),
 ]
 BodyTimeoutSeconds = Annotated[
@@ -118,7 +120,7 @@ def ext_proc_settings(
     max_streams: int,
     max_held_bytes: str,
     max_compression_ratio: int,
-    source_header: str,
+    source_headers: Sequence[str],
     body_timeout_seconds: float,
     body_min_rate: str,
     stream_idle_timeout_seconds: float,
@@ -146,7 +148,7 @@ def ext_proc_settings(
         max_streams=max_streams,
         max_held_bytes=from_flag("--max-held-bytes", size, max_held_bytes),
         max_compression_ratio=max_compression_ratio,
-        source_header=source_header.lower(),
+        source_headers=tuple(name.lower() for name in source_headers),
         body_timeout_seconds=body_timeout_seconds,
         body_min_bytes_per_second=from_flag("--body-min-rate", size, body_min_rate),
         stream_idle_timeout_seconds=stream_idle_timeout_seconds,

@@ -67,6 +67,7 @@ from epp.cli.transport_options import (
 from epp.cli.units import duration, size
 from epp.config import LoadedConfig, PluginRegistry, default_config, load_file, load_text
 from epp.observability import configure
+from epp.request_control import DEFAULT_SOURCE_HEADERS
 
 _LEVELS = Literal["debug", "info", "warning", "error"]
 
@@ -113,7 +114,7 @@ def serve(
     max_streams: MaxStreams = 100_000,
     max_held_bytes: MaxHeldBytes = "512MiB",
     max_compression_ratio: MaxCompressionRatio = 100,
-    source_header: SourceHeader = "x-forwarded-for",
+    source_header: SourceHeader = None,
     body_timeout_seconds: BodyTimeoutSeconds = 30.0,
     body_min_rate: BodyMinRate = "1KiB",
     stream_idle_timeout_seconds: StreamIdleTimeoutSeconds = 0.0,
@@ -186,7 +187,7 @@ def serve(
             max_streams=max_streams,
             max_held_bytes=max_held_bytes,
             max_compression_ratio=max_compression_ratio,
-            source_header=source_header,
+            source_headers=source_header or DEFAULT_SOURCE_HEADERS,
             body_timeout_seconds=body_timeout_seconds,
             body_min_rate=body_min_rate,
             stream_idle_timeout_seconds=stream_idle_timeout_seconds,

@@ -1,10 +1,11 @@
 """What an operator may set of the ext_proc boundary."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from epp.parsing import DEFAULT_MAX_RATIO
-from epp.request_control import DEFAULT_SOURCE_HEADER
+from epp.request_control import DEFAULT_SOURCE_HEADERS
 
 Compat = Literal["none", "reference"]
 ErrorBody = Literal["json", "text"]
@@ -39,9 +40,9 @@ class ExtProcSettings:
     max_compression_ratio: int = DEFAULT_MAX_RATIO
     """Most decoded bytes of a compressed body for each received one, beyond the first MiB; a body
     that decodes to more is answered with 413. 0 for any number."""
-    source_header: str = DEFAULT_SOURCE_HEADER
-    """Header whose last entry tells whom a request is from, in lower case; memory and turns for
-    long bodies are shared between sources."""
+    source_headers: Sequence[str] = DEFAULT_SOURCE_HEADERS
+    """Headers in lower case; the last entry of the first one that a request has tells whom it is
+    from. Memory and turns for long bodies are shared between these sources."""
     body_timeout_seconds: float = 30.0
     """Longest time in which a body comes more slowly than ``body_min_bytes_per_second``, kept to
     the second; then the request is answered with 408. 0 for any time. Where Envoy buffers bodies

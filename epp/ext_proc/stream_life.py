@@ -234,7 +234,7 @@ class StreamLife:
     @property
     def source(self) -> str:
         """Whom the request is from; "" if nobody knows."""
-        return source_of(self._headers, self._settings.source_header)
+        return source_of(self._headers, self._settings.source_headers)
 
     @property
     def is_critical(self) -> bool:

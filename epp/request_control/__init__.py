@@ -36,7 +36,7 @@ from epp.request_control.errors import (
 )
 from epp.request_control.exchange import Exchange, FindReader
 from epp.request_control.memory import (
-    DEFAULT_SOURCE_HEADER,
+    DEFAULT_SOURCE_HEADERS,
     UNCOUNTED,
     RequestMemory,
     source_of,
@@ -65,7 +65,7 @@ from epp.request_control.refusals import Refusals
 
 __all__ = [
     "ANSWER_USAGE",
-    "DEFAULT_SOURCE_HEADER",
+    "DEFAULT_SOURCE_HEADERS",
     "PRODUCER_FAILURES",
     "REQUEST_HEADERS_TO_SET",
     "UNCOUNTED",

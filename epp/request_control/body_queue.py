@@ -29,7 +29,7 @@ from epp.request_control.errors import CostlyBodiesError, RequestError
 from epp.request_control.exchange import Exchange
 from epp.request_control.fair_queue import FairQueue
 from epp.request_control.memory import (
-    DEFAULT_SOURCE_HEADER,
+    DEFAULT_SOURCE_HEADERS,
     UNCOUNTED,
     RequestMemory,
     source_of,
@@ -98,7 +98,7 @@ class BodyQueue:
         self,
         director: Director,
         *,
-        source_header: str = DEFAULT_SOURCE_HEADER,
+        source_headers: Sequence[str] = DEFAULT_SOURCE_HEADERS,
         clock: Callable[[], float] = monotonic,
         cpu_clock: Callable[[], float] = thread_time,
     ) -> None:
@@ -106,13 +106,13 @@ class BodyQueue:
 
         Args:
             director: Decides.
-            source_header: Tells whom a request is from, see :func:`source_of`.
+            source_headers: Tell whom a request is from, see :func:`source_of`.
             clock: Monotonic seconds, for how long requests wait.
             cpu_clock: Seconds that the calling thread has computed, for what requests cost: a busy
                 machine is no reason to rest.
         """
         self._director = director
-        self._source_header = source_header
+        self._source_headers = source_headers
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._turn = _Turn()
@@ -185,7 +185,7 @@ class BodyQueue:
 
     def _wait(self, request: _Request, lane: "_Lane") -> PendingDecision:
         waiting = _Waiting(request, self._clock())
-        displaced = lane.queue.push(source_of(request.headers, self._source_header), waiting)
+        displaced = lane.queue.push(source_of(request.headers, self._source_headers), waiting)
         if displaced is not None:
             answer = self.refuse(
                 displaced.request,

@@ -4,11 +4,12 @@ What arrives is counted by the stream. What is made of it and kept (the decoded 
 another model name, the prompt of a request that waits) is counted here, on the same account.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-DEFAULT_SOURCE_HEADER: Final = "x-forwarded-for"
-"""Envoy appends the address that it has seen itself (``use_remote_address``)."""
+DEFAULT_SOURCE_HEADERS: Final = ("x-envoy-external-address", "x-forwarded-for")
+"""Envoy sets the first to the client's address, past the proxies that it trusts, and appends to the
+second the address that it has seen itself (``use_remote_address``)."""
 
 _MAX_SOURCE_CHARS = 64
 
@@ -40,9 +41,13 @@ class Uncounted:
 UNCOUNTED: Final = Uncounted()
 
 
-def source_of(headers: Mapping[str, str], header: str) -> str:
-    """Return whom a request is from: the last entry of ``header``; "" if there is none.
+def source_of(headers: Mapping[str, str], names: Iterable[str]) -> str:
+    """Return whom a request is from: the last entry of the first of these headers that it has.
 
     The last one, because it is the one that the gateway appends: a client can write all others.
+    Returns "" if it has none of them.
     """
-    return headers.get(header, "").rpartition(",")[2].strip()[:_MAX_SOURCE_CHARS]
+    for name in names:
+        if value := headers.get(name):
+            return value.rpartition(",")[2].strip()[:_MAX_SOURCE_CHARS]
+    return ""
