@@ -46,6 +46,7 @@ from epp.observability import (
     ConfigMetrics,
     FlowCollector,
     FlowMetrics,
+    LoopLag,
     LoopWatchdog,
     Metrics,
     MetricsServer,
@@ -135,6 +136,7 @@ class App:
             Turns(self.director), time.monotonic, settings=settings.ext_proc, metrics=self.metrics
         )
         self.metrics.watch_held_bytes(lambda: self.service.held.used_bytes)
+        self._loop_lag = LoopLag(self.metrics.registry, lambda: bool(self.service.open_streams))
         self._health = HealthService(lambda: self.is_ready)
         self._draining = False
 
@@ -177,7 +179,8 @@ class App:
                     )
                 )
             await self._object_files.load(self._objects)
-            await self._serve(listener, stop, ready)
+            with self._loop_lag:
+                await self._serve(listener, stop, ready)
         finally:
             self._lifetimes.leave(self.graph)
 

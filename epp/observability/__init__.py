@@ -1,10 +1,11 @@
-"""Metrics, logs and the watchdog."""
+"""Metrics, logs, and what watches the event loop."""
 
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
 from epp.observability.debug_pages import Page, Pages
 from epp.observability.flow_gauges import FlowCollector, FlowState
 from epp.observability.flow_metrics import FlowMetrics
 from epp.observability.logging import CanonicalLine, LogFormat, configure
+from epp.observability.loop_lag import LoopLag
 from epp.observability.metrics import Metrics, PluginWatch, PoolCollector, RequestMetrics
 from epp.observability.plugin_metrics import PluginMetricsCollector
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginCounter, PluginMetrics
@@ -22,6 +23,7 @@ __all__ = [
     "FlowMetrics",
     "FlowState",
     "LogFormat",
+    "LoopLag",
     "LoopWatchdog",
     "Metrics",
     "MetricsServer",

@@ -1,0 +1,121 @@
+"""How late the event loop runs: the time that one callback keeps all others waiting.
+
+A timer that is due every few milliseconds fires late by as long as the loop was busy, or was not
+given a CPU. Two clocks tell the two apart: ``wall`` is how late the timer was, ``cpu`` how much of
+that this process itself computed (in all its threads, as one that holds the interpreter's lock
+holds up the loop, too). A machine that is short of CPU shows in the first alone.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from prometheus_client import CollectorRegistry
+
+from epp.observability.hot_metrics import Maker
+
+BUSY_SECONDS: Final = 0.02
+"""Between two timers while requests are open: a pause is seen as up to so much shorter."""
+IDLE_SECONDS: Final = 0.2
+"""Between two timers otherwise; the timer then costs 0.02 % of a CPU core."""
+WINDOW_SECONDS: Final = 60.0
+"""The gauge tells of the present window and of the one before: every scraper that comes once a
+minute sees each pause, and none takes it from another."""
+_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+
+
+class Longest:
+    """The greatest value of the last one to two windows.
+
+    Args:
+        clock: Tells the seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until = clock() + WINDOW_SECONDS
+        self._now = self._before = 0.0
+
+    def add(self, value: float) -> None:
+        """Take in a value."""
+        late = self._clock() - self._until
+        if late >= 0.0:
+            self._before = self._now if late < WINDOW_SECONDS else 0.0
+            self._now = 0.0
+            self._until = self._clock() + WINDOW_SECONDS
+        self._now = max(self._now, value)
+
+    def value(self) -> float:
+        """Return the greatest; 0.0 if there was none. May be asked in another thread."""
+        late = self._clock() - self._until
+        if late >= WINDOW_SECONDS:
+            return 0.0
+        return self._now if late >= 0.0 else max(self._now, self._before)
+
+
+class LoopLag:
+    """Measures the loop that it is entered on, until it is left.
+
+    Args:
+        registry: Where its metrics are registered.
+        is_busy: Whether requests are open, at which the timer is due more often.
+        clock: Tells the seconds.
+        cpu_clock: Tells the CPU seconds of this process.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        is_busy: Callable[[], bool],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._is_busy = is_busy
+        self._clock = clock
+        self._cpu_clock = cpu_clock
+        self._due = self._cpu_before = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        make = Maker(registry)
+        self._lag = make.histogram(
+            "event_loop_lag_seconds",
+            "How late a timer of the event loop was, 50 times a second while requests are open.",
+            (),
+            _BUCKETS,
+        ).labels()
+        self.longest_wall, self.longest_cpu = Longest(clock), Longest(clock)
+        for name, longest in (("wall", self.longest_wall), ("cpu", self.longest_cpu)):
+            make.reading(
+                f"event_loop_longest_pause_{name}_seconds",
+                "Longest pause of the event loop in the last one to two minutes"
+                + (", as far as this process computed." if name == "cpu" else "."),
+                longest.value,
+            )
+
+    def __enter__(self) -> Self:
+        self._arm()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        seconds = BUSY_SECONDS if self._is_busy() else IDLE_SECONDS
+        self._due = self._clock() + seconds
+        self._cpu_before = self._cpu_clock()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._fire)
+
+    def _fire(self) -> None:
+        late = max(0.0, self._clock() - self._due)
+        self._lag.observe(late)
+        self.longest_wall.add(late)
+        self.longest_cpu.add(min(late, self._cpu_clock() - self._cpu_before))
+        self._arm()
