@@ -14,7 +14,7 @@ SMALL = b'{"model":"tiny","max_tokens":1,"prompt":"x"}'
 
 
 class SilentUploads(Attack):
-    """Nine bodies of 60 MB that are never finished.
+    """Nine bodies of 60 MB that are never finished: all that may be held but for 9 KB.
 
     Every 100 KB request got 503 until the attacker left. Connections that are ended are made anew.
     """
@@ -23,7 +23,7 @@ class SilentUploads(Attack):
     item = 6
     needs = BOTH
     uploads: ClassVar[int] = 9
-    body_bytes: ClassVar[int] = 60_000_000
+    body_bytes: ClassVar[int] = (512 << 20) // 9 - 1_000
 
     async def run(self, target: Target, tally: Tally) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -31,7 +31,7 @@ class SilentUploads(Attack):
                 tasks.create_task(self._upload(target, tally))
 
     async def _upload(self, target: Target, tally: Tally) -> None:
-        piece = b"a" * 1_000_000
+        body = b'{"prompt":"' + b"a" * (self.body_bytes - 11)
         while True:
             try:
                 reader, writer = await asyncio.open_connection(HOST, target.gateway)
@@ -40,9 +40,9 @@ class SilentUploads(Attack):
                 await asyncio.sleep(1)
                 continue
             try:
-                writer.write(head(self.body_bytes, COMPLETIONS) + b'{"prompt":"')
-                for _ in range(self.body_bytes // len(piece) - 1):
-                    writer.write(piece)
+                writer.write(head(self.body_bytes + 2, COMPLETIONS))
+                for start in range(0, self.body_bytes, 1_000_000):
+                    writer.write(body[start : start + 1_000_000])
                     await writer.drain()
                 tally["sent but for the end"] += 1
                 line = await reader.readline()  # nothing comes until it is turned away
