@@ -50,6 +50,7 @@ class DensePlain(Attack):
     async def run(self, target: Target, tally: Tally) -> None:
         async for _ in paced(1 / self.seconds_between):
             almost_whole = asyncio.Barrier(self.at_once)
+            tally["sent"] += self.at_once
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(self.at_once):
                     tasks.create_task(self._one(target, tally, almost_whole))

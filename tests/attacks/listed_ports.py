@@ -9,6 +9,9 @@ from attacks.listed_clients import SMALL
 from attacks.sending import COMPLETIONS, HOST, post
 
 
+OPENING_AT_ONCE = 300
+
+
 class UnreadLog(Attack):
     """The log is a pipe that nobody reads.
 
@@ -37,7 +40,7 @@ class IdleConnections(Attack):
     a_second: ClassVar[int] = 600
 
     async def run(self, target: Target, tally: Tally) -> None:
-        opening = asyncio.Semaphore(20)
+        opening = asyncio.Semaphore(OPENING_AT_ONCE)
         wanted = (
             (target.metrics, "metrics", self.metrics),
             (target.health, "health", self.health),

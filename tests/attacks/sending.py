@@ -73,6 +73,7 @@ class Sender:
             self._tally["not sent"] += 1
             return
         self._open += 1
+        self._tally["sent"] += 1
         tasks.create_task(self._send(request))
 
     async def _send(self, request: bytes) -> None:
