@@ -8,7 +8,6 @@ from attacks.attack import Attack, Needs, Posts, Server, Tally, Target
 from attacks.listed_clients import SMALL
 from attacks.sending import COMPLETIONS, HOST, post
 
-
 OPENING_AT_ONCE = 300
 
 
