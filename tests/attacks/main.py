@@ -23,6 +23,7 @@ from attacks.honest import __name__ as honest_module
 from attacks.scorecard import STOP_SECONDS, Figures, details, missed, short_table, table
 from attacks.site import Site, site
 from attacks.watching import Memory, Page, Probes, value_of
+from bench.cpu_time import CpuReading
 from bench.processes import TESTS
 
 from epp.lab.envoy import Mode
@@ -127,9 +128,10 @@ async def run(plan: Plan) -> Figures:
         await asyncio.sleep(HEAD_START_SECONDS)
         for each in attackers:
             each.go()
+        cpu = CpuReading.of(made.picker.pid)
         await _last(plan, made, together)
+        cpu_share = _cpu_share(made, cpu)
         seen, *told = await asyncio.gather(*(each.result() for each in (honest, *attackers)))
-        made.log.read_on()
         left, settle_seconds = await page.settled()
         for task in watching:
             task.cancel()
@@ -158,6 +160,7 @@ async def run(plan: Plan) -> Figures:
             left=left,
             settle_seconds=settle_seconds,
             probes=probes.seen,
+            cpu_share=cpu_share,
             is_killed=memory.is_over,
             exit_status=status,
             stop_seconds=stop_seconds,
@@ -180,8 +183,16 @@ async def _guarded(memory: Memory, made: Site) -> None:
     made.picker.kill()
 
 
+def _cpu_share(made: Site, before: CpuReading) -> float:
+    """Return how much of a CPU core the endpoint picker took; 0.0 if it is gone."""
+    try:
+        return CpuReading.of(made.picker.pid).share_since(before)
+    except OSError:
+        return 0.0
+
+
 async def _last(plan: Plan, made: Site, together: Together) -> None:
-    """Let the attacks last; the log stays unread all the time, or a third of it among others."""
+    """Let the attacks last; the log stays unread to the end, among others for a third."""
     if not together.unread_log:
         await asyncio.sleep(plan.seconds)
         return
@@ -209,14 +220,12 @@ async def _stopped(made: Site) -> tuple[int | None, float]:
 def plans(
     modes: Sequence[Mode], names: Sequence[str], seconds: float, *, one_by_one: bool
 ) -> list[Plan]:
-    """Return the runs: all attacks at once, or each by itself on the first set-up that it needs."""
+    """Return the runs: all attacks of a set-up at once, or each by itself."""
     if one_by_one:
         return [
-            Plan(mode, attack.needs.setups[0], [attack], seconds)
-            for mode in modes
-            for setup in Setup
+            Plan(mode, setup, [attack], seconds)
+            for mode, setup in product(modes, Setup)
             for attack in of(setup, names)
-            if attack.needs.setups[0] is setup
         ]
     return [
         Plan(mode, setup, chosen, seconds)

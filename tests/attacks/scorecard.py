@@ -37,6 +37,8 @@ class Figures:
     """Gauges that are not 0 afterwards, and counters of faults."""
     settle_seconds: float
     probes: Counter[str]
+    cpu_share: float
+    """Of a core, that the endpoint picker took."""
     is_killed: bool
     """Because of its memory, for the machine's sake."""
     exit_status: int | None
@@ -122,6 +124,7 @@ ROWS: tuple[Row, ...] = (
         f"≤ {MAX_RSS_BYTES / MB:.0f} MB",
         lambda f: f.rss_bytes <= MAX_RSS_BYTES,
     ),
+    Row("CPU of the endpoint picker", lambda f: f"{f.cpu_share * 100:.0f} %"),
     Row("RSS of Envoy, most", lambda f: f"{f.envoy_rss_bytes / MB:.0f} MB"),
     Row(
         "longest pause of the loop, as far as it computed",

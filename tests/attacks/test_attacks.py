@@ -57,6 +57,7 @@ def make_figures(**changes: Any) -> Figures:
         left={},
         settle_seconds=1.0,
         probes=Counter({"SERVING": 40}),
+        cpu_share=0.5,
         is_killed=False,
         exit_status=0,
         stop_seconds=1.0,
@@ -125,7 +126,8 @@ def test_attacks_are_made_at_once_by_set_up_or_one_by_one() -> None:
         (mode, setup) for setup in Setup for mode in (Mode.LEAN, Mode.ADAPTIVE)
     ]
     alone = plans([Mode.LEAN], list(ATTACKS), 1.0, one_by_one=True)
-    assert sorted(plan.attacks[0].name for plan in alone) == sorted(ATTACKS)
+    assert {plan.attacks[0].name for plan in alone} == set(ATTACKS)
+    assert len({plan.name for plan in alone}) == len(alone) > len(ATTACKS)
     assert {attack for plan in at_once for attack in plan.attacks} == set(ATTACKS.values())
 
 
