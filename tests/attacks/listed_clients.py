@@ -14,16 +14,16 @@ SMALL = b'{"model":"tiny","max_tokens":1,"prompt":"x"}'
 
 
 class SilentUploads(Attack):
-    """Nine bodies of 60 MB that are never finished, and small ones that fill what is left.
+    """Bodies of 60 MB that are never finished, and small ones that fill what is left.
 
-    Every 100 KB request got 503 until the attacker left. Connections that are ended are made anew.
+    Beside nine every 100 KB request got 503 until they left. Connections that end are made anew.
     """
 
     name = "silent-uploads"
     item = 6
     needs = BOTH
-    large: ClassVar[tuple[int, int]] = (9, ((512 << 20) - 1_000_000) // 9)
-    """How many, and the bytes of each: nearly all that may be held."""
+    large: ClassVar[tuple[int, int]] = (12, 59_000_000)
+    """How many, and the bytes of each. Nine fill what may be held; Envoy keeps a part of them."""
     small: ClassVar[tuple[int, int]] = (300, 4_000)
 
     async def run(self, target: Target, tally: Tally) -> None:
