@@ -22,8 +22,8 @@ class SilentUploads(Attack):
     name = "silent-uploads"
     item = 6
     needs = BOTH
-    large: ClassVar[tuple[int, int]] = (12, 59_000_000)
-    """How many, and the bytes of each. Nine fill what may be held; Envoy keeps a part of them."""
+    large: ClassVar[tuple[int, int]] = (16, 59_000_000)
+    """How many, and the bytes of each, of which Envoy passes on 35 MB."""
     small: ClassVar[tuple[int, int]] = (300, 4_000)
 
     async def run(self, target: Target, tally: Tally) -> None:
