@@ -22,9 +22,10 @@ class SilentUploads(Attack):
     name = "silent-uploads"
     item = 6
     needs = BOTH
-    large: ClassVar[tuple[int, int]] = (16, 59_000_000)
-    """How many, and the bytes of each, of which Envoy passes on 35 MB."""
-    small: ClassVar[tuple[int, int]] = (300, 4_000)
+    large: ClassVar[tuple[int, int]] = (9, 60_000_000)
+    """How many, and the bytes of each: they fill three quarters of what may be held."""
+    small: ClassVar[tuple[int, int]] = (200, 1_000_000)
+    """As much as is read of a body then; they fill the rest."""
 
     async def run(self, target: Target, tally: Tally) -> None:
         async with asyncio.TaskGroup() as tasks:
