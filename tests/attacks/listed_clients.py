@@ -27,6 +27,9 @@ class SilentUploads(Attack):
     small: ClassVar[tuple[int, int]] = (200, 1_000_000)
     """As much as is read of a body then; they fill the rest."""
 
+    piece_bytes: ClassVar[int] = 60_000
+    """Comes at once, as one message, which the endpoint picker counts when it is whole."""
+
     async def run(self, target: Target, tally: Tally) -> None:
         async with asyncio.TaskGroup() as tasks:
             for count, size in (self.large, self.small):
@@ -44,9 +47,10 @@ class SilentUploads(Attack):
                 continue
             try:
                 writer.write(head(len(body) + 2, COMPLETIONS))
-                for start in range(0, len(body), 1_000_000):
-                    writer.write(body[start : start + 1_000_000])
+                for start in range(0, len(body), self.piece_bytes):
+                    writer.write(body[start : start + self.piece_bytes])
                     await writer.drain()
+                    await asyncio.sleep(0.01)
                 tally["sent but for the end"] += 1
                 line = await reader.readline()  # nothing comes until it is turned away
                 tally[line[9:12].decode() or "broken off"] += 1
