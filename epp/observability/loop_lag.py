@@ -1,14 +1,17 @@
 """How late the event loop runs: the time that one callback keeps all others waiting.
 
 A timer that is due every few milliseconds fires late by as long as the loop was busy, or was not
-given a CPU. Two clocks tell the two apart: ``wall`` is how late the timer was, ``cpu`` how much of
-that this process itself computed (in all its threads, as one that holds the interpreter's lock
-holds up the loop, too). A machine that is short of CPU shows in the first alone.
+given a CPU. ``wall`` is how late the timer was. ``own`` leaves out what the machine did: it is how
+long this process computed meanwhile (in all its threads, as one that holds the interpreter's lock
+holds up the loop, too), or how long the loop's thread did anything but wait for a CPU, whichever is
+more; so a call that blocks counts as well. A machine that is short of CPU shows in ``wall`` alone.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -55,6 +58,37 @@ class Longest:
         return self._now if late >= 0.0 else max(self._now, self._before)
 
 
+class CpuWait:
+    """How long the thread that enters this has been ready to run and was not given a CPU.
+
+    Linux counts it for each thread; elsewhere :meth:`seconds` is a clock, as if it always waited.
+    """
+
+    def __init__(self) -> None:
+        self._file = -1
+
+    def __enter__(self) -> Self:
+        with suppress(OSError):
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def seconds(self) -> float:
+        """Return the seconds so far."""
+        if self._file < 0:
+            return time.monotonic()
+        return int(os.pread(self._file, 100, 0).split()[1]) / 1e9
+
+
 class LoopLag:
     """Measures the loop that it is entered on, until it is left.
 
@@ -63,6 +97,7 @@ class LoopLag:
         is_busy: Whether requests are open, at which the timer is due more often.
         clock: Tells the seconds.
         cpu_clock: Tells the CPU seconds of this process.
+        cpu_wait: Tells the seconds for which the loop's thread waited for a CPU.
     """
 
     def __init__(
@@ -72,11 +107,13 @@ class LoopLag:
         *,
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.process_time,
+        cpu_wait: CpuWait | None = None,
     ) -> None:
         self._is_busy = is_busy
         self._clock = clock
         self._cpu_clock = cpu_clock
-        self._due = self._cpu_before = 0.0
+        self._cpu_wait = cpu_wait or CpuWait()
+        self._due = self._cpu_before = self._wait_before = 0.0
         self._timer: asyncio.TimerHandle | None = None
         make = Maker(registry)
         self._lag = make.histogram(
@@ -85,16 +122,17 @@ class LoopLag:
             (),
             _BUCKETS,
         ).labels()
-        self.longest_wall, self.longest_cpu = Longest(clock), Longest(clock)
-        for name, longest in (("wall", self.longest_wall), ("cpu", self.longest_cpu)):
+        self._longest_wall, self._longest_own = Longest(clock), Longest(clock)
+        for name, longest in (("wall", self._longest_wall), ("own", self._longest_own)):
             make.reading(
                 f"event_loop_longest_pause_{name}_seconds",
                 "Longest pause of the event loop in the last one to two minutes"
-                + (", as far as this process computed." if name == "cpu" else "."),
+                + (", without its waits for a CPU." if name == "own" else "."),
                 longest.value,
             )
 
     def __enter__(self) -> Self:
+        self._cpu_wait.__enter__()
         self._arm()
         return self
 
@@ -106,16 +144,20 @@ class LoopLag:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._cpu_wait.__exit__(kind, error, trace)
 
     def _arm(self) -> None:
         seconds = BUSY_SECONDS if self._is_busy() else IDLE_SECONDS
         self._due = self._clock() + seconds
         self._cpu_before = self._cpu_clock()
+        self._wait_before = self._cpu_wait.seconds()
         self._timer = asyncio.get_running_loop().call_later(seconds, self._fire)
 
     def _fire(self) -> None:
         late = max(0.0, self._clock() - self._due)
         self._lag.observe(late)
-        self.longest_wall.add(late)
-        self.longest_cpu.add(min(late, self._cpu_clock() - self._cpu_before))
+        self._longest_wall.add(late)
+        computed = min(late, self._cpu_clock() - self._cpu_before)
+        waited = self._cpu_wait.seconds() - self._wait_before
+        self._longest_own.add(max(computed, late - waited))
         self._arm()

@@ -150,7 +150,7 @@ async def run(plan: Plan) -> Figures:
             rss_bytes=memory.peak_bytes,
             envoy_rss_bytes=envoy.peak_bytes,
             pause_wall_seconds=page.pause_wall_seconds,
-            pause_cpu_seconds=page.pause_cpu_seconds,
+            pause_own_seconds=page.pause_own_seconds,
             requests=requests,
             log_bytes=made.log.bytes,
             log_line_bytes=made.log.longest_line_bytes,

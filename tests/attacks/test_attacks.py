@@ -47,7 +47,7 @@ def make_figures(**changes: Any) -> Figures:
         rss_bytes=300_000_000,
         envoy_rss_bytes=900_000_000,
         pause_wall_seconds=0.2,
-        pause_cpu_seconds=0.04,
+        pause_own_seconds=0.04,
         requests=1000.0,
         log_bytes=400_000,
         log_line_bytes=900,
@@ -82,7 +82,7 @@ def test_figures_within_every_aim_miss_none() -> None:
             "refused or failed: 2 of 3",
         ),
         ({"rss_bytes": 800_000_000}, "RSS, most: 800 MB"),
-        ({"pause_cpu_seconds": 0.06}, "as far as it computed: 60 ms"),
+        ({"pause_own_seconds": 0.06}, "without its waits for a CPU: 60 ms"),
         ({"requests": 10.0}, "log bytes a request: 40000"),
         ({"page_bytes": 11_000_000}, "metrics page, most: 11.0 MB"),
         ({"left": {"request_held_bytes": 7.0}}, "left afterwards: request_held_bytes 7"),
@@ -97,7 +97,7 @@ def test_a_missed_aim_is_told(changes: dict[str, Any], told: str) -> None:
 
 
 def test_aims_of_time_are_left_out_on_demand() -> None:
-    slow = make_figures(honest=Honest(Path([0.05]), Path([0.01])), pause_cpu_seconds=9.0)
+    slow = make_figures(honest=Honest(Path([0.05]), Path([0.01])), pause_own_seconds=9.0)
     assert missed(slow, of_time=False) == []
     assert len(missed(slow)) == 2
 

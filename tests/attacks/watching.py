@@ -100,7 +100,7 @@ class Page:
     most_seconds: float = 0.0
     failed: int = 0
     pause_wall_seconds: float = 0.0
-    pause_cpu_seconds: float = 0.0
+    pause_own_seconds: float = 0.0
 
     async def watch(self) -> None:
         """Scrape until cancelled."""
@@ -122,11 +122,11 @@ class Page:
             self.failed += 1
             return page
         self.most_bytes = max(self.most_bytes, len(page))
-        wall, cpu = (
-            value_of(page, f"event_loop_longest_pause_{clock}_seconds") for clock in ("wall", "cpu")
+        wall, own = (
+            value_of(page, f"event_loop_longest_pause_{clock}_seconds") for clock in ("wall", "own")
         )
         self.pause_wall_seconds = max(self.pause_wall_seconds, wall)
-        self.pause_cpu_seconds = max(self.pause_cpu_seconds, cpu)
+        self.pause_own_seconds = max(self.pause_own_seconds, own)
         return page
 
     async def settled(self) -> tuple[Mapping[str, float], float]:
