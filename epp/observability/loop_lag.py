@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from types import TracebackType
 from typing import Final, Self
 
@@ -113,7 +114,8 @@ class LoopLag:
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._cpu_wait = cpu_wait or CpuWait()
-        self._due = self._cpu_before = self._wait_before = 0.0
+        self._due = inf
+        self._cpu_before = self._wait_before = 0.0
         self._timer: asyncio.TimerHandle | None = None
         make = Maker(registry)
         self._lag = make.histogram(
@@ -123,13 +125,17 @@ class LoopLag:
             _BUCKETS,
         ).labels()
         self._longest_wall, self._longest_own = Longest(clock), Longest(clock)
-        for name, longest in (("wall", self._longest_wall), ("own", self._longest_own)):
-            make.reading(
-                f"event_loop_longest_pause_{name}_seconds",
-                "Longest pause of the event loop in the last one to two minutes"
-                + (", without its waits for a CPU." if name == "own" else "."),
-                longest.value,
-            )
+        text = "Longest pause of the event loop in the last one to two minutes, the present one too"
+        make.reading(
+            "event_loop_longest_pause_wall_seconds",
+            f"{text}.",
+            lambda: max(self._longest_wall.value(), self._pause()[0]),
+        )
+        make.reading(
+            "event_loop_longest_pause_own_seconds",
+            f"{text}, without its waits for a CPU.",
+            lambda: max(self._longest_own.value(), self._pause()[1]),
+        )
 
     def __enter__(self) -> Self:
         self._cpu_wait.__enter__()
@@ -144,6 +150,7 @@ class LoopLag:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._due = inf
         self._cpu_wait.__exit__(kind, error, trace)
 
     def _arm(self) -> None:
@@ -154,10 +161,17 @@ class LoopLag:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._fire)
 
     def _fire(self) -> None:
+        wall, own = self._pause()
+        self._lag.observe(wall)
+        self._longest_wall.add(wall)
+        self._longest_own.add(own)
+        self._arm()
+
+    def _pause(self) -> tuple[float, float]:
+        """Return for how long the timer is overdue, ``wall`` and ``own``; in any thread."""
         late = max(0.0, self._clock() - self._due)
-        self._lag.observe(late)
-        self._longest_wall.add(late)
+        if not late:
+            return 0.0, 0.0
         computed = min(late, self._cpu_clock() - self._cpu_before)
         waited = self._cpu_wait.seconds() - self._wait_before
-        self._longest_own.add(max(computed, late - waited))
-        self._arm()
+        return late, max(computed, late - waited)

@@ -99,6 +99,18 @@ async def test_the_timer_is_due_more_often_while_requests_are_open(
 
 
 @pytest.mark.looptime
+async def test_a_pause_that_lasts_is_told() -> None:
+    watched = Watched()
+    with watched.lag():
+        assert watched.value("longest_pause_wall_seconds") == 0.0
+        watched.paused += BUSY_SECONDS + 7.0
+        watched.waited += 3.0
+        assert watched.value("longest_pause_wall_seconds") == 7.0
+        assert watched.value("longest_pause_own_seconds") == 4.0
+    assert watched.value("longest_pause_wall_seconds") == 0.0
+
+
+@pytest.mark.looptime
 async def test_nothing_is_measured_once_it_is_left() -> None:
     watched = Watched()
     with watched.lag():
