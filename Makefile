@@ -61,7 +61,7 @@ fuzz: $(INSTALLED) ## Fuzz for 10 minutes each (Linux on x86_64): TARGET=connect
 soak: $(INSTALLED) ## Millions of requests; then nothing may be left of them (ARGS=--epp: the whole picker)
 	$(BIN)/python tests/soak/run.py $(ARGS)
 
-faults: $(INSTALLED) ## Clients and model servers broken on purpose, 2000 requests a run (ARGS="--only NAME --requests N")
+faults: $(INSTALLED) ## Clients, model servers and attackers that mean no good (ARGS="--only NAME --requests N --seconds N")
 	$(BIN)/python tests/faults/run.py $(ARGS)
 
 flow: $(INSTALLED) ## Fairness, priority and cost of flow control through Envoy, a minute each (ARGS="--only NAME --seconds N")

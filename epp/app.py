@@ -49,6 +49,7 @@ from epp.observability import (
     FlowMetrics,
     HttpLimits,
     LogCollector,
+    LoopLag,
     LoopWatchdog,
     Metrics,
     MetricsServer,
@@ -147,6 +148,7 @@ class App:
             metrics=self.metrics,
         )
         self.metrics.watch_held_bytes(lambda: self.service.held.used_bytes)
+        self._loop_lag = LoopLag(self.metrics.registry, lambda: bool(self.service.open_streams))
         self._health = HealthService(lambda: self.is_ready)
         self._idle_closers: list[Callable[[], None]] = []
         self._draining = False
@@ -205,7 +207,8 @@ class App:
                     )
                 )
             await self._object_files.load(self._objects)
-            await self._serve(listener, port_limits, stop, ready)
+            with self._loop_lag:
+                await self._serve(listener, port_limits, stop, ready)
         finally:
             self._lifetimes.leave(self.graph)
 

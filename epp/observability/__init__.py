@@ -1,4 +1,4 @@
-"""Metrics, logs and the watchdog."""
+"""Metrics, logs, and what watches the event loop."""
 
 from epp.observability.bounded_text import MOST_ANSWER_CHARS, MOST_CHARS, cut, printable
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
@@ -8,6 +8,7 @@ from epp.observability.flow_metrics import FlowMetrics
 from epp.observability.http_connection import HttpLimits
 from epp.observability.log_queue import LogCollector
 from epp.observability.logging import CanonicalLine, LogFormat, configure, log_queues
+from epp.observability.loop_lag import LoopLag
 from epp.observability.metrics import Metrics, PluginWatch, PoolCollector, RequestMetrics
 from epp.observability.plugin_metrics import PluginMetricsCollector
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginCounter, PluginMetrics
@@ -30,6 +31,7 @@ __all__ = [
     "HttpLimits",
     "LogCollector",
     "LogFormat",
+    "LoopLag",
     "LoopWatchdog",
     "Metrics",
     "MetricsServer",

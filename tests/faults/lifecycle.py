@@ -8,6 +8,7 @@ import time
 from signal import SIGKILL, SIGTERM
 
 from faults.changes import endpoint_removed, endpoints_emptied, reloaded
+from faults.files import endpoints_torn, files_bombed, reloaded_often
 from faults.processes import PickerProcess, Setting
 from faults.traffic import Traffic, Verdict
 from faults.trial import Outcome, Pace, Run, Scenario, after, judge, running, under_way
@@ -188,4 +189,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     endpoints_emptied,
     endpoint_removed,
     reloaded,
+    reloaded_often,
+    endpoints_torn,
+    files_bombed,
 )

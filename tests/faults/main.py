@@ -2,17 +2,27 @@
 
 ``make faults`` or ``.venv/bin/python tests/faults/run.py [--only NAME] [--mode MODE]
 [--requests N]``. Each run has a gateway of its own: Envoy, and the EPP as a process. Its memory is
-read after a warm-up of the same kind, and again after the run.
+read after a warm-up of the same kind, and again after the run. Two runs are of another kind:
+``lifecycle`` (:mod:`faults.lifecycle`) and ``attacks`` (:mod:`attacks.main`), which takes
+``--seconds``, ``--attack``, ``--one-by-one`` and ``--report-only``.
 """
 
 import argparse
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import uvloop
+from attacks.catalogue import ATTACKS
+from attacks.main import plans
+from attacks.main import run_all as attack
+from faults import lifecycle_command
 from faults.gateway import processes_of
+from faults.lifecycle import SCENARIOS
 from faults.outcome import Outcome
+from faults.processes import SETTINGS
 from faults.scenarios import FAULT_RUNS, FaultRun
+from faults.trial import Pace
+from rich.console import Console
 from soak.soak import resident_mib
 
 from epp.lab.envoy import Mode
@@ -82,17 +92,43 @@ async def run_all(names: list[str], modes: list[Mode], requests: int | None) -> 
     return rows
 
 
+LIFECYCLE_RUN, ATTACK_RUN = "lifecycle", "attacks"
+
+
 def command() -> int:
     """Read the command line, run, print; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=FAULT_RUNS, action="append", metavar="NAME")
+    choices = [*FAULT_RUNS, LIFECYCLE_RUN, ATTACK_RUN]
+    parser.add_argument("--only", choices=choices, action="append", metavar="NAME")
     modes = [mode.value for mode in Mode]
     parser.add_argument("--mode", choices=modes, action="append", metavar="MODE")
     parser.add_argument("--requests", type=int, help="of each run, instead of its own number")
+    attacks = parser.add_argument_group("attacks")
+    attacks.add_argument("--seconds", type=float, default=120.0, help="that a run of attacks lasts")
+    attacks.add_argument("--attack", choices=ATTACKS, action="append", metavar="NAME")
+    attacks.add_argument("--one-by-one", action="store_true", help="not all attacks at once")
+    attacks.add_argument("--report-only", action="store_true", help="exit status 0 in any case")
     given = parser.parse_args()
     chosen = [Mode(mode) for mode in given.mode or modes]
-    rows = uvloop.run(run_all(given.only or list(FAULT_RUNS), chosen, given.requests))
-    print("\n".join((*HEAD, *(row.line() for row in rows))))
-    wrong = sum(len(row.outcome.wrong) for row in rows)
-    print("faults:", f"{wrong} WRONG" if wrong else "nothing wrong, nothing left behind")
+    names = given.only or choices
+    wrong = 0
+    if fault_runs := [name for name in names if name in FAULT_RUNS]:
+        rows = uvloop.run(run_all(fault_runs, chosen, given.requests))
+        print("\n".join((*HEAD, *(row.line() for row in rows))))
+        wrong = sum(len(row.outcome.wrong) for row in rows)
+        print("faults:", f"{wrong} WRONG" if wrong else "nothing wrong, nothing left behind")
+    if LIFECYCLE_RUN in names:
+        settings = [setting for setting in SETTINGS if setting.mode in chosen]
+        pace = replace(Pace(), requests=given.requests or Pace().requests)
+        console = Console(width=200)
+        outcomes = uvloop.run(lifecycle_command.run(console, SCENARIOS, settings, pace))
+        console.print(lifecycle_command.table(outcomes))
+        wrong += sum(len(each.broken) for each in outcomes)
+    if ATTACK_RUN in names:
+        made = plans(
+            chosen, given.attack or list(ATTACKS), given.seconds, one_by_one=given.one_by_one
+        )
+        missed = uvloop.run(attack(made))
+        print("attacks:", f"{missed} aims MISSED" if missed else "every aim met")
+        wrong += 0 if given.report_only else missed
     return 1 if wrong else 0

@@ -4,7 +4,7 @@ All modes, with 2,000 requests each: ``tests/faults/lifecycle_run.py``.
 """
 
 import pytest
-from faults import changes, lifecycle, waiting
+from faults import changes, files, lifecycle, waiting
 from faults.processes import Setting
 from faults.traffic import Answer, Kind, Verdict
 from faults.trial import Outcome, Pace, Scenario
@@ -14,7 +14,7 @@ from epp.lab.envoy import Mode
 FULL_DUPLEX, LEAN = Setting(Mode.FULL_DUPLEX), Setting(Mode.LEAN)
 FAIL_OPEN = Setting(Mode.ADAPTIVE, fail_open=True)
 # Long answers take 3 s, which a picker with so short a drain is sure to end within.
-SMALL = Pace(requests=60, rate=40.0, long_tokens=60, drain="0.2s")
+SMALL = Pace(requests=60, rate=40.0, long_tokens=60, drain="0.2s", changes=4)
 
 
 @pytest.mark.integration
@@ -28,6 +28,9 @@ SMALL = Pace(requests=60, rate=40.0, long_tokens=60, drain="0.2s")
         (lifecycle.one_of_two_stopped, LEAN),
         (waiting.stopped_while_undecided, FULL_DUPLEX),
         (changes.endpoints_emptied, FULL_DUPLEX),
+        (files.reloaded_often, LEAN),
+        (files.endpoints_torn, FULL_DUPLEX),
+        (files.files_bombed, LEAN),
     ],
     ids=lambda value: value.name if isinstance(value, Setting) else value.__name__,
 )

@@ -29,6 +29,8 @@ class Pace:
     """A token takes about 50 ms."""
     drain: str = "1s"
     """Shorter than the long answers take."""
+    changes: int = 200
+    """How often a file is rewritten, where that is what is tried."""
 
 
 def _counts(verdicts: Counter[Verdict]) -> str:

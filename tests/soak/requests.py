@@ -14,6 +14,9 @@ _ID = Struct(">I").pack_into
 STREAMS = 64
 """Requests in a chunk, all open at once."""
 LARGE_BODY_BYTES = 300_000
+ABORTED_SHARE = 0.09
+"""Of the requests: 180 000 of the two million of a soak."""
+HALF_CLOSED_SHARE = 0.01
 
 
 @dataclass(slots=True)
@@ -64,7 +67,7 @@ class Chunk:
 def make_chunk(
     chooser: random.Random, path: Callable[[Mode], str], prompts: Mapping[int, bytes]
 ) -> Chunk:
-    """Return a mixture of requests: all modes, a few aborted, a few large, a few empty."""
+    """Return a mixture of requests: all modes, some aborted, a few large, a few empty."""
     chunk = Chunk()
     streams = []
     for index in range(STREAMS):
@@ -74,12 +77,12 @@ def make_chunk(
         if luck < 0.001:
             body = frames.completion("large " * (LARGE_BODY_BYTES // 6))
         steps = _steps(mode, path(mode), body, chooser)
-        if luck > 0.98:  # aborted: before any message, between messages, or before the end
+        if luck > 1 - ABORTED_SHARE:  # before any message, between messages, or before the end
             steps = [*steps[: chooser.randrange(1, len(steps))], frames.reset(0)]
             chunk.aborted += 1
         else:
             chunk.answered += 1
-            if luck > 0.97:  # half-closed without a message
+            if luck > 1 - ABORTED_SHARE - HALF_CLOSED_SHARE:  # without a message
                 steps = [frames.call(0, path(mode), end=True)]
             chunk.add_reset(2 * index)
         streams.append((2 * index, steps))

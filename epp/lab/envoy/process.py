@@ -93,6 +93,11 @@ class EnvoyProcess:
         return self._running().returncode
 
     @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._running().pid
+
+    @property
     def admin_url(self) -> str:
         """The base of the admin endpoint's addresses, `http://ip:port`."""
         return str(self._admin_client().base_url).rstrip("/")

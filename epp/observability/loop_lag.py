@@ -1,0 +1,177 @@
+"""How late the event loop runs: the time that one callback keeps all others waiting.
+
+A timer that is due every few milliseconds fires late by as long as the loop was busy, or was not
+given a CPU. ``wall`` is how late the timer was. ``own`` leaves out what the machine did: it is how
+long this process computed meanwhile (in all its threads, as one that holds the interpreter's lock
+holds up the loop, too), or how long the loop's thread did anything but wait for a CPU, whichever is
+more; so a call that blocks counts as well. A machine that is short of CPU shows in ``wall`` alone.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
+from types import TracebackType
+from typing import Final, Self
+
+from prometheus_client import CollectorRegistry
+
+from epp.observability.hot_metrics import Maker
+
+BUSY_SECONDS: Final = 0.02
+"""Between two timers while requests are open: a pause is seen as up to so much shorter."""
+IDLE_SECONDS: Final = 0.2
+"""Between two timers otherwise; the timer then costs 0.07 % of a CPU core, 0.5 % when busy."""
+WINDOW_SECONDS: Final = 60.0
+"""The gauge tells of the present window and of the one before: every scraper that comes once a
+minute sees each pause, and none takes it from another."""
+_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+
+
+class Longest:
+    """The greatest value of the last one to two windows.
+
+    Args:
+        clock: Tells the seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until = clock() + WINDOW_SECONDS
+        self._now = self._before = 0.0
+
+    def add(self, value: float) -> None:
+        """Take in a value."""
+        late = self._clock() - self._until
+        if late >= 0.0:
+            self._before = self._now if late < WINDOW_SECONDS else 0.0
+            self._now = 0.0
+            self._until = self._clock() + WINDOW_SECONDS
+        self._now = max(self._now, value)
+
+    def value(self) -> float:
+        """Return the greatest; 0.0 if there was none. May be asked in another thread."""
+        late = self._clock() - self._until
+        if late >= WINDOW_SECONDS:
+            return 0.0
+        return self._now if late >= 0.0 else max(self._now, self._before)
+
+
+class CpuWait:
+    """How long the thread that enters this has been ready to run and was not given a CPU.
+
+    Linux counts it for each thread; elsewhere :meth:`seconds` is a clock, as if it always waited.
+    """
+
+    def __init__(self) -> None:
+        self._file = -1
+
+    def __enter__(self) -> Self:
+        with suppress(OSError):
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def seconds(self) -> float:
+        """Return the seconds so far."""
+        if self._file < 0:
+            return time.monotonic()
+        return int(os.pread(self._file, 100, 0).split()[1]) / 1e9
+
+
+class LoopLag:
+    """Measures the loop that it is entered on, until it is left.
+
+    Args:
+        registry: Where its metrics are registered.
+        is_busy: Whether requests are open, at which the timer is due more often.
+        clock: Tells the seconds.
+        cpu_clock: Tells the CPU seconds of this process.
+        cpu_wait: Tells the seconds for which the loop's thread waited for a CPU.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        is_busy: Callable[[], bool],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.process_time,
+        cpu_wait: CpuWait | None = None,
+    ) -> None:
+        self._is_busy = is_busy
+        self._clock = clock
+        self._cpu_clock = cpu_clock
+        self._cpu_wait = cpu_wait or CpuWait()
+        self._due = inf
+        self._cpu_before = self._wait_before = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        make = Maker(registry)
+        self._lag = make.histogram(
+            "event_loop_lag_seconds",
+            "How late a timer of the event loop was, 50 times a second while requests are open.",
+            (),
+            _BUCKETS,
+        ).labels()
+        self._longest_wall, self._longest_own = Longest(clock), Longest(clock)
+        text = "Longest pause of the event loop in the last one to two minutes, the present one too"
+        make.reading(
+            "event_loop_longest_pause_wall_seconds",
+            f"{text}.",
+            lambda: max(self._longest_wall.value(), self._pause()[0]),
+        )
+        make.reading(
+            "event_loop_longest_pause_own_seconds",
+            f"{text}, without its waits for a CPU.",
+            lambda: max(self._longest_own.value(), self._pause()[1]),
+        )
+
+    def __enter__(self) -> Self:
+        self._cpu_wait.__enter__()
+        self._arm()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = inf
+        self._cpu_wait.__exit__(kind, error, trace)
+
+    def _arm(self) -> None:
+        seconds = BUSY_SECONDS if self._is_busy() else IDLE_SECONDS
+        self._due = self._clock() + seconds
+        self._cpu_before = self._cpu_clock()
+        self._wait_before = self._cpu_wait.seconds()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._fire)
+
+    def _fire(self) -> None:
+        wall, own = self._pause()
+        self._lag.observe(wall)
+        self._longest_wall.add(wall)
+        self._longest_own.add(own)
+        self._arm()
+
+    def _pause(self) -> tuple[float, float]:
+        """Return for how long the timer is overdue, ``wall`` and ``own``; in any thread."""
+        late = max(0.0, self._clock() - self._due)
+        if not late:
+            return 0.0, 0.0
+        computed = min(late, self._cpu_clock() - self._cpu_before)
+        waited = self._cpu_wait.seconds() - self._wait_before
+        return late, max(computed, late - waited)

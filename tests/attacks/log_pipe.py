@@ -1,0 +1,70 @@
+"""The other end of the endpoint picker's log: read and measured, or left unread for a time."""
+
+import asyncio
+import contextlib
+import os
+
+MAX_FAULTS = 10
+SHOWN_CHARS = 300
+_READ_BYTES = 1 << 20
+_FAULTS = (b'"level":"error"', b'"level":"critical"', b'"level": "error"', b'"level": "critical"')
+
+
+class LogPipe:
+    """A pipe; reading begins with :meth:`read_on`."""
+
+    def __init__(self) -> None:
+        self._reader, self.writer = os.pipe()
+        """What the process writes to."""
+        os.set_blocking(self._reader, False)
+        self._rest = b""
+        self._line_bytes = 0
+        self.bytes = 0
+        self.lines = 0
+        self.longest_line_bytes = 0
+        self.faults: list[str] = []
+        """Lines of a level above warning, cut; the first of them."""
+
+    def close_writer(self) -> None:
+        """Leave the writing to the process."""
+        os.close(self.writer)
+
+    def read_on(self) -> None:
+        """Read from now on."""
+        asyncio.get_running_loop().add_reader(self._reader, self._read)
+
+    def pause(self) -> None:
+        """Leave it unread until :meth:`read_on`."""
+        asyncio.get_running_loop().remove_reader(self._reader)
+
+    def close(self) -> None:
+        """Read no more; whoever still writes is told so."""
+        self.pause()
+        os.close(self._reader)
+
+    def _read(self) -> None:
+        data = b""
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self._reader, _READ_BYTES)
+            if not data:
+                self.pause()
+        self.bytes += len(data)
+        first, *more = data.split(b"\n")
+        self._extend(first)
+        for piece in more:
+            self._end_line()
+            self._extend(piece)
+
+    def _extend(self, piece: bytes) -> None:
+        self._line_bytes += len(piece)
+        # Of a line that is too long to keep, the beginning is.
+        if len(self._rest) < _READ_BYTES:
+            self._rest += piece
+
+    def _end_line(self) -> None:
+        line = self._rest
+        self.lines += 1
+        self.longest_line_bytes = max(self.longest_line_bytes, self._line_bytes)
+        self._rest, self._line_bytes = b"", 0
+        if len(self.faults) < MAX_FAULTS and any(each in line for each in _FAULTS):
+            self.faults.append(line[:SHOWN_CHARS].decode(errors="replace"))

@@ -1,0 +1,101 @@
+"""Sends requests whose answers matter to nobody, and counts what came of them."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from epp.lab.load.client import ConnectionPool
+from epp.lab.load.record import RequestFailedError
+
+HOST = "127.0.0.1"
+NICENESS = 10
+"""Of attackers and their servers: they have machines of their own."""
+TIMEOUT_SECONDS = 60.0
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+
+
+def head(length: int, path: str = CHAT, headers: Mapping[str, str] | None = None) -> bytes:
+    """Return the head of a POST; ``length`` below 0 for a body in chunks."""
+    framing = f"content-length: {length}" if length >= 0 else "transfer-encoding: chunked"
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "host: gateway",
+        "content-type: application/json",
+        framing,
+        *(f"{name}: {value}" for name, value in (headers or {}).items()),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape")
+
+
+def post(body: bytes, path: str = CHAT, headers: Mapping[str, str] | None = None) -> bytes:
+    """Return a POST."""
+    return head(len(body), path, headers) + body
+
+
+class _Discarding:
+    """Receives an answer."""
+
+    status = 0
+    headers: Mapping[bytes, bytes] = {}
+
+    def on_headers(self, status: int, headers: Mapping[bytes, bytes]) -> None:
+        self.status, self.headers = status, headers
+
+    def on_body(self, chunk: bytes) -> bool:
+        return True
+
+
+class Sender:
+    """Sends on kept connections, no more than ``at_once`` at a time."""
+
+    def __init__(self, port: int, tally: Counter[str], at_once: int) -> None:
+        self._pool = ConnectionPool(HOST, port)
+        self._tally = tally
+        self._at_once = at_once
+        self._open = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._pool.aclose()
+
+    def launch(self, tasks: asyncio.TaskGroup, request: bytes) -> None:
+        """Send in a task, unless too many are open."""
+        if self._open >= self._at_once:
+            self._tally["not sent"] += 1
+            return
+        self._open += 1
+        self._tally["sent"] += 1
+        tasks.create_task(self._send(request))
+
+    async def _send(self, request: bytes) -> None:
+        try:
+            await self.ask(request)
+        finally:
+            self._open -= 1
+
+    async def ask(self, request: bytes) -> Mapping[bytes, bytes]:
+        """Send and return the headers of the answer, when it has ended."""
+        answer = _Discarding()
+        what = ""
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                connection = await self._pool.acquire()
+                try:
+                    await connection.exchange(request, answer)
+                finally:
+                    self._pool.release(connection)
+        except TimeoutError:
+            what = "no end in time"
+        except RequestFailedError:
+            what = "broken off"
+        self._tally[what or str(answer.status)] += 1
+        return answer.headers
