@@ -191,6 +191,17 @@ def test_nobody_gives_way_for_nothing(
     assert driven.ask("a smaller one", "b", size=few).ended == [], "nothing was spoilt by the plan"
 
 
+def test_a_limit_that_was_lowered_is_not_made_up_for_at_once(driven: Driven) -> None:
+    use(driven, max_requests=100, max_bytes=1000)
+    flood = several(driven, 100, size=10)
+    use(driven, max_requests=5, max_bytes=50)
+    assert driven.ask("newcomer", "b", size=20).ended == []
+    assert lost(flood) == ["flood98", "flood99"], "as many bytes as have come"
+    assert driven.ask("too large", "b", size=51).ended == LOST
+    assert driven.ask("empty", "c").ended == []
+    assert len(lost(flood)) == 3, "it takes no bytes, and yet one goes for it"
+
+
 def test_what_counts_is_what_a_request_holds(driven: Driven) -> None:
     """A body that was decoded or rewritten takes more than was received."""
     use(driven, max_bytes=1000)
