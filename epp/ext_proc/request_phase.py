@@ -13,11 +13,11 @@ A decision may take a while. Nothing is answered until it is made; what Envoy se
 answered after it, and a stream that ends meanwhile takes the question back.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Final, cast
 
-from epp.ext_proc import control_headers, messages
+from epp.ext_proc import client_headers, control_headers, messages
 from epp.ext_proc.fitness import too_large, unfit
 from epp.ext_proc.modes import ASSUMED, BUFFERED, BUFFERED_PARTIAL, HELD, NONE, STREAMED
 from epp.ext_proc.phases import StreamState, Transitions
@@ -149,9 +149,12 @@ class RequestPhase(StreamLife):
         parts = self._body
         # What stands alone is never gathered.
         body = cast("bytes", parts[0]) if len(parts) == 1 else b"".join(parts)
+        headers: Mapping[str, str] = self._headers
+        if ignored := self._settings.ignored_client_headers:
+            headers = client_headers.without(headers, ignored)
         decision = self._handler.handle(
             request_id=self._request_id,
-            headers=self._headers,
+            headers=headers,
             body=body,
             received_at=self._received_at,
             subset=self._subset,

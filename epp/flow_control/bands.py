@@ -347,6 +347,11 @@ class Bands:
         self._by_priority[band.priority] = band
         self._arrange()
 
+    def remove(self, band: PolicyBand) -> None:
+        """Forget a band in which nothing waits."""
+        del self._by_priority[band.priority]
+        self._arrange()
+
     def next_band(self, saturation: float, ceilings: Sequence[float]) -> PolicyBand | None:
         """Return the band whose turn it is; None if there is none, or it is blocked.
 

@@ -118,9 +118,9 @@ class _Plan:
     def meets(self, limit: Limit) -> bool:
         """Plan for ``limit``; return whether so many give way that there is room under it."""
         freed = 0
-        for victim in self.victims:
-            if limit.band is None or victim.queue.band is limit.band:
-                freed += limit.kind.of_request(victim)
+        for planned in self.victims:
+            if limit.band is None or planned.queue.band is limit.band:
+                freed += limit.kind.of_request(planned)
         while freed < limit.excess:
             victim = self._next(limit) if len(self.victims) < MOST_DISPLACED else None
             if victim is None:

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from epp.flow_control.outcomes import Outcome
 from epp.flow_control.sessions import Job, Node, Queue, Task
-from epp.scheduling import PLUGIN_FAULTS, Endpoint, LLMRequest, SchedulingResult
+from epp.scheduling import PLUGIN_FAULTS, Endpoint, LLMRequest, SchedulingResult, bounded_id
 
 ASKED, FALLBACK = 0, 1
 """Keys of policies go before those that stand for a policy that failed; they are never compared."""
@@ -139,10 +139,10 @@ class QueuedRequest(Job):
             has_own_ttl: Whether the client has said so; then it holds for an empty pool, too.
         """
         request = candidate.request
-        name = f"{request.request_id}#{sequence}"
+        name = f"{bounded_id(request.request_id)}#{sequence}"
         task = Task(name, namespace=flow.fairness_id, created=enqueued_at)
         super().__init__(
-            name, queue=flow, tasks=(task,), priority=request.priority, created=enqueued_at
+            name, queue=flow, tasks=(task,), priority=flow.band.priority, created=enqueued_at
         )
         self.request = request
         self.sequence = sequence
