@@ -271,6 +271,7 @@ class Flow(Queue):
         """Forget those that do not wait any more, if they are most of what is held."""
         if not self.waiting:
             self._heap = []
+            self.arrivals.clear()
         elif len(self._heap) > 2 * self.waiting + 8:
             self._order([entry[2] for entry in self._heap])
 
