@@ -43,6 +43,8 @@ CLIENT_HEADERS: Final = frozenset(
         "session_id",
         "epp-profile",
         "test-epp-endpoint-selection",
+        "x-original-path",
+        "x-forwarded-path",
     }
 )
 """By lower-case name: those that requests are read for, the ones of plugins by default among them.

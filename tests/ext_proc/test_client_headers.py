@@ -6,6 +6,7 @@ from request_control.harness import Epp, Policies, make_pool
 from epp.ext_proc.client_headers import CLIENT_HEADERS, headers_to_ignore, without
 from epp.ext_proc.control_headers import CONTROL_HEADERS
 from epp.ext_proc.settings import ExtProcSettings
+from epp.parsing import intake
 from epp_plugins import session_affinity, slo_headers
 from epp_plugins.data_producers import agent_identity, media
 from epp_plugins.filters import header_based_testing
@@ -71,7 +72,7 @@ def test_it_knows_every_header_that_requests_are_read_for() -> None:
         "x-data-parallel-host-port",
         "x-kv-cache-source-host-port",
     }
-    read_by_plugins = {
+    read = {
         session_affinity._ANSWER_HEADER,
         session_affinity._SESSION_HEADER,
         *agent_identity._KNOWN,
@@ -83,4 +84,5 @@ def test_it_knows_every_header_that_requests_are_read_for() -> None:
         header_based_testing.HEADER,
         HeaderProfileParams().header_name.lower(),
     }
-    assert (CONTROL_HEADERS - from_envoy - to_servers) | read_by_plugins == CLIENT_HEADERS
+    read |= {name for name in intake._PATH_HEADERS if not name.startswith(":")}
+    assert (CONTROL_HEADERS - from_envoy - to_servers) | read == CLIENT_HEADERS
