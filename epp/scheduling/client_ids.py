@@ -4,12 +4,12 @@ Flows, sessions and the like are kept in tables by an id out of a header. So lon
 where they come in, and whatever stands behind that has to do with short ones only.
 """
 
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Final
 
 LONGEST_ID_BYTES: Final = 64
-_HASH_BYTES: Final = 16
-_START_BYTES: Final = LONGEST_ID_BYTES - 2 * _HASH_BYTES - 1
+_HASH_DIGITS: Final = 32
+_START_BYTES: Final = LONGEST_ID_BYTES - _HASH_DIGITS - 1
 
 
 def bounded_id(text: str) -> str:
@@ -27,4 +27,5 @@ def bounded_id(text: str) -> str:
     except UnicodeEncodeError:  # half of a surrogate pair
         encoded = text.encode(errors="surrogatepass")
     start = encoded[:_START_BYTES].decode(errors="ignore")
-    return f"{start}#{blake2b(encoded, digest_size=_HASH_BYTES).hexdigest()}"
+    # Of 50 KB it takes half as long as blake2b: OpenSSL has the processor do it.
+    return f"{start}#{sha256(encoded).hexdigest()[:_HASH_DIGITS]}"

@@ -315,7 +315,7 @@ def test_a_newcomer_looks_at_few_flows_of_many(
 def test_a_limit_that_stays_reached_for_long_keeps_no_more_than_what_waits(
     driven: Driven, kind: type[Holdings]
 ) -> None:
-    limit = {"max_requests": 20} if kind is RequestHoldings else {"max_bytes": 20}
+    limit: dict[str, Any] = {"max_requests": 20} if kind is RequestHoldings else {"max_bytes": 20}
     use(driven, **limit)
     several(driven, 20, size=1)
     gone: list[weakref.ref[DrivenCandidate]] = []
