@@ -338,7 +338,7 @@ class App:
         """
         settings = flow_settings(graph, self.settings.refresh_metrics_interval_seconds)
         if settings is not None and self.settings.ext_proc.compat == "reference":
-            settings = replace(settings, holds_filtered=False)
+            settings = replace(settings, holds_filtered=False, displaces=False)
         try:
             return self.flow.prepare(settings)
         except (PluginError, RegistrationError) as error:

@@ -21,7 +21,8 @@ from epp.app import App, Ports, ServeSettings
 from epp.config import DEFAULT_CONFIG, ConfigError, load_file, load_text
 from epp.config.plugin_files import load_plugin_file
 from epp.data_layer import DataLayerError, Supply
-from epp.ext_proc import METHOD
+from epp.ext_proc import METHOD, ExtProcSettings
+from epp.ext_proc.settings import Compat
 from epp.health import EXT_PROC_SERVICE
 from epp.lab.fleet import Fleet, FleetConfig
 from epp.observability import LoopWatchdog, PortError
@@ -368,6 +369,19 @@ class Rewritten:
 @pytest.fixture
 def config(tmp_path: Path) -> Rewritten:
     return Rewritten(tmp_path / "config.yaml")
+
+
+@pytest.mark.parametrize(("compat", "is_ours"), [("none", True), ("reference", False)])
+async def test_compat_has_flow_control_refuse_where_the_reference_does(
+    compat: Compat, *, is_ours: bool
+) -> None:
+    text = DEFAULT_CONFIG + "featureGates: [flowControl]\n"
+    ext_proc = ExtProcSettings(compat=compat)
+    settings = make_settings(config=load_text(text, "test"), ext_proc=ext_proc)
+    app = await asyncio.to_thread(App, settings)
+    assert app.flow.settings is not None
+    assert app.flow.settings.displaces is is_ours
+    assert app.flow.settings.holds_filtered is is_ours
 
 
 async def test_reload_swaps_what_requests_run_on_and_keeps_what_plugins_know(

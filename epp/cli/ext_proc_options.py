@@ -11,6 +11,7 @@ from epp.cli.running import from_flag
 from epp.cli.transport_options import true_or_false
 from epp.cli.units import size
 from epp.ext_proc import ExtProcSettings
+from epp.ext_proc.client_headers import headers_to_ignore
 
 Compat = Annotated[
     Literal["none", "reference"],
@@ -108,6 +109,15 @@ SampleUsage = Annotated[
         help="Share of requests whose answers are read for their usage in adaptive mode.",
     ),
 ]
+IgnoreClientHeaders = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,...",
+        help="Headers of clients that count as if they had not come, where the gateway cannot take"
+        " them off: x-llm-d-inference-fairness-id, ...; all for all.",
+        show_default=False,
+    ),
+]
 
 
 def ext_proc_settings(
@@ -127,6 +137,7 @@ def ext_proc_settings(
     max_stream_seconds: float,
     destination_list: str,
     sample_usage: float,
+    ignore_client_headers: str,
 ) -> ExtProcSettings:
     """Return the settings that the flags ask for.
 
@@ -155,4 +166,7 @@ def ext_proc_settings(
         max_stream_seconds=max_stream_seconds,
         destination_list=true_or_false("--destination-list", destination_list),
         sample_usage=sample_usage,
+        ignored_client_headers=from_flag(
+            "--ignore-client-headers", headers_to_ignore, ignore_client_headers
+        ),
     )

@@ -16,6 +16,7 @@ from epp.cli.ext_proc_options import (
     Compat,
     DestinationList,
     ErrorBody,
+    IgnoreClientHeaders,
     MaxBodyBytes,
     MaxCompressionRatio,
     MaxHeaderBytes,
@@ -121,6 +122,7 @@ def serve(
     max_stream_seconds: MaxStreamSeconds = 0.0,
     destination_list: DestinationList = "true",
     sample_usage: SampleUsage = 0.0,
+    ignore_client_headers: IgnoreClientHeaders = "",
     refresh_metrics_interval: Annotated[
         str, typer.Option(help="Time between two scrapes of an endpoint.")
     ] = "50ms",
@@ -194,6 +196,7 @@ def serve(
             max_stream_seconds=max_stream_seconds,
             destination_list=destination_list,
             sample_usage=sample_usage,
+            ignore_client_headers=ignore_client_headers,
         )
         limits = transport_settings(
             transport_setting or (),

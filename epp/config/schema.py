@@ -141,7 +141,7 @@ class FlowControlEntry(Section, frozen=True):
     """Queues in front of a saturated pool."""
 
     fields_elsewhere: ClassVar = dict.fromkeys(
-        ("floorShare", "whenFiltered"), "extensions.flowControl"
+        ("floorShare", "whenFiltered", "whenFull"), "extensions.flowControl"
     )
 
     max_bytes: Quantity | None = None
@@ -231,6 +231,9 @@ class FlowControlExtension(Section, frozen=True):
     """The part of all dispatches that each band gets while bands above it have work; 0 for none."""
     when_filtered: Literal["wait", "refuse"] = "wait"
     """What becomes of a request for which a profile's filters leave no endpoint."""
+    when_full: Literal["displace", "refuse"] = "displace"
+    """What becomes of a request that comes as a limit is reached: it takes the place of one that
+    waits, of the flow that holds most, or is refused."""
     priority_bands: tuple[BandExtension, ...] = ()
     eviction: EvictionEntry | None = None
 

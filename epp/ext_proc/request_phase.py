@@ -147,7 +147,7 @@ class RequestPhase(StreamLife):
             self._body, self._buffer = self._buffer.getvalue(), None
         decision = self._handler.handle(
             request_id=self._request_id,
-            headers=self._headers,
+            headers=self._seen_headers(),
             body=self._body,
             received_at=self._received_at,
             subset=self._subset,

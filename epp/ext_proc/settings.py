@@ -61,6 +61,9 @@ class ExtProcSettings:
     """Share of requests, 0.0 to 1.0, whose answers are asked for in adaptive mode, to read their
     usage. With less than 1.0 the token metrics are a sample of the requests, with 0.0 they are
     empty in that mode; each request asked for costs a message per chunk. Other modes ignore it."""
+    ignored_client_headers: frozenset[str] = frozenset()
+    """Of the headers by which clients change what is decided, by lower-case name: those that count
+    as if they had not come (:mod:`epp.ext_proc.client_headers`)."""
 
     def __post_init__(self) -> None:
         """Refuse what could never work.

@@ -5,12 +5,12 @@ order, to a bug and to a request that cannot be taken is here, for both phases o
 (:mod:`.request_phase`, :mod:`.response_phase`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
 
 import structlog
 
-from epp.ext_proc import messages
+from epp.ext_proc import client_headers, messages
 from epp.ext_proc.answer import AnswerBody
 from epp.ext_proc.held_bytes import HeldBytes
 from epp.ext_proc.modes import ASSUMED, FULL_DUPLEX, HELD
@@ -239,7 +239,12 @@ class StreamLife:
     @property
     def is_critical(self) -> bool:
         """Whether the request has a priority above 0."""
-        return self._handler.priority_of(self._headers) > 0
+        return self._handler.priority_of(self._seen_headers()) > 0
+
+    def _seen_headers(self) -> Mapping[str, str]:
+        """Return the request's headers without those that clients may not set."""
+        ignored = self._settings.ignored_client_headers
+        return client_headers.without(self._headers, ignored) if ignored else self._headers
 
     @property
     def is_arriving(self) -> bool:

@@ -15,9 +15,11 @@ Rules of the head of the line:
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
+from math import inf
 from time import perf_counter
 from typing import Any
 
+from epp.flow_control.holdings import Holdings
 from epp.flow_control.plugins import FairnessPolicy, OrderingPolicy
 from epp.flow_control.queues import ASKED, FALLBACK, Band, Flow, QueuedRequest
 from epp.flow_control.settings import BandSettings
@@ -42,7 +44,8 @@ _SHARED_FLOOR = 0.5
 class PolicyBand(Band):
     """A band with its policies: flows in their order, as a heap."""
 
-    __slots__ = ("_aged_at", "_ages_for", "_heap", "_stamps", "ages", "credit", "held", "settings")
+    __slots__ = ("_aged_at", "_ages_for", "_heap", "_holdings", "_stamps", "ages", "credit", "held",
+                 "settings")  # fmt: skip
 
     def __init__(self, priority: int, settings: BandSettings, created: float) -> None:
         super().__init__(
@@ -59,6 +62,7 @@ class PolicyBand(Band):
         self.held: dict[Flow, str] = {}
         """Flows that step aside until the next session, and why."""
         self._heap: list[tuple[Any, int, Flow]] = []
+        self._holdings: dict[type[Holdings], Holdings] = {}
         self._stamps = count(1)
         self._aged_at = created
         self._ages_for = _AGEING_SECONDS
@@ -80,10 +84,14 @@ class PolicyBand(Band):
         self.size_bytes += queued.size_bytes
         flow.waiting += 1
         flow.size_bytes += queued.size_bytes
+        flow.arrivals[queued.sequence] = queued
         flow.served_at = now
         queued.key = self._order_key(queued)
         if flow.waiting == 1:
             self._notify("activated", self.settings.fairness, flow, now)
+        if self._holdings:
+            for each in self._holdings.values():
+                each.came(queued)
         self.line_up(queued, now)
 
     def line_up(self, queued: QueuedRequest, now: float) -> None:
@@ -102,10 +110,12 @@ class PolicyBand(Band):
         self.size_bytes -= queued.size_bytes
         flow.waiting -= 1
         flow.size_bytes -= queued.size_bytes
+        del flow.arrivals[queued.sequence]
         flow.compact()
         if not self.waiting:
             self.credit = 0.0
             self._heap.clear()
+            self._holdings.clear()
         elif was_head and flow.has_head:
             self.rank(flow, now)
 
@@ -116,6 +126,35 @@ class PolicyBand(Band):
         self._notify("dispatched", self.settings.fairness, flow, queued, now)
         if flow.has_head:
             self.rank(flow, now)
+
+    # --- who gives way ------------------------------------------------------------------------
+
+    def holdings(self, kind: type[Holdings]) -> Holdings:
+        """Return its flows by what they hold of what waits."""
+        found = self._holdings.get(kind)
+        if found is None:
+            found = self._holdings[kind] = kind(self.flows, self._weight)
+        return found
+
+    def _weight(self, flow: Flow) -> float:
+        if not flow.weight:
+            flow.weight = self._ask_weight(flow.fairness_id)
+        return flow.weight
+
+    def _ask_weight(self, fairness_id: str) -> float:
+        guard = self.settings.fairness
+        if guard.is_off or type(guard.plugin).weight is FairnessPolicy.weight:
+            return 1.0
+        began = perf_counter()
+        try:
+            weight: object = guard.plugin.weight(fairness_id)
+            if not isinstance(weight, int | float) or not 0 < weight < inf:
+                raise PluginContractError(f"weight() returned {weight!r:.100}, no number above 0")
+        except PLUGIN_FAULTS as error:
+            guard.failed(error, perf_counter() - began)
+            return 1.0
+        guard.passed(perf_counter() - began)
+        return float(weight)
 
     # --- who is next --------------------------------------------------------------------------
 
@@ -191,8 +230,10 @@ class PolicyBand(Band):
         self.ages = settings.fairness.plugin.keys_age
         self.max_requests, self.max_bytes = settings.max_requests, settings.max_bytes
         self.held = {}
+        self._holdings.clear()
         for flow in self.flows.values():
             flow.fairness = None
+            flow.weight = 0.0
             in_line = list(flow.in_order())
             flow.clear()
             for queued in in_line:
@@ -304,6 +345,11 @@ class Bands:
     def add(self, band: PolicyBand) -> None:
         """Add a band."""
         self._by_priority[band.priority] = band
+        self._arrange()
+
+    def remove(self, band: PolicyBand) -> None:
+        """Forget a band in which nothing waits."""
+        del self._by_priority[band.priority]
         self._arrange()
 
     def next_band(self, saturation: float, ceilings: Sequence[float]) -> PolicyBand | None:

@@ -66,6 +66,7 @@ def flow_settings(graph: PluginGraph, refresh_seconds: float = 0.05) -> FlowSett
         max_bytes=quantity(section.max_bytes or 0) or None,
         no_endpoint_ttl_seconds=_ttl(section.no_endpoint_request_ttl),
         holds_filtered=more.when_filtered == "wait",
+        displaces=more.when_full == "displace",
         plugins=plan.plugins,
         actions=plan.actions,
         eviction=_eviction(make, graph.effective.extensions.flow_control.eviction, grace)

@@ -17,7 +17,7 @@ from time import perf_counter
 
 from epp.flow_control.eviction import Evictions
 from epp.flow_control.ledger import Ledger
-from epp.flow_control.limits import over_limit
+from epp.flow_control.limits import displacement
 from epp.flow_control.observer import FlowObserver, NoRevocations, RevocationObserver
 from epp.flow_control.outcomes import Outcome
 from epp.flow_control.queues import Candidate, InFlight, QueuedRequest
@@ -185,17 +185,30 @@ class FlowController:
         )
         if self.sees_all and self.lets_pass(request) and self._rounds.run_alone(queued):
             return None
-        if why := over_limit(settings, self.bands, band, queued.size_bytes):
-            empty = self._ledger.times.pool_is_empty
-            outcome = Outcome.REJECTED_NO_ENDPOINTS if empty else Outcome.REJECTED_CAPACITY
+        why, victims = displacement(settings, self.bands, band, queued)
+        if why and not victims:
             self._ledger.forget(queued)
-            self._observer.rejected(request, outcome)
-            candidate.turn_away(outcome, why, pool_is_empty=empty)
+            self._observer.rejected(request, self._rejection)
+            self._turn_away(queued, why)
             return None
+        for victim in victims:
+            self._ledger.leave(victim, self._rejection)
         self._ledger.enter(band, queued, now)
         self._observer.enqueued(queued, perf_counter() - began)
         self.wake()
+        for victim in victims:
+            self._turn_away(victim, _gave_way(victim, queued, now))
         return queued
+
+    @property
+    def _rejection(self) -> Outcome:
+        """How it ends for a request that may not wait."""
+        is_empty = self._ledger.times.pool_is_empty
+        return Outcome.REJECTED_NO_ENDPOINTS if is_empty else Outcome.REJECTED_CAPACITY
+
+    def _turn_away(self, queued: QueuedRequest, why: str) -> None:
+        empty = self._ledger.times.pool_is_empty
+        queued.candidate.turn_away(self._rejection, why, pool_is_empty=empty)
 
     def cancel(self, queued: QueuedRequest, outcome: Outcome) -> None:
         """Let a request wait no more that nobody wants any more; nobody is told."""
@@ -288,3 +301,14 @@ class FlowController:
     def _ask_again(self) -> None:
         self._asking = None
         self._open_soon()
+
+
+def _gave_way(victim: QueuedRequest, queued: QueuedRequest, now: float) -> str:
+    """Return why ``victim`` waits no more, so that ``queued`` may."""
+    to = "of a higher priority"
+    if queued.priority == victim.priority:
+        to = "of a flow that holds less"
+    return (
+        f"as much waits in flow control as may; after {now - victim.enqueued_at:.3f} s this one"
+        f" gave way to a request {to}"
+    )

@@ -105,6 +105,14 @@ class FairnessPolicy(Plugin):
         """
         return ""
 
+    def weight(self, fairness_id: str) -> float:
+        """Return what the places of a flow among those that wait are worth, a number above 0.
+
+        A flow of weight 2 may hold twice as many of them as one of weight 1 before a request of it
+        gives way. Asked once per flow and configuration, when a limit is reached.
+        """
+        return 1.0
+
     def shares(self, flow: Flow, now: float) -> Mapping[str, Share]:
         """Return what ``flow`` has, by resource; asked only when an operator looks."""
         return {}

@@ -7,14 +7,18 @@ band, a request a job of one task.
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Any, Protocol
+from itertools import count
+from typing import Any, Final, Protocol
 
 from epp.flow_control.outcomes import Outcome
 from epp.flow_control.sessions import Job, Node, Queue, Task
-from epp.scheduling import PLUGIN_FAULTS, Endpoint, LLMRequest, SchedulingResult
+from epp.scheduling import PLUGIN_FAULTS, Endpoint, LLMRequest, SchedulingResult, bounded_id
 
 ASKED, FALLBACK = 0, 1
 """Keys of policies go before those that stand for a policy that failed; they are never compared."""
+
+
+_NUMBERS: Final = count(1)
 
 
 class NoPlaceError(Exception):
@@ -31,6 +35,10 @@ class Candidate(Protocol):
     @property
     def received_at(self) -> float:
         """When its headers came, in seconds of the clock."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What its body takes in memory while it waits."""
 
     @abstractmethod
     def choose(
@@ -131,10 +139,10 @@ class QueuedRequest(Job):
             has_own_ttl: Whether the client has said so; then it holds for an empty pool, too.
         """
         request = candidate.request
-        name = f"{request.request_id}#{sequence}"
+        name = f"{bounded_id(request.request_id)}#{sequence}"
         task = Task(name, namespace=flow.fairness_id, created=enqueued_at)
         super().__init__(
-            name, queue=flow, tasks=(task,), priority=request.priority, created=enqueued_at
+            name, queue=flow, tasks=(task,), priority=flow.band.priority, created=enqueued_at
         )
         self.request = request
         self.sequence = sequence
@@ -144,7 +152,8 @@ class QueuedRequest(Job):
         self.has_own_ttl = has_own_ttl
         self.expires_at: float | None = None
         """When it has waited too long, in seconds of the clock; None for never."""
-        self.size_bytes = request.body_bytes
+        self.size_bytes = candidate.held_bytes
+        """What counts towards limits, from now until it leaves."""
         self.key: Any = None
         """What its ordering policy said."""
         self.is_waiting = False
@@ -187,13 +196,19 @@ class QueuedRequest(Job):
 class Flow(Queue):
     """The requests of one fairness id in one band, in the order of the band's policy."""
 
-    __slots__ = ("_heap", "band", "fairness", "fairness_id", "key", "running", "served_at",
-                 "size_bytes", "stamp", "waiting")  # fmt: skip
+    __slots__ = ("_heap", "arrivals", "band", "fairness", "fairness_id", "key", "number",
+                 "running", "served_at", "size_bytes", "stamp", "waiting", "weight")  # fmt: skip
 
     def __init__(self, fairness_id: str, band: "Band", created: float) -> None:
         super().__init__(f"{band.name}/{fairness_id}", parent=band, created=created)
         self.fairness_id = fairness_id
         self.band = band
+        self.number = next(_NUMBERS)
+        """Grows with every flow that is made."""
+        self.weight = 0.0
+        """How many requests of a flow of weight 1 its place is worth; 0 before anybody asked."""
+        self.arrivals: dict[int, QueuedRequest] = {}
+        """The requests that wait by their sequence, in the order in which they came."""
         self.waiting = 0
         """How many requests wait."""
         self.size_bytes = 0
@@ -222,6 +237,14 @@ class Flow(Queue):
             self._pop()
         return bool(self._heap)
 
+    def from_newest(self) -> Iterator[QueuedRequest]:
+        """Yield what waits, the one that came last first; there is one."""
+        # Off and on again: the places of newest ones that have left are given up by that. A dict
+        # walks over all of them otherwise, each time it is asked for its last key.
+        sequence, newest = self.arrivals.popitem()
+        self.arrivals[sequence] = newest
+        return reversed(self.arrivals.values())
+
     def push(self, queued: QueuedRequest) -> bool:
         """Let ``queued`` be tried in its turn; return whether the head changed.
 
@@ -248,6 +271,7 @@ class Flow(Queue):
         """Forget those that do not wait any more, if they are most of what is held."""
         if not self.waiting:
             self._heap = []
+            self.arrivals.clear()
         elif len(self._heap) > 2 * self.waiting + 8:
             self._order([entry[2] for entry in self._heap])
 

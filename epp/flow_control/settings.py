@@ -69,6 +69,8 @@ class FlowSettings:
     """How long a request waits while the pool has none; None for ever."""
     holds_filtered: bool = True
     """Whether a request for which the filters leave no endpoint waits."""
+    displaces: bool = True
+    """Whether a request that waits gives way to one that comes as a limit is reached."""
     plugins: tuple[SessionPlugin, ...] = ()
     """Of sessions, in the order in which these are opened to them."""
     actions: tuple[str, ...] = ("allocate",)

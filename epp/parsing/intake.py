@@ -22,6 +22,7 @@ _PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
 _DEFAULT_PATH = "/v1/completions"
 _MOST_KNOWN_PATHS = 256
 _DEFAULT_LIMITS = DecodingLimits()
+_LONGEST_KNOWN_PATH = 256
 
 
 @dataclass(slots=True)
@@ -170,7 +171,8 @@ class Intake:
             if self._fallback is None:
                 raise NoParserError(f"no parser registered matching path suffix for: {bare_path}")
             found = self._fallback, ""
-        if len(self._known) < _MOST_KNOWN_PATHS:  # clients choose paths
+        # Clients choose paths.
+        if len(self._known) < _MOST_KNOWN_PATHS and len(bare_path) <= _LONGEST_KNOWN_PATH:
             self._known[bare_path] = found
         return found
 

@@ -1,9 +1,13 @@
 """How often the scheduler was asked, and what for: ``scheduler_attempts_total``."""
 
 from collections.abc import Callable
+from typing import Final
 
 from epp.observability import Metrics
 from epp.scheduling import Endpoint
+
+_MOST_BOUND: Final = 16_384
+"""Endpoints and models multiply, and endpoints come and go: beyond this all are bound anew."""
 
 
 class Attempts:
@@ -26,6 +30,8 @@ class Attempts:
                 "success", capped, name, namespace, port
             ).inc
             if capped == target_model:
+                if len(self._bound) >= _MOST_BOUND:
+                    self._bound.clear()
                 self._bound[key] = count
         count()
 

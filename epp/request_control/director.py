@@ -50,6 +50,7 @@ from epp.scheduling import (
     CycleState,
     Endpoint,
     LLMRequest,
+    bounded_id,
 )
 
 
@@ -158,6 +159,8 @@ class Director:
             state = CycleState()
             if pipeline.header_processors:
                 pipeline.request_came(request, state)
+                if request.fairness_id:  # they may have set it
+                    request.fairness_id = bounded_id(request.fairness_id)
             if not request.fairness_id:
                 request.fairness_id = DEFAULT_FAIRNESS_ID
             production = Production(pipeline.producers, request, state)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from epp.parsing import Reading
+from epp.scheduling import bounded_id
 
 # The reference's names, each with its deprecated one: the new one goes first.
 FAIRNESS, OLD_FAIRNESS = "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"
@@ -68,7 +69,8 @@ def apply_policies(policies: RequestPolicies, reading: Reading) -> bytes | None:
     """
     request = reading.request
     headers = request.headers
-    request.fairness_id = headers.get(FAIRNESS) or headers.get(OLD_FAIRNESS) or ""
+    flow = headers.get(FAIRNESS) or headers.get(OLD_FAIRNESS)
+    request.fairness_id = bounded_id(flow) if flow else ""
     objective = headers.get(OBJECTIVE) or headers.get(OLD_OBJECTIVE)
     if objective:
         request.priority = policies.priority_of(objective)
@@ -92,4 +94,5 @@ def priority_of(policies: RequestPolicies, headers: Mapping[str, str]) -> int:
 
 def fairness_id(headers: Mapping[str, str]) -> str:
     """Return the flow that the client says its request belongs to."""
-    return headers.get(FAIRNESS) or headers.get(OLD_FAIRNESS) or DEFAULT_FAIRNESS_ID
+    flow = headers.get(FAIRNESS) or headers.get(OLD_FAIRNESS)
+    return bounded_id(flow) if flow else DEFAULT_FAIRNESS_ID

@@ -93,6 +93,13 @@ class QueuedDecision(PendingDecision):
     def received_at(self) -> float:
         return self._undecided.received_at
 
+    @property
+    def held_bytes(self) -> int:
+        undecided = self._undecided
+        if counted := undecided.memory.held_bytes:
+            return counted
+        return max(undecided.production.request.body_bytes, len(undecided.rewritten or b""))
+
     def submit(self, ttl_seconds: float | None) -> None:
         """Hand it to flow control.
 

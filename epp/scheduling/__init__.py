@@ -4,6 +4,7 @@ An independent library with the standard library as its only dependency, as GIE 
 Everything a plugin author needs is exported here.
 """
 
+from epp.scheduling.client_ids import bounded_id
 from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import (
     PLUGIN_FAULTS,
@@ -92,6 +93,7 @@ __all__ = [
     "StateKey",
     "UnknownProfileError",
     "WeightedScorer",
+    "bounded_id",
     "call_each",
     "described",
     "scale_fault",

@@ -18,6 +18,7 @@ class _Kept:
     def __init__(self, request: LLMRequest, received_at: float) -> None:
         self.request = request
         self.received_at = received_at
+        self.held_bytes = request.body_bytes
 
     def choose(
         self, endpoints: Sequence[Endpoint], preference: Mapping[Endpoint, float] | None
@@ -71,5 +72,6 @@ def make_flow(
         flow.size_bytes += queued.size_bytes
         band.waiting += 1
         band.size_bytes += queued.size_bytes
+        flow.arrivals[queued.sequence] = queued
         flow.push(queued)
     return flow

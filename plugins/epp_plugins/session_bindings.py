@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 LIMIT: Final = 65_536
-"""Bindings at most: 15 MiB with ids of 36 characters, 29 MiB with ones of 256, and 77 MiB if those
-are the widest characters there are."""
+"""Bindings at most: 15 MiB with ids of 36 characters, 17 MiB with ones of 64, the longest."""
 _SWEPT_AT_ONCE: Final = 64
 
 

@@ -91,6 +91,10 @@ class Waiter(Candidate):
     def received_at(self) -> float:
         return 0.0
 
+    @property
+    def held_bytes(self) -> int:
+        return self._request.body_bytes
+
     def choose(
         self, endpoints: Sequence[Endpoint], preference: Mapping[Endpoint, float] | None
     ) -> SchedulingResult:

@@ -23,6 +23,7 @@ DEFAULTS = {
     "max_stream_seconds": 0.0,
     "destination_list": "true",
     "sample_usage": 0.0,
+    "ignore_client_headers": "",
 }
 
 
@@ -47,6 +48,7 @@ def test_each_flag_has_its_setting() -> None:
         max_stream_seconds=3600.5,
         destination_list="false",
         sample_usage=0.25,
+        ignore_client_headers="x-session-token",
     )
     assert given == ExtProcSettings(
         error_body="text",
@@ -63,6 +65,7 @@ def test_each_flag_has_its_setting() -> None:
         max_stream_seconds=3600.5,
         destination_list=False,
         sample_usage=0.25,
+        ignored_client_headers=frozenset({"x-session-token"}),
     )
 
 
@@ -78,6 +81,7 @@ def test_the_reference_decides_the_form_of_errors_alone() -> None:
     ("arguments", "said"),
     [
         pytest.param(["--max-body-bytes", "0"], "--max-body-bytes", id="no body at all"),
+        pytest.param(["--ignore-client-headers", "x-mine"], "'x-mine'", id="not read for it"),
         pytest.param(["--max-header-bytes", "many"], "--max-header-bytes", id="no size"),
         pytest.param(["--destination-list=maybe"], "--destination-list", id="neither"),
         pytest.param(["--sample-usage", "1.5"], "--sample-usage", id="more than all"),

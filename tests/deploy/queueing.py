@@ -80,6 +80,7 @@ class QueueingEpp:
         tenant: str = "",
         objective: str = "",
         ttl_ms: str = "",
+        target: str = "",
     ) -> Exchange | PendingDecision:
         """Send a request; what becomes of it is noted under ``name``."""
         headers = {":path": "/v1/completions"}
@@ -87,6 +88,8 @@ class QueueingEpp:
             headers["x-llm-d-request-ttl-ms"] = ttl_ms
         if tenant:
             headers["x-llm-d-inference-fairness-id"] = tenant
+        if target:
+            headers["x-llm-d-model-name-rewrite"] = target
         if objective:
             headers["x-llm-d-inference-objective"] = objective
         body = {"model": "tiny", "prompt": "Hello", "max_tokens": 8}

@@ -4,7 +4,7 @@ import pytest
 
 from epp.ext_proc import reading
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from epp.request_control import OutsideSubsetError
+from epp.request_control import OutsideSubsetError, subset
 from epp.request_control.subset import within
 from epp.testing import make_endpoint
 
@@ -31,3 +31,17 @@ def test_order_is_that_of_the_pool() -> None:
     assert list(within((addresses[2], addresses[0]), endpoints)) == [endpoints[0], endpoints[2]]
     with pytest.raises(OutsideSubsetError, match="none of the 3 endpoints"):
         within((), endpoints)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        pytest.param([f"10.0.0.1:{port}" for port in range(8000, 9100)], id="many"),
+        pytest.param(["10.0.0.1:8000", "x" * 40_000], id="long"),
+    ],
+)
+def test_a_huge_hint_holds_and_is_not_kept(entries: list[str]) -> None:
+    endpoints = [make_endpoint("a", address="10.0.0.1:8000")]
+    kept = subset._known_parts.cache_info().currsize
+    assert list(within(entries, endpoints)) == endpoints
+    assert subset._known_parts.cache_info().currsize == kept

@@ -101,6 +101,10 @@ class DrivenCandidate(Candidate):
     def received_at(self) -> float:
         return self._received_at
 
+    @property
+    def held_bytes(self) -> int:
+        return self._request.body_bytes
+
     def choose(
         self, endpoints: Sequence[Endpoint], preference: Mapping[Endpoint, float] | None
     ) -> SchedulingResult:

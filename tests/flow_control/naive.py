@@ -5,7 +5,7 @@ Made of the rules that operators are told (docs/flow-control.md, and the docstri
 sessions: whoever could go by the rules goes at the end of every turn.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -33,6 +33,8 @@ class Rules:
     max_requests: int = 0
     max_bytes: int = 0
     no_endpoint_ttl: float | None = None
+    displaces: bool = True
+    """Whether one that waits gives way to one that comes as a limit is reached."""
 
 
 @dataclass(eq=False)
@@ -51,6 +53,12 @@ class Waiter:
     came_at: float = 0.0
     ttl: float | None = None
     expires_at: float = inf
+
+
+Amount = Callable[[Waiter], float]
+"""What a request counts for under a limit."""
+
+MOST_DISPLACED = 64
 
 
 class NaiveDispatcher:
@@ -111,10 +119,13 @@ class NaiveDispatcher:
         if passes:
             self._go(waiter)
             return
-        if self._is_over_limits(waiter):
-            outcome = "RejectedCapacity" if self.endpoints else "RejectedNoEndpoints"
+        outcome = "RejectedCapacity" if self.endpoints else "RejectedNoEndpoints"
+        victims = self._who_gives_way_to(waiter)
+        if victims is None:
             self.ended[waiter.id] = outcome
             return
+        for victim in victims:
+            self._wait_no_more(victim, outcome)
         band = self.rules.bands[waiter.priority]
         waiter.ttl = min(
             inf if band.ttl is None else band.ttl,
@@ -287,14 +298,58 @@ class NaiveDispatcher:
         ttl = self.rules.no_endpoint_ttl
         return inf if ttl is None else ttl
 
-    def _is_over_limits(self, waiter: Waiter) -> bool:
+    # --- limits -------------------------------------------------------------------------------
+
+    def _who_gives_way_to(self, waiter: Waiter) -> list[Waiter] | None:
+        """Return who does, nobody if there is room; None if ``waiter`` is turned away instead."""
         assert self.rules is not None
         rules, band = self.rules, self.rules.bands[waiter.priority]
-        everybody = [*self.waiting, waiter]
-        alike = [*self._of(waiter.priority), waiter]
-        return (
-            len(everybody) > (rules.max_requests or inf)
-            or sum(each.size for each in everybody) > (rules.max_bytes or inf)
-            or len(alike) > band.max_requests
-            or sum(each.size for each in alike) > band.max_bytes
-        )
+        victims: list[Waiter] = []
+        for amount, most, is_of_band in (
+            (_size, band.max_bytes, True),
+            (_one, band.max_requests, True),
+            (_size, rules.max_bytes or inf, False),
+            (_one, rules.max_requests or inf, False),
+        ):
+            there = self._of(waiter.priority) if is_of_band else self.waiting
+            over = sum(map(amount, there)) + amount(waiter) - most
+            if over <= 0:
+                continue
+            if not rules.displaces:
+                return None
+            if amount(waiter) <= most:  # a limit that was lowered is not made up for at once
+                over = max(1, min(over, amount(waiter)))
+            while sum(amount(each) for each in there if each in victims) < over:
+                victim = self._first_to_go(waiter, amount, victims, is_of_band=is_of_band)
+                if victim is None or len(victims) == MOST_DISPLACED:
+                    return None
+                victims.append(victim)
+        return victims
+
+    def _first_to_go(
+        self, newcomer: Waiter, amount: Amount, victims: list[Waiter], *, is_of_band: bool
+    ) -> Waiter | None:
+        left = [each for each in self.waiting if each not in victims and amount(each)]
+        lower = {each.priority for each in left if each.priority < newcomer.priority}
+        priority = newcomer.priority if is_of_band or not lower else min(lower)
+        held: dict[str, float] = {}
+        for each in left:
+            if each.priority == priority:
+                held[each.flow] = held.get(each.flow, 0) + amount(each)
+        if not held:
+            return None
+        flow = max(held, key=lambda flow: (held[flow], self.flows.index((priority, flow))))
+        if priority == newcomer.priority:
+            own = sum(amount(each) for each in self._of(priority, newcomer.flow))
+            if held[flow] <= own + amount(newcomer):
+                return None
+        its_own = (each for each in left if each.priority == priority and each.flow == flow)
+        return max(its_own, key=lambda each: (amount(each), each.number))
+
+
+def _size(waiter: Waiter) -> float:
+    return waiter.size
+
+
+def _one(waiter: Waiter) -> float:
+    return 1

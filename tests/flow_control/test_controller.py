@@ -282,14 +282,14 @@ def test_one_too_many_is_turned_away(
     driven.use(driven.settings(driven.band(**band), **settings))
     driven.resize(endpoints)
     first = [driven.ask(str(place), size=size) for place, size in enumerate(sizes)]
-    one_more = driven.ask("one more", "b", size=50)
+    one_more = driven.ask("one more", size=50)
     assert one_more.ended == [outcome]
     assert one_more.why == why
     assert one_more.empty_pool is (endpoints == 0)
     assert driven.observer.seen[-1] == (outcome, "one more")
     assert driven.controller.waiting == len(sizes)
     driven.cancel(first[0])
-    again = driven.ask("again", "b", size=50)
+    again = driven.ask("again", size=50)
     assert again.ended == []
 
 

@@ -52,6 +52,7 @@ RULES = st.builds(
     max_requests=st.sampled_from([0, 0, 0, 4]),
     max_bytes=st.sampled_from([0, 0, 0, 90]),
     no_endpoint_ttl=st.sampled_from([None, 2.0, 5.0]),
+    displaces=st.sampled_from([True, True, False]),
 )
 FLOWS = st.frozensets(st.sampled_from("abc"), max_size=2)
 UNFIT = st.frozensets(st.sampled_from(["a", "b", "10", "40"]), max_size=2)
@@ -140,6 +141,7 @@ class History:
             max_requests=rules.max_requests or None,
             max_bytes=rules.max_bytes or None,
             no_endpoint_ttl_seconds=rules.no_endpoint_ttl,
+            displaces=rules.displaces,
             plugins=(self.accounts,) if self.accounts else (),
         )
 

@@ -94,7 +94,8 @@ def test_usage_limit_gating(driven: Driven) -> None:
 
 
 def test_global_and_band_capacity(driven: Driven) -> None:
-    driven.use(driven.settings(driven.band(max_requests=2), max_requests=3))
+    settings = driven.settings(driven.band(max_requests=2), max_requests=3, displaces=False)
+    driven.use(settings)
     outcomes = [driven.ask(str(each), priority=each).ended for each in (0, 0, 0, 5, 5)]
     assert outcomes == [[], [], [Outcome.REJECTED_CAPACITY], [], [Outcome.REJECTED_CAPACITY]]
 

@@ -119,6 +119,13 @@ def test_many_paths_are_not_all_kept() -> None:
     assert len(intake._known) == 256
 
 
+def test_a_long_path_is_not_kept() -> None:
+    intake = make_intake(Stub("rest"))
+    intake.read("r", {":path": "/" + "x" * 255}, BODY)
+    intake.read("r", {":path": "/" + "x" * 256}, BODY)
+    assert [*map(len, intake._known)] == [256]
+
+
 @pytest.mark.parametrize(
     ("body", "parsers"),
     [

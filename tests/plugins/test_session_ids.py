@@ -1,5 +1,6 @@
 import pytest
 
+from epp.scheduling import bounded_id
 from epp_plugins.session_ids import usable_id
 
 
@@ -8,8 +9,9 @@ from epp_plugins.session_ids import usable_id
     [
         pytest.param("s-1", "s-1", id="an id"),
         pytest.param(" \t s 1 ", "s 1", id="blanks around it are no part of it"),
-        pytest.param("x" * 256, "x" * 256, id="the longest"),
-        pytest.param(" " * 200 + "x" * 256, "x" * 256, id="the longest, without its blanks"),
+        pytest.param("x" * 64, "x" * 64, id="the longest that is kept as it is"),
+        pytest.param("x" * 65, bounded_id("x" * 65), id="one longer, of which a hash is kept"),
+        pytest.param(" " * 200 + "x" * 256, bounded_id("x" * 256), id="the longest that is taken"),
         pytest.param("Zoë", "Zoë", id="any letters"),
         pytest.param("x" * 257, "", id="one longer"),
         pytest.param("a\nb", "", id="a control character"),

@@ -3,11 +3,14 @@
 import json
 from collections.abc import Callable
 from functools import partial
+from typing import ClassVar
 
 import pytest
 from structlog.testing import capture_logs
 
 from epp.request_control import BadRequestError, EndCause, RequestError
+from epp.request_control.plugins import RequestHeaderProcessor
+from epp.scheduling import CycleState, LLMRequest, bounded_id
 from request_control.harness import (
     BODY,
     Epp,
@@ -109,6 +112,47 @@ def test_a_request_without_a_model_api_is_not_rewritten() -> None:
     exchange = Epp(make_pool()).handle(b"", {":path": "/health", NEW: "asked"})
     assert exchange.body is None
     assert exchange.request.target_model == ""
+
+
+FAIRNESS, OLD_FAIRNESS = "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"
+LONG = "tenant-" + "x" * 50_000
+
+
+@pytest.mark.parametrize(
+    ("headers", "flow"),
+    [
+        pytest.param({}, "default-flow", id="none"),
+        pytest.param({FAIRNESS: ""}, "default-flow", id="an empty one"),
+        pytest.param({OLD_FAIRNESS: "b"}, "b", id="the deprecated name"),
+        pytest.param({FAIRNESS: "a", OLD_FAIRNESS: "b"}, "a", id="both names"),
+        pytest.param({FAIRNESS: "x" * 64}, "x" * 64, id="64 bytes"),
+        pytest.param({FAIRNESS: LONG}, bounded_id(LONG), id="50 KB"),
+        pytest.param({OLD_FAIRNESS: LONG}, bounded_id(LONG), id="50 KB by the deprecated name"),
+    ],
+)
+def test_a_flow_has_an_id_of_64_bytes_at_most(headers: dict[str, str], flow: str) -> None:
+    assert Epp(make_pool()).handle(headers=headers).request.fairness_id == flow
+    assert len(flow) <= 64
+    epp = Epp([])
+    with capture_logs(), pytest.raises(RequestError, match="no endpoint"):
+        epp.handle(headers=headers)
+    labels = {"model_name": "llama", "target_model_name": "llama", "priority": "0"}
+    common = {"fairness_id": flow, "error_code": "ServiceUnavailable"}
+    assert epp.value("request_error_total", **labels, **common) == 1, "a refused one, too"
+
+
+def test_so_it_has_if_a_plugin_says_to_which_it_belongs() -> None:
+    class Naming(RequestHeaderProcessor):
+        type: ClassVar[str] = "naming"
+
+        def __init__(self) -> None:
+            self.name = "naming"
+
+        def process_request_headers(self, request: LLMRequest, state: CycleState) -> None:
+            request.fairness_id = LONG
+
+    epp = Epp(make_pool(), plugins=[Naming()])
+    assert epp.handle().request.fairness_id == bounded_id(LONG)
 
 
 def test_a_refused_request_is_counted_under_both_models() -> None:

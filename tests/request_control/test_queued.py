@@ -104,6 +104,37 @@ async def test_a_body_more_than_may_wait_is_turned_away(graph: PluginGraph) -> N
     assert epp.flow.bands.size_bytes == BODY_BYTES
 
 
+async def test_one_of_the_flow_that_holds_most_gives_way(graph: PluginGraph) -> None:
+    epp = full(graph)
+    epp.ask("first", tenant="flood")
+    epp.ask("second", tenant="flood")
+    await asyncio.sleep(1)
+    epp.ask("other", tenant="modest")
+    assert answer(epp, "second") == SATURATED
+    assert str(epp.refused["second"]) == (
+        "as much waits in flow control as may; after 1.000 s this one gave way to a request of a"
+        " flow that holds less"
+    )
+    for _ in range(2):
+        await epp.end_one()
+    assert epp.went == ["filler-0", "first", "other"]
+
+
+async def test_what_is_known_of_a_long_request_id_is_short(graph: PluginGraph) -> None:
+    epp = full(graph)
+    epp.ask("x" * 60_000)
+    (job,) = epp.flow._ledger.cluster.jobs
+    assert len(job) <= 70
+
+
+async def test_a_body_counts_as_decoded_and_as_rewritten(graph: PluginGraph) -> None:
+    epp = full(graph)
+    target = "m" * 10_000
+    epp.ask("it", target=target)
+    assert epp.flow.bands.size_bytes > len(target)
+    assert epp.flow.bands[0].size_bytes == epp.flow.bands.size_bytes
+
+
 async def test_one_more_than_may_wait_for_an_empty_pool_is_turned_away(graph: PluginGraph) -> None:
     epp = QueueingEpp(graph, NOBODY)
     for name in ("first", "second", "third"):

@@ -31,6 +31,9 @@ estimates by what its last answers cost. Requests that did not have to wait coun
 
 A request waits while its queue, or one above it, would exceed its ``limit`` with it.
 
+Where as many wait as may, places go by ``overQuotaWeight``, too: a queue of weight 2 may hold twice
+as many as one of weight 1 before it loses one. A queue below others has its part of their weight.
+
 Reads:  ``TOKENIZED_PROMPT`` if a producer writes it; ``ANSWER_USAGE``.
 Example::
 
@@ -179,6 +182,9 @@ class ProportionFairnessPolicy(FairnessPolicy, PreRequest, ResponseComplete):
                     f" flight, the request takes {tokens:g}"
                 )
         return ""
+
+    def weight(self, fairness_id: str) -> float:
+        return self._queues.weight_of(fairness_id)
 
     def shares(self, flow: Flow, now: float) -> Mapping[str, Share]:
         queue = self._queues.queue_of(flow.fairness_id, now)

@@ -218,6 +218,11 @@ class TenantQueues:
             made[settings.name] = TenantQueue(settings.name, settings, parent, serial)
         self._default_parent = self._parent(default.parent, made, "`defaultQueue`")
         parents = {queue.parent for queue in made.values()} | {self._default_parent}
+        self._weights_below = {parent: 0.0 for parent in parents if parent is not None}
+        for queue in made.values():
+            if queue.parent is not None:
+                self._weights_below[queue.parent] += queue.weight
+        self._weights_below[self._default_parent] += default.over_quota_weight
         self._listed = {name: queue for name, queue in made.items() if queue not in parents}
         self.inner = tuple(queue for queue in made.values() if queue in parents)
         """Queues that have others below them, parents before their children."""
@@ -241,6 +246,15 @@ class TenantQueues:
     def peek(self, fairness_id: str) -> TenantQueue:
         """Return the queue of ``fairness_id``; if it has none, what it would be at first."""
         return self._listed.get(fairness_id) or self._others.get(fairness_id) or self._unknown
+
+    def weight_of(self, fairness_id: str) -> float:
+        """Return the weight of a queue beside those at the top: its part of that of its parent."""
+        queue = self.peek(fairness_id)
+        weight = queue.weight
+        while (parent := queue.parent) is not None and parent is not self.pool:
+            weight *= parent.weight / self._weights_below[parent]
+            queue = parent
+        return weight
 
     def queue_of(self, fairness_id: str, now: float) -> TenantQueue:
         """Return the queue of ``fairness_id``, which gets one if it has none."""

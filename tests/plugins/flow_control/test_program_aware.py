@@ -281,6 +281,21 @@ def test_idle_programs_are_forgotten_when_others_are_heard_of() -> None:
     assert set(programs.services) == {"now"}
 
 
+def test_idle_programs_are_forgotten_a_few_with_each_request() -> None:
+    programs = Programs({"evictionTtlSeconds": 100, "evictionSweepSeconds": 30})
+    for number in range(200):
+        programs.serve(f"idle-{number}", 5)
+    busy = programs.send("busy")
+    programs.now = 200.0
+    programs.serve("now", 5)  # sent, sent on and ended: it is heard of twice
+    left = len(programs.policy._programs)
+    assert 202 - 2 * 64 <= left < 202
+    programs.serve("now", 5)
+    programs.serve("now", 5)
+    assert set(programs.services) == {"busy", "now"}
+    programs.end(busy, (5, 0))
+
+
 def test_without_a_time_nothing_is_forgotten() -> None:
     programs = Programs({"evictionTtlSeconds": 0, "evictionSweepSeconds": 1})
     programs.serve("a", 5)

@@ -84,6 +84,28 @@ class Desk:
         return queue.used_at(self.now, self.policy._half_life)
 
 
+@pytest.mark.parametrize(
+    ("fairness_id", "want"),
+    [
+        pytest.param("alone", 1.5, id="its own weight"),
+        pytest.param("chat", 4 * 2 / (2 + 1 + 0.5), id="its part of that of its parent"),
+        pytest.param("search", 4 * 1 / (2 + 1 + 0.5), id="the same of its sibling"),
+        pytest.param("unlisted", 4 * 0.5 / (2 + 1 + 0.5), id="one of the default queue"),
+    ],
+)
+def test_places_among_those_that_wait_go_by_weight(fairness_id: str, want: float) -> None:
+    desk = Desk(
+        queues=[
+            {"name": "alone", "overQuotaWeight": 1.5},
+            {"name": "product", "overQuotaWeight": 4},
+            {"name": "chat", "parent": "product", "overQuotaWeight": 2},
+            {"name": "search", "parent": "product"},
+        ],
+        defaultQueue={"parent": "product", "overQuotaWeight": 0.5},
+    )
+    assert desk.policy.weight(fairness_id) == pytest.approx(want)
+
+
 def test_the_class_is_sound() -> None:
     check(ProportionFairnessPolicy)
 
