@@ -10,6 +10,8 @@ from epp.parsing.plugins import NestedTooDeeplyError, ParseError
 
 MOST_FIELDS: Final = 1000
 """Fields of a body whose model is replaced; APIs have less than 100."""
+MOST_KEY_BYTES: Final = 4096
+"""Of the name of a field, as JSON: a longer one is not made into a text."""
 
 _DECODE_KEY = msgspec.json.Decoder(str).decode
 _PASS_OVER = msgspec.json.Decoder(msgspec.Raw).decode
@@ -30,7 +32,8 @@ def with_model(body: bytes, model: str) -> bytes:
     sent on, the one that servers read: so no second model can pass.
 
     Raises:
-        ParseError: The body is not a JSON object, or one with more than 1000 fields.
+        ParseError: The body is not a JSON object, or one with more than 1000 fields, or with a
+            key of more than 4096 bytes.
     """
     try:
         fields, is_repeated = _fields(body)
@@ -56,7 +59,7 @@ def _fields(body: bytes) -> tuple[dict[str, tuple[int, int]], bool]:
     Not decoded into a dict, which takes 2 us a field: 12 s for a body of 60 MB that is all fields.
 
     Raises:
-        ParseError: There are too many fields.
+        ParseError: There are too many fields, or a key is too long.
         DecodeError: It is not an object.
     """
     found: dict[str, tuple[int, int]] = {}
@@ -74,6 +77,8 @@ def _fields(body: bytes) -> tuple[dict[str, tuple[int, int]], bool]:
             count += 1
             if count > MOST_FIELDS:
                 raise ParseError(f"the request body has more than {MOST_FIELDS} fields")
+            if key.end(1) - key.start(1) > MOST_KEY_BYTES:
+                raise ParseError(f"the request body has a key of more than {MOST_KEY_BYTES} bytes")
             start = key.end()
             at = start + _value_bytes(view[start:])
             end = at

@@ -1,6 +1,7 @@
 """The model name in a body is replaced, and nothing else."""
 
 import json
+import tracemalloc
 
 import msgspec
 import pytest
@@ -217,3 +218,21 @@ def test_any_bytes_are_rewritten_or_refused(pieces: bytes) -> None:
         return
     fields = RAW.decode(rewritten)
     assert fields == RAW.decode(body) | {"model": msgspec.Raw(b'"b"')}
+
+
+def test_a_key_that_is_no_name_is_refused_before_it_is_made_into_a_text() -> None:
+    # With one emoji a text takes four bytes for each of its letters.
+    key = b'"%b\\ud83d\\ude00"' % (b"k" * 400_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ParseError, match="a key of more than 4096 bytes"):
+            with_model(b'{%b:1,"model":"m"}' % key, "other")
+        most_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < 2 * len(key)
+
+
+def test_a_key_as_long_as_allowed_is_kept() -> None:
+    key = b"k" * 4094
+    assert with_model(b'{"%b":1,"model":"m"}' % key, "n") == b'{"%b":1,"model":"n"}' % key
