@@ -130,6 +130,7 @@ class App:
             emit_endpoint_scores=settings.emit_endpoint_scores,
             follow_subset_hint=settings.follow_subset_hint,
             max_body_bytes=settings.ext_proc.max_body_bytes,
+            max_json_values=settings.ext_proc.max_json_values,
         )
         self.service = ExtProcService(
             Turns(self.director), time.monotonic, settings=settings.ext_proc, metrics=self.metrics

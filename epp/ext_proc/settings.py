@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from epp.parsing import DEFAULT_MAX_JSON_VALUES
+
 Compat = Literal["none", "reference"]
 ErrorBody = Literal["json", "text"]
 
@@ -21,6 +23,9 @@ class ExtProcSettings:
     """Value of ``retry-after`` in answers with 429 and 503; 0 leaves the header out."""
     max_body_bytes: int = 64 << 20
     """Largest request body that is taken in, in bytes; a larger one is answered with 413."""
+    max_json_values: int = DEFAULT_MAX_JSON_VALUES
+    """Most values that the JSON of a request may have; a body with more is answered with 400. Bodies
+    with room for so many are sampled."""
     max_header_bytes: int = 128 << 10
     """Most that a request's headers may take in Envoy's message, in bytes; more is answered with
     431. Envoy itself lets 60 KiB pass unless told otherwise."""

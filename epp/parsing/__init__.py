@@ -10,12 +10,15 @@ from epp.parsing.errors import (
     NotJsonError,
     ParseError,
     ParserFailedError,
+    TooManyValuesError,
 )
 from epp.parsing.intake import DEFAULT_MAX_BODY_BYTES, Intake, Reading, reader_finder
+from epp.parsing.json_density import DEFAULT_MAX_JSON_VALUES
 from epp.parsing.plugins import AnswerReader, HttpCall, Parser, Usage
 
 __all__ = [
     "DEFAULT_MAX_BODY_BYTES",
+    "DEFAULT_MAX_JSON_VALUES",
     "AnswerReader",
     "BodyTooLongError",
     "DecodingReader",
@@ -30,6 +33,7 @@ __all__ = [
     "Parser",
     "ParserFailedError",
     "Reading",
+    "TooManyValuesError",
     "Usage",
     "answer_decoder",
     "reader_finder",

@@ -16,6 +16,7 @@ from typing import Final
 
 from epp.parsing.encoding import decoder_of
 from epp.parsing.errors import NoParserError, ParseError, ParserFailedError
+from epp.parsing.json_density import DEFAULT_MAX_JSON_VALUES, check_values
 from epp.parsing.plugins import AnswerReader, HttpCall, Parser
 from epp.scheduling import PLUGIN_FAULTS, Guard, GuardRails, LLMRequest, Plugin, described
 
@@ -106,6 +107,7 @@ class Intake:
         *,
         may_lack_model: bool = False,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+        max_json_values: int = DEFAULT_MAX_JSON_VALUES,
     ) -> Reading:
         """Read one request.
 
@@ -115,6 +117,7 @@ class Intake:
             body: The whole body; b"" for none.
             may_lack_model: The model is named elsewhere, so that the body may leave it out.
             max_body_bytes: The most that a body may have without its content encoding.
+            max_json_values: The most values that a body which a parser claims may have.
 
         Raises:
             ParseError: The request is not what its path promises, or no parser reads that path.
@@ -130,6 +133,8 @@ class Intake:
             if decode is None:
                 return _unread(request_id, path, headers, body)
             body = decode(body, max_body_bytes)
+        if claim:
+            check_values(body, max_json_values)
         call = HttpCall(request_id, path, headers, body, claim, may_lack_model)
         began = perf_counter()
         try:

@@ -13,9 +13,11 @@ from epp.flow_control import FlowController
 from epp.observability import CanonicalLine, Metrics
 from epp.parsing import (
     DEFAULT_MAX_BODY_BYTES,
+    DEFAULT_MAX_JSON_VALUES,
     BodyTooLongError,
     NestedTooDeeplyError,
     ParseError,
+    TooManyValuesError,
 )
 from epp.request_control.decider import Decider, Undecided
 from epp.request_control.errors import (
@@ -24,6 +26,7 @@ from epp.request_control.errors import (
     BodyTooLargeError,
     RequestError,
     TooDeepError,
+    TooManyJsonValuesError,
 )
 from epp.request_control.exchange import Exchange
 from epp.request_control.pending import PendingDecision, PreparedDecision
@@ -65,6 +68,7 @@ class Director:
         emit_endpoint_scores: bool = False,
         follow_subset_hint: bool = True,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+        max_json_values: int = DEFAULT_MAX_JSON_VALUES,
     ) -> None:
         """Wire the director.
 
@@ -81,6 +85,7 @@ class Director:
             emit_endpoint_scores: Tell the gateway the total score of every candidate.
             follow_subset_hint: Choose among the endpoints that the gateway names, if it does.
             max_body_bytes: The most that a body may have without its content encoding.
+            max_json_values: The most values that a body may have which a parser reads.
         """
         self.pipeline = pipeline
         """The one that requests begin on from now on; may be replaced between two of them."""
@@ -90,6 +95,7 @@ class Director:
         self._policies = policies or NoPolicies()
         self._flow = flow
         self._max_body_bytes = max_body_bytes
+        self._max_json_values = max_json_values
         self._decider = Decider(
             owner=self,
             metrics=metrics,
@@ -137,6 +143,7 @@ class Director:
                     body,
                     may_lack_model=names_model(self._policies, headers),
                     max_body_bytes=self._max_body_bytes,
+                    max_json_values=self._max_json_values,
                 )
                 request = reading.request
                 rewritten = apply_policies(self._policies, reading)
@@ -144,6 +151,8 @@ class Director:
                 raise BodyTooLargeError(str(error)) from error
             except NestedTooDeeplyError as error:
                 raise TooDeepError(str(error)) from error
+            except TooManyValuesError as error:
+                raise TooManyJsonValuesError(str(error)) from error
             except ParseError as error:
                 raise BadRequestError(str(error)) from error
             state = CycleState()
