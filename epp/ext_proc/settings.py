@@ -24,8 +24,7 @@ class ExtProcSettings:
     max_body_bytes: int = 64 << 20
     """Largest request body that is taken in, in bytes; a larger one is answered with 413."""
     max_json_values: int = DEFAULT_MAX_JSON_VALUES
-    """Most values that the JSON of a request may have; a body with more is answered with 400. Bodies
-    with room for so many are sampled."""
+    """Most values that the JSON of a request may have; more is answered with 400."""
     max_header_bytes: int = 128 << 10
     """Most that a request's headers may take in Envoy's message, in bytes; more is answered with
     431. Envoy itself lets 60 KiB pass unless told otherwise."""
