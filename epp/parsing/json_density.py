@@ -5,8 +5,8 @@ would keep the event loop 0.25 s, and as long again for another model name. Few 
 values than a model reads tokens, so there is a limit, and every parser has it for free.
 
 To count them would take longer than to parse a text. So pieces at random places are counted, 1 KiB
-for each 64 KiB: a client who does not know the places cannot hide values between them. The result
-is a few per cent off, which means nothing for a limit that nobody comes near.
+for each 128 KiB: a client who does not know the places cannot hide values between them. The result
+is some 10 per cent off, which means nothing for a limit that nobody comes near.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from epp.parsing.errors import TooManyValuesError
 DEFAULT_MAX_JSON_VALUES: Final = 4 << 20
 """No model reads as many tokens; all that can be said in 8 MiB and less."""
 
-_LEAST_BYTES_OF_VALUE = 2
-"""A digit and its comma."""
+LEAST_BYTES_OF_VALUE: Final = 2
+"""A digit and its comma: a shorter body has no room for so many."""
 _PIECE_BYTES = 1024
-_FEWEST_PIECES = 128
-"""0.3 ms, and an error below 10 per cent."""
-_BYTES_PER_PIECE = 64 << 10
+_FEWEST_PIECES = 64
+"""0.1 ms."""
+_BYTES_PER_PIECE = 128 << 10
 _random = Random()  # noqa: S311 - a client sees no number of it
 
 
@@ -38,26 +38,27 @@ def count_values(body: bytes, start: int = 0, stop: int | None = None) -> int:
     )
 
 
-def check_values(body: bytes, most: int, choose: Callable[[int], int] = _random.randrange) -> None:
+def check_values(body: bytes, most: int, choose: Callable[[], float] = _random.random) -> None:
     """Refuse a body with too many values; one that has no room for them is not looked at.
 
     Args:
         body: JSON, or anything else.
         most: The values that it may have.
-        choose: Returns a random number below its argument.
+        choose: Returns a random number from 0 to 1, and not 1.
 
     Raises:
         TooManyValuesError: It has more.
     """
     size = len(body)
-    if size <= most * _LEAST_BYTES_OF_VALUE:
+    if size <= most * LEAST_BYTES_OF_VALUE:
         return
     pieces = max(_FEWEST_PIECES, size // _BYTES_PER_PIECE)
     counted_bytes = pieces * _PIECE_BYTES
     if counted_bytes >= size:
         values = count_values(body)
     else:
-        starts = [choose(size - _PIECE_BYTES) for _ in range(pieces)]
+        room = size - _PIECE_BYTES
+        starts = [int(choose() * room) for _ in range(pieces)]
         found = sum([count_values(body, at, at + _PIECE_BYTES) for at in starts])
         values = found * size // counted_bytes
     if values > most:

@@ -9,7 +9,9 @@ its pictures. Addresses and data are looked at where they stand in the prompt, a
 """
 
 import re
-from functools import cached_property
+import sys
+from functools import cached_property, partial
+from random import Random
 from typing import Final
 
 import msgspec
@@ -36,6 +38,14 @@ MOST_WALKED: Final = 8192
 """Messages and parts of one request that are looked at: up to 1 us each."""
 
 HAS_MEDIA = re.compile(rb'"(?:image_url|video_url|audio_url|input_audio)"').search
+_WORDS = (b'_url"', b'_audio"')
+"""What all marks of media end with."""
+_LOOKED_AT_WHOLE_BYTES = 1 << 20
+_PIECES = 64
+_PIECE_BYTES = 256
+_DENSE = 20
+_random = Random()  # noqa: S311 - a client sees no number of it
+_NO_MORE = sys.maxsize
 _between = re.compile(rb"[ \t\r\n,\[]*+").match
 _has_escape = re.compile(rb"\\").search
 _SHORTEST_PART = len(b'{"type":"image_url","image_url":{"url":"a"}}')
@@ -47,6 +57,49 @@ _QUOTE = ord('"')
 _NOTHING = msgspec.Raw(b"")
 _EMPTY = memoryview(b"")
 _KINDS = frozenset({b'"image_url"', b'"video_url"', b'"audio_url"', b'"input_audio"'})
+
+
+class _Marks:
+    """Finds what may be a medium in a prompt, in one pass, however often it is asked.
+
+    Where quotation marks are rare, a regular expression takes 0.4 ms a MB; where they are dense 7
+    and more. There two words are looked for, which takes 1 to 3 ms whatever the prompt.
+    """
+
+    def __init__(self, prompt: bytes) -> None:
+        self._finds = (
+            [partial(prompt.find, word) for word in _WORDS]
+            if _has_dense_quotes(prompt)
+            else [partial(_found, prompt)]
+        )
+        self._found = [-1] * len(self._finds)
+        """Where each find has found something; before it was asked for, -1."""
+
+    def next(self, at: int) -> int:
+        """Return where the next one is from ``at`` on, which never is less than the last time."""
+        for number, find in enumerate(self._finds):
+            if self._found[number] < at or at == 0:
+                place = find(at)
+                self._found[number] = _NO_MORE if place < 0 else place
+        return min(self._found)
+
+
+def _found(prompt: bytes, at: int) -> int:
+    found = HAS_MEDIA(prompt, at)
+    return found.start() if found else -1
+
+
+def _has_dense_quotes(prompt: bytes) -> bool:
+    """Return whether a twentieth of the prompt, or more, are quotation marks.
+
+    Of a long one pieces at random places tell: a client who knew the places could hide them.
+    """
+    if len(prompt) <= _LOOKED_AT_WHOLE_BYTES:
+        return False
+    room = len(prompt) - _PIECE_BYTES
+    starts = [int(_random.random() * room) for _ in range(_PIECES)]
+    quotes = sum([prompt.count(b'"', at, at + _PIECE_BYTES) for at in starts])
+    return quotes * _DENSE > _PIECES * _PIECE_BYTES
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -97,8 +150,8 @@ class MediaPrompt:
     def read(self) -> TokenizedPrompt | None:
         """Return its tokens; None if there is no medium in it."""
         prompt = self._request.prompt
-        mark = HAS_MEDIA(prompt)
-        if mark is None:
+        marks = _Marks(prompt)
+        if marks.next(0) == _NO_MORE:
             return None
         try:
             messages = first_elements(prompt)
@@ -106,14 +159,14 @@ class MediaPrompt:
             return None
         at = copied = 0
         for raw in messages:
-            if mark is None or not self._walks_left or not self._media_left:
+            mark = marks.next(at)
+            if mark == _NO_MORE or not self._walks_left or not self._media_left:
                 break
             self._walks_left -= 1
             start = gap.end() if (gap := _between(prompt, at)) else at
             at = start + memoryview(raw).nbytes
-            if mark.start() >= at:
+            if mark >= at:
                 continue
-            mark = HAS_MEDIA(prompt, at)
             self._data += memoryview(prompt)[copied:start]
             copied, kept = start, len(self._data)
             if self._message(raw):
