@@ -62,8 +62,8 @@ from epp_plugins.state_keys import TOKENIZED_PROMPT, TokenizedPrompt
 _TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 _decode_ids = msgspec.json.Decoder(list[_TokenId]).decode
 _decode_lists = msgspec.json.Decoder(list[list[_TokenId]]).decode
-_begins_with_ids = re.compile(rb"\[\s*+[0-9\[]").match
-_begins_with_lists = re.compile(rb"\[\s*+\[").match
+_begins_with_ids = re.compile(rb"\[\s{0,1000}+[0-9\[]").match
+_begins_with_lists = re.compile(rb"\[\s{0,1000}+\[").match
 _MOST_LISTS = 10_000
 """Lists of ids in one prompt; 2 million, which 8 MiB have room for, take 2 s."""
 _MOST_IDS = 1024 * 1024

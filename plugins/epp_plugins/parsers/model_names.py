@@ -85,8 +85,8 @@ def _fields(body: bytes) -> tuple[dict[str, tuple[int, int]], bool]:
             start = key.end()
             at = start + _value_bytes(view[start:])
             end = at
-            while body[end - 1] in _BLANK:
-                end -= 1
+            if body[end - 1] in _BLANK:  # in one call: a loop over 64 MB of blanks took 5 s
+                end = start + len(body[start:at].rstrip(_BLANK))
             found[_DECODE_KEY(key[1])] = (start, end)
             if body[at] != _COMMA:
                 break

@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from typing import Any
 
 import msgspec
 import pytest
@@ -238,3 +239,17 @@ def test_a_key_as_long_as_allowed_is_kept() -> None:
     assert with_model(b'{"%b":1,"model":"m"}' % key, "n") == b'{"%b":1,"model":"n"}' % key
     with pytest.raises(ParseError, match=r"no key within 4096 bytes \(byte 1\)"):
         with_model(b'{"k%b":1,"model":"m"}' % key, "n")
+
+
+@pytest.mark.parametrize("body", [b'{"model":"m"%b,"x":1}', b'{"x":1%b,"model":"m"}'])
+def test_blanks_after_a_value_are_not_looked_at_one_by_one(body: bytes) -> None:
+    class Watched(bytes):
+        reads = 0
+
+        def __getitem__(self, at: Any) -> Any:
+            Watched.reads += isinstance(at, int)
+            return super().__getitem__(at)
+
+    sent = with_model(Watched(body % (b" \n\t\r" * 5000)), "n")
+    assert sent == (body % (b" \n\t\r" * 5000)).replace(b'"m"', b'"n"')
+    assert Watched.reads < 10
