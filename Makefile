@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || echo python3)
 DOCKER ?= docker
 IMAGE  ?= endpoint-picker
 JOBS   ?= 2
-TARGET ?= connection parsers stream growth
+TARGET ?= connection parsers stream growth cost
 
 VENV      := .venv
 BIN       := $(VENV)/bin
@@ -53,7 +53,7 @@ envoy: $(INSTALLED) ## Write the Envoy configurations, deploy/envoy
 bench: $(INSTALLED) ## Run the benchmarks
 	$(BIN)/python tests/bench/run.py $(ARGS)
 
-fuzz: $(INSTALLED) ## Fuzz for 10 minutes each (Linux on x86_64): TARGET=connection, parsers, stream, growth
+fuzz: $(INSTALLED) ## Fuzz for 10 minutes each (Linux on x86_64): TARGET=connection, parsers, stream, growth, cost
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
 	@for target in $(TARGET); do \
 		$(BIN)/python tests/fuzz/run.py $$target -max_total_time=600 $(ARGS) || exit 1; done

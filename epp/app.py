@@ -60,7 +60,7 @@ from epp.observability import (
     TransportCollector,
     log_queues,
 )
-from epp.parsing import DecodingLimits
+from epp.parsing import BodyLimits
 from epp.request_control import BodyQueue, Director, Pipeline
 from epp.settings import Ports, ServeSettings, Transport
 from epp.transport import Http2Server, OpenStream, Server
@@ -137,8 +137,10 @@ class App:
             flow=self.flow,
             emit_endpoint_scores=settings.emit_endpoint_scores,
             follow_subset_hint=settings.follow_subset_hint,
-            decoding_limits=DecodingLimits(
-                settings.ext_proc.max_body_bytes, settings.ext_proc.max_compression_ratio
+            body_limits=BodyLimits(
+                settings.ext_proc.max_body_bytes,
+                settings.ext_proc.max_compression_ratio,
+                settings.ext_proc.max_json_values,
             ),
         )
         self.service = ExtProcService(

@@ -36,6 +36,10 @@ RetryAfterSeconds = Annotated[
 MaxBodyBytes = Annotated[
     str, typer.Option(help="Longest request body, for example 64MiB; a longer one gets 413.")
 ]
+MaxJsonValues = Annotated[
+    int,
+    typer.Option(min=1, help="Values in a request body that a parser reads; one of more gets 400."),
+]
 MaxHeaderBytes = Annotated[
     str, typer.Option(help="Longest request headers, for example 128KiB; longer ones get 431.")
 ]
@@ -126,6 +130,7 @@ def ext_proc_settings(
     error_body: Literal["json", "text"] | None,
     retry_after_seconds: int | None,
     max_body_bytes: str,
+    max_json_values: int,
     max_header_bytes: str,
     max_streams: int,
     max_held_bytes: str,
@@ -155,6 +160,7 @@ def ext_proc_settings(
         error_body="json" if error_body is None else error_body,
         retry_after_seconds=1 if retry_after_seconds is None else retry_after_seconds,
         max_body_bytes=from_flag("--max-body-bytes", size, max_body_bytes),
+        max_json_values=max_json_values,
         max_header_bytes=from_flag("--max-header-bytes", size, max_header_bytes),
         max_streams=max_streams,
         max_held_bytes=from_flag("--max-held-bytes", size, max_held_bytes),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from epp.parsing import DEFAULT_MAX_RATIO
+from epp.parsing import DEFAULT_MAX_JSON_VALUES, DEFAULT_MAX_RATIO
 from epp.request_control import DEFAULT_SOURCE_HEADERS
 
 Compat = Literal["none", "reference"]
@@ -25,6 +25,8 @@ class ExtProcSettings:
     """Value of ``retry-after`` in answers with 429 and 503; 0 leaves the header out."""
     max_body_bytes: int = 64 << 20
     """Largest request body that is taken in, in bytes; a larger one is answered with 413."""
+    max_json_values: int = DEFAULT_MAX_JSON_VALUES
+    """Most values that the JSON of a request may have; more is answered with 400."""
     max_header_bytes: int = 128 << 10
     """Most that a request's headers may take in Envoy's message, in bytes; more is answered with
     431. Envoy itself lets 60 KiB pass unless told otherwise."""

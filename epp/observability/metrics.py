@@ -253,7 +253,7 @@ class Metrics:
         self.limits_exceeded = make.counter(
             "request_limit_exceeded_total",
             "Requests that met a limit of this EPP: body-bytes, header-bytes, envoy-buffer,"
-            " json-depth, streams, held-bytes, stream-idle or stream-time.",
+            " json-depth, json-values, streams, held-bytes, stream-idle or stream-time.",
             ("limit",),
         )
         self.internal_faults = make.counter(

@@ -8,7 +8,6 @@ received. The libraries release the GIL while they decode a piece: it may happen
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from io import BytesIO
 from types import MappingProxyType
 from typing import Final
@@ -16,14 +15,12 @@ from typing import Final
 from zstandard import ZstdDecompressor, ZstdError
 
 from epp.parsing.errors import BodyTooLongError, CompressionRatioError, ParseError
+from epp.parsing.limits import BodyLimits
 
 GZIP_FORMAT = 16 + zlib.MAX_WBITS
 MAX_WINDOW_BYTES = 8 << 20
 """What a sender of zstd may have us hold; no decoder has to (RFC 8878 §3.1.1.1.2)."""
 
-DEFAULT_MAX_BODY_BYTES: Final = 64 << 20
-DEFAULT_MAX_RATIO: Final = 100
-"""JSON shrinks to a tenth; a text that repeats one prompt a hundred times, to a hundredth."""
 FREE_BYTES: Final = 1 << 20
 """So many bytes may be decoded whatever their ratio."""
 
@@ -32,16 +29,6 @@ _FED_BYTES = 64 << 10
 _IDENTITY = frozenset({"", "identity"})
 
 Body = bytes | memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class DecodingLimits:
-    """How long a body may become."""
-
-    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
-    """Most bytes without the content encoding."""
-    max_ratio: int = DEFAULT_MAX_RATIO
-    """Most decoded bytes for one received byte, beyond :data:`FREE_BYTES`; 0 for any number."""
 
 
 class _Decoder(ABC):
@@ -126,7 +113,7 @@ class Decoding:
     __slots__ = ("_body", "_decoder", "_limits", "_most_bytes", "_received_bytes", "decoded_bytes",
                  "is_finished")  # fmt: skip
 
-    def __init__(self, decoder: _Decoder, received_bytes: int, limits: DecodingLimits) -> None:
+    def __init__(self, decoder: _Decoder, received_bytes: int, limits: BodyLimits) -> None:
         self._decoder = decoder
         self._received_bytes = received_bytes
         self._limits = limits
@@ -140,9 +127,7 @@ class Decoding:
         self.is_finished = False
 
     @classmethod
-    def of(
-        cls, headers: Mapping[str, str], body: Body, limits: DecodingLimits
-    ) -> "Decoding | None":
+    def of(cls, headers: Mapping[str, str], body: Body, limits: BodyLimits) -> "Decoding | None":
         """Return what decodes ``body``, whose encoding :func:`is_known`; None if it has none."""
         name = encoding_of(headers)
         if name in _IDENTITY:
@@ -152,7 +137,7 @@ class Decoding:
     @classmethod
     def copy_of(cls, body: Body) -> "Decoding":
         """Return what copies ``body`` as it is."""
-        return cls(_Copier(body), len(body), DecodingLimits(len(body), max_ratio=0))
+        return cls(_Copier(body), len(body), BodyLimits(len(body), max_ratio=0))
 
     def advance(self, max_bytes: int) -> None:
         """Decode ``max_bytes`` more, or what there is left.
@@ -199,7 +184,7 @@ def encoding_of(headers: Mapping[str, str]) -> str:
     return headers.get("content-encoding", "").strip().lower()
 
 
-def decode_whole(headers: Mapping[str, str], body: bytes, limits: DecodingLimits) -> bytes:
+def decode_whole(headers: Mapping[str, str], body: bytes, limits: BodyLimits) -> bytes:
     """Return ``body`` without its content encoding, in one go.
 
     Raises:

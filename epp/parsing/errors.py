@@ -40,6 +40,10 @@ class NestedTooDeeplyError(ParseError):
     """The body is nested deeper than can be read."""
 
 
+class TooManyValuesError(ParseError):
+    """The body's JSON has more values than are read."""
+
+
 class BodyTooLongError(ParseError):
     """The body is longer without its content encoding than what is taken in."""
 

@@ -12,12 +12,13 @@ from functools import partial
 from epp.flow_control import FlowController
 from epp.observability import CanonicalLine, Metrics
 from epp.parsing import (
+    BodyLimits,
     BodyTooLongError,
     CompressionRatioError,
     Decoding,
-    DecodingLimits,
     NestedTooDeeplyError,
     ParseError,
+    TooManyValuesError,
 )
 from epp.request_control.decider import Decider, Undecided
 from epp.request_control.errors import (
@@ -27,6 +28,7 @@ from epp.request_control.errors import (
     DecodedBodyTooLargeError,
     RequestError,
     TooDeepError,
+    TooManyJsonValuesError,
 )
 from epp.request_control.exchange import Exchange
 from epp.request_control.memory import UNCOUNTED, RequestMemory
@@ -70,7 +72,7 @@ class Director:
         flow: FlowController | None = None,
         emit_endpoint_scores: bool = False,
         follow_subset_hint: bool = True,
-        decoding_limits: DecodingLimits | None = None,
+        body_limits: BodyLimits | None = None,
     ) -> None:
         """Wire the director.
 
@@ -86,7 +88,7 @@ class Director:
                 requests to a full pool, and so does one that is off.
             emit_endpoint_scores: Tell the gateway the total score of every candidate.
             follow_subset_hint: Choose among the endpoints that the gateway names, if it does.
-            decoding_limits: How long a body may become without its content encoding; None for the
+            body_limits: How long a body may become, and how many values it may have; None for the
                 defaults.
         """
         self.pipeline = pipeline
@@ -96,7 +98,7 @@ class Director:
         self._clock = clock
         self._policies = policies or NoPolicies()
         self._flow = flow
-        self._decoding_limits = decoding_limits or DecodingLimits()
+        self._body_limits = body_limits or BodyLimits()
         self._decider = Decider(
             owner=self,
             metrics=metrics,
@@ -147,7 +149,7 @@ class Director:
                     headers,
                     bytes(body),  # no copy, unless it is a view
                     may_lack_model=names_model(self._policies, headers),
-                    limits=self._decoding_limits,
+                    limits=self._body_limits,
                     decoded=decoded,
                 )
                 request = reading.request
@@ -188,7 +190,7 @@ class Director:
         Raises:
             ParseError: No parser reads that path.
         """
-        return self.pipeline.intake.decoding(headers, body, self._decoding_limits)
+        return self.pipeline.intake.decoding(headers, body, self._body_limits)
 
     def refuse(
         self, error: Exception, *, request_id: str, headers: Mapping[str, str], received_at: float
@@ -327,6 +329,7 @@ _ANSWERS: Mapping[type[ParseError], type[RequestError]] = {
     BodyTooLongError: BodyTooLargeError,
     CompressionRatioError: DecodedBodyTooLargeError,
     NestedTooDeeplyError: TooDeepError,
+    TooManyValuesError: TooManyJsonValuesError,
 }
 """What a client is answered to a body that cannot be read; to any other one that it is bad."""
 

@@ -236,6 +236,15 @@ class TooDeepError(LimitError):
     limit = "json-depth"
 
 
+class TooManyJsonValuesError(LimitError):
+    """The request's JSON has more values than are read."""
+
+    status = 400
+    code = "BadRequest"
+    stage = "parsing"
+    limit = "json-values"
+
+
 class TooManyStreamsError(LimitError):
     """As many requests are open as may be."""
 

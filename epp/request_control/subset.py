@@ -14,6 +14,8 @@ _CACHED_SUBSETS = 256
 _MOST_CACHED_ENTRIES = 1024
 _MOST_CACHED_CHARS = 32_768
 """In some gateways a client's header makes the hint: together they take 40 MB at most."""
+_MOST_ENTRIES = 16_384
+"""Of a subset, 0.3 us each; what is listed after them is no endpoint of the request."""
 _MOST_SHOWN = 5
 """Entries that a message names."""
 
@@ -29,7 +31,8 @@ def within(subset: Sequence[str], endpoints: Sequence[Endpoint]) -> Sequence[End
         OutsideSubsetError: None is.
     """
     is_short = len(subset) <= _MOST_CACHED_ENTRIES and sum(map(len, subset)) <= _MOST_CACHED_CHARS
-    addresses, hosts = (_known_parts if is_short else _parts)(tuple(subset))
+    parts = _cached_parts if is_short else _parts
+    addresses, hosts = parts(tuple(subset[:_MOST_ENTRIES]))
     kept = [
         endpoint
         for endpoint in endpoints
@@ -58,4 +61,4 @@ def _parts(subset: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(addresses), frozenset(hosts)
 
 
-_known_parts = lru_cache(maxsize=_CACHED_SUBSETS)(_parts)
+_cached_parts = lru_cache(maxsize=_CACHED_SUBSETS)(_parts)

@@ -19,6 +19,7 @@ from bench import (
     budget,
     budget_table,
     burst,
+    cost,
     counted,
     cycle,
     envoy_table,
@@ -174,6 +175,13 @@ async def flow(run: Run) -> None:
     }
 
 
+async def worst(run: Run) -> None:
+    """Each step on what is made to be dear."""
+    measured = cost.measure(quick=run.quick)
+    run.results["cost"] = measured
+    run.console.print(cost.table(measured))
+
+
 PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "envoy": envoy,
     "parts": parts,
@@ -184,8 +192,9 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "burst": spread,
     "flow": flow,
     "floods": flood,
+    "cost": worst,
 }
-BY_DEFAULT = [name for name in PARTS if name != "floods"]
+BY_DEFAULT = [name for name in PARTS if name not in {"floods", "cost"}]
 
 
 async def main(given: argparse.Namespace, console: Console) -> dict[str, Any]:

@@ -42,6 +42,6 @@ def test_order_is_that_of_the_pool() -> None:
 )
 def test_a_huge_hint_holds_and_is_not_kept(entries: list[str]) -> None:
     endpoints = [make_endpoint("a", address="10.0.0.1:8000")]
-    kept = subset._known_parts.cache_info().currsize
+    kept = subset._cached_parts.cache_info().currsize
     assert list(within(entries, endpoints)) == endpoints
-    assert subset._known_parts.cache_info().currsize == kept
+    assert subset._cached_parts.cache_info().currsize == kept

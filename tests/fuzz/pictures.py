@@ -4,7 +4,7 @@ from base64 import b64encode
 
 from fuzz.tape import Tape
 
-from epp_plugins.data_producers.image_size import size_of_data_uri
+from epp_plugins.data_producers.image_size import PictureSizes
 from epp_plugins.data_producers.media import Video, VideoHeaders
 
 _FRAMES = (0xC0, 0xC1, 0xC2)
@@ -61,10 +61,11 @@ def picture(tape: Tape) -> None:
     else:
         content = b"".join(tape.choice(_PIECES) for _ in range(1 + tape.number(8))) + tape.rest()
     uri = "data:image/jpeg;base64," + b64encode(content).decode()
-    assert size_of_data_uri(uri) == size_of(content)
-    text = "data:image/" + content.decode("latin-1")
-    size_of_data_uri(text)
-    size_of_data_uri(text[:20] + "base64," + text[20:])
+    sizes = PictureSizes()
+    assert sizes.of_data_uri(memoryview(uri.encode())) == size_of(content)
+    text = b"data:image/" + content
+    sizes.of_data_uri(memoryview(text))
+    sizes.of_data_uri(memoryview(text[:20] + b"base64," + text[20:]))
 
 
 def film(tape: Tape) -> None:

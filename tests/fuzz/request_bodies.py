@@ -17,7 +17,7 @@ from fuzz.json_text import JsonText
 from fuzz.tape import Tape
 
 from epp.ext_proc.messages import refused
-from epp.parsing import DecodingLimits, Intake, ParseError, Parser, Reading
+from epp.parsing import BodyLimits, Intake, ParseError, Parser, Reading
 from epp.request_control import BadRequestError
 from epp.scheduling import CycleState, GuardRails, LLMRequest
 from epp_plugins.data_producers.media_parts import MOST_MEDIA_TOKENS
@@ -99,7 +99,7 @@ def check_request(path: str, headers: Mapping[str, str], body: bytes) -> Reading
             all_headers,
             body,
             may_lack_model="x-model" in headers,
-            limits=DecodingLimits(MOST_BODY_BYTES),
+            limits=BodyLimits(MOST_BODY_BYTES),
         )
     except ParseError as error:
         _check_refusal(str(error), path)

@@ -86,6 +86,10 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["growth"]:
         importlib.import_module("fuzz.growth").main()
         sys.exit()
+    if sys.argv[1:2] == ["cost"]:
+        importlib.import_module("fuzz.cost").main(sys.argv[2:])
+        sys.exit()
     if len(sys.argv) < 2 or sys.argv[1] not in TARGETS:
-        sys.exit(f"make fuzz: TARGET is one of {', '.join(TARGETS)} or growth, not {sys.argv[1:2]}")
+        names = ", ".join((*TARGETS, "growth"))
+        sys.exit(f"make fuzz: TARGET is one of {names} or cost, not {sys.argv[1:2]}")
     main(*sys.argv[1:])

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epp.parsing import (
+    BodyLimits,
     BodyTooLongError,
     CompressionRatioError,
     Decoding,
-    DecodingLimits,
     ParseError,
 )
 from epp.parsing.encoding import FREE_BYTES, decode_whole, is_known
@@ -29,11 +29,11 @@ MIB = 1 << 20
 
 
 def decoded(body: bytes, encoding: str, limit: int = MIB) -> bytes:
-    limits = DecodingLimits(max_body_bytes=limit, max_ratio=0)
+    limits = BodyLimits(max_body_bytes=limit, max_ratio=0)
     return decode_whole({"content-encoding": encoding}, body, limits)
 
 
-def decoding_of(body: bytes, encoding: str, limits: DecodingLimits) -> Decoding:
+def decoding_of(body: bytes, encoding: str, limits: BodyLimits) -> Decoding:
     decoding = Decoding.of({"content-encoding": encoding}, body, limits)
     assert decoding is not None
     return decoding
@@ -117,7 +117,7 @@ def test_what_is_not_as_its_headers_say_is_refused(name: str, body: bytes, text:
     slices=st.lists(st.integers(1, 2000), min_size=1),
 )
 def test_a_body_is_decoded_in_slices_of_any_size(body: bytes, name: str, slices: list[int]) -> None:
-    decoding = decoding_of(ENCODERS[name](body), name, DecodingLimits())
+    decoding = decoding_of(ENCODERS[name](body), name, BodyLimits())
     for max_bytes in slices:
         before = decoding.decoded_bytes
         decoding.advance(max_bytes)
@@ -137,7 +137,7 @@ def test_incompressible_bodies_of_many_pieces_come_through(name: str) -> None:
 @pytest.mark.parametrize("name", ["gzip", "zstd"])
 def test_beyond_a_mebibyte_a_body_may_not_grow_to_more_than_the_ratio(name: str) -> None:
     bomb = ENCODERS[name](bytes(16 * MIB))
-    decoding = decoding_of(bomb, name, DecodingLimits(max_ratio=100))
+    decoding = decoding_of(bomb, name, BodyLimits(max_ratio=100))
     decoding.advance(MIB)
     with pytest.raises(CompressionRatioError, match="more than 100 times its size"):
         decoding.advance(16 * MIB)
@@ -148,19 +148,19 @@ def test_beyond_a_mebibyte_a_body_may_not_grow_to_more_than_the_ratio(name: str)
 @pytest.mark.parametrize("name", ["gzip", "zstd"])
 def test_up_to_a_mebibyte_any_ratio_is_taken(name: str) -> None:
     body = bytes(FREE_BYTES)
-    limits = DecodingLimits(max_ratio=2)
+    limits = BodyLimits(max_ratio=2)
     assert decode_whole({"content-encoding": name}, ENCODERS[name](body), limits) == body
 
 
 @pytest.mark.parametrize("name", ["gzip", "zstd"])
 def test_without_a_ratio_only_the_length_counts(name: str) -> None:
     body = bytes(2 * MIB)
-    limits = DecodingLimits(max_ratio=0)
+    limits = BodyLimits(max_ratio=0)
     assert decode_whole({"content-encoding": name}, ENCODERS[name](body), limits) == body
 
 
 def test_a_body_above_its_length_is_told_so_and_not_its_ratio() -> None:
-    limits = DecodingLimits(max_body_bytes=10, max_ratio=100)
+    limits = BodyLimits(max_body_bytes=10, max_ratio=100)
     with pytest.raises(BodyTooLongError, match="longer than 10 bytes") as caught:
         decode_whole({"content-encoding": "gzip"}, gzip.compress(BODY), limits)
     assert not isinstance(caught.value, CompressionRatioError)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from epp.flow_control import FlowController
 from epp.observability import Metrics, PluginWatch
-from epp.parsing import DEFAULT_MAX_BODY_BYTES, DecodingLimits, Parser
+from epp.parsing import DEFAULT_MAX_BODY_BYTES, BodyLimits, Parser
 from epp.request_control import (
     DataProducer,
     Director,
@@ -204,7 +204,7 @@ class Epp:
             flow=self.flow,
             emit_endpoint_scores=self.emit_endpoint_scores,
             follow_subset_hint=self.follow_subset_hint,
-            decoding_limits=DecodingLimits(self.max_body_bytes),
+            body_limits=BodyLimits(self.max_body_bytes),
         )
 
     def pipeline(self, *plugins: Plugin) -> Pipeline:

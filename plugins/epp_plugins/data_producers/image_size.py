@@ -4,12 +4,17 @@ Only the bytes that are asked for are decoded, wherever they stand, so a large p
 than a small one.
 """
 
-from base64 import b64decode
 from binascii import Error as Base64Error
+from binascii import a2b_base64
+from typing import Final
 
-_MOST_SEGMENTS = 100
+MOST_SEGMENTS: Final = 100
 """Of a JPEG, before its size; real ones have dozens, of 64 KiB each where it holds profiles. A
 forged one has one in every byte, and each takes 1 us."""
+MOST_SEGMENTS_OF_ALL: Final = 2000
+"""Of all pictures of a request: 64 KB have room for 280 forged ones of 100 segments each."""
+_MOST_HEAD_BYTES = 256
+"""Of a data URI, before its base64."""
 _MARK = 0xFF
 _FRAMES = (0xC0, 0xC1, 0xC2)
 """Markers of baseline, extended and progressive frames."""
@@ -17,51 +22,60 @@ _RESTARTS = range(0xD0, 0xD8)
 """Markers without a length."""
 
 
-def size_of_data_uri(uri: str) -> tuple[int, int] | None:
-    """Return (width, height) in pixels; None for what is no such picture."""
-    if not uri.startswith("data:image/"):
-        return None
-    start = uri.find("base64,")
-    if start < 0:
-        return None
-    try:
-        size = _size(uri, start + len("base64,"))
-    except (Base64Error, ValueError, IndexError):  # no base64, not ASCII, or cut off
-        return None
-    return size if size is not None and min(size) > 0 else None
+class PictureSizes:
+    """Reads the sizes of the pictures of one request."""
 
+    __slots__ = ("_segments_left",)
 
-def _size(uri: str, start: int) -> tuple[int, int] | None:
-    head = _read(uri, start, 0, 24)
-    if head.startswith(b"\x89PNG\r\n\x1a\n") and head[12:16] == b"IHDR":
-        return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
-    if head.startswith((b"GIF87a", b"GIF89a")):
-        return int.from_bytes(head[6:8], "little"), int.from_bytes(head[8:10], "little")
-    return _jpeg_size(uri, start) if head.startswith(b"\xff\xd8\xff") else None
+    def __init__(self) -> None:
+        self._segments_left = MOST_SEGMENTS_OF_ALL
 
-
-def _jpeg_size(uri: str, start: int) -> tuple[int, int] | None:
-    """Walk the segments (ITU-T T.81, B.1.1) to the first that says how large the picture is."""
-    at = 2
-    for _ in range(_MOST_SEGMENTS):
-        segment = _read(uri, start, at, 9)
-        marker = segment[1]
-        if segment[0] != _MARK:
+    def of_data_uri(self, uri: memoryview) -> tuple[int, int] | None:
+        """Return (width, height) in pixels; None for what is no such picture, or takes too long."""
+        head = bytes(uri[:_MOST_HEAD_BYTES])
+        if not head.startswith(b"data:image/"):
             return None
-        if marker in _FRAMES:
-            return int.from_bytes(segment[7:9], "big"), int.from_bytes(segment[5:7], "big")
-        if marker == _MARK:  # filled up with marks
-            at += 1
-        elif marker in _RESTARTS:
-            at += 2
-        else:
-            at += 2 + int.from_bytes(segment[2:4], "big")
-    return None
+        start = head.find(b"base64,")
+        if start < 0:
+            return None
+        try:
+            size = self._size(uri[start + len("base64,") :])
+        except (Base64Error, IndexError):  # no base64, or cut off
+            return None
+        return size if size is not None and min(size) > 0 else None
+
+    def _size(self, text: memoryview) -> tuple[int, int] | None:
+        head = _read(text, 0, 24)
+        if head.startswith(b"\x89PNG\r\n\x1a\n") and head[12:16] == b"IHDR":
+            return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+        if head.startswith((b"GIF87a", b"GIF89a")):
+            return int.from_bytes(head[6:8], "little"), int.from_bytes(head[8:10], "little")
+        return self._jpeg_size(text) if head.startswith(b"\xff\xd8\xff") else None
+
+    def _jpeg_size(self, text: memoryview) -> tuple[int, int] | None:
+        """Walk the segments (ITU-T T.81, B.1.1) to the first that says how large the picture is."""
+        at = 2
+        for _ in range(min(MOST_SEGMENTS, self._segments_left)):
+            self._segments_left -= 1
+            segment = _read(text, at, 9)
+            marker = segment[1]
+            if segment[0] != _MARK:
+                return None
+            if marker in _FRAMES:
+                return int.from_bytes(segment[7:9], "big"), int.from_bytes(segment[5:7], "big")
+            if marker == _MARK:  # filled up with marks
+                at += 1
+            elif marker in _RESTARTS:
+                at += 2
+            else:
+                at += 2 + int.from_bytes(segment[2:4], "big")
+        return None
 
 
-def _read(uri: str, start: int, offset: int, count: int) -> bytes:
+def _read(text: memoryview, offset: int, count: int) -> bytes:
     """Return ``count`` bytes of the picture from ``offset`` on; fewer at its end."""
     skipped = offset % 3
-    begin = start + offset // 3 * 4
+    begin = offset // 3 * 4
     end = begin + -(-(skipped + count) // 3) * 4
-    return b64decode(uri[begin:end], validate=True)[skipped : skipped + count]
+    # As base64.b64decode, which takes 0.7 us more for each.
+    return a2b_base64(text[begin:end], strict_mode=True)[skipped : skipped + count]

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from epp_plugins.data_producers.image_size import size_of_data_uri
+from epp_plugins.data_producers.image_size import PictureSizes
 from epp_plugins.header_numbers import positive_number
 
 DEFAULT_WIDTH, DEFAULT_HEIGHT = 640, 360
@@ -77,11 +77,11 @@ class Image(_Section, frozen=True):
     static: StaticImage = StaticImage()
     """Looked at with ``mode: static`` only."""
 
-    def tokens(self, url: str) -> int:
-        """Return how many tokens the picture takes, at least 1."""
+    def tokens(self, url: memoryview, sizes: PictureSizes) -> int:
+        """Return how many tokens the picture at ``url`` takes, at least 1."""
         if self.mode == "static":
             return max(1, self.static.static_token)
-        return self.dynamic.tokens(size_of_data_uri(url) or self.default_resolution.or_default())
+        return self.dynamic.tokens(sizes.of_data_uri(url) or self.default_resolution.or_default())
 
 
 class StaticFrame(_Section, frozen=True):
@@ -201,7 +201,7 @@ class VideoHeaders:
         )
 
 
-def audio_tokens(data: str) -> int:
+def audio_tokens(data: memoryview) -> int:
     """Return how many tokens a sound takes: as many as its base64 text would."""
     return max(1, -(-len(data) // BYTES_PER_TOKEN))
 

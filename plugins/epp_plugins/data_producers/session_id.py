@@ -4,7 +4,7 @@ Exactly one of ``headerName`` and ``cookieName`` is to be set, so it is never ma
 header is taken as it is, upper and lower case of its name being the same; of the header ``cookie``
 the first cookie of that very name. Blanks around the id are no part of it. A request without one
 has no session, and neither has one whose id is longer than 256 characters or has control characters
-in it.
+in it. A cookie after the first 256 of a request is not found.
 
 Writes: ``SESSION_ID`` (``SessionIDDataKey/session-id-producer``), and the same under the producer's
         own name; nothing for a request without a session. Of several producers the one that is
@@ -16,7 +16,7 @@ Example::
         parameters: {headerName: x-session-id}
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -24,6 +24,9 @@ from epp.request_control.plugins import DataProducer
 from epp.scheduling import CycleState, LLMRequest, StateKey
 from epp_plugins.session_ids import usable_id
 from epp_plugins.state_keys import SESSION_ID
+
+_MOST_COOKIES: Final = 256
+"""Of one request that are looked at, 0.2 us each; browsers send 180 at most."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -72,7 +75,7 @@ class SessionIdProducer(DataProducer):
 
 def _cookie(header: str, name: str) -> str:
     """Return the value of the cookie ``name`` (RFC 6265 §4.2.1); "" if there is none."""
-    for pair in header.split(";"):
+    for pair in header.split(";", _MOST_COOKIES)[:_MOST_COOKIES]:
         key, _, value = pair.partition("=")
         if key.strip() == name:
             return value

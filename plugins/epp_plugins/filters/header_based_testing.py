@@ -4,7 +4,8 @@ The header ``test-epp-endpoint-selection`` lists addresses, parted by commas: ``
 endpoint, ``ip`` for all of that address, whatever their ports. An IPv6 address stands in brackets,
 which may be left out where no port follows; upper and lower case are the same. What is no
 candidate's address is ignored. Without the header, or if it lists no candidate, nothing is kept and
-the request fails: made for conformance tests, not for production.
+the request fails: made for conformance tests, not for production. What is listed after the first
+1000 entries is ignored.
 
 Reads:  the header ``test-epp-endpoint-selection``, ``endpoint.address``.
 Example::
@@ -21,6 +22,7 @@ import msgspec
 from epp.scheduling import CycleState, Endpoint, Filter, LLMRequest
 
 HEADER: Final = "test-epp-endpoint-selection"
+_MOST_LISTED: Final = 1000
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -39,7 +41,8 @@ class HeaderBasedTestingFilter(Filter):
     def filter(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> list[Endpoint]:
-        asked = {entry.strip() for entry in request.headers.get(HEADER, "").lower().split(",")}
+        listed = request.headers.get(HEADER, "").lower().split(",", _MOST_LISTED)[:_MOST_LISTED]
+        asked = {entry.strip() for entry in listed}
         asked.discard("")
         return [endpoint for endpoint in endpoints if not asked.isdisjoint(_names(endpoint))]
 

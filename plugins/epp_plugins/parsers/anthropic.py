@@ -23,7 +23,7 @@ Example::
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -32,7 +32,6 @@ from epp.scheduling import LLMRequest
 from epp_plugins.parsers.json_bodies import (
     ABSENT,
     Body,
-    Scalar,
     decoded,
     optional,
     output_limit,
@@ -50,7 +49,7 @@ class _Messages(Body):
     messages: msgspec.Raw = ABSENT
     system: msgspec.Raw = ABSENT
     tools: msgspec.Raw = ABSENT
-    max_tokens: Scalar = None
+    max_tokens: msgspec.Raw = ABSENT
 
 
 _decoder = msgspec.json.Decoder(_Messages)
@@ -76,7 +75,7 @@ class AnthropicParser(Parser):
             body,
             prompt=required(body.messages, "messages"),
             tools=tools_of(body.tools) + optional(body.system),
-            max_output_tokens=output_limit(body.max_tokens),
+            max_output_tokens=output_limit(len(call.body), body.max_tokens),
         )
 
     def rewrite(self, request: LLMRequest, body: bytes, model: str) -> bytes | None:
@@ -89,10 +88,10 @@ class AnthropicParser(Parser):
 
 
 class _Counts(msgspec.Struct):
-    input_tokens: Scalar = None
-    cache_read_input_tokens: Scalar = None
-    cache_creation_input_tokens: Scalar = None
-    output_tokens: Scalar = None
+    input_tokens: Any = None
+    cache_read_input_tokens: Any = None
+    cache_creation_input_tokens: Any = None
+    output_tokens: Any = None
 
 
 _decode_counts = msgspec.json.Decoder(_Counts).decode

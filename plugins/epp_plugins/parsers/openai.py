@@ -40,7 +40,6 @@ from epp.scheduling import LLMRequest
 from epp_plugins.parsers.json_bodies import (
     ABSENT,
     Body,
-    Scalar,
     decoded,
     model_of,
     optional,
@@ -61,8 +60,8 @@ class _Api(Body):
     """One of the APIs; ``content`` is its prompt, whatever it calls that."""
 
     tools: msgspec.Raw = ABSENT
-    max_tokens: Scalar = None
-    max_completion_tokens: Scalar = None
+    max_tokens: msgspec.Raw = ABSENT
+    max_completion_tokens: msgspec.Raw = ABSENT
 
 
 class _Completion(_Api):
@@ -76,7 +75,7 @@ class _Chat(_Api):
 class _Response(_Api):
     content: msgspec.Raw = msgspec.field(default=ABSENT, name="input")
     instructions: msgspec.Raw = ABSENT
-    max_tokens: Scalar = msgspec.field(default=None, name="max_output_tokens")
+    max_tokens: msgspec.Raw = msgspec.field(default=ABSENT, name="max_output_tokens")
 
 
 class _Embedding(_Api):
@@ -119,23 +118,21 @@ class OpenAiParser(Parser):
         claim = call.claim
         field, decoder = _APIS[claim]
         body = decoded(decoder, call.body)
-        model = body.model
-        if not isinstance(model, str) or not model:
-            is_optional = claim in _WITHOUT_MODEL and model in (None, "")
-            model = "" if is_optional else model_of(model, call)
+        model = model_of(body.model, call, claim in _WITHOUT_MODEL)
         if claim == _CONVERSATIONS:
             prompt = optional(body.content)
         else:
             prompt = required(body.content, field)
         if claim == _RESPONSES and (instructions := optional(body.instructions)):
             prompt = b"".join((b"[", instructions, b",", prompt, b"]"))
-        limit = body.max_completion_tokens
         return request_of(
             call,
             body,
             prompt=prompt,
             tools=tools_of(body.tools),
-            max_output_tokens=output_limit(body.max_tokens if limit is None else limit),
+            max_output_tokens=output_limit(
+                len(call.body), body.max_completion_tokens, body.max_tokens
+            ),
             model=model,
         )
 

@@ -2,12 +2,12 @@
 
 import msgspec
 
-from epp_plugins.parsers.json_bodies import Scalar, output_limit
+from epp_plugins.parsers.json_bodies import ABSENT, output_limit
 
 
 class _Sampling(msgspec.Struct):
-    max_tokens: Scalar = None
-    max_new_tokens: Scalar = None
+    max_tokens: msgspec.Raw = ABSENT
+    max_new_tokens: msgspec.Raw = ABSENT
 
 
 _decode = msgspec.json.Decoder(_Sampling).decode
@@ -22,5 +22,6 @@ def max_tokens_of(sampling_params: msgspec.Raw) -> int | None:
         sampling = _decode(sampling_params)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    limit = sampling.max_tokens
-    return output_limit(sampling.max_new_tokens if limit is None else limit)
+    return output_limit(
+        memoryview(sampling_params).nbytes, sampling.max_tokens, sampling.max_new_tokens
+    )

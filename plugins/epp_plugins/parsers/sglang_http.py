@@ -30,7 +30,7 @@ import msgspec
 
 from epp.parsing.plugins import AnswerReader, HttpCall, ParseError, Parser, Usage
 from epp.scheduling import LLMRequest
-from epp_plugins.parsers.json_bodies import ABSENT, Body, Scalar, decoded, optional, request_of
+from epp_plugins.parsers.json_bodies import ABSENT, Body, decoded, optional, request_of
 from epp_plugins.parsers.sampling import max_tokens_of
 from epp_plugins.parsers.usage import first_count, readable
 
@@ -42,7 +42,7 @@ class _Generate(Body):
     text: msgspec.Raw = ABSENT
     input_embeds: msgspec.Raw = ABSENT
     sampling_params: msgspec.Raw = ABSENT
-    cache_salt: Scalar = msgspec.field(default="", name="extra_key")
+    cache_salt: msgspec.Raw = msgspec.field(default=ABSENT, name="extra_key")
 
 
 _decoder = msgspec.json.Decoder(_Generate)

@@ -5,8 +5,9 @@
 string. Of more than 1048576 ids only the first 1048576 are read. A model is not named in these
 bodies: it is empty, and nothing in them is rewritten.
 
-A compressed message (``grpc-encoding``) is not read: such a request is scheduled on load alone, as
-one without a prompt. What media stand behind placeholder ids (``mm_inputs``) is not read either.
+A compressed message (``grpc-encoding``) is not read, nor one of more than 4 MiB: such a request is
+scheduled on load alone, as one without a prompt. What media stand behind placeholder ids
+(``mm_inputs``) is not read either.
 
 Usage is that of the answer's last ``complete``, or else of its last ``chunk``; of ``Embed`` its
 ``prompt_tokens``. Compressed messages, and those of more than 1 MiB that come in pieces, are not
@@ -43,6 +44,9 @@ from epp_plugins.parsers.grpc_frames import Frames, message_of
 _MOST_IDS: Final = 1024 * 1024
 """Token ids read of one prompt: they take 50 ms, and no model is served with longer ones."""
 
+_MOST_MESSAGE_BYTES: Final = 4 << 20
+"""Of a message that is decoded: an id of one byte becomes four, and twice that while they grow."""
+
 _EMBED: Final = "VllmEngine/Embed"
 _COMPLETE: Final = 0x12
 """First byte of an answer that is complete: field 2, with a length."""
@@ -74,7 +78,7 @@ class VllmGrpcParser(Parser):
             body_bytes=len(call.body),
         )
         message = message_of(call.body)
-        if message is None:
+        if message is None or len(message) > _MOST_MESSAGE_BYTES:
             return request
         try:
             if _is_embed(call.path):

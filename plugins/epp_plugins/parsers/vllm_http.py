@@ -27,7 +27,7 @@ import msgspec
 
 from epp.parsing.plugins import AnswerReader, HttpCall, Parser
 from epp.scheduling import LLMRequest
-from epp_plugins.parsers.json_bodies import ABSENT, Body, decoded, request_of, required
+from epp_plugins.parsers.json_bodies import ABSENT, Body, decoded, model_of, request_of, required
 from epp_plugins.parsers.model_names import with_model
 from epp_plugins.parsers.sampling import max_tokens_of
 from epp_plugins.parsers.usage import OpenAiAnswer, readable
@@ -61,7 +61,7 @@ class VllmHttpParser(Parser):
             body,
             prompt=required(body.token_ids, "token_ids"),
             max_output_tokens=max_tokens_of(body.sampling_params),
-            model="" if body.model in (None, "") else None,
+            model=model_of(body.model, call, is_optional=True),
         )
 
     def rewrite(self, request: LLMRequest, body: bytes, model: str) -> bytes | None:

@@ -35,6 +35,8 @@ BY_COOKIE = {"cookieName": "chat"}
         pytest.param(BY_COOKIE, {"cookie": "chat=s-1; chat=s-2"}, "s-1", id="the first of two"),
         pytest.param(BY_COOKIE, {"cookie": "Chat=s-1; xchat=s-2"}, None, id="other cookies"),
         pytest.param(BY_COOKIE, {"cookie": "chat"}, None, id="a cookie without a value"),
+        pytest.param(BY_COOKIE, {"cookie": ";" * 255 + "chat=s-1"}, "s-1", id="the 256th"),
+        pytest.param(BY_COOKIE, {"cookie": ";" * 256 + "chat=s-1"}, None, id="the 257th"),
         pytest.param(BY_COOKIE, {"chat": "s-1"}, None, id="a header is not asked for"),
     ],
 )

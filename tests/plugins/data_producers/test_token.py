@@ -1,5 +1,6 @@
 import base64
 import json
+import tracemalloc
 from itertools import repeat
 from random import Random
 from struct import pack, unpack
@@ -14,7 +15,8 @@ from xxhash import xxh64_intdigest
 
 from epp.scheduling import CycleState
 from epp.testing import make_request
-from epp_plugins.data_producers.media_parts import MOST_MEDIA_TOKENS, MOST_TRIED
+from epp_plugins.data_producers.media_parts import MOST_MEDIA, MOST_MEDIA_TOKENS, MOST_WALKED
+from epp_plugins.data_producers.raw_lists import MOST_ELEMENTS
 from epp_plugins.data_producers.token import Params, TokenProducer
 from epp_plugins.state_keys import TOKENIZED_PROMPT, MultiModalFeature, TokenizedPrompt
 
@@ -319,25 +321,100 @@ def test_the_limit_holds_for_all_media_of_a_request_and_leaves_each_a_token() ->
     assert lengths == [2**17 + 1, 2**17 - 1, 1, 1]
 
 
-def test_what_comes_after_the_most_that_are_tried_is_text() -> None:
+def test_what_comes_after_the_most_media_is_text() -> None:
     picture = part("image_url", url=URL)
-    # The message is tried, too.
-    pictures = [picture] * (MOST_TRIED + 1)
-    found = produce(user(*pictures))
+    found = produce(user(*[picture] * (MOST_MEDIA + 2)))
     assert found is not None
-    assert len(found.features) == MOST_TRIED - 1
+    assert len(found.features) == MOST_MEDIA
     raw = msgspec.json.encode(picture)
     assert found.data.endswith(raw * 2 + b"]")
-    messages = produce(user(picture) * MOST_TRIED)
+    messages = produce(user(picture) * (MOST_MEDIA + 2))
     assert messages is not None
-    assert len(messages.features) == MOST_TRIED // 2
-    rest = msgspec.json.encode(user(picture) * (MOST_TRIED // 2))[1:]
-    assert messages.data.endswith(rest)
+    assert len(messages.features) == MOST_MEDIA
+    assert messages.data.endswith(msgspec.json.encode(user(picture) * 2)[1:])
+
+
+def test_malformed_media_count_towards_the_most() -> None:
+    bad = {"type": "image_url", "image_url": {"url": ""}, "x": "y" * 20}
+    found = produce(user(*[bad] * MOST_MEDIA, part("image_url", url=URL)))
+    assert found is not None
+    assert found.features == ()
+
+
+def test_a_picture_after_the_most_messages_is_text() -> None:
+    shown = user(part("image_url", url=URL))
+    text: list[object] = [{"role": "user", "content": ""}]
+    assert len(media(text * (MOST_ELEMENTS - 1) + shown)) == 1
+    found = produce(raw := msgspec.json.encode(text * MOST_ELEMENTS + shown))
+    assert found == TokenizedPrompt(raw, -(-len(raw) // 4))
+
+
+def test_a_message_of_too_many_parts_is_text() -> None:
+    picture = part("image_url", url=URL)
+    assert len(media(user(*[0] * (MOST_ELEMENTS - 2), picture))) == 1
+    found = produce(raw := msgspec.json.encode(user(picture, *[0] * MOST_ELEMENTS)))
+    assert found == TokenizedPrompt(raw, -(-len(raw) // 4))
+
+
+def test_what_comes_after_the_most_messages_and_parts_is_text() -> None:
+    shown = user(part("image_url", url=URL), *[0] * 2000)
+    found = produce(shown * 6)
+    assert found is not None
+    # A message and its parts are 2002: four of them are 8008.
+    assert len(found.features) == MOST_WALKED // 2002
+    assert found.data.endswith(msgspec.json.encode(shown * 2)[1:])
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        b"[%b]"
+        % b",".join([b"{}"] * 200_000 + [msgspec.json.encode(user(part("image_url", url="a"))[0])]),
+        msgspec.json.encode(user(part("image_url", url="a"), *[0] * 200_000)),
+    ],
+    ids=["messages", "parts"],
+)
+def test_nothing_is_made_of_elements_beyond_the_most(prompt: bytes) -> None:
+    tracemalloc.start()
+    try:
+        assert produce(prompt) is not None
+        most_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # A raw element takes 64 bytes and more; the request itself has the prompt twice.
+    assert most_bytes < 4 * len(prompt)
+
+
+def test_forged_pictures_share_their_segments() -> None:
+    forged = part("image_url", url=uri(marks(99) + FRAME))  # 2048*30/1024
+    found = media(user(*[forged] * 30))
+    # 100 segments each, of 2000 together; the others have the default size.
+    assert [each.length for each in found] == [60] * 20 + [225] * 10
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        pytest.param(r"http:\/\/a\/b", "http://a/b", id="slashes"),
+        pytest.param(r"a\u00e9\n", "a\u00e9\n", id="others"),
+        pytest.param(r"a\/" * 40_000, "a/" * 40_000, id="slashes of a long one"),
+    ],
+)
+def test_escapes_in_an_address_do_not_change_its_hash(written: str, meant: str) -> None:
+    raw = b'[{"content":[{"type":"image_url","image_url":{"url":"%b"}}]}]' % written.encode()
+    (found,) = media(raw)
+    assert found.hash == f"{xxh64_intdigest(meant.encode()):x}"
+
+
+def test_a_long_address_with_other_escapes_is_text() -> None:
+    url = rb"\ud83d\ude00" + b"a" * 70_000
+    raw = b'[{"content":[{"type":"image_url","image_url":{"url":"%b"}}]}]' % url
+    assert produce(raw) == TokenizedPrompt(raw, -(-len(raw) // 4))
 
 
 def test_messages_that_cannot_be_read_are_copied_once() -> None:
     text = "a" * 16_000_000
-    prompt = msgspec.json.encode([text, *["image_url"] * MOST_TRIED])
+    prompt = msgspec.json.encode([text, *["image_url"] * MOST_MEDIA])
     began = thread_time()
     assert produce(prompt) == TokenizedPrompt(prompt, -(-len(prompt) // 4))
     # 20 ms; copied anew for each of them 1.4 s.
@@ -387,10 +464,9 @@ def test_a_malformed_part_is_text(bad: object) -> None:
         b'[{"image_url":1}]',
         b'["image_url"]',
         b'[[["image_url"]]]',
-        b'[{"content":[{"type":"image_url","image_url":{"url":"\xff"}}]}]',
         b'[{"role":"u","content":[' + b"[" * 100_000 + b'"image_url"' + b"]" * 100_000 + b"]}]",
     ],
-    ids=["quoted", "an object", "no content", "a word", "lists", "not UTF-8", "deeply nested"],
+    ids=["quoted", "an object", "no content", "a word", "lists", "deeply nested"],
 )
 def test_a_prompt_that_only_looks_like_media_is_text(raw: bytes) -> None:
     assert produce(raw) == TokenizedPrompt(raw, -(-len(raw) // 4))

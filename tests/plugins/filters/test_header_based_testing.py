@@ -37,6 +37,8 @@ ENDPOINTS = [
         pytest.param("fd00::2", ["v6-2"], id="an address that is written in capitals"),
         pytest.param("10.0.0.9,10.0.0.1:9,10.0.0", [], id="no candidate"),
         pytest.param("10.0.0.9,10.0.0.2", ["b"], id="others are ignored"),
+        pytest.param("x," * 999 + "10.0.0.2", ["b"], id="the last that is looked at"),
+        pytest.param("x," * 1000 + "10.0.0.2", [], id="one after that"),
         pytest.param("", [], id="empty header"),
         pytest.param(" , ", [], id="blank header"),
     ],

@@ -1,6 +1,8 @@
 """The model name in a body is replaced, and nothing else."""
 
 import json
+import tracemalloc
+from typing import Any
 
 import msgspec
 import pytest
@@ -217,3 +219,37 @@ def test_any_bytes_are_rewritten_or_refused(pieces: bytes) -> None:
         return
     fields = RAW.decode(rewritten)
     assert fields == RAW.decode(body) | {"model": msgspec.Raw(b'"b"')}
+
+
+def test_a_key_that_is_no_name_is_refused_before_it_is_made_into_a_text() -> None:
+    # With one emoji a text takes four bytes for each of its letters.
+    key = b'"%b\\ud83d\\ude00"' % (b"k" * 400_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ParseError, match="no key within 4096 bytes"):
+            with_model(b'{%b:1,"model":"m"}' % key, "other")
+        most_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < 2 * len(key)
+
+
+def test_a_key_as_long_as_allowed_is_kept() -> None:
+    key = b"k" * 4093  # with its quotation marks and the colon 4096
+    assert with_model(b'{"%b":1,"model":"m"}' % key, "n") == b'{"%b":1,"model":"n"}' % key
+    with pytest.raises(ParseError, match=r"no key within 4096 bytes \(byte 1\)"):
+        with_model(b'{"k%b":1,"model":"m"}' % key, "n")
+
+
+@pytest.mark.parametrize("body", [b'{"model":"m"%b,"x":1}', b'{"x":1%b,"model":"m"}'])
+def test_blanks_after_a_value_are_not_looked_at_one_by_one(body: bytes) -> None:
+    class Watched(bytes):
+        reads = 0
+
+        def __getitem__(self, at: Any) -> Any:
+            Watched.reads += isinstance(at, int)
+            return super().__getitem__(at)
+
+    sent = with_model(Watched(body % (b" \n\t\r" * 5000)), "n")
+    assert sent == (body % (b" \n\t\r" * 5000)).replace(b'"m"', b'"n"')
+    assert Watched.reads < 10

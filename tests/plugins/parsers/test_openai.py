@@ -132,9 +132,15 @@ def test_the_prompt_is_the_raw_json_of_its_field(path: str, body: bytes, prompt:
         pytest.param(COMPLETIONS, b'{"model":"m","prompt":"x"', "not a JSON", id="cut off"),
         pytest.param(COMPLETIONS, b'{"model":"m","prompt":"x"}x', "trailing", id="something after"),
         pytest.param(COMPLETIONS, b'{"model":"m","prompt":NaN}', "invalid", id="NaN"),
-        pytest.param(COMPLETIONS, b'{"model":"m\xff","prompt":""}', "utf-8", id="a bad model"),
+        pytest.param(COMPLETIONS, b'{"model":"m\xff","prompt":""}', "Unicode", id="a bad model"),
         pytest.param(
-            COMPLETIONS, rb'{"model":"\ud800","prompt":""}', "surrogate", id="a lone surrogate"
+            COMPLETIONS, rb'{"model":"\ud800","prompt":""}', "can be read", id="a lone surrogate"
+        ),
+        pytest.param(
+            COMPLETIONS,
+            b'{"model":"' + b"m" * 4096 + b'","prompt":""}',
+            "takes more than 4096 bytes",
+            id="a model of 4098 bytes",
         ),
         pytest.param(COMPLETIONS, b'{"prompt":"x"}', "model not found", id="no model"),
         pytest.param(COMPLETIONS, b'{"model":"","prompt":"x"}', "model not found", id="no name"),
@@ -169,12 +175,6 @@ def test_the_prompt_is_the_raw_json_of_its_field(path: str, body: bytes, prompt:
             "nested too",
             id="a deep limit",
         ),
-        pytest.param(
-            COMPLETIONS,
-            b'{"model":"m","prompt":"","max_tokens":' + b"9" * 5000 + b"}",
-            "out of range",
-            id="a number of 5000 digits",
-        ),
     ],
 )
 def test_a_body_that_breaks_its_promise_is_told_why(path: str, body: bytes, text: str) -> None:
@@ -194,6 +194,7 @@ def test_a_body_that_breaks_its_promise_is_told_why(path: str, body: bytes, text
         pytest.param({"max_tokens": 2**63 - 1}, 2**63 - 1, id="the largest"),
         pytest.param({"max_tokens": 2**63}, None, id="more than a server can count"),
         pytest.param({"max_tokens": -(10**400)}, None, id="more than a float can be"),
+        pytest.param({"max_tokens": -7}, -7, id="below zero"),
         pytest.param({"max_tokens": "7"}, None, id="a string"),
         pytest.param({"max_tokens": 7.5}, None, id="a float"),
         pytest.param({"max_tokens": True}, None, id="a boolean"),
@@ -216,8 +217,30 @@ def test_only_true_streams(value: str, expected: bool) -> None:
     assert parsed(body).stream is expected
 
 
-@pytest.mark.parametrize(("value", "expected"), [('"s"', "s"), ("1", ""), ("null", "")])
-def test_a_salt_that_is_no_string_is_none(value: str, expected: str) -> None:
+def test_a_limit_of_5000_digits_is_unknown() -> None:
+    assert (
+        parsed(b'{"model":"m","prompt":"x","max_tokens":%b}' % (b"9" * 5000)).max_output_tokens
+        is None
+    )
+
+
+@pytest.mark.parametrize("size", [4094, 5000])
+def test_a_model_is_as_long_as_a_name_can_be(size: int) -> None:
+    body = b'{"model":"%b","prompt":"%b"}' % (b"m" * 4094, b"x" * size)
+    assert parsed(body).model == "m" * 4094
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ('"s"', "s"),
+        ("1", ""),
+        ("null", ""),
+        (f'"{"s" * 4094}"', "s" * 4094),
+        (f'"{"s" * 4095}"', ""),
+    ],
+)
+def test_a_salt_that_is_no_string_or_too_long_is_none(value: str, expected: str) -> None:
     body = f'{{"model":"m","prompt":"x","cache_salt":{value}}}'.encode()
     assert parsed(body).cache_salt == expected
 

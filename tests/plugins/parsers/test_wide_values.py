@@ -1,4 +1,4 @@
-"""Lists and objects where a word or a number is expected: nothing is made of what is in them."""
+"""Anything where a word or a number is expected: nothing is made of what is in it."""
 
 import tracemalloc
 from contextlib import suppress
@@ -23,6 +23,9 @@ MANY = 50_000
         pytest.param(b"[" + b"{}," * MANY + b"0]", id="a list of objects"),
         pytest.param(b"[" + b"1.5," * MANY + b"0]", id="a list of numbers"),
         pytest.param(b'{"a":[' + b"[]," * MANY + b"0]}", id="lists in an object"),
+        # With one of these a text takes four bytes for each of its letters.
+        pytest.param(b'"' + b"x" * MANY + "\U0001f600".encode() + b'"', id="a long text"),
+        pytest.param(b"9" * MANY, id="a long number"),
     ],
 )
 @pytest.mark.parametrize(
