@@ -31,7 +31,9 @@ from epp.data_layer import (
     ObjectStore,
     Scraper,
     Supply,
+    configured_names,
     fixed_discoveries,
+    served_names,
 )
 from epp.ext_proc import LAST_CHUNK_SECONDS, METHOD, ExtProcService
 from epp.flow_control import FlowController, SaturationDetector
@@ -78,10 +80,10 @@ class App:
             DataLayerError: There are no endpoints, or one is not what it should be.
         """
         self.settings = settings
-        self.metrics = Metrics()
+        self.metrics = Metrics(max_page_bytes=settings.max_metrics_page_bytes)
         self.store = EndpointStore()
         self._config_metrics = ConfigMetrics(self.metrics.registry)
-        plugin_metrics = PluginMetricsCollector()
+        plugin_metrics = PluginMetricsCollector(self.metrics.budget)
         self.metrics.registry.register(plugin_metrics)
         self._builder = make_builder(settings.seed, metrics=plugin_metrics)
         self._lifetimes = PluginLifetimes()
@@ -111,11 +113,18 @@ class App:
         fixed = fixed_discoveries(self._builder, settings.endpoints, settings.endpoints_file)
         self._supply = Supply(self.store, scraper, self.graph, fixed)
         self.metrics.watch_pool(settings.pool_name, lambda: self.store.snapshot)
+        self.store.add_listener(self.metrics.attempts)
         self._objects = ObjectStore(
             pool_name=settings.pool_name,
             rng=make_random(settings.seed, "objects"),
             rewritten=self.metrics.model_rewritten,
         )
+        for source in (
+            lambda: served_names(self.store.snapshot),
+            lambda: configured_names(self.graph.config),
+            self._objects.names,
+        ):
+            self.metrics.names.learn_from(source)
         self._object_files = ObjectFiles(settings.objects)
         self._reloader = self._make_reloader()
         self.director = Director(

@@ -6,6 +6,7 @@ from typing import Literal
 
 from epp.config import LoadedConfig, RollbackSettings
 from epp.ext_proc import ExtProcSettings
+from epp.observability import DEFAULT_PAGE_BYTES
 from epp.transport import TlsSettings, TransportSettings
 
 Transport = Literal["http2", "grpcio"]
@@ -50,6 +51,8 @@ class ServeSettings:
     """Answer gRPC health checks on the ext_proc port, too."""
     refresh_metrics_interval_seconds: float = 0.05
     metrics_staleness_seconds: float = 0.2
+    max_metrics_page_bytes: int = DEFAULT_PAGE_BYTES
+    """Length of the metrics page from where names from clients count as ``other``."""
     drain_delay_seconds: float = 0.0
     """How long new streams are still served when readiness has gone off."""
     drain_timeout_seconds: float = 30.0

@@ -53,7 +53,7 @@ from epp.cli.transport_options import (
     true_or_false,
     warn_of_unused,
 )
-from epp.cli.units import duration
+from epp.cli.units import duration, size
 from epp.config import LoadedConfig, PluginRegistry, default_config, load_file, load_text
 from epp.observability import configure
 
@@ -110,6 +110,13 @@ def serve(
     metrics_staleness_threshold: Annotated[
         str, typer.Option(help="Age at which scraped values begin to fade.")
     ] = "200ms",
+    max_metrics_page_bytes: Annotated[
+        str,
+        typer.Option(
+            help="Length of the metrics page from where model names and fairness ids that nobody"
+            " vouches for count as other, for example 8MB.",
+        ),
+    ] = "8MB",
     emit_endpoint_scores: Annotated[
         bool,
         typer.Option(
@@ -181,6 +188,7 @@ def serve(
             "--metrics-staleness-threshold", duration, metrics_staleness_threshold
         )
         drain = from_flag("--drain-timeout", duration, drain_timeout)
+        page_bytes = from_flag("--max-metrics-page-bytes", size, max_metrics_page_bytes)
     except ValueError as error:
         fail(str(error))
     configure(level=log_level, log_format=log_format)
@@ -203,6 +211,7 @@ def serve(
             # Below 50 ms the reference raises the interval, too.
             refresh_metrics_interval_seconds=max(0.05, interval),
             metrics_staleness_seconds=staleness,
+            max_metrics_page_bytes=page_bytes,
             drain_delay_seconds=drain_delay_seconds,
             drain_timeout_seconds=drain,
             emit_endpoint_scores=emit_endpoint_scores,

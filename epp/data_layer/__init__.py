@@ -13,6 +13,7 @@ from epp.data_layer.errors import (
 from epp.data_layer.http_client import HttpClient, page_opener
 from epp.data_layer.object_files import ObjectFiles
 from epp.data_layer.objects import ObjectStore
+from epp.data_layer.operator_names import configured_names, served_names
 from epp.data_layer.plugins import (
     DataSource,
     EndpointDiscovery,
@@ -60,8 +61,10 @@ __all__ = [
     "Scraper",
     "StaticDiscovery",
     "Supply",
+    "configured_names",
     "fixed_discoveries",
     "join_address",
     "page_opener",
+    "served_names",
     "split_address",
 ]

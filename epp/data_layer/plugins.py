@@ -8,7 +8,7 @@ import ssl
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from epp.config.quantities import duration_seconds
 from epp.data_layer.address import join_address, split_address
@@ -17,6 +17,7 @@ from epp.data_layer.files import FileState, UnreadableFileError, look, read
 from epp.scheduling import AttributeKey, Endpoint, Plugin
 
 __all__ = [
+    "SERVED_MODELS",
     "DataSource",
     "DiscoveryError",
     "DuplicateEndpointError",
@@ -38,6 +39,11 @@ __all__ = [
     "read",
     "split_address",
 ]
+
+
+SERVED_MODELS: Final = AttributeKey[frozenset[str]]("served-models")
+"""Names that an endpoint serves models and adapters under, from an extractor that knows. Metrics
+count requests for these under their names whatever else clients ask for."""
 
 
 @dataclass(frozen=True, slots=True)

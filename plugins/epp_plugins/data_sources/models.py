@@ -2,7 +2,8 @@
 
 Reads the OpenAI list of models, as ``models-data-source`` gets it from ``/v1/models``.
 
-Writes: attribute ``/v1/models/NAME``, NAME being the extractor's own: a tuple of ``ModelRecord``.
+Writes: attribute ``/v1/models/NAME``, NAME being the extractor's own: a tuple of ``ModelRecord``;
+        attribute ``served-models``: their names, which metrics never count as ``other``.
 Example::
 
     plugins:
@@ -18,7 +19,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from epp.data_layer.plugins import Extractor, Page, PageError
+from epp.data_layer.plugins import SERVED_MODELS, Extractor, Page, PageError
 from epp.scheduling import AttributeKey, Endpoint
 
 
@@ -54,7 +55,7 @@ class ModelsDataExtractor(Extractor):
         self.name = name
         self._key = AttributeKey[tuple[ModelRecord, ...]](f"/v1/models/{name}")
         # An instance's own, unlike other plugins' keys: it bears the instance's name.
-        self.writes: tuple[AttributeKey[Any], ...] = (self._key,)  # type: ignore[misc]
+        self.writes: tuple[AttributeKey[Any], ...] = (self._key, SERVED_MODELS)  # type: ignore[misc]
 
     def extract(self, endpoint: Endpoint, page: Page) -> None:
         try:
@@ -62,3 +63,4 @@ class ModelsDataExtractor(Extractor):
         except msgspec.MsgspecError as error:
             raise PageError(f"the page is no list of models: {error}") from None
         endpoint.attributes[self._key] = models
+        endpoint.attributes[SERVED_MODELS] = frozenset(model.id for model in models)
