@@ -85,7 +85,9 @@ class App:
         self._config_metrics = ConfigMetrics(self.metrics.registry)
         plugin_metrics = PluginMetricsCollector(self.metrics.budget)
         self.metrics.registry.register(plugin_metrics)
-        self._builder = make_builder(settings.seed, metrics=plugin_metrics)
+        self._builder = make_builder(
+            settings.seed, metrics=plugin_metrics, max_page_bytes=settings.max_scrape_page_bytes
+        )
         self._lifetimes = PluginLifetimes()
         self.graph = self._builder.build(settings.config, observer=self._watch(settings.config))
         """The plugin graph in use."""
@@ -109,7 +111,9 @@ class App:
             staleness_seconds=settings.metrics_staleness_seconds,
             clock=time.monotonic,
             observer=FreshMetrics(self.metrics, self.flow.wake),
+            cpu_share=settings.scrape_cpu_share,
         )
+        self.metrics.watch_scrapes(scraper.intervals)
         fixed = fixed_discoveries(self._builder, settings.endpoints, settings.endpoints_file)
         self._supply = Supply(self.store, scraper, self.graph, fixed)
         self.metrics.watch_pool(settings.pool_name, lambda: self.store.snapshot)

@@ -7,7 +7,7 @@ Gauges of the pool are not kept up to date; they are read off the endpoints when
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from statistics import fmean, pstdev
@@ -26,6 +26,9 @@ from epp.scheduling import Endpoint, Plugin, described
 
 # A plugin or a scheduling cycle takes microseconds; the reference starts at 0.1 ms.
 SCHEDULING = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+
+TOO_LARGE = "too-large"
+"""Kind of the scrape error that has a counter of its own."""
 
 _log = structlog.get_logger(__name__)
 
@@ -106,6 +109,11 @@ class Metrics:
             "Pages of model servers that an extractor could not use.",
             ("source_type", "extractor_type"),
         )
+        self._pages_too_large = make.counter(
+            "datalayer_pages_too_large_total",
+            "Pages of model servers that are longer, or have more series, than is read.",
+            ("source_type",),
+        )
         self.limits_exceeded = make.counter(
             "request_limit_exceeded_total",
             "Requests that met a limit of this EPP: body-bytes, header-bytes, envoy-buffer,"
@@ -123,16 +131,24 @@ class Metrics:
     def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
         """Count a page that did not come."""
         self.poll_errors.labels(source.type).inc()
+        if kind == TOO_LARGE:
+            self._pages_too_large.labels(source.type).inc()
 
     def extract_failed(
         self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
     ) -> None:
         """Count a page that an extractor could not use."""
         self.extract_errors.labels(source.type, extractor.type).inc()
+        if kind == TOO_LARGE:
+            self._pages_too_large.labels(source.type).inc()
 
     def watch_pool(self, name: str, snapshot: Callable[[], Sequence[Endpoint]]) -> None:
         """Export the gauges of the pool ``name``, read from ``snapshot`` at each scrape."""
         self.registry.register(PoolCollector(name, snapshot))
+
+    def watch_scrapes(self, read: Callable[[], Mapping[tuple[str, str], float]]) -> None:
+        """Export how often endpoints are asked, by endpoint and source, read at each scrape."""
+        self.registry.register(ScrapeCollector(read))
 
     def watch_held_bytes(self, read: Callable[[], float]) -> None:
         """Export what bodies take until they are passed on, read from ``read`` at each scrape."""
@@ -285,3 +301,29 @@ class PoolCollector(Collector):
         return GaugeMetricFamily(
             f"llm_d_epp_{name}", text, labels=["name", "model_server_endpoint"]
         )
+
+
+class ScrapeCollector(Collector):
+    """How often endpoints are asked.
+
+    Args:
+        read: Returns the present intervals, by names of endpoint and source.
+    """
+
+    def __init__(self, read: Callable[[], Mapping[tuple[str, str], float]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        """Read all intervals."""
+        family = GaugeMetricFamily(
+            "llm_d_epp_datalayer_scrape_interval_seconds",
+            "Present time between two scrapes; longer than configured where a page costs too much.",
+            labels=["model_server_endpoint", "source"],
+        )
+        for names, seconds in self._read().items():
+            family.add_metric(names, seconds)
+        yield family
+
+    def describe(self) -> Iterable[Metric]:
+        """Tell the registry nothing, so that registering does not collect."""
+        return ()

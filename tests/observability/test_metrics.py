@@ -211,6 +211,20 @@ def test_a_name_that_is_too_long_is_other(chars: int, *, is_kept: bool) -> None:
     }
 
 
+@pytest.mark.parametrize("step", ["poll", "extract"])
+def test_pages_that_are_too_large_are_counted_besides(step: str) -> None:
+    metrics = Metrics()
+    source = queue_depth.QueueScorer("queue", queue_depth.Params())
+    for kind in ("too-large", "timeout"):
+        if step == "poll":
+            metrics.poll_failed(source, make_endpoint(), kind)
+        else:
+            metrics.extract_failed(source, source, make_endpoint(), kind)
+    value = metrics.registry.get_sample_value
+    labels = {"source_type": "queue-scorer"}
+    assert value("llm_d_epp_datalayer_pages_too_large_total", labels) == 1
+
+
 def test_pool_gauges_are_read_off_the_endpoints_at_each_scrape() -> None:
     metrics = Metrics()
     pool: list[Endpoint] = []
