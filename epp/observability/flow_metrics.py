@@ -309,7 +309,7 @@ class _Series(LabelSet):
     def _waits(self, outcome: str) -> Histogram:
         metrics = self._metrics
         own = metrics.wait_labels(self.labels, outcome)
-        instead = metrics.sets.claim(self, lambda _: metrics.waits.cost(*own), is_histogram=True)
+        instead = metrics.sets.claim(self, lambda _: metrics.waits.cost(*own), is_detail=True)
         if instead is not None:
             return instead.of(outcome)[1]
         waits = self._own[outcome] = metrics.waits.labels(*own)

@@ -66,6 +66,7 @@ class LabelSets(Generic[S]):
         last: Returns labels with every name from clients folded.
         make: Makes the children of a set.
         cost: Returns the length of their lines.
+        is_detail: Whether they are details.
     """
 
     def __init__(
@@ -76,12 +77,14 @@ class LabelSets(Generic[S]):
         last: Callable[[Labels], Labels],
         make: Callable[[Labels, Claim], S],
         cost: Callable[[Labels], int],
+        is_detail: bool = False,
     ) -> None:
         self._budget = budget
         self._judge = judge
         self._last = last
         self._make = make
         self._cost = cost
+        self._is_detail = is_detail
         self._sets: dict[Labels, S] = {}
         budget.add(self)
 
@@ -105,33 +108,33 @@ class LabelSets(Generic[S]):
             return self.bind(labels)
         standing, folded = self._judge(labels)
         last = self._last(labels)
-        if labels == last or not self._budget.is_full(standing, is_histogram=False):
+        if labels == last or not self._budget.is_full(standing, is_detail=self._is_detail):
             claim = self._budget.open(standing)
-            if self._budget.take(claim, self._cost(labels), always=labels == last):
+            if self._budget.take(
+                claim, self._cost(labels), is_detail=self._is_detail, always=labels == last
+            ):
                 bound = self._sets[labels] = self._make(labels, claim)
                 return bound
         instead = last if folded == labels else folded
         return self._sets.get(instead) or self.bind(instead)
 
     def claim(
-        self, owner: S, cost: Callable[[Labels], int], *, is_histogram: bool = False
+        self, owner: S, cost: Callable[[Labels], int], *, is_detail: bool = False
     ) -> S | None:
         """Claim room for further children of ``owner``.
 
         Args:
             owner: Whose they are.
             cost: Returns the length of their lines.
-            is_histogram: Whether they are histograms.
+            is_detail: Whether they are details.
 
         Returns:
             The set whose children to use instead; None if there is room.
         """
         labels, last = owner.labels, self._last(owner.labels)
-        if labels == last or not self._budget.is_full(
-            owner.claim.standing, is_histogram=is_histogram
-        ):
+        if labels == last or not self._budget.is_full(owner.claim.standing, is_detail=is_detail):
             size_bytes, always = cost(labels), labels == last
-            if self._budget.take(owner.claim, size_bytes, is_histogram=is_histogram, always=always):
+            if self._budget.take(owner.claim, size_bytes, is_detail=is_detail, always=always):
                 return None
         _, folded = self._judge(labels)
         instead = last if folded == labels else folded

@@ -6,6 +6,7 @@ value.
 """
 
 import asyncio
+import collections
 from collections.abc import Callable
 from typing import Final
 
@@ -17,6 +18,10 @@ from epp.scheduling import Endpoint
 
 DEPARTED_SECONDS: Final = 300.0
 """How long the series of an endpoint outlive it; Prometheus looks back as far."""
+
+
+_Key = tuple[str, str, str]
+"""Name and address of an endpoint, and the target model."""
 
 
 class _Counted(LabelSet):
@@ -60,9 +65,7 @@ class Attempts:
 
         def judge(labels: Labels) -> tuple[Standing, Labels]:
             status, model, *endpoint = labels
-            standing = names.model(model)
-            known = model if standing is Standing.KNOWN else OTHER
-            return standing, (status, known, *endpoint)
+            return names.model(model), (status, OTHER, *endpoint)
 
         self._sets: LabelSets[_Counted] = LabelSets(
             budget,
@@ -70,24 +73,25 @@ class Attempts:
             last=lambda labels: (labels[0], OTHER, OTHER, OTHER, OTHER),
             make=lambda labels, claim: _Counted(family, labels, claim, self._forget),
             cost=lambda labels: family.cost(*labels),
+            is_detail=True,
         )
-        self._bound: dict[Labels, dict[str, Counter]] = {}
-        """By endpoint and target model; only those that did not fold."""
-        self._labels: dict[tuple[str, str], Labels] = {}
-        """Name, namespace and port by name and address of an endpoint."""
+        self._bound: dict[_Key, Counter] = {}
+        """Those that did not fold."""
+        self._keys: dict[Labels, _Key] = {}
+        """Under what they are bound, by their labels."""
+        self._by_endpoint: dict[Labels, set[Labels]] = {}
+        """Their labels, by those of the endpoint."""
+        self._present: collections.Counter[Labels] = collections.Counter()
+        """How many endpoints of the pool have these labels."""
         self._departed: dict[Labels, asyncio.TimerHandle] = {}
 
     def succeeded(self, target_model: str, endpoint: Endpoint) -> None:
         """Count a choice of ``endpoint``."""
         # An address may pass to another pod, whose name is a label of its own.
-        key = (endpoint.name, endpoint.address)
-        labels = self._labels.get(key)
-        if labels is None:
-            labels = self._labels[key] = _labels(endpoint)
-        bound = self._bound.get(labels)
-        counter = None if bound is None else bound.get(target_model)
+        key = (endpoint.name, endpoint.address, target_model)
+        counter = self._bound.get(key)
         if counter is None:
-            counter = self._bind(target_model, labels)
+            counter = self._bind(key, endpoint)
         counter.inc()
 
     def failed(self, target_model: str) -> None:
@@ -96,37 +100,50 @@ class Attempts:
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
         """Keep the series of an endpoint that has come back."""
-        timer = self._departed.pop(_labels(endpoint), None)
+        labels = _labels(endpoint)
+        self._present[labels] += 1
+        timer = self._departed.pop(labels, None)
         if timer is not None:
             timer.cancel()
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         """Remove the series of ``endpoint`` in a while."""
-        self._labels.pop((endpoint.name, endpoint.address), None)
         labels = _labels(endpoint)
-        if labels not in self._departed:
-            loop = asyncio.get_running_loop()
-            self._departed[labels] = loop.call_later(DEPARTED_SECONDS, self._remove, labels)
+        self._present[labels] -= 1
+        if self._present[labels] > 0:  # one of the same name has come at another address
+            return
+        del self._present[labels]
+        loop = asyncio.get_running_loop()
+        self._departed[labels] = loop.call_later(DEPARTED_SECONDS, self._remove, labels)
 
-    def _bind(self, target_model: str, endpoint: Labels) -> Counter:
-        labels = ("success", target_model, *endpoint)
+    def _bind(self, key: _Key, endpoint: Endpoint) -> Counter:
+        parts = _labels(endpoint)
+        labels = ("success", key[2], *parts)
         bound = self._sets.bind(labels)
         if bound.labels == labels:
-            self._bound.setdefault(endpoint, {})[target_model] = bound.counter
+            before = self._keys.get(labels)
+            if before is not None:  # its address has changed
+                del self._bound[before]
+            self._bound[key] = bound.counter
+            self._keys[labels] = key
+            self._by_endpoint.setdefault(parts, set()).add(labels)
         return bound.counter
 
     def _remove(self, endpoint: Labels) -> None:
-        self._departed.pop(endpoint, None)
-        for model in (*self._bound.get(endpoint, ()), OTHER):
-            self._sets.drop(("success", model, *endpoint))
+        del self._departed[endpoint]
+        own = ("success", OTHER, *endpoint)
+        for labels in (*self._by_endpoint.get(endpoint, ()), own):
+            self._sets.drop(labels)
 
     def _forget(self, labels: Labels) -> None:
-        _, model, *endpoint = labels
-        bound = self._bound.get(tuple(endpoint))
-        if bound is not None:
-            bound.pop(model, None)
-            if not bound:
-                del self._bound[tuple(endpoint)]
+        key = self._keys.pop(labels, None)
+        if key is None:
+            return
+        del self._bound[key]
+        of_endpoint = self._by_endpoint[labels[2:]]
+        of_endpoint.discard(labels)
+        if not of_endpoint:
+            del self._by_endpoint[labels[2:]]
 
 
 class Rewrites:

@@ -3,8 +3,9 @@
 One account for all families. Every table of label sets (:mod:`.label_sets`) asks it before it makes
 a child; what a child costs is the length of its lines on the page. Names that nobody vouches for
 get a small share, proven ones and fairness ids a larger one, and the rest is reserved for the
-operator's own names, so junk is the first that folds into ``other``. Histograms (19 to 190 lines a
-label set) leave a part of each share to counters, which stay apart when histograms no longer do.
+operator's own names, so junk is the first that folds into ``other``. Details, which are histograms
+(19 to 190 lines a label set) and what multiplies with endpoints, leave a part of each share to the
+counters of requests, which stay apart when details no longer do.
 """
 
 import time
@@ -27,9 +28,9 @@ TELL_SECONDS: Final = 3600.0
 """Least time between two warnings that names fold."""
 
 # Shares of the budget that label sets up to a standing may take together, and the parts of them
-# from where there is no room for histograms.
+# from where there is no room for details.
 _SHARES: Final = {Standing.UNKNOWN: 3 / 16, Standing.PROVEN: 1 / 2, Standing.KNOWN: 1.0}
-_HISTOGRAMS: Final = {Standing.UNKNOWN: 1 / 8, Standing.PROVEN: 3 / 8, Standing.KNOWN: 3 / 4}
+_DETAILS: Final = {Standing.UNKNOWN: 1 / 8, Standing.PROVEN: 3 / 8, Standing.KNOWN: 3 / 4}
 _FREED: Final = 1 / 4
 """Share of its limit that a sweep frees at the most, so that label sets go in small batches."""
 
@@ -99,31 +100,31 @@ class PageBudget:
         """Return what label sets of ``standing`` take."""
         return self._claimed[standing]
 
-    def is_full(self, standing: Standing, *, is_histogram: bool) -> bool:
+    def is_full(self, standing: Standing, *, is_detail: bool) -> bool:
         """Return whether it is not worth while to ask; quick, as junk asks at every request."""
-        if (standing, is_histogram) in self._full:
+        if (standing, is_detail) in self._full:
             self._sweep(standing)
-        if (standing, is_histogram) in self._full:
+        if (standing, is_detail) in self._full:
             self.folded += 1
             return True
         return False
 
     def take(
-        self, claim: Claim, size_bytes: int, *, is_histogram: bool = False, always: bool = False
+        self, claim: Claim, size_bytes: int, *, is_detail: bool = False, always: bool = False
     ) -> bool:
         """Add ``size_bytes`` to ``claim`` if there is room; return whether there was.
 
         Args:
             claim: Who asks.
             size_bytes: Length of the lines.
-            is_histogram: Whether they are a histogram's.
+            is_detail: Whether they are details.
             always: Whether they are added without room, too: ``other`` itself must be there.
         """
         standing = claim.standing
-        if not always and not self._has_room(standing, size_bytes, is_histogram):
+        if not always and not self._has_room(standing, size_bytes, is_detail):
             self._sweep(standing)
-            if not self._has_room(standing, size_bytes, is_histogram):
-                self._full.add((standing, is_histogram))
+            if not self._has_room(standing, size_bytes, is_detail):
+                self._full.add((standing, is_detail))
                 self.folded += 1
                 return False
         self._claimed[standing] += size_bytes
@@ -145,8 +146,8 @@ class PageBudget:
         claim.standing = standing
         self._full.clear()
 
-    def _has_room(self, standing: Standing, size_bytes: int, is_histogram: bool) -> bool:
-        shares = _HISTOGRAMS if is_histogram else _SHARES
+    def _has_room(self, standing: Standing, size_bytes: int, is_detail: bool) -> bool:
+        shares = _DETAILS if is_detail else _SHARES
         claimed = size_bytes
         for each in Standing:
             claimed += self._claimed[each]

@@ -182,7 +182,7 @@ class _PluginCounter:
             return False
         if len(self._bound) < MAX_OWN_SETS:
             return True
-        if self._budget.is_full(self._claim.standing, is_histogram=False):
+        if self._budget.is_full(self._claim.standing, is_detail=False):
             return False
         return self._budget.take(self._claim, self._family.cost(*labels, *self._plugin))
 

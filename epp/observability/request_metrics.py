@@ -218,7 +218,7 @@ class RequestMetrics(LabelSet):
         """The children for answers; made at the first, for where none is seen there are none."""
         if self._answer is None:
             families = self._requests.families
-            instead = self._requests.sets.claim(self, families.answer_bytes, is_histogram=True)
+            instead = self._requests.sets.claim(self, families.answer_bytes, is_detail=True)
             self._has_answer = instead is None
             self._answer = (
                 AnswerMetrics(families, self.labels) if instead is None else instead.answer
@@ -252,7 +252,7 @@ class RequestMetrics(LabelSet):
         if self._has_histograms:
             return
         families = self._requests.families
-        instead = self._requests.sets.claim(self, families.histogram_bytes, is_histogram=True)
+        instead = self._requests.sets.claim(self, families.histogram_bytes, is_detail=True)
         if instead is None:
             self.duration = families.duration.labels(*self.labels)
             self.size = families.size.labels(*self.labels)

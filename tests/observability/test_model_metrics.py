@@ -40,6 +40,8 @@ async def test_a_departed_endpoint_is_removed_when_scrapes_have_seen_its_last(
     gone, stays = pods(2)
     for endpoint in (gone, stays, gone):
         metrics.attempts.succeeded(model, endpoint)
+    for endpoint in (gone, stays):
+        metrics.attempts.endpoint_added(endpoint)
     metrics.attempts.endpoint_removed(gone)
     await asyncio.sleep(DEPARTED_SECONDS - 1)
     assert attempts(metrics) == {"pod-0": 2, "pod-1": 1}
@@ -50,6 +52,7 @@ async def test_a_departed_endpoint_is_removed_when_scrapes_have_seen_its_last(
 @virtual_time
 async def test_an_endpoint_that_comes_back_in_time_goes_on_counting(metrics: Metrics) -> None:
     (endpoint,) = pods(1)
+    metrics.attempts.endpoint_added(endpoint)
     metrics.attempts.succeeded("llama", endpoint)
     metrics.attempts.endpoint_removed(endpoint)
     await asyncio.sleep(DEPARTED_SECONDS / 2)
@@ -63,6 +66,7 @@ async def test_an_endpoint_that_comes_back_in_time_goes_on_counting(metrics: Met
 @virtual_time
 async def test_an_endpoint_that_comes_back_later_counts_from_0(metrics: Metrics) -> None:
     (endpoint,) = pods(1)
+    metrics.attempts.endpoint_added(endpoint)
     metrics.attempts.succeeded("llama", endpoint)
     metrics.attempts.endpoint_removed(endpoint)
     await asyncio.sleep(DEPARTED_SECONDS + 1)
@@ -72,9 +76,24 @@ async def test_an_endpoint_that_comes_back_later_counts_from_0(metrics: Metrics)
 
 
 @virtual_time
+async def test_an_endpoint_whose_address_changes_goes_on_counting(metrics: Metrics) -> None:
+    before = make_endpoint("default/pod", address="10.0.0.1:8000")
+    after = make_endpoint("default/pod", address="10.0.0.2:8000")
+    metrics.attempts.endpoint_added(before)
+    metrics.attempts.succeeded("llama", before)
+    metrics.attempts.endpoint_added(after)  # the store tells of newcomers first
+    metrics.attempts.endpoint_removed(before)
+    metrics.attempts.succeeded("llama", after)
+    await asyncio.sleep(DEPARTED_SECONDS + 1)
+    metrics.attempts.succeeded("llama", after)
+    assert attempts(metrics) == {"pod": 3}
+
+
+@virtual_time
 async def test_churn_of_endpoints_leaves_nothing(metrics: Metrics) -> None:
     before = metrics.registry.page_bytes
     for endpoint in pods(200):
+        metrics.attempts.endpoint_added(endpoint)
         metrics.attempts.succeeded("llama", endpoint)
         metrics.attempts.endpoint_removed(endpoint)
     assert metrics.registry.page_bytes > before
@@ -92,4 +111,5 @@ def test_endpoints_times_models_beyond_the_page_are_other() -> None:
             metrics.attempts.succeeded(f"model-{n}", endpoint)
     found = attempts(metrics)
     assert sum(found.values()) == 20 * 50
+    assert set(found) == {f"pod-{n}" for n in range(20)}, "the model folds before the endpoint"
     assert metrics.registry.page_bytes < 200_000
