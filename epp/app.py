@@ -31,7 +31,9 @@ from epp.data_layer import (
     ObjectStore,
     Scraper,
     Supply,
+    configured_names,
     fixed_discoveries,
+    served_names,
 )
 from epp.descriptors import PoolDescriptors, PortLimits, share_descriptors
 from epp.ext_proc import LAST_CHUNK_SECONDS, METHOD, ExtProcService
@@ -85,13 +87,15 @@ class App:
             DataLayerError: There are no endpoints, or one is not what it should be.
         """
         self.settings = settings
-        self.metrics = Metrics()
+        self.metrics = Metrics(max_page_bytes=settings.max_metrics_page_bytes)
         self.store = EndpointStore()
         self._config_metrics = ConfigMetrics(self.metrics.registry)
         self.metrics.registry.register(LogCollector(log_queues))
-        plugin_metrics = PluginMetricsCollector()
+        plugin_metrics = PluginMetricsCollector(self.metrics.budget)
         self.metrics.registry.register(plugin_metrics)
-        self._builder = make_builder(settings.seed, metrics=plugin_metrics)
+        self._builder = make_builder(
+            settings.seed, metrics=plugin_metrics, max_page_bytes=settings.max_scrape_page_bytes
+        )
         self._lifetimes = PluginLifetimes()
         self.graph = self._builder.build(settings.config, observer=self._watch(settings.config))
         """The plugin graph in use."""
@@ -115,15 +119,24 @@ class App:
             staleness_seconds=settings.metrics_staleness_seconds,
             clock=time.monotonic,
             observer=FreshMetrics(self.metrics, self.flow.wake),
+            cpu_share=settings.scrape_cpu_share,
         )
+        self.metrics.watch_scrapes(scraper.intervals)
         fixed = fixed_discoveries(self._builder, settings.endpoints, settings.endpoints_file)
         self._supply = Supply(self.store, scraper, self.graph, fixed)
         self.metrics.watch_pool(settings.pool_name, lambda: self.store.snapshot)
+        self.store.add_listener(self.metrics.attempts)
         self._objects = ObjectStore(
             pool_name=settings.pool_name,
             rng=make_random(settings.seed, "objects"),
             rewritten=self.metrics.model_rewritten,
         )
+        for source in (
+            lambda: served_names(self.store.snapshot),
+            lambda: configured_names(self.graph.config),
+            self._objects.names,
+        ):
+            self.metrics.names.learn_from(source)
         self._object_files = ObjectFiles(settings.objects)
         self._reloader = self._make_reloader()
         self.director = Director(

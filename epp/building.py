@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from epp.config import GraphBuilder, PluginRegistry
-from epp.data_layer import DataSource, EndpointDiscovery, Extractor, page_opener
+from epp.data_layer import MAX_PAGE_BYTES, DataSource, EndpointDiscovery, Extractor, page_opener
 from epp.flow_control import (
     EvictionFilter,
     EvictionOrder,
@@ -43,6 +43,7 @@ def make_builder(
     seed: int | None = None,
     registry: PluginRegistry | None = None,
     metrics: PluginMetrics = NO_PLUGIN_METRICS,
+    max_page_bytes: int = MAX_PAGE_BYTES,
 ) -> GraphBuilder:
     """Return the builder of this process's plugin graphs.
 
@@ -50,11 +51,12 @@ def make_builder(
         seed: Makes every random choice repeatable.
         registry: Finds plugin classes; by default all that are installed.
         metrics: Where plugins declare metrics of their own.
+        max_page_bytes: Longest page that an endpoint may answer a data source with.
 
     Raises:
         ConfigError: Two installed plugins have the same type.
     """
-    open_page = page_opener(time.monotonic)
+    open_page = page_opener(time.monotonic, max_page_bytes=max_page_bytes)
     services: dict[str, Callable[[str], Any]] = {
         "rng": lambda name: make_random(seed, name),
         "clock": lambda _: time.monotonic,

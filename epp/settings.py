@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 from epp.config import LoadedConfig, RollbackSettings
+from epp.data_layer import DEFAULT_SHARE, MAX_PAGE_BYTES
 from epp.ext_proc import ExtProcSettings
+from epp.observability import DEFAULT_PAGE_BYTES
 from epp.transport import TlsSettings, TransportSettings
 
 Transport = Literal["http2", "grpcio"]
@@ -52,6 +54,12 @@ class ServeSettings:
     """Answer gRPC health checks on the ext_proc port, too."""
     refresh_metrics_interval_seconds: float = 0.05
     metrics_staleness_seconds: float = 0.2
+    scrape_cpu_share: float = DEFAULT_SHARE
+    """Of one core, that scraping all endpoints may take; beyond it they are asked less often."""
+    max_scrape_page_bytes: int = MAX_PAGE_BYTES
+    """Longest page that a model server may answer a scrape with."""
+    max_metrics_page_bytes: int = DEFAULT_PAGE_BYTES
+    """Length of the metrics page from where names from clients count as ``other``."""
     drain_delay_seconds: float = 0.0
     """How long new streams are still served when readiness has gone off."""
     drain_timeout_seconds: float = 30.0

@@ -131,6 +131,26 @@ def serve(
     metrics_staleness_threshold: Annotated[
         str, typer.Option(help="Age at which scraped values begin to fade.")
     ] = "200ms",
+    max_scrape_cpu_percent: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            max=100.0,
+            callback=finite,
+            help="Of one core, for scraping all endpoints, a tenth of it for each; dearer pages are"
+            " asked for less often.",
+        ),
+    ] = 20.0,
+    max_scrape_page_bytes: Annotated[
+        str, typer.Option(help="Longest metrics page of an endpoint; a longer one is refused.")
+    ] = "8MiB",
+    max_metrics_page_bytes: Annotated[
+        str,
+        typer.Option(
+            help="Length of the metrics page from where model names and fairness ids that nobody"
+            " vouches for count as other, for example 8MB.",
+        ),
+    ] = "8MB",
     emit_endpoint_scores: Annotated[
         bool,
         typer.Option(
@@ -213,6 +233,8 @@ def serve(
         )
         drain = from_flag("--drain-timeout", duration, drain_timeout)
         queue_bytes = from_flag("--log-queue-bytes", size, log_queue_bytes)
+        scraped_bytes = from_flag("--max-scrape-page-bytes", size, max_scrape_page_bytes)
+        page_bytes = from_flag("--max-metrics-page-bytes", size, max_metrics_page_bytes)
     except ValueError as error:
         fail(str(error))
     configure(
@@ -238,6 +260,9 @@ def serve(
             # Below 50 ms the reference raises the interval, too.
             refresh_metrics_interval_seconds=max(0.05, interval),
             metrics_staleness_seconds=staleness,
+            scrape_cpu_share=max_scrape_cpu_percent / 100,
+            max_scrape_page_bytes=scraped_bytes,
+            max_metrics_page_bytes=page_bytes,
             drain_delay_seconds=drain_delay_seconds,
             drain_timeout_seconds=drain,
             emit_endpoint_scores=emit_endpoint_scores,

@@ -10,9 +10,10 @@ from epp.data_layer.errors import (
     PageError,
     ScrapeError,
 )
-from epp.data_layer.http_client import HttpClient, page_opener
+from epp.data_layer.http_client import MAX_PAGE_BYTES, HttpClient, page_opener
 from epp.data_layer.object_files import ObjectFiles
 from epp.data_layer.objects import ObjectStore
+from epp.data_layer.operator_names import configured_names, served_names
 from epp.data_layer.plugins import (
     DataSource,
     EndpointDiscovery,
@@ -25,6 +26,7 @@ from epp.data_layer.plugins import (
     PageClient,
 )
 from epp.data_layer.scrape import ScrapeObserver
+from epp.data_layer.scrape_pace import DEFAULT_SHARE
 from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.scraper import Binding, Scraper
 from epp.data_layer.static import StaticDiscovery, fixed_discoveries
@@ -32,6 +34,8 @@ from epp.data_layer.store import EndpointStore, PoolListener
 from epp.data_layer.supply import Supply
 
 __all__ = [
+    "DEFAULT_SHARE",
+    "MAX_PAGE_BYTES",
     "Binding",
     "DataLayerError",
     "DataSource",
@@ -60,8 +64,10 @@ __all__ = [
     "Scraper",
     "StaticDiscovery",
     "Supply",
+    "configured_names",
     "fixed_discoveries",
     "join_address",
     "page_opener",
+    "served_names",
     "split_address",
 ]

@@ -63,6 +63,12 @@ class Beliefs:
             requested_at=requested_at,
         )
 
+    def slow_down(self, endpoint: Endpoint, interval_seconds: float) -> None:
+        """Take note that the next metrics of ``endpoint`` come in ``interval_seconds``."""
+        age = self.ages.get(endpoint.name)
+        if age is not None:
+            age.interval_seconds = max(age.interval_seconds, interval_seconds)
+
     def age(self) -> None:
         """Replace what is believed of endpoints whose metrics are old or have never come.
 

@@ -69,7 +69,7 @@ class ScrapeProtocolError(ScrapeError):
 
 
 class PageTooLargeError(ScrapeError):
-    """The page is larger than the limit."""
+    """The page is larger than a limit, in bytes or in series; the text says what to do."""
 
     kind = "too-large"
 

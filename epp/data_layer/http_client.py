@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from functools import partial
+from time import thread_time
 from typing import Final, cast
 
 import httptools
@@ -53,6 +54,8 @@ class _Connection(asyncio.Protocol):
         """Whether a byte of the present answer has come."""
         self.reusable = True
         """Whether another request may be sent."""
+        self.spent_seconds = 0.0
+        """CPU time of what has come."""
 
     async def exchange(self, request: bytes) -> bytes:
         """Send ``request`` and return the body; a cancelled exchange closes the connection.
@@ -90,6 +93,12 @@ class _Connection(asyncio.Protocol):
         if self._answer is None or self._answer.done():
             self.abort()  # nobody asked: an idle connection must be silent
             return
+        # Of this thread alone: a page is not dear because the machine is busy.
+        began = thread_time()
+        self._receive(data)
+        self.spent_seconds += thread_time() - began
+
+    def _receive(self, data: bytes) -> None:
         self.answering = True
         self._received_bytes += len(data)
         if self._received_bytes > 2 * self._max_page_bytes + _MAX_HEAD_BYTES:
@@ -143,7 +152,12 @@ class _Connection(asyncio.Protocol):
             self.abort()
 
     def _refuse_size(self) -> None:
-        self._fail(PageTooLargeError(f"the page is larger than {self._max_page_bytes} bytes"))
+        self._fail(
+            PageTooLargeError(
+                f"the page is larger than {self._max_page_bytes} bytes: have the server publish"
+                " fewer series, or raise --max-scrape-page-bytes"
+            )
+        )
 
     def _complete(self) -> None:
         if self._answer is None or self._answer.done():
@@ -188,10 +202,17 @@ class HttpClient:
         self._clock = clock
         self._max_page_bytes = max_page_bytes
         self._connection: _Connection | None = None
+        self._spent_before = 0.0
         self._request = (
             f"GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: text/plain, application/json\r\n"
             f"user-agent: endpoint-picker\r\n\r\n"
         ).encode("ascii")
+
+    @property
+    def spent_seconds(self) -> float:
+        """CPU time that receiving has taken so far."""
+        connection = self._connection
+        return self._spent_before + (0.0 if connection is None else connection.spent_seconds)
 
     async def get(self) -> Page:
         """Return the page; one call at a time.
@@ -215,6 +236,7 @@ class HttpClient:
         """Close the connection; idempotent, and a later ``get`` opens another."""
         connection, self._connection = self._connection, None
         if connection is not None:
+            self._spent_before += connection.spent_seconds
             connection.abort()
 
     async def _connect(self) -> _Connection:
@@ -237,6 +259,6 @@ class HttpClient:
         return Page(await connection.exchange(self._request), requested_at)
 
 
-def page_opener(clock: Callable[[], float]) -> OpenPage:
+def page_opener(clock: Callable[[], float], *, max_page_bytes: int = MAX_PAGE_BYTES) -> OpenPage:
     """Return the service ``open_page``: clients whose pages are stamped with ``clock``."""
-    return partial(HttpClient, clock=clock)
+    return partial(HttpClient, clock=clock, max_page_bytes=max_page_bytes)

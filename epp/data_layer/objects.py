@@ -14,6 +14,8 @@ from itertools import accumulate
 
 import structlog
 
+from epp.observability import OperatorNames
+
 _log = structlog.get_logger(__name__)
 
 _NEWEST = datetime.max.replace(tzinfo=UTC)
@@ -64,18 +66,18 @@ class Rewrite:
 class _Draw:
     """The targets of a rule, ready to choose from."""
 
-    __slots__ = ("_cumulative", "_rng", "_targets", "name")
+    __slots__ = ("_cumulative", "_rng", "name", "targets")
 
     def __init__(self, name: str, rule: RewriteRule, rng: random.Random) -> None:
         self.name = name
-        self._targets = rule.targets
+        self.targets = rule.targets
         self._cumulative = list(accumulate(rule.weights or [1] * len(rule.targets)))
         self._rng = rng
 
     def __call__(self) -> str:
-        if len(self._targets) == 1:
-            return self._targets[0]
-        return self._rng.choices(self._targets, cum_weights=self._cumulative)[0]
+        if len(self.targets) == 1:
+            return self.targets[0]
+        return self._rng.choices(self.targets, cum_weights=self._cumulative)[0]
 
 
 class ObjectStore:
@@ -119,6 +121,15 @@ class ObjectStore:
     def renames_all(self) -> bool:
         """Return whether a rule matches every model, and so a request that names none."""
         return self._generic is not None
+
+    def names(self) -> OperatorNames:
+        """Return the names in the objects, for metrics."""
+        draws = [*self._exact.values(), *([self._generic] if self._generic else ())]
+        return OperatorNames(
+            models=self._exact.keys(),
+            targets={target for draw in draws for target in draw.targets},
+            priorities=set(self._priorities.values()),
+        )
 
     def replace(self, objects: Iterable[Objective | Rewrite]) -> None:
         """Make ``objects`` all there are; their order is that of files and of objects in them.

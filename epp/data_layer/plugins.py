@@ -6,17 +6,25 @@ the answers.
 
 import ssl
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 from epp.config.quantities import duration_seconds
 from epp.data_layer.address import join_address, split_address
-from epp.data_layer.errors import DiscoveryError, DuplicateEndpointError, PageError, ScrapeError
+from epp.data_layer.errors import (
+    DiscoveryError,
+    DuplicateEndpointError,
+    PageError,
+    PageTooLargeError,
+    ScrapeError,
+)
 from epp.data_layer.files import FileState, UnreadableFileError, look, read
 from epp.scheduling import AttributeKey, Endpoint, Plugin
 
 __all__ = [
+    "SERVED_MODELS",
+    "CostlyClient",
     "DataSource",
     "DiscoveryError",
     "DuplicateEndpointError",
@@ -30,6 +38,7 @@ __all__ = [
     "Page",
     "PageClient",
     "PageError",
+    "PageTooLargeError",
     "ScrapeError",
     "UnreadableFileError",
     "duration_seconds",
@@ -38,6 +47,11 @@ __all__ = [
     "read",
     "split_address",
 ]
+
+
+SERVED_MODELS: Final = AttributeKey[frozenset[str]]("served-models")
+"""Names that an endpoint serves models and adapters under, from an extractor that knows. Metrics
+count requests for these under their names whatever else clients ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +127,18 @@ class PageClient(Protocol):
         """Give up the connection; idempotent."""
 
 
+@runtime_checkable
+class CostlyClient(Protocol):
+    """A client that knows what its pages cost to receive: scrapes come less often where it is much.
+
+    The cost of reading them is known without it.
+    """
+
+    @property
+    def spent_seconds(self) -> float:
+        """CPU time that receiving has taken on the event loop so far."""
+
+
 class OpenPage(Protocol):
     """Makes clients for HTTP pages: the service ``open_page`` of a source's constructor."""
 
@@ -149,9 +175,22 @@ class Extractor(Plugin):
     def extract(self, endpoint: Endpoint, page: Page) -> None:
         """Write what ``page`` says to ``endpoint.metrics`` or ``endpoint.attributes``.
 
-        Synchronous, as it runs on the event loop; a page is at most 8 MiB. Metrics without
+        Synchronous, as it runs on the event loop. A page has at most ``--max-scrape-page-bytes``
+        (8 MiB); of one that may be long read a part at a time, in :meth:`steps`. Metrics without
         ``requested_at`` get the page's.
 
         Raises:
             ScrapeError: The page is not what it should be; what was known of the endpoint stays.
         """
+
+    def steps(self, endpoint: Endpoint, page: Page) -> Iterator[None]:
+        """Do the same in steps of some milliseconds at the most; requests go on in between.
+
+        What it finds is written in the last step, which ends the iteration. The default is one
+        step.
+
+        Raises:
+            ScrapeError: As :meth:`extract`.
+        """
+        self.extract(endpoint, page)
+        return iter(())

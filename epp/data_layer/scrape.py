@@ -7,13 +7,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from time import thread_time
 from typing import Protocol
 
 import structlog
 
 from epp.data_layer.beliefs import Beliefs
 from epp.data_layer.errors import ScrapeError, ScrapeTimeoutError
-from epp.data_layer.plugins import DataSource, Extractor, Page, PageClient
+from epp.data_layer.plugins import CostlyClient, DataSource, Extractor, Page, PageClient
+from epp.data_layer.scrape_pace import PoolPace, ScrapePace
 from epp.data_layer.scrape_state import Faults, ScrapeState
 from epp.scheduling import Endpoint, EndpointMetrics, Plugin
 
@@ -64,6 +66,7 @@ class ScrapeSettings:
     clock: Callable[[], float]
     observer: ScrapeObserver
     beliefs: Beliefs
+    pool_pace: PoolPace
     told_bugs: set[tuple[str, str]] = field(default_factory=set)
     """Plugin and exception class of the bugs that were logged with their traceback."""
 
@@ -88,34 +91,41 @@ class Scrape:
         interval_seconds: float,
         settings: ScrapeSettings,
     ) -> None:
-        self.state = ScrapeState(endpoint, source.name)
+        self._pace = ScrapePace(interval_seconds, settings.pool_pace)
+        self.state = ScrapeState(endpoint, source.name, self._pace)
         self._source = source
         self._extractors = [
             (extractor, self.state.extracts.setdefault(extractor.name, Faults()))
             for extractor in extractors
         ]
         self._endpoint = endpoint
-        self._interval = interval_seconds
         self._settings = settings
+        self._told_dear = False
+        self._spent_seconds = 0.0
+        """CPU time of this scrape so far, without what the client has spent."""
+        self._page_bytes = 0
+        self._replaced: EndpointMetrics | None = None
+        """The metrics that this scrape has replaced."""
         self._unbroken = True
         """Whether every page since the last metrics has come and been understood."""
 
     async def run(self, phase: float) -> None:
         """Ask at once, then at ``phase`` (0.0 to 1.0) of every interval, until cancelled."""
         clock = self._settings.clock
-        due = clock() + phase * self._interval
+        due = clock() + phase * self._pace.configured_seconds
         client: PageClient | None = None
         try:
             while True:
                 if client is None:
                     client = self._open()
                 if client is not None:
-                    await self._scrape(client)
-                now = clock()
+                    await self._measured(client)
+                now, tick = clock(), self._pace.configured_seconds
                 if now > due:  # late: the ticks missed are left out, the phase is kept
-                    due += self._interval * -(-(now - due) // self._interval)
+                    due += tick * -(-(now - due) // tick)
+                due += self._pace.interval_seconds - tick  # it is too dear for every tick
                 await asyncio.sleep(due - now)
-                due += self._interval
+                due += tick
         finally:
             if client is not None:
                 self._close(client)
@@ -133,42 +143,84 @@ class Scrape:
         except Exception as error:
             self._note_poll(error)
 
-    async def _scrape(self, client: PageClient) -> None:
+    async def _measured(self, client: PageClient) -> None:
+        """Scrape, and find out how soon the next one may be."""
+        self._spent_seconds = 0.0
+        before = _spent(client)
+        wrote = await self._scrape(client)
+        pace, endpoint = self._pace, self._endpoint
+        pace.note(self._spent_seconds + max(0.0, _spent(client) - before))
+        if wrote and pace.interval_seconds > pace.configured_seconds:
+            self._settings.beliefs.slow_down(endpoint, pace.interval_seconds)
+        if pace.is_dear and not self._told_dear:
+            self._told_dear = True
+            _log.warning(
+                "endpoint is scraped less often, its page costs too much CPU",
+                endpoint=endpoint.name,
+                source=self._source.name,
+                cost_seconds=round(pace.cost_seconds, 6),
+                page_bytes=self._page_bytes,
+                interval_seconds=round(pace.interval_seconds, 3),
+                remedy="have the server publish fewer series, or raise --max-scrape-cpu-percent",
+            )
+
+    async def _scrape(self, client: PageClient) -> bool:
+        """Ask once; return whether an extractor has written metrics."""
         try:
             page = await self._poll(client)
         except Exception as error:
             self._note_poll(error)
-            return
+            return False
         self._note_recovery("endpoint scrape recovered", self.state.polls)
-        endpoint, settings = self._endpoint, self._settings
-        before = endpoint.metrics
-        outcomes = [self._extract(one, faults, page) for one, faults in self._extractors]
-        if endpoint.metrics is not before:
-            settings.beliefs.take_metrics(
-                endpoint, before, page.requested_at, self._interval, unbroken=self._unbroken
-            )
+        settings = self._settings
+        self._page_bytes = len(page.body)
+        self._replaced = None
+        outcomes = [await self._extract(one, faults, page) for one, faults in self._extractors]
+        if self._replaced is not None:
             self._unbroken = True
         elif not all(outcomes):
             self._unbroken = False
-        settings.observer.page_scraped(self._source, endpoint, settings.clock() - page.requested_at)
+        now = settings.clock()
+        settings.observer.page_scraped(self._source, self._endpoint, now - page.requested_at)
+        return self._replaced is not None
 
-    def _extract(self, extractor: Extractor, faults: Faults, page: Page) -> bool:
+    async def _extract(self, extractor: Extractor, faults: Faults, page: Page) -> bool:
         endpoint = self._endpoint
         before = endpoint.metrics
         error: Exception | None = None
+        began = thread_time()
         try:
-            extractor.extract(endpoint, page)
+            for _ in extractor.steps(endpoint, page):
+                self._spent_seconds += thread_time() - began
+                await asyncio.sleep(0)
+                before = endpoint.metrics  # another source may have written it meanwhile
+                began = thread_time()
         except Exception as raised:
             error = raised
+        self._spent_seconds += thread_time() - began
         # What came before a fault stands, if it can be reckoned with.
         if endpoint.metrics is not before and not _are_usable(endpoint.metrics):
             error = PluginFaultError(f"it wrote {endpoint.metrics!r} to endpoint.metrics")
             endpoint.metrics = before
+        if endpoint.metrics is not before:
+            self._take_metrics(before, page)
         if error is not None:
             self._note_extract(extractor, faults, error)
             return False
         self._note_recovery("endpoint page understood again", faults, extractor.name)
         return True
+
+    def _take_metrics(self, before: EndpointMetrics, page: Page) -> None:
+        """Believe what an extractor has just written."""
+        if self._replaced is None:
+            self._replaced = before
+        self._settings.beliefs.take_metrics(
+            self._endpoint,
+            self._replaced,
+            page.requested_at,
+            self._pace.interval_seconds,
+            unbroken=self._unbroken,
+        )
 
     async def _poll(self, client: PageClient) -> Page:
         timeout = self._settings.timeout_seconds
@@ -226,6 +278,12 @@ class Scrape:
             plugin=extractor or self._source.name,
             failures=failures,
         )
+
+
+def _spent(client: PageClient) -> float:
+    """Return the CPU time that receiving pages has taken; plugins may give anything."""
+    spent = client.spent_seconds if isinstance(client, CostlyClient) else 0.0
+    return spent if _are_counts(spent) else 0.0
 
 
 def _are_usable(metrics: object) -> bool:

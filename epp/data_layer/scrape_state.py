@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from epp.data_layer.errors import ScrapeError
+from epp.data_layer.scrape_pace import ScrapePace
 from epp.data_layer.staleness import faded_fraction
 from epp.scheduling import Endpoint
 
@@ -37,6 +38,8 @@ class ScrapeState:
     endpoint: Endpoint
     source: str
     """Name of the source."""
+    pace: ScrapePace
+    """How often it is asked."""
     polls: Faults = field(default_factory=Faults)
     extracts: dict[str, Faults] = field(default_factory=dict)
     """By name of the extractor."""

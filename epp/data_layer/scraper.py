@@ -19,6 +19,7 @@ import structlog
 from epp.data_layer.beliefs import Beliefs
 from epp.data_layer.plugins import DataSource, Extractor
 from epp.data_layer.scrape import NullScrapeObserver, Scrape, ScrapeObserver, ScrapeSettings
+from epp.data_layer.scrape_pace import DEFAULT_SHARE, PoolPace
 from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.store import EndpointStore
 from epp.scheduling import AttributeKey, Endpoint, Plugin
@@ -27,6 +28,9 @@ _log = structlog.get_logger(__name__)
 
 MIN_SOURCE_INTERVAL_SECONDS: Final = 0.05
 """The reference's base tick; a source cannot ask for more."""
+
+_SETTLE_SECONDS: Final = 1.0
+"""Time between two looks at what all scrapes cost together."""
 
 _GOLDEN_RATIO: Final = 0.618033988749895
 """Multiples of it modulo 1 are spread evenly for any number of endpoints."""
@@ -66,6 +70,7 @@ class Scraper:
         staleness_seconds: Age above which metrics are doubted, if scrapes come often enough.
         clock: Seconds of the monotonic clock that reservations use too.
         observer: Is told of every scrape.
+        cpu_share: Of one core, that all scrapes together may take.
     """
 
     def __init__(
@@ -78,17 +83,21 @@ class Scraper:
         staleness_seconds: float = 0.2,
         clock: Callable[[], float] = time.monotonic,
         observer: ScrapeObserver | None = None,
+        cpu_share: float = DEFAULT_SHARE,
     ) -> None:
         self._store = store
         self._interval = interval_seconds
         self._beliefs = Beliefs(
             interval_seconds=interval_seconds, staleness_seconds=staleness_seconds, clock=clock
         )
+        self._pool_pace = PoolPace(cpu_share)
+        self._told_tight = False
         self._settings = ScrapeSettings(
             timeout_seconds=timeout_seconds,
             clock=clock,
             observer=observer or NullScrapeObserver(),
             beliefs=self._beliefs,
+            pool_pace=self._pool_pace,
         )
         self._bound: list[_Bound] = []
         self._group: asyncio.TaskGroup | None = None
@@ -100,6 +109,11 @@ class Scraper:
         self.ages: Mapping[str, MetricsAge] = MappingProxyType(self._beliefs.ages)
         """Live age of every endpoint's metrics, by endpoint name."""
         self.use(bindings)
+
+    def intervals(self) -> Mapping[tuple[str, str], float]:
+        """Return the present interval of every scrape, by endpoint and source; in any thread."""
+        states = list(self._states.items())
+        return {names: state.pace.interval_seconds for names, state in states}
 
     def use(self, bindings: Iterable[Binding]) -> None:
         """Scrape these from now on.
@@ -129,15 +143,31 @@ class Scraper:
             self._group = group
             self._store.add_listener(self)
             try:
+                settled_at = self._settings.clock()
                 while True:
                     await asyncio.sleep(self._interval)
                     self._beliefs.age()
+                    now = self._settings.clock()
+                    if now - settled_at >= _SETTLE_SECONDS:
+                        settled_at = now
+                        self._settle()
             finally:
                 self._store.remove_listener(self)
                 self._group = None
                 self._tasks.clear()
                 self._states.clear()
                 self._beliefs.ages.clear()
+
+    def _settle(self) -> None:
+        """Share out what scraping may cost."""
+        self._pool_pace.settle(state.pace for state in self._states.values())
+        if self._pool_pace.is_tight and not self._told_tight:
+            self._told_tight = True
+            _log.info(
+                "endpoints are scraped less often, together they cost too much CPU",
+                scrapes=len(self._states),
+                remedy="raise --max-scrape-cpu-percent or --refresh-metrics-interval",
+            )
 
     # PoolListener
 

@@ -3,38 +3,46 @@
 from epp.observability.bounded_text import MOST_ANSWER_CHARS, MOST_CHARS, cut, printable
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
 from epp.observability.debug_pages import Page, Pages
+from epp.observability.exposition import Exposition
 from epp.observability.flow_gauges import FlowCollector, FlowState
 from epp.observability.flow_metrics import FlowMetrics
 from epp.observability.http_connection import HttpLimits
+from epp.observability.known_names import KnownNames, OperatorNames
 from epp.observability.log_queue import LogCollector
 from epp.observability.logging import CanonicalLine, LogFormat, configure, log_queues
 from epp.observability.loop_lag import LoopLag
-from epp.observability.metrics import Metrics, PluginWatch, PoolCollector, RequestMetrics
+from epp.observability.metrics import Metrics, PluginWatch, PoolCollector
+from epp.observability.page_budget import DEFAULT_PAGE_BYTES
 from epp.observability.plugin_metrics import PluginMetricsCollector
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginCounter, PluginMetrics
 from epp.observability.port_metrics import PortCollector
+from epp.observability.request_metrics import RequestMetrics
 from epp.observability.revocation_metrics import RevocationMetrics, RevocationOutcome
 from epp.observability.servers import MetricsServer, PortError
 from epp.observability.transport_metrics import CertificateCollector, TransportCollector
 from epp.observability.watchdog import LoopWatchdog
 
 __all__ = [
+    "DEFAULT_PAGE_BYTES",
     "MOST_ANSWER_CHARS",
     "MOST_CHARS",
     "NO_PLUGIN_METRICS",
     "CanonicalLine",
     "CertificateCollector",
     "ConfigMetrics",
+    "Exposition",
     "FlowCollector",
     "FlowMetrics",
     "FlowState",
     "HttpLimits",
+    "KnownNames",
     "LogCollector",
     "LogFormat",
     "LoopLag",
     "LoopWatchdog",
     "Metrics",
     "MetricsServer",
+    "OperatorNames",
     "Page",
     "Pages",
     "PluginCounter",

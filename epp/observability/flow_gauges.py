@@ -5,12 +5,16 @@ while nothing waits and while there are no endpoints.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Protocol
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 _PREFIX = "llm_d_epp_flow_control_"
+
+MAX_BANDS = 200
+"""Further priorities have no gauges of their own; they are in those of all bands."""
 
 
 class BandState(Protocol):
@@ -106,7 +110,7 @@ class FlowCollector(Collector):
         text = "Fraction of what may wait in a priority band."
         requests = GaugeMetricFamily(f"{_PREFIX}capacity_utilization_requests", text, labels=labels)
         size_bytes = GaugeMetricFamily(f"{_PREFIX}capacity_utilization_bytes", text, labels=labels)
-        for band in bands:
+        for band in islice(bands, MAX_BANDS):
             values = [str(band.priority), self._pool]
             if band.max_requests:
                 requests.add_metric(values, band.waiting / band.max_requests)

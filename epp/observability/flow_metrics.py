@@ -2,13 +2,17 @@
 
 A request that need not wait costs two observations on children bound once per flow and model
 (0.35 us). The series of a flow that flow control has forgotten are removed; its fairness id came
-from a client.
+from a client. How many flows and models have series of their own is a matter of the page's length
+(:mod:`.label_sets`).
 """
 
 from typing import Final, Protocol
 
 from epp.observability.hot_metrics import Counter, Histogram, Maker
-from epp.observability.metrics import MAX_NAME_CHARS, MAX_NAMES, OTHER, SCHEDULING, Metrics
+from epp.observability.known_names import OTHER
+from epp.observability.label_sets import Labels, LabelSet, LabelSets
+from epp.observability.metrics import SCHEDULING, Metrics
+from epp.observability.page_budget import Claim
 from epp.scheduling import LLMRequest
 
 # The reference's; waits start far below the usual latencies.
@@ -16,13 +20,7 @@ _WAITS: Final = (
     *(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
     *(30.0, 60.0),
 )
-MAX_SERIES: Final = 2000
-"""Flows and models multiply: beyond this many pairs all names are ``other``.
-
-A pair has 22 samples, and 20 more for every further outcome its requests have come to: with all
-eight for each, 2000 take 17 MB, and a page of 67 MB that takes 3.7 s to write."""
-
-MAX_PLACES: Final = 1000
+MAX_PLACES: Final = 200
 """What plugins and the amounts they provide are called is theirs; further pairs are ``other``."""
 
 _DISPATCHED: Final = "Dispatched"
@@ -62,8 +60,8 @@ class FlowMetrics:
     """Counts and times what flow control tells it; a ``FlowObserver``."""
 
     def __init__(self, metrics: Metrics, pool: str) -> None:
-        self._capped_model = metrics.capped_model
         self._pool = pool
+        self._priority_label = metrics.names.priority_label
         make = Maker(metrics.registry)
         flow = ("fairness_id", "priority")
         models = ("model_name", "target_model_name")
@@ -106,9 +104,27 @@ class FlowMetrics:
             ("plugin", "extension_point"),
         )
         self._failed: set[tuple[str, str]] = set()
-        self._series: dict[_Key, _Series] = {}
-        self._by_flow: dict[str, dict[int, list[_Series]]] = {}
-        """By fairness id, of which there are at most ``MAX_NAMES``, and priority."""
+        names = metrics.names
+        self.sets: LabelSets[_Series] = LabelSets(
+            metrics.budget,
+            judge=names.request,
+            last=lambda labels: (OTHER,) * len(labels),
+            make=lambda labels, claim: _Series(self, labels, claim),
+            cost=self._gauge_bytes,
+        )
+        self._flows: LabelSets[_FlowSeries] = LabelSets(
+            metrics.budget,
+            judge=names.flow,
+            last=lambda labels: (OTHER,) * len(labels),
+            make=lambda labels, claim: _FlowSeries(self, labels, claim),
+            cost=lambda labels: self.enqueueing.cost(*labels, _STILL_WAITS),
+        )
+        self._bound: dict[_Key, _Series] = {}
+        """Those that did not fold, by the names as they came."""
+        self._keys: dict[Labels, _Key] = {}
+        """Under what they are bound, by their labels."""
+        self._by_flow: dict[Labels, set[Labels]] = {}
+        """Their labels, by fairness id and priority."""
         # A flow may get a name of its own while a request of it waits as ``other``, and a request
         # another target model: it has to be taken off where it was added.
         self._waiting: dict[WaitingRequest, _Series] = {}
@@ -127,7 +143,7 @@ class FlowMetrics:
         """Take note that ``queued`` waits; to put it there took ``seconds``."""
         series = self._of(queued.request)
         self._waiting[queued] = series
-        series.enqueued_in(seconds)
+        self._flows.bind(series.labels[2:]).enqueueing.observe(seconds)
         series.queue_size.inc()
         series.queue_bytes.add(queued.size_bytes)
 
@@ -140,14 +156,11 @@ class FlowMetrics:
 
     def flow_removed(self, flow: KnownFlow) -> None:
         """Remove the series of ``flow``; nothing of it waits."""
-        flows = self._by_flow.get(flow.fairness_id)
-        if flows is None:
-            return
-        for series in flows.pop(flow.band.priority, ()):
-            del self._series[series.key]
-            series.remove()
-        if not flows:
-            del self._by_flow[flow.fairness_id]
+        key = (flow.fairness_id, str(flow.band.priority))
+        for labels in tuple(self._by_flow.get(key, ())):
+            self.sets.drop(labels)
+        if OTHER not in key:
+            self._flows.drop(key)
 
     def plugin_failed(self, plugin: str, extension_point: str) -> None:
         """Count an exception of a session plugin."""
@@ -161,73 +174,143 @@ class FlowMetrics:
         """Time a dispatch session."""
         self._session.observe(seconds)
 
+    def gauge_labels(self, labels: Labels) -> Labels:
+        """Return the values of the gauges' labels."""
+        model, target_model, *flow = labels
+        return (*flow, self._pool, model, target_model)
+
+    def wait_labels(self, labels: Labels, outcome: str) -> Labels:
+        """Return the values of the labels of waiting times."""
+        model, target_model, *flow = labels
+        return (*flow, outcome, self._pool, model, target_model)
+
+    def total_of(self, labels: Labels, outcome: str) -> Counter:
+        """Return the total of an outcome, which is not one flow's alone and stays."""
+        return self.total.labels(outcome, self._priority_label(labels[3]), self._pool)
+
+    def forget(self, labels: Labels) -> None:
+        """Look ``labels`` up in the table again, the next time."""
+        self._bound.pop(self._keys.pop(labels, None), None)  # type: ignore[arg-type] # None is in no table
+        flow = labels[2:]
+        of_flow = self._by_flow.get(flow)
+        if of_flow is not None:
+            of_flow.discard(labels)
+            if not of_flow:
+                del self._by_flow[flow]
+
     def _of(self, request: LLMRequest) -> "_Series":
         key = (request.model, request.target_model, request.fairness_id, request.priority)
-        return self._series.get(key) or self._bind(*key)
+        return self._bound.get(key) or self._bind(key)
 
-    def _bind(self, model: str, target_model: str, fairness_id: str, priority: int) -> "_Series":
-        flow = fairness_id
-        if len(flow) > MAX_NAME_CHARS or (flow not in self._by_flow and self._has_all_names):
-            flow = OTHER
-        key = (self._capped_model(model), self._capped_model(target_model), flow, priority)
-        series = self._series.get(key)
-        if series is None and len(self._series) >= MAX_SERIES:
-            key = (OTHER, OTHER, OTHER, priority)
-            series = self._series.get(key)
-        if series is None:
-            series = self._series[key] = _Series(self, self._pool, key)
-            # What counts as `other` is of many flows and stays, also if a client calls its own so.
-            if key[2] != OTHER:
-                self._by_flow.setdefault(key[2], {}).setdefault(priority, []).append(series)
+    def _bind(self, key: _Key) -> "_Series":
+        model, target_model, fairness_id, priority = key
+        labels = (model, target_model, fairness_id, str(priority))
+        series = self.sets.bind(labels)
+        series.bind_dispatched()
+        # What counts as `other` is of many flows and stays, also if a client calls its own so.
+        if series.labels == labels and OTHER not in labels:
+            self._bound[key] = series
+            self._keys[labels] = key
+            self._by_flow.setdefault(labels[2:], set()).add(labels)
         return series
 
-    @property
-    def _has_all_names(self) -> bool:
-        return len(self._by_flow) >= MAX_NAMES
+    def _gauge_bytes(self, labels: Labels) -> int:
+        values = self.gauge_labels(labels)
+        return self.queue_size.cost(*values) + self.queue_bytes.cost(*values)
 
 
-class _Series:
-    """The bound children of one flow and model."""
+class _FlowSeries(LabelSet):
+    """How long it took to enqueue the requests of one flow."""
 
-    __slots__ = ("_enqueueing", "_labels", "_metrics", "_outcomes", "dispatched",
-                 "dispatched_after", "key", "queue_bytes", "queue_size")  # fmt: skip
+    __slots__ = ("_metrics", "enqueueing")
 
-    def __init__(self, metrics: FlowMetrics, pool: str, key: _Key) -> None:
-        model, target_model, fairness_id, priority = self.key = key
+    def __init__(self, metrics: FlowMetrics, labels: Labels, claim: Claim) -> None:
+        super().__init__(labels, claim)
         self._metrics = metrics
-        self._labels = (fairness_id, str(priority), pool, model, target_model)
-        self._outcomes: dict[str, tuple[Counter, Histogram]] = {}
-        self._enqueueing: Histogram | None = None
-        self.queue_size = metrics.queue_size.labels(*self._labels)
-        self.queue_bytes = metrics.queue_bytes.labels(*self._labels)
-        self.dispatched, self.dispatched_after = self._of(_DISPATCHED)
+        self.enqueueing = metrics.enqueueing.labels(*labels, _STILL_WAITS)
 
-    def enqueued_in(self, seconds: float) -> None:
-        """Time how long it took to enqueue a request."""
-        if self._enqueueing is None:
-            labels = (*self._labels[:2], _STILL_WAITS)
-            self._enqueueing = self._metrics.enqueueing.labels(*labels)
-        self._enqueueing.observe(seconds)
+    @property
+    def activity(self) -> float:
+        return self.enqueueing.total
+
+    def retry(self) -> None:
+        """It has no other children."""
+
+    def remove(self) -> None:
+        self._metrics.enqueueing.remove(*self.labels, _STILL_WAITS)
+
+
+class _Series(LabelSet):
+    """The bound children of one flow and model.
+
+    Attributes:
+        dispatched: Requests that were let go.
+        dispatched_after: How long they waited; of other series if there is no room.
+    """
+
+    __slots__ = ("_metrics", "_outcomes", "_own", "dispatched", "dispatched_after",
+                 "queue_bytes", "queue_size")  # fmt: skip
+
+    dispatched: Counter
+    dispatched_after: Histogram
+
+    def __init__(self, metrics: FlowMetrics, labels: Labels, claim: Claim) -> None:
+        super().__init__(labels, claim)
+        self._metrics = metrics
+        self._outcomes: dict[str, tuple[Counter, Histogram]] = {}
+        self._own: dict[str, Histogram] = {}
+        """Waiting times by outcome, those that are its own."""
+        values = metrics.gauge_labels(labels)
+        self.queue_size = metrics.queue_size.labels(*values)
+        self.queue_bytes = metrics.queue_bytes.labels(*values)
+
+    def bind_dispatched(self) -> None:
+        """See to it that ``dispatched`` and ``dispatched_after`` are there."""
+        self.dispatched, self.dispatched_after = self.of(_DISPATCHED)
 
     def ended(self, outcome: str, seconds: float) -> None:
         """Count a request that flow control is done with after ``seconds``."""
-        total, wait = self._outcomes.get(outcome) or self._of(outcome)
+        total, wait = self.of(outcome)
         total.inc()
         wait.observe(seconds)
 
-    def remove(self) -> None:
-        """Take everything off the page but the totals, which are not the flow's alone."""
-        fairness_id, priority, *rest = self._labels
-        for outcome in self._outcomes:
-            self._metrics.waits.remove(fairness_id, priority, outcome, *rest)
-        self._metrics.queue_size.remove(*self._labels)
-        self._metrics.queue_bytes.remove(*self._labels)
-        self._metrics.enqueueing.remove(fairness_id, priority, _STILL_WAITS)
-
-    def _of(self, outcome: str) -> tuple[Counter, Histogram]:
-        fairness_id, priority, pool, *models = self._labels
-        found = self._outcomes[outcome] = (
-            self._metrics.total.labels(outcome, priority, pool),
-            self._metrics.waits.labels(fairness_id, priority, outcome, pool, *models),
-        )
+    def of(self, outcome: str) -> tuple[Counter, Histogram]:
+        """Return the total and the waiting times of an outcome."""
+        found = self._outcomes.get(outcome)
+        if found is None:
+            found = self._outcomes[outcome] = (
+                self._metrics.total_of(self.labels, outcome),
+                self._waits(outcome),
+            )
         return found
+
+    @property
+    def activity(self) -> float:
+        return sum(waits.total for waits in self._own.values())
+
+    @property
+    def is_busy(self) -> bool:
+        return self.queue_size.value != 0
+
+    def retry(self) -> None:
+        for outcome in self._outcomes.keys() - self._own.keys():
+            del self._outcomes[outcome]
+            if outcome == _DISPATCHED:
+                self._metrics.forget(self.labels)
+
+    def remove(self) -> None:
+        self._metrics.forget(self.labels)
+        values = self._metrics.gauge_labels(self.labels)
+        for outcome in self._own:
+            self._metrics.waits.remove(*self._metrics.wait_labels(self.labels, outcome))
+        self._metrics.queue_size.remove(*values)
+        self._metrics.queue_bytes.remove(*values)
+
+    def _waits(self, outcome: str) -> Histogram:
+        metrics = self._metrics
+        own = metrics.wait_labels(self.labels, outcome)
+        instead = metrics.sets.claim(self, lambda _: metrics.waits.cost(*own), is_detail=True)
+        if instead is not None:
+            return instead.of(outcome)[1]
+        waits = self._own[outcome] = metrics.waits.labels(*own)
+        return waits

@@ -1,207 +1,68 @@
 """Every Prometheus metric of the process, under the reference EPP's names.
 
-The request path gets its children bound once per label set (:meth:`Metrics.for_request`), so that
-an observation is one call on plain numbers (:mod:`.hot_metrics`). Gauges of the pool are not kept
-up to date; they are read off the endpoints when Prometheus asks (:class:`PoolCollector`).
+What is counted by labels from clients has modules of its own (:mod:`.request_metrics`,
+:mod:`.model_metrics`, :mod:`.flow_metrics`), and a page of limited length (:mod:`.page_budget`).
+Gauges of the pool are not kept up to date; they are read off the endpoints when Prometheus asks
+(:class:`PoolCollector`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import inf
 from statistics import fmean, pstdev
 
 import structlog
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from epp.observability.exposition import Registry
 from epp.observability.hot_metrics import Maker
+from epp.observability.known_names import KnownNames, Standing
+from epp.observability.model_metrics import Attempts, Rewrites
+from epp.observability.page_budget import DEFAULT_PAGE_BYTES, PageBudget
+from epp.observability.request_metrics import Requests
 from epp.scheduling import Endpoint, Plugin, described
 
-# The reference's bucket sets, so that its dashboards and rules keep working.
-# Floats for seconds, ints for bytes: comparing one with the other costs 0.1 us an observation.
-_LATENCY: tuple[float, ...] = (
-    *(0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0),
-    *(10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0),
-    *(900.0, 1200.0, 1800.0, 2700.0, 3600.0),
-)
 # A plugin or a scheduling cycle takes microseconds; the reference starts at 0.1 ms.
 SCHEDULING = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
-# First byte: as for latencies, but no answer begins after more than two minutes.
-_FIRST_BYTE = _LATENCY[: _LATENCY.index(120.0) + 1]
-# Tokens and bytes of answers; 32778 is the reference's.
-_ANSWER_BYTES: tuple[int, ...] = (
-    *(1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32778, 65536),
-)
-_PROMPT_TOKENS: tuple[int, ...] = (*_ANSWER_BYTES, 131072, 262144, 524288, 1048576)
-_ANSWER_TOKENS = _ANSWER_BYTES[: _ANSWER_BYTES.index(8192) + 1]
-_BETWEEN_CHUNKS = (
-    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0),
-)
-_PER_TOKEN = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-# Between two tokens of a stream: 2.05 ms is the reference's.
-_BETWEEN_TOKENS: tuple[float, ...] = (
-    *(0.0005, 0.00205, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.3, 0.4, 0.5),
-    *(0.6, 0.8, 1.0, 2.0),
-)
-_REQUEST_BYTES = tuple(64 << n for n in range(25))  # 64 B to 1 GiB
+
+TOO_LARGE = "too-large"
+"""Kind of the scrape error that has a counter of its own."""
 
 _log = structlog.get_logger(__name__)
-
-MAX_NAMES = 1000
-"""Model names and fairness ids come from clients; beyond this many each they are ``other``."""
-MAX_NAME_CHARS = 256
-"""A longer one is ``other``, too: a thousand names of 1 MB each would be kept for ever."""
-MAX_LABEL_SETS = 5000
-"""Model names and fairness ids multiply: beyond this many sets of labels all names are ``other``.
-
-A set has 70 samples: 5000 take 25 MB, and a page of 46 MB that takes 3.4 s to write."""
-MAX_ANSWER_LABEL_SETS = 1000
-"""The same for what answers say of themselves, which is 190 samples a set."""
-OTHER = "other"
-
-_REQUEST_LABELS = ("model_name", "target_model_name", "fairness_id", "priority")
-
-
-class AnswerMetrics:
-    """The bound children of one label set, for answers whose bodies were seen."""
-
-    __slots__ = (
-        "between_chunks",
-        "cached_tokens",
-        "first_byte",
-        "per_token",
-        "per_token_streamed",
-        "prompt_tokens",
-        "size",
-        "tokens",
-    )
-
-    def __init__(self, metrics: "Metrics", labels: tuple[str, str, str, str]) -> None:
-        self.size = metrics.response_size.labels(*labels)
-        self.prompt_tokens = metrics.input_tokens.labels(*labels)
-        self.tokens = metrics.output_tokens.labels(*labels)
-        self.cached_tokens = metrics.cached_tokens.labels(*labels)
-        self.per_token = metrics.ntpot.labels(*labels)
-        self.per_token_streamed = metrics.streaming_tpot.labels(*labels)
-        self.between_chunks = metrics.streaming_itl.labels(*labels)
-        self.first_byte = {
-            is_streamed: metrics.ttft.labels(*labels, str(is_streamed).lower())
-            for is_streamed in (False, True)
-        }
-
-
-class RequestMetrics:
-    """The bound children of one label set."""
-
-    __slots__ = (
-        "_answer",
-        "_errors",
-        "_labels",
-        "_metrics",
-        "duration",
-        "running",
-        "size",
-        "total",
-    )
-
-    def __init__(self, metrics: "Metrics", labels: tuple[str, str, str, str]) -> None:
-        self._metrics = metrics
-        self._answer: AnswerMetrics | None = None
-        self._errors = metrics.request_errors
-        self._labels = labels
-        self.total = metrics.request_total.labels(*labels)
-        self.duration = metrics.request_duration.labels(*labels)
-        self.size = metrics.request_size.labels(*labels)
-        self.running = metrics.request_running.labels(*labels)
-
-    @property
-    def answer(self) -> AnswerMetrics:
-        """The children for answers; made at the first, for where none is seen there are none."""
-        if self._answer is None:
-            self._answer = self._metrics.for_answer(self._labels)
-        return self._answer
-
-    def error(self, code: str) -> None:
-        """Count a request that ended with an error of class ``code``."""
-        self._errors.labels(*self._labels, code).inc()
 
 
 class Metrics:
     """All metrics of one EPP, on a registry of its own."""
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+    def __init__(
+        self,
+        *,
+        max_page_bytes: int = DEFAULT_PAGE_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Declare them all.
+
+        Args:
+            max_page_bytes: Length of the page that series with labels from clients leave alone.
+            clock: Monotonic seconds.
+        """
+        self.registry = Registry()
+        self.names = KnownNames(clock)
+        """Which label values somebody other than the client vouches for."""
+        self.budget = PageBudget(lambda: self.registry.page_bytes, max_page_bytes, clock=clock)
+        """The account of the page."""
         make = self._make = Maker(self.registry)
-        self.request_total = make.counter(
-            "request_total", "Total number of processed requests.", _REQUEST_LABELS
-        )
-        self.request_errors = make.counter(
-            "request_error_total",
-            "Total number of request errors by class (BadRequest, ServiceUnavailable, …).",
-            (*_REQUEST_LABELS, "error_code"),
-        )
-        self.request_duration = make.histogram(
-            "request_duration_seconds",
-            "End-to-end request latency in seconds: request headers to end of stream.",
-            _REQUEST_LABELS,
-            _LATENCY,
-        )
-        self.request_size = make.histogram(
-            "request_size_bytes", "Incoming request body size.", _REQUEST_LABELS, _REQUEST_BYTES
-        )
-        self.request_running = make.gauge(
-            "request_running", "Requests in progress, sent to an endpoint.", _REQUEST_LABELS
-        )
-        self.response_size = make.histogram(
-            "response_size_bytes", "Outgoing response body size.", _REQUEST_LABELS, _ANSWER_BYTES
-        )
-        self.input_tokens = make.histogram(
-            "request_input_tokens",
-            "Input token count per request, as the model server reports it.",
-            _REQUEST_LABELS,
-            _PROMPT_TOKENS,
-        )
-        self.output_tokens = make.histogram(
-            "request_output_tokens",
-            "Output token count per request, as the model server reports it.",
-            _REQUEST_LABELS,
-            _ANSWER_TOKENS,
-        )
-        self.cached_tokens = make.histogram(
-            "request_cached_tokens",
-            "Prompt tokens read from a cache, as the model server reports it.",
-            _REQUEST_LABELS,
-            _PROMPT_TOKENS,
-        )
-        self.ttft = make.histogram(
-            "request_ttft_seconds",
-            "Request headers to the first bytes of the response body; streaming is true or false.",
-            (*_REQUEST_LABELS, "streaming"),
-            _FIRST_BYTE,
-        )
-        self.streaming_tpot = make.histogram(
-            "request_streaming_tpot_seconds",
-            "(latency - time to first byte) / (output tokens - 1) of streamed responses.",
-            _REQUEST_LABELS,
-            _BETWEEN_TOKENS,
-        )
-        self.streaming_itl = make.histogram(
-            "request_streaming_itl_seconds",
-            "Time between two consecutive chunks of the body of a streamed response.",
-            _REQUEST_LABELS,
-            _BETWEEN_CHUNKS,
-        )
-        self.ntpot = make.histogram(
-            "request_ntpot_seconds", "Latency / output tokens.", _REQUEST_LABELS, _PER_TOKEN
-        )
+        self.requests = Requests(make, self.budget, self.names)
+        self.for_request = self.requests.dispatched
+        """Returns the bound children for a request that is sent to an endpoint."""
+        self.for_refusal = self.requests.refused
+        """Returns those for one that ends with an error of our own."""
         self.scheduler_e2e = make.histogram(
             "scheduler_e2e_duration_seconds", "Scheduling latency.", (), SCHEDULING
         ).labels()
-        self.scheduler_attempts = make.counter(
-            "scheduler_attempts_total",
-            "Scheduling attempts; status is success or failure.",
-            ("status", "target_model_name", "endpoint_name", "namespace", "port"),
-        )
+        self.attempts = Attempts(make, self.budget, self.names)
         plugin_labels = ("extension_point", "plugin_type", "plugin_name")
         self.plugin_duration = make.histogram(
             "plugin_duration_seconds",
@@ -237,11 +98,9 @@ class Metrics:
             "Those for which it would have picked another endpoint than the real choice, or none.",
             ("profile",),
         )
-        self._model_rewrites = make.counter(
-            "model_rewrite_decisions_total",
-            "Requests whose model an InferenceModelRewrite has replaced.",
-            ("model_rewrite_name", "model_name", "target_model"),
-        )
+        self._rewrites = Rewrites(make, self.budget, self.names)
+        self.model_rewritten = self._rewrites.rewritten
+        """Counts a request whose model was replaced: rewrite, model, target."""
         self.poll_errors = make.counter(
             "datalayer_poll_errors_total", "Failed scrapes of model servers.", ("source_type",)
         )
@@ -249,6 +108,11 @@ class Metrics:
             "datalayer_extract_errors_total",
             "Pages of model servers that an extractor could not use.",
             ("source_type", "extractor_type"),
+        )
+        self._pages_too_large = make.counter(
+            "datalayer_pages_too_large_total",
+            "Pages of model servers that are longer, or have more series, than is read.",
+            ("source_type",),
         )
         self.limits_exceeded = make.counter(
             "request_limit_exceeded_total",
@@ -259,41 +123,7 @@ class Metrics:
         self.internal_faults = make.counter(
             "internal_faults_total", "Exceptions that became a 500: faults of this EPP.", ()
         ).labels()
-        self._by_labels: dict[tuple[str, str, str, str], RequestMetrics] = {}
-        self._answers_by_labels: dict[tuple[str, str, str, str], AnswerMetrics] = {}
-        self._models: set[str] = set()
-        self._fairness_ids: set[str] = set()
-
-    def for_request(
-        self, model: str, target_model: str, fairness_id: str, priority: int
-    ) -> RequestMetrics:
-        """Return the bound children for a request's labels."""
-        key = (model, target_model, fairness_id, str(priority))
-        bound = self._by_labels.get(key)
-        if bound is None:
-            labels = (
-                self.capped_model(model),
-                self.capped_model(target_model),
-                _capped(fairness_id, self._fairness_ids),
-                key[3],
-            )
-            bound = self._by_labels.get(labels)
-            if bound is None and len(self._by_labels) >= MAX_LABEL_SETS:
-                labels = (OTHER, OTHER, OTHER, key[3])
-                bound = self._by_labels.get(labels)
-            if bound is None:
-                bound = self._by_labels[labels] = RequestMetrics(self, labels)
-        return bound
-
-    def for_answer(self, labels: tuple[str, str, str, str]) -> AnswerMetrics:
-        """Return the bound children for the answers to requests with ``labels``."""
-        known = self._answers_by_labels
-        if labels not in known and len(known) >= MAX_ANSWER_LABEL_SETS:
-            labels = (OTHER, OTHER, OTHER, labels[3])
-        bound = known.get(labels)
-        if bound is None:
-            bound = known[labels] = AnswerMetrics(self, labels)
-        return bound
+        self._watch_budget()
 
     def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
         """Take note of a scrape; its page is all there is to tell."""
@@ -301,20 +131,24 @@ class Metrics:
     def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
         """Count a page that did not come."""
         self.poll_errors.labels(source.type).inc()
+        if kind == TOO_LARGE:
+            self._pages_too_large.labels(source.type).inc()
 
     def extract_failed(
         self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
     ) -> None:
         """Count a page that an extractor could not use."""
         self.extract_errors.labels(source.type, extractor.type).inc()
-
-    def model_rewritten(self, rewrite: str, model: str, target: str) -> None:
-        """Count a request for ``model`` that is sent on as one for ``target``."""
-        self._model_rewrites.labels(rewrite, self.capped_model(model), target).inc()
+        if kind == TOO_LARGE:
+            self._pages_too_large.labels(source.type).inc()
 
     def watch_pool(self, name: str, snapshot: Callable[[], Sequence[Endpoint]]) -> None:
         """Export the gauges of the pool ``name``, read from ``snapshot`` at each scrape."""
         self.registry.register(PoolCollector(name, snapshot))
+
+    def watch_scrapes(self, read: Callable[[], Mapping[tuple[str, str], float]]) -> None:
+        """Export how often endpoints are asked, by endpoint and source, read at each scrape."""
+        self.registry.register(ScrapeCollector(read))
 
     def watch_held_bytes(self, read: Callable[[], float]) -> None:
         """Export what bodies take until they are passed on, read from ``read`` at each scrape."""
@@ -322,18 +156,27 @@ class Metrics:
             "request_held_bytes", "Bytes of request bodies held until they are passed on.", read
         )
 
-    def capped_model(self, model: str) -> str:
-        """Return ``model``, or ``other`` when there are too many names already."""
-        return _capped(model, self._models)
-
-
-def _capped(name: str, known: set[str]) -> str:
-    if name in known:
-        return name
-    if len(known) >= MAX_NAMES or len(name) > MAX_NAME_CHARS:
-        return OTHER
-    known.add(name)
-    return name
+    def _watch_budget(self) -> None:
+        budget = self.budget
+        self._make.reading(
+            "metrics_page_bytes",
+            "About how long this page is, without what is read for it alone.",
+            lambda: self.registry.page_bytes,
+        )
+        self._make.reading(
+            "metrics_page_limit_bytes", "From where names count as other.", lambda: budget.max_bytes
+        )
+        for standing in Standing:
+            self._make.reading(
+                f"metrics_page_{standing.name.lower()}_names_bytes",
+                f"Length of the series whose names are {standing.name.lower()}.",
+                partial(budget.claimed_bytes, standing),
+            )
+        self._make.counted(
+            "metrics_names_folded_total",
+            "How often a request got no series of its own, by which it counted as other.",
+            lambda: budget.folded,
+        )
 
 
 class PluginWatch:
@@ -458,3 +301,29 @@ class PoolCollector(Collector):
         return GaugeMetricFamily(
             f"llm_d_epp_{name}", text, labels=["name", "model_server_endpoint"]
         )
+
+
+class ScrapeCollector(Collector):
+    """How often endpoints are asked.
+
+    Args:
+        read: Returns the present intervals, by names of endpoint and source.
+    """
+
+    def __init__(self, read: Callable[[], Mapping[tuple[str, str], float]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        """Read all intervals."""
+        family = GaugeMetricFamily(
+            "llm_d_epp_datalayer_scrape_interval_seconds",
+            "Present time between two scrapes; longer than configured where a page costs too much.",
+            labels=["model_server_endpoint", "source"],
+        )
+        for names, seconds in self._read().items():
+            family.add_metric(names, seconds)
+        yield family
+
+    def describe(self) -> Iterable[Metric]:
+        """Tell the registry nothing, so that registering does not collect."""
+        return ()

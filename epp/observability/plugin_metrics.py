@@ -6,6 +6,7 @@ one type, also those before and after a reload, share a metric and differ by ``p
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from weakref import WeakMethod
 
 import structlog
@@ -13,15 +14,20 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from epp.observability.hot_metrics import Counter, Family
+from epp.observability.known_names import OTHER, Standing
+from epp.observability.page_budget import PageBudget
 from epp.observability.plugins import PluginCounter
 from epp.scheduling import Plugin
 
 MAX_COUNTED_SETS = 1000
 """Label values of a counter may come from clients; further ones count as ``other``."""
+MAX_OWN_SETS = 20
+"""So many label sets of a counter need no room on the page: most labels are from closed sets."""
+MAX_READ_SETS = 1000
+"""Values of one gauge of one plugin; further ones are left out."""
 MAX_VALUE_CHARS = 256
 
 _PREFIX = "llm_d_epp_"
-_OTHER = "other"
 _PLUGIN_LABELS = ("plugin_type", "plugin_name")
 
 _log = structlog.get_logger(__name__)
@@ -39,9 +45,14 @@ class _Gauge:
 
 
 class PluginMetricsCollector(Collector):
-    """Every metric of plugins; implements ``PluginMetrics``."""
+    """Every metric of plugins; implements ``PluginMetrics``.
 
-    def __init__(self) -> None:
+    Args:
+        budget: The account of the page; by default one of its own.
+    """
+
+    def __init__(self, budget: PageBudget | None = None) -> None:
+        self._budget = budget or PageBudget(lambda: self.page_bytes)
         self._counters: dict[str, tuple[tuple[str, ...], Family[Counter]]] = {}
         self._gauges: dict[str, _Gauge] = {}
         self._failed: set[tuple[str, str]] = set()
@@ -63,7 +74,7 @@ class PluginMetricsCollector(Collector):
                 "counter", _PREFIX + name, documentation, (*wanted, *_PLUGIN_LABELS), Counter
             )
             known = self._counters[name] = (wanted, family)
-        return _PluginCounter(known[1], len(wanted), (plugin.type, plugin.name))
+        return _PluginCounter(known[1], len(wanted), (plugin.type, plugin.name), self._budget)
 
     def gauge(
         self,
@@ -86,10 +97,20 @@ class PluginMetricsCollector(Collector):
             known = self._gauges[name] = _Gauge(documentation, wanted)
         known.reads[plugin.type, plugin.name] = WeakMethod(read)
 
+    @property
+    def page_bytes(self) -> int:
+        """About how long the lines of all counters are."""
+        return sum([counters.page_bytes for _, counters in self._counters.values()])
+
     def collect(self) -> Iterable[Metric]:
         """Read everything; called in the thread of the metrics server."""
+        for part in self.parts():
+            yield from part.collect() if isinstance(part, Family) else (part,)
+
+    def parts(self) -> Iterable[Family[Counter] | Metric]:
+        """Return counters as they are and gauges as they are read; called in any thread."""
         for _, counters in list(self._counters.values()):
-            yield from counters.collect()
+            yield counters
         for name, gauge in list(self._gauges.items()):
             family = GaugeMetricFamily(
                 _PREFIX + name, gauge.documentation, labels=[*gauge.labels, *_PLUGIN_LABELS]
@@ -110,7 +131,7 @@ class PluginMetricsCollector(Collector):
             self._forget(name, plugin, read)
             return {}
         try:
-            return dict(method())
+            return _limited(method())
         except Exception:
             if plugin not in self._failed:
                 self._failed.add(plugin)
@@ -125,12 +146,20 @@ class PluginMetricsCollector(Collector):
 
 
 class _PluginCounter:
-    __slots__ = ("_bound", "_family", "_labels", "_plugin")
+    __slots__ = ("_bound", "_budget", "_claim", "_family", "_labels", "_plugin")
 
-    def __init__(self, family: Family[Counter], labels: int, plugin: tuple[str, str]) -> None:
+    def __init__(
+        self,
+        family: Family[Counter],
+        labels: int,
+        plugin: tuple[str, str],
+        budget: PageBudget,
+    ) -> None:
         self._family = family
         self._labels = labels
         self._plugin = plugin
+        self._claim = budget.open(Standing.PROVEN)
+        self._budget = budget
         self._bound: dict[tuple[str, ...], Counter] = {}
 
     def inc(self, *labels: str) -> None:
@@ -143,10 +172,32 @@ class _PluginCounter:
     def _bind(self, labels: tuple[str, ...]) -> Counter:
         if len(labels) != self._labels:
             raise ValueError(f"the counter has {self._labels} labels, not {len(labels)}")
-        if len(self._bound) >= MAX_COUNTED_SETS or any(len(v) > MAX_VALUE_CHARS for v in labels):
-            return self._family.labels(*(_OTHER,) * self._labels, *self._plugin)
+        if not self._has_room(labels):
+            return self._family.labels(*(OTHER,) * self._labels, *self._plugin)
         counter = self._bound[labels] = self._family.labels(*labels, *self._plugin)
         return counter
+
+    def _has_room(self, labels: tuple[str, ...]) -> bool:
+        if len(self._bound) >= MAX_COUNTED_SETS or _is_too_long(labels):
+            return False
+        if len(self._bound) < MAX_OWN_SETS:
+            return True
+        if self._budget.is_full(self._claim.standing, is_detail=False):
+            return False
+        return self._budget.take(self._claim, self._family.cost(*labels, *self._plugin))
+
+
+def _limited(values: _Values) -> _Values:
+    """Return no more of a gauge than belongs on a page."""
+    copied = dict(values)
+    if len(copied) <= MAX_READ_SETS and not any(map(_is_too_long, copied)):
+        return copied
+    short = ((labels, value) for labels, value in copied.items() if not _is_too_long(labels))
+    return dict(islice(short, MAX_READ_SETS))
+
+
+def _is_too_long(labels: tuple[str, ...]) -> bool:
+    return any(len(str(value)) > MAX_VALUE_CHARS for value in labels)
 
 
 def _taken(name: str) -> str:

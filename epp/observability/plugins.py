@@ -14,7 +14,8 @@ class PluginCounter(Protocol):
     def inc(self, *labels: str) -> None:
         """Count one; as many values as the counter was made with labels.
 
-        Values may come from clients: beyond 1000 sets they all count as ``other``.
+        Values may come from clients: beyond 1000 sets, or where the metrics page has no room,
+        they all count as ``other``.
         """
 
 
@@ -44,6 +45,8 @@ class PluginMetrics(Protocol):
         labels: Sequence[str] = (),
     ) -> None:
         """Have a value read whenever somebody looks at the metrics.
+
+        A thousand values are shown; those with a label of more than 256 characters are left out.
 
         Args:
             plugin: Whose it is.

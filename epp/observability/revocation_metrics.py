@@ -5,6 +5,7 @@ from typing import Final, Literal
 from prometheus_client import CollectorRegistry
 
 from epp.observability.hot_metrics import Maker
+from epp.observability.known_names import MAX_PRIORITIES, OTHER
 
 RevocationOutcome = Literal["confirmed", "timed_out"]
 
@@ -19,6 +20,7 @@ class RevocationMetrics:
         make = Maker(registry)
         own = ("inference_pool",)
         self._pool = pool
+        self._priorities: set[str] = set()
         self._issued = make.counter(
             "flow_control_revocations_issued_total",
             "Requests in flight that were told to end; priority is theirs.",
@@ -48,7 +50,10 @@ class RevocationMetrics:
 
     def issued(self, priority: int) -> None:
         """Count a revocation of a request of ``priority``."""
-        self._issued.labels(str(priority), self._pool).inc()
+        label = str(priority)
+        if len(self._priorities) < MAX_PRIORITIES:
+            self._priorities.add(label)
+        self._issued.labels(label if label in self._priorities else OTHER, self._pool).inc()
 
     def ended(self, outcome: RevocationOutcome, seconds: float) -> None:
         """Count the end of a revocation, ``seconds`` after it was issued."""

@@ -6,7 +6,6 @@ from time import perf_counter
 
 from epp.observability import Metrics
 from epp.parsing import Parser, reader_finder
-from epp.request_control.attempts import Attempts
 from epp.request_control.errors import (
     AllFilteredError,
     NoCandidatesError,
@@ -94,7 +93,7 @@ class Decider:
         self._emit_endpoint_scores = emit_endpoint_scores
         self._follow_subset_hint = follow_subset_hint
         self._schedule_seconds = metrics.scheduler_e2e.observe
-        self._attempts = Attempts(metrics)
+        self._attempts = metrics.attempts
 
     def choose(
         self,

@@ -8,6 +8,7 @@ what comes after the wait is one synchronous step again.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from http import HTTPStatus
 
 from epp.flow_control import FlowController
 from epp.observability import CanonicalLine, Metrics
@@ -238,6 +239,8 @@ class Director:
         metrics = exchange.metrics
         metrics.running.dec()
         metrics.duration.observe(now - exchange.received_at)
+        if metrics.awaits_proof and exchange.status == HTTPStatus.OK:
+            metrics.prove(exchange.request.model, exchange.request.target_model)
         pipeline = exchange.pipeline
         try:
             if pipeline.response_complete:

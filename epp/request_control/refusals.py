@@ -74,7 +74,7 @@ class Refusals:
         target = request.target_model if request else ""
         flow = request.fairness_id if request else ""
         labels = (model, target, flow or fairness_id(headers), request.priority if request else 0)
-        self._metrics.for_request(*labels).error(error.code)
+        self._metrics.for_refusal(*labels).error(error.code)
         if isinstance(error, LimitError):
             self.count_limit(error.limit)
 

@@ -20,9 +20,10 @@ from bench.in_process import Path, new_app, refresh, silenced
 
 from epp.app import App
 from epp.ext_proc import messages, reading
-from epp.observability import CanonicalLine, Metrics, PluginWatch
+from epp.observability import CanonicalLine, PluginWatch
 from epp.observability.hot_metrics import Counter as HotCounter
 from epp.observability.hot_metrics import Gauge, Histogram
+from epp.observability.request_metrics import Requests
 from epp.request_control import DataProducer, EndCause, Exchange
 from epp.request_control.request_line import finished_line
 from epp.scheduling import (
@@ -175,7 +176,7 @@ def _above_transport(
         timed(stacks.METRICS, time_plugin, [(1e-5,)] * times, of_plugins),
         timed(stacks.METRICS, observe, [(0.0123,)] * times, observed),
         timed(stacks.METRICS, count_up, repeat((), times), counted),
-        timed(stacks.METRICS, label, [("m", "m", "f", 0)] * times, counts(Metrics.for_request)),
+        timed(stacks.METRICS, label, [("m", "m", "f", 0)] * times, counts(Requests.dispatched)),
     ]
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from epp.flow_control.observer import FlowObserver
 from epp.flow_control.outcomes import Outcome
-from epp.observability import FlowMetrics, Metrics, flow_metrics
+from epp.observability import FlowMetrics, Metrics
 from epp.observability.flow_metrics import MAX_PLACES
-from epp.observability.metrics import MAX_NAME_CHARS
+from epp.observability.known_names import MAX_NAME_CHARS
 
 from .flow_harness import (
     Queued,
@@ -24,8 +24,8 @@ MODELS = {"model_name", "target_model_name"}
 SCHEDULING = "0.0001 0.0002 0.0005 0.001 0.002 0.005 0.01 0.02 0.05 0.1"
 
 
-def make_metrics() -> tuple[Metrics, FlowMetrics]:
-    metrics = Metrics()
+def make_metrics(max_page_bytes: int = 8_000_000) -> tuple[Metrics, FlowMetrics]:
+    metrics = Metrics(max_page_bytes=max_page_bytes)
     return metrics, FlowMetrics(metrics, "pool")
 
 
@@ -186,19 +186,21 @@ def test_other_flows_keep_their_series(fairness_id: str, priority: int) -> None:
     )
 
 
-def test_flows_beyond_the_cap_are_other_until_one_is_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(flow_metrics, "MAX_NAMES", 20)
-    metrics, flows = make_metrics()
-    for n in range(25):
+def test_flows_without_room_are_other_until_one_is_forgotten() -> None:
+    metrics, flows = make_metrics(max_page_bytes=200_000)
+    metrics.names.prove("chat")
+    metrics.names.prove("llama")
+    for n in range(200):
         flows.passed(make_flow_request(f"flow-{n}"))
-    counts = samples(metrics.registry, f"{WAITS}_count")
-    assert len(counts) == 21
-    assert [n for labels, n in counts if labels["fairness_id"] == "other"] == [5]
+    kept = {
+        labels["fairness_id"] for labels, _ in samples(metrics.registry, "flow_control_queue_size")
+    }
+    assert len(kept) < 150
+    assert kept > {"flow-0", "flow-1", "other"}
     late = Queued(make_flow_request("late"))
     flows.enqueued(late, 0.0)
-    flows.flow_removed(make_flow("flow-0"))
+    for n in range(20):
+        flows.flow_removed(make_flow(f"flow-{n}"))
     flows.passed(make_flow_request("late"))
     sizes = {
         labels["fairness_id"]: value
@@ -211,6 +213,17 @@ def test_flows_beyond_the_cap_are_other_until_one_is_forgotten(
     assert {value for _, value in samples(metrics.registry, "flow_control_queue_size")} == {0}
 
 
+def test_every_request_is_counted_once_when_names_fold() -> None:
+    metrics, flows = make_metrics(max_page_bytes=200_000)
+    for n in range(20 * 20):
+        flows.passed(make_flow_request(f"flow-{n // 20}", model=f"m{n % 20}"))
+    counts = samples(metrics.registry, f"{WAITS}_count")
+    assert len(counts) < 300
+    assert sum(value for _, value in counts) == 400
+    (total,) = samples(metrics.registry, TOTAL)
+    assert total[1] == 400
+
+
 @pytest.mark.parametrize("fairness_id", ["other", "f" * (MAX_NAME_CHARS + 1)])
 def test_a_client_cannot_have_what_many_share_removed(fairness_id: str) -> None:
     metrics, flows = make_metrics()
@@ -219,20 +232,6 @@ def test_a_client_cannot_have_what_many_share_removed(fairness_id: str) -> None:
     flows.passed(make_flow_request(fairness_id))
     labels = flow_labels("other") | {"outcome": "Dispatched"}
     assert samples(metrics.registry, f"{WAITS}_count") == [(labels, 2)]
-
-
-def test_flows_times_models_beyond_the_cap_are_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_metrics, "MAX_SERIES", 80)
-    metrics, flows = make_metrics()
-    # 10 of each are below the cap on names, and 100 together.
-    for n in range(10 * 10):
-        flows.passed(make_flow_request(f"flow-{n // 10}", model=f"m{n % 10}"))
-    counts = samples(metrics.registry, f"{WAITS}_count")
-    assert len(counts) == 81
-    labels = flow_labels("other", model="other", target="other") | {"outcome": "Dispatched"}
-    assert [value for found, value in counts if found == labels] == [20]
-    (total,) = samples(metrics.registry, TOTAL)
-    assert total[1] == 100
 
 
 def test_failures_of_session_plugins_count_where_they_happened() -> None:

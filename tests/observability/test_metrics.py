@@ -5,12 +5,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from epp.observability import Metrics, PluginWatch
-from epp.observability.metrics import (
-    MAX_ANSWER_LABEL_SETS,
-    MAX_LABEL_SETS,
-    MAX_NAME_CHARS,
-    MAX_NAMES,
-)
+from epp.observability.known_names import MAX_NAME_CHARS
 from epp.scheduling import Endpoint
 from epp.testing import make_endpoint
 from epp_plugins.scorers import queue_depth
@@ -51,7 +46,7 @@ def filled() -> Metrics:
         child.observe(0.1)
     metrics.limits_exceeded.labels("body-bytes").inc()
     metrics.scheduler_e2e.observe(0.001)
-    metrics.scheduler_attempts.labels("success", "llama", "pod", "default", "8000").inc()
+    metrics.attempts.succeeded("llama", make_endpoint("default/pod"))
     scorer = queue_depth.QueueScorer("queue", queue_depth.Params())
     metrics.poll_failed(scorer, make_endpoint(), "timeout")
     metrics.extract_failed(scorer, scorer, make_endpoint(), "page")
@@ -168,16 +163,6 @@ def test_answers_that_nobody_sees_have_no_samples() -> None:
     assert not [name for name in page(metrics) if "tokens" in name or "response" in name]
 
 
-def test_answers_of_label_sets_beyond_the_cap_are_other() -> None:
-    metrics = Metrics()
-    for n in range(MAX_ANSWER_LABEL_SETS + 2):
-        metrics.for_request("m", f"m{n % 500}", f"flow-{n // 500}", 0).answer.size.observe(1)
-    (family,) = metrics.response_size.collect()
-    counts = [s for s in family.samples if s.name == "llm_d_epp_response_size_bytes_count"]
-    assert len(counts) == MAX_ANSWER_LABEL_SETS + 1
-    assert [s.value for s in counts if s.labels["fairness_id"] == "other"] == [2]
-
-
 def test_plugin_calls_are_observed_under_their_plugin() -> None:
     labels = {
         "extension_point": "Scorer",
@@ -209,51 +194,6 @@ def test_the_children_of_a_label_set_are_bound_once() -> None:
     assert metrics.for_request("m", "m", "f", 0) is not metrics.for_request("m", "m", "f", -1)
 
 
-def test_names_beyond_the_cap_are_other() -> None:
-    metrics = Metrics()
-    for n in range(MAX_NAMES):
-        assert metrics.capped_model(f"m{n}") == f"m{n}"
-    assert metrics.capped_model("one-more") == "other"
-    assert metrics.capped_model("m0") == "m0"
-    metrics.for_request("one-more", "one-more", "f", 0).total.inc()
-    metrics.for_request("another", "another", "f", 0).total.inc()
-    labels = {"model_name": "other", "target_model_name": "other", "fairness_id": "f"}
-    total = metrics.registry.get_sample_value("llm_d_epp_request_total", labels | {"priority": "0"})
-    assert total == 2
-    assert metrics.for_request("x", "x", "f", 0) is metrics.for_request("y", "y", "f", 0)
-
-
-def test_flows_beyond_the_cap_are_other() -> None:
-    metrics = Metrics()
-    for n in range(MAX_NAMES + 50):
-        metrics.for_request("m", "m", f"flow-{n}", 0).total.inc()
-    (family,) = metrics.request_total.collect()
-    flows = [s.labels for s in family.samples if s.name == "llm_d_epp_request_total"]
-    assert len(flows) == MAX_NAMES + 1
-    labels = {"model_name": "m", "target_model_name": "m", "fairness_id": "other", "priority": "0"}
-    assert metrics.registry.get_sample_value("llm_d_epp_request_total", labels) == 50
-
-
-def test_label_sets_beyond_the_cap_are_other() -> None:
-    metrics = Metrics()
-    # Models and flows multiply: 80 of each are below the cap on names, and 6400 together.
-    for n in range(80 * 80):
-        metrics.for_request(f"m{n % 80}", f"m{n % 80}", f"flow-{n // 80}", -1).total.inc()
-    (family,) = metrics.request_total.collect()
-    totals = [s for s in family.samples if s.name == "llm_d_epp_request_total"]
-    assert len(totals) == MAX_LABEL_SETS + 1
-    other = {"model_name": "other", "target_model_name": "other", "fairness_id": "other"}
-    (rest,) = [s.value for s in totals if s.labels == other | {"priority": "-1"}]
-    assert rest == 80 * 80 - MAX_LABEL_SETS
-    assert metrics.for_request("m0", "m0", "flow-0", -1) is metrics.for_request(
-        "m0", "m0", "flow-0", -1
-    )
-    metrics.for_request("m0", "m0", "flow-0", -1).total.inc()
-    known = {"model_name": "m0", "target_model_name": "m0", "fairness_id": "flow-0"}
-    total = metrics.registry.get_sample_value("llm_d_epp_request_total", known | {"priority": "-1"})
-    assert total == 2
-
-
 @pytest.mark.parametrize(
     ("chars", "is_kept"), [(MAX_NAME_CHARS, True), (MAX_NAME_CHARS + 1, False)]
 )
@@ -261,7 +201,7 @@ def test_a_name_that_is_too_long_is_other(chars: int, *, is_kept: bool) -> None:
     metrics = Metrics()
     name = "m" * chars
     metrics.for_request(name, name, name, 0).total.inc()
-    (family,) = metrics.request_total.collect()
+    (family,) = metrics.requests.families.total.collect()
     kept = name if is_kept else "other"
     assert family.samples[0].labels == {
         "model_name": kept,
@@ -269,6 +209,20 @@ def test_a_name_that_is_too_long_is_other(chars: int, *, is_kept: bool) -> None:
         "fairness_id": kept,
         "priority": "0",
     }
+
+
+@pytest.mark.parametrize("step", ["poll", "extract"])
+def test_pages_that_are_too_large_are_counted_besides(step: str) -> None:
+    metrics = Metrics()
+    source = queue_depth.QueueScorer("queue", queue_depth.Params())
+    for kind in ("too-large", "timeout"):
+        if step == "poll":
+            metrics.poll_failed(source, make_endpoint(), kind)
+        else:
+            metrics.extract_failed(source, source, make_endpoint(), kind)
+    value = metrics.registry.get_sample_value
+    labels = {"source_type": "queue-scorer"}
+    assert value("llm_d_epp_datalayer_pages_too_large_total", labels) == 1
 
 
 def test_pool_gauges_are_read_off_the_endpoints_at_each_scrape() -> None:

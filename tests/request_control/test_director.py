@@ -230,6 +230,18 @@ def test_a_refusal_is_counted_and_logged_once(
     }
 
 
+@pytest.mark.parametrize(("status", "is_proven"), [(200, True), (404, False), (None, False)])
+def test_an_answer_with_success_vouches_for_the_model(
+    status: int | None, *, is_proven: bool
+) -> None:
+    epp = Epp(make_pool())
+    exchange = epp.handle()
+    if status is not None:
+        exchange.response_started(status)
+    exchange.close(EndCause.COMPLETED)
+    assert (epp.metrics.names.model("llama") > 0) == is_proven
+
+
 def test_attempts_name_the_endpoint_in_parts() -> None:
     epp = Epp([make_endpoint("prod/pod-1", address="[fd00::1]:8200")])
     epp.handle()

@@ -26,7 +26,7 @@ Example::
               customMetrics: [{attributeKey: gpu-heat, metricSpec: mine_gpu_celsius}]
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -140,8 +140,15 @@ class CoreMetricsExtractor(Extractor):
         self._default = self._readers[default]
 
     def extract(self, endpoint: Endpoint, page: Page) -> None:
+        for _ in self._steps(endpoint, page):
+            pass
+
+    def steps(self, endpoint: Endpoint, page: Page) -> Iterator[None]:
+        return self._steps(endpoint, page)
+
+    def _steps(self, endpoint: Endpoint, page: Page) -> Iterator[None]:
         scanner, keys, others = self._reader(endpoint.labels)
-        scanned = scanner.scan(page.body, page.requested_at)
+        scanned = yield from scanner.steps(page.body, page.requested_at)
         endpoint.metrics = scanned.metrics
         missing = []
         for names, value in zip(keys, scanned.custom, strict=True):

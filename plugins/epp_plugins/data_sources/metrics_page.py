@@ -2,7 +2,8 @@
 
 A scan, not a parse: one regular expression finds the wanted lines in the bytes, and only those are
 looked into. On a vLLM page of 54 KB this takes 40 us, a full parse with prometheus-client 17 ms; at
-20 pages a second from each endpoint only the first is affordable.
+20 pages a second from each endpoint only the first is affordable. A long page is read in parts, and
+what a server can make it cost is bounded: families of more than 2000 series are refused.
 
 Which families those are is data (:class:`EngineMetrics`), one record per engine. A page may hold
 several series of one family: data-parallel engines share one page, one ``engine`` label each. They
@@ -11,17 +12,23 @@ reference takes one of them, the newest. With one series all ways agree.)
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
+from typing import Final
 
-from epp.data_layer.plugins import PageError
+from epp.data_layer.plugins import PageError, PageTooLargeError
 from epp.scheduling import EndpointMetrics
 from epp_plugins.data_sources.metric_spec import MetricSpec, parse_labels
+from epp_plugins.data_sources.page_parts import PART_BYTES, parts
 
 Series = Sequence[tuple[bytes, bytes]]
 """Labels and value of each, as they stand on the page."""
 
+MAX_SERIES: Final = 2000
+"""Of one family that a page may have: an engine of a model server has one each."""
+_PARSED_BYTES: Final = 4 * 1024
+"""Labels parsed in one step, if not those of one series alone are longer."""
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 _NAMESPACE = re.compile(rb"[a-zA-Z0-9]*[:_]?")
 _LARGEST = 1e18
@@ -73,11 +80,34 @@ class ScannedPage:
     """In the order of ``EngineMetrics.custom``; None for one that is not there or no number."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was found on a page."""
+
+    series: Mapping[bytes, Series]
+    """By family."""
+    labels: Mapping[bytes, Mapping[str, str]]
+    """By their text, of the families of which labels are looked at."""
+
+    def of(self, spec: MetricSpec | None) -> Series:
+        """Return the series that ``spec`` means."""
+        if spec is None:
+            return ()
+        found = self.series.get(spec.family, ())
+        if not spec.labels:
+            return found
+        return [one for one in found if spec.matches(self.labels[one[0]])]
+
+
 class MetricsPageScanner:
     """Reads the pages of one engine."""
 
     def __init__(self, engine: EngineMetrics) -> None:
         self._engine = engine
+        self._labelled = {spec.family for spec in engine.specs() if spec.labels}
+        """Families of which labels are looked at."""
+        if engine.cache_config is not None:
+            self._labelled.add(engine.cache_config.family)
         self._patterns = _patterns({spec.family for spec in engine.specs()})
 
     def scan(self, page: bytes, requested_at: float | None = None) -> ScannedPage:
@@ -87,17 +117,62 @@ class MetricsPageScanner:
             PageError: A family that the engine always has (waiting, running, KV cache usage) is
                 missing, or a value is not a finite number (of at least 0).
         """
-        engine = self._engine
+        steps = self.steps(page, requested_at)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                scanned: ScannedPage = end.value
+                return scanned
+
+    def steps(
+        self, page: bytes, requested_at: float | None = None
+    ) -> Generator[None, None, ScannedPage]:
+        """Do the same in steps of some milliseconds at the most.
+
+        Raises:
+            PageError: As :meth:`scan`.
+            PageTooLargeError: A family has too many series.
+        """
         series: dict[bytes, list[tuple[bytes, bytes]]] = {}
-        text = b"\n" + page
-        for pattern in self._patterns:
-            for family, labels, rest in pattern.findall(text):
-                series.setdefault(family, []).append((labels, rest))
-        waiting = self._required(series, engine.waiting)
-        running = self._required(series, engine.running)
-        usage = self._required(series, engine.kv_cache_usage)
-        active, queued, max_adapters = _newest_adapters(series, engine.adapters)
-        block_size, blocks = self._cache_geometry(series)
+        for text in parts(page):
+            for pattern in self._patterns:
+                for family, labels, rest in pattern.findall(text):
+                    series.setdefault(family, []).append((labels, rest))
+            self._limit(series)
+            if len(page) > PART_BYTES:
+                yield
+        parsed: dict[bytes, Mapping[str, str]] = {}
+        parsed_bytes = 0
+        for family in self._labelled:
+            for labels, _ in series.get(family, ()):
+                parsed[labels] = parse_labels(labels)
+                parsed_bytes += len(labels)
+                if parsed_bytes > _PARSED_BYTES:
+                    parsed_bytes = 0
+                    yield
+        return self._read(_Found(series, parsed), requested_at)
+
+    def _limit(self, series: Mapping[bytes, list[tuple[bytes, bytes]]]) -> None:
+        adapters = self._engine.adapters
+        for family, found in series.items():
+            if len(found) <= MAX_SERIES:
+                continue
+            if adapters is None or family != adapters.family or adapters.labels:
+                raise PageTooLargeError(
+                    f"the page has more than {MAX_SERIES} series of {family.decode()}: have the"
+                    " server publish one for each engine"
+                )
+            # There is one for every set of adapters there ever was; only the newest counts.
+            found[:] = [_newest(found, adapters)]
+
+    def _read(self, page: _Found, requested_at: float | None) -> ScannedPage:
+        engine = self._engine
+        waiting = self._required(page, engine.waiting)
+        running = self._required(page, engine.running)
+        usage = self._required(page, engine.kv_cache_usage)
+        active, queued, max_adapters = _newest_adapters(page, engine.adapters)
+        block_size, blocks = self._cache_geometry(page)
         metrics = EndpointMetrics(
             waiting_requests=round(sum(waiting)),
             running_requests=round(sum(running)),
@@ -109,11 +184,11 @@ class MetricsPageScanner:
             cache_blocks=blocks,
             requested_at=requested_at,
         )
-        return ScannedPage(metrics, [_custom(series, spec) for spec in engine.custom])
+        return ScannedPage(metrics, [_custom(page, spec) for spec in engine.custom])
 
-    def _required(self, series: Mapping[bytes, Series], names: Sequence[MetricSpec]) -> list[float]:
+    def _required(self, page: _Found, names: Sequence[MetricSpec]) -> list[float]:
         for spec in names:
-            if found := _of(series, spec):
+            if found := page.of(spec):
                 return [_count_of(spec, rest) for _, rest in found]
         if not names:
             return []
@@ -122,17 +197,17 @@ class MetricsPageScanner:
             f"the page has no {wanted}: is this the /metrics of a {self._engine.engine} server?"
         )
 
-    def _cache_geometry(self, series: Mapping[bytes, Series]) -> tuple[int, int]:
+    def _cache_geometry(self, page: _Found) -> tuple[int, int]:
         """Return block size in tokens and blocks of all engines together, 0 where unknown."""
         engine = self._engine
         block_size = blocks = 0
-        if info := _of(series, engine.cache_config):
-            labels = [parse_labels(labels) for labels, _ in info]
+        if info := page.of(engine.cache_config):
+            labels = [page.labels[text] for text, _ in info]
             block_size = _count(labels[0].get(engine.block_size_label))
             blocks = sum(_count(one.get(engine.blocks_label)) for one in labels)
-        if engine.block_size and (gauge := _of(series, engine.block_size)):
+        if engine.block_size and (gauge := page.of(engine.block_size)):
             block_size = round(_count_of(engine.block_size, gauge[0][1]))
-        if engine.blocks and (gauge := _of(series, engine.blocks)):
+        if engine.blocks and (gauge := page.of(engine.blocks)):
             blocks = round(sum(_count_of(engine.blocks, rest) for _, rest in gauge))
         return block_size, blocks
 
@@ -157,16 +232,8 @@ def _patterns(families: Iterable[bytes]) -> list[re.Pattern[bytes]]:
     return patterns
 
 
-def _of(series: Mapping[bytes, Series], spec: MetricSpec | None) -> Series:
-    """Return the series that ``spec`` means."""
-    if spec is None:
-        return ()
-    found = series.get(spec.family, ())
-    return [one for one in found if spec.matches(one[0])] if spec.labels else found
-
-
-def _custom(series: Mapping[bytes, Series], spec: MetricSpec) -> float | None:
-    found = _of(series, spec)
+def _custom(page: _Found, spec: MetricSpec) -> float | None:
+    found = page.of(spec)
     try:
         return sum(_number(spec, rest) for _, rest in found) if found else None
     except PageError:
@@ -174,18 +241,22 @@ def _custom(series: Mapping[bytes, Series], spec: MetricSpec) -> float | None:
 
 
 def _newest_adapters(
-    series: Mapping[bytes, Series], spec: MetricSpec | None
+    page: _Found, spec: MetricSpec | None
 ) -> tuple[frozenset[str], frozenset[str], int]:
     """Return running adapters, adapters that only wait, and the limit.
 
     vLLM keeps one series for every set of adapters it ever had; the value is the time it was true.
     """
-    if spec is None or not (found := _of(series, spec)):
+    if spec is None or not (found := page.of(spec)):
         return _NO_ADAPTERS
-    labels = parse_labels(max(found, key=lambda one: _count_of(spec, one[1]))[0])
+    labels = parse_labels(_newest(found, spec)[0])
     active = _adapter_names(labels.get("running_lora_adapters", ""))
     queued = _adapter_names(labels.get("waiting_lora_adapters", ""))
     return active, queued - active, _count(labels.get("max_lora"))
+
+
+def _newest(found: Series, spec: MetricSpec) -> tuple[bytes, bytes]:
+    return max(found, key=lambda one: _count_of(spec, one[1]))
 
 
 def _adapter_names(value: str) -> frozenset[str]:

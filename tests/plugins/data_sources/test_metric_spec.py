@@ -2,7 +2,8 @@
 
 import pytest
 
-from epp_plugins.data_sources.metric_spec import MetricSpec, parse_labels
+from epp.data_layer.plugins import PageTooLargeError
+from epp_plugins.data_sources.metric_spec import MAX_LABELS_BYTES, MetricSpec, parse_labels
 
 
 @pytest.mark.parametrize(
@@ -54,15 +55,23 @@ def test_other_forms_are_refused(text: str, message: str) -> None:
     ],
 )
 def test_series_are_told_by_their_labels(spec: str, labels: bytes, expected: bool) -> None:
-    assert MetricSpec.parse(spec).matches(labels) is expected
+    assert MetricSpec.parse(spec).matches(parse_labels(labels)) is expected
 
 
-def test_labels_are_read_in_one_pass_however_long_they_are() -> None:
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [
+        pytest.param(b"a" * 16_000 + b'!,b="c"', {"b": "c"}, id="a word without an end"),
+        pytest.param(b'a="' + b"x" * 16_000, {}, id="a value without an end"),
+        pytest.param(b'a="' + b"\\" * 16_001, {}, id="an escape without an end"),
+    ],
+)
+def test_labels_are_read_in_one_pass(inside: bytes, expected: dict[str, str]) -> None:
     # Searched from each letter of the first word, a megabyte takes hours.
-    assert parse_labels(b"{" + b"a" * 2**20 + b'!,b="c"}') == {"b": "c"}
+    assert parse_labels(b"{" + inside + b"}") == expected
 
 
-def test_long_labels_are_not_kept() -> None:
-    text = b'{a="' + b"x" * 2**15 + b'"}'
-    assert parse_labels(text) == parse_labels(text)
-    assert parse_labels(text) is not parse_labels(text)
+def test_labels_that_are_too_long_are_refused() -> None:
+    text = b'{a="' + b"x" * MAX_LABELS_BYTES + b'"}'
+    with pytest.raises(PageTooLargeError, match="more than 16384 bytes"):
+        parse_labels(text)

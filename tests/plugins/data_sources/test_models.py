@@ -2,7 +2,7 @@
 
 import pytest
 
-from epp.data_layer.plugins import Page, PageError
+from epp.data_layer.plugins import SERVED_MODELS, Page, PageError
 from epp.scheduling import AttributeKey, Endpoint
 from epp_plugins.data_sources.models import MODELS, ModelRecord, ModelsDataExtractor, Params
 
@@ -34,12 +34,16 @@ def test_models_become_an_attribute(body: bytes, expected: tuple[ModelRecord, ..
     assert MODELS.name == "/v1/models/models-data-extractor"
 
 
+def test_the_names_are_told_to_the_metrics() -> None:
+    assert extract(ANSWER).attribute(SERVED_MODELS) == frozenset({"llama", "llama-lora"})
+
+
 def test_the_attribute_bears_the_instances_name() -> None:
     endpoint = extract(ANSWER, name="mine")
     assert endpoint.attribute(MODELS) is None
     key = AttributeKey[tuple[ModelRecord, ...]]("/v1/models/mine")
     assert endpoint.attribute(key) is not None
-    assert ModelsDataExtractor("mine", Params()).writes == (key,)
+    assert ModelsDataExtractor("mine", Params()).writes == (key, SERVED_MODELS)
 
 
 @pytest.mark.parametrize(

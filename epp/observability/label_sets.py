@@ -1,0 +1,170 @@
+"""Label sets whose values come from clients, as many as the page has room for.
+
+A table asks the :class:`.PageBudget` before it makes the children of a label set. Without room the
+set is bound with the names folded into ``other`` that the operator does not know, and if even that
+has no room, with all of them folded, which is always there. A set that nothing was counted on for
+ten minutes makes room for others. Its series end then, as those of a server that has left: nothing
+is added to ``other`` at that moment, because ``rate()`` has seen every one of those requests in the
+series itself and would see them again in the jump.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from epp.observability.known_names import MAX_NAME_CHARS, OTHER, Standing
+from epp.observability.page_budget import IDLE_SECONDS, Claim, PageBudget
+
+Labels = tuple[str, ...]
+Judge = Callable[[Labels], tuple[Standing, Labels]]
+"""Returns who vouches for the names in labels, and the labels without those the operator does not
+know."""
+
+
+class LabelSet(ABC):
+    """The bound children of one label set.
+
+    Attributes:
+        labels: Its values on the page.
+        claim: What it takes there.
+    """
+
+    __slots__ = ("claim", "labels")
+
+    def __init__(self, labels: Labels, claim: Claim) -> None:
+        self.labels = labels
+        self.claim = claim
+
+    @property
+    @abstractmethod
+    def activity(self) -> float:
+        """A number that grows with everything that is counted."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody is going to write to its children."""
+        return False
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Take its children off the page."""
+
+    @abstractmethod
+    def retry(self) -> None:
+        """Let go of the children of other sets, so that room for own ones is asked for again."""
+
+
+S = TypeVar("S", bound=LabelSet)
+
+
+class LabelSets(Generic[S]):
+    """The label sets of one group of families; a ``Claimant``.
+
+    Args:
+        budget: The account of the page.
+        judge: Says whose the names are.
+        last: Returns labels with every name from clients folded.
+        make: Makes the children of a set.
+        cost: Returns the length of their lines.
+        is_detail: Whether they are details.
+    """
+
+    def __init__(
+        self,
+        budget: PageBudget,
+        *,
+        judge: Judge,
+        last: Callable[[Labels], Labels],
+        make: Callable[[Labels, Claim], S],
+        cost: Callable[[Labels], int],
+        is_detail: bool = False,
+    ) -> None:
+        self._budget = budget
+        self._judge = judge
+        self._last = last
+        self._make = make
+        self._cost = cost
+        self._is_detail = is_detail
+        self._sets: dict[Labels, S] = {}
+        budget.add(self)
+
+    def __iter__(self) -> Iterator[S]:
+        return iter(list(self._sets.values()))
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def get(self, labels: Labels) -> S | None:
+        """Return the set of exactly these labels, if there is one."""
+        return self._sets.get(labels)
+
+    def bind(self, labels: Labels) -> S:
+        """Return the set of ``labels``, or the one that they fold into."""
+        found = self._sets.get(labels)
+        if found is not None:
+            return found
+        if max(map(len, labels)) > MAX_NAME_CHARS:
+            labels = tuple([OTHER if len(each) > MAX_NAME_CHARS else each for each in labels])
+            return self.bind(labels)
+        standing, folded = self._judge(labels)
+        last = self._last(labels)
+        if labels == last or not self._budget.is_full(standing, is_detail=self._is_detail):
+            claim = self._budget.open(standing)
+            if self._budget.take(
+                claim, self._cost(labels), is_detail=self._is_detail, always=labels == last
+            ):
+                bound = self._sets[labels] = self._make(labels, claim)
+                return bound
+        instead = last if folded == labels else folded
+        return self._sets.get(instead) or self.bind(instead)
+
+    def claim(
+        self, owner: S, cost: Callable[[Labels], int], *, is_detail: bool = False
+    ) -> S | None:
+        """Claim room for further children of ``owner``.
+
+        Args:
+            owner: Whose they are.
+            cost: Returns the length of their lines.
+            is_detail: Whether they are details.
+
+        Returns:
+            The set whose children to use instead; None if there is room.
+        """
+        labels, last = owner.labels, self._last(owner.labels)
+        if labels == last or not self._budget.is_full(owner.claim.standing, is_detail=is_detail):
+            size_bytes, always = cost(labels), labels == last
+            if self._budget.take(owner.claim, size_bytes, is_detail=is_detail, always=always):
+                return None
+        _, folded = self._judge(labels)
+        instead = last if folded == labels else folded
+        return self._sets.get(instead) or self.bind(instead)
+
+    def judge_again(self, owner: S) -> None:
+        """Take note of who vouches for the names of ``owner`` now."""
+        self._budget.move(owner.claim, self._judge(owner.labels)[0])
+
+    def drop(self, labels: Labels) -> None:
+        """Take a set off the page, if it is there."""
+        found = self._sets.pop(labels, None)
+        if found is not None:
+            found.remove()
+            self._budget.close(found.claim)
+
+    def review(self, now: float) -> list[tuple[Claim, Callable[[], None]]]:
+        """Bring the claims up to date; return those that may go, each with what removes it."""
+        idle: list[tuple[Claim, Callable[[], None]]] = []
+        for each in self._sets.values():
+            claim, activity = each.claim, each.activity
+            self.judge_again(each)
+            each.retry()
+            if activity != claim.activity or each.is_busy:
+                claim.activity = activity
+                claim.active_at = now
+            # A set that others fold into is in use by those.
+            elif now - claim.active_at >= IDLE_SECONDS and OTHER not in each.labels:
+                idle.append((claim, self._dropper(each.labels)))
+        return idle
+
+    def _dropper(self, labels: Labels) -> Callable[[], None]:
+        return lambda: self.drop(labels)

@@ -1,0 +1,188 @@
+"""How many bytes of the metrics page the series may take whose labels clients give.
+
+One account for all families. Every table of label sets (:mod:`.label_sets`) asks it before it makes
+a child; what a child costs is the length of its lines on the page. Names that nobody vouches for
+get a small share, proven ones and fairness ids a larger one, and the rest is reserved for the
+operator's own names, so junk is the first that folds into ``other``. Details, which are histograms
+(19 to 190 lines a label set) and what multiplies with endpoints, leave a part of each share to the
+counters of requests, which stay apart when details no longer do.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import structlog
+
+from epp.observability.known_names import Standing
+
+_log = structlog.get_logger(__name__)
+
+DEFAULT_PAGE_BYTES: Final = 8_000_000
+"""Values grow longer than they are reckoned here, by a tenth at the most: the page has 9 MB."""
+SWEEP_SECONDS: Final = 10.0
+"""Least time between two looks for label sets that are idle."""
+IDLE_SECONDS: Final = 600.0
+"""A label set makes room after so long without a request: several scrapes have seen its last."""
+TELL_SECONDS: Final = 3600.0
+"""Least time between two warnings that names fold."""
+
+# Shares of the budget that label sets up to a standing may take together, and the parts of them
+# from where there is no room for details.
+_SHARES: Final = {Standing.UNKNOWN: 3 / 16, Standing.PROVEN: 1 / 2, Standing.KNOWN: 1.0}
+_DETAILS: Final = {Standing.UNKNOWN: 1 / 8, Standing.PROVEN: 3 / 8, Standing.KNOWN: 3 / 4}
+_FREED: Final = 1 / 4
+"""Share of its limit that a sweep frees at the most, so that label sets go in small batches."""
+
+
+class Claim:
+    """What one label set takes of the page.
+
+    Attributes:
+        standing: Who vouches for its names.
+        size_bytes: Length of its lines.
+        activity: How much had been counted when it was last looked at.
+        active_at: When it was last seen to have counted more.
+    """
+
+    __slots__ = ("active_at", "activity", "size_bytes", "standing")
+
+    def __init__(self, standing: Standing, now: float) -> None:
+        self.standing = standing
+        self.size_bytes = 0
+        self.activity = -1.0
+        self.active_at = now
+
+
+class Claimant(Protocol):
+    """A table of label sets."""
+
+    def review(self, now: float) -> list[tuple[Claim, Callable[[], None]]]:
+        """Bring the claims up to date; return those that may go, each with what removes it."""
+
+
+class PageBudget:
+    """The account.
+
+    Args:
+        page_bytes: Returns the present length of the page.
+        max_bytes: Length that it may have.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        page_bytes: Callable[[], int],
+        max_bytes: int = DEFAULT_PAGE_BYTES,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.max_bytes = max_bytes
+        self.folded = 0
+        """How often a label set was refused series of its own."""
+        self._page_bytes = page_bytes
+        self._clock = clock
+        self._full: set[tuple[Standing, bool]] = set()
+        self._claimants: list[Claimant] = []
+        self._claimed = dict.fromkeys(Standing, 0)
+        self._swept_at: float | None = None
+        self._told_at: float | None = None
+
+    def add(self, claimant: Claimant) -> None:
+        """Have ``claimant`` make room when there is none."""
+        self._claimants.append(claimant)
+
+    def open(self, standing: Standing) -> Claim:
+        """Return a claim to nothing yet."""
+        return Claim(standing, self._clock())
+
+    def claimed_bytes(self, standing: Standing) -> int:
+        """Return what label sets of ``standing`` take."""
+        return self._claimed[standing]
+
+    def is_full(self, standing: Standing, *, is_detail: bool) -> bool:
+        """Return whether it is not worth while to ask; quick, as junk asks at every request."""
+        if (standing, is_detail) in self._full:
+            self._sweep(standing)
+        if (standing, is_detail) in self._full:
+            self.folded += 1
+            return True
+        return False
+
+    def take(
+        self, claim: Claim, size_bytes: int, *, is_detail: bool = False, always: bool = False
+    ) -> bool:
+        """Add ``size_bytes`` to ``claim`` if there is room; return whether there was.
+
+        Args:
+            claim: Who asks.
+            size_bytes: Length of the lines.
+            is_detail: Whether they are details.
+            always: Whether they are added without room, too: ``other`` itself must be there.
+        """
+        standing = claim.standing
+        if not always and not self._has_room(standing, size_bytes, is_detail):
+            self._sweep(standing)
+            if not self._has_room(standing, size_bytes, is_detail):
+                self._full.add((standing, is_detail))
+                self.folded += 1
+                return False
+        self._claimed[standing] += size_bytes
+        claim.size_bytes += size_bytes
+        return True
+
+    def close(self, claim: Claim) -> None:
+        """Give back all that ``claim`` has."""
+        self._claimed[claim.standing] -= claim.size_bytes
+        claim.size_bytes = 0
+        self._full.clear()
+
+    def move(self, claim: Claim, standing: Standing) -> None:
+        """Take note that others vouch for the names of ``claim`` than before."""
+        if standing is claim.standing:
+            return
+        self._claimed[claim.standing] -= claim.size_bytes
+        self._claimed[standing] += claim.size_bytes
+        claim.standing = standing
+        self._full.clear()
+
+    def _has_room(self, standing: Standing, size_bytes: int, is_detail: bool) -> bool:
+        shares = _DETAILS if is_detail else _SHARES
+        claimed = size_bytes
+        for each in Standing:
+            claimed += self._claimed[each]
+            if each is Standing.KNOWN:
+                claimed = size_bytes + self._page_bytes()
+            if each >= standing and claimed > shares[each] * self.max_bytes:
+                return False
+        return True
+
+    def _sweep(self, standing: Standing) -> None:
+        """Remove what has long been idle, first of all what nobody vouches for."""
+        now = self._clock()
+        if self._swept_at is not None and now - self._swept_at < SWEEP_SECONDS:
+            return
+        self._swept_at = now
+        self._full.clear()
+        self._tell(now)
+        idle = [each for claimant in self._claimants for each in claimant.review(now)]
+        idle.sort(key=lambda each: (each[0].standing, each[0].active_at))
+        left = _FREED * _SHARES[standing] * self.max_bytes
+        for claim, remove in idle:
+            if left <= 0 or claim.standing > standing:
+                break
+            left -= claim.size_bytes
+            remove()
+
+    def _tell(self, now: float) -> None:
+        if self._told_at is not None and now - self._told_at < TELL_SECONDS:
+            return
+        self._told_at = now
+        _log.warning(
+            "metrics page is full, further names count as other",
+            max_bytes=self.max_bytes,
+            unknown_bytes=self._claimed[Standing.UNKNOWN],
+            proven_bytes=self._claimed[Standing.PROVEN],
+            known_bytes=self._claimed[Standing.KNOWN],
+            remedy="raise --max-metrics-page-bytes, or have the gateway set the fairness id",
+        )
