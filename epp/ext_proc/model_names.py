@@ -12,7 +12,7 @@ import re
 MAX_HELD_BYTES = 64 << 10
 """A document that has not named its model by then is passed on as it is."""
 
-MOST_TOKENS = 10_000
+MOST_TOKENS = 4_000
 """Strings and brackets of a document that are looked at, 0.4 us each: one that has not named its
 model by then is passed on as it is."""
 

@@ -28,7 +28,7 @@ SERVED_KEY = "x-gateway-destination-endpoint-served"
 
 _STATUS_DIGITS = 3
 _MAX_CACHED_BYTES = 1024
-_CACHED_BESIDES = 4096
+_CACHED_BESIDES = 1024
 
 Chunk = tuple[bytes, bool]
 """A piece of a body, and whether it is the last of the stream."""
