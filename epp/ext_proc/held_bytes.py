@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 MOST_READ: Final = 4
-"""Bodies that are read whatever is held. More than one, so that no slow client holds up all."""
+"""Bodies that are read on when little memory is left. More than one, so that no slow client holds
+up all; when next to nothing is left it is one."""
 
 RESERVE_SHARE: Final = 8
 """The reserve of requests of a priority above 0 is this part of the limit."""
@@ -74,6 +75,7 @@ class HeldBytes:
     __slots__ = (
         "_clock",
         "_holders",
+        "_low_bytes",
         "_normal_bytes",
         "_search_at",
         "_waiting",
@@ -96,6 +98,8 @@ class HeldBytes:
         self.readers = 0
         """Streams that hold something of a body that is not whole."""
         self._normal_bytes = limit_bytes - limit_bytes // RESERVE_SHARE
+        self._low_bytes = (self.high_bytes + self._normal_bytes) // 2
+        """With more in use one body is read on, which ends or is evicted."""
         self._holders = holders
         self._clock = clock
         self._search_at = clock()
@@ -107,7 +111,7 @@ class HeldBytes:
 
     def must_wait(self, holder: BodyHolder) -> bool:
         """Return whether ``holder``, whose body is not whole, is to wait from now on."""
-        if holder in self._waiting or self.readers - len(self._waiting) <= MOST_READ:
+        if holder in self._waiting or self.readers - len(self._waiting) <= self._most_read():
             return False
         self._waiting[holder] = None
         return True
@@ -125,21 +129,29 @@ class HeldBytes:
                 holder.read_on()  # what comes after the body has to be read, too
             self._let_on(0)
 
-    def give_back(self, size: int) -> None:
-        """Take note that so many bytes are held no more."""
+    def release(self, size: int) -> None:
+        """Take note that a stream holds so many bytes no more, and let others on."""
         self.used_bytes -= size
         if self._waiting:
             self._let_on(size)
 
+    def look(self) -> None:
+        """Let on who can go on; called once a second, for what the transport has given back."""
+        if self._waiting:
+            self._let_on(_WINDOW_BYTES)
+
     def _let_on(self, room_bytes: int) -> None:
         waiting = self._waiting
         while waiting and (
-            self.readers - len(waiting) < MOST_READ
+            self.readers - len(waiting) < self._most_read()
             or (room_bytes > 0 and self.used_bytes <= self.high_bytes)
         ):
             first, _ = waiting.popitem(last=False)
             room_bytes -= _WINDOW_BYTES
             first.read_on()
+
+    def _most_read(self) -> int:
+        return MOST_READ if self.used_bytes <= self._low_bytes else 1
 
     # --- what the transport keeps: a budget of its own budget -------------------------------------
 
@@ -149,12 +161,23 @@ class HeldBytes:
         return self.used_bytes > self.high_bytes
 
     def has_room(self, size: int) -> bool:
-        """Return whether the transport may keep ``size`` bytes more."""
-        return self.used_bytes + size <= self._normal_bytes
+        """Return True: to refuse an answer, or a short message, ends a request that is taken."""
+        return True
+
+    def has_room_for_long(self, size: int) -> bool:
+        """Return whether the transport may keep ``size`` bytes more of a long message."""
+        return self.used_bytes + size <= self.limit_bytes
 
     def take(self, size: int) -> None:
         """Take note that the transport keeps ``size`` bytes more."""
         self.used_bytes += size
+
+    def give_back(self, size: int) -> None:
+        """Take note that the transport keeps ``size`` bytes no more.
+
+        Nobody is let on: the transport is in the middle of a frame, and would be asked to write.
+        """
+        self.used_bytes -= size
 
     # --- shortage -------------------------------------------------------------------------------
 

@@ -239,13 +239,18 @@ class RequestPhase(StreamLife):
         """Hold no more than the body that goes back to Envoy."""
         surplus = self.held_bytes - body_bytes
         self._body_bytes, self._extra_bytes = body_bytes, 0
-        self._held.give_back(surplus)
+        self._held.release(surplus)
 
     def _echo_on(self) -> None:
         """Give back as much of the body as there is room for; ``writable`` goes on."""
         stream, echo = self._stream, self._echo
         for answer in echo or ():
             stream.send(answer)
+            # The transport counts it from now on, if it has to wait there. After it was sent: a
+            # release may have this stream called again.
+            sent_bytes = min(self._body_bytes, messages.MAX_BODY_CHUNK_BYTES)
+            self._body_bytes -= sent_bytes
+            self._held.release(sent_bytes)
             if not stream.is_writable:
                 return
         self._echo = None

@@ -158,7 +158,7 @@ class StreamLife:
         if body_bytes and is_coming:
             self._held.read(self)
         if held_bytes:
-            self._held.give_back(held_bytes)
+            self._held.release(held_bytes)
 
     def _end_exchange(self, exchange: Exchange, cause: EndCause) -> None:
         try:

@@ -60,6 +60,7 @@ class UploadWatch:
                 self.look_at(streams[start : start + _LOOKS_AT_ONCE])
                 await asyncio.sleep(0)
             end_safely(partial(self._held.evict_stalled, STALLED_SECONDS))
+            end_safely(self._held.look)
 
     def look_at(self, streams: Iterable[StreamLife]) -> None:
         """End those of ``streams`` whose bodies have come too slowly for too long."""

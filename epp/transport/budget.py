@@ -18,6 +18,9 @@ class Budget(Protocol):
     def has_room(self, size: int) -> bool:
         """Return whether ``size`` bytes more may be used."""
 
+    def has_room_for_long(self, size: int) -> bool:
+        """Return whether ``size`` bytes more may be used for a long message of a peer's."""
+
     def take(self, size: int) -> None:
         """Use ``size`` bytes more."""
 
@@ -40,6 +43,13 @@ class ByteBudget:
         self.used_bytes = 0
         self._crowded_bytes = limit_bytes // _CROWDED_SHARE
         self._whole = whole
+
+    def has_room_for_long(self, size: int) -> bool:
+        """Return whether ``size`` bytes more may be used for a long message of a peer's."""
+        whole = self._whole
+        return self.used_bytes + size <= self.limit_bytes and (
+            whole is None or whole.has_room_for_long(size)
+        )
 
     def has_room(self, size: int) -> bool:
         """Return whether ``size`` bytes more may be used."""

@@ -1,6 +1,9 @@
 """What may be kept in memory for a connection, and for all of them."""
 
+import pytest
+
 from epp.transport.budget import ByteBudget
+from epp.transport.grpc.framing import LONG_MESSAGE_BYTES, MessageReader, framed
 
 
 def test_a_part_has_the_room_that_the_whole_has() -> None:
@@ -35,3 +38,38 @@ def test_a_part_that_is_gone_takes_nothing_along_and_is_counted_once() -> None:
     gone.part()
     gone.give_back(300)
     assert (whole.used_bytes, left.used_bytes, gone.used_bytes) == (200, 200, 0)
+
+
+class Full:
+    """A whole with no room for long messages."""
+
+    is_crowded = True
+
+    def has_room(self, size: int) -> bool:
+        return True
+
+    def has_room_for_long(self, size: int) -> bool:
+        return False
+
+    def take(self, size: int) -> None:
+        """Take it all the same."""
+
+    def give_back(self, size: int) -> None:
+        """Nothing is kept."""
+
+
+def test_where_no_long_message_may_come_in_others_may_and_answers_go_out() -> None:
+    """Else a request that is taken already would be broken off, as others hold the memory."""
+    connection = ByteBudget(100, ByteBudget(1000, Full()))
+    assert not connection.has_room_for_long(1)
+    assert connection.has_room(100)
+    assert not connection.has_room(101)
+
+
+@pytest.mark.parametrize(
+    ("length", "is_taken"), [(LONG_MESSAGE_BYTES, True), (LONG_MESSAGE_BYTES + 1, False)]
+)
+def test_only_a_long_message_is_refused_for_the_sake_of_others(length: int, is_taken: bool) -> None:
+    reader = MessageReader(2 * LONG_MESSAGE_BYTES, ByteBudget(1 << 30, Full()))
+    assert reader.feed(framed(bytes(length))[: length // 2]) == []
+    assert (reader.error is None) == is_taken

@@ -13,6 +13,8 @@ from epp.transport.errors import TransportError
 from epp.transport.interface import StatusCode
 
 PREFIX_BYTES = 5
+LONG_MESSAGE_BYTES = 1 << 20
+"""A longer message is a body that Envoy has buffered."""
 _PREFIX = Struct(">BI")
 _pack = _PREFIX.pack
 _unpack = _PREFIX.unpack_from
@@ -124,7 +126,10 @@ class MessageReader:
     def _keep(self, piece: bytes) -> None:
         size = len(piece)
         budget = self._budget
-        if not budget.has_room(size):
+        has_room = budget.has_room
+        if self._missing + self.kept_bytes > LONG_MESSAGE_BYTES:
+            has_room = budget.has_room_for_long
+        if not has_room(size):
             raise MessageError(
                 StatusCode.RESOURCE_EXHAUSTED,
                 f"no room: {budget.used_bytes} bytes are kept already for this connection",
