@@ -116,8 +116,9 @@ class Metrics:
         )
         self.limits_exceeded = make.counter(
             "request_limit_exceeded_total",
-            "Requests that met a limit of this EPP: body-bytes, header-bytes, envoy-buffer,"
-            " json-depth, json-values, streams, held-bytes, stream-idle or stream-time.",
+            "Requests that met a limit of this EPP: body-bytes, body-time, compression-ratio,"
+            " costly-bodies, envoy-buffer, header-bytes, held-bytes, held-bytes-evicted,"
+            " json-depth, json-values, stream-idle, stream-time or streams.",
             ("limit",),
         )
         self.internal_faults = make.counter(
