@@ -1,8 +1,8 @@
 """Refuses bodies with too many JSON values before they are parsed.
 
 To skip a text costs a parser 0.25 ms a MB, to skip values of two bytes up to 4 ms: 64 MB of them
-would hold up the event loop for 0.25 s, and as long again for another model name. No honest body has
-more values than a model reads tokens, so one limit serves all parsers.
+would hold up the event loop for 0.25 s, and as long again for another model name. No honest body
+has more values than a model reads tokens, so one limit serves all parsers.
 
 To count all values would take longer than to parse a text. So samples at random places are counted,
 1 KiB for each 128 KiB: a client that does not know the places cannot hide values between them. The

@@ -185,7 +185,7 @@ class Director:
             raise answer from error
 
     def decoding(self, headers: Mapping[str, str], body: bytes | memoryview) -> Decoding | None:
-        """Return the decoding to finish before :meth:`handle`; None if ``body`` need not be decoded.
+        """Return the decoding to finish before :meth:`handle`; None if there is none to do.
 
         Raises:
             ParseError: No parser reads that path.
