@@ -50,7 +50,7 @@ SATURATED = "rejected-saturated"
 # The rows of docs/differences.md that many cases meet.
 SETS_HEADERS = "headers in the answer"
 TAKES_OFF = "control headers of a client (flow, objective, rewrite, SLO, stages)"
-PIECES = "bodies given back to Envoy"
+PIECES = "bodies of answers given back to Envoy"
 BODY = "error body"
 RETRY_AFTER = "429 and 503"
 NAMES_REQUEST = "id of the request in error answers"
@@ -127,9 +127,6 @@ def routed(address: str, steps: Sequence[Step], body: bytes | None = None) -> Fa
     ours = {"headers": Ours(told, SETS_HEADERS)}
     if control:
         ours["removed"] = Ours(control, TAKES_OFF)
-    if body is None and len(chunks) > 1:
-        pieces = [(each, False) for each in chunks[:-1]]
-        ours["pieces"] = Ours((*pieces, (chunks[-1], True)), PIECES)
     return reference, ours
 
 
