@@ -32,8 +32,8 @@ def share_descriptors(settings: ServeSettings, *, sources: int) -> tuple[Shares,
     """Return what the limit of the process allows, and log it.
 
     Args:
-        settings: Have the connections that are wanted.
-        sources: Data sources that every endpoint is asked by.
+        settings: Say how many connections each port wants.
+        sources: How many data sources scrape every endpoint.
     """
     demand = Demand(
         ext_proc=descriptors_for(settings.transport_settings.max_connections),
@@ -62,12 +62,12 @@ def share_descriptors(settings: ServeSettings, *, sources: int) -> tuple[Shares,
 
 
 class PoolDescriptors:
-    """Warns, once, when the pool has more endpoints than there are descriptors to ask them with.
+    """Warns, once, when the pool has more endpoints than descriptors to scrape them with.
 
     Args:
         store: The pool.
         shares: Of the process.
-        sources: Returns how many data sources every endpoint is asked by.
+        sources: Returns how many data sources scrape every endpoint.
     """
 
     def __init__(self, store: EndpointStore, shares: Shares, sources: Callable[[], int]) -> None:

@@ -31,7 +31,7 @@ _Response = health_pb2.HealthCheckResponse
 _SERVICE = "/grpc.health.v1.Health/"
 _MAX_NAME = 200
 MAX_CONNECTIONS = 256
-"""Of the port of its own, by default."""
+"""Most connections of the health port, by default."""
 
 _SETTINGS = TransportSettings().with_values(
     {
@@ -232,7 +232,7 @@ class HealthServer:
             port=port,
             settings=replace(_SETTINGS, max_connections=max_connections),
             name="health",
-            # Whoever watches can ask again; a probe that is refused restarts the gateway.
+            # A client that watches can ask again; a refused probe restarts the gateway.
             evicts_streams=True,
             exhausted=exhausted,
         )

@@ -16,16 +16,16 @@ ClientHeadersOption = Annotated[
     ClientHeaders,
     typer.Option(
         "--client-headers",
-        help="Keep or strip what clients say of priority, share, model, time limits and session.",
+        help="Keep or strip client headers that set priority, share, model, time limits, session.",
     ),
 ]
 KeepHeader = Annotated[
     list[str] | None,
-    typer.Option(help="A header that --client-headers strip leaves; repeatable."),
+    typer.Option(help="A header that --client-headers strip does not remove; repeatable."),
 ]
 StripHeader = Annotated[
     list[str] | None,
-    typer.Option(help="Another header of clients to remove; repeatable."),
+    typer.Option(help="Another client header to remove; repeatable."),
 ]
 SetHeader = Annotated[
     list[str] | None,
@@ -48,7 +48,7 @@ def header_rules(
     strip: Sequence[str] | None,
     to_set: Sequence[str] | None,
 ) -> HeaderRules:
-    """Return what the flags say.
+    """Return the rules that the flags describe.
 
     Raises:
         ValueError: A flag's value is not allowed; the message names the flag.

@@ -38,7 +38,9 @@ MaxBodyBytes = Annotated[
 ]
 MaxJsonValues = Annotated[
     int,
-    typer.Option(min=1, help="Values in a request body that a parser reads; one of more gets 400."),
+    typer.Option(
+        min=1, help="Most values in the JSON of a request body; a body with more gets 400."
+    ),
 ]
 MaxHeaderBytes = Annotated[
     str, typer.Option(help="Longest request headers, for example 128KiB; longer ones get 431.")
@@ -50,23 +52,23 @@ MaxStreams = Annotated[
 MaxHeldBytes = Annotated[
     str,
     typer.Option(
-        help="Memory for requests until they are passed on, for example 512MiB; then 503."
+        help="Memory for requests until they are sent on, for example 512MiB; beyond it 503."
     ),
 ]
 MaxCompressionRatio = Annotated[
     int,
     typer.Option(
         min=0,
-        help="How many times its size a compressed body may decode to beyond 1 MiB, then 413. 0 for"
-        " any number.",
+        help="Most decoded bytes for each received byte of a compressed body, beyond 1 MiB; a body"
+        " with more gets 413. 0 for no limit.",
     ),
 ]
 SourceHeader = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="Header whose last entry tells whom a request is from; memory and turns are shared"
-        " between sources. Repeatable, the first that a request has counts. By default"
+        help="Header whose last entry names the source of a request; memory and turns are shared"
+        " between sources. Repeatable: the first one that a request has counts. By default"
         " x-envoy-external-address, x-forwarded-for.",
     ),
 ]
@@ -75,12 +77,12 @@ BodyTimeoutSeconds = Annotated[
     typer.Option(
         min=0.0,
         callback=finite,
-        help="Longest time in which a request's body comes more slowly than --body-min-rate, then"
-        " 408. 0 for any time.",
+        help="How long a request's body may come more slowly than --body-min-rate; then 408. 0 for"
+        " any time.",
     ),
 ]
 BodyMinRate = Annotated[
-    str, typer.Option(help="Slowest rate of a body, in bytes a second, for example 1KiB.")
+    str, typer.Option(help="Bytes a second below which a request's body is slow, for example 1KiB.")
 ]
 StreamIdleTimeoutSeconds = Annotated[
     float,
@@ -117,8 +119,8 @@ IgnoreClientHeaders = Annotated[
     str,
     typer.Option(
         metavar="NAME,...",
-        help="Headers of clients that count as if they had not come, where the gateway cannot take"
-        " them off: x-llm-d-inference-fairness-id, ...; all for all.",
+        help="Client headers that the endpoint picker ignores, where the gateway cannot remove"
+        " them: x-llm-d-inference-fairness-id, ...; all for every one.",
         show_default=False,
     ),
 ]

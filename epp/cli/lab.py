@@ -248,7 +248,7 @@ def envoy_config(
     strip_header: StripHeader = None,
     set_header: SetHeader = None,
     trusted_hops: Annotated[
-        int, typer.Option(help="Proxies in front whose x-forwarded-for is believed.", min=0)
+        int, typer.Option(help="Proxies in front of Envoy whose x-forwarded-for is trusted.", min=0)
     ] = 0,
     limit: Limit = None,
     port: Annotated[int, typer.Option(help="Where Envoy listens.")] = 8080,

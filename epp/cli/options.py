@@ -25,5 +25,6 @@ GrpcHealthPort = Annotated[
 ]
 MetricsPort = Annotated[int, typer.Option(help="Port of /metrics; 0 for any.", min=0, max=MAX_PORT)]
 MaxMetricsConnections = Annotated[
-    int, typer.Option(help="Connections open at once at the metrics port.", min=1)
+    int,
+    typer.Option(help="Most connections to the metrics port; one more closes the idlest.", min=1),
 ]

@@ -75,7 +75,7 @@ def exempt_what_is_loaded() -> None:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the number of descriptors that the process may have as far as it goes."""
+    """Raise the soft limit of descriptors to the hard one."""
     limit = raise_limit()
     log.info("descriptor limit raised", soft=limit.soft, hard=limit.hard)
 

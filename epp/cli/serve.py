@@ -137,8 +137,8 @@ def serve(
             min=0.1,
             max=100.0,
             callback=finite,
-            help="Of one core, for scraping all endpoints, a tenth of it for each; dearer pages are"
-            " asked for less often.",
+            help="Share of one core for scraping all endpoints, a tenth of it for each; those with"
+            " costlier pages are scraped less often.",
         ),
     ] = 20.0,
     max_scrape_page_bytes: Annotated[
@@ -147,8 +147,8 @@ def serve(
     max_metrics_page_bytes: Annotated[
         str,
         typer.Option(
-            help="Length of the metrics page from where model names and fairness ids that nobody"
-            " vouches for count as other, for example 8MB.",
+            help="Length of the metrics page beyond which unknown models and fairness ids count as"
+            " other, for example 8MB.",
         ),
     ] = "8MB",
     emit_endpoint_scores: Annotated[
@@ -181,7 +181,9 @@ def serve(
     ] = "json",
     log_queue_bytes: Annotated[
         str,
-        typer.Option(help="Memory for log lines until they are written; then lines are dropped."),
+        typer.Option(
+            help="Memory for log lines that wait to be written; lines beyond it are dropped."
+        ),
     ] = "16MiB",
     log_level: Annotated[_LEVELS, typer.Option(help="Lowest level written.")] = "info",
     seed: Annotated[int | None, typer.Option(help="Make random choices repeatable.")] = None,

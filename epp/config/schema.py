@@ -232,8 +232,8 @@ class FlowControlExtension(Section, frozen=True):
     when_filtered: Literal["wait", "refuse"] = "wait"
     """What becomes of a request for which a profile's filters leave no endpoint."""
     when_full: Literal["displace", "refuse"] = "displace"
-    """What becomes of a request that comes as a limit is reached: it takes the place of one that
-    waits, of the flow that holds most, or is refused."""
+    """What happens to a request that arrives when a limit is reached: it displaces a waiting one of
+    the flow that holds most, or it is refused."""
     priority_bands: tuple[BandExtension, ...] = ()
     eviction: EvictionEntry | None = None
 

@@ -64,7 +64,7 @@ class Beliefs:
         )
 
     def slow_down(self, endpoint: Endpoint, interval_seconds: float) -> None:
-        """Take note that the next metrics of ``endpoint`` come in ``interval_seconds``."""
+        """Record that the next metrics of ``endpoint`` come in ``interval_seconds``."""
         age = self.ages.get(endpoint.name)
         if age is not None:
             age.interval_seconds = max(age.interval_seconds, interval_seconds)

@@ -93,7 +93,7 @@ class _Connection(asyncio.Protocol):
         if self._answer is None or self._answer.done():
             self.abort()  # nobody asked: an idle connection must be silent
             return
-        # Of this thread alone: a page is not dear because the machine is busy.
+        # This thread's CPU time: a page is not costly because the machine is busy.
         began = thread_time()
         self._receive(data)
         self.spent_seconds += thread_time() - began

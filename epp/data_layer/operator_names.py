@@ -1,4 +1,4 @@
-"""The names that the pool and the configuration vouch for, whose metrics stand apart from junk."""
+"""The names that the pool and the configuration vouch for; metrics keep them apart from junk."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

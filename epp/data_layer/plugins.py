@@ -129,7 +129,7 @@ class PageClient(Protocol):
 
 @runtime_checkable
 class CostlyClient(Protocol):
-    """A client that knows what its pages cost to receive: scrapes come less often where it is much.
+    """A client that knows what its pages cost to receive; costly pages are scraped less often.
 
     The cost of reading them is known without it.
     """

@@ -100,7 +100,7 @@ class Scrape:
         ]
         self._endpoint = endpoint
         self._settings = settings
-        self._told_dear = False
+        self._told_costly = False
         self._spent_seconds = 0.0
         """CPU time of this scrape so far, without what the client has spent."""
         self._page_bytes = 0
@@ -123,7 +123,7 @@ class Scrape:
                 now, tick = clock(), self._pace.configured_seconds
                 if now > due:  # late: the ticks missed are left out, the phase is kept
                     due += tick * -(-(now - due) // tick)
-                due += self._pace.interval_seconds - tick  # it is too dear for every tick
+                due += self._pace.interval_seconds - tick  # it is too costly for every tick
                 await asyncio.sleep(due - now)
                 due += tick
         finally:
@@ -152,8 +152,8 @@ class Scrape:
         pace.note(self._spent_seconds + max(0.0, _spent(client) - before))
         if wrote and pace.interval_seconds > pace.configured_seconds:
             self._settings.beliefs.slow_down(endpoint, pace.interval_seconds)
-        if pace.is_dear and not self._told_dear:
-            self._told_dear = True
+        if pace.is_costly and not self._told_costly:
+            self._told_costly = True
             _log.warning(
                 "endpoint is scraped less often, its page costs too much CPU",
                 endpoint=endpoint.name,

@@ -1,9 +1,9 @@
-"""How often endpoints are asked, so that asking never takes more than a share of a core.
+"""How often endpoints are scraped, so that scrapes never take more than a share of a core.
 
 A page of 54 KB costs 70 us, one with 180 000 series 35 ms: at 20 a second that is 71 % of a core,
-which requests go without. So the interval of one source and endpoint stretches until it takes a
-tenth of the pool's share, and where all together take more than that share, the dearest ones give
-way until they fit.
+which requests then lack. So the interval of one source and endpoint stretches until its scrapes
+take a tenth of the pool's share. If all together take more than that share, the intervals of the
+costliest stretch further until they fit.
 """
 
 from collections import deque
@@ -19,14 +19,14 @@ ENDPOINT_PART: Final = 0.1
 MAX_INTERVAL_SECONDS: Final = 60.0
 """No interval stretches further."""
 _COSTS: Final = 3
-"""The median of so many counts: a collection of garbage during one scrape is no reason."""
+"""Scrapes whose median cost counts: a garbage collection during one of them does not matter."""
 
 
 class ScrapePace:
     """The interval of one source and endpoint.
 
     Args:
-        interval_seconds: What it is while asking is cheap.
+        interval_seconds: The configured interval, used while scrapes are cheap.
         pool: Shares the core out.
     """
 
@@ -40,17 +40,17 @@ class ScrapePace:
         self._costs: deque[float] = deque(maxlen=_COSTS)
 
     def note(self, cost_seconds: float) -> None:
-        """Take note of what a scrape has cost, in CPU time of the event loop."""
+        """Record what a scrape has cost, in CPU time of the event loop."""
         self._costs.append(cost_seconds)
         self.cost_seconds = median(self._costs)
 
     @property
     def load(self) -> float:
-        """The share of a core that it takes at its own interval, the pool left aside."""
+        """The share of a core that it takes at its own interval, regardless of the pool."""
         return min(self._pool.endpoint_share, self.cost_seconds / self.configured_seconds)
 
     @property
-    def is_dear(self) -> bool:
+    def is_costly(self) -> bool:
         """Whether its own cost at least doubles the interval."""
         return self.cost_seconds >= 2 * self.configured_seconds * self._pool.endpoint_share
 

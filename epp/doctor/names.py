@@ -25,4 +25,4 @@ POLICY_HEADERS = (
     "x-gateway-model-name-rewrite",
     "x-llm-d-request-ttl-ms",
 )
-"""By these a request says its priority, its share, its model and how long it waits."""
+"""By these a request names its priority, its flow, its model and how long it may wait."""

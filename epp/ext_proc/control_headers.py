@@ -1,6 +1,6 @@
-"""Headers by which a client or a gateway talks to the endpoint picker, and nobody beyond it.
+"""Headers that a client or a gateway addresses to the endpoint picker alone.
 
-They are taken off before the model server sees the request. Some of them name servers to a sidecar
+They are removed before the model server sees the request. Some of them name servers to a sidecar
 there (prefill, encode, ranks): only the endpoint picker may set these.
 """
 
@@ -17,7 +17,7 @@ from epp.request_control.policies import (
 )
 from epp.request_control.queued import TTL_HEADER
 
-CONTROL_HEADERS = frozenset(
+CLIENT_CONTROL_HEADERS = frozenset(
     {
         FAIRNESS,
         OLD_FAIRNESS,
@@ -25,8 +25,6 @@ CONTROL_HEADERS = frozenset(
         OLD_OBJECTIVE,
         REWRITE,
         OLD_REWRITE,
-        SUBSET_KEY,
-        SERVED_KEY,
         TTL_HEADER,
         "x-llm-d-slo-ttft-ms",
         "x-slo-ttft-ms",
@@ -35,17 +33,23 @@ CONTROL_HEADERS = frozenset(
         "x-llm-d-video-fps",
         "x-llm-d-video-duration-seconds",
         "x-llm-d-video-resolution",
-        "x-prefiller-host-port",
-        "x-encoder-hosts-ports",
-        "x-data-parallel-host-port",
-        "x-kv-cache-source-host-port",
     }
 )
-"""By lower-case name; the destination is not among them, as it is set anew."""
+"""Control headers that requests are read for, by lower-case name."""
+
+CONTROL_HEADERS = CLIENT_CONTROL_HEADERS | {
+    SUBSET_KEY,
+    SERVED_KEY,
+    "x-prefiller-host-port",
+    "x-encoder-hosts-ports",
+    "x-data-parallel-host-port",
+    "x-kv-cache-source-host-port",
+}
+"""By lower-case name. The destination is not among them: it is overwritten instead."""
 
 
 def present(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """Return those of a request's headers, by lower-case name, that are to be taken off."""
+    """Return the control headers of a request, by lower-case name."""
     if CONTROL_HEADERS.isdisjoint(headers):
         return ()
     return tuple(sorted(CONTROL_HEADERS.intersection(headers)))

@@ -1,16 +1,16 @@
-"""The memory that requests take, over all streams, and who has to give way when it runs short.
+"""The memory of all requests, and which of them give way when it runs short.
 
-Everything that is kept for a request until it is sent on counts once: what arrived of its body, the
-body without its content encoding or with another model name, the prompt of a request that waits,
-and what the transport keeps (parts of messages, answers that Envoy does not read yet).
+Every byte that is kept for a request until it is sent on counts once: what arrived of its body, the
+body decoded or with another model name, the prompt of a request that waits, and what the transport
+keeps (parts of messages, answers that Envoy does not read yet).
 
-* From three quarters of the limit on all but a few of the bodies that are still coming are read no
-  more as soon as something comes of them: the transport lets their windows close, and the bytes
-  stay with Envoy. What is given back goes to those that wait, longest-waiting first.
-* The last eighth is for requests of a priority above 0.
-* Beyond that, bodies that are still coming are evicted: of the source that holds most the one that
-  takes most bytes for the longest time without progress, and so on. A source is never robbed for
-  another one that holds more. If nobody can be evicted, the request that asks is refused.
+* From three quarters of the limit on, all but a few of the bodies that are still arriving have to
+  wait: their HTTP/2 windows close at the next chunk, and their bytes stay with Envoy. When memory
+  is given back they go on, the one that has waited longest first.
+* The last eighth is reserved for requests of a priority above 0.
+* Beyond that, bodies that are still arriving are evicted, those of the source that holds most
+  first, and of these the one with the most bytes for the longest time without progress. No body is
+  evicted for a request whose source holds more. If none can be evicted, the request is refused.
 """
 
 from collections import Counter, OrderedDict
@@ -22,20 +22,20 @@ MOST_READ: Final = 4
 up all; when next to nothing is left it is one."""
 
 RESERVE_SHARE: Final = 8
-"""The reserve of requests of a priority above 0 is this part of the limit."""
+"""One part in so many of the limit is reserved for requests of a priority above 0."""
 
 _SLACK_SHARE = 32
-"""An eviction goes on until this part of the limit is free: to look at all streams takes time."""
+"""An eviction frees one part in so many of the limit, as each one looks at all streams."""
 _SEARCH_SECONDS = 0.05
-"""After a search that found nobody to evict there is none for so long."""
+"""Pause after a search that found no body to evict."""
 
 _WINDOW_BYTES: Final = 1 << 20
-"""What may come at once of a body that is read again: a window that has been closed. Were all that
-wait let on as soon as there is some room, more would come than there is."""
+"""What may arrive at once of a body that goes on: one window. If all went on as soon as there is
+some room, more would arrive than there is room for."""
 
 
 class BodyHolder(Protocol):
-    """A stream, as far as its memory goes."""
+    """What the account needs to know of a stream."""
 
     @property
     def held_bytes(self) -> int:
@@ -43,7 +43,7 @@ class BodyHolder(Protocol):
 
     @property
     def source(self) -> str:
-        """Whom its request is from; "" if nobody knows."""
+        """The source of its request; "" if unknown."""
 
     @property
     def is_critical(self) -> bool:
@@ -64,7 +64,7 @@ class BodyHolder(Protocol):
 
 
 class HeldBytes:
-    """How many bytes are held; who takes them counts up ``used_bytes``, and ``readers`` once.
+    """How many bytes are held. A holder adds to ``used_bytes`` itself, and once to ``readers``.
 
     Args:
         limit_bytes: Most that may be held.
@@ -105,7 +105,7 @@ class HeldBytes:
         self._search_at = clock()
         # Not a dict: to take the first of 10 000 again and again cost 0.13 s there, and 1 ms here.
         self._waiting: OrderedDict[BodyHolder, None] = OrderedDict()
-        """Those told to wait, the first first."""
+        """Those told to wait, in that order."""
 
     # --- bodies that wait -----------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class HeldBytes:
         return holder in self._waiting
 
     def read(self, holder: BodyHolder) -> None:
-        """Take note that no more is to come of the body of ``holder``, which holds it still."""
+        """Record that the body of ``holder`` is whole; it is still held."""
         self.readers -= 1
         if self._waiting:
             if holder in self._waiting:
@@ -153,11 +153,11 @@ class HeldBytes:
     def _most_read(self) -> int:
         return MOST_READ if self.used_bytes <= self._low_bytes else 1
 
-    # --- what the transport keeps: a budget of its own budget -------------------------------------
+    # --- what the transport keeps: the `Budget` that its own budget is a part of ------------------
 
     @property
     def is_crowded(self) -> bool:
-        """So much is in use that what can wait should."""
+        """Whether so much is in use that whatever can wait should wait."""
         return self.used_bytes > self.high_bytes
 
     def has_room(self, size: int) -> bool:
@@ -169,7 +169,7 @@ class HeldBytes:
         return self.used_bytes + size <= self.limit_bytes
 
     def take(self, size: int) -> None:
-        """Take note that the transport keeps ``size`` bytes more."""
+        """Record that the transport keeps ``size`` more bytes."""
         self.used_bytes += size
 
     def give_back(self, size: int) -> None:
@@ -182,7 +182,7 @@ class HeldBytes:
     # --- shortage -------------------------------------------------------------------------------
 
     def has_room_for(self, holder: BodyHolder) -> bool:
-        """Return whether ``holder`` may keep what it has, after others were evicted if need be."""
+        """Return whether ``holder`` may keep what it holds; evicts others for it if necessary."""
         limit = self.limit_bytes if holder.is_critical else self._normal_bytes
         if self.used_bytes <= limit:
             return True
@@ -194,9 +194,9 @@ class HeldBytes:
         return self.used_bytes <= limit
 
     def evict_stalled(self, patience_seconds: float) -> None:
-        """Evict the bodies that have come too slowly for so long, while memory is short.
+        """Evict bodies that have come too slowly for ``patience_seconds``, while memory is short.
 
-        Those of sources that hold less than their share of it stay.
+        Bodies of sources that hold no more than an equal share stay.
         """
         if self.used_bytes <= self.high_bytes:
             return
@@ -213,7 +213,7 @@ class HeldBytes:
                 holder.evict_body()
 
     def _evict_for(self, wanting: BodyHolder, aim_bytes: int, now: float) -> bool:
-        """Evict bodies until no more than ``aim_bytes`` are held; return whether there was one."""
+        """Evict bodies until at most ``aim_bytes`` are held; return whether any was evicted."""
         holdings = self._holdings()
         held = _by_source(holdings)
         own = wanting.source
@@ -227,7 +227,7 @@ class HeldBytes:
 
         def weight(candidate: _Holding) -> tuple[bool, int, float]:
             holder, source, size = candidate
-            # A byte that came a moment ago counts, too: hence the second more.
+            # One second more, so that bytes that have just arrived count, too.
             seconds = 1.0 + holder.stalled_seconds(now)
             return not holder.is_critical, held[source], size * seconds
 

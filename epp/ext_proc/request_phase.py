@@ -236,7 +236,7 @@ class RequestPhase(StreamLife):
         self._echo_on()
 
     def _keep_only(self, body_bytes: int) -> None:
-        """Hold no more than the body that goes back to Envoy."""
+        """Hold nothing but the body that goes back to Envoy."""
         surplus = self.held_bytes - body_bytes
         self._body_bytes, self._extra_bytes = body_bytes, 0
         self._held.release(surplus)

@@ -34,23 +34,21 @@ class ExtProcSettings:
     """Requests open at once over all connections, each a stream of about 10 KB; one more is
     answered with 503. 0 for no limit but that of each connection."""
     max_held_bytes: int = 512 << 20
-    """Most that all requests hold together until they are passed on, in bytes: bodies as they came,
-    decoded and rewritten, and what the transport keeps. From three quarters of it on all but a few
-    requests have to wait for the rest of their bodies, where the transport can make them; the last
-    eighth is for requests of a priority above 0; beyond it bodies that come slowly give way, and
-    then the request is answered with 503."""
+    """Most bytes that all requests together hold until they are sent on: bodies as they came,
+    decoded and rewritten, and what the transport keeps (:mod:`epp.ext_proc.held_bytes`). Beyond it
+    slow bodies are evicted, or the request is answered with 503."""
     max_compression_ratio: int = DEFAULT_MAX_RATIO
-    """Most decoded bytes of a compressed body for each received one, beyond the first MiB; a body
-    that decodes to more is answered with 413. 0 for any number."""
+    """Most decoded bytes of a compressed body for each received byte, beyond the first MiB; a body
+    with more is answered with 413. 0 for no limit."""
     source_headers: Sequence[str] = DEFAULT_SOURCE_HEADERS
-    """Headers in lower case; the last entry of the first one that a request has tells whom it is
-    from. Memory and turns for long bodies are shared between these sources."""
+    """Headers in lower case; the last entry of the first one that a request has names its source.
+    Memory and turns of long bodies are shared between sources."""
     body_timeout_seconds: float = 30.0
-    """Longest time in which a body comes more slowly than ``body_min_bytes_per_second``, kept to
-    the second; then the request is answered with 408. 0 for any time. Where Envoy buffers bodies
-    (BUFFERED) nothing is seen of them before their end: there it is 20 times as long."""
+    """How long a body may come more slowly than ``body_min_bytes_per_second``, to the second; then
+    the request is answered with 408. 0 for any time. Where Envoy buffers bodies (BUFFERED), nothing
+    of one arrives before its end: there it is 20 times as long."""
     body_min_bytes_per_second: int = 1024
-    """The slowest that a body may come for longer than that."""
+    """Rate below which a body is slow."""
     stream_idle_timeout_seconds: float = 0.0
     """Longest time without a message from Envoy, kept to the second; 0 for any. In modes without
     the response's body nothing comes between its headers and its end."""
@@ -64,8 +62,7 @@ class ExtProcSettings:
     usage. With less than 1.0 the token metrics are a sample of the requests, with 0.0 they are
     empty in that mode; each request asked for costs a message per chunk. Other modes ignore it."""
     ignored_client_headers: frozenset[str] = frozenset()
-    """Of the headers by which clients change what is decided, by lower-case name: those that count
-    as if they had not come (:mod:`epp.ext_proc.client_headers`)."""
+    """Client headers that are ignored, by lower-case name (:mod:`epp.ext_proc.client_headers`)."""
 
     def __post_init__(self) -> None:
         """Refuse what could never work.

@@ -233,7 +233,7 @@ class StreamLife:
 
     @property
     def source(self) -> str:
-        """Whom the request is from; "" if nobody knows."""
+        """The source of the request; "" if unknown."""
         return source_of(self._headers, self._settings.source_headers)
 
     @property
@@ -252,7 +252,7 @@ class StreamLife:
         return self.state is StreamState.REQUEST_BODY
 
     def hold(self, size: int) -> None:
-        """Count ``size`` bytes more that are kept for the request until it is sent on.
+        """Count ``size`` more bytes that are kept for the request until it is sent on.
 
         Raises:
             HeldBytesError: There is no memory left for them.
@@ -270,7 +270,7 @@ class StreamLife:
         )
 
     def evict_body(self) -> None:
-        """Refuse a request whose body is not whole, as others need the memory."""
+        """Refuse the request, whose body is not whole, because others need the memory."""
         self._turn_away(
             SlowBodyError(
                 f"memory is short, and {self._body_bytes} bytes of the request's body came without"
@@ -287,9 +287,9 @@ class StreamLife:
         return now - self._progress_at
 
     def look(self, now: float, least_bytes_per_second: float) -> float:
-        """Return for how long the body has come more slowly than that; called once a second.
+        """Return how long the body has come more slowly than the rate; called once a second.
 
-        The time in which it was not read, as memory was short, does not count.
+        Time in which the body was not read, because memory was short, does not count.
         """
         seconds, grown_bytes = now - self._progress_at, self._body_bytes - self._progress_bytes
         is_fast = grown_bytes and grown_bytes >= least_bytes_per_second * seconds
@@ -300,7 +300,7 @@ class StreamLife:
 
     @property
     def is_seen_arriving(self) -> bool:
-        """Whether its body is not whole yet, and comes here piece by piece."""
+        """Whether its body is not whole yet and arrives piece by piece."""
         return self.is_arriving and self._request_body_mode not in HELD
 
     # --- what goes wrong ----------------------------------------------------------------------

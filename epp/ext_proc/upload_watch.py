@@ -1,7 +1,7 @@
 """Ends requests whose bodies come too slowly, or not at all.
 
-No stream has a timer, and a chunk is not timed. Once a second all streams whose request is not
-whole are looked at: how much came since the last look at which they were fast enough.
+Streams have no timers, and chunks are not timed. Once a second the watch looks at every stream
+whose request is not whole: how much has arrived since the last look at which it was fast enough.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ SLOW = "body-time"
 """The limit, as its metric names it."""
 
 UNSEEN_PATIENCE = 20
-"""How many times as long Envoy may buffer a body, of which nothing is seen here."""
+"""How many times as long Envoy may buffer a body, of which nothing arrives meanwhile."""
 
 STALLED_SECONDS = 5.0
 """How long a body may come too slowly while memory is short."""
@@ -28,11 +28,11 @@ _LOOKS_AT_ONCE = 1000
 
 
 class UploadWatch:
-    """Looks once a second; ``run`` has to be running for it.
+    """Ends slow uploads while :meth:`run` is running.
 
     Args:
         streams: Returns the open streams.
-        held: Says whether memory is short.
+        held: The account of memory.
         settings: How slowly a body may come.
         clock: Monotonic seconds.
     """

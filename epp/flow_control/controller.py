@@ -202,7 +202,7 @@ class FlowController:
 
     @property
     def _rejection(self) -> Outcome:
-        """How it ends for a request that may not wait."""
+        """The outcome of a request that may not wait."""
         is_empty = self._ledger.times.pool_is_empty
         return Outcome.REJECTED_NO_ENDPOINTS if is_empty else Outcome.REJECTED_CAPACITY
 
@@ -304,7 +304,7 @@ class FlowController:
 
 
 def _gave_way(victim: QueuedRequest, queued: QueuedRequest, now: float) -> str:
-    """Return why ``victim`` waits no more, so that ``queued`` may."""
+    """Return why ``victim`` gave way to ``queued``."""
     to = "of a higher priority"
     if queued.priority == victim.priority:
         to = "of a flow that holds less"

@@ -1,9 +1,9 @@
 """Which flow of a band holds most of what is limited, and which of its requests gives way first.
 
-A band makes these when a limit is reached first, and keeps them until nothing waits in it: while
-there is room for all they cost nothing. An entry of a heap may say more than its flow holds, never
-less; it is corrected when it comes to the front. So whoever waits no more costs nothing here, and
-whoever comes costs one push.
+A band makes these when it first reaches a limit and keeps them until nothing waits in it, so they
+cost nothing while there is room for all. An entry of the heap may claim more than its flow holds,
+never less; it is corrected when it comes to the front. So a request that leaves costs nothing here,
+and a request that arrives costs one push.
 """
 
 from abc import ABC, abstractmethod
@@ -14,30 +14,30 @@ from typing import Final
 from epp.flow_control.queues import Flow, QueuedRequest
 
 _SPARE_ENTRIES: Final = 64
-"""Of entries that say too much, beyond one for each flow or request."""
+"""Outdated entries that are tolerated, beyond one for each flow or request."""
 
 
 class Holdings(ABC):
-    """The flows of one band, in the order of what they hold for their weight."""
+    """The flows of one band, in the order of what they hold divided by their weight."""
 
     def __init__(self, flows: Mapping[str, Flow], weigh: Callable[[Flow], float]) -> None:
-        """Put flows in order.
+        """Order the flows.
 
         Args:
-            flows: Those of the band by fairness id, now and later.
-            weigh: Returns the weight of one.
+            flows: The band's live table of flows by fairness id.
+            weigh: Returns the weight of a flow.
         """
         self._flows = flows
         self._weigh = weigh
         self._heap: list[tuple[float, int, Flow]] = []
         self._lowered: set[Flow] = set()
-        """Whose entries say less than they hold, as they are about to lose something."""
+        """Flows whose entries were lowered for a plan, and claim too little if it is dropped."""
         self._rebuild()
 
     @staticmethod
     @abstractmethod
     def of_request(queued: QueuedRequest) -> int:
-        """Return what one request counts for."""
+        """Return how much one request counts."""
 
     @staticmethod
     @abstractmethod
@@ -46,16 +46,16 @@ class Holdings(ABC):
 
     @abstractmethod
     def first_to_go(self, flow: Flow, planned: Collection[QueuedRequest]) -> QueuedRequest | None:
-        """Return the request of ``flow`` that gives way first, but for those ``planned``."""
+        """Return the request of ``flow`` that gives way first, other than those ``planned``."""
 
     def per_weight(self, flow: Flow, more: int) -> float:
-        """Return what ``flow`` holds for its weight, with so much more."""
+        """Return what ``flow`` would hold with ``more``, divided by its weight."""
         return (self.of(flow) + more) / self._weigh(flow)
 
     def most(self, less: Mapping[Flow, int]) -> Flow | None:
         """Return the flow that holds most for its weight; None if none holds anything.
 
-        Of equals it is the one that was made last.
+        Among equals it is the newest flow.
 
         Args:
             less: What flows are about to lose.
@@ -77,13 +77,13 @@ class Holdings(ABC):
         return None
 
     def came(self, queued: QueuedRequest) -> None:
-        """Take note that ``queued`` waits in its flow."""
+        """Add ``queued``, which now waits in its flow."""
         self._enter(queued.queue)
         if len(self._heap) > 2 * len(self._flows) + _SPARE_ENTRIES:
             self._rebuild()
 
     def settle(self) -> None:
-        """Take note that nothing is planned any more, whether it is going to be done or not."""
+        """End a plan, whether it was carried out or not."""
         for flow in self._lowered:
             self._enter(flow)
         self._lowered.clear()
@@ -101,7 +101,7 @@ class Holdings(ABC):
 
 
 class RequestHoldings(Holdings):
-    """By requests; the newest gives way first: it has waited least."""
+    """Holdings in requests; the newest gives way first: it has waited least."""
 
     @staticmethod
     def of_request(queued: QueuedRequest) -> int:
@@ -116,15 +116,15 @@ class RequestHoldings(Holdings):
 
 
 class ByteHoldings(Holdings):
-    """By bytes; the largest gives way first, so that few do, and of equals the newest.
+    """Holdings in bytes; the largest request gives way first, among equals the newest.
 
-    Were it the newest, a flow could keep one huge body behind many small ones.
+    If the newest went first, a flow could keep one huge body behind many small ones.
     """
 
     def __init__(self, flows: Mapping[str, Flow], weigh: Callable[[Flow], float]) -> None:
-        # Sizes and numbers, and not the requests: what is gone must not be held by this.
+        # Sizes and numbers instead of requests, so that requests that left are not kept alive.
         self._sizes: dict[Flow, list[tuple[int, int]]] = {}
-        """Of the flows that have been asked, the largest first; some may be gone."""
+        """Requests of the flows that were asked, largest first; some may have left."""
         super().__init__(flows, weigh)
         self._planned: list[tuple[list[tuple[int, int]], tuple[int, int]]] = []
 

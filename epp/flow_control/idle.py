@@ -11,12 +11,11 @@ from epp.flow_control.sessions import Cluster
 
 IDLE_FLOW_SECONDS: Final = 300.0
 MOST_IDLE_FLOWS: Final = 10_000
-"""Fairness ids are from clients: beyond this many idle flows the oldest is forgotten at once. They
-take 14 MB."""
+"""14 MB. Clients choose fairness ids: beyond so many idle flows the oldest is forgotten at once."""
 
 _EVERY_SECONDS: Final = 60.0
 _MOST_AT_ONCE: Final = 64
-"""After so many the loop has a turn: a flow has series, which take 15 us to remove."""
+"""Flows forgotten in one turn of the event loop: the series of each take 15 us to remove."""
 
 
 class IdleFlows:
@@ -36,7 +35,7 @@ class IdleFlows:
         self._cluster = cluster
         self._clock = clock
         self._removed = removed
-        # Not a dict: taking its first key walks over all that were taken before.
+        # Not a dict: to take its first key walks over all places that were emptied before.
         self._idle: OrderedDict[Flow, None] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 

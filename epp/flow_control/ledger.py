@@ -15,7 +15,7 @@ from epp.flow_control.waiting_times import WaitingTimes
 from epp.scheduling import Endpoint
 
 MOST_BANDS: Final = 64
-"""Every dispatch and every look at the pool goes through all bands: 64 of them take 20 us more."""
+"""Every dispatch and every look at the pool visits all bands; 64 of them take 20 us more."""
 
 
 class Ledger:
@@ -66,9 +66,9 @@ class Ledger:
         return [job for job in cast("Sequence[QueuedRequest]", jobs) if job.is_waiting]
 
     def band(self, priority: int, now: float) -> PolicyBand:
-        """Return the band of ``priority``, one is made if there is none; or the next lower one.
+        """Return the band of ``priority``, which is made if there is none.
 
-        That is beyond :data:`MOST_BANDS` of them in all of which something waits or did of late.
+        When there are :data:`MOST_BANDS`, none of which can be removed, return the next lower band.
         """
         bands = self.bands
         if priority in bands:
@@ -86,7 +86,7 @@ class Ledger:
         return band
 
     def _remove_band(self) -> bool:
-        """Forget a band of no use, if there is one; return whether there was."""
+        """Remove a band without flows, if there is one; return whether there was."""
         assert self._settings is not None  # noqa: S101 - it is on
         for band in reversed(self.bands.in_order):
             if not band.flows and band.priority not in self._settings.bands:

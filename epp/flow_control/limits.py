@@ -1,14 +1,14 @@
-"""How much may wait, in all bands together and in each, and who gives way where that is reached.
+"""How much may wait, in all bands together and in each, and who gives way when a limit is reached.
 
-The flow that holds most of what is limited, for its weight, loses a request that waits, so that one
-of a flow that holds less can come in; where no flow holds more than the newcomer's would then, the
-newcomer is refused. So a flood is as good as refused on arrival, and takes no place from others.
+The flow that holds most of what is limited, for its weight, loses a waiting request, so that one of
+a flow that holds less can enter. If no flow holds more than the newcomer's would then, the newcomer
+is refused. So a flood displaces only its own requests and takes no place from others.
 
-* Of a limit on requests the newest of that flow gives way: it has waited least. Of a limit on bytes
-  the largest does, and the newest of equals.
-* Of a limit of all bands the lowest band gives way to one above it, whatever its flows hold; never
-  a higher one to a lower one.
-* At most :data:`MOST_DISPLACED` give way to one.
+* Under a limit on requests the newest of that flow gives way: it has waited least. Under a limit on
+  bytes the largest does, and the newest among equals.
+* Under a limit of all bands the lowest band gives way to one above it, whatever its flows hold; a
+  higher band never gives way to a lower one.
+* At most :data:`MOST_DISPLACED` requests give way to one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,28 +20,28 @@ from epp.flow_control.queues import Flow, QueuedRequest
 from epp.flow_control.settings import FlowSettings
 
 MOST_DISPLACED: Final = 64
-"""For one that comes: to answer them takes 5 ms of the event loop."""
+"""Requests that give way to one: to answer them takes 5 ms of the event loop."""
 
 
 class Limit(NamedTuple):
     """A limit that one more request would break."""
 
     kind: type[Holdings]
-    """By what it limits: requests or bytes."""
+    """What is limited: requests or bytes."""
     band: PolicyBand | None
-    """The one that it is of; None for all together."""
+    """The band that is limited; None for all together."""
     excess: int
     """How much has to go."""
     why: str
 
 
 class Displacement(NamedTuple):
-    """What becomes of a request that would break a limit."""
+    """What happens to a request that would break a limit."""
 
     why: str
-    """Which limit; "" if it breaks none."""
+    """The limit, in words; "" if it breaks none."""
     victims: Sequence[QueuedRequest] = ()
-    """Who gives way to it; nobody if it is refused."""
+    """The requests that give way to it; none if it is refused."""
 
 
 _NONE: Final = Displacement("")
@@ -56,7 +56,7 @@ def displacement(
         return _NONE
     if settings.displaces:
         plan = _Plan(bands, band, queued)
-        # Those of the band first: what goes for them counts for the others, too.
+        # Limits of the band first: requests that leave for them also count for those of all bands.
         is_met = all(plan.meets(limit) for limit in reversed(limits))
         plan.close()
         if is_met:
@@ -95,13 +95,13 @@ def _broken(
 
 
 def _excess(waiting: int, size_bytes: int, most: int) -> int:
-    """Return how many bytes have to go: no more than come, should the limit have been lowered."""
+    """Return how many bytes must go: no more than arrive, even if the limit was lowered."""
     over = waiting + size_bytes - most
     return over if size_bytes > most else max(1, min(over, size_bytes))
 
 
 class _Plan:
-    """Who would give way to one request; nobody has gone yet."""
+    """The requests that would give way to one; none has left yet."""
 
     def __init__(self, bands: Bands, band: PolicyBand, queued: QueuedRequest) -> None:
         self.victims: dict[QueuedRequest, None] = {}
@@ -116,7 +116,7 @@ class _Plan:
         """What flows would lose."""
 
     def meets(self, limit: Limit) -> bool:
-        """Plan for ``limit``; return whether so many give way that there is room under it."""
+        """Plan for ``limit``; return whether enough requests can give way."""
         freed = 0
         for planned in self.victims:
             if limit.band is None or planned.queue.band is limit.band:
@@ -133,7 +133,7 @@ class _Plan:
         return True
 
     def close(self) -> None:
-        """Let go of what was looked at."""
+        """End the plan of every holding that was used."""
         for holdings in self._used:
             holdings.settle()
 

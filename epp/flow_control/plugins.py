@@ -106,9 +106,9 @@ class FairnessPolicy(Plugin):
         return ""
 
     def weight(self, fairness_id: str) -> float:
-        """Return what the places of a flow among those that wait are worth, a number above 0.
+        """Return the weight of a flow in the limits on waiting requests, a number above 0.
 
-        A flow of weight 2 may hold twice as many of them as one of weight 1 before a request of it
+        A flow of weight 2 may hold twice as much as one of weight 1 before one of its requests
         gives way. Asked once per flow and configuration, when a limit is reached.
         """
         return 1.0

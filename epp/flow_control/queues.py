@@ -38,7 +38,7 @@ class Candidate(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """What its body takes in memory while it waits."""
+        """Bytes of memory that its body takes while it waits."""
 
     @abstractmethod
     def choose(
@@ -153,7 +153,7 @@ class QueuedRequest(Job):
         self.expires_at: float | None = None
         """When it has waited too long, in seconds of the clock; None for never."""
         self.size_bytes = candidate.held_bytes
-        """What counts towards limits, from now until it leaves."""
+        """Bytes that count towards limits until it leaves."""
         self.key: Any = None
         """What its ordering policy said."""
         self.is_waiting = False
@@ -206,9 +206,9 @@ class Flow(Queue):
         self.number = next(_NUMBERS)
         """Grows with every flow that is made."""
         self.weight = 0.0
-        """How many requests of a flow of weight 1 its place is worth; 0 before anybody asked."""
+        """Its weight in limits; 0 before it was asked for."""
         self.arrivals: dict[int, QueuedRequest] = {}
-        """The requests that wait by their sequence, in the order in which they came."""
+        """Waiting requests by sequence number, in the order of their arrival."""
         self.waiting = 0
         """How many requests wait."""
         self.size_bytes = 0
@@ -238,9 +238,9 @@ class Flow(Queue):
         return bool(self._heap)
 
     def from_newest(self) -> Iterator[QueuedRequest]:
-        """Yield what waits, the one that came last first; there is one."""
-        # Off and on again: the places of newest ones that have left are given up by that. A dict
-        # walks over all of them otherwise, each time it is asked for its last key.
+        """Yield the waiting requests, newest first; there is at least one."""
+        # Removing and adding the last entry drops the empty places behind it, which the dict would
+        # otherwise walk over each time it is asked for its last key.
         sequence, newest = self.arrivals.popitem()
         self.arrivals[sequence] = newest
         return reversed(self.arrivals.values())

@@ -70,7 +70,7 @@ class FlowSettings:
     holds_filtered: bool = True
     """Whether a request for which the filters leave no endpoint waits."""
     displaces: bool = True
-    """Whether a request that waits gives way to one that comes as a limit is reached."""
+    """Whether a waiting request gives way to a newcomer when a limit is reached."""
     plugins: tuple[SessionPlugin, ...] = ()
     """Of sessions, in the order in which these are opened to them."""
     actions: tuple[str, ...] = ("allocate",)

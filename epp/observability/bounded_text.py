@@ -1,8 +1,8 @@
-"""Text that a client may have chosen, as it is shown: in log lines, error answers and debug pages.
+"""Makes text from clients fit to be shown in log lines, error answers and debug pages.
 
-A model name, a header or an error that quotes one may be as long as a request and may hold what a
-terminal obeys. Wherever such text is shown it is cut, and characters that act on the terminal or
-that cannot be seen are escaped.
+A model name, a header or an error that quotes one may be as long as a request and may contain
+characters that a terminal obeys. Wherever such text is shown, it is cut, and characters that act on
+a terminal or are invisible are escaped.
 """
 
 import json
@@ -14,18 +14,18 @@ from typing import Final
 import msgspec
 
 MOST_CHARS: Final = 256
-"""Of one text; more is cut."""
+"""Characters of one text; the rest is cut off."""
 MOST_ANSWER_CHARS: Final = 1024
-"""Of the text of an error that is answered; its own words come on top of what it quotes."""
+"""Characters of an error answer: its own words come on top of what it quotes."""
 MOST_TRACEBACK_CHARS: Final = 8192
 MOST_FRAMES: Final = 40
-"""Of one exception's traceback, those next to the fault."""
+"""Frames of one exception's traceback, those next to the fault."""
 
 _MOST_VALUES = 128
-"""In one list or mapping, all that is inside of it counted."""
+"""Values in one list or mapping, nested ones included."""
 _MOST_INTEGER = 1 << 128
 _MARKER_CHARS = 24
-"""A marker is never longer."""
+"""Longest marker."""
 
 _UNSAFE = re.compile(
     "["
@@ -75,7 +75,7 @@ def printable(text: str, most_chars: int = MOST_CHARS) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return ``text`` with every character escaped that should not reach a terminal."""
+    """Return ``text`` with every character escaped that must not reach a terminal."""
     return text if text.isprintable() else _UNSAFE.sub(_escape, text)
 
 
@@ -106,7 +106,7 @@ def is_safe(line: bytes) -> bool:
 
 
 def escaped_json(text: str) -> bytes:
-    """Return JSON on one line with all of it escaped that should not reach a terminal."""
+    """Return JSON on one line, with every character escaped that must not reach a terminal."""
     return _UNSAFE.sub(_json_escape, text).encode()
 
 
@@ -124,12 +124,12 @@ def traceback_text(error: BaseException) -> str:
 
 
 def bounded(value: object, most_chars: int = MOST_CHARS, most_values: int = _MOST_VALUES) -> object:
-    """Return ``value`` as plain JSON types: all its text is cut, and of the rest there is so much.
+    """Return ``value`` as plain JSON types, with its texts cut and its values limited in number.
 
     Args:
         value: What is logged.
-        most_chars: Of each text.
-        most_values: In all lists and mappings together.
+        most_chars: Most characters of each text.
+        most_values: Most values in all lists and mappings together.
     """
     return _Bounder(most_chars, most_values).bounded(value)
 

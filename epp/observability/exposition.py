@@ -1,8 +1,8 @@
-"""The metrics page, in pieces and without the detour over samples.
+"""The metrics page, written in pieces.
 
-prometheus_client makes an object for every line and formats it (7 us), and the page is one text at
-the end. Here our own families (:mod:`.hot_metrics`) write their lines themselves, everything else
-goes through prometheus_client, a part at a time. Both are the same byte for byte.
+prometheus_client makes an object for every line and formats it (7 us), and returns the page as one
+text. Here our own families (:mod:`.hot_metrics`) write their lines themselves, and everything else
+goes through prometheus_client, one part at a time. The result is the same, byte for byte.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -17,24 +17,24 @@ from epp.observability.hot_metrics import Family
 
 _EOF: Final = b"# EOF\n"
 _SAMPLES: Final = 200
-"""Of one family, in one piece: about 1 ms."""
+"""Samples of one family in a piece: about 1 ms."""
 
 
 class HasLength(Protocol):
-    """Something on the page."""
+    """A part of the page that knows its length."""
 
     @property
     def page_bytes(self) -> int:
-        """About how many bytes of it."""
+        """Its estimated length."""
 
 
 @runtime_checkable
 class Composite(Protocol):
-    """A collector that has families of ours among its own metrics."""
+    """A collector that has families of :mod:`.hot_metrics` among its metrics."""
 
     @property
     def page_bytes(self) -> int:
-        """About how long the families are."""
+        """The estimated length of these families."""
 
     def parts(self) -> Iterable[Family[Any] | Metric]:
         """Return everything, in the order of the page."""
@@ -46,13 +46,13 @@ class Registry(CollectorRegistry):
     def __init__(self) -> None:
         super().__init__()
         self.collected_bytes = 0
-        """Length of what is made by no family of ours, on the last whole page."""
+        """Length of what prometheus_client wrote on the last whole page."""
         self._in_order: tuple[Collector, ...] = ()
         self._measured: tuple[HasLength, ...] = ()
 
     @property
     def page_bytes(self) -> int:
-        """About how long the page is."""
+        """The estimated length of the page."""
         return sum([each.page_bytes for each in self._measured]) + self.collected_bytes
 
     @property
@@ -81,7 +81,7 @@ class Exposition:
     def render(self, *, openmetrics: bool, names: Sequence[str]) -> Iterator[bytes]:
         """Yield the page in pieces of at most some 64 KB, each the work of about a millisecond.
 
-        May run in any thread; the event loop may go on counting meanwhile.
+        May run in any thread, while the event loop goes on counting.
 
         Args:
             openmetrics: In that format instead of Prometheus's own.

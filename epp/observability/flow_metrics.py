@@ -120,7 +120,7 @@ class FlowMetrics:
             cost=lambda labels: self.enqueueing.cost(*labels, _STILL_WAITS),
         )
         self._bound: dict[_Key, _Series] = {}
-        """Those that did not fold, by the names as they came."""
+        """Flows and models that did not fold, by the names as they came."""
         self._keys: dict[Labels, _Key] = {}
         """Under what they are bound, by their labels."""
         self._by_flow: dict[Labels, set[Labels]] = {}
@@ -189,7 +189,7 @@ class FlowMetrics:
         return self.total.labels(outcome, self._priority_label(labels[3]), self._pool)
 
     def forget(self, labels: Labels) -> None:
-        """Look ``labels`` up in the table again, the next time."""
+        """Look ``labels`` up in the table again at the next request."""
         self._bound.pop(self._keys.pop(labels, None), None)  # type: ignore[arg-type] # None is in no table
         flow = labels[2:]
         of_flow = self._by_flow.get(flow)
@@ -207,7 +207,7 @@ class FlowMetrics:
         labels = (model, target_model, fairness_id, str(priority))
         series = self.sets.bind(labels)
         series.bind_dispatched()
-        # What counts as `other` is of many flows and stays, also if a client calls its own so.
+        # `other` belongs to many flows and stays, even if a client names its flow so.
         if series.labels == labels and OTHER not in labels:
             self._bound[key] = series
             self._keys[labels] = key
@@ -244,7 +244,7 @@ class _Series(LabelSet):
     """The bound children of one flow and model.
 
     Attributes:
-        dispatched: Requests that were let go.
+        dispatched: Counts dispatched requests.
         dispatched_after: How long they waited; of other series if there is no room.
     """
 
@@ -265,7 +265,7 @@ class _Series(LabelSet):
         self.queue_bytes = metrics.queue_bytes.labels(*values)
 
     def bind_dispatched(self) -> None:
-        """See to it that ``dispatched`` and ``dispatched_after`` are there."""
+        """Bind ``dispatched`` and ``dispatched_after``."""
         self.dispatched, self.dispatched_after = self.of(_DISPATCHED)
 
     def ended(self, outcome: str, seconds: float) -> None:

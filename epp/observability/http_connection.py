@@ -1,4 +1,4 @@
-"""One connection of a small HTTP/1.1 server for scrapers, operators, and whoever else connects.
+"""One connection of a small HTTP/1.1 server for scrapers and operators.
 
 It answers GET and HEAD, one request at a time, and gives the client a limited time for everything:
 to send the head of a request, to say nothing between two, to read an answer. Requests sent before
@@ -22,13 +22,13 @@ _ALLOWED = (b"GET", b"HEAD")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """What a client may take."""
+    """Limits on clients."""
 
     max_connections: int = 64
     max_head_bytes: int = 16 << 10
     """Request line and headers together."""
     head_seconds: float = 5.0
-    """From the connection, or a request's first byte, to the end of its head."""
+    """From the connection, or from a request's first byte, to the end of the request's head."""
     idle_seconds: float = 30.0
     """Between two requests."""
     write_seconds: float = 30.0
@@ -36,8 +36,8 @@ class HttpLimits:
     linger_seconds: float = 1.0
     """To close the connection after the last answer."""
     max_unread_bytes: int = 64 << 20
-    """Answers that are being read, all connections together; beyond it the one that has taken
-    longest is broken off."""
+    """Bytes of answers that are being read, over all connections; beyond it the one that has taken
+    longest is aborted."""
 
 
 class Request(NamedTuple):
@@ -67,12 +67,12 @@ class Response(NamedTuple):
 
 
 def as_json(document: object) -> bytes:
-    """Return a line of JSON; what JSON has no word for is shown as its ``repr``."""
+    """Return a line of JSON; values without a JSON type are shown as their ``repr``."""
     return json_line(document) + b"\n"
 
 
 class Phase(Enum):
-    """What a connection is about; in the order in which connections go when the port is full."""
+    """What a connection is doing; in the order in which connections are closed on a full port."""
 
     CLOSING = 0
     """Everything is answered; the client has to close its side."""
@@ -92,7 +92,7 @@ class Phase(Enum):
 
 
 class ConnectionOwner(Protocol):
-    """The server, as its connections see it."""
+    """What a connection needs of its server."""
 
     limits: HttpLimits
     timed_out: int
@@ -101,13 +101,13 @@ class ConnectionOwner(Protocol):
         """Return the answer."""
 
     def opened(self, connection: "HttpConnection") -> None:
-        """Take note of a connection."""
+        """Add a connection."""
 
     def closed(self, connection: "HttpConnection") -> None:
-        """A connection is gone."""
+        """Remove a connection."""
 
     def sending(self, connection: "HttpConnection", body_bytes: int) -> None:
-        """An answer is about to be sent; 0 when it has been."""
+        """Note the length of an answer that is about to be sent; 0 when it has been sent."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -138,7 +138,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=0)  # writable is: everything is written
+        self._transport.set_write_buffer_limits(high=0)  # writable: everything is written
         self._enter(Phase.HEAD, self._limits.head_seconds)
         self._owner.opened(self)
 
@@ -157,7 +157,7 @@ class HttpConnection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._keeps_alive = False
         except httptools.HttpParserError as error:
-            # What a callback has refused is an error of the parser's, too.
+            # The parser also raises for a request that a callback has refused.
             self._refuse(HTTPStatus.BAD_REQUEST, f"not HTTP/1.1: {error}")
         if self.phase is not Phase.HEAD:
             self._keeps_alive = self._keeps_alive and len(head) == len(data)
@@ -272,7 +272,7 @@ class HttpConnection(asyncio.Protocol):
         if self._has_ended:
             self._transport.close()
             return
-        # Closed with something unread, the socket would be reset and the answer lost.
+        # If the socket were closed with unread data, it would be reset and the answer lost.
         self._enter(Phase.CLOSING, self._limits.linger_seconds)
         self._transport.write_eof()
 

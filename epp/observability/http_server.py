@@ -1,7 +1,7 @@
 """A small HTTP/1.1 server on an event loop and a thread of its own.
 
-So it answers when the loop of the endpoint picker stands still. However many clients connect, and
-whatever they do or do not send, it is one thread and ``max_connections`` descriptors.
+So it answers even when the loop of the endpoint picker is blocked. Whatever clients do, it takes
+one thread and ``max_connections`` descriptors.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ class HttpServer:
 
     Args:
         name: Of the port and the thread.
-        listening: Sockets, which are closed at the end.
+        listening: Listening sockets, which the server closes.
         answer: Answers one request; called on the server's loop.
-        limits: What clients may take.
+        limits: Limits on clients.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class HttpServer:
         self._acceptor = Acceptor(
             name,
             lambda: HttpConnection(self),
-            admit=lambda: True,  # a full port is looked after once the connection is there
+            admit=lambda: True,  # opened() makes room on a full port
             exhausted=self._close_idle,
         )
         self._loop = asyncio.new_event_loop()
@@ -58,7 +58,7 @@ class HttpServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop, breaking off what is under way; blocks for a moment."""
+        """Stop and abort what is under way; blocks for a moment."""
         if self._loop.is_closed():
             return
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
@@ -135,7 +135,7 @@ class HttpServer:
     # the end
 
     def _drop(self, connection: HttpConnection) -> None:
-        # The loop tells of the end a turn later; until then it would be chosen again.
+        # connection_lost comes a turn later; until then the connection would be chosen again.
         self.closed(connection)
         connection.abort()
 
@@ -150,7 +150,7 @@ class HttpServer:
         await self._acceptor.settled()
         for each in list(self._connections):
             each.abort()
-        # Connections tell of their end in the loop's next turn, and cancel their tasks.
+        # connection_lost comes in the loop's next turn and cancels the tasks of connections.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()

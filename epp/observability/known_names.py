@@ -14,11 +14,11 @@ from enum import IntEnum
 from typing import Final
 
 OTHER: Final = "other"
-"""What names are counted under that have no series of their own."""
+"""The name that stands for all without series of their own."""
 MAX_NAME_CHARS: Final = 256
 """A longer name is ``other``."""
 REFRESH_SECONDS: Final = 10.0
-"""Time between two looks at what the operator's names are; only new label sets cause one."""
+"""Least time between two looks at the operator's names; only new label sets cause one."""
 MEMORY_SECONDS: Final = 3600.0
 """An adapter is on the servers' pages only while it is loaded; its name stays known so long."""
 MAX_KNOWN: Final = 10_000
@@ -26,7 +26,7 @@ MAX_KNOWN: Final = 10_000
 MAX_PRIORITIES: Final = 100
 """Priorities that no objective has come from plugins; further ones are ``other`` in totals."""
 ALWAYS_KNOWN: Final = frozenset({OTHER, "", "0", "default-flow"})
-"""What there is without anybody saying so: a request that names no model, no flow, no objective."""
+"""Known without a source: a request that names no model, no flow, no objective."""
 MAX_PROVEN: Final = 1000
 """Models kept as proven; the one that was proven longest ago gives way."""
 
@@ -40,7 +40,7 @@ class Standing(IntEnum):
     UNKNOWN = 0
     """Nobody."""
     PROVEN = 1
-    """A model server has answered a request for it with success; for fairness ids: nobody can."""
+    """A model server has answered a request for it with success. Fairness ids cannot be proven."""
     KNOWN = 2
     """The operator."""
 
@@ -76,12 +76,12 @@ class KnownNames:
         self._told_priorities: set[str] = set()
 
     def learn_from(self, source: Callable[[], OperatorNames]) -> None:
-        """Ask ``source`` from now on, now and then, on the event loop."""
+        """Ask ``source`` for names from now on, at intervals, on the event loop."""
         self._sources.append(source)
         self._refreshed_at = None
 
     def prove(self, model: str) -> None:
-        """Take note that a model server has answered a request for ``model`` with success."""
+        """Record that a model server has answered a request for ``model`` with success."""
         if len(model) > MAX_NAME_CHARS or self._model(model) is Standing.KNOWN:
             return
         self._proven[model] = None
@@ -114,7 +114,7 @@ class KnownNames:
         knows_priority = priority in self._priorities or priority in ALWAYS_KNOWN
         if knows_flow and knows_priority:
             return Standing.KNOWN, labels
-        # Nobody can vouch for a fairness id; junk among them has a share of its own all the same.
+        # Nobody vouches for a fairness id; they have a share of their own all the same.
         folded = (fairness_id if knows_flow else OTHER, priority if knows_priority else OTHER)
         return Standing.PROVEN, folded
 
@@ -133,7 +133,7 @@ class KnownNames:
             return min(standing, flow_standing), (known, known, *flow)
         target_standing = self._model(target)
         known_target = target if target_standing is Standing.KNOWN else OTHER
-        # Clients may pair any two names by a header: such a pair has no series of its own by right.
+        # A client may pair any two names by a header, so such a pair is not known.
         is_paired = target not in self._targets and OTHER not in {model, target}
         known = OTHER if is_paired or standing is not Standing.KNOWN else model
         standing = min(standing, target_standing, flow_standing)

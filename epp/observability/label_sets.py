@@ -1,11 +1,10 @@
 """Label sets whose values come from clients, as many as the page has room for.
 
-A table asks the :class:`.PageBudget` before it makes the children of a label set. Without room the
-set is bound with the names folded into ``other`` that the operator does not know, and if even that
-has no room, with all of them folded, which is always there. A set that nothing was counted on for
-ten minutes makes room for others. Its series end then, as those of a server that has left: nothing
-is added to ``other`` at that moment, because ``rate()`` has seen every one of those requests in the
-series itself and would see them again in the jump.
+A table asks the :class:`.PageBudget` before it makes the children of a label set. Without room, the
+names that the operator does not know are folded into ``other``; if even that set has no room, all
+names are, and that set always exists. A set on which nothing was counted for ten minutes makes room
+for others, and its series end. Nothing is added to ``other`` then: ``rate()`` has seen all of those
+requests in the series itself and would count them again in the jump.
 """
 
 from abc import ABC, abstractmethod
@@ -51,7 +50,7 @@ class LabelSet(ABC):
 
     @abstractmethod
     def retry(self) -> None:
-        """Let go of the children of other sets, so that room for own ones is asked for again."""
+        """Release children of other sets, so that room for its own is asked for again."""
 
 
 S = TypeVar("S", bound=LabelSet)
@@ -61,12 +60,12 @@ class LabelSets(Generic[S]):
     """The label sets of one group of families; a ``Claimant``.
 
     Args:
-        budget: The account of the page.
-        judge: Says whose the names are.
+        budget: The budget of the page.
+        judge: Says who vouches for the names.
         last: Returns labels with every name from clients folded.
         make: Makes the children of a set.
         cost: Returns the length of their lines.
-        is_detail: Whether they are details.
+        is_detail: Whether they are details (:mod:`.page_budget`).
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class LabelSets(Generic[S]):
         return len(self._sets)
 
     def get(self, labels: Labels) -> S | None:
-        """Return the set of exactly these labels, if there is one."""
+        """Return the set of exactly these labels, or None."""
         return self._sets.get(labels)
 
     def bind(self, labels: Labels) -> S:
@@ -141,7 +140,7 @@ class LabelSets(Generic[S]):
         return self._sets.get(instead) or self.bind(instead)
 
     def judge_again(self, owner: S) -> None:
-        """Take note of who vouches for the names of ``owner`` now."""
+        """Ask again who vouches for the names of ``owner``."""
         self._budget.move(owner.claim, self._judge(owner.labels)[0])
 
     def drop(self, labels: Labels) -> None:

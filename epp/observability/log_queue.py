@@ -1,8 +1,8 @@
-"""Where log lines wait until they are written, so that the event loop never waits for a descriptor.
+"""A queue of log lines and its writer thread, so that the event loop never waits for a descriptor.
 
-Whoever reads the log may be slow, or may have stopped: a pipe takes 64 KiB, and then ``write``
-waits for as long as that lasts. Here a line is put into a bounded queue, and a thread writes what
-is there. What the queue has no room for is dropped and counted.
+The reader of the log may be slow, or may have stopped: a pipe takes 64 KiB, and then ``write``
+blocks until somebody reads. Here a line is put into a bounded queue, and a thread writes it. Lines
+for which the queue has no room are dropped and counted.
 """
 
 import os
@@ -22,7 +22,7 @@ MOST_LINES: Final = 100_000
 _PAUSE_SECONDS = 0.02
 """Between two batches: a thread that is woken for each line costs the event loop 20 us a line."""
 _BATCH_BYTES = 128 << 10
-"""Written at once; to join them takes the interpreter 10 us."""
+"""Bytes written at once; to join them takes the interpreter 10 us."""
 _GAP = b""
 """Stands in the queue where lines were dropped."""
 _WRITABLE_MS = 1000
@@ -36,9 +36,9 @@ class LogQueue:
 
     Args:
         descriptor: Where to write.
-        notice: Returns the line that tells of so many dropped lines.
-        most_bytes: Of the lines that wait and of those being written.
-        most_lines: That wait.
+        notice: Returns the line that reports a number of dropped lines.
+        most_bytes: Most bytes of lines that wait or are being written.
+        most_lines: Most lines that wait.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class LogQueue:
         self.dropped_full = 0
         """Lines that the queue had no room for."""
         self.dropped_failed = 0
-        """Lines that could not be written: nobody reads any more, or the disk is full."""
+        """Lines that could not be written: the reader is gone, or the disk is full."""
         self._told = 0
         self._is_torn = False
         self._reset()
         os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        """Begin with nothing; in a forked child, too: its parent writes what was queued."""
+        """Begin with an empty queue, also in a forked child: its parent writes what was queued."""
         # Reentrant: a collection of garbage that begins in put() may end in a line of its own.
         self._lock = threading.RLock()
         self._lines = deque[bytes]()
@@ -77,7 +77,7 @@ class LogQueue:
         self._emptied.set()
 
     def put(self, line: bytes) -> None:
-        """Queue ``line``, whole and with its end, or drop it; never waits."""
+        """Queue ``line``, which ends with a newline, or drop it; never blocks."""
         size = len(line)
         with self._lock:
             if self._held_bytes + size > self._most_bytes or len(self._lines) >= self._most_lines:
@@ -122,9 +122,9 @@ class LogQueue:
                 self._held_bytes = sum(map(len, self._lines))
 
     def _taken(self) -> tuple[deque[bytes], int] | None:
-        """Return the lines that wait, and how many were dropped at the gap in them.
+        """Return the waiting lines, and how many were dropped at the gap between them.
 
-        If there are none, the next one wakes the thread.
+        If there are none, the next line wakes the thread.
         """
         with self._lock:
             if not self._lines:
@@ -164,7 +164,7 @@ class LogQueue:
 
 
 def _batch(lines: deque[bytes]) -> list[bytes]:
-    """Take lines off a queue up to a gap, or to as many bytes as are written at once."""
+    """Take lines off a queue up to a gap or up to the bytes of one write."""
     batch: list[bytes] = []
     size = 0
     while lines and size < _BATCH_BYTES:

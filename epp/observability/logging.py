@@ -41,17 +41,17 @@ from epp.observability.standard_streams import (
 LogFormat = Literal["json", "console"]
 
 MOST_REQUEST_LINE_BYTES: Final = 4096
-"""Of a line that names a request, but for a traceback."""
+"""Most bytes of a line that names a request, without a traceback."""
 MOST_LINE_BYTES: Final = 16 << 10
 FLUSH_SECONDS: Final = 2.0
-"""How long the end of the process waits for lines that are not written yet."""
+"""How long the process waits at its end for lines that are not written yet."""
 
 _OWN_FIELDS = frozenset({"event", "level", "timestamp"})
 _OWN_TEXT_CHARS: Final = 2048
 _OWN_TEXTS = frozenset({"problem", "problems", "error", "message"})
 """Fields that tell an operator what is wrong, with a file mostly, where no request is named."""
 _NARROW_CHARS = (64, 16)
-"""Of each field of a line that would be too long, tried in this order."""
+"""Characters of each field of a line that would be too long, tried in this order."""
 _NARROW_VALUES: Final = 8
 _NARROW_TRACEBACK_CHARS: Final = 1024
 
@@ -74,7 +74,7 @@ class _Outputs(NamedTuple):
 
 _outputs: _Outputs | None = None
 _direct: LogQueue | None = None
-"""Where whole JSON lines go; None while lines are not JSON, or not configured."""
+"""Takes complete JSON lines; None while lines are not JSON, or not configured."""
 
 
 def configure(
@@ -86,13 +86,13 @@ def configure(
 ) -> None:
     """Configure structlog for the process; lines go to standard output.
 
-    A line that cannot be written is lost and counted, and nothing else.
+    A line that cannot be written is dropped and counted; the caller notices nothing.
 
     Args:
         level: Lowest level written (``debug``, ``info``, …); calls below cost a ``return None``.
         log_format: One JSON object per line for production, coloured lines for a terminal.
-        queue_bytes: How much waits to be written before lines are dropped.
-        standard_streams: Whether all else that the process writes goes the same way.
+        queue_bytes: Bytes that may wait to be written before lines are dropped.
+        standard_streams: Whether everything else that the process writes uses the queues, too.
     """
     global _direct, _outputs  # noqa: PLW0603 - set with structlog's configuration, global like it
     render = _json if log_format == "json" else _console()
@@ -134,7 +134,7 @@ def _new_outputs(render: Callable[[EventDict], bytes], queue_bytes: int) -> _Out
 
 @atexit.register
 def _end() -> None:
-    """Write what waits, unless nobody takes it; what comes later is written straight."""
+    """Write what waits, unless nobody reads it; later lines are written directly."""
     flush_standard_streams()
     deadline = time.monotonic() + FLUSH_SECONDS
     is_written = [each.flush(max(0.0, deadline - time.monotonic())) for each in log_queues()]
@@ -143,7 +143,7 @@ def _end() -> None:
 
 
 class _QueueLogger:
-    """What structlog hands its lines to."""
+    """The logger to which structlog hands its lines."""
 
     def __init__(self, queue: LogQueue) -> None:
         self._put = queue.put

@@ -1,10 +1,10 @@
 """How late the event loop runs: the time that one callback keeps all others waiting.
 
-A timer that is due every few milliseconds fires late by as long as the loop was busy, or was not
-given a CPU. ``wall`` is how late the timer was. ``own`` leaves out what the machine did: it is how
-long this process computed meanwhile (in all its threads, as one that holds the interpreter's lock
-holds up the loop, too), or how long the loop's thread did anything but wait for a CPU, whichever is
-more; so a call that blocks counts as well. A machine that is short of CPU shows in ``wall`` alone.
+A timer fires late by as long as the loop was busy or was not given a CPU. ``wall`` is how late the
+timer was. ``own`` leaves out what the machine did. It is the greater of two times: how long this
+process computed meanwhile (in all its threads, because one that holds the interpreter's lock holds
+up the loop, too), and how long the loop's thread did anything but wait for a CPU, so that a call
+that blocks counts as well. A machine that is short of CPU shows in ``wall`` alone.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from prometheus_client import CollectorRegistry
 from epp.observability.hot_metrics import Maker
 
 BUSY_SECONDS: Final = 0.02
-"""Between two timers while requests are open: a pause is seen as up to so much shorter."""
+"""Between two timers while requests are open; a pause may seem shorter by up to this."""
 IDLE_SECONDS: Final = 0.2
 """Between two timers otherwise; the timer then costs 0.07 % of a CPU core, 0.5 % when busy."""
 WINDOW_SECONDS: Final = 60.0
-"""The gauge tells of the present window and of the one before: every scraper that comes once a
-minute sees each pause, and none takes it from another."""
+"""The gauge covers the present window and the one before, so that every scraper that comes once a
+minute sees each pause."""
 _BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 

@@ -45,14 +45,14 @@ class Metrics:
         """Declare them all.
 
         Args:
-            max_page_bytes: Length of the page that series with labels from clients leave alone.
+            max_page_bytes: Length of the page that series with labels from clients do not exceed.
             clock: Monotonic seconds.
         """
         self.registry = Registry()
         self.names = KnownNames(clock)
         """Which label values somebody other than the client vouches for."""
         self.budget = PageBudget(lambda: self.registry.page_bytes, max_page_bytes, clock=clock)
-        """The account of the page."""
+        """The budget of the page."""
         make = self._make = Maker(self.registry)
         self.requests = Requests(make, self.budget, self.names)
         self.for_request = self.requests.dispatched
@@ -111,13 +111,14 @@ class Metrics:
         )
         self._pages_too_large = make.counter(
             "datalayer_pages_too_large_total",
-            "Pages of model servers that are longer, or have more series, than is read.",
+            "Pages of model servers that are longer, or have more series, than the limit.",
             ("source_type",),
         )
         self.limits_exceeded = make.counter(
             "request_limit_exceeded_total",
-            "Requests that met a limit of this EPP: body-bytes, header-bytes, envoy-buffer,"
-            " json-depth, json-values, streams, held-bytes, stream-idle or stream-time.",
+            "Requests that met a limit of this EPP: body-bytes, body-time, compression-ratio,"
+            " costly-bodies, envoy-buffer, header-bytes, held-bytes, held-bytes-evicted,"
+            " json-depth, json-values, stream-idle, stream-time or streams.",
             ("limit",),
         )
         self.internal_faults = make.counter(
@@ -160,11 +161,13 @@ class Metrics:
         budget = self.budget
         self._make.reading(
             "metrics_page_bytes",
-            "About how long this page is, without what is read for it alone.",
+            "Estimated length of this page, without metrics that are read at each scrape.",
             lambda: self.registry.page_bytes,
         )
         self._make.reading(
-            "metrics_page_limit_bytes", "From where names count as other.", lambda: budget.max_bytes
+            "metrics_page_limit_bytes",
+            "Length of this page beyond which names count as other.",
+            lambda: budget.max_bytes,
         )
         for standing in Standing:
             self._make.reading(
@@ -174,7 +177,7 @@ class Metrics:
             )
         self._make.counted(
             "metrics_names_folded_total",
-            "How often a request got no series of its own, by which it counted as other.",
+            "How often a label set got no series of its own and counted as other.",
             lambda: budget.folded,
         )
 

@@ -17,7 +17,7 @@ from epp.observability.page_budget import Claim, PageBudget
 from epp.scheduling import Endpoint
 
 DEPARTED_SECONDS: Final = 300.0
-"""How long the series of an endpoint outlive it; Prometheus looks back as far."""
+"""How long the series of an endpoint outlive it: Prometheus looks back as far."""
 
 
 _Key = tuple[str, str, str]
@@ -76,7 +76,7 @@ class Attempts:
             is_detail=True,
         )
         self._bound: dict[_Key, Counter] = {}
-        """Those that did not fold."""
+        """Labels that did not fold."""
         self._keys: dict[Labels, _Key] = {}
         """Under what they are bound, by their labels."""
         self._by_endpoint: dict[Labels, set[Labels]] = {}
@@ -107,7 +107,7 @@ class Attempts:
             timer.cancel()
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
-        """Remove the series of ``endpoint`` in a while."""
+        """Remove the series of ``endpoint`` after :data:`DEPARTED_SECONDS`."""
         labels = _labels(endpoint)
         self._present[labels] -= 1
         if self._present[labels] > 0:  # one of the same name has come at another address

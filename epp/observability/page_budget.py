@@ -1,11 +1,11 @@
-"""How many bytes of the metrics page the series may take whose labels clients give.
+"""How many bytes of the metrics page may go to series whose labels come from clients.
 
-One account for all families. Every table of label sets (:mod:`.label_sets`) asks it before it makes
-a child; what a child costs is the length of its lines on the page. Names that nobody vouches for
+There is one budget for all families. Every table of label sets (:mod:`.label_sets`) asks it before
+it makes a child; a child costs the length of its lines on the page. Names that nobody vouches for
 get a small share, proven ones and fairness ids a larger one, and the rest is reserved for the
-operator's own names, so junk is the first that folds into ``other``. Details, which are histograms
-(19 to 190 lines a label set) and what multiplies with endpoints, leave a part of each share to the
-counters of requests, which stay apart when details no longer do.
+operator's own names, so junk folds into ``other`` first. Details are histograms (19 to 190 lines a
+label set) and what multiplies with endpoints. They leave a part of each share to the counters of
+requests, which keep their names when details no longer do.
 """
 
 import time
@@ -19,11 +19,11 @@ from epp.observability.known_names import Standing
 _log = structlog.get_logger(__name__)
 
 DEFAULT_PAGE_BYTES: Final = 8_000_000
-"""Values grow longer than they are reckoned here, by a tenth at the most: the page has 9 MB."""
+"""Values become longer than is estimated here, by a tenth at most: the page then has 9 MB."""
 SWEEP_SECONDS: Final = 10.0
 """Least time between two looks for label sets that are idle."""
 IDLE_SECONDS: Final = 600.0
-"""A label set makes room after so long without a request: several scrapes have seen its last."""
+"""A label set makes room after so long without a request; several scrapes have seen its value."""
 TELL_SECONDS: Final = 3600.0
 """Least time between two warnings that names fold."""
 
@@ -36,12 +36,12 @@ _FREED: Final = 1 / 4
 
 
 class Claim:
-    """What one label set takes of the page.
+    """The part of the page that one label set takes.
 
     Attributes:
         standing: Who vouches for its names.
         size_bytes: Length of its lines.
-        activity: How much had been counted when it was last looked at.
+        activity: How much had been counted at the last review.
         active_at: When it was last seen to have counted more.
     """
 
@@ -62,7 +62,7 @@ class Claimant(Protocol):
 
 
 class PageBudget:
-    """The account.
+    """The budget of one page.
 
     Args:
         page_bytes: Returns the present length of the page.
@@ -89,19 +89,19 @@ class PageBudget:
         self._told_at: float | None = None
 
     def add(self, claimant: Claimant) -> None:
-        """Have ``claimant`` make room when there is none."""
+        """Ask ``claimant`` to make room when there is none."""
         self._claimants.append(claimant)
 
     def open(self, standing: Standing) -> Claim:
-        """Return a claim to nothing yet."""
+        """Return a new claim of 0 bytes."""
         return Claim(standing, self._clock())
 
     def claimed_bytes(self, standing: Standing) -> int:
-        """Return what label sets of ``standing`` take."""
+        """Return the bytes that label sets of ``standing`` take."""
         return self._claimed[standing]
 
     def is_full(self, standing: Standing, *, is_detail: bool) -> bool:
-        """Return whether it is not worth while to ask; quick, as junk asks at every request."""
+        """Return whether :meth:`take` would fail; fast, because junk asks at every request."""
         if (standing, is_detail) in self._full:
             self._sweep(standing)
         if (standing, is_detail) in self._full:
@@ -118,7 +118,7 @@ class PageBudget:
             claim: Who asks.
             size_bytes: Length of the lines.
             is_detail: Whether they are details.
-            always: Whether they are added without room, too: ``other`` itself must be there.
+            always: Whether they are added even without room: ``other`` itself must exist.
         """
         standing = claim.standing
         if not always and not self._has_room(standing, size_bytes, is_detail):
@@ -132,13 +132,13 @@ class PageBudget:
         return True
 
     def close(self, claim: Claim) -> None:
-        """Give back all that ``claim`` has."""
+        """Give back all bytes of ``claim``."""
         self._claimed[claim.standing] -= claim.size_bytes
         claim.size_bytes = 0
         self._full.clear()
 
     def move(self, claim: Claim, standing: Standing) -> None:
-        """Take note that others vouch for the names of ``claim`` than before."""
+        """Move ``claim`` to another standing: others vouch for its names now."""
         if standing is claim.standing:
             return
         self._claimed[claim.standing] -= claim.size_bytes

@@ -12,7 +12,7 @@ class QueueFullError(Exception):
 
 
 class PageQueue(Generic[T]):
-    """Makes one page after another; those who wait for the same page share it.
+    """Makes one page at a time; callers who wait for the same page share it.
 
     Args:
         limit: How many different pages may wait.
@@ -28,7 +28,7 @@ class PageQueue(Generic[T]):
         """Return what ``make`` returns, begun after this call.
 
         Raises:
-            QueueFullError: It cannot wait.
+            QueueFullError: Too many different pages wait.
         """
         task = self._waiting.get(key)
         if task is None:
@@ -38,7 +38,7 @@ class PageQueue(Generic[T]):
             self._waiting[key] = task
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        # A client who leaves does not take the page from the others.
+        # A client that leaves must not cancel the page for the others.
         return await asyncio.shield(task)
 
     async def close(self) -> None:

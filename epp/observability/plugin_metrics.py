@@ -22,7 +22,7 @@ from epp.scheduling import Plugin
 MAX_COUNTED_SETS = 1000
 """Label values of a counter may come from clients; further ones count as ``other``."""
 MAX_OWN_SETS = 20
-"""So many label sets of a counter need no room on the page: most labels are from closed sets."""
+"""Label sets of a counter that need no room in the budget: most labels are from closed sets."""
 MAX_READ_SETS = 1000
 """Values of one gauge of one plugin; further ones are left out."""
 MAX_VALUE_CHARS = 256
@@ -48,7 +48,7 @@ class PluginMetricsCollector(Collector):
     """Every metric of plugins; implements ``PluginMetrics``.
 
     Args:
-        budget: The account of the page; by default one of its own.
+        budget: The budget of the page; by default one of its own.
     """
 
     def __init__(self, budget: PageBudget | None = None) -> None:
@@ -188,7 +188,7 @@ class _PluginCounter:
 
 
 def _limited(values: _Values) -> _Values:
-    """Return no more of a gauge than belongs on a page."""
+    """Return the values of a gauge that are shown."""
     copied = dict(values)
     if len(copied) <= MAX_READ_SETS and not any(map(_is_too_long, copied)):
         return copied

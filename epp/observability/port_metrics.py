@@ -1,4 +1,4 @@
-"""Metrics of the ports: who is connected, who was turned away, how many descriptors are left."""
+"""Metrics of the ports: connections, those that were closed by a limit, and descriptors."""
 
 from collections.abc import Callable, Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""What is counted and timed of each request, by model, target model, fairness id and priority.
+"""Counters and times of requests, by model, target model, fairness id and priority.
 
 The request path gets its children bound once per label set (:meth:`Requests.dispatched`), so that
 an observation is one call on plain numbers (:mod:`.hot_metrics`). All four labels may come from
@@ -215,7 +215,7 @@ class RequestMetrics(LabelSet):
 
     @property
     def answer(self) -> AnswerMetrics:
-        """The children for answers; made at the first, for where none is seen there are none."""
+        """The children for answers, made at the first answer that is seen."""
         if self._answer is None:
             families = self._requests.families
             instead = self._requests.sets.claim(self, families.answer_bytes, is_detail=True)
@@ -234,12 +234,12 @@ class RequestMetrics(LabelSet):
             counter.inc()
 
     def prove(self, model: str, target_model: str) -> None:
-        """Take note that a model server has answered with success.
+        """Record that a model server has answered with success.
 
         Args:
-            model: Whom the client asked for.
-            target_model: Whom the server was asked for. If it is another, a header may have put it
-                there, and the answer says nothing of ``model``.
+            model: The model that the client asked for.
+            target_model: The model that the server was asked for. If it is another one, a header
+                may have set it, and the answer says nothing about ``model``.
         """
         self._requests.names.prove(target_model)
         if OTHER not in self.labels[:2] and model == target_model:
@@ -248,7 +248,7 @@ class RequestMetrics(LabelSet):
             self.retry()
 
     def bind_histograms(self) -> None:
-        """See to it that ``duration`` and ``size`` are there, its own if there is room."""
+        """Bind ``duration`` and ``size``: its own if there is room, else those of another set."""
         if self._has_histograms:
             return
         families = self._requests.families
@@ -298,8 +298,8 @@ class Requests:
 
     Args:
         make: Declares the families.
-        budget: The account of the page.
-        names: Says who vouches for which.
+        budget: The budget of the page.
+        names: Says who vouches for a name.
     """
 
     def __init__(self, make: Maker, budget: PageBudget, names: KnownNames) -> None:
@@ -313,7 +313,7 @@ class Requests:
             cost=self.families.counter_bytes,
         )
         self._dispatched: dict[RequestKey, RequestMetrics] = {}
-        """Those with everything that a dispatched request needs, by the labels as they came."""
+        """Sets with everything that a dispatched request needs, by the labels as they came."""
         self._codes: set[str] = set()
 
     def dispatched(
@@ -330,7 +330,7 @@ class Requests:
         return self.sets.bind((model, target_model, fairness_id, str(priority)))
 
     def forget(self, labels: Labels) -> None:
-        """Look ``labels`` up in the table again, the next time."""
+        """Look ``labels`` up in the table again at the next request."""
         self._dispatched.pop(labels, None)  # type: ignore[arg-type] # they are four
 
     def capped_code(self, code: str) -> str:

@@ -22,7 +22,7 @@ from epp.sockets import PortFigures, listen_on
 _OPENMETRICS = "application/openmetrics-text"
 _MAX_WAITING_PAGES = 8
 _SLICE_SECONDS = 0.001
-"""Of rendering, after which the other threads get the interpreter for as long."""
+"""Time of rendering after which the other threads get the interpreter for as long."""
 _GZIP_LEVEL = 1
 """A page of 1 MB becomes 51 kB in 7 ms; with the library's level, 9, 25 kB in 24 ms."""
 _GZIP_WINDOW = 31
@@ -67,7 +67,7 @@ class MetricsServer:
             port: Likewise; 0 for any.
             pages: The debug pages that there are.
             page_limit_seconds: How long the event loop is waited for when it shall make one.
-            limits: What clients may take.
+            limits: Limits on clients.
 
         Raises:
             PortError: It cannot be listened there.

@@ -1,7 +1,7 @@
 """Everything else that a process writes: print(), tracebacks, warnings, what libraries log.
 
-All of it goes the way of the log lines, through a queue. Written straight to a pipe that nobody
-reads, one warning of asyncio's would hold up the event loop for ever.
+All of it passes through the queues of the log. Written directly to a pipe that nobody reads, a
+single warning of asyncio's would block the event loop for ever.
 """
 
 import io
@@ -18,7 +18,7 @@ from epp.observability.bounded_text import printable
 from epp.observability.log_queue import LogQueue
 
 MOST_LINE_CHARS: Final = 4096
-"""Of a line that is not one of the log; a traceback has many lines."""
+"""Characters of a line that is not one of the log; a traceback has many lines."""
 
 _METHODS = (
     (logging.CRITICAL, "critical"),

@@ -1,8 +1,8 @@
 """Request bodies without their content encoding (RFC 9110 §8.4), decoded piece by piece.
 
-A few bytes can decode to thousands of times as many. So a body is decoded in pieces of a size that
-the caller chooses, and is given up once it is longer than the limit or than a multiple of what was
-received. The libraries release the GIL while they decode a piece: it may happen in a thread.
+A few bytes can decode to thousands of times as many. So the caller chooses the size of the pieces,
+and a body is refused once it exceeds the limit of bodies or a multiple of what was received. The
+libraries release the GIL while they decode a piece, so this may run in a thread.
 """
 
 import zlib
@@ -22,17 +22,17 @@ MAX_WINDOW_BYTES = 8 << 20
 """What a sender of zstd may have us hold; no decoder has to (RFC 8878 §3.1.1.1.2)."""
 
 FREE_BYTES: Final = 1 << 20
-"""So many bytes may be decoded whatever their ratio."""
+"""Bytes that may be decoded whatever their ratio."""
 
 _FED_BYTES = 64 << 10
-"""zlib returns what it has not read yet as a copy: it is fed this much at a time."""
+"""Fed to zlib at once, because it returns a copy of what it has not read."""
 _IDENTITY = frozenset({"", "identity"})
 
 Body = bytes | memoryview
 
 
 class _Decoder(ABC):
-    """Takes the encoding off one body."""
+    """Decodes one body."""
 
     @abstractmethod
     def read(self, max_bytes: int) -> bytes:
@@ -44,7 +44,7 @@ class _Decoder(ABC):
 
 
 class _Copier(_Decoder):
-    """Takes a view off a body that has no encoding."""
+    """Copies a body without an encoding, such as a view of a message."""
 
     def __init__(self, body: Body) -> None:
         self._body = memoryview(body)
@@ -81,7 +81,7 @@ class _Gzip(_Decoder):
                 return decoded
             if is_last and not decompressor.eof:
                 raise ParseError("the request body is gzip that has been cut off")
-        # Further members would each cost a call, and nobody sends any.
+        # A further gzip member would cost a call each; no client is known to send one.
         if decompressor.unused_data or self._at < len(self._body):
             raise ParseError("the request body has something after the end of its gzip")
         return b""
@@ -105,9 +105,9 @@ _DECODERS: Final[Mapping[str, Callable[[Body], _Decoder]]] = MappingProxyType(
 
 
 class Decoding:
-    """One body on its way out of its content encoding.
+    """The decoding of one body.
 
-    Made by :meth:`of`. :meth:`advance` may be called in any thread, by one at a time.
+    Made by :meth:`of`. :meth:`advance` may be called from any thread, one call at a time.
     """
 
     __slots__ = ("_body", "_decoder", "_limits", "_most_bytes", "_received_bytes", "decoded_bytes",
@@ -128,7 +128,7 @@ class Decoding:
 
     @classmethod
     def of(cls, headers: Mapping[str, str], body: Body, limits: BodyLimits) -> "Decoding | None":
-        """Return what decodes ``body``, whose encoding :func:`is_known`; None if it has none."""
+        """Return the decoding of ``body``, whose encoding :func:`is_known`; None without one."""
         name = encoding_of(headers)
         if name in _IDENTITY:
             return None
@@ -136,11 +136,11 @@ class Decoding:
 
     @classmethod
     def copy_of(cls, body: Body) -> "Decoding":
-        """Return what copies ``body`` as it is."""
+        """Return a decoding that copies ``body`` as it is."""
         return cls(_Copier(body), len(body), BodyLimits(len(body), max_ratio=0))
 
     def advance(self, max_bytes: int) -> None:
-        """Decode ``max_bytes`` more, or what there is left.
+        """Decode up to ``max_bytes`` more.
 
         Raises:
             BodyTooLongError: The body is longer than it may be.
@@ -160,7 +160,7 @@ class Decoding:
 
     @property
     def body(self) -> bytes:
-        """The decoded bytes so far, without a copy if there are no more to come."""
+        """The decoded bytes so far; no copy is made once the decoding is finished."""
         return self._body.getvalue()
 
     def _too_long(self) -> BodyTooLongError:

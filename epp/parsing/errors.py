@@ -41,7 +41,7 @@ class NestedTooDeeplyError(ParseError):
 
 
 class TooManyValuesError(ParseError):
-    """The body's JSON has more values than are read."""
+    """The body's JSON has more values than the limit."""
 
 
 class BodyTooLongError(ParseError):
@@ -54,7 +54,7 @@ class BodyTooLongError(ParseError):
 
 
 class CompressionRatioError(BodyTooLongError):
-    """The body decodes to too many times what was received."""
+    """The body decodes to too many times its received size."""
 
 
 class ParserFailedError(Exception):

@@ -118,7 +118,7 @@ class Intake:
             body: The whole body; b"" for none.
             may_lack_model: The model is named elsewhere, so that the body may leave it out.
             limits: How long the body may become, and how many values it may have.
-            decoded: The body without it, if :meth:`decoding` was asked before; None if not.
+            decoded: The body without its content encoding, if the caller has decoded it.
 
         Raises:
             ParseError: The request is not what its path promises, or no parser reads that path.
@@ -133,7 +133,7 @@ class Intake:
             if not is_known(headers):
                 return _unread(request_id, path, headers, body)
             body = decode_whole(headers, body, limits) if decoded is None else decoded
-        # Asked here too: a call more would cost every request 0.2 us.
+        # The test of check_values, repeated here: the call would cost every request 0.2 us.
         if claim and len(body) > limits.max_json_values * LEAST_BYTES_OF_VALUE:
             check_values(body, limits.max_json_values)
         call = HttpCall(request_id, path, headers, body, claim, may_lack_model)
@@ -153,7 +153,7 @@ class Intake:
     def decoding(
         self, headers: Mapping[str, str], body: bytes | memoryview, limits: BodyLimits
     ) -> Decoding | None:
-        """Return what decodes ``body`` piece by piece; None if nobody needs it decoded.
+        """Return the decoding of ``body``; None if it need not be decoded.
 
         Raises:
             NoParserError: No parser reads that path.
@@ -176,7 +176,7 @@ class Intake:
             if self._fallback is None:
                 raise NoParserError(f"no parser registered matching path suffix for: {bare_path}")
             found = self._fallback, ""
-        # Clients choose paths.
+        # Clients choose paths, so the table is bounded.
         if len(self._known) < _MOST_KNOWN_PATHS and len(bare_path) <= _LONGEST_KNOWN_PATH:
             self._known[bare_path] = found
         return found

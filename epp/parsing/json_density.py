@@ -1,12 +1,12 @@
-"""How many values a body of JSON has, told before it is parsed.
+"""Refuses bodies with too many JSON values before they are parsed.
 
-To pass over a text costs a parser 0.25 ms a MB, over values of two bytes up to 4 ms: 64 MB of them
-would keep the event loop 0.25 s, and as long again for another model name. Few bodies have more
-values than a model reads tokens, so there is a limit, and every parser has it for free.
+To skip a text costs a parser 0.25 ms a MB, to skip values of two bytes up to 4 ms: 64 MB of them
+would hold up the event loop for 0.25 s, and as long again for another model name. No honest body
+has more values than a model reads tokens, so one limit serves all parsers.
 
-To count them would take longer than to parse a text. So pieces at random places are counted, 1 KiB
-for each 128 KiB: a client who does not know the places cannot hide values between them. The result
-is some 10 per cent off, which means nothing for a limit that nobody comes near.
+To count all values would take longer than to parse a text. So samples at random places are counted,
+1 KiB for each 128 KiB: a client that does not know the places cannot hide values between them. The
+estimate is some 10 per cent off, which is close enough for a limit that no honest body comes near.
 """
 
 from collections.abc import Callable
@@ -16,18 +16,18 @@ from typing import Final
 from epp.parsing.errors import TooManyValuesError
 
 LEAST_BYTES_OF_VALUE: Final = 2
-"""A digit and its comma: a shorter body has no room for so many."""
+"""A digit and its comma."""
 _PIECE_BYTES = 1024
 _FEWEST_PIECES = 64
 """0.1 ms."""
 _BYTES_PER_PIECE = 128 << 10
-_random = Random()  # noqa: S311 - a client sees no number of it
+_random = Random()  # noqa: S311 - no client sees its numbers
 
 
 def count_values(body: bytes, start: int = 0, stop: int | None = None) -> int:
-    """Return how many values ``body`` has from ``start`` to ``stop``, at most.
+    """Return an upper bound of the values that ``body`` has from ``start`` to ``stop``.
 
-    Commas and opening brackets are counted, those in texts among them.
+    Commas and opening brackets are counted, also those within texts.
     """
     end = len(body) if stop is None else stop
     return (
@@ -36,7 +36,7 @@ def count_values(body: bytes, start: int = 0, stop: int | None = None) -> int:
 
 
 def check_values(body: bytes, most: int, choose: Callable[[], float] = _random.random) -> None:
-    """Refuse a body with too many values; one that has no room for them is not looked at.
+    """Refuse a body with too many values; a body without room for so many is not read.
 
     Args:
         body: JSON, or anything else.

@@ -1,16 +1,16 @@
 """Requests with long or compressed bodies take turns; all others are decided at once.
 
-To decide a request costs time that grows with its body, and nothing else runs on the event loop
-meanwhile. So each turn of the loop has a budget for bodies that are not short. What fits is decided
-at once; the rest waits in one of two lanes: ordinary bodies in one that moves on with each turn,
-long and compressed ones in another, which
+The time to decide a request grows with its body, and nothing else runs on the event loop meanwhile.
+So each turn of the loop has a budget for bodies that are not short. A request that fits is decided
+at once; the others wait in one of two lanes. Ordinary bodies wait in a lane that moves on with each
+turn of the loop; long and compressed ones in another, which
 
 * decodes in a thread, a slice at a time (the libraries release the GIL), and puts each slice on the
-  request's memory account before it goes on,
+  request's memory account before the next one,
 * decides one request per turn, and then rests for as long as that request took, so that such bodies
-  never have more than half of the loop.
+  never take more than half of the loop.
 
-Both lanes serve the sources of requests in turn, by the time that each of them has had
+Both lanes serve the sources of requests in turn, by the CPU time that each has had
 (:mod:`.fair_queue`), and refuse what they cannot decide in time.
 """
 
@@ -38,13 +38,13 @@ from epp.request_control.pending import PendingDecision
 from epp.request_control.plugins import EndCause
 
 SHORT_BODY_BYTES: Final = 16 << 10
-"""A body up to this is decided at once, unless it is compressed: it costs no more than the rest."""
+"""A request with a body up to this is decided at once, unless the body is compressed."""
 LONG_BODY_BYTES: Final = 1 << 20
-"""A longer one is decided in a turn of its own, which is never the one in which it came."""
+"""A longer body has a turn of its own, never the one in which it came."""
 TURN_SECONDS: Final = 0.005
-"""For bodies in one turn of the loop. A tenth of what a client would notice."""
+"""Time for bodies in one turn of the loop: a tenth of what a client would notice."""
 MAX_WAITING: Final = 256
-"""Requests; one more makes the source with most of them lose its last one."""
+"""Requests in a lane; one more makes the source with most of them lose its last one."""
 MAX_WAIT_SECONDS: Final = 30.0
 
 _INLINE_BYTES: Final = 64 << 10
@@ -69,25 +69,25 @@ class _Request:
     subset: Sequence[str] | None
     memory: RequestMemory
     decoding: Decoding | None = None
-    """What decodes the body; None if it has no encoding, or one that nobody needs taken off."""
+    """Decodes the body; None if it has no encoding, or need not be decoded."""
     copying: Decoding | None = None
-    """What makes bytes of a body that is a view."""
+    """Copies a body that is a view, slice by slice."""
 
     @property
     def body_bytes(self) -> int:
-        """What there is to parse, as far as that is known."""
+        """Length of what is to be parsed, as far as it is known."""
         return len(self.body) if self.decoding is None else self.decoding.decoded_bytes
 
     @property
     def pending(self) -> Decoding | None:
-        """What has to be done with the body, piece by piece, before it can be parsed."""
+        """What is left to do, piece by piece, before the body can be parsed; None if nothing is."""
         for each in (self.decoding, self.copying):
             if each is not None and not each.is_finished:
                 return each
         return None
 
     def drop(self) -> None:
-        """Keep the body no longer."""
+        """Release the body."""
         self.body, self.decoding, self.copying = b"", None, None
 
 
@@ -106,7 +106,7 @@ class BodyQueue:
 
         Args:
             director: Decides.
-            source_headers: Tell whom a request is from, see :func:`source_of`.
+            source_headers: Name the source of a request, see :func:`source_of`.
             clock: Monotonic seconds, for how long requests wait.
             cpu_clock: Seconds that the calling thread has computed, for what requests cost: a busy
                 machine is no reason to rest.
@@ -140,7 +140,7 @@ class BodyQueue:
         Raises:
             RequestError: What to answer instead.
         """
-        # Spelled out, as nearly every request goes this way: a partial would cost 0.3 us.
+        # Spelled out, because nearly every request takes this path: a partial would cost 0.3 us.
         if len(body) <= SHORT_BODY_BYTES and "content-encoding" not in headers:
             return self._director.handle(
                 request_id=request_id,
@@ -287,14 +287,14 @@ class _Turn:
         self._is_open = False
 
     def spend(self, seconds: float) -> None:
-        """Take note of time that a decision took."""
+        """Add the time that a decision took."""
         self.spent_seconds += seconds
         if not self._is_open:
             self._is_open = True
             asyncio.get_running_loop().call_soon(self._end)
 
     async def begun(self) -> None:
-        """Wait for a turn in which nothing was spent yet, but not for ever."""
+        """Wait for a turn in which nothing was spent yet, at most :data:`_MOST_TURNS` turns."""
         for _ in range(_MOST_TURNS):
             if not self.spent_seconds:
                 return
@@ -318,11 +318,11 @@ class _Lane:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits, is being decoded, or has just taken long."""
+        """Whether nothing waits, is being decoded, or has just taken long."""
         return self._worker is None
 
     def work(self, rest_seconds: float = 0.0) -> None:
-        """Serve what waits, and what comes meanwhile, after a rest; unless that is under way."""
+        """Start serving the lane after a rest, unless it is being served already."""
         if self._worker is None:
             serving = self._serve(rest_seconds)
             self._worker = asyncio.get_running_loop().create_task(serving, name=self._name)
@@ -372,7 +372,7 @@ class _Waiting(PendingDecision):
             )
 
     def end(self, outcome: Exchange | PendingDecision | RequestError) -> None:
-        """Tell whoever waits of the outcome, or of that of the wait that comes next."""
+        """Settle with the outcome; one that is pending settles this one when it is decided."""
         if isinstance(outcome, PendingDecision):
             self._inner = outcome
             outcome.then(self.settle)

@@ -89,8 +89,7 @@ class Director:
                 requests to a full pool, and so does one that is off.
             emit_endpoint_scores: Tell the gateway the total score of every candidate.
             follow_subset_hint: Choose among the endpoints that the gateway names, if it does.
-            body_limits: How long a body may become, and how many values it may have; None for the
-                defaults.
+            body_limits: Limits of bodies; None for the defaults.
         """
         self.pipeline = pipeline
         """The one that requests begin on from now on; may be replaced between two of them."""
@@ -135,8 +134,8 @@ class Director:
             body: Its whole body; b"" for none. A view is copied: do so before if it is long.
             received_at: When its headers came, in seconds of the clock.
             subset: What the gateway lets it go to, ``ip:port`` or ``ip``; None for all of the pool.
-            memory: Its account, on which ``body`` and ``decoded`` are already.
-            decoded: The body without its content encoding, if it was decoded before.
+            memory: Its account, which already counts ``body`` and ``decoded``.
+            decoded: The body without its content encoding, if the caller has decoded it.
 
         Raises:
             RequestError: What to answer instead; it is counted and logged already.
@@ -186,7 +185,7 @@ class Director:
             raise answer from error
 
     def decoding(self, headers: Mapping[str, str], body: bytes | memoryview) -> Decoding | None:
-        """Return what decodes ``body`` before :meth:`handle`; None if nobody needs it decoded.
+        """Return the decoding to finish before :meth:`handle`; None if there is none to do.
 
         Raises:
             ParseError: No parser reads that path.

@@ -197,14 +197,14 @@ class BodyTooLargeError(LimitError):
 
 
 class DecodedBodyTooLargeError(LimitError):
-    """The request's body decodes to too many times what was received."""
+    """The request's body decodes to too many times its received size."""
 
     stage = "parsing"
     limit = "compression-ratio"
 
 
 class CostlyBodiesError(LimitError):
-    """Too many requests wait whose bodies are long or compressed."""
+    """Too many requests with long or compressed bodies wait, or this one has waited too long."""
 
     status = 503
     code = "ServiceUnavailable"
@@ -237,7 +237,7 @@ class TooDeepError(LimitError):
 
 
 class TooManyJsonValuesError(LimitError):
-    """The request's JSON has more values than are read."""
+    """The request's JSON has more values than the limit."""
 
     status = 400
     code = "BadRequest"

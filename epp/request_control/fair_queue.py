@@ -1,4 +1,4 @@
-"""A queue with turns: whoever has had least of the work so far is next.
+"""A queue in which the source that has had least of the work so far is next.
 
 Start-time fair queueing (Goyal, Vin, Cheng, 1996) with one weight for all: each source has a clock
 that runs with the cost of what was done for it, and the source with the slowest clock is served. A
@@ -31,13 +31,13 @@ class FairQueue(Generic[T]):
         self._length = 0
         self._now = 0.0
         self._sources: dict[str, _Source[T]] = {}
-        """Those with items, and those whose clock is ahead of all others."""
+        """Sources with items, and sources whose clock is ahead of the one being served."""
 
     def __len__(self) -> int:
         return self._length
 
     def push(self, source: str, item: T) -> T | None:
-        """Append ``item``; return the one that has to give way to it, if too many wait.
+        """Append ``item``; return the item that gives way if too many wait.
 
         That is the last one of the source with most items, perhaps ``item`` itself.
         """
@@ -49,13 +49,13 @@ class FairQueue(Generic[T]):
         self._length += 1
         if self._length <= self._most_items:
             return None
-        # Of two with as many, the one that has pushed: whoever was here first stays.
+        # Of two sources with as many, the one that has just pushed loses its item.
         longest = max(self._sources.values(), key=lambda each: (len(each.items), each is own))
         self._length -= 1
         return longest.items.pop()
 
     def pop(self) -> tuple[str, T]:
-        """Take the next item, and return whose it is and the item.
+        """Take the next item; return its source and the item.
 
         Raises:
             IndexError: Nothing waits.
@@ -69,13 +69,13 @@ class FairQueue(Generic[T]):
         return name, source.items.popleft()
 
     def charge(self, source: str, cost: float) -> None:
-        """Take note of what was done for ``source``, whether it waits or not."""
+        """Add the cost of work for ``source``, whether it has items or not."""
         own = self._sources.get(source)
         if own is None:
             own = self._sources[source] = _Source(self._now)
         own.clock = max(own.clock, self._now) + cost
         if not self._length:
-            # Nobody waits: all are equal again, and nothing is kept of those that are gone.
+            # Nothing waits: all sources are equal again, so nothing need be kept of them.
             self._sources.clear()
             self._now = 0.0
         elif len(self._sources) > 2 * self._most_items:

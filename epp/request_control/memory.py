@@ -1,7 +1,7 @@
-"""The memory that one request takes until it is sent on, and whom the request is from.
+"""The memory that one request takes until it is sent on, and the source of the request.
 
-What arrives is counted by the stream. What is made of it and kept (the decoded body, one with
-another model name, the prompt of a request that waits) is counted here, on the same account.
+The stream counts what arrives. What is made of it and kept (the decoded body, the body with another
+model name, the prompt of a request that waits) is counted here, on the same account.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,14 @@ _MAX_SOURCE_CHARS = 64
 
 
 class RequestMemory(Protocol):
-    """What one request holds; all of it is given back by whoever has made the account."""
+    """The account of one request; its owner, the stream, gives everything back at once."""
 
     @property
     def held_bytes(self) -> int:
         """Bytes on the account now."""
 
     def hold(self, size: int) -> None:
-        """Put ``size`` bytes more on the account.
+        """Put ``size`` more bytes on the account.
 
         Raises:
             HeldBytesError: There is no memory left for them.
@@ -42,10 +42,10 @@ UNCOUNTED: Final = Uncounted()
 
 
 def source_of(headers: Mapping[str, str], names: Iterable[str]) -> str:
-    """Return whom a request is from: the last entry of the first of these headers that it has.
+    """Return the source of a request: the last entry of the first of these headers that it has.
 
-    The last one, because it is the one that the gateway appends: a client can write all others.
-    Returns "" if it has none of them.
+    The gateway appends the last entry; a client can write all others. Returns "" if the request has
+    none of the headers.
     """
     for name in names:
         if value := headers.get(name):

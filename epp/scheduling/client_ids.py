@@ -1,7 +1,7 @@
 """Ids that clients choose, made short enough to be kept.
 
-Flows, sessions and the like are kept in tables by an id out of a header. So long ids are replaced
-where they come in, and whatever stands behind that has to do with short ones only.
+Flows, sessions and the like are kept in tables by an id from a header. So long ids are replaced
+where they enter, and everything after that sees short ones only.
 """
 
 from hashlib import sha256
@@ -15,8 +15,8 @@ _START_BYTES: Final = LONGEST_ID_BYTES - _HASH_DIGITS - 1
 def bounded_id(text: str) -> str:
     """Return ``text`` if it takes at most 64 bytes, else its beginning, ``#`` and its hash.
 
-    The hash has 128 bits in hexadecimal digits and is the same in every replica, so that two long
-    ids become one by nobody's doing. What cannot be written as UTF-8 is replaced, too.
+    The hash has 128 bits in hexadecimal digits, so nobody can make two long ids collide, and is the
+    same in every replica. Text that cannot be encoded as UTF-8 is replaced, too.
     """
     if len(text) <= LONGEST_ID_BYTES and text.isascii():
         return text
@@ -27,5 +27,5 @@ def bounded_id(text: str) -> str:
     except UnicodeEncodeError:  # half of a surrogate pair
         encoded = text.encode(errors="surrogatepass")
     start = encoded[:_START_BYTES].decode(errors="ignore")
-    # Of 50 KB it takes half as long as blake2b: OpenSSL has the processor do it.
+    # Half the time of blake2b for 50 KB: OpenSSL uses the processor's instructions.
     return f"{start}#{sha256(encoded).hexdigest()[:_HASH_DIGITS]}"

@@ -2,9 +2,9 @@
 
 When a process has no descriptor left (EMFILE), asyncio writes one traceback per place in the
 backlog each second (7,000 in 3 s). uvloop accepts and closes everything that waits, the gateway's
-connections included; if another thread took the descriptor that libuv spares for that, it spins
-(92 % CPU, measured). Here the connections wait in the kernel's backlog, and accepting goes on as
-soon as there is a descriptor.
+connections included; if another thread has taken the descriptor that libuv keeps for that, it spins
+(92 % CPU, measured). Here the connections wait in the kernel's backlog until there is a descriptor
+again.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 ACCEPTS_PER_TURN = 16
-"""Of one listening socket, before the loop looks at other events."""
+"""Connections of one listening socket that are accepted before the loop handles other events."""
 
 _PAUSE_SECONDS = 0.1
 _SECONDS_BETWEEN_LOGS = 60.0
@@ -36,7 +36,7 @@ _OF_ONE_CONNECTION = frozenset(
         errno.EPERM,
     }
 )
-"""accept(2): errors of the connection that would have come next; EPERM is a firewall's."""
+"""accept(2): errors of the next connection, not of the socket; EPERM is a firewall's."""
 
 _log = structlog.get_logger(__name__)
 
@@ -51,8 +51,8 @@ class Acceptor:
     Args:
         name: Of the port, for the log.
         make: The protocol of one connection.
-        admit: Asked before each connection is taken; if it says no, the connection is closed.
-        tls: To be spoken; None for plaintext.
+        admit: Asked before each connection is accepted; if it returns False, it is closed.
+        tls: TLS of the port; None for plaintext.
         handshake_seconds: How long a TLS handshake may take.
         exhausted: Called when there is no descriptor for a connection; may close others.
     """
@@ -68,7 +68,7 @@ class Acceptor:
         exhausted: Callable[[], None] = _do_nothing,
     ) -> None:
         self.pauses = 0
-        """How often accepting paused for want of a descriptor."""
+        """How often accepting paused because there was no descriptor."""
         self.pending: dict[socket.socket, float] = {}
         """Accepted connections that are not with their protocol yet (TLS: the handshake), oldest
         first, and the loop's time of their arrival."""
@@ -103,7 +103,7 @@ class Acceptor:
             self.drop_oldest()
 
     async def settled(self) -> None:
-        """Return when no connection is on its way to its protocol any more."""
+        """Return when every accepted connection has reached its protocol or ended."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -134,7 +134,7 @@ class Acceptor:
             self._take(connection)
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
-        # The socket stays readable while connections wait: looking on would spin.
+        # The socket stays readable while connections wait: a reader would spin.
         loop = asyncio.get_running_loop()
         loop.remove_reader(listening)
         self._resuming[listening] = loop.call_later(_PAUSE_SECONDS, self._resume, listening)

@@ -1,8 +1,8 @@
 """How many descriptors the process may have, and how many connections each port may hold.
 
 Every connection takes a descriptor, and so does every file that is opened. A process that has none
-left can neither accept nor connect, nor read its configuration. So the limit is raised as far as it
-goes, and shared out: whatever comes in at one port, the others and the process keep theirs.
+left can neither accept nor connect, nor read its configuration. So the limit is raised as far as
+possible and shared out: whatever connects to one port, the others and the process keep theirs.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import NamedTuple
 PROCESS = 64
 """Files, pipes and the event loops: 22 after a start; a reload opens some for a moment."""
 RESERVE = 64
-"""Left over, for what cannot be foreseen: a plugin's files, a name's look-up."""
+"""Kept for what cannot be planned: a plugin's files, a name's look-up."""
 
 
 class DescriptorLimit(NamedTuple):

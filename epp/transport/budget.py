@@ -9,11 +9,11 @@ _CROWDED_SHARE = 4
 
 
 class Budget(Protocol):
-    """What a :class:`ByteBudget` may be a part of."""
+    """The whole that a :class:`ByteBudget` is a part of."""
 
     @property
     def is_crowded(self) -> bool:
-        """So much is in use that what can wait should."""
+        """Whether so much is in use that whatever can wait should wait."""
 
     def has_room(self, size: int) -> bool:
         """Return whether ``size`` bytes more may be used."""
@@ -60,7 +60,7 @@ class ByteBudget:
 
     @property
     def is_crowded(self) -> bool:
-        """So much is in use that what can wait should."""
+        """Whether so much is in use that whatever can wait should wait."""
         whole = self._whole
         return self.used_bytes > self._crowded_bytes or (whole is not None and whole.is_crowded)
 

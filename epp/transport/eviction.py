@@ -1,10 +1,10 @@
-"""Chooses which connection goes when a port is full and another client comes.
+"""Chooses the connection to close when a port is full and another client connects.
 
 A full port that refuses newcomers can be held by anybody with idle connections; the gateway's next
 connection and the kubelet's probe would be turned away. So the newcomer is let in and the idlest
-connection without a stream goes. Unfinished ones (no TLS, no preface yet) are idlest of all, but
-for a moment: with that, a client who opens connections fast enough would push out every other one
-in the middle of its handshake.
+connection without a stream is closed. Unfinished connections (no TLS, no preface yet) are the
+idlest, but they are spared for a moment: otherwise a client that opens connections fast enough
+would push out every other one in the middle of its handshake.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from epp.transport.protocol import ConnectionProtocol
 HANDSHAKE_SECONDS = 1.0
 """An unfinished connection is spared for so long, while few are unfinished."""
 FEW_UNFINISHED = 1 / 4
-"""Of the connections that a port may have."""
+"""Fraction of a port's connections below which few are unfinished."""
 EXHAUSTED_SECONDS = 0.1
-"""The same when the process has no descriptor left: then each one counts."""
+"""How long one is spared when the process has no descriptor left."""
 LEAVING_SECONDS = 3.0
-"""For the client of an unused connection to leave once it has been told to."""
+"""Time for the client of an unused connection to leave after GOAWAY."""
 _SECONDS_BETWEEN_LOOKS = 0.1
 """A look at 1,000 connections takes a millisecond."""
 LEAVING = 1 / 16
-"""Of the connections that a port may have, so many more may be about to leave."""
+"""Connections that may be leaving, as a fraction of the port's limit and on top of it."""
 
 
 def descriptors_for(connections: int) -> int:
@@ -43,13 +43,13 @@ def connections_for(descriptors: int) -> int:
 class Evictor:
     """Keeps the connections of one port below a limit.
 
-    A newcomer costs a few microseconds, however many connections there are: who opens them by the
-    thousand shall not keep the loop busy with choosing.
+    A newcomer costs a few microseconds, however many connections there are, so that a client that
+    opens thousands does not keep the loop busy with choosing.
 
     Args:
         connections: Those open now.
         acceptor: Has those that are not with their protocol yet.
-        limit: How many there may be in all, those that are leaving apart.
+        limit: Most connections, not counting those that are leaving.
         evicts_streams: If every connection has a stream, the oldest one goes; otherwise the
             newcomer is refused.
     """

@@ -44,7 +44,7 @@ class EncodedEndpointHeaderConfig(
     old_key_file: str = ""
     """File with the key before that one, whose tokens are still taken."""
     ttl_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=1e10)] = 0.0
-    """How long a signed token holds after an answer; 0 for ever."""
+    """How long a signed token is valid after an answer; 0 for ever."""
     ignore_unsigned: bool = False
     """Ignore the tokens of clients where there is no key, as they can be forged."""
 
@@ -139,8 +139,8 @@ class SessionAffinity(PreRequest, ResponseHeader):
         ignored = metrics.counter(
             self,
             "session_tokens_ignored_total",
-            "Session tokens of clients that count for none: too-long, malformed, unsigned, forged"
-            " or expired.",
+            "Session tokens of clients that were ignored: too-long, malformed, unsigned, forged or"
+            " expired.",
             ("reason",),
         )
         self._strategy: _Strategy = (

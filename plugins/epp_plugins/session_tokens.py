@@ -27,7 +27,7 @@ LONGEST_KEY_BYTES: Final = 4096
 
 
 class Refusal(StrEnum):
-    """Why a token counts for none."""
+    """Why a token is ignored."""
 
     TOO_LONG = "too-long"
     MALFORMED = "malformed"
@@ -38,13 +38,13 @@ class Refusal(StrEnum):
 
 
 class SessionTokens:
-    """Makes tokens, and says what the client's means.
+    """Makes tokens and verifies those of clients.
 
     Args:
         header: Name of the header with the token.
         keys: The first one signs, all of them verify; none: tokens are not signed.
-        ttl_seconds: How long a signed token holds; 0: for ever.
-        ignore_unsigned: Without keys: take no token.
+        ttl_seconds: How long a signed token is valid; 0: for ever.
+        ignore_unsigned: Without keys: ignore every token.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class SessionTokens:
         expiry, _, signature = rest.partition(".")
         if not (expiry.isascii() and expiry.isdecimal() and signature.isascii()):
             return Refusal.MALFORMED
-        # Every key is tried, so that the time tells nothing of which one it was.
+        # Every key is tried, so that the time does not reveal which one it was.
         known = [
             hmac.compare_digest(self._signature(key, expiry, encoded), signature)
             for key in self._keys
@@ -101,7 +101,7 @@ class SessionTokens:
         return Refusal.EXPIRED if is_over else None
 
     def _signature(self, key: bytes, expiry: str, encoded: str) -> str:
-        # None of the three can have a zero byte in it.
+        # None of the three can contain a zero byte.
         message = b"\0".join((self._header, expiry.encode(), encoded.encode(errors="replace")))
         mac = hmac.digest(key, message, "sha256")[:_MAC_BYTES]
         return urlsafe_b64encode(mac).decode().rstrip("=")

@@ -16,11 +16,10 @@ from random import Random
 
 import uvloop
 from attacks.listed_clients import FAIRNESS
-from attacks.sending import HOST
+from attacks.sending import HOST, exchanged
 from faults.traffic import Answer, Kind, Verdict, http_request
 
 from epp.lab.load.client import ConnectionPool
-from epp.lab.load.record import RequestFailedError
 
 TIMEOUT_SECONDS = 20.0
 """An honest client waits no longer."""
@@ -79,18 +78,7 @@ class Clients:
         tenant = f"{FAIRNESS}: tenant-{number % TENANTS}"
         request = http_request("gateway", document, tenant)
         answer, began = Answer(), time.perf_counter()
-        why = ""
-        try:
-            async with asyncio.timeout(TIMEOUT_SECONDS):
-                connection = await self._pool.acquire()
-                try:
-                    await connection.exchange(request, answer)
-                finally:
-                    self._pool.release(connection)
-        except TimeoutError:
-            why = "no answer in 20 s"
-        except RequestFailedError:
-            why = "broken off"
+        why = await exchanged(self._pool, request, answer, TIMEOUT_SECONDS)
         if not why and answer.verdict(kind, is_complete=True) is Verdict.WHOLE:
             self.seen.seconds.append(time.perf_counter() - began)
         elif FAILING in answer.headers:

@@ -66,7 +66,7 @@ class DeepUnions(Posts):
 
 
 class ManyChoices(Posts):
-    """A milliard of choices, and prompts in their thousands, of texts and of tokens."""
+    """A billion choices, and prompts in their thousands, of texts and of tokens."""
 
     name = "many-choices"
     rate = 4.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from epp.lab.load.client import ConnectionPool
+from epp.lab.load.client import ConnectionPool, Receiver
 from epp.lab.load.record import RequestFailedError
 
 HOST = "127.0.0.1"
@@ -32,6 +32,24 @@ def head(length: int, path: str = CHAT, headers: Mapping[str, str] | None = None
 def post(body: bytes, path: str = CHAT, headers: Mapping[str, str] | None = None) -> bytes:
     """Return a POST."""
     return head(len(body), path, headers) + body
+
+
+async def exchanged(
+    pool: ConnectionPool, request: bytes, answer: Receiver, limit_seconds: float
+) -> str:
+    """Send ``request`` and read its answer; return what went wrong, "" if nothing did."""
+    try:
+        async with asyncio.timeout(limit_seconds):
+            connection = await pool.acquire()
+            try:
+                await connection.exchange(request, answer)
+            finally:
+                pool.release(connection)
+    except TimeoutError:
+        return f"no end in {limit_seconds:.0f} s"
+    except RequestFailedError:
+        return "broken off"
+    return ""
 
 
 class _Discarding:
@@ -85,17 +103,6 @@ class Sender:
     async def ask(self, request: bytes) -> Mapping[bytes, bytes]:
         """Send and return the headers of the answer, when it has ended."""
         answer = _Discarding()
-        what = ""
-        try:
-            async with asyncio.timeout(TIMEOUT_SECONDS):
-                connection = await self._pool.acquire()
-                try:
-                    await connection.exchange(request, answer)
-                finally:
-                    self._pool.release(connection)
-        except TimeoutError:
-            what = "no end in time"
-        except RequestFailedError:
-            what = "broken off"
-        self._tally[what or str(answer.status)] += 1
+        failure = await exchanged(self._pool, request, answer, TIMEOUT_SECONDS)
+        self._tally[failure or str(answer.status)] += 1
         return answer.headers

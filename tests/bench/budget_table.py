@@ -68,10 +68,10 @@ def by_case(budgets: Sequence[Budget]) -> Table:
 
 
 def functions(budgets: Sequence[Budget], case: Case) -> Table:
-    """The dearest functions of the EPP above the transport and in it."""
+    """The costliest functions of the EPP above the transport and in it."""
     (epp,) = (b for b in budgets if b.case == case and b.server is Server.EPP)
     table = new_table(
-        f"Dearest functions, {named(case)}, sampled through Envoy, µs per request",
+        f"Costliest functions, {named(case)}, sampled through Envoy, µs per request",
         *("function", "part", "own", "with what it calls"),
     )
     found = epp.profile.functions if epp.profile else ()

@@ -1,8 +1,8 @@
-"""What a request costs at worst, by step: on bodies that are made to be dear, and on honest ones.
+"""What a request costs at worst, by step: on bodies that are made to be costly, and on honest ones.
 
 Each body of :data:`fuzz.cost_cases.REQUESTS` is read, counted, hashed, scheduled and rewritten, at
 several sizes; headers, answers and log lines are as long as a client can make them. Of each step
-the table has the dearest input: per KiB, of small requests, and of all that are taken.
+the table has the costliest input: per KiB, of small requests, and of all that are taken.
 """
 
 import time
@@ -54,7 +54,7 @@ BOUNDS: Mapping[str, str] = {
     "rewrite": "1000 fields, keys of 4096 bytes",
     "log and metrics": "a model of 4096 bytes",
     "usage of an answer": "objects of 8 KiB",
-    "model of an answer": "64 KiB and 10000 tokens of a document",
+    "model of an answer": "64 KiB and 4000 tokens of a document",
 }
 """What holds each step, in their order."""
 
@@ -64,7 +64,7 @@ _WITHOUT_BODY = b'{"model":"%b","prompt":"a"}'
 
 @dataclass(slots=True)
 class Worst:
-    """The dearest inputs of one step."""
+    """The costliest inputs of one step."""
 
     step: str
     us_per_kib: float = 0.0
@@ -150,7 +150,7 @@ class Steps:
 
 
 def measure(*, quick: bool) -> list[Worst]:
-    """Return the dearest inputs of each step, in the order of BOUNDS."""
+    """Return the costliest inputs of each step, in the order of BOUNDS."""
     with silenced("info"):
         found = {step: Worst(step) for step in BOUNDS}
         repeats = 2 if quick else 5

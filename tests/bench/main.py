@@ -176,7 +176,7 @@ async def flow(run: Run) -> None:
 
 
 async def worst(run: Run) -> None:
-    """Each step on what is made to be dear."""
+    """Each step on what is made to be costly."""
     measured = cost.measure(quick=run.quick)
     run.results["cost"] = measured
     run.console.print(cost.table(measured))

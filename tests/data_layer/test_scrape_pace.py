@@ -1,4 +1,4 @@
-"""Scraping takes no more than its share of a core: dear pages are asked for less often."""
+"""Scraping takes no more than its share of a core: costly pages are asked for less often."""
 
 import asyncio
 from typing import ClassVar
@@ -80,7 +80,7 @@ def test_the_cap_rises_again_when_there_is_room() -> None:
 class DearClient:
     """Says that a page costs as much as the test wants."""
 
-    def __init__(self, source: "DearSource") -> None:
+    def __init__(self, source: "CostlySource") -> None:
         self._source = source
         self.spent_seconds = 0.0
 
@@ -94,9 +94,9 @@ class DearClient:
         """Nothing is open."""
 
 
-class DearSource(DataSource):
-    type: ClassVar[str] = "dear-source"
-    name = "dear"
+class CostlySource(DataSource):
+    type: ClassVar[str] = "costly-source"
+    name = "costly"
 
     def __init__(self, cost_seconds: float) -> None:
         self.cost_seconds = cost_seconds
@@ -114,7 +114,7 @@ class LoadExtractor(Extractor):
         endpoint.metrics = EndpointMetrics(3, 2, 0.25)
 
 
-def make_scraper(source: DearSource, *, endpoints: int = 1) -> Scraper:
+def make_scraper(source: CostlySource, *, endpoints: int = 1) -> Scraper:
     store = EndpointStore()
     specs = [EndpointSpec(f"ns/{n}", f"10.0.0.{n}:80") for n in range(endpoints)]
     store.replace_endpoints("test", specs)
@@ -128,8 +128,8 @@ def make_scraper(source: DearSource, *, endpoints: int = 1) -> Scraper:
 
 
 @pytest.mark.looptime
-async def test_a_dear_page_is_asked_for_less_often_and_told_of_once() -> None:
-    source = DearSource(0.04)
+async def test_a_costly_page_is_asked_for_less_often_and_told_of_once() -> None:
+    source = CostlySource(0.04)
     with capture_logs() as logs:
         async with running(make_scraper(source)) as scraper:
             await asyncio.sleep(20.5)
@@ -147,7 +147,7 @@ async def test_a_dear_page_is_asked_for_less_often_and_told_of_once() -> None:
 
 @pytest.mark.looptime
 async def test_the_last_page_is_not_doubted_while_the_next_is_not_due() -> None:
-    source = DearSource(70e-6)
+    source = CostlySource(70e-6)
     async with running(make_scraper(source)) as scraper:
         await asyncio.sleep(1.0)
         source.cost_seconds = 0.04
@@ -159,7 +159,7 @@ async def test_the_last_page_is_not_doubted_while_the_next_is_not_due() -> None:
 
 @pytest.mark.looptime
 async def test_a_page_that_becomes_cheap_is_asked_for_often_again() -> None:
-    source = DearSource(0.04)
+    source = CostlySource(0.04)
     async with running(make_scraper(source)):
         await asyncio.sleep(5)
         source.cost_seconds = 70e-6
@@ -171,7 +171,7 @@ async def test_a_page_that_becomes_cheap_is_asked_for_often_again() -> None:
 
 @pytest.mark.looptime
 async def test_many_endpoints_share_what_scraping_may_cost() -> None:
-    source = DearSource(0.001)
+    source = CostlySource(0.001)
     with capture_logs() as logs:
         async with running(make_scraper(source, endpoints=40)):
             await asyncio.sleep(10)
@@ -187,12 +187,12 @@ async def test_many_endpoints_share_what_scraping_may_cost() -> None:
 @pytest.mark.looptime
 async def test_the_metrics_tell_the_present_interval() -> None:
     metrics = Metrics()
-    async with running(make_scraper(DearSource(0.04))) as scraper:
+    async with running(make_scraper(CostlySource(0.04))) as scraper:
         metrics.watch_scrapes(scraper.intervals)
         await asyncio.sleep(5)
         value = metrics.registry.get_sample_value(
             "llm_d_epp_datalayer_scrape_interval_seconds",
-            {"model_server_endpoint": "ns/0", "source": "dear"},
+            {"model_server_endpoint": "ns/0", "source": "costly"},
         )
     assert value == pytest.approx(2.0, rel=0.1)
 
@@ -214,7 +214,7 @@ class SteppingExtractor(LoadExtractor):
 
 @pytest.mark.looptime
 async def test_the_loop_goes_on_between_the_steps_of_an_extractor() -> None:
-    source, extractor, seen = DearSource(0.0), SteppingExtractor(), []
+    source, extractor, seen = CostlySource(0.0), SteppingExtractor(), []
     scraper = make_scraper(source)
     scraper.use([Binding(source, [extractor])])
 

@@ -94,7 +94,7 @@ TRAPS = [
             all_of(FULL_DUPLEX, of_epp()),
             "warning",
             f"clusters[epp].{HTTP}.explicit_http_config.http2_protocol_options.{WINDOW}",
-            "waits for a client that does not read",
+            "echoed answer for a client that does not read",
         ),
     ),
     *traps(

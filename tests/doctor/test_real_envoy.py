@@ -87,7 +87,7 @@ def test_the_names_are_those_of_the_endpoint_picker() -> None:
     assert names.SUBSET_NAMESPACE == SUBSET_NAMESPACE
     assert set(STAGE_HEADERS) < CONTROL_HEADERS
     assert set(POLICY_HEADERS) < CONTROL_HEADERS
-    assert set(POLICY_HEADERS) < set(client_headers.POLICY_HEADERS)
+    assert set(POLICY_HEADERS) < set(client_headers.CLIENT_HEADERS)
 
 
 @pytest.mark.integration

@@ -51,6 +51,7 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.PartialBodyError, 413, "", "PayloadTooLarge - ours"),
     (errors.HeadersTooLargeError, 431, "", "HeadersTooLarge - ours"),
     (errors.TooDeepError, 400, "", "BadRequest - ours"),
+    (errors.TooManyJsonValuesError, 400, "", "BadRequest - ours"),
     (errors.TooManyStreamsError, 503, "rejected-too-many-streams", "ServiceUnavailable - ours"),
     (errors.QueueFullError, 429, "rejected-saturated", "ResourceExhausted - ours"),
     (errors.QueueExpiredError, 429, "rejected-ttl-expired", "ResourceExhausted - ours"),

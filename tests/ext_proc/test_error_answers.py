@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 
 import pytest
 from request_control.harness import BODY, Epp, make_pool
@@ -9,6 +10,8 @@ from request_control.harness import BODY, Epp, make_pool
 from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.messages import refused
 from epp.ext_proc.settings import ErrorBody
+from epp.ext_proc.time_limits import IDLE, OPEN
+from epp.ext_proc.upload_watch import SLOW
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import errors
 from epp.request_control.errors import RequestError
@@ -41,6 +44,7 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.PartialBodyError, 413, "PayloadTooLarge", ""),
     (errors.HeadersTooLargeError, 431, "HeadersTooLarge", ""),
     (errors.TooDeepError, 400, "BadRequest", ""),
+    (errors.TooManyJsonValuesError, 400, "BadRequest", ""),
     (errors.TooManyStreamsError, 503, "ServiceUnavailable", "rejected-too-many-streams"),
     (errors.HeldBytesError, 503, "ServiceUnavailable", "rejected-held-bytes"),
     (errors.SlowBodyError, 503, "ServiceUnavailable", "rejected-held-bytes"),
@@ -56,6 +60,13 @@ def test_every_class_of_error_has_a_row() -> None:
         if issubclass(each, RequestError)
     }
     assert classes == {row[0] for row in _ROWS}
+
+
+def test_the_metric_of_limits_describes_every_limit() -> None:
+    limits = {row[0].limit for row in _ROWS if issubclass(row[0], errors.LimitError)} - {""}
+    (family,) = Epp(make_pool()).metrics.limits_exceeded.collect()
+    described = set(re.findall(r"[a-z-]+", family.documentation.partition(": ")[2])) - {"or"}
+    assert described == limits | {SLOW, IDLE, OPEN}
 
 
 @pytest.mark.parametrize("form", ["json", "text"])

@@ -1,6 +1,6 @@
 """No body of 64 KB may cost more than a little time and memory, whatever is in it.
 
-``make fuzz TARGET=cost`` looks for one that does. Not coverage leads it but cost: the dearest
+``make fuzz TARGET=cost`` looks for one that does. Not coverage leads it but cost: the costliest
 inputs are changed again and again. Code is not instrumented, as that would be most of the time.
 
 An input is a tape of decisions: one of :data:`~fuzz.cost_cases.REQUESTS` or an answer, with another
@@ -46,7 +46,7 @@ _AGAIN = 3
 _GROWTH_KIB = 4096
 """Growth of the process after which an input is run again with its memory traced."""
 _KEPT = 60
-"""The dearest inputs of each kind."""
+"""The costliest inputs of each kind."""
 _SHARE_OF_ANSWERS = 0.3
 _SHARE_OF_NEW = 0.3
 _TAPE_BYTES = 120
@@ -271,14 +271,14 @@ def changed(tape: bytes, others: list[bytes], chooser: random.Random) -> bytes:
     return bytes(made[:_TAPE_BYTES])
 
 
-class Dearest:
-    """The dearest tapes; requests and answers apart, so that neither displaces the other."""
+class Costliest:
+    """The costliest tapes; requests and answers apart, so that neither displaces the other."""
 
     def __init__(self) -> None:
         self._kept: dict[bool, list[tuple[float, bytes]]] = {True: [], False: []}
 
     def add(self, tape: bytes, took: float) -> None:
-        """Keep ``tape`` if it is dearer than others."""
+        """Keep ``tape`` if it is costlier than others."""
         kept = self._kept[bool(call(tape).answer)]
         if len(kept) < _KEPT or took > kept[-1][0]:
             kept.append((took, tape))
@@ -294,25 +294,25 @@ class Dearest:
         return changed(chooser.choice(tapes), tapes, chooser)
 
     def shown(self) -> Iterator[str]:
-        """Return a line for each of the dearest."""
+        """Return a line for each of the costliest."""
         for kept in self._kept.values():
             for took, tape in kept[:5]:
                 yield f"{took * 1e3:8.2f} ms  {described(tape)}"
 
 
-def search(limit_seconds: float, seed: int) -> tuple[int, Dearest, list[Path]]:
-    """Look for inputs that cost too much; return runs, the dearest, and files of findings."""
+def search(limit_seconds: float, seed: int) -> tuple[int, Costliest, list[Path]]:
+    """Look for inputs that cost too much; return runs, the costliest, and files of findings."""
     chooser = random.Random(seed)
-    dearest, findings = Dearest(), list[Path]()
+    costliest, findings = Costliest(), list[Path]()
     ends_at, runs = time.monotonic() + limit_seconds, 0
     while time.monotonic() < ends_at:
-        tape = dearest.next(chooser)
+        tape = costliest.next(chooser)
         runs += 1
         try:
-            dearest.add(tape, one_input(tape))
+            costliest.add(tape, one_input(tape))
         except Exception as error:
             findings.append(_kept(tape, error))
-    return runs, dearest, findings
+    return runs, costliest, findings
 
 
 def _kept(tape: bytes, error: Exception) -> Path:
@@ -349,8 +349,8 @@ def main(arguments: list[str]) -> None:
             print(f"{one_input(tape) * 1e3:.2f} ms, {check_memory(call(tape).run) >> 10} KiB")
             return
         print(f"seed {given.seed}", flush=True)
-        runs, dearest, findings = search(given.max_total_time, given.seed)
-    print(f"{runs} runs, {len(findings)} findings; the dearest took:")
-    print(*dearest.shown(), sep="\n")
+        runs, costliest, findings = search(given.max_total_time, given.seed)
+    print(f"{runs} runs, {len(findings)} findings; the costliest took:")
+    print(*costliest.shown(), sep="\n")
     if findings:
         sys.exit(1)

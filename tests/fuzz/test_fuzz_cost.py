@@ -96,10 +96,10 @@ def test_what_costs_too_much_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_search_keeps_the_dearest_of_each_kind_apart() -> None:
-    dearest = cost.Dearest()
+    costliest = cost.Costliest()
     tapes = list(cost.inputs(1, 400))
     for number, tape in enumerate(tapes):
-        dearest.add(tape, number / 1000)
-    lines = list(dearest.shown())
+        costliest.add(tape, number / 1000)
+    lines = list(costliest.shown())
     assert len(lines) == 10
     assert lines[0].strip().startswith(("399", "398", "397", "396", "395"))

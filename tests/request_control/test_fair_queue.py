@@ -35,17 +35,19 @@ def test_a_source_with_one_item_does_not_wait_for_all_of_another() -> None:
 
 
 def test_whoever_had_more_waits_for_longer() -> None:
-    queue = filled(*(("dear", f"d{n}") for n in range(3)), *(("cheap", f"c{n}") for n in range(9)))
+    queue = filled(
+        *(("costly", f"d{n}") for n in range(3)), *(("cheap", f"c{n}") for n in range(9))
+    )
     order = []
     while queue:
         source, item = queue.pop()
-        queue.charge(source, 3.0 if source == "dear" else 1.0)
+        queue.charge(source, 3.0 if source == "costly" else 1.0)
         order.append(item[0])
     assert order.count("d") == 3
-    # Three cheap ones cost as much as one dear one: "cd" + "ccd" + "cccd" …, in every prefix.
+    # Three cheap ones cost as much as one costly one: "cd" + "ccd" + "cccd" …, in every prefix.
     for end in range(1, 9):
-        dear, cheap = order[:end].count("d"), order[:end].count("c")
-        assert abs(3 * dear - cheap) <= 3
+        costly, cheap = order[:end].count("d"), order[:end].count("c")
+        assert abs(3 * costly - cheap) <= 3
 
 
 def test_a_source_that_comes_back_has_saved_up_nothing() -> None:

@@ -46,12 +46,12 @@ def _buffers(gateway: Gateway) -> Iterator[Finding]:
             yield warning(
                 limit.path,
                 f"per_connection_buffer_limit_bytes: {limit.number(0)}",
-                "As much of an answer is kept for each client that does not read",
+                "Envoy keeps as much of an answer for each client that does not read",
                 "Set it to 65536, and request_body_buffer_limit of the route for request bodies",
             )
         yield from _window(
             use.manager.node.get("http2_protocol_options", _WINDOW),
-            "As much of an answer is kept for each HTTP/2 stream that is not read",
+            "Envoy keeps as much of an answer for each HTTP/2 stream that is not read",
             262_144,
         )
         cluster = gateway.epp_clusters.get(use.epp_cluster)
@@ -59,7 +59,7 @@ def _buffers(gateway: Gateway) -> Iterator[Finding]:
             options = protocol_options(cluster).get("explicit_http_config")
             yield from _window(
                 options.get("http2_protocol_options", _WINDOW),
-                "As much of what comes back of an answer waits for a client that does not read",
+                "Envoy keeps as much of an echoed answer for a client that does not read",
                 1_048_576,
             )
 
@@ -80,7 +80,7 @@ def _connections(gateway: Gateway) -> Iterator[Finding]:
             yield warning(
                 place.path,
                 "no limit on the connections of clients",
-                "At the end of Envoy's file descriptors nobody is let in, and its workers spin",
+                "Without file descriptors Envoy accepts nobody, and its workers spin",
                 "Set global_downstream_max_connections of the overload manager to less than half"
                 " of ulimit -n",
             )
@@ -115,8 +115,8 @@ def _policy(gateway: Gateway) -> Iterator[Finding]:
 
 
 CHECKS = (
-    Check("slow-requests", _slow_requests, "requests that do not arrive are ended"),
-    Check("client-buffers", _buffers, "clients that do not read are kept little for"),
+    Check("slow-requests", _slow_requests, "unfinished requests are ended"),
+    Check("client-buffers", _buffers, "Envoy buffers little for clients that do not read"),
     Check(
         "connection-limit",
         _connections,

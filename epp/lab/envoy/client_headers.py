@@ -1,6 +1,6 @@
-"""Which headers of a client's reach the endpoint picker, and which ones the gateway writes itself.
+"""Which of a client's headers reach the endpoint picker, and which ones the gateway writes.
 
-Free of Envoy's types, like the `GatewayConfig` that it is a part of.
+This module uses none of Envoy's types, like the `GatewayConfig` that it is a part of.
 """
 
 import re
@@ -17,7 +17,7 @@ TPOT_HEADERS = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
 
 _SYNONYMS = (FAIRNESS_HEADERS, OBJECTIVE_HEADERS, REWRITE_HEADERS, TTFT_HEADERS, TPOT_HEADERS)
 
-POLICY_HEADERS = (
+CLIENT_HEADERS = (
     *OBJECTIVE_HEADERS,
     *FAIRNESS_HEADERS,
     *REWRITE_HEADERS,
@@ -38,7 +38,7 @@ POLICY_HEADERS = (
     "x-original-path",
     "x-forwarded-path",
 )
-"""Headers that change what the endpoint picker does with a request: priority, share, model, time
+"""Headers by which a client changes what the endpoint picker decides: priority, share, model, time
 limits, cost, session, profile. Plugins that are configured with other names read those instead."""
 
 _TOKEN = re.compile(r"[a-z0-9!#$%&'*+.^`|~-]+")
@@ -50,10 +50,10 @@ _GATEWAYS_OWN = frozenset(
 
 
 class ClientHeaders(Enum):
-    """What becomes of a client's headers of policy."""
+    """What the gateway does with the `CLIENT_HEADERS` that a client sends."""
 
     KEEP = "keep"
-    """They reach the endpoint picker: whoever reaches the gateway sets priorities and shares."""
+    """They reach the endpoint picker: every client sets its own priority and share."""
 
     STRIP = "strip"
     """They are removed before any filter."""
@@ -77,10 +77,10 @@ class HeaderToSet:
 
 
 def header_to_set(text: str) -> HeaderToSet:
-    """Return what `NAME=VALUE` spells.
+    """Return the header that `NAME=VALUE` describes.
 
     Raises:
-        ValueError: it is none, or the name is not one to set.
+        ValueError: the text has another form, or the gateway sets this header itself.
     """
     name, equals, value = text.partition("=")
     if not equals or not value.strip():
@@ -94,7 +94,7 @@ def header_name(text: str) -> str:
     """Return the name of a header in lower case.
 
     Raises:
-        ValueError: it is none, or one that is not the operator's to set or to remove.
+        ValueError: the text is no header name, or an operator may not set or remove it.
     """
     name = text.strip().lower()
     if not _TOKEN.fullmatch(name):
@@ -115,11 +115,10 @@ class HeaderRules:
     client_headers: ClientHeaders = ClientHeaders.KEEP
 
     kept: tuple[str, ...] = ()
-    """With `STRIP`: headers of policy that clients may send all the same, such as a session token
-    that is signed."""
+    """With `STRIP`: client headers that pass all the same, such as a signed session token."""
 
     stripped: tuple[str, ...] = ()
-    """Further headers that are removed, such as the one of a profile handler."""
+    """Further headers to remove, such as the one that a profile handler is configured with."""
 
     to_set: tuple[HeaderToSet, ...] = ()
 
@@ -127,30 +126,30 @@ class HeaderRules:
         for name in self.stripped:
             header_name(name)
         if self.kept and self.client_headers is ClientHeaders.KEEP:
-            raise ValueError("a header to keep goes with `strip`: without it all are kept")
+            raise ValueError("a header to keep needs `strip`: otherwise all headers are kept")
         for name in self.kept:
-            if name not in POLICY_HEADERS:
-                raise ValueError(f"{name} is kept anyway: `strip` does not remove it")
+            if name not in CLIENT_HEADERS:
+                raise ValueError(f"{name} need not be kept: `strip` does not remove it")
         names = [each.name for each in self.to_set]
         for name in names:
             if names.count(name) > 1 or name in self.kept or name in self.stripped:
-                raise ValueError(f"{name} is to be set, and something else as well")
+                raise ValueError(f"{name} is set twice, or set and also kept or stripped")
 
     @property
     def removed(self) -> tuple[str, ...]:
         """A client's headers to remove before any filter, each once.
 
-        A header that is set is removed first, with its synonyms: a format may yield nothing, and
-        then the client's own would stand.
+        A header that the gateway sets is removed first, with its synonyms: its format may yield
+        nothing, and then the client's value would remain.
         """
         names = [*STEERING_HEADERS, *self.stripped]
         if self.client_headers is ClientHeaders.STRIP:
-            names += (name for name in POLICY_HEADERS if name not in self.kept)
+            names += (name for name in CLIENT_HEADERS if name not in self.kept)
         for each in self.to_set:
             names += synonyms(each.name)
         return tuple(dict.fromkeys(names))
 
 
 def synonyms(name: str) -> tuple[str, ...]:
-    """Return all names, new and old, of what a header says."""
+    """Return all names, new and old, of the header `name`."""
     return next((names for names in _SYNONYMS if name in names), (name,))

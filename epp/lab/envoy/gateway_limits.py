@@ -1,6 +1,6 @@
-"""What one client may take of the gateway: time, connections and memory, in our terms.
+"""Limits on what one client may take of the gateway: time, connections and memory.
 
-Free of Envoy's types, like the `GatewayConfig` that it is a part of.
+This module uses none of Envoy's types, like the `GatewayConfig` that it is a part of.
 """
 
 from dataclasses import dataclass, fields
@@ -17,7 +17,7 @@ MAX_WINDOW_BYTES = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayLimits:
-    """Limits of Envoy towards its clients; 0 takes a time limit, or one of counts, away.
+    """Limits of Envoy towards its clients; 0 removes a limit of time or of counts.
 
     Raises:
         ValueError: a number is out of its range.

@@ -8,9 +8,9 @@ of a session is known is the ``strategy``:
   ``namespace/name`` of the endpoint that served, and a client that sends it back comes back there.
   Nothing is kept here, so any replica understands it. A token that means nothing is none.
   A client can write such a token and so pick its server. With ``keyFile`` tokens are signed
-  (HMAC-SHA256, 128 bits), and one that is unsigned, forged or expired is none; with ``oldKeyFile``
-  those of the key before hold on. Replicas share the key: `openssl rand -base64 32 > key`. Tokens
-  that are none are counted by reason in ``session_tokens_ignored_total``.
+  (HMAC-SHA256, 128 bits), and an unsigned, forged or expired one is ignored; with ``oldKeyFile``
+  those of the previous key stay valid. Replicas share the key: `openssl rand -base64 32 > key`.
+  Ignored tokens are counted by reason in ``session_tokens_ignored_total``.
 * ``session_id``: the client sends an id, and this instance keeps where the session runs: where its
   first request was sent. It is bound anew only when its endpoint is no candidate any more, or after
   ``evictionTtlSeconds`` without a request that went there. At most 65536 sessions are kept; the one

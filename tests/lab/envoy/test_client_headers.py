@@ -4,26 +4,24 @@ import pytest
 import yaml
 from lab.envoy.test_gateway import running_gateway, running_model_server, running_picker
 
+from epp.ext_proc import client_headers
 from epp.ext_proc.control_headers import CONTROL_HEADERS
-from epp.ext_proc.reading import SERVED_KEY
+from epp.ext_proc.reading import SERVED_KEY, SUBSET_KEY
 from epp.lab.envoy import ClientHeaders, GatewayConfig, HeaderRules, Mode
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.client_headers import (
-    POLICY_HEADERS,
+    CLIENT_HEADERS,
     HeaderToSet,
     header_to_set,
     synonyms,
 )
 from epp.lab.envoy.names import DESTINATION_HEADER, STEERING_HEADERS
-from epp_plugins.data_producers.agent_identity import _KNOWN as AGENT_HEADERS
-from epp_plugins.filters.header_based_testing import HEADER as TESTING_HEADER
-from epp_plugins.profile_handlers.header_profile import Params as ProfileParams
 from epp_plugins.slo_headers import TPOT_HEADERS, TTFT_HEADERS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
 FAIRNESS, OLD_FAIRNESS = "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"
-SENT = dict.fromkeys(POLICY_HEADERS, "mine")
+SENT = dict.fromkeys(CLIENT_HEADERS, "mine")
 
 
 async def seen_by_the_picker(
@@ -51,13 +49,12 @@ async def seen_by_the_picker(
 
 
 def test_the_names_are_those_that_the_endpoint_picker_and_its_plugins_read() -> None:
-    known = {*POLICY_HEADERS, *STEERING_HEADERS, SERVED_KEY}
-    assert known >= CONTROL_HEADERS
-    assert {*AGENT_HEADERS} - {"session_id"} < known  # Envoy drops the one with an underscore
-    assert {TESTING_HEADER, ProfileParams().header_name.lower()} < known
+    # Envoy drops a header with an underscore, and only Envoy makes metadata of a subset hint.
+    assert {*CLIENT_HEADERS} - {SUBSET_KEY} == client_headers.CLIENT_HEADERS - {"session_id"}
+    assert {*CLIENT_HEADERS, *STEERING_HEADERS, SERVED_KEY} >= CONTROL_HEADERS
     assert synonyms(TTFT_HEADERS[0]) == TTFT_HEADERS
     assert synonyms(TPOT_HEADERS[1]) == TPOT_HEADERS
-    assert DESTINATION_HEADER not in POLICY_HEADERS
+    assert DESTINATION_HEADER not in CLIENT_HEADERS
 
 
 async def test_by_default_a_client_sets_its_own_policy() -> None:

@@ -184,12 +184,12 @@ def test_all_samples_are_written(tmp_path: Path) -> None:
             (*ENDPOINT, "--set-header", "x-gateway-destination-endpoint=1.2.3.4:5"),
             "x-gateway-destination-endpoint is the gateway's own",
         ),
-        ((*ENDPOINT, "--set-header", "x-a=1", "--set-header", "X-A=2"), "x-a is to be set, and s"),
+        ((*ENDPOINT, "--set-header", "x-a=1", "--set-header", "X-A=2"), "x-a is set twice, or s"),
         ((*ENDPOINT, "--strip-header", "a b"), "--strip-header: not the name of a header"),
-        ((*ENDPOINT, "--keep-header", "x-session-token"), "a header to keep goes with `strip`"),
+        ((*ENDPOINT, "--keep-header", "x-session-token"), "a header to keep needs `strip`"),
         (
             (*ENDPOINT, "--client-headers", "strip", "--keep-header", "x-a"),
-            "x-a is kept anyway: `strip` does not remove it",
+            "x-a need not be kept: `strip` does not remove it",
         ),
         (
             ("--for", "envoy-gateway", "--set-header", "x-a=%DOWNSTREAM_PEER_SUBJECT%"),
