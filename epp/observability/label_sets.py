@@ -9,6 +9,7 @@ requests in the series itself and would count them again in the jump.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Generic, TypeVar
 
 from epp.observability.known_names import MAX_NAME_CHARS, OTHER, Standing
@@ -150,20 +151,24 @@ class LabelSets(Generic[S]):
             found.remove()
             self._budget.close(found.claim)
 
-    def review(self, now: float) -> list[tuple[Claim, Callable[[], None]]]:
-        """Bring the claims up to date; return those that may go, each with what removes it."""
-        idle: list[tuple[Claim, Callable[[], None]]] = []
-        for each in self._sets.values():
+    def review(self, now: float) -> Iterator[tuple[Claim, Callable[[], None]] | None]:
+        """Bring the claims up to date, see ``Claimant``."""
+        for each in list(self._sets.values()):
             claim, activity = each.claim, each.activity
             self.judge_again(each)
             each.retry()
             if activity != claim.activity or each.is_busy:
                 claim.activity = activity
                 claim.active_at = now
+                yield None
             # A set that others fold into is in use by those.
             elif now - claim.active_at >= IDLE_SECONDS and OTHER not in each.labels:
-                idle.append((claim, self._dropper(each.labels)))
-        return idle
+                yield claim, partial(self._drop_idle, each)
+            else:
+                yield None
 
-    def _dropper(self, labels: Labels) -> Callable[[], None]:
-        return lambda: self.drop(labels)
+    def _drop_idle(self, found: S) -> None:
+        """Take a set off the page, unless it has been used, or replaced, since it was reviewed."""
+        is_idle = found.activity == found.claim.activity and not found.is_busy
+        if is_idle and self._sets.get(found.labels) is found:
+            self.drop(found.labels)

@@ -54,6 +54,9 @@ class PluginMetricsCollector(Collector):
     def __init__(self, budget: PageBudget | None = None) -> None:
         self._budget = budget or PageBudget(lambda: self.page_bytes)
         self._counters: dict[str, tuple[tuple[str, ...], Family[Counter]]] = {}
+        self._of_plugins: dict[tuple[str, str, str], _PluginCounter] = {}
+        """By name of the metric, type and name of the plugin: one after a reload goes on with the
+        label sets, and the room on the page, of the one before."""
         self._gauges: dict[str, _Gauge] = {}
         self._failed: set[tuple[str, str]] = set()
 
@@ -74,7 +77,12 @@ class PluginMetricsCollector(Collector):
                 "counter", _PREFIX + name, documentation, (*wanted, *_PLUGIN_LABELS), Counter
             )
             known = self._counters[name] = (wanted, family)
-        return _PluginCounter(known[1], len(wanted), (plugin.type, plugin.name), self._budget)
+        key = (name, plugin.type, plugin.name)
+        found = self._of_plugins.get(key)
+        if found is None:
+            found = _PluginCounter(known[1], len(wanted), key[1:], self._budget)
+            self._of_plugins[key] = found
+        return found
 
     def gauge(
         self,
@@ -100,7 +108,7 @@ class PluginMetricsCollector(Collector):
     @property
     def page_bytes(self) -> int:
         """About how long the lines of all counters are."""
-        return sum([counters.page_bytes for _, counters in self._counters.values()])
+        return sum([counters.page_bytes for _, counters in list(self._counters.values())])
 
     def collect(self) -> Iterable[Metric]:
         """Read everything; called in the thread of the metrics server."""

@@ -8,8 +8,9 @@ from structlog.testing import capture_logs
 
 from epp.observability import FlowMetrics, Metrics, OperatorNames, RevocationMetrics
 from epp.observability.known_names import MAX_PRIORITIES, REFRESH_SECONDS
-from epp.observability.page_budget import IDLE_SECONDS, SWEEP_SECONDS
-from epp.observability.request_metrics import MAX_CODES
+from epp.observability.label_sets import LabelSets
+from epp.observability.page_budget import IDLE_SECONDS, STEPS_AT_ONCE, SWEEP_SECONDS
+from epp.observability.request_metrics import MAX_CODES, RequestMetrics
 from epp.testing import make_endpoint, make_request
 
 LIMIT = 1_000_000
@@ -63,6 +64,16 @@ def send(
     request.running.dec()
     if is_answered:
         request.prove(model, target or model)
+
+
+REQUESTS_OF_A_SWEEP = 100
+"""More than it takes to look at all label sets of a page of ``LIMIT``."""
+
+
+def send_many(metrics: Metrics, model: str) -> None:
+    """Send so many that all label sets are looked at, and the idle ones removed."""
+    for _ in range(REQUESTS_OF_A_SWEEP):
+        send(metrics, model)
 
 
 def totals(metrics: Metrics, label: str = "model_name") -> dict[str, float]:
@@ -189,15 +200,17 @@ def test_what_is_idle_for_long_makes_room_and_totals_that_remain_do_not_shrink(
         send(metrics, f"junk-{n}")
     busy = metrics.for_request("junk-0", "junk-0", "default-flow", 0)
     busy.running.inc()
-    folded = totals(metrics)["other"]
     clock.now += SWEEP_SECONDS
-    send(metrics, "late-1")  # everything was counted on since the last look
+    send_many(metrics, "late-1")  # everything was counted on since the last look
+    folded = totals(metrics)["other"]
     clock.now += IDLE_SECONDS
     send(metrics, "junk-1")
-    send(metrics, "late-2")
+    send_many(metrics, "late-2")
     counted = totals(metrics)
-    assert counted["late-2"] == 1, "there is room again"
-    assert counted["other"] == folded + 1, "nothing is added to what counts for others"
+    assert counted["late-2"] > 0, "there is room again"
+    assert counted["other"] + counted["late-2"] == folded + REQUESTS_OF_A_SWEEP, (
+        "nothing is added to what counts for others"
+    )
     assert counted["junk-0"] == 1, "a request of it is under way"
     assert counted["junk-1"] == 2, "it was counted on just now"
     assert "junk-2" not in counted, "of those idle the first goes first"
@@ -211,12 +224,51 @@ def test_a_name_that_comes_back_counts_from_0(metrics: Metrics, clock: Clock) ->
     for n in range(2000):
         send(metrics, f"junk-{n}")
     clock.now += SWEEP_SECONDS
-    send(metrics, "late")
+    send_many(metrics, "late")
     clock.now += IDLE_SECONDS
-    send(metrics, "later")
+    send_many(metrics, "later")
     assert "junk-0" not in totals(metrics)
     send(metrics, "junk-0")
     assert totals(metrics)["junk-0"] == 1
+
+
+def test_one_request_looks_at_few_label_sets_of_a_full_page(
+    metrics: Metrics, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(2000):
+        send(metrics, f"junk-{n}")
+    looked_at: list[str] = []
+    judge_again = LabelSets.judge_again
+
+    def judged(sets: LabelSets[RequestMetrics], owner: RequestMetrics) -> None:
+        looked_at.append(owner.labels[0])
+        judge_again(sets, owner)
+
+    monkeypatch.setattr(LabelSets, "judge_again", judged)
+    clock.now += SWEEP_SECONDS
+    most = 0
+    for _ in range(REQUESTS_OF_A_SWEEP):
+        before = len(looked_at)
+        send(metrics, "late")
+        most = max(most, len(looked_at) - before)
+    assert len(looked_at) > 4 * STEPS_AT_ONCE, "all of them"
+    assert most <= 4 * STEPS_AT_ONCE, "once for each table that it asks for room"
+
+
+def test_a_set_that_is_used_while_idle_ones_are_looked_for_stays(
+    metrics: Metrics, clock: Clock
+) -> None:
+    for n in range(2000):
+        send(metrics, f"junk-{n}")
+    clock.now += SWEEP_SECONDS
+    send_many(metrics, "late")
+    clock.now += IDLE_SECONDS
+    send(metrics, "later")  # junk-0 is seen to be idle
+    send(metrics, "junk-0")
+    send_many(metrics, "later")
+    counted = totals(metrics)
+    assert counted["junk-0"] == 2
+    assert "junk-1" not in counted
 
 
 def test_a_model_that_is_no_longer_served_stays_known_for_a_while(

@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
 from epp.observability import PluginMetricsCollector
+from epp.observability.known_names import Standing
+from epp.observability.page_budget import PageBudget
 from epp.observability.plugin_metrics import MAX_COUNTED_SETS, MAX_VALUE_CHARS
 from epp.scheduling import Plugin
 
@@ -100,6 +102,22 @@ def test_values_from_clients_are_bounded(
     assert len(counted) == MAX_COUNTED_SETS + 1
     (other,) = (line for line in counted if 'kind="other"' in line)
     assert other.endswith(" 6.0")
+
+
+def test_values_from_clients_are_bounded_over_reloads() -> None:
+    budget = PageBudget(lambda: 0)
+    metrics = PluginMetricsCollector(budget)
+    claimed = []
+    for reload in range(3):
+        plugin = Gauging("first", metrics)
+        for value in range(MAX_COUNTED_SETS):
+            plugin.counter.inc(f"{reload}-{value}")
+        claimed.append(budget.claimed_bytes(Standing.PROVEN))
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    things = [line for line in lines(registry) if "things_total" in line]
+    assert len(things) == MAX_COUNTED_SETS + 1
+    assert claimed == claimed[:1] * 3
 
 
 @pytest.mark.parametrize("labels", [[], ["kind", "more"], ["other"]])
