@@ -10,6 +10,7 @@ import pytest
 import zstandard
 from structlog.testing import capture_logs
 
+from epp.parsing import BodyLimits, Decoding
 from epp.request_control import (
     BadRequestError,
     BodyQueue,
@@ -88,6 +89,7 @@ class Asking:
         self.costs = Costs()
         self.queue = BodyQueue(self.epp.director, clock=self.costs, cpu_clock=self.costs)
         self.decided: list[str] = []
+        self.decodings = 0
         self.outcomes: dict[str, Exchange | RequestError] = {}
         self._changed = asyncio.Event()
         handle = self.epp.director.handle
@@ -125,6 +127,22 @@ class Asking:
             return decision
         self._note(name, decision)
         return None
+
+    def slow_decoding(self, seconds: float) -> None:
+        """Have each step of decoding take so long, and count them."""
+
+        class SlowDecoding(Decoding):
+            __slots__ = ()
+
+            def advance(decoding, max_bytes: int) -> None:  # noqa: N805 - self is the asking one
+                self.decodings += 1
+                self.costs.now += seconds
+                super().advance(max_bytes)
+
+        def decoding(headers: Mapping[str, str], body: bytes | memoryview) -> Decoding | None:
+            return SlowDecoding.of(headers, body, BodyLimits())
+
+        self.epp.director.decoding = decoding  # type: ignore[method-assign] # as above
 
     async def settled(self, count: int) -> None:
         """Return when so many requests have had their outcome."""
@@ -325,6 +343,38 @@ async def test_a_compressed_body_that_stays_small_is_decided_at_once(encoding: s
     assert asking.ask("a", COMPRESS[encoding](BODY), account, content_encoding=encoding) is None
     assert isinstance(asking.outcomes["a"], Exchange)
     assert account.held_bytes == len(BODY)
+
+
+def gzip_of_nothing(blocks: int) -> bytes:
+    """Return BODY as gzip, after so many empty blocks of 5 bytes."""
+    head, rest = (whole := gzip.compress(BODY, mtime=0))[:10], whole[10:]
+    return head + b"\x00\x00\x00\xff\xff" * blocks + rest
+
+
+async def test_a_long_body_that_decodes_to_little_is_decoded_elsewhere() -> None:
+    """64 MiB of empty blocks stalled the loop for 6 s, and 16 MB honest requests for 4 s."""
+    asking, account = Asking(), Account()
+    blocks = SHORT_BODY_BYTES // 5
+    assert asking.ask("a", gzip_of_nothing(blocks), account, content_encoding="gzip") is not None
+    assert account.held_bytes == 0, "nothing of it is decoded yet"
+    await asking.settled(1)
+    assert isinstance(asking.outcomes["a"], Exchange)
+    assert account.held_bytes == len(BODY)
+    assert asking.ask("short", gzip_of_nothing(blocks // 2), content_encoding="gzip") is None
+
+
+async def test_decoding_at_once_counts_on_the_turn() -> None:
+    """150 bodies of 16 KB that ended together stalled the loop for 160 ms."""
+    asking = Asking()
+    asking.slow_decoding(TURN_SECONDS * 0.6)
+    compressed = gzip.compress(BODY)
+    waiting = [asking.ask(name, compressed, content_encoding="gzip") for name in "abcd"]
+    assert asking.decided == ["a"]
+    assert waiting[0] is None
+    assert all(each is not None for each in waiting[1:])
+    assert asking.decodings == 2, "the third finds no time in this turn"
+    await asking.settled(4)
+    assert all(isinstance(each, Exchange) for each in asking.outcomes.values())
 
 
 async def test_a_compressed_body_that_grows_is_decoded_elsewhere_and_counted() -> None:
