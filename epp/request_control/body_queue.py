@@ -347,8 +347,8 @@ class _Lane:
                     continue
                 try:
                     seconds = await self._owner.serve(waiting)
-                except Exception:
-                    log.exception("request failed", request_id=waiting.request.request_id)
+                except Exception as error:  # the others have to be served all the same
+                    waiting.fail(self._owner.refuse(waiting.request, error))
                     continue
                 self.queue.charge(source, seconds)
                 await asyncio.sleep(seconds if seconds > TURN_SECONDS else 0)
@@ -380,6 +380,11 @@ class _Waiting(PendingDecision):
                 request_id=self.request.request_id,
                 outcome=cause.value,
             )
+
+    def fail(self, error: RequestError) -> None:
+        """Tell whoever waits that there is no decision, unless there is one."""
+        if self._inner is None and self.outcome is None and self.is_wanted:
+            self.end(error)
 
     def end(self, outcome: Exchange | PendingDecision | RequestError) -> None:
         """Settle with the outcome; one that is pending settles this one when it is decided."""

@@ -5,6 +5,7 @@ import gzip
 import random
 from collections.abc import Callable, Mapping
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import zstandard
@@ -20,6 +21,7 @@ from epp.request_control import (
     EndCause,
     Exchange,
     HeldBytesError,
+    InternalError,
     PendingDecision,
     RequestError,
 )
@@ -332,6 +334,31 @@ async def test_one_that_waits_for_a_producer_does_so_after_its_turn(is_wanted: b
     await asyncio.sleep(1)
     assert ("c" in asking.outcomes) is is_wanted
     assert asking.epp.in_flight == len(asking.decided)
+
+
+async def test_a_fault_of_the_queue_ends_one_request_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asking = Asking()
+    decide, calls = asking.queue.decide, 0
+
+    def broken(request: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ZeroDivisionError
+        return decide(request)
+
+    monkeypatch.setattr(asking.queue, "decide", broken)
+    asking.ask("a")
+    asking.ask("b")
+    with capture_logs() as lines:
+        await asking.settled(2)
+    assert isinstance(asking.outcomes["a"], InternalError)
+    assert isinstance(asking.outcomes["b"], Exchange)
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == [
+        "request failed inside the EPP"
+    ]
 
 
 # --- compressed bodies --------------------------------------------------------------------------
