@@ -194,8 +194,9 @@ class BodyQueue:
         return not spent or (spent + request.body_bytes * self._seconds_per_byte <= TURN_SECONDS)
 
     def _wait(self, request: _Request, lane: "_Lane") -> PendingDecision:
-        waiting = _Waiting(request, self._clock())
-        displaced = lane.queue.push(source_of(request.headers, self._source_headers), waiting)
+        source = source_of(request.headers, self._source_headers)
+        waiting = _Waiting(request, self._clock(), partial(lane.queue.remove, source))
+        displaced = lane.queue.push(source, waiting)
         if displaced is not None:
             answer = self.refuse(
                 displaced.request,
@@ -343,8 +344,6 @@ class _Lane:
                 await asyncio.sleep(rest_seconds)
             while self.queue:
                 source, waiting = self.queue.pop()
-                if not waiting.is_wanted:
-                    continue
                 try:
                     seconds = await self._owner.serve(waiting)
                 except Exception:
@@ -359,21 +358,25 @@ class _Lane:
 class _Waiting(PendingDecision):
     """A request whose turn has not come."""
 
-    __slots__ = ("_inner", "is_wanted", "request", "since")
+    __slots__ = ("_inner", "_leave_queue", "is_wanted", "request", "since")
 
-    def __init__(self, request: _Request, since: float) -> None:
+    def __init__(
+        self, request: _Request, since: float, leave_queue: Callable[["_Waiting"], None]
+    ) -> None:
         super().__init__()
         self.request = request
         self.since = since
         """When it began to wait, in seconds of the queue's clock."""
         self.is_wanted = True
         self._inner: PendingDecision | None = None
+        self._leave_queue = leave_queue
 
     def cancel(self, cause: EndCause) -> None:
         if self._inner is not None:
             self._inner.cancel(cause)
         elif self.outcome is None and self.is_wanted:
             self.is_wanted = False
+            self._leave_queue(self)
             self.request.drop()
             log.info(
                 "request abandoned before it was decided",

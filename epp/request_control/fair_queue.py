@@ -54,6 +54,16 @@ class FairQueue(Generic[T]):
         self._length -= 1
         return longest.items.pop()
 
+    def remove(self, source: str, item: T) -> None:
+        """Take ``item`` of ``source`` back; does nothing if it waits no more."""
+        own = self._sources.get(source)
+        if own is None or item not in own.items:
+            return
+        own.items.remove(item)
+        self._length -= 1
+        if not own.items and own.clock <= self._now:
+            del self._sources[source]
+
     def pop(self) -> tuple[str, T]:
         """Take the next item, and return whose it is and the item.
 

@@ -273,6 +273,34 @@ async def test_beyond_so_many_the_source_with_most_of_them_is_refused() -> None:
     assert isinstance(asking.outcomes["other"], Exchange)
 
 
+async def test_those_that_have_left_take_no_places() -> None:
+    """256 that were sent and given up made the next one of their address wait for a 503."""
+    asking = Asking()
+    flood = [asking.ask(f"flood {number}") for number in range(MAX_WAITING)]
+    for each in flood[1:]:
+        assert each is not None
+        each.cancel(EndCause.CLIENT_DISCONNECT)
+    assert asking.queue.waiting == 1
+    assert asking.ask("honest") is not None
+    await asking.settled(2)
+    assert asking.decided == ["flood 0", "honest"]
+
+
+async def test_one_that_has_left_is_not_refused_for_another() -> None:
+    """It was counted, logged and answered a second time, on a stream that was closed."""
+    asking = Asking()
+    flood = [
+        asking.ask(f"flood {number}", x_forwarded_for="10.0.0.9") for number in range(MAX_WAITING)
+    ]
+    last = flood[-1]
+    assert last is not None
+    last.cancel(EndCause.CLIENT_DISCONNECT)
+    assert asking.ask("other", x_forwarded_for="10.0.0.7") is not None
+    assert asking.outcomes == {}
+    assert asking.epp.value("request_limit_exceeded_total", limit="costly-bodies") == 0
+    await asking.settled(MAX_WAITING)
+
+
 async def test_whoever_has_waited_for_too_long_is_refused() -> None:
     asking = Asking()
     asking.ask("a")

@@ -34,6 +34,21 @@ def test_a_source_with_one_item_does_not_wait_for_all_of_another() -> None:
     assert order.index("b0") <= 1
 
 
+def test_what_is_taken_back_has_no_turn() -> None:
+    queue = filled(("a", "a0"), ("a", "a1"), ("b", "b0"))
+    queue.remove("a", "a0")
+    queue.remove("b", "b0")
+    assert len(queue) == 1
+    assert served(queue) == ["a1"]
+
+
+def test_what_does_not_wait_cannot_be_taken_back() -> None:
+    queue = filled(("a", "a0"))
+    queue.remove("b", "a0")
+    queue.remove("a", "a1")
+    assert len(queue) == 1
+
+
 def test_whoever_had_more_waits_for_longer() -> None:
     queue = filled(*(("dear", f"d{n}") for n in range(3)), *(("cheap", f"c{n}") for n in range(9)))
     order = []
@@ -79,12 +94,13 @@ def test_nothing_waits_in_the_beginning() -> None:
 
 @given(
     steps=st.lists(
-        st.tuples(st.sampled_from("abcdef"), st.floats(0.0, 10.0)) | st.none(), max_size=200
+        st.tuples(st.sampled_from("abcdef"), st.floats(0.0, 10.0)) | st.integers(0, 9) | st.none(),
+        max_size=200,
     ),
     most=st.integers(1, 10),
 )
 def test_nothing_is_lost_and_no_source_starves(
-    steps: list[tuple[str, float] | None], most: int
+    steps: list[tuple[str, float] | int | None], most: int
 ) -> None:
     queue: FairQueue[tuple[str, int]] = FairQueue(most)
     inside: list[tuple[str, int]] = []
@@ -96,6 +112,12 @@ def test_nothing_is_lost_and_no_source_starves(
                 inside.remove(item)
                 assert source == item[0]
                 assert item == min(each for each in [*inside, item] if each[0] == source)
+            continue
+        if isinstance(step, int):
+            if inside:
+                item = inside.pop(step % len(inside))
+                queue.remove(item[0], item)
+                assert len(queue) == len(inside)
             continue
         source, cost = step
         queue.charge(source, cost)
