@@ -6,6 +6,7 @@ source that comes back starts at the clock of the one being served, so that nobo
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -89,8 +90,12 @@ class FairQueue(Generic[T]):
             self._sources.clear()
             self._now = 0.0
         elif len(self._sources) > 2 * self._most_items:
-            self._sources = {
-                name: each
-                for name, each in self._sources.items()
-                if each.items or each.clock > self._now
-            }
+            self._forget(lambda each: each.clock <= self._now)
+            if len(self._sources) > 2 * self._most_items:
+                self._forget(lambda _: True)  # as many as a client has addresses
+
+    def _forget(self, is_due: Callable[[_Source[T]], bool]) -> None:
+        """Keep nothing of the sources that have no items and are due."""
+        self._sources = {
+            name: each for name, each in self._sources.items() if each.items or not is_due(each)
+        }
