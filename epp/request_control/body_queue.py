@@ -5,10 +5,11 @@ meanwhile. So each turn of the loop has a budget for bodies that are not short. 
 at once; the rest waits in one of two lanes: ordinary bodies in one that moves on with each turn,
 long and compressed ones in another, which
 
-* decodes in a thread, a slice at a time (the libraries release the GIL), and puts each slice on the
+* decodes in a thread, a slice per turn (the libraries release the GIL), and puts each slice on the
   request's memory account before it goes on,
-* decides one request per turn, and then rests for as long as that request took, so that such bodies
-  never have more than half of the loop.
+* decides one request per turn,
+* rests after each turn for as long as it took, so that such bodies never have more than half of the
+  loop.
 
 Both lanes serve the sources of requests in turn, by the time that each of them has had
 (:mod:`.fair_queue`), and refuse what they cannot decide in time.
@@ -251,16 +252,22 @@ class BodyQueue:
         )
 
     async def serve(self, waiting: "_Waiting") -> float:
-        """Have ``waiting`` decided; return the seconds of CPU that it took."""
+        """Have a slice of ``waiting`` decoded, and after the last one have it decided.
+
+        Returns:
+            The seconds of CPU that it took.
+        """
         request, seconds = waiting.request, 0.0
         outcome: Exchange | PendingDecision | RequestError | None = None
         try:
             _check_wait(self._clock() - waiting.since)
-            while waiting.is_wanted and (decoding := request.pending):
+            if decoding := request.pending:
                 before = decoding.decoded_bytes
-                seconds += await asyncio.to_thread(self._decode_slice, decoding)
+                seconds = await asyncio.to_thread(self._decode_slice, decoding)
                 if waiting.is_wanted:
                     request.memory.hold(decoding.decoded_bytes - before)
+                if waiting.is_undone:
+                    return seconds
         except Exception as error:
             outcome = self.refuse(request, error)
         await self._turn.begun()
@@ -350,6 +357,8 @@ class _Lane:
                     log.exception("request failed", request_id=waiting.request.request_id)
                     continue
                 self.queue.charge(source, seconds)
+                if waiting.is_undone:
+                    self.queue.put_back(source, waiting)
                 await asyncio.sleep(seconds if seconds > TURN_SECONDS else 0)
         finally:
             self._worker = None
@@ -370,6 +379,11 @@ class _Waiting(PendingDecision):
         self.is_wanted = True
         self._inner: PendingDecision | None = None
         self._leave_queue = leave_queue
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether more of its body has to be decoded."""
+        return self.is_wanted and self.outcome is None and self.request.pending is not None
 
     def cancel(self, cause: EndCause) -> None:
         if self._inner is not None:

@@ -55,6 +55,14 @@ class FairQueue(Generic[T]):
         self._length -= 1
         return longest.items.pop()
 
+    def put_back(self, source: str, item: T) -> None:
+        """Have ``item``, which was taken and is not done, be the next one of its source."""
+        own = self._sources.get(source)
+        if own is None:
+            own = self._sources[source] = _Source(self._now)
+        own.items.appendleft(item)
+        self._length += 1
+
     def remove(self, source: str, item: T) -> None:
         """Take ``item`` of ``source`` back; does nothing if it waits no more."""
         own = self._sources.get(source)

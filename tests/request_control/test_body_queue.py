@@ -391,6 +391,33 @@ async def test_a_long_body_that_decodes_to_little_is_decoded_elsewhere() -> None
     assert asking.ask("short", gzip_of_nothing(blocks // 2), content_encoding="gzip") is None
 
 
+async def test_others_have_their_turn_between_the_slices_of_a_body() -> None:
+    """60 MB of empty blocks kept the compressed bodies of all others waiting for 12 s."""
+    asking = Asking()
+    slow = gzip_of_nothing(4 * MIB // 5)
+    asking.ask("slow", slow, content_encoding="gzip", x_forwarded_for="10.0.0.9")
+    await asyncio.sleep(0)  # its thread has it
+    asking.ask("other", COMPRESSED, content_encoding="gzip", x_forwarded_for="10.0.0.7")
+    await asking.settled(2)
+    assert asking.decided == ["other", "slow"]
+    assert all(isinstance(each, Exchange) for each in asking.outcomes.values())
+
+
+async def test_one_that_leaves_between_two_slices_is_not_decoded_on() -> None:
+    asking = Asking()
+    asking.slow_decoding(1.0)
+    waiting = asking.ask("slow", gzip_of_nothing(4 * MIB // 5), content_encoding="gzip")
+    assert waiting is not None
+    asking.ask("other", x_forwarded_for="10.0.0.7")
+    await asking.settled(1)
+    waiting.cancel(EndCause.CLIENT_DISCONNECT)
+    assert asking.queue.waiting == 0
+    asking.ask("last")
+    await asking.settled(2)
+    assert asking.decided == ["other", "last"]
+    assert asking.decodings == 1
+
+
 async def test_decoding_at_once_counts_on_the_turn() -> None:
     """150 bodies of 16 KB that ended together stalled the loop for 160 ms."""
     asking = Asking()

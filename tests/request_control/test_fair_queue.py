@@ -53,6 +53,17 @@ def test_what_is_taken_back_has_no_turn() -> None:
     assert served(queue) == ["a1"]
 
 
+def test_what_is_not_done_is_the_next_of_its_source() -> None:
+    queue = filled(("a", "a0"), ("a", "a1"), ("b", "b0"))
+    queue.charge("a", 1.0)
+    queue.put_back(*queue.pop())
+    assert queue.pop() == ("b", "b0")
+    queue.put_back("b", "b0")
+    queue.charge("b", 2.0)
+    assert len(queue) == 3
+    assert served(queue) == ["a0", "a1", "b0"]
+
+
 def test_what_does_not_wait_cannot_be_taken_back() -> None:
     queue = filled(("a", "a0"))
     queue.remove("b", "a0")
