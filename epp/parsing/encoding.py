@@ -26,6 +26,8 @@ FREE_BYTES: Final = 1 << 20
 
 _FED_BYTES = 64 << 10
 """Fed to zlib at once, because it returns a copy of what it has not read."""
+_MOST_FED_BYTES = 1 << 20
+"""Fed before anything has come of it: empty blocks take up to 100 ms a MiB."""
 _IDENTITY = frozenset({"", "identity"})
 
 Body = bytes | memoryview
@@ -35,8 +37,10 @@ class _Decoder(ABC):
     """Decodes one body."""
 
     @abstractmethod
-    def read(self, max_bytes: int) -> bytes:
+    def read(self, max_bytes: int) -> bytes | None:
         """Return the next decoded bytes, ``max_bytes`` at most; b"" after the last ones.
+
+        Returns None if much was read and nothing has come of it so far.
 
         Raises:
             ParseError: The body is not what its headers say.
@@ -63,9 +67,11 @@ class _Gzip(_Decoder):
         self._fed: Body = b""
         self._decompressor = zlib.decompressobj(GZIP_FORMAT)
 
-    def read(self, max_bytes: int) -> bytes:
-        decompressor = self._decompressor
+    def read(self, max_bytes: int) -> bytes | None:
+        decompressor, stop = self._decompressor, self._at + _MOST_FED_BYTES
         while not decompressor.eof:
+            if self._at >= stop:
+                return None
             if not self._fed:
                 self._fed = self._body[self._at : self._at + _FED_BYTES]
                 self._at += len(self._fed)
@@ -140,7 +146,7 @@ class Decoding:
         return cls(_Copier(body), len(body), BodyLimits(len(body), max_ratio=0))
 
     def advance(self, max_bytes: int) -> None:
-        """Decode up to ``max_bytes`` more.
+        """Decode up to ``max_bytes`` more; fewer if little comes of much.
 
         Raises:
             BodyTooLongError: The body is longer than it may be.
@@ -149,6 +155,8 @@ class Decoding:
         end = min(self.decoded_bytes + max_bytes, self._most_bytes + 1)
         while self.decoded_bytes < end:
             piece = self._decoder.read(end - self.decoded_bytes)
+            if piece is None:
+                return
             if not piece:
                 self.is_finished = True
                 return

@@ -5,10 +5,11 @@ So each turn of the loop has a budget for bodies that are not short. A request t
 at once; the others wait in one of two lanes. Ordinary bodies wait in a lane that moves on with each
 turn of the loop; long and compressed ones in another, which
 
-* decodes in a thread, a slice at a time (the libraries release the GIL), and puts each slice on the
+* decodes in a thread, a slice per turn (the libraries release the GIL), and puts each slice on the
   request's memory account before the next one,
-* decides one request per turn, and then rests for as long as that request took, so that such bodies
-  never take more than half of the loop.
+* decides one request per turn,
+* rests after each turn for as long as it took, so that such bodies never take more than half of the
+  loop.
 
 Both lanes serve the sources of requests in turn, by the CPU time that each has had
 (:mod:`.fair_queue`), and refuse what they cannot decide in time.
@@ -194,8 +195,9 @@ class BodyQueue:
         return not spent or (spent + request.body_bytes * self._seconds_per_byte <= TURN_SECONDS)
 
     def _wait(self, request: _Request, lane: "_Lane") -> PendingDecision:
-        waiting = _Waiting(request, self._clock())
-        displaced = lane.queue.push(source_of(request.headers, self._source_headers), waiting)
+        source = source_of(request.headers, self._source_headers)
+        waiting = _Waiting(request, self._clock(), partial(lane.queue.remove, source))
+        displaced = lane.queue.push(source, waiting)
         if displaced is not None:
             answer = self.refuse(
                 displaced.request,
@@ -250,16 +252,22 @@ class BodyQueue:
         )
 
     async def serve(self, waiting: "_Waiting") -> float:
-        """Have ``waiting`` decided; return the seconds of CPU that it took."""
+        """Have a slice of ``waiting`` decoded, and after the last one have it decided.
+
+        Returns:
+            The seconds of CPU that it took.
+        """
         request, seconds = waiting.request, 0.0
         outcome: Exchange | PendingDecision | RequestError | None = None
         try:
             _check_wait(self._clock() - waiting.since)
-            while waiting.is_wanted and (decoding := request.pending):
+            if decoding := request.pending:
                 before = decoding.decoded_bytes
-                seconds += await asyncio.to_thread(self._decode_slice, decoding)
+                seconds = await asyncio.to_thread(self._decode_slice, decoding)
                 if waiting.is_wanted:
                     request.memory.hold(decoding.decoded_bytes - before)
+                if waiting.is_undone:
+                    return seconds
         except Exception as error:
             outcome = self.refuse(request, error)
         await self._turn.begun()
@@ -343,14 +351,14 @@ class _Lane:
                 await asyncio.sleep(rest_seconds)
             while self.queue:
                 source, waiting = self.queue.pop()
-                if not waiting.is_wanted:
-                    continue
                 try:
                     seconds = await self._owner.serve(waiting)
                 except Exception as error:  # the others have to be served all the same
                     waiting.fail(self._owner.refuse(waiting.request, error))
                     continue
                 self.queue.charge(source, seconds)
+                if waiting.is_undone:
+                    self.queue.put_back(source, waiting)
                 await asyncio.sleep(seconds if seconds > TURN_SECONDS else 0)
         finally:
             self._worker = None
@@ -359,21 +367,30 @@ class _Lane:
 class _Waiting(PendingDecision):
     """A request whose turn has not come."""
 
-    __slots__ = ("_inner", "is_wanted", "request", "since")
+    __slots__ = ("_inner", "_leave_queue", "is_wanted", "request", "since")
 
-    def __init__(self, request: _Request, since: float) -> None:
+    def __init__(
+        self, request: _Request, since: float, leave_queue: Callable[["_Waiting"], None]
+    ) -> None:
         super().__init__()
         self.request = request
         self.since = since
         """When it began to wait, in seconds of the queue's clock."""
         self.is_wanted = True
         self._inner: PendingDecision | None = None
+        self._leave_queue = leave_queue
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether more of its body has to be decoded."""
+        return self.is_wanted and self.outcome is None and self.request.pending is not None
 
     def cancel(self, cause: EndCause) -> None:
         if self._inner is not None:
             self._inner.cancel(cause)
         elif self.outcome is None and self.is_wanted:
             self.is_wanted = False
+            self._leave_queue(self)
             self.request.drop()
             log.info(
                 "request abandoned before it was decided",

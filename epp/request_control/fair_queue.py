@@ -6,6 +6,7 @@ source that comes back starts at the clock of the one being served, so that nobo
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -54,6 +55,24 @@ class FairQueue(Generic[T]):
         self._length -= 1
         return longest.items.pop()
 
+    def put_back(self, source: str, item: T) -> None:
+        """Have ``item``, which was taken and is not done, be the next one of its source."""
+        own = self._sources.get(source)
+        if own is None:
+            own = self._sources[source] = _Source(self._now)
+        own.items.appendleft(item)
+        self._length += 1
+
+    def remove(self, source: str, item: T) -> None:
+        """Take ``item`` of ``source`` back; does nothing if it waits no more."""
+        own = self._sources.get(source)
+        if own is None or item not in own.items:
+            return
+        own.items.remove(item)
+        self._length -= 1
+        if not own.items and own.clock <= self._now:
+            del self._sources[source]
+
     def pop(self) -> tuple[str, T]:
         """Take the next item; return its source and the item.
 
@@ -79,8 +98,12 @@ class FairQueue(Generic[T]):
             self._sources.clear()
             self._now = 0.0
         elif len(self._sources) > 2 * self._most_items:
-            self._sources = {
-                name: each
-                for name, each in self._sources.items()
-                if each.items or each.clock > self._now
-            }
+            self._forget(lambda each: each.clock <= self._now)
+            if len(self._sources) > 2 * self._most_items:
+                self._forget(lambda _: True)  # as many as a client has addresses
+
+    def _forget(self, is_due: Callable[[_Source[T]], bool]) -> None:
+        """Keep nothing of the sources that have no items and are due."""
+        self._sources = {
+            name: each for name, each in self._sources.items() if each.items or not is_due(each)
+        }

@@ -275,6 +275,34 @@ async def test_beyond_so_many_the_source_with_most_of_them_is_refused() -> None:
     assert isinstance(asking.outcomes["other"], Exchange)
 
 
+async def test_those_that_have_left_take_no_places() -> None:
+    """256 that were sent and given up made the next one of their address wait for a 503."""
+    asking = Asking()
+    flood = [asking.ask(f"flood {number}") for number in range(MAX_WAITING)]
+    for each in flood[1:]:
+        assert each is not None
+        each.cancel(EndCause.CLIENT_DISCONNECT)
+    assert asking.queue.waiting == 1
+    assert asking.ask("honest") is not None
+    await asking.settled(2)
+    assert asking.decided == ["flood 0", "honest"]
+
+
+async def test_one_that_has_left_is_not_refused_for_another() -> None:
+    """It was counted, logged and answered a second time, on a stream that was closed."""
+    asking = Asking()
+    flood = [
+        asking.ask(f"flood {number}", x_forwarded_for="10.0.0.9") for number in range(MAX_WAITING)
+    ]
+    last = flood[-1]
+    assert last is not None
+    last.cancel(EndCause.CLIENT_DISCONNECT)
+    assert asking.ask("other", x_forwarded_for="10.0.0.7") is not None
+    assert asking.outcomes == {}
+    assert asking.epp.value("request_limit_exceeded_total", limit="costly-bodies") == 0
+    await asking.settled(MAX_WAITING)
+
+
 async def test_whoever_has_waited_for_too_long_is_refused() -> None:
     asking = Asking()
     asking.ask("a")
@@ -388,6 +416,33 @@ async def test_a_long_body_that_decodes_to_little_is_decoded_elsewhere() -> None
     assert isinstance(asking.outcomes["a"], Exchange)
     assert account.held_bytes == len(BODY)
     assert asking.ask("short", gzip_of_nothing(blocks // 2), content_encoding="gzip") is None
+
+
+async def test_others_have_their_turn_between_the_slices_of_a_body() -> None:
+    """60 MB of empty blocks kept the compressed bodies of all others waiting for 12 s."""
+    asking = Asking()
+    slow = gzip_of_nothing(4 * MIB // 5)
+    asking.ask("slow", slow, content_encoding="gzip", x_forwarded_for="10.0.0.9")
+    await asyncio.sleep(0)  # its thread has it
+    asking.ask("other", COMPRESSED, content_encoding="gzip", x_forwarded_for="10.0.0.7")
+    await asking.settled(2)
+    assert asking.decided == ["other", "slow"]
+    assert all(isinstance(each, Exchange) for each in asking.outcomes.values())
+
+
+async def test_one_that_leaves_between_two_slices_is_not_decoded_on() -> None:
+    asking = Asking()
+    asking.slow_decoding(1.0)
+    waiting = asking.ask("slow", gzip_of_nothing(4 * MIB // 5), content_encoding="gzip")
+    assert waiting is not None
+    asking.ask("other", x_forwarded_for="10.0.0.7")
+    await asking.settled(1)
+    waiting.cancel(EndCause.CLIENT_DISCONNECT)
+    assert asking.queue.waiting == 0
+    asking.ask("last")
+    await asking.settled(2)
+    assert asking.decided == ["other", "last"]
+    assert asking.decodings == 1
 
 
 async def test_decoding_at_once_counts_on_the_turn() -> None:

@@ -34,6 +34,43 @@ def test_a_source_with_one_item_does_not_wait_for_all_of_another() -> None:
     assert order.index("b0") <= 1
 
 
+def test_little_is_kept_of_sources_that_never_come_again() -> None:
+    """Each began at the clock of the one being served: none was ever behind it."""
+    queue: FairQueue[str] = FairQueue(4)
+    queue.push("0", "")
+    for number in range(1, 1000):
+        queue.push(str(number), "")
+        source, _ = queue.pop()
+        queue.charge(source, 1.0)
+    assert len(queue._sources) <= 9
+
+
+def test_what_is_taken_back_has_no_turn() -> None:
+    queue = filled(("a", "a0"), ("a", "a1"), ("b", "b0"))
+    queue.remove("a", "a0")
+    queue.remove("b", "b0")
+    assert len(queue) == 1
+    assert served(queue) == ["a1"]
+
+
+def test_what_is_not_done_is_the_next_of_its_source() -> None:
+    queue = filled(("a", "a0"), ("a", "a1"), ("b", "b0"))
+    queue.charge("a", 1.0)
+    queue.put_back(*queue.pop())
+    assert queue.pop() == ("b", "b0")
+    queue.put_back("b", "b0")
+    queue.charge("b", 2.0)
+    assert len(queue) == 3
+    assert served(queue) == ["a0", "a1", "b0"]
+
+
+def test_what_does_not_wait_cannot_be_taken_back() -> None:
+    queue = filled(("a", "a0"))
+    queue.remove("b", "a0")
+    queue.remove("a", "a1")
+    assert len(queue) == 1
+
+
 def test_whoever_had_more_waits_for_longer() -> None:
     queue = filled(
         *(("costly", f"d{n}") for n in range(3)), *(("cheap", f"c{n}") for n in range(9))
@@ -81,12 +118,13 @@ def test_nothing_waits_in_the_beginning() -> None:
 
 @given(
     steps=st.lists(
-        st.tuples(st.sampled_from("abcdef"), st.floats(0.0, 10.0)) | st.none(), max_size=200
+        st.tuples(st.sampled_from("abcdef"), st.floats(0.0, 10.0)) | st.integers(0, 9) | st.none(),
+        max_size=200,
     ),
     most=st.integers(1, 10),
 )
 def test_nothing_is_lost_and_no_source_starves(
-    steps: list[tuple[str, float] | None], most: int
+    steps: list[tuple[str, float] | int | None], most: int
 ) -> None:
     queue: FairQueue[tuple[str, int]] = FairQueue(most)
     inside: list[tuple[str, int]] = []
@@ -99,6 +137,12 @@ def test_nothing_is_lost_and_no_source_starves(
                 assert source == item[0]
                 assert item == min(each for each in [*inside, item] if each[0] == source)
             continue
+        if isinstance(step, int):
+            if inside:
+                item = inside.pop(step % len(inside))
+                queue.remove(item[0], item)
+                assert len(queue) == len(inside)
+            continue
         source, cost = step
         queue.charge(source, cost)
         inside.append((source, number))
@@ -108,4 +152,4 @@ def test_nothing_is_lost_and_no_source_starves(
             most_items = max(sum(each[0] == name for each in inside) for name in "abcdef")
             assert sum(each[0] == displaced[0] for each in inside) >= most_items - 1
         assert len(queue) == len(inside) <= most
-        assert len(queue._sources) <= 2 * most + 1
+        assert len(queue._sources) <= 3 * most
