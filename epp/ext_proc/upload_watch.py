@@ -55,12 +55,16 @@ class UploadWatch:
         """Look once a second."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            streams = list(self._streams())
-            for start in range(0, len(streams), _LOOKS_AT_ONCE):
-                self.look_at(streams[start : start + _LOOKS_AT_ONCE])
-                await asyncio.sleep(0)
+            await self._look_at_all()
             end_safely(partial(self._held.evict_stalled, STALLED_SECONDS))
             end_safely(self._held.look)
+
+    async def _look_at_all(self) -> None:
+        # Apart from ``run``, whose frame would keep the streams until the next look.
+        streams = list(self._streams())
+        for start in range(0, len(streams), _LOOKS_AT_ONCE):
+            self.look_at(streams[start : start + _LOOKS_AT_ONCE])
+            await asyncio.sleep(0)
 
     def look_at(self, streams: Iterable[StreamLife]) -> None:
         """End those of ``streams`` whose bodies have come too slowly for too long."""
