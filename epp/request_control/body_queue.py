@@ -198,18 +198,16 @@ class BodyQueue:
         source = source_of(request.headers, self._source_headers)
         waiting = _Waiting(request, self._clock(), partial(lane.queue.remove, source))
         displaced = lane.queue.push(source, waiting)
+        if displaced is waiting:
+            raise self._displaced(request)
         if displaced is not None:
-            answer = self.refuse(
-                displaced.request,
-                CostlyBodiesError(
-                    f"{MAX_WAITING} requests with long or compressed bodies wait already"
-                ),
-            )
-            if displaced is waiting:
-                raise answer
-            displaced.end(answer)
+            displaced.end(self._displaced(displaced.request))
         lane.work()
         return waiting
+
+    def _displaced(self, request: _Request) -> RequestError:
+        why = f"{MAX_WAITING} requests with long or compressed bodies wait already"
+        return self.refuse(request, CostlyBodiesError(why))
 
     # --- what lanes ask for ---------------------------------------------------------------------
 

@@ -180,9 +180,12 @@ class Director:
                 headers=headers,
                 received_at=received_at,
             )
-            if answer is error:
-                raise
-            raise answer from error
+            try:
+                if answer is error:
+                    raise
+                raise answer from error
+            finally:
+                del answer  # else it holds this frame, which holds the body, and this frame it
 
     def decoding(self, headers: Mapping[str, str], body: bytes | memoryview) -> Decoding | None:
         """Return the decoding to finish before :meth:`handle`; None if there is none to do.

@@ -42,6 +42,10 @@ class PendingDecision(ABC):
 
     def settle(self, outcome: Outcome) -> None:
         """Tell whoever waits."""
+        if isinstance(outcome, RequestError):
+            # The frames that it came through hold the request, and this: a body of 60 MB would stay
+            # until the garbage collector runs.
+            outcome.__traceback__ = outcome.__cause__ = outcome.__context__ = None
         self.outcome = outcome
         callback, self._callback = self._callback, None  # which may point back
         if callback is not None:
