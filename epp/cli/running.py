@@ -19,7 +19,7 @@ from epp.lab.fleet import FleetError
 from epp.lab.load import LoadError
 from epp.lab.up import UpError
 from epp.observability import PortError
-from epp.sockets import raise_limit
+from epp.sockets import descriptor_limit, raise_limit
 from epp.transport import TransportError
 
 log = structlog.get_logger()
@@ -76,8 +76,9 @@ def exempt_what_is_loaded() -> None:
 
 def raise_descriptor_limit() -> None:
     """Raise the soft limit of descriptors to the hard one."""
-    limit = raise_limit()
-    log.info("descriptor limit raised", soft=limit.soft, hard=limit.hard)
+    before = raise_limit()
+    if descriptor_limit().soft != before.soft:
+        log.info("descriptor limit raised", soft=before.soft, hard=before.hard)
 
 
 def fail(text: str, *, status: int = 2) -> NoReturn:

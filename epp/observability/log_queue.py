@@ -65,16 +65,16 @@ class LogQueue:
 
     def _reset(self) -> None:
         """Begin with an empty queue, also in a forked child: its parent writes what was queued."""
-        # Reentrant: a collection of garbage that begins in put() may end in a line of its own.
+        # Reentrant, both: a collection of garbage may begin anywhere, in the writer's thread, too,
+        # and end in a line of its own.
         self._lock = threading.RLock()
+        self._emptied = threading.Condition(self._lock)
         self._lines = deque[bytes]()
         self._held_bytes = 0
         self._thread: threading.Thread | None = None
         self._has_gap = False
         self._is_awake = False
         self._wakened = threading.Event()
-        self._emptied = threading.Event()
-        self._emptied.set()
 
     def put(self, line: bytes) -> None:
         """Queue ``line``, which ends with a newline, or drop it; never blocks."""
@@ -92,12 +92,15 @@ class LogQueue:
             if self._is_awake:
                 return
             self._is_awake = True
-            self._emptied.clear()
         self._wake()
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until everything is written; return False if that takes longer."""
-        return self._emptied.wait(timeout_seconds)
+        with self._emptied:
+            return self._emptied.wait_for(self._is_empty, timeout_seconds)
+
+    def _is_empty(self) -> bool:
+        return not (self._is_awake or self._lines)
 
     def _wake(self) -> None:
         self._wakened.set()
@@ -129,7 +132,7 @@ class LogQueue:
         with self._lock:
             if not self._lines:
                 self._is_awake = False
-                self._emptied.set()
+                self._emptied.notify_all()
                 return None
             taken = self._lines, self.dropped_full - self._told
             self._lines, self._has_gap, self._told = deque(), False, self.dropped_full

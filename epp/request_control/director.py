@@ -9,6 +9,7 @@ what comes after the wait is one synchronous step again.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
+from typing import Final
 
 from epp.flow_control import FlowController
 from epp.observability import CanonicalLine, Metrics
@@ -55,6 +56,9 @@ from epp.scheduling import (
     LLMRequest,
     bounded_id,
 )
+
+_OK: Final = HTTPStatus.OK.value
+"""Looked up once: on Python 3.11 that takes 0.3 us."""
 
 
 class Director:
@@ -241,7 +245,7 @@ class Director:
         metrics = exchange.metrics
         metrics.running.dec()
         metrics.duration.observe(now - exchange.received_at)
-        if metrics.awaits_proof and exchange.status == HTTPStatus.OK:
+        if metrics.awaits_proof and exchange.status == _OK:
             metrics.prove(exchange.request.model, exchange.request.target_model)
         pipeline = exchange.pipeline
         try:

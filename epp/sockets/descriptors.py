@@ -7,6 +7,7 @@ possible and shared out: whatever connects to one port, the others and the proce
 
 import os
 import resource
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -56,11 +57,13 @@ _LEAST = Demand(ext_proc=16, health=8, metrics=4, scrapes=8)
 
 
 def raise_limit() -> DescriptorLimit:
-    """Raise the soft limit to the hard one; return what they were."""
+    """Raise the soft limit to the hard one, if the system allows it; return what they were."""
     before = descriptor_limit()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if before.soft != before.hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        # macOS has a lower maximum than the "unlimited" that it tells (ValueError).
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return before
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import FrameType
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -232,6 +233,26 @@ if not os.fork():
 os.wait()
 queue.flush(10)
 """
+
+
+def test_a_line_that_the_writer_puts_as_it_tells_that_all_is_written_is_written(
+    pipe: Pipe,
+) -> None:
+    """A collection of garbage may begin anywhere, in the writer's thread, too."""
+    queue = make_queue(pipe)
+    finalizers = [lambda: queue.put(b"from a finalizer\n")]
+
+    def collect(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == "notify_all" and finalizers:
+            finalizers.pop()()
+
+    threading.setprofile(collect)
+    try:
+        queue.put(b"first\n")
+    finally:
+        threading.setprofile(None)
+    assert queue.flush(SECONDS)
+    assert pipe.lines(b"from a finalizer") == [b"first", b"from a finalizer"]
 
 
 def test_a_forked_process_writes_its_own_lines_and_not_its_parents() -> None:

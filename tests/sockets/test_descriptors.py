@@ -1,10 +1,13 @@
 """How the descriptors of a process are shared out."""
 
+import resource
 import subprocess
 import sys
 
 import pytest
+from structlog.testing import capture_logs
 
+from epp.cli.running import raise_descriptor_limit
 from epp.sockets import Demand, descriptor_limit, open_descriptors, share_out
 
 DEMAND = Demand(ext_proc=1000, health=200, metrics=50, scrapes=250)
@@ -54,6 +57,38 @@ def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert told.stdout.split() == ["100", "200", "200", "200", "200", "200"]
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "told"), [(100, 200, [{"soft": 100, "hard": 200}]), (200, 200, [])]
+)
+def test_a_limit_that_is_raised_is_logged(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, told: list[dict[str, int]]
+) -> None:
+    limits = [soft, hard]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
+    monkeypatch.setattr(
+        resource, "setrlimit", lambda _, wanted: limits.__setitem__(slice(2), wanted)
+    )
+    with capture_logs() as logs:
+        raise_descriptor_limit()
+    found = [{"soft": each["soft"], "hard": each["hard"]} for each in logs]
+    assert found == told
+
+
+@pytest.mark.parametrize("error", [ValueError("above the maximum"), OSError("not permitted")])
+def test_a_limit_that_cannot_be_raised_stays(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refused(_resource: int, _limits: tuple[int, int]) -> None:
+        raise error
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (100, resource.RLIM_INFINITY))
+    monkeypatch.setattr(resource, "setrlimit", refused)
+    with capture_logs() as logs:
+        raise_descriptor_limit()
+    assert logs == []
+    assert descriptor_limit().soft == 100
 
 
 def test_open_descriptors_are_counted() -> None:
