@@ -1,12 +1,14 @@
 """What the long-running commands share: the loop, signals, and errors that a user understands."""
 
 import asyncio
+import ctypes
 import gc
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import structlog
 import typer
@@ -35,6 +37,10 @@ EXPECTED = (
     UpError,
 )
 """Errors whose text is for the user; anything else is a bug and shows its traceback."""
+
+_MMAP_THRESHOLD: Final = -3
+"""``M_MMAP_THRESHOLD`` of malloc.h."""
+_LARGE_BLOCK_BYTES: Final = 1 << 20
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -72,6 +78,22 @@ def exempt_what_is_loaded() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def keep_large_blocks_apart() -> None:
+    """Make the C library (glibc) return freed blocks of 1 MiB and more to the system.
+
+    By itself it moves that bound up, to 32 MiB, with each block that is freed, and keeps holes
+    between blocks: with bodies of 28 MB the process took 790 to 980 MB for 470 MB that were held.
+    If the environment sets ``MALLOC_MMAP_THRESHOLD_``, that value stays.
+    """
+    if "MALLOC_MMAP_THRESHOLD_" in os.environ:
+        return
+    try:
+        set_option = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return  # another C library
+    set_option(_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
 def raise_descriptor_limit() -> None:

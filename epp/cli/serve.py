@@ -41,6 +41,7 @@ from epp.cli.running import (
     exempt_what_is_loaded,
     fail,
     from_flag,
+    keep_large_blocks_apart,
     raise_descriptor_limit,
     require_folder,
     run_until_signalled,
@@ -278,6 +279,7 @@ def serve(
             seed=seed,
         )
         raise_descriptor_limit()
+        keep_large_blocks_apart()
         exempt_what_is_loaded()
         app = App(settings)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.reload_now)

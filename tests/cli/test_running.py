@@ -1,0 +1,52 @@
+"""What the long-running commands share."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+_FREED = """
+import sys
+from pathlib import Path
+from epp.cli.running import keep_large_blocks_apart
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+if sys.argv[1] == "apart":
+    keep_large_blocks_apart()
+pieces = [b"x" * (8 << 20)]
+del pieces[0]  # the C library takes it for the size of what comes and goes
+before = resident()
+for _ in range(20):
+    pieces += [b"x" * (8 << 20), b"y" * 100_000]
+kept = pieces[1::2]
+del pieces
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc keeps what is free")
+@pytest.mark.parametrize(
+    ("how", "environment", "is_given_back"),
+    [
+        pytest.param("apart", {}, True, id="given back"),
+        pytest.param("together", {}, False, id="kept by the C library"),
+        pytest.param(
+            "apart", {"MALLOC_MMAP_THRESHOLD_": str(32 << 20)}, False, id="as the operator says"
+        ),
+    ],
+)
+def test_large_blocks_go_back_to_the_system(
+    how: str, environment: dict[str, str], *, is_given_back: bool
+) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", _FREED, how],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    left_bytes = int(told.stdout)
+    assert (left_bytes < 16 << 20) == is_given_back, left_bytes
