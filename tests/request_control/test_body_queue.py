@@ -331,6 +331,7 @@ async def test_nothing_of_a_body_that_cannot_be_read_is_left(
         asking.outcomes.clear()
         del waiting
         await asyncio.sleep(1.0)  # the turn ends
+        await asyncio.get_running_loop().shutdown_default_executor()  # which holds its last task
         assert sys.getrefcount(body) == references
     finally:
         gc.enable()
