@@ -69,9 +69,8 @@ def apply_policies(policies: RequestPolicies, reading: Reading) -> bytes | None:
     """
     request = reading.request
     headers = request.headers
-    flow = headers.get(FAIRNESS) or headers.get(OLD_FAIRNESS)
-    request.fairness_id = bounded_id(flow) if flow else ""
-    objective = headers.get(OBJECTIVE) or headers.get(OLD_OBJECTIVE)
+    request.fairness_id = _flow_of(headers)
+    objective = _objective_of(headers)
     if objective:
         request.priority = policies.priority_of(objective)
     if reading.parser is None:
@@ -88,11 +87,19 @@ def apply_policies(policies: RequestPolicies, reading: Reading) -> bytes | None:
 
 def priority_of(policies: RequestPolicies, headers: Mapping[str, str]) -> int:
     """Return the priority of a request with these headers, by its objective; 0 without one."""
-    objective = headers.get(OBJECTIVE) or headers.get(OLD_OBJECTIVE)
+    objective = _objective_of(headers)
     return policies.priority_of(objective) if objective else 0
 
 
 def fairness_id(headers: Mapping[str, str]) -> str:
     """Return the flow that the client says its request belongs to."""
+    return _flow_of(headers) or DEFAULT_FAIRNESS_ID
+
+
+def _flow_of(headers: Mapping[str, str]) -> str:
     flow = headers.get(FAIRNESS) or headers.get(OLD_FAIRNESS)
-    return bounded_id(flow) if flow else DEFAULT_FAIRNESS_ID
+    return bounded_id(flow) if flow else ""
+
+
+def _objective_of(headers: Mapping[str, str]) -> str | None:
+    return headers.get(OBJECTIVE) or headers.get(OLD_OBJECTIVE)
