@@ -4,7 +4,7 @@ An answer that depends only on the destination is serialised once and kept; buil
 protobuf costs about 6 us, finding it in the cache 0.1 us.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from epp.ext_proc import wire
@@ -164,12 +164,12 @@ def streamed_request(body: bytes | None) -> bytes:
     return pb.ProcessingResponse(request_body=pb.BodyResponse(response=common)).SerializeToString()
 
 
-def echoed_request(body: bytes | bytearray, *, end_of_stream: bool) -> Sequence[bytes]:
-    """Return the answers that give a piece of a full-duplex request body back to Envoy."""
+def echoed_request(body: bytes, *, end_of_stream: bool) -> Iterable[bytes]:
+    """Return the answers that give a full-duplex request body back to Envoy, made one by one."""
     return _echoed(_REQUEST_BODY, body, end_of_stream)
 
 
-def echoed_response(body: bytes, *, end_of_stream: bool) -> Sequence[bytes]:
+def echoed_response(body: bytes, *, end_of_stream: bool) -> Iterable[bytes]:
     """Return the answers that give a piece of a full-duplex response body back to Envoy."""
     return _echoed(_RESPONSE_BODY, body, end_of_stream)
 
@@ -180,14 +180,19 @@ def echoed_chunk(body: bytes, *, end_of_stream: bool) -> bytes:
     return before + body + after
 
 
-def _echoed(path: tuple[int, ...], body: bytes | bytearray, end_of_stream: bool) -> Sequence[bytes]:
+def _echoed(path: tuple[int, ...], body: bytes, end_of_stream: bool) -> Iterable[bytes]:
     if len(body) <= MAX_BODY_CHUNK_BYTES:
         before, after = _around(path, len(body), end_of_stream)
         return (before + body + after,)
+    return _echoed_pieces(path, body, end_of_stream)
+
+
+def _echoed_pieces(path: tuple[int, ...], body: bytes, end_of_stream: bool) -> Iterator[bytes]:
     *starts, last = range(0, len(body), MAX_BODY_CHUNK_BYTES)
     before, after = _around(path, MAX_BODY_CHUNK_BYTES, False)
-    answers = [before + body[start : start + MAX_BODY_CHUNK_BYTES] + after for start in starts]
-    return [*answers, *_echoed(path, body[last:], end_of_stream)]
+    for start in starts:
+        yield before + body[start : start + MAX_BODY_CHUNK_BYTES] + after
+    yield from _echoed(path, body[last:], end_of_stream)
 
 
 # Chunks of an answer come in few lengths: 0.1 us to find the bytes, 3 us to make them.

@@ -13,7 +13,7 @@ A decision may take a while. Nothing is answered until it is made; what Envoy se
 answered after it, and a stream that ends meanwhile takes the question back.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from io import BytesIO
 from typing import ClassVar
@@ -228,10 +228,11 @@ class RequestPhase(StreamLife):
 
     def _echo_request_body(self, rewritten: bytes | None, *, end_of_stream: bool) -> None:
         body = bytes(self._body) if rewritten is None else rewritten
+        answers = messages.echoed_request(body, end_of_stream=end_of_stream)
         if len(body) <= messages.MAX_BODY_CHUNK_BYTES:
-            self._send_all(messages.echoed_request(body, end_of_stream=end_of_stream))
+            self._send_all(answers)
             return
-        self._echo = _echoed(body, end_of_stream=end_of_stream)
+        self._echo = iter(answers)
         self._keep_only(len(body))
         self._echo_on()
 
@@ -295,12 +296,3 @@ class RequestPhase(StreamLife):
         (StreamState.RESPONSE_HEADERS, "request_trailers"): _late_request_trailers,
         (StreamState.RESPONSE_BODY, "request_trailers"): _late_request_trailers,
     }
-
-
-def _echoed(body: bytes, *, end_of_stream: bool) -> Iterator[bytes]:
-    """Yield the answers that give a long body back."""
-    starts = range(0, len(body), messages.MAX_BODY_CHUNK_BYTES)
-    for start in starts:
-        piece = body[start : start + messages.MAX_BODY_CHUNK_BYTES]
-        ends = end_of_stream and start == starts[-1]
-        yield from messages.echoed_request(piece, end_of_stream=ends)
