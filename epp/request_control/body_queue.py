@@ -219,21 +219,19 @@ class BodyQueue:
         """
         size, decoding = request.body_bytes, request.decoding
         plain = decoding or request.copying
-        decide = partial(
-            self._director.handle,
-            request_id=request.request_id,
-            headers=request.headers,
-            body=request.body if plain is None else plain.body,
-            received_at=request.received_at,
-            subset=request.subset,
-            memory=request.memory,
-            decoded=None if decoding is None else decoding.body,
-        )
-        request.drop()  # the director has it
         began = self._cpu_clock()
         try:
-            return decide()
+            return self._director.handle(
+                request_id=request.request_id,
+                headers=request.headers,
+                body=request.body if plain is None else plain.body,
+                received_at=request.received_at,
+                subset=request.subset,
+                memory=request.memory,
+                decoded=None if decoding is None else decoding.body,
+            )
         finally:
+            request.drop()  # the director has had it
             seconds = self._cpu_clock() - began
             self._turn.spend(seconds)
             if size:
