@@ -73,6 +73,13 @@ class ResponsePhase(StreamLife):
         self._answer = AnswerBody(self._request_id) if comes else None
         return self._answer
 
+    def _answered_alone(self, _head: Head, _beside: Beside) -> None:
+        """Envoy's own answer to a request that it never sent here, such as 400 to a bad head.
+
+        There is nothing to decide and nothing to read: the answer goes on without this stream.
+        """
+        self._leave(EndCause.COMPLETED)
+
     def _answered_meanwhile(self, head: Head, beside: Beside) -> None:
         """Envoy's own answer, for example 413 to a body above its buffer limit.
 
@@ -129,6 +136,7 @@ class ResponsePhase(StreamLife):
         self.close(EndCause.COMPLETED)
 
     TRANSITIONS: ClassVar[Transitions] = {
+        (StreamState.REQUEST_HEADERS, "response_headers"): _answered_alone,
         (StreamState.REQUEST_BODY, "response_headers"): _answered_meanwhile,
         (StreamState.DECIDING, "response_headers"): _answered_meanwhile,
         (StreamState.RESPONSE_HEADERS, "response_headers"): _response_headers,

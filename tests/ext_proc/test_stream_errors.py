@@ -250,6 +250,16 @@ def test_a_stream_that_does_not_begin_with_headers_is_refused(first: str) -> Non
     assert refusal(answer)[0] == 500
 
 
+@pytest.mark.parametrize("modes", [LEAN, BUFFERED])
+def test_a_response_without_a_request_is_left_alone_without_an_error(modes: Modes) -> None:
+    # Envoy answers some requests itself, such as those with too many headers.
+    envoy = Envoy(Epp(make_pool()), modes)
+    with capture_logs() as lines:
+        assert envoy.response_headers("431") == []
+    assert envoy.finished == [(0, "")]
+    assert lines == []
+
+
 def test_trailers_in_place_of_a_buffered_body_are_refused() -> None:
     envoy = Envoy(Epp(make_pool()), BUFFERED)
     envoy.request_headers()
