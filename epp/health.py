@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import uvloop
 from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2
 
@@ -255,7 +256,7 @@ class HealthServer:
         Raises:
             PortError: It is taken, or the host is not this one.
         """
-        loop = self._loop = asyncio.new_event_loop()
+        loop = self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=loop.run_forever, name="health", daemon=True)
         self._thread.start()
         starting = asyncio.run_coroutine_threadsafe(self._server.start(), loop)

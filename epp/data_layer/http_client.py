@@ -114,9 +114,12 @@ class _Connection(asyncio.Protocol):
         self.reusable = False
         if exc is None and self._until_close:
             self._complete()  # RFC 9112 §6.3: without a length the close is the end of the body
-            return
-        reason = f": {exc}" if exc else ""
-        self._fail(ScrapeResetError(f"the connection ended before the page was complete{reason}"))
+        else:
+            reason = f": {exc}" if exc else ""
+            what = f"the connection ended before the page was complete{reason}"
+            self._fail(ScrapeResetError(what))
+        # A cycle of references with the parser would wait for the garbage collector.
+        del self._parser
 
     # httptools callbacks
 

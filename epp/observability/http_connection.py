@@ -185,6 +185,9 @@ class HttpConnection(asyncio.Protocol):
             self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
+        # A cycle of references with the parser would wait for the garbage collector, which holds
+        # up the gateway's event loop, too.
+        del self._parser
         self.phase = Phase.CLOSING
         self._owner.closed(self)
 

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from socket import socket
 
 import structlog
+import uvloop
 
 from epp.observability.http_connection import HttpConnection, HttpLimits, Request, Response
 from epp.observability.page_queue import QueueFullError
@@ -52,7 +53,7 @@ class HttpServer:
             admit=lambda: True,  # opened() makes room on a full port
             exhausted=self._close_idle,
         )
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()
         self._loop.call_soon(self._acceptor.start, list(listening))
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()

@@ -128,7 +128,7 @@ class ConnectionProtocol(asyncio.Protocol):
         self._is_closing = True
         self._owner.closed(self)
         self._session.lost()
-        self.connection.budget.part()
+        self.connection.close()
 
     def eof_received(self) -> None:
         # The other half may still be read, by a peer that is there or by none: what is written goes

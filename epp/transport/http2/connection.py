@@ -141,6 +141,12 @@ class Connection:
         self._events = []
         return events
 
+    def close(self) -> None:
+        """Release everything: the socket is gone. Nothing is received after this."""
+        self.is_closed = True
+        self._parser.close()
+        self.budget.part()
+
     def take_output(self) -> bytes:
         """Return the bytes to write now; b"" if there are none.
 

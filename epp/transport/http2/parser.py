@@ -88,6 +88,15 @@ class FrameParser:
         self.is_established = False
         """The preface has come, and the header of the SETTINGS frame that belongs to it."""
 
+    def close(self) -> None:
+        """Let go of the handlers, so that no cycle of references outlives the connection.
+
+        Such cycles wait for the garbage collector, which holds up the event loop. Nothing may be
+        fed after this.
+        """
+        self._steps = ()
+        del self._headers, self._faulted, self._parse
+
     @property
     def is_mid_frame(self) -> bool:
         """The preface, a frame or a header block has begun and not ended."""
