@@ -38,13 +38,13 @@ from epp.cli.options import (
     finite,
 )
 from epp.cli.running import (
-    exempt_what_is_loaded,
     fail,
     from_flag,
     keep_large_blocks_apart,
     raise_descriptor_limit,
     require_folder,
     run_until_signalled,
+    tame_garbage_collection,
     write_whole,
 )
 from epp.cli.transport_options import (
@@ -280,7 +280,7 @@ def serve(
         )
         raise_descriptor_limit()
         keep_large_blocks_apart()
-        exempt_what_is_loaded()
+        tame_garbage_collection()
         app = App(settings)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.reload_now)
         await app.run(stop, _announce(ready_file))

@@ -1,0 +1,93 @@
+"""What a closed connection leaves is freed at once, without the garbage collector.
+
+A collection of the garbage of thousands of connections held up the event loop for 60 ms.
+"""
+
+import asyncio
+import gc
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from http import HTTPStatus
+from time import monotonic
+
+import pytest
+import uvloop
+from data_layer.metrics_server import MetricsServer, answer_bytes
+from observability.raw_http import connected as http_connected
+from transport.raw_client import call, connected, serving
+
+from epp.data_layer import HttpClient
+from epp.data_layer.http_client import _Connection as ScrapeConnection
+from epp.observability.http_connection import HttpConnection, HttpLimits, Request, Response
+from epp.observability.http_server import HttpServer
+from epp.sockets import listen_on
+from epp.transport.grpc import Session
+from epp.transport.http2 import Connection
+from epp.transport.protocol import ConnectionProtocol
+
+CONNECTIONS = 5
+CLASSES = (ConnectionProtocol, Connection, Session, HttpConnection, ScrapeConnection)
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def left() -> list[str]:
+    """Names of the classes whose objects closed connections have left behind."""
+    return [type(each).__qualname__ for each in gc.get_objects() if isinstance(each, CLASSES)]
+
+
+async def ext_proc_connections() -> None:
+    async with serving() as served:
+        for _ in range(CONNECTIONS):
+            async with connected(served.port) as client:
+                client.send(call(1, b"hello"))
+                await client.answer(1)
+        served.handlers.clear()
+
+
+async def metrics_connections() -> None:
+    async def answer(request: Request) -> Response:
+        return Response(HTTPStatus.OK, "text/plain", request.target)
+
+    address = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 0))
+    listening = listen_on([address])
+    port = listening[0].getsockname()[1]
+    server = HttpServer("test", listening, answer, HttpLimits())
+    try:
+        for _ in range(CONNECTIONS):
+            async with http_connected(port) as client:
+                client.send(b"GET /page HTTP/1.1\r\nHost: here\r\n\r\n")
+                assert (await client.answer()).body == b"/page"
+    finally:
+        await asyncio.to_thread(server.close)
+
+
+async def scraping_connections() -> None:
+    page = answer_bytes(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nx 1\n", then_close=True)
+    answering = MetricsServer(page)
+    server = await asyncio.start_server(answering.serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    client = HttpClient(f"{host}:{port}", "/metrics", clock=monotonic)
+    for _ in range(CONNECTIONS):
+        assert (await client.get()).body == b"x 1\n"
+    assert answering.connections == CONNECTIONS
+    client.close()
+    server.close()
+    await asyncio.gather(*answering.tasks)
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize(
+    "use_and_close", [ext_proc_connections, metrics_connections, scraping_connections]
+)
+def test_closed_connections_leave_nothing_to_collect(
+    use_and_close: Callable[[], Coroutine[None, None, None]],
+) -> None:
+    uvloop.run(use_and_close())
+    assert left() == []
