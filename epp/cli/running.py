@@ -46,6 +46,8 @@ _COLLECTION_THRESHOLDS: Final = (2_000, 10, 50)
 """The youngest objects are looked at after so many more of them (0.3 ms), the next older ones after
 so many of these collections, all after so many of those. Python's defaults are 700, 10, 10."""
 
+_SWITCH_SECONDS: Final = 0.0005
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -85,6 +87,15 @@ def tame_garbage_collection() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECTION_THRESHOLDS)
+
+
+def hand_over_the_interpreter_sooner() -> None:
+    """Let the event loop have the interpreter's lock within 0.5 ms when another thread computes.
+
+    By default it takes 5 ms, after each time that the loop waits for sockets: as long as a page of
+    metrics is being made, every request took 5 to 10 ms longer.
+    """
+    sys.setswitchinterval(_SWITCH_SECONDS)
 
 
 def keep_large_blocks_apart() -> None:

@@ -40,6 +40,7 @@ from epp.cli.options import (
 from epp.cli.running import (
     fail,
     from_flag,
+    hand_over_the_interpreter_sooner,
     keep_large_blocks_apart,
     raise_descriptor_limit,
     require_folder,
@@ -280,6 +281,7 @@ def serve(
         )
         raise_descriptor_limit()
         keep_large_blocks_apart()
+        hand_over_the_interpreter_sooner()
         tame_garbage_collection()
         app = App(settings)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.reload_now)

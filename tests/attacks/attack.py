@@ -19,10 +19,13 @@ from attacks.sending import Sender
 
 
 class Setup(StrEnum):
-    """The configuration of the endpoint picker."""
+    """The configuration of the endpoint picker and of the gateway."""
 
     DEFAULT = "default"
     FLOW = "flow-control"
+    """The gateway names a request's flow: by the client's API key, whatever the client says."""
+    SELF_NAMED_FLOWS = "flow-control, flows named by clients"
+    """The gateway believes what clients say."""
 
 
 class Server(StrEnum):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import uvloop
-from attacks.listed_clients import FAIRNESS
+from attacks.listed_clients import API_KEY, FAIRNESS
 from attacks.sending import HOST, exchanged
 from faults.traffic import Answer, Kind, Verdict, http_request
 
@@ -75,8 +75,9 @@ class Clients:
         """Send a request and judge its answer."""
         kind = KINDS[number % len(KINDS)]
         document = kind.document(f"{number} " + "word " * words)
-        tenant = f"{FAIRNESS}: tenant-{number % TENANTS}"
-        request = http_request("gateway", document, tenant)
+        tenant = f"tenant-{number % TENANTS}"
+        names = f"{FAIRNESS}: {tenant}\r\n{API_KEY}: {tenant}"
+        request = http_request("gateway", document, names)
         answer, began = Answer(), time.perf_counter()
         why = await exchanged(self._pool, request, answer, TIMEOUT_SECONDS)
         if not why and answer.verdict(kind, is_complete=True) is Verdict.WHOLE:

@@ -8,8 +8,10 @@ from typing import ClassVar
 from attacks.attack import Attack, Needs, Posts, Setup, Tally, Target, paced
 from attacks.sending import COMPLETIONS, HOST, Sender, head, post
 
-BOTH = Needs(setups=(Setup.DEFAULT, Setup.FLOW))
+ALL_SETUPS = Needs(setups=tuple(Setup))
+WITH_FLOWS = Needs(setups=(Setup.FLOW, Setup.SELF_NAMED_FLOWS))
 FAIRNESS = "x-llm-d-inference-fairness-id"
+API_KEY = "x-api-key"
 SMALL = b'{"model":"tiny","max_tokens":1,"prompt":"x"}'
 
 
@@ -21,7 +23,7 @@ class SilentUploads(Attack):
 
     name = "silent-uploads"
     item = 6
-    needs = BOTH
+    needs = ALL_SETUPS
     large: ClassVar[tuple[int, int]] = (9, 60_000_000)
     """How many, and the bytes of each: they fill three quarters of what may be held."""
     small: ClassVar[tuple[int, int]] = (200, 1_000_000)
@@ -66,7 +68,7 @@ class ByteTrickles(Attack):
 
     name = "byte-trickles"
     item = 6
-    needs = BOTH
+    needs = ALL_SETUPS
     uploads: ClassVar[int] = 200
 
     async def run(self, target: Target, tally: Tally) -> None:
@@ -97,13 +99,13 @@ class TenantFlood(Posts):
 
     name = "tenant-flood"
     item = 7
-    needs = Needs(setups=(Setup.FLOW,))
+    needs = WITH_FLOWS
     rate = 180.0
     at_once = 600
 
     def requests(self) -> Iterator[bytes]:
         body = b'{"model":"tiny","max_tokens":20,"ignore_eos":true,"prompt":"flood"}'
-        yield post(body, COMPLETIONS, {FAIRNESS: "flooding"})
+        yield post(body, COMPLETIONS, {FAIRNESS: "flooding", API_KEY: "flooding"})
 
 
 class LongFairnessIds(Posts):
@@ -111,7 +113,7 @@ class LongFairnessIds(Posts):
 
     name = "long-fairness-ids"
     item = 8
-    needs = BOTH
+    needs = ALL_SETUPS
     rate = 40.0
 
     def requests(self) -> Iterator[bytes]:
@@ -133,7 +135,7 @@ class JunkNames(Posts):
 
     name = "junk-names"
     item = 10
-    needs = BOTH
+    needs = ALL_SETUPS
     rate = 150.0
     at_once = 100
 
@@ -152,7 +154,7 @@ class ForgedTokens(Attack):
 
     name = "forged-tokens"
     item = 12
-    needs = Needs(setups=(Setup.FLOW,))
+    needs = WITH_FLOWS
     rate: ClassVar[float] = 10.0
     server: ClassVar[str] = "default/endpoint-0"
 

@@ -165,6 +165,7 @@ async def run(plan: Plan) -> Figures:
             exit_status=status,
             stop_seconds=stop_seconds,
             is_alive=is_alive,
+            may_refuse=plan.setup is Setup.SELF_NAMED_FLOWS,
             log_faults=made.log.faults,
             tallies=tallies,
         )

@@ -216,7 +216,7 @@ class HeaderStorm(Posts):
     """
 
     name = "header-storm"
-    needs = Needs(setups=(Setup.DEFAULT, Setup.FLOW))
+    needs = Needs(setups=tuple(Setup))
     rate = 20.0
 
     def requests(self) -> Iterator[bytes]:
@@ -241,7 +241,7 @@ class Priorities(Posts):
     """Requests of as many priorities as there are integers, by every way that names one."""
 
     name = "priorities"
-    needs = Needs(setups=(Setup.DEFAULT, Setup.FLOW))
+    needs = Needs(setups=tuple(Setup))
     rate = 20.0
 
     def requests(self) -> Iterator[bytes]:

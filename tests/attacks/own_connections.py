@@ -11,14 +11,14 @@ from faults.aborts import HESITATION_SECONDS, POINTS, Point
 from faults.asking import BROKEN, connected, make_request
 from faults.http2_client import connected as http2_connected
 
-BOTH = Needs(setups=(Setup.DEFAULT, Setup.FLOW))
+ALL_SETUPS = Needs(setups=tuple(Setup))
 
 
 class CancelledUploads(Attack):
     """Clients that go away at every point of a request and of its answer, by FIN or RST."""
 
     name = "cancelled-uploads"
-    needs = BOTH
+    needs = ALL_SETUPS
     rate: ClassVar[float] = 40.0
 
     async def run(self, target: Target, tally: Tally) -> None:
@@ -79,7 +79,7 @@ class RapidResets(Attack):
     """HTTP/2 streams that are opened and reset at once, before, within and after their bodies."""
 
     name = "rapid-resets"
-    needs = BOTH
+    needs = ALL_SETUPS
     streams: ClassVar[int] = 20
     rate: ClassVar[float] = 3.0
     """Connections a second."""

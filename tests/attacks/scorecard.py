@@ -46,6 +46,8 @@ class Figures:
     stop_seconds: float
     is_alive: bool
     """Until SIGTERM."""
+    may_refuse: bool
+    """Honest requests may be refused: a client may name as many flows as it likes."""
     log_faults: list[str]
     tallies: dict[str, Counter[str]] = field(default_factory=dict)
     """By attack."""
@@ -115,7 +117,7 @@ ROWS: tuple[Row, ...] = (
         "honest requests refused or failed",
         lambda f: f"{f.refused} of {f.refused + len(f.honest.gateway.seconds)}",
         "0",
-        lambda f: not f.refused and bool(f.honest.gateway.seconds),
+        lambda f: (f.may_refuse or not f.refused) and bool(f.honest.gateway.seconds),
     ),
     Row("500s of the failing server", lambda f: f"{f.honest.gateway.by_failing_server}"),
     Row(

@@ -19,10 +19,18 @@ from typing import Any
 import yaml
 from attacks.attack import Server, Setup, Target
 from attacks.catalogue import Together
+from attacks.listed_clients import API_KEY, FAIRNESS
 from attacks.log_pipe import LogPipe
 from bench.processes import TESTS
 
-from epp.lab.envoy import EnvoyProcess, GatewayConfig, Mode
+from epp.lab.envoy import (
+    ClientHeaders,
+    EnvoyProcess,
+    GatewayConfig,
+    HeaderRules,
+    HeaderToSet,
+    Mode,
+)
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.names import LISTENER, MODEL_SERVERS_CLUSTER
 
@@ -71,6 +79,11 @@ flowControl:
 """
 
 
+FLOWS_BY_API_KEY = HeaderRules(
+    client_headers=ClientHeaders.STRIP, to_set=(HeaderToSet(FAIRNESS, f"%REQ({API_KEY})%"),)
+)
+
+
 @dataclass(slots=True)
 class Site:
     """A running gateway."""
@@ -94,7 +107,7 @@ async def site(mode: Mode, setup: Setup, together: Together) -> AsyncIterator[Si
         await asyncio.to_thread(endpoints.write_text, _endpoints(sound, ports))
         picker, log, ready = await _picker(folder, endpoints, setup, together.open_files, stack)
         every = [*sound, *(f"127.0.0.1:{port}" for port in ports.values())]
-        text = _bootstrap(mode, tuple(every), tuple(sound), ready["grpc"])
+        text = _bootstrap(mode, setup, tuple(every), tuple(sound), ready["grpc"])
         envoy = await stack.enter_async_context(EnvoyProcess(text))
         _, gateway = await envoy.listener_address(LISTENER)
         _, direct = await envoy.listener_address(DIRECT)
@@ -152,7 +165,7 @@ async def _picker(
     stack.callback(log.close)
     limit = f"ulimit -n {open_files}; " if open_files else ""
     options = ["--endpoints-file", str(endpoints), "--ready-file", str(ready)]
-    if setup is Setup.FLOW:
+    if setup is not Setup.DEFAULT:
         options += ["--config-text", FLOW_CONFIG]
     picker = await asyncio.create_subprocess_exec(
         *("sh", "-c", limit + 'exec "$@"', "sh", sys.executable, "-m", "epp", "serve"),
@@ -183,9 +196,15 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _bootstrap(
-    mode: Mode, endpoints: tuple[str, ...], sound: tuple[str, ...], epp_port: int
+    mode: Mode, setup: Setup, endpoints: tuple[str, ...], sound: tuple[str, ...], epp_port: int
 ) -> str:
-    config = GatewayConfig(mode=mode, listen_port=0, epp_port=epp_port, endpoints=endpoints)
+    config = GatewayConfig(
+        mode=mode,
+        listen_port=0,
+        epp_port=epp_port,
+        endpoints=endpoints,
+        headers=FLOWS_BY_API_KEY if setup is Setup.FLOW else HeaderRules(),
+    )
     document = bootstrap(config)
     resources = document["static_resources"]
     (listener,) = resources["listeners"]

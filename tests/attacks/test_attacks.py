@@ -62,6 +62,7 @@ def make_figures(**changes: Any) -> Figures:
         exit_status=0,
         stop_seconds=1.0,
         is_alive=True,
+        may_refuse=False,
         log_faults=[],
     )
     return replace(good, **changes)
@@ -100,6 +101,12 @@ def test_aims_of_time_are_left_out_on_demand() -> None:
     slow = make_figures(honest=Honest(Path([0.05]), Path([0.01])), pause_own_seconds=9.0)
     assert missed(slow, of_time=False) == []
     assert len(missed(slow)) == 2
+
+
+def test_honest_requests_may_be_refused_where_clients_name_flows() -> None:
+    refused = Honest(Path([0.01], Counter({"429 b''": 2})), Path([0.01]))
+    assert missed(make_figures(honest=refused, may_refuse=True)) == []
+    assert missed(make_figures(honest=Honest(Path([], Counter()), Path([])), may_refuse=True))
 
 
 def test_500s_of_the_failing_server_are_no_refusals() -> None:
