@@ -97,7 +97,7 @@ async def running(
         max_num_seqs=256, step_seconds=0.05, decode_seconds_per_sequence=0.0, num_blocks=200_000
     )
     fleet = FleetConfig(endpoints=3, engine=engine)
-    drain = ("--drain-timeout", pace.drain)
+    drain = ("--drain-delay-seconds", "0", "--drain-timeout", pace.drain)
     async with site(setting, fleet, *drain, *options, pickers=pickers, prepare=prepare) as made:
         traffic = Traffic(made.url, kinds(pace.short_tokens, pace.long_tokens))
         if not goes_on:
