@@ -19,6 +19,7 @@ _MODULES: Final = {
     "load": "lab",
     "envoy-config": "lab",
     "doctor": "doctor",
+    "health": "health",
     "config": "config",
     "explain": "explain",
     "plugins": "plugins",
