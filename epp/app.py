@@ -116,7 +116,7 @@ class App:
         scraper = Scraper(
             self.store,
             interval_seconds=settings.refresh_metrics_interval_seconds,
-            staleness_seconds=settings.metrics_staleness_seconds,
+            staleness_seconds=settings.scoring_staleness_seconds,
             clock=time.monotonic,
             observer=FreshMetrics(self.metrics, self.flow.wake),
             cpu_share=settings.scrape_cpu_share,
@@ -124,7 +124,11 @@ class App:
         self.metrics.watch_scrapes(scraper.intervals)
         fixed = fixed_discoveries(self._builder, settings.endpoints, settings.endpoints_file)
         self._supply = Supply(self.store, scraper, self.graph, fixed)
-        self.metrics.watch_pool(settings.pool_name, lambda: self.store.snapshot)
+        self.metrics.watch_pool(
+            settings.pool_name,
+            lambda: self.store.snapshot,
+            staleness_seconds=settings.metrics_staleness_seconds,
+        )
         self.store.add_listener(self.metrics.attempts)
         self._objects = ObjectStore(
             pool_name=settings.pool_name,
@@ -351,7 +355,11 @@ class App:
         Raises:
             ConfigError: Its session plugins cannot be configured.
         """
-        settings = flow_settings(graph, self.settings.refresh_metrics_interval_seconds)
+        settings = flow_settings(
+            graph,
+            self.settings.refresh_metrics_interval_seconds,
+            self.settings.eviction_staleness_seconds,
+        )
         if settings is not None and self.settings.ext_proc.compat == "reference":
             settings = replace(settings, holds_filtered=False, displaces=False)
         try:

@@ -3,13 +3,13 @@
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from epp.settings import ServeSettings
 from epp.transport import (
     Budget,
     Credentials,
     CredentialsFollower,
-    GrpcioServer,
     Http2Server,
     OpenStream,
     Server,
@@ -17,6 +17,9 @@ from epp.transport import (
     load_credentials,
     make_context,
 )
+
+if TYPE_CHECKING:
+    from epp.transport.grpcio import GrpcioServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +53,7 @@ def make_listener(
     credentials = None if tls is None else load_credentials(tls)
     server: GrpcioServer | Http2Server
     if settings.transport == "grpcio":
-        server = GrpcioServer(
-            methods,
-            host=settings.host,
-            port=settings.grpc_port,
-            path=settings.socket_file,
-            max_message_bytes=settings.transport_settings.messages.max_message_bytes,
-            max_sent_message_bytes=settings.transport_settings.messages.max_sent_message_bytes,
-            max_connections=settings.transport_settings.max_connections,
-            credentials=credentials,
-        )
+        server = _grpcio_server(settings, methods, credentials)
     else:
         server = Http2Server(
             methods,
@@ -79,10 +73,28 @@ def make_listener(
     return Listener(server, follower)
 
 
-def _user(server: GrpcioServer | Http2Server, tls: TlsSettings) -> Callable[[Credentials], None]:
-    if isinstance(server, GrpcioServer):
-        return server.use_credentials
-    return lambda credentials: server.use_context(_context(tls, credentials))
+def _grpcio_server(
+    settings: ServeSettings, methods: Mapping[str, OpenStream], credentials: Credentials | None
+) -> "GrpcioServer":
+    from epp.transport.grpcio import GrpcioServer  # noqa: PLC0415 - only if it is asked for
+
+    messages = settings.transport_settings.messages
+    return GrpcioServer(
+        methods,
+        host=settings.host,
+        port=settings.grpc_port,
+        path=settings.socket_file,
+        max_message_bytes=messages.max_message_bytes,
+        max_sent_message_bytes=messages.max_sent_message_bytes,
+        max_connections=settings.transport_settings.max_connections,
+        credentials=credentials,
+    )
+
+
+def _user(server: "GrpcioServer | Http2Server", tls: TlsSettings) -> Callable[[Credentials], None]:
+    if isinstance(server, Http2Server):
+        return lambda credentials: server.use_context(_context(tls, credentials))
+    return server.use_credentials
 
 
 def _context(tls: TlsSettings, credentials: Credentials) -> ssl.SSLContext:

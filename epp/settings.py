@@ -53,7 +53,12 @@ class ServeSettings:
     health_checking: bool = False
     """Answer gRPC health checks on the ext_proc port, too."""
     refresh_metrics_interval_seconds: float = 0.05
-    metrics_staleness_seconds: float = 0.2
+    metrics_staleness_seconds: float = 2.0
+    """Age from which an endpoint's page does not count for the pool's gauges."""
+    scoring_staleness_seconds: float = 0.2
+    """Age at which scraped values begin to fade for scorers."""
+    eviction_staleness_seconds: float = 0.2
+    """Part of the time that flow control waits for an eviction to show in the saturation."""
     scrape_cpu_share: float = DEFAULT_SHARE
     """Of one core, that scraping all endpoints may take; beyond it they are asked less often."""
     max_scrape_page_bytes: int = MAX_PAGE_BYTES

@@ -100,7 +100,7 @@ async def gateway(folder: Path, limit: int) -> AsyncIterator[tuple[Gateway, aio.
     options = [
         *("--endpoint", "127.0.0.1:1", "--host", "127.0.0.1", "--ready-file", str(ready)),
         *("--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0"),
-        *("--secure-serving", "false", "--health-checking"),
+        *("--secure-serving=false", "--health-checking"),
     ]
     with log_file.open("wb") as log:
         process = await asyncio.create_subprocess_exec(

@@ -14,7 +14,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from epp.health import EXT_PROC_SERVICE, HealthServer, HealthService
 from epp.observability import PortError
-from epp.transport import GrpcioServer, Http2Server
+from epp.transport import Http2Server
+from epp.transport.grpcio import GrpcioServer
 
 Status = health_pb2.HealthCheckResponse
 FOLLOW_READINESS = ["", "readiness", EXT_PROC_SERVICE, "inference-extension"]

@@ -5,11 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from epp.cli.go_flags import TRUE_OR_FALSE
 from epp.cli.options import finite
 from epp.cli.running import from_flag
-from epp.cli.transport_options import true_or_false
-from epp.cli.units import size
+from epp.cli.units import TRUE_OR_FALSE, size, true_or_false
 from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.client_headers import headers_to_ignore
 

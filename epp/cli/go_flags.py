@@ -1,38 +1,151 @@
-"""Boolean flags as Go's command lines take them: bare, or with a value behind ``=``.
+"""A command line as Go programs read it (the library pflag), made into one that click reads.
 
-Manifests written for the reference have ``--secure-serving``, ``--secure-serving=true`` and
-``--emit-endpoint-scores=true`` alike; click knows flags without a value and options with one.
+Manifests that were written for the reference have ``--secure-serving``, ``--secure-serving=1`` and
+``-v=4``; click knows flags without a value and options with one. Unknown flags pass unchanged:
+click refuses them with a proposal.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from typer.core import TyperCommand, TyperOption
 
-TRUE_OR_FALSE = "true|false"
-"""The ``metavar`` of an option with a value that is meant as a flag."""
+from epp.cli.reference_flags import FLAGS, Given, ReferenceFlag, WithdrawnFlagError
+from epp.cli.running import fail
+from epp.cli.units import TRUE_OR_FALSE, true_or_false
 
-_TRUE = frozenset({"1", "t", "true"})
-_FALSE = frozenset({"0", "f", "false"})
+_IGNORED_FIRST_WORD: Final = "serve"
+"""``docker run IMAGE serve ...`` was right while the image's entrypoint was ``epp`` alone."""
+
+
+@dataclass(slots=True)
+class CommandLine:
+    """What was read besides the options that click gets."""
+
+    reference: list[Given] = field(default_factory=list)
+    """Flags of the reference that are no options here, in their order."""
+    stray: list[str] = field(default_factory=list)
+    """Words that belong to no flag; the reference ignores them, too."""
 
 
 class GoFlagsCommand(TyperCommand):
-    """A command whose flags may be written as for Go."""
+    """A command whose flags may be written as for Go; ``ctx.obj`` is its :class:`CommandLine`."""
+
+    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - Typer's
+        super().__init__(**attributes)
+        unused = ", ".join(flag.name for flag in FLAGS.values() if not flag.is_withdrawn)
+        self.epilog = f"Taken for manifests of the Go EPP, without effect: {unused}"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer hides it
         options = [each for each in self.params if isinstance(each, TyperOption)]
-        bare = {name for each in options if each.is_flag for name in each.opts}
-        valued = {name for each in options if each.metavar == TRUE_OR_FALSE for name in each.opts}
-        return super().parse_args(ctx, list(_plain(bare, valued, args)))
+        reader = _Reader(
+            flags={name for each in options if each.is_flag for name in each.opts},
+            booleans={n for each in options if each.metavar == TRUE_OR_FALSE for n in each.opts},
+            valued={name for each in options if not each.is_flag for name in each.opts},
+        )
+        try:
+            plain = reader.read(args)
+        except ValueError as error:
+            fail(str(error))
+        except WithdrawnFlagError as error:
+            fail(str(error), status=1)
+        words = reader.line.stray
+        if words and words[0] == args[0]:
+            known = getattr(ctx.parent and ctx.parent.command, "commands", {})
+            if words[0] == _IGNORED_FIRST_WORD:
+                del words[0]
+            elif words[0] in known:
+                fail(
+                    f"{words[0]} is a command of its own: run `epp {words[0]}`, or, in the"
+                    f" container image, `docker run --entrypoint epp IMAGE {words[0]}`"
+                )
+        ctx.obj = reader.line
+        return super().parse_args(ctx, plain)
 
 
-def _plain(bare: set[str], valued: set[str], args: Sequence[str]) -> Iterator[str]:
-    for text, following in pairwise((*args, "")):
-        name, separator, value = text.partition("=")
-        if text in valued and following.lower() not in _TRUE | _FALSE:
-            yield f"{text}=true"
-        elif separator and name in bare and value.lower() in _TRUE:
-            yield name
-        elif not (separator and name in bare and value.lower() in _FALSE):
+class _Reader:
+    """Reads one command line.
+
+    Args:
+        flags: Options without a value, for click.
+        booleans: Options whose value, for click, is ``true`` or ``false``.
+        valued: All options with a value, for click.
+    """
+
+    def __init__(self, *, flags: set[str], booleans: set[str], valued: set[str]) -> None:
+        self.line = CommandLine()
+        self._flags = flags
+        self._booleans = booleans
+        self._valued = valued - booleans
+        self._set: dict[str, bool] = {}
+
+    def read(self, args: Sequence[str]) -> list[str]:
+        """Return the arguments for click.
+
+        Raises:
+            ValueError: A boolean is neither true nor false, or a value of a flag is missing.
+        """
+        left = iter(args)
+        plain = [text for each in left for text in self._read(each, left)]
+        # The last one wins; for click a flag is there or not.
+        return plain + [name for name, is_set in self._set.items() if is_set]
+
+    def _read(self, text: str, left: Iterator[str]) -> Iterator[str]:
+        if text == "--":
+            self.line.stray.extend(left)
+            return
+        if not text.startswith("-") or text == "-":
+            self.line.stray.append(text)
+            return
+        name, equals, value = _split(text)
+        given = value if equals else None
+        if name in self._flags:
+            self._set[name] = given is None or true_or_false(name, given)
+        elif name in self._booleans:
+            is_set = given is None or true_or_false(name, given)
+            yield f"{name}={str(is_set).lower()}"
+        elif name in self._valued:
+            yield from _with_value(name, given, left)
+        elif (flag := FLAGS.get(name)) is not None:
+            self.line.reference.append(_reference(flag, given, left))
+        else:
             yield text
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    """Return name, ``=`` if there is one, and value; ``-v4`` and ``-v=4`` have one, too."""
+    if text.startswith("--") or len(text) == len("-v"):
+        return text.partition("=")
+    name, value = text[:2], text[2:].removeprefix("=")
+    return name, "=", value
+
+
+def _with_value(name: str, given: str | None, left: Iterator[str]) -> Iterator[str]:
+    """Join a value to its option, so that click takes one with a dash (``-1s``) for no option."""
+    if given is None:
+        given = next(left, None)
+    if given is None:
+        yield name  # click says what is missing
+    elif name.startswith("--"):
+        yield f"{name}={given}"
+    else:
+        yield from (name, given)
+
+
+def _reference(flag: ReferenceFlag, given: str | None, left: Iterator[str]) -> Given:
+    if given is None:
+        given = "true" if flag.is_boolean else next(left, None)
+    if given is None:
+        raise ValueError(f"{flag.name} needs a value")
+    return flag.given(given)
+
+
+def stray_words(line: CommandLine) -> Mapping[str, object]:
+    """Return the facts of a warning about words that were ignored; empty if there are none."""
+    if not line.stray:
+        return {}
+    return {
+        "words": line.stray,
+        "hint": "a boolean has its value behind `=`: --secure-serving=false",
+    }

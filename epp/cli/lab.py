@@ -21,7 +21,14 @@ from epp.cli.envoy_options import (
     header_rules,
 )
 from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort
-from epp.cli.running import fail, from_flag, require_folder, run_until_signalled, write_whole
+from epp.cli.running import (
+    EXPECTED,
+    fail,
+    from_flag,
+    require_folder,
+    run_until_signalled,
+    write_whole,
+)
 from epp.cli.units import size
 from epp.lab import fleet as fake
 from epp.lab import load as generator
@@ -34,9 +41,12 @@ from epp.lab.envoy import (
     ModelServerProtocol,
     Product,
 )
-from epp.lab.up import Gateway, UpSettings
+from epp.lab.fleet import FleetError
+from epp.lab.load import LoadError
+from epp.lab.up import Gateway, UpError, UpSettings
 from epp.lab.up import up as run_gateway
 
+_EXPECTED = (*EXPECTED, EnvoyError, FleetError, LoadError, UpError)
 console = Console(highlight=False)
 _LABEL = re.compile(r"(?P<first>[0-9]{1,9})(-(?P<last>[0-9]{1,9}))?:(?P<key>[^=]+)=(?P<value>.*)")
 
@@ -91,7 +101,7 @@ def fleet(
         else:
             console.print(f"fake vLLM servers: {', '.join(running.addresses)}")
 
-    run_until_signalled(lambda stop: fake.serve(config, ready=ready, stop=stop))
+    run_until_signalled(lambda stop: fake.serve(config, ready=ready, stop=stop), expected=_EXPECTED)
 
 
 def _write_endpoints(path: Path, running: fake.Fleet, labels: dict[int, dict[str, str]]) -> None:
@@ -199,7 +209,7 @@ def load(
         else:
             console.print(report.table())
 
-    run_until_signalled(main)
+    run_until_signalled(main, expected=_EXPECTED)
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -406,4 +416,6 @@ def up(
             "  Ctrl-C stops all.\n"
         )
 
-    run_until_signalled(lambda stop: run_gateway(settings, stop=stop, say=say, ready=ready))
+    run_until_signalled(
+        lambda stop: run_gateway(settings, stop=stop, say=say, ready=ready), expected=_EXPECTED
+    )

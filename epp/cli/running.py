@@ -16,26 +16,13 @@ import uvloop
 
 from epp.config import ConfigError
 from epp.data_layer import DataLayerError
-from epp.lab.envoy import EnvoyError
-from epp.lab.fleet import FleetError
-from epp.lab.load import LoadError
-from epp.lab.up import UpError
 from epp.observability import PortError
 from epp.sockets import descriptor_limit, raise_limit
 from epp.transport import TransportError
 
 log = structlog.get_logger()
 
-EXPECTED = (
-    ConfigError,
-    DataLayerError,
-    EnvoyError,
-    FleetError,
-    LoadError,
-    PortError,
-    TransportError,
-    UpError,
-)
+EXPECTED: Final = (ConfigError, DataLayerError, PortError, TransportError)
 """Errors whose text is for the user; anything else is a bug and shows its traceback."""
 
 _MMAP_THRESHOLD: Final = -3
@@ -52,7 +39,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def run_until_signalled(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+def run_until_signalled(
+    main: Callable[[asyncio.Event], Awaitable[None]],
+    *,
+    expected: tuple[type[Exception], ...] = EXPECTED,
+) -> None:
     """Run ``main`` on uvloop; SIGINT and SIGTERM set the event it is given.
 
     An expected error ends the process with status 1 and one line on standard error.
@@ -67,7 +58,7 @@ def run_until_signalled(main: Callable[[asyncio.Event], Awaitable[None]]) -> Non
 
     try:
         uvloop.run(signalled())
-    except* EXPECTED as group:
+    except* expected as group:
         errors = [str(error) for error in _leaves(group)]
     else:
         return

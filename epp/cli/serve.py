@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
+import structlog
 import typer
 
 from epp.app import App, Ports, ServeSettings
@@ -30,6 +32,7 @@ from epp.cli.ext_proc_options import (
     StreamIdleTimeoutSeconds,
     ext_proc_settings,
 )
+from epp.cli.go_flags import CommandLine, stray_words
 from epp.cli.options import (
     GrpcHealthPort,
     GrpcPort,
@@ -37,6 +40,16 @@ from epp.cli.options import (
     MetricsPort,
     finite,
 )
+from epp.cli.process_options import (
+    DrainDelaySeconds,
+    DrainTimeout,
+    LogLevelOption,
+    Verbosity,
+    ZapLogLevel,
+    drain_times,
+    log_level,
+)
+from epp.cli.reference_flags import tell_of_unused
 from epp.cli.running import (
     fail,
     from_flag,
@@ -65,18 +78,24 @@ from epp.cli.transport_options import (
     socket_file,
     tls_settings,
     transport_settings,
-    true_or_false,
     warn_of_unused,
 )
-from epp.cli.units import duration, size
+from epp.cli.units import duration, signed_duration, size, true_or_false
 from epp.config import LoadedConfig, PluginRegistry, default_config, load_file, load_text
 from epp.observability import configure
 from epp.request_control import DEFAULT_SOURCE_HEADERS
 
-_LEVELS = Literal["debug", "info", "warning", "error"]
+log = structlog.get_logger()
+
+_NO_ENDPOINTS = (
+    "no model servers: name them with --endpoint HOST:PORT (repeatable), --endpoints-file FILE, or",
+    "  dataLayer.discovery in --config-file FILE; pods are not read from the Kubernetes API.",
+    "  For example: docker run -p 9002:9002 IMAGE --endpoint 10.0.0.7:8000 --secure-serving=false",
+)
 
 
 def serve(
+    ctx: typer.Context,
     config_file: Annotated[Path | None, typer.Option(help="EndpointPickerConfig file.")] = None,
     config_text: Annotated[
         str | None, typer.Option(help="EndpointPickerConfig as text, instead of a file.")
@@ -131,7 +150,16 @@ def serve(
         str, typer.Option(help="Time between two scrapes of an endpoint.")
     ] = "50ms",
     metrics_staleness_threshold: Annotated[
-        str, typer.Option(help="Age at which scraped values begin to fade.")
+        str,
+        typer.Option(
+            help="Age from which an endpoint's page does not count for the pool's gauges, by"
+            " default 2s; if given, flow control also waits that much longer after an eviction,"
+            " instead of 200ms.",
+            show_default=False,
+        ),
+    ] = "",
+    scoring_staleness_threshold: Annotated[
+        str, typer.Option(help="Age at which scraped values begin to fade for scorers.")
     ] = "200ms",
     max_scrape_cpu_percent: Annotated[
         float,
@@ -167,17 +195,8 @@ def serve(
             help="Ignore the endpoints that the gateway names in its metadata.",
         ),
     ] = False,
-    drain_delay_seconds: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            callback=finite,
-            help="How long new requests are still served after SIGTERM, while readiness is off.",
-        ),
-    ] = 0.0,
-    drain_timeout: Annotated[
-        str, typer.Option(help="How long open streams may go on after that.")
-    ] = "30s",
+    drain_delay_seconds: DrainDelaySeconds = None,
+    drain_timeout: DrainTimeout = None,
     log_format: Annotated[
         Literal["json", "console"], typer.Option(help="json for machines, console for eyes.")
     ] = "json",
@@ -187,13 +206,16 @@ def serve(
             help="Memory for log lines that wait to be written; lines beyond it are dropped."
         ),
     ] = "16MiB",
-    log_level: Annotated[_LEVELS, typer.Option(help="Lowest level written.")] = "info",
+    log_level_name: LogLevelOption = None,
+    verbosity: Verbosity = None,
+    zap_log_level: ZapLogLevel = "",
     seed: Annotated[int | None, typer.Option(help="Make random choices repeatable.")] = None,
     ready_file: Annotated[
         Path | None, typer.Option(help="Write the ports there, as JSON, when everything listens.")
     ] = None,
 ) -> None:
     """Run the endpoint picker: an ext_proc server for Envoy."""
+    given = ctx.obj if isinstance(ctx.obj, CommandLine) else CommandLine()
     if config_file is not None and config_text is not None:
         fail("--config-file and --config-text exclude each other")
     if ready_file is not None:
@@ -231,19 +253,24 @@ def serve(
             grpc_max_send_msg_size,
             max_body_bytes=ext_proc.max_body_bytes,
         )
-        interval = from_flag("--refresh-metrics-interval", duration, refresh_metrics_interval)
-        staleness = from_flag(
-            "--metrics-staleness-threshold", duration, metrics_staleness_threshold
+        interval = from_flag(
+            "--refresh-metrics-interval", signed_duration, refresh_metrics_interval
         )
-        drain = from_flag("--drain-timeout", duration, drain_timeout)
+        staleness = from_flag("--metrics-staleness-threshold", _maybe, metrics_staleness_threshold)
+        fading = from_flag("--scoring-staleness-threshold", duration, scoring_staleness_threshold)
+        drain_delay, drain = drain_times(drain_delay_seconds, drain_timeout)
+        level = log_level(log_level_name, verbosity, zap_log_level)
         queue_bytes = from_flag("--log-queue-bytes", size, log_queue_bytes)
         scraped_bytes = from_flag("--max-scrape-page-bytes", size, max_scrape_page_bytes)
         page_bytes = from_flag("--max-metrics-page-bytes", size, max_metrics_page_bytes)
     except ValueError as error:
         fail(str(error))
-    configure(
-        level=log_level, log_format=log_format, queue_bytes=queue_bytes, standard_streams=True
-    )
+    if not (endpoint or endpoints_file or config_file or config_text):
+        fail("\n".join(_NO_ENDPOINTS))
+    configure(level=level, log_format=log_format, queue_bytes=queue_bytes, standard_streams=True)
+    if words := stray_words(given):
+        log.warning("words on the command line were ignored", **words)
+    tell_of_unused(given.reference, os.environ)
     if tls is None:
         warn_of_unused(cert_path, tls_min_version, tls_cipher_suites or ())
 
@@ -263,11 +290,13 @@ def serve(
             max_metrics_connections=max_metrics_connections,
             # Below 50 ms the reference raises the interval, too.
             refresh_metrics_interval_seconds=max(0.05, interval),
-            metrics_staleness_seconds=staleness,
+            metrics_staleness_seconds=2.0 if staleness is None else staleness,
+            eviction_staleness_seconds=0.2 if staleness is None else staleness,
+            scoring_staleness_seconds=fading,
             scrape_cpu_share=max_scrape_cpu_percent / 100,
             max_scrape_page_bytes=scraped_bytes,
             max_metrics_page_bytes=page_bytes,
-            drain_delay_seconds=drain_delay_seconds,
+            drain_delay_seconds=drain_delay,
             drain_timeout_seconds=drain,
             emit_endpoint_scores=emit_endpoint_scores,
             follow_subset_hint=not disable_endpoint_subset_filter,
@@ -288,6 +317,10 @@ def serve(
         await app.run(stop, _announce(ready_file))
 
     run_until_signalled(main)
+
+
+def _maybe(text: str) -> float | None:
+    return duration(text) if text else None
 
 
 def _announce(ready_file: Path | None) -> Callable[[Ports], None] | None:

@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 import structlog
 import typer
 
-from epp.cli.go_flags import TRUE_OR_FALSE
 from epp.cli.running import from_flag
-from epp.cli.units import count, duration, quantity, size
+from epp.cli.units import TRUE_OR_FALSE, count, duration, quantity, true_or_false
 from epp.transport import TlsSettings, TransportSettings, minimum_version_from_flag
 
 log = structlog.get_logger()
@@ -93,17 +92,6 @@ def socket_file(listen: str) -> Path | None:
     return Path("/" + path.lstrip("/") if path.startswith("///") else path)
 
 
-def true_or_false(flag: str, text: str) -> bool:
-    """Return what the flag says.
-
-    Raises:
-        ValueError: Neither; the message names the flag.
-    """
-    if text.lower() not in {"true", "false"}:
-        raise ValueError(f"{flag} must be true or false, not {text!r}")
-    return text.lower() == "true"
-
-
 def tls_settings(
     secure_serving: str,
     cert_path: str,
@@ -179,7 +167,8 @@ def transport_settings(
         ("--grpc-max-send-msg-size", "max_sent_message_bytes", max_sent_message),
     ):
         least = max(defaults[name], max_body_bytes + _ROOM_BESIDE_BODY)
-        values.setdefault(name, from_flag(flag, size, text) if text else least)
+        # 0 is the default for the reference, too.
+        values.setdefault(name, (from_flag(flag, quantity, text) if text else 0) or least)
     room = values["max_message_bytes"] * _ROOM_FOR_MESSAGES
     if room > defaults["max_buffered_bytes"]:
         values.setdefault("max_buffered_bytes", int(room))

@@ -1,38 +1,68 @@
-"""Values with units on the command line, as the reference writes them: ``50ms``, ``10MiB``."""
+"""Values on the command line, as the reference writes them: ``true``, ``50ms``, ``10MiB``."""
 
-import re
+from typing import Final
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+from epp.config.quantities import duration_seconds
+from epp.config.quantities import quantity as kubernetes_quantity
 
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|k|K|M|G)?B?")
-_FACTORS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9}
+TRUE_OR_FALSE: Final = "true|false"
+"""The ``metavar`` of an option with a value that is meant as a flag."""
+
+_TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
+
+
+def true_or_false(flag: str, text: str) -> bool:
+    """Return what a boolean of Go says: ``true``, ``1``, ``t``, ``false``, ``0``, ``f``.
+
+    Raises:
+        ValueError: Neither; the message names the flag.
+    """
+    if text not in _TRUE | _FALSE:
+        raise ValueError(f"{flag} must be true or false, not {text!r}")
+    return text in _TRUE
 
 
 def duration(text: str) -> float:
-    """Parse a Go duration (``50ms``, ``1m30s``) to seconds.
+    """Parse a duration of Go (``50ms``, ``1m30s``, ``.5s``) to seconds.
+
+    Raises:
+        ValueError: It is none, or below 0.
+    """
+    seconds = signed_duration(text)
+    if seconds < 0:
+        raise ValueError(f"{text!r} must not be negative")
+    return seconds
+
+
+def signed_duration(text: str) -> float:
+    """Parse a duration of Go that may be below 0.
 
     Raises:
         ValueError: It is none.
     """
-    if text == "0":
-        return 0.0  # the one duration that Go takes without a unit
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{text!r} is not a duration such as 50ms, 2s or 1m30s")
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    sign = -1.0 if text.startswith("-") else 1.0
+    try:
+        return sign * duration_seconds(text[1:] if text.startswith(("+", "-")) else text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a duration such as 50ms, 2s or 1m30s") from None
 
 
 def quantity(text: str) -> int:
-    """Parse a byte quantity (``10MiB``, ``25MB``, ``4194304``) to bytes.
+    """Parse a quantity of Kubernetes (``10Mi``, ``25M``, ``1e6``), a ``B`` behind it or not.
+
+    A ``K`` means 1000, too. A part of a byte counts as a byte.
 
     Raises:
         ValueError: It is none.
     """
-    match = _QUANTITY.fullmatch(text)
-    if match is None or ("." in match[1] and match[2] is None):  # there are no half bytes
-        raise ValueError(f"{text!r} is not a size such as 10MiB, 25MB or 4194304")
-    return int(float(match[1]) * _FACTORS.get(match[2] or "", 1))
+    number = text.removesuffix("B")
+    if number.endswith("K"):
+        number = number[:-1] + "k"
+    try:
+        return kubernetes_quantity(number)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a size such as 10MiB, 25MB or 4194304") from None
 
 
 def size(text: str) -> int:

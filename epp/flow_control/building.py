@@ -27,16 +27,19 @@ P = TypeVar("P", bound=Plugin)
 
 
 _AT_ONCE_SECONDS = 0.01
-_SLOW_SECONDS = 0.45
-"""The reference's: 0.2 s until a page is stale to its detector, and 0.25 s to spare."""
+_SPARE_SECONDS = 0.25
+"""The reference's, beside the age at which a page is stale."""
 
 
-def flow_settings(graph: PluginGraph, refresh_seconds: float = 0.05) -> FlowSettings | None:
+def flow_settings(
+    graph: PluginGraph, refresh_seconds: float = 0.05, staleness_seconds: float = 0.2
+) -> FlowSettings | None:
     """Return what a graph's configuration says of flow control; None if its feature gate is off.
 
     Args:
         graph: A plugin graph.
         refresh_seconds: How often model servers are scraped, after which what is free shows.
+        staleness_seconds: Age up to which a page may hide what an eviction has freed.
     """
     if not graph.config.has_gate("flowControl"):
         return None
@@ -53,7 +56,9 @@ def flow_settings(graph: PluginGraph, refresh_seconds: float = 0.05) -> FlowSett
     plan = session_plan(graph)
     detector = graph.detector
     assert isinstance(detector, SaturationDetector)  # noqa: S101 - the plan has looked
-    grace = _AT_ONCE_SECONDS if detector.sees_ends_at_once else refresh_seconds + _SLOW_SECONDS
+    grace = _AT_ONCE_SECONDS
+    if not detector.sees_ends_at_once:
+        grace = refresh_seconds + staleness_seconds + _SPARE_SECONDS
     return FlowSettings(
         detector=graph.guards.guard("SaturationDetector", detector),
         limits=make.policy(

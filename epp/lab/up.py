@@ -180,6 +180,7 @@ async def _run(
                 *("--grpc-port", str(settings.grpc_port)),
                 *("--grpc-health-port", str(settings.grpc_health_port)),
                 *("--metrics-port", str(settings.metrics_port)),
+                *("--drain-delay-seconds", "0"),
                 *("--drain-timeout", f"{settings.drain_timeout_seconds:g}s"),
                 *("--ready-file", str(ready_file)),
                 *serve_from,

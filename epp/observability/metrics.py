@@ -143,9 +143,18 @@ class Metrics:
         if kind == TOO_LARGE:
             self._pages_too_large.labels(source.type).inc()
 
-    def watch_pool(self, name: str, snapshot: Callable[[], Sequence[Endpoint]]) -> None:
-        """Export the gauges of the pool ``name``, read from ``snapshot`` at each scrape."""
-        self.registry.register(PoolCollector(name, snapshot))
+    def watch_pool(
+        self,
+        name: str,
+        snapshot: Callable[[], Sequence[Endpoint]],
+        *,
+        staleness_seconds: float = inf,
+    ) -> None:
+        """Export the gauges of the pool ``name``, read from ``snapshot`` at each scrape.
+
+        Those of the whole pool leave out endpoints whose page is older than ``staleness_seconds``.
+        """
+        self.registry.register(PoolCollector(name, snapshot, staleness_seconds=staleness_seconds))
 
     def watch_scrapes(self, read: Callable[[], Mapping[tuple[str, str], float]]) -> None:
         """Export how often endpoints are asked, by endpoint and source, read at each scrape."""
@@ -260,16 +269,26 @@ class PluginWatch:
 class PoolCollector(Collector):
     """Gauges of the pool and of each endpoint."""
 
-    def __init__(self, pool: str, snapshot: Callable[[], Sequence[Endpoint]]) -> None:
+    def __init__(
+        self,
+        pool: str,
+        snapshot: Callable[[], Sequence[Endpoint]],
+        *,
+        staleness_seconds: float = inf,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._pool = pool
         self._snapshot = snapshot
+        self._staleness = staleness_seconds
+        self._clock = clock
 
     def collect(self) -> Iterable[Metric]:
         """Read all gauges off the endpoints."""
         endpoints = self._snapshot()
-        scraped = [e for e in endpoints if e.metrics.requested_at is not None]
-        yield self._gauge("ready_endpoints", "Endpoints with scraped metrics.", len(scraped))
-        yield from self._averages(endpoints)
+        oldest = self._clock() - self._staleness
+        fresh = [e for e in endpoints if (at := e.metrics.requested_at) is not None and at > oldest]
+        yield self._gauge("ready_endpoints", "Endpoints with fresh metrics.", len(fresh))
+        yield from self._averages(fresh)
         queue = self._per_endpoint("per_endpoint_queue_size", "Queue per endpoint, as scraped.")
         flight = self._per_endpoint("endpoint_inflight_requests", "Requests in flight from here.")
         waiting = self._per_endpoint("effective_queue_size", "Queue as the scorers see it.")

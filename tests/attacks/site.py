@@ -169,7 +169,8 @@ async def _picker(
         options += ["--config-text", FLOW_CONFIG]
     picker = await asyncio.create_subprocess_exec(
         *("sh", "-c", limit + 'exec "$@"', "sh", sys.executable, "-m", "epp", "serve"),
-        *("--host", "127.0.0.1", "--secure-serving=false", "--drain-timeout", "1s"),
+        *("--host", "127.0.0.1", "--secure-serving=false"),
+        *("--drain-delay-seconds", "0", "--drain-timeout", "1s"),
         *("--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0", *options),
         stdout=log.writer,
         stderr=log.writer,

@@ -22,7 +22,8 @@ from grpc import aio
 
 from epp.ext_proc import METHOD, messages
 from epp.lab.envoy import Mode
-from epp.transport import GrpcioServer, Http2Server
+from epp.transport import Http2Server
+from epp.transport.grpcio import GrpcioServer
 from epp.transport.interface import Stream
 
 # Tags of ProcessingRequest.request: field number * 8 + 2.

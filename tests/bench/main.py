@@ -4,6 +4,7 @@
 """
 
 import argparse
+import asyncio
 import os
 import platform
 import time
@@ -31,6 +32,7 @@ from bench import (
     prefix_memory,
     processes,
     setups,
+    start_up,
     tables,
     through_envoy,
 )
@@ -175,6 +177,13 @@ async def flow(run: Run) -> None:
     }
 
 
+async def start(run: Run) -> None:
+    """How long the process takes until it listens."""
+    measured = await asyncio.to_thread(start_up.measure, 3 if run.quick else 10)
+    run.results["start"] = measured
+    run.console.print(start_up.table(measured))
+
+
 async def worst(run: Run) -> None:
     """Each step on what is made to be costly."""
     measured = cost.measure(quick=run.quick)
@@ -193,6 +202,7 @@ PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
     "flow": flow,
     "floods": flood,
     "cost": worst,
+    "start": start,
 }
 BY_DEFAULT = [name for name in PARTS if name not in {"floods", "cost"}]
 

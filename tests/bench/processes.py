@@ -70,7 +70,10 @@ def epp(
 ) -> contextlib.AbstractAsyncContextManager[Running]:
     """Run ``epp serve`` with the default configuration; its ready record has the port ``grpc``."""
     ports = ("--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0")
-    common = ("--secure-serving", "false", "--host", "127.0.0.1", "--drain-timeout", "1s")
+    common = (
+        *("--secure-serving=false", "--host", "127.0.0.1"),
+        *("--drain-delay-seconds", "0", "--drain-timeout", "1s"),
+    )
     arguments = ("serve", *common, *ports, *_addresses(endpoints), *options)
     return _module(sampled, "epp", *arguments)
 

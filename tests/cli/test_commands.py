@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,18 @@ def test_help_lists_the_commands() -> None:
     assert done.returncode == 0
     for command in ("serve", "up", "fleet", "load", "envoy-config"):
         assert command in done.stdout
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    result = epp_here("--version")
+    assert (result.exit_code, result.stdout) == (0, f"epp {version('endpoint-picker')}\n")
+
+
+@pytest.mark.parametrize("command", [(), ("serve",), ("config",)])
+def test_help_has_a_short_form(command: tuple[str, ...]) -> None:
+    short, long = (epp_here(*command, flag) for flag in ("-h", "--help"))
+    assert short.exit_code == 0
+    assert short.stdout == long.stdout
 
 
 @pytest.mark.parametrize(

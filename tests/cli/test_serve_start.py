@@ -1,6 +1,8 @@
 """What ``epp serve`` does before there is an endpoint picker."""
 
 import gc
+import subprocess
+import sys
 from importlib import import_module
 
 import pytest
@@ -30,3 +32,17 @@ def test_what_is_loaded_is_exempt_from_garbage_collection_before_anything_is_mad
         gc.unfreeze()
     assert result.exit_code == 1
     assert exempt[0] > 10_000
+
+
+def test_serve_does_not_load_what_only_other_commands_need() -> None:
+    # The whole start is measured by tests/bench/start_up.py.
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys, epp.cli.serve; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(done.stdout.split())
+    unwanted = {"epp.lab", "epp.doctor", "epp.cli.lab", "grpc", "httpx", "epp.transport.grpcio"}
+    assert not loaded & unwanted
+    assert "epp.app" in loaded

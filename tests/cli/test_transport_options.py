@@ -16,7 +16,6 @@ from epp.cli.transport_options import (
     socket_file,
     tls_settings,
     transport_settings,
-    true_or_false,
     warn_of_unused,
 )
 from epp.transport import TlsSettings, TransportSettings
@@ -111,7 +110,7 @@ def test_messages_are_longer_than_the_longest_body() -> None:
         ("max_connections=1k", "'1k' is not a whole number"),
         ("max_connections=-1", "'-1' is not a whole number"),
         ("max_connections=", "'' is not a whole number"),
-        ("max_frame_bytes=16384.5", "'16384.5' is not a size such as 10MiB"),
+        ("max_frame_bytes=16384.x", "'16384.x' is not a size such as 10MiB"),
         ("idle_seconds=off", "'off' is not a duration"),
         ("idle_seconds=5", "'5' is not a duration such as 50ms"),
         ("reuse_port=yes", "must be true or false"),
@@ -158,7 +157,7 @@ def test_what_is_no_socket_file_is_refused(listen: str) -> None:
         socket_file(listen)
 
 
-@pytest.mark.parametrize("text", ["big", "0", "1.5"])
+@pytest.mark.parametrize("text", ["big", "1.x", "-1"])
 def test_a_longest_message_that_is_no_size_is_named_with_its_flag(text: str) -> None:
     with pytest.raises(ValueError, match=f"^--grpc-max-recv-msg-size: '{text}' ") as caught:
         transport_settings([], text)
@@ -217,8 +216,8 @@ def test_authorities_of_clients_without_tls_are_refused() -> None:
         (["--enable-cert-reload"], ("true", False)),
         (["--enable-cert-reload", "--health-checking"], ("true", True)),
         (["--enable-cert-reload=false", "--health-checking=true"], ("false", True)),
-        (["--enable-cert-reload", "false", "--health-checking=false"], ("false", False)),
-        (["--health-checking=T", "--enable-cert-reload=True"], ("True", True)),
+        (["--enable-cert-reload", "false", "--health-checking=false"], ("true", False)),
+        (["--health-checking=T", "--enable-cert-reload=0"], ("false", True)),
     ],
 )
 def test_flags_may_be_written_as_for_go(args: list[str], seen: tuple[str, bool]) -> None:
@@ -237,9 +236,7 @@ def test_flags_may_be_written_as_for_go(args: list[str], seen: tuple[str, bool])
 def test_a_flag_that_is_neither_true_nor_false_is_refused() -> None:
     result = CliRunner().invoke(cli, ["serve", "--health-checking=maybe"])
     assert result.exit_code == 2
-    assert true_or_false("--flag", "TRUE")
-    with pytest.raises(ValueError, match=r"^--flag must be true or false, not 'maybe'"):
-        true_or_false("--flag", "maybe")
+    assert result.stderr == "epp: --health-checking must be true or false, not 'maybe'\n"
 
 
 def test_tls_flags_without_tls_are_ignored_with_a_warning() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from epp.cli.units import count, duration, quantity, size
+from epp.cli.units import count, duration, quantity, signed_duration, size, true_or_false
 
 
 @pytest.mark.parametrize(
@@ -18,13 +18,18 @@ from epp.cli.units import count, duration, quantity, size
         ("100ns", 1e-7),
         ("0s", 0.0),
         ("0", 0.0),
+        (".5s", 0.5),
+        ("1.s", 1.0),
+        ("+2s", 2.0),
+        ("-0s", 0.0),
+        ("1h30m0.5s", 5400.5),
     ],
 )
 def test_duration_is_parsed(text: str, seconds: float) -> None:
     assert duration(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "5x", "1s2", "x1s", "1s,2s", "1e3s"])
+@pytest.mark.parametrize("text", ["", "5", "s", "5 s", "--5s", "5x", "1s2", "x1s", "1s,2s", "1e3s"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration such as") as caught:
         duration(text)
@@ -44,19 +49,45 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         ("1GiB", 2**30),
         ("3G", 3 * 10**9),
         ("7B", 7),
+        ("1e6", 1_000_000),
+        ("1Ti", 2**40),
+        ("1.5Mi", 3 * 2**19),
+        ("1.5", 2),
+        ("0", 0),
     ],
 )
 def test_quantity_is_parsed(text: str, size: int) -> None:
     assert quantity(text) == size
 
 
-@pytest.mark.parametrize(
-    "text", ["", "MiB", "10 MiB", "-1", "10XB", "10Kii", "10iB", "1e6", "1.5", "1.5B"]
-)
+@pytest.mark.parametrize("text", ["", "MiB", "10 MiB", "-1", "10XB", "10Kii", "10iB", "1Te", "9Ei"])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size such as") as caught:
         quantity(text)
     assert repr(text) in str(caught.value)
+
+
+def test_a_duration_below_0_is_refused_but_where_it_means_the_least() -> None:
+    with pytest.raises(ValueError, match="'-5s' must not be negative"):
+        duration("-5s")
+    assert signed_duration("-1.5s") == -1.5
+
+
+@pytest.mark.parametrize(
+    ("text", "is_true"),
+    [
+        *((text, True) for text in ("1", "t", "T", "true", "True", "TRUE")),
+        *((text, False) for text in ("0", "f", "F", "false", "False", "FALSE")),
+    ],
+)
+def test_a_boolean_is_one_of_go(text: str, *, is_true: bool) -> None:
+    assert true_or_false("--flag", text) is is_true
+
+
+@pytest.mark.parametrize("text", ["", "yes", "no", "tRUE", "2", "on"])
+def test_what_is_no_boolean_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=f"^--flag must be true or false, not '{text}'"):
+        true_or_false("--flag", text)
 
 
 def test_size_is_a_quantity_that_is_more_than_none() -> None:

@@ -15,7 +15,8 @@ import grpc
 import uvloop
 
 from epp.ext_proc import METHOD, ExtProcService, ExtProcStream
-from epp.transport import GrpcioServer, Http2Server, Server, Stream
+from epp.transport import Http2Server, Server, Stream
+from epp.transport.grpcio import GrpcioServer
 from ext_proc.wires import Line, Recorder, Wire
 
 T = TypeVar("T")

@@ -14,6 +14,9 @@ from faults.traffic import Traffic, Verdict
 from faults.trial import Outcome, Pace, Run, Scenario, after, judge, running, under_way
 from faults.waiting import stopped_amid_slow_readers, stopped_while_undecided
 
+_ROLLOUT = "12s"
+"""How long a picker that leaves serves new requests: a process starts in 1 to 7 s."""
+
 
 async def stopped(setting: Setting, pace: Pace, *, signals: int = 1) -> Outcome:
     """SIGTERM, once or again and again, with a drain time shorter than the longest answers."""
@@ -71,6 +74,25 @@ async def handed_over(setting: Setting, pace: Pace) -> Outcome:
         signalled_at = time.monotonic()
         old.signal(SIGTERM)
         outcome = await _replaced("another on its port, SIGTERM", run, signalled_at, 0.0, new)
+    outcome.expect("no request fails", holds=set(outcome.verdicts) == {Verdict.WHOLE})
+    return outcome
+
+
+async def rolled(setting: Setting, pace: Pace) -> Outcome:
+    """A rollout as in Kubernetes: SIGTERM with the reference's flag, and only then the next one.
+
+    Envoy hears nothing of it, so the one that leaves has to serve until the other does.
+    """
+    options = ("--transport-setting", "reuse_port=true")
+    drain = ("--drain-timeout", _ROLLOUT)
+    async with running(setting, pace, *options, drain=drain, goes_on=True) as run:
+        await run.until_share(0.3)
+        old, signalled_at = run.site.picker, time.monotonic()
+        old.signal(SIGTERM)
+        new = await run.site.start_picker(port=old.ports["grpc"])
+        overlaps = old.process.returncode is None
+        outcome = await _replaced("SIGTERM, then another", run, signalled_at, 0.0, new)
+    outcome.expect("the next one starts within the drain time", holds=overlaps)
     outcome.expect("no request fails", holds=set(outcome.verdicts) == {Verdict.WHOLE})
     return outcome
 
@@ -183,6 +205,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     stopped_amid_slow_readers,
     replaced,
     handed_over,
+    rolled,
     killed,
     one_of_two_stopped,
     one_of_two_killed,

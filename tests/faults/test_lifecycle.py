@@ -24,6 +24,7 @@ SMALL = Pace(requests=60, rate=40.0, long_tokens=60, drain="0.2s", changes=4)
     [
         (lifecycle.stopped, LEAN),
         (lifecycle.handed_over, LEAN),
+        *((lifecycle.rolled, Setting(mode)) for mode in Mode),
         (lifecycle.killed, FAIL_OPEN),
         (lifecycle.one_of_two_stopped, LEAN),
         (waiting.stopped_while_undecided, FULL_DUPLEX),

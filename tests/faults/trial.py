@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,18 +87,20 @@ async def running(
     pickers: int = 1,
     prepare: Callable[[Path], tuple[str, ...]] = lambda _: (),
     goes_on: bool = False,
+    drain: Sequence[str] = (),
 ) -> AsyncIterator[Run]:
     """Run a gateway and send the traffic of ``pace``.
 
     With ``goes_on`` it does not end before :meth:`Run.end` lets it: how long a process takes to
-    start is no matter of the traffic.
+    start is no matter of the traffic. ``drain`` are the pickers' options for their end; by default
+    they refuse new requests at once.
     """
     engine = EngineConfig(
         max_num_seqs=256, step_seconds=0.05, decode_seconds_per_sequence=0.0, num_blocks=200_000
     )
     fleet = FleetConfig(endpoints=3, engine=engine)
-    drain = ("--drain-timeout", pace.drain)
-    async with site(setting, fleet, *drain, *options, pickers=pickers, prepare=prepare) as made:
+    ends = drain or ("--drain-delay-seconds", "0", "--drain-timeout", pace.drain)
+    async with site(setting, fleet, *ends, *options, pickers=pickers, prepare=prepare) as made:
         traffic = Traffic(made.url, kinds(pace.short_tokens, pace.long_tokens))
         if not goes_on:
             traffic.may_stop.set()

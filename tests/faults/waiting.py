@@ -62,7 +62,7 @@ def _prepare(folder: Path) -> tuple[str, ...]:
 async def stopped_while_undecided(setting: Setting, pace: Pace) -> Outcome:
     """SIGTERM while bodies are half sent and decisions wait: all of them are told why."""
     count = max(1, min(pace.requests // 4, 500))
-    options = ("--drain-timeout", pace.drain)
+    options = ("--drain-delay-seconds", "0", "--drain-timeout", pace.drain)
     async with site(setting, FleetConfig(endpoints=2), *options, prepare=_prepare) as made:
         address = httpx.URL(made.url)
         pool = ConnectionPool(address.host, address.port or 80)
@@ -108,7 +108,7 @@ async def stopped_amid_slow_readers(setting: Setting, pace: Pace) -> Outcome:
         max_num_seqs=64, step_seconds=0.001, decode_seconds_per_sequence=0.0, num_blocks=20_000
     )
     fleet = FleetConfig(endpoints=2, engine=engine)
-    options = ("--drain-timeout", pace.drain)
+    options = ("--drain-delay-seconds", "0", "--drain-timeout", pace.drain)
     async with AsyncExitStack() as stack:
         made = await stack.enter_async_context(site(setting, fleet, *options))
         client = await asyncio.to_thread(httpx.AsyncClient, timeout=60.0, trust_env=False)

@@ -74,6 +74,19 @@ def test_grace_is_as_long_as_the_detector_needs(text: str, refresh: float, grace
 
 
 @pytest.mark.parametrize(
+    ("text", "grace"),
+    [
+        # 0.05 s until the next page, 2 s until it is stale, 0.25 s to spare.
+        pytest.param(ON, 2.3, id="of pages"),
+        pytest.param(CONCURRENCY, 0.01, id="of what this process has in flight"),
+        pytest.param(ON + TUNED % "grace: 1s", 1.0, id="as it says"),
+    ],
+)
+def test_grace_follows_the_age_at_which_pages_are_stale(text: str, grace: float) -> None:
+    assert eviction(text, staleness_seconds=2.0).grace_seconds == pytest.approx(grace)
+
+
+@pytest.mark.parametrize(
     ("said", "field", "value"),
     [
         ("minRunTime: 1m", "min_run_seconds", 60.0),

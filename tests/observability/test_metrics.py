@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from epp.observability import Metrics, PluginWatch
+from epp.observability import Metrics, PluginWatch, PoolCollector
 from epp.observability.known_names import MAX_NAME_CHARS
 from epp.scheduling import Endpoint
 from epp.testing import make_endpoint
@@ -242,9 +242,9 @@ def test_pool_gauges_are_read_off_the_endpoints_at_each_scrape() -> None:
     )  # fmt: skip
     pool.append(
         make_endpoint("b", waiting_requests=6, running_requests=10, kv_cache_usage=0.75,
-                      in_flight=3)
+                      in_flight=3, requested_at=1.0)
     )  # fmt: skip
-    assert value("ready_endpoints") == 1  # b was never scraped
+    assert value("ready_endpoints") == 2
     assert value("average_queue_size") == 4  # (2 + 6) / 2
     assert value("std_dev_queue_size") == 2  # both are 2 off
     assert value("average_running_requests") == 10
@@ -257,3 +257,18 @@ def test_pool_gauges_are_read_off_the_endpoints_at_each_scrape() -> None:
     assert value("effective_queue_size", "b") == 9  # 6 on the page, 3 of ours sent since
     pool.clear()
     assert value("per_endpoint_queue_size", "a") is None
+
+
+def test_pool_gauges_leave_out_endpoints_whose_page_is_old() -> None:
+    fresh = make_endpoint("a", waiting_requests=2, requested_at=8.5)
+    old = make_endpoint("b", waiting_requests=6, requested_at=8.0)
+    never = make_endpoint("c", waiting_requests=9)
+    collector = PoolCollector(
+        "pool", lambda: [fresh, old, never], staleness_seconds=2.0, clock=lambda: 10.0
+    )
+    values = {
+        family.name: family.samples[0].value
+        for family in collector.collect()
+        if family.name.endswith(("ready_endpoints", "average_queue_size"))
+    }
+    assert values == {"llm_d_epp_ready_endpoints": 1, "llm_d_epp_average_queue_size": 2}

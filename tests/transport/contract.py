@@ -11,7 +11,8 @@ import grpc
 import uvloop
 from grpc import aio
 
-from epp.transport import GrpcioServer, Http2Server, OpenStream, Server, Stream
+from epp.transport import Http2Server, OpenStream, Server, Stream
+from epp.transport.grpcio import GrpcioServer
 
 METHOD = "/test.Service/Talk"
 KIB, MIB = 1 << 10, 1 << 20

@@ -7,7 +7,7 @@ import grpc
 import pytest
 from grpc import aio
 
-from epp.transport import GrpcioServer
+from epp.transport.grpcio import GrpcioServer
 from transport.contract import METHOD, Handler, Rig, all_of, echo, finish, grpcs_own, nothing
 from transport.raw_client import connected
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from epp.transport import GrpcioServer, Http2Server, ListenError, Server
+from epp.transport import Http2Server, ListenError, Server
+from epp.transport.grpcio import GrpcioServer
 from epp.transport.sockets import SocketFile
 
 

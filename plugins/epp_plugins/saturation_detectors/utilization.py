@@ -13,7 +13,7 @@ As a filter it keeps the endpoints below both limits, and all of them if none is
 The values are the effective ones: the last page corrected by what this EPP has sent since. A page
 that is too old is no reason to call an endpoint full: its values fade to the pool's median, and an
 endpoint never scraped counts as the median (idle, if nobody was ever scraped) plus what was sent
-there. When a page is too old is the process's setting ``--metrics-staleness-threshold``, so
+there. When a page is too old is the process's setting ``--scoring-staleness-threshold``, so
 ``metricsStalenessThreshold`` has no effect here.
 
 Reads:  ``waiting_requests`` and ``kv_cache_usage`` of ``endpoint.load``.

@@ -1,0 +1,30 @@
+"""``epp health``: asks the health port of an endpoint picker, where there is no gRPC probe."""
+
+from typing import Annotated
+
+import grpc
+import typer
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from epp.cli.running import fail
+
+_TIMEOUT_SECONDS = 2.0
+
+
+def health(
+    address: Annotated[str, typer.Option(help="HOST:PORT of gRPC health.")] = "127.0.0.1:9003",
+    service: Annotated[
+        str, typer.Option(help="liveness, readiness, or another that it knows.")
+    ] = "readiness",
+) -> None:
+    """Ask whether an endpoint picker serves; the exit status is 0 if so, else 1."""
+    request = health_pb2.HealthCheckRequest(service=service)
+    with grpc.insecure_channel(address) as channel:
+        try:
+            answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=_TIMEOUT_SECONDS)
+        except grpc.RpcError as error:
+            fail(f"{address}: {error.code().name}: {error.details()}", status=1)
+    name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    if answer.status != health_pb2.HealthCheckResponse.SERVING:
+        fail(f"{address}: {service} is {name}", status=1)
+    print(name)  # noqa: T201 - a command's output

@@ -1,0 +1,178 @@
+"""Flags and environment variables of the reference that are no options of ``epp serve``.
+
+A manifest that was written for it starts this endpoint picker unchanged: what has no effect here is
+taken, its value checked as Go checks it, and named in one log line. What would weaken security
+without a word is refused, and so is what the reference has withdrawn, with its own hint.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from epp.cli.units import count, duration, true_or_false
+
+log = structlog.get_logger()
+
+_MAX_TARGET_PORTS = 8
+_MAX_PORT = 65535
+
+
+class WithdrawnFlagError(Exception):
+    """A flag that the reference has withdrawn; the text says what replaces it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One flag as it was given."""
+
+    name: str
+    value: str
+    reason: str
+    """Why it has no effect."""
+    asks_for_more: bool
+    """It asks for something that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceFlag:
+    """One flag without effect here."""
+
+    name: str
+    """With its dashes."""
+    reason: str
+    """Why it has no effect; goes to the log and to ``--help``."""
+    check: Callable[[str], object] = str
+    """Raises ValueError for a value that the reference refuses, too."""
+    is_boolean: bool = False
+    """May be given without a value, which means true."""
+    asks_for_more: Callable[[str], bool] = lambda _: False
+    """Tells whether a value asks for something that is not there."""
+
+    is_withdrawn: bool = False
+    """The reference itself refuses it."""
+
+    def given(self, value: str) -> Given:
+        """Return the flag with this value.
+
+        Raises:
+            ValueError: The value is not allowed; the message names the flag.
+            WithdrawnFlagError: The reference has withdrawn the flag.
+        """
+        try:
+            self.check(value)
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from error
+        return Given(self.name, value, self.reason, self.asks_for_more(value))
+
+
+def _boolean(name: str, reason: str, *, warns: bool = False) -> ReferenceFlag:
+    return ReferenceFlag(
+        name,
+        reason,
+        check=lambda text: true_or_false("value", text),
+        is_boolean=True,
+        asks_for_more=lambda text: warns and true_or_false(name, text),
+    )
+
+
+def _withdrawn(name: str, field: str) -> ReferenceFlag:
+    def refuse(_: str) -> None:
+        raise WithdrawnFlagError(
+            f"{name} was withdrawn: set engineConfigs[].{field} of the core-metrics-extractor in"
+            " the configuration (--config-file)"
+        )
+
+    return ReferenceFlag(name, "", check=refuse, is_withdrawn=True)
+
+
+def _not_authenticated(text: str) -> None:
+    if true_or_false("value", text):
+        raise ValueError(
+            "tokens are checked by the Kubernetes API, which this endpoint picker does not ask:"
+            " /metrics would be open to all. Give --metrics-endpoint-auth=false, and keep others"
+            " away by a network policy or by --metrics-cert-dir with --metrics-client-ca-file"
+        )
+
+
+def _selector(text: str) -> None:
+    if not text.strip():
+        raise ValueError("give a label selector such as app=vllm")
+
+
+def _target_ports(text: str) -> None:
+    ports = {count(each.strip()) for each in text.split(",")}
+    wrong = sorted(port for port in ports if not 1 <= port <= _MAX_PORT)
+    if wrong:
+        raise ValueError(f"port {wrong[0]} is not from 1 to {_MAX_PORT}")
+    if len(ports) > _MAX_TARGET_PORTS:
+        raise ValueError(f"{len(ports)} ports are given, {_MAX_TARGET_PORTS} are the most")
+
+
+_NO_API = "endpoints come from the command line or the configuration, not from the Kubernetes API"
+_LOG_FORM = "the form of log lines is --log-format; the reference ignores it, too"
+
+FLAGS: Final[Mapping[str, ReferenceFlag]] = {
+    flag.name: flag
+    for flag in (
+        ReferenceFlag(
+            "--endpoint-selector", _NO_API, check=_selector, asks_for_more=lambda _: True
+        ),
+        ReferenceFlag(
+            "--endpoint-target-ports", _NO_API, check=_target_ports, asks_for_more=lambda _: True
+        ),
+        ReferenceFlag("--pool-group", _NO_API),
+        ReferenceFlag("--pool-namespace", _NO_API),
+        _boolean("--ha-enable-leader-election", "every replica that is ready serves", warns=True),
+        ReferenceFlag(
+            "--metrics-endpoint-auth",
+            "/metrics is open to whoever reaches its port",
+            check=_not_authenticated,
+            is_boolean=True,
+        ),
+        _boolean("--enable-pprof", "there is no profiler on the metrics port", warns=True),
+        _boolean("--tracing", "no spans are written", warns=True),
+        ReferenceFlag(
+            "--refresh-prometheus-metrics-interval",
+            "gauges are computed when /metrics is read",
+            check=duration,
+        ),
+        ReferenceFlag("--zap-encoder", _LOG_FORM),
+        _boolean("--zap-devel", _LOG_FORM),
+        ReferenceFlag("--zap-stacktrace-level", _LOG_FORM),
+        ReferenceFlag("--zap-time-encoding", _LOG_FORM),
+        _withdrawn("--total-queued-requests-metric", "queuedRequestsSpec"),
+        _withdrawn("--total-running-requests-metric", "runningRequestsSpec"),
+        _withdrawn("--kv-cache-usage-percentage-metric", "kvUsageSpec"),
+        _withdrawn("--lora-info-metric", "loraSpec"),
+        _withdrawn("--cache-info-metric", "cacheInfoSpec"),
+    )
+}
+"""By name."""
+
+_VARIABLES: Final = frozenset(
+    {"NAMESPACE", "POD_NAME", "PREDICTION_SERVER_URL", "TRAINING_SERVER_URL"}
+)
+_PREFIXES: Final = ("OTEL_", "LATENCY_")
+
+
+def unused_variables(environment: Iterable[str]) -> list[str]:
+    """Return the names of variables that the reference reads and this endpoint picker does not."""
+    return sorted(name for name in environment if name in _VARIABLES or name.startswith(_PREFIXES))
+
+
+def tell_of_unused(given: Iterable[Given], environment: Iterable[str]) -> None:
+    """Name in one log line what the reference would heed; a warning if something is missed."""
+    latest = {each.name: each for each in given}
+    variables = unused_variables(environment)
+    if not latest and not variables:
+        return
+    facts: dict[str, object] = {
+        "flags": {f"{each.name}={each.value}": each.reason for each in latest.values()},
+        "environment": variables,
+    }
+    if any(each.asks_for_more for each in latest.values()):
+        log.warning("flags of the reference have no effect", **facts)
+    else:
+        log.info("flags of the reference have no effect", **facts)

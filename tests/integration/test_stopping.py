@@ -1,0 +1,48 @@
+"""An endpoint picker that is told to stop while requests wait in its queue."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from epp.lab.envoy import Mode
+
+from .gateway import MODES, Gateway, running
+from .queueing import CONFIG, ONE_SERVER, ask, occupied, queued, reason, waiting
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+
+STATUS = health_pb2.HealthCheckResponse
+
+
+async def readiness(gateway: Gateway) -> Any:
+    request = health_pb2.HealthCheckRequest(service="readiness")
+    async with aio.insecure_channel(f"127.0.0.1:{gateway.ports.health}") as channel:
+        return (await health_pb2_grpc.HealthStub(channel).Check(request)).status
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+async def test_new_and_waiting_requests_are_served_while_readiness_is_off(mode: Mode) -> None:
+    serve = {"drain_delay_seconds": 5.0}  # what --drain-timeout=5s asks for
+    async with running(mode, fleet=ONE_SERVER, config=CONFIG, serve=serve) as gateway:
+        assert await readiness(gateway) == STATUS.SERVING
+        async with occupied(gateway):
+            before = await queued(gateway, 1)
+            gateway.stop.set()
+            await asyncio.sleep(0)  # the drain begins
+            assert await readiness(gateway) == STATUS.NOT_SERVING
+            later = ask(gateway)
+            await waiting(gateway, 2)
+        answers = await asyncio.gather(*before, later)
+        assert [answer.status_code for answer in answers] == [200, 200]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+async def test_requests_that_still_wait_at_the_end_are_answered(mode: Mode) -> None:
+    async with running(mode, fleet=ONE_SERVER, config=CONFIG) as gateway, occupied(gateway):
+        tasks = await queued(gateway, 2)
+        gateway.stop.set()
+        answers = await asyncio.gather(*tasks)
+        assert [reason(answer) for answer in answers] == [(503, "rejected-shutting-down")] * 2
