@@ -188,14 +188,18 @@ async def test_an_answer_that_makes_no_sense_is_none(junk: bytes) -> None:
         setup.renderer.faults.garbled_render = junk
         state = await setup.state()
         assert state.read(TOKENIZED_PROMPT) is None
-        (failure,) = state.read(PRODUCER_FAILURES) or ()
-        assert (failure.producer, failure.reason) == ("token", "error")
+        failures = state.read(PRODUCER_FAILURES) or []
+        assert [(each.producer, each.reason) for each in failures] == [("token", "error")]
         assert setup.outcomes == {"junk": 1}
 
 
 async def test_unknown_modalities_and_fields_are_passed_over() -> None:
     async with rendering_by() as setup:
-        smell = {"mm_hashes": {"smell": ["h"]}, "mm_placeholders": None, "kwargs_data": {"a": []}}
+        smell: dict[str, Any] = {
+            "mm_hashes": {"smell": ["h"]},
+            "mm_placeholders": None,
+            "kwargs_data": {"a": []},
+        }
         setup.renderer.faults.garbled_render = answer(1, 2, **smell)
         assert await setup.tokens() == TokenizedPrompt(b"\1\0\0\0\2\0\0\0", 2)
 
