@@ -1,4 +1,4 @@
-"""``multicluster-metrics-data-source`` and ``multicluster-metrics-extractor``: the load of clusters.
+"""``multicluster-metrics-data-source`` and ``multicluster-metrics-extractor``: how busy each is.
 
 The source GETs the metrics page of each cluster's own EPP. It is ``metrics-data-source`` with other
 defaults: ``https``, and the server's certificate is checked (``insecureSkipVerify: false``) against

@@ -7,15 +7,15 @@ import pytest
 from epp.scheduling import AttributeKey, CycleState, Endpoint, Scorer
 from epp.testing import make_endpoint, make_plugin, make_profile, make_request, run_profile
 from epp_plugins.filters.session_affinity import SessionAffinityFilter
-from epp_plugins.multicluster.affinity import (
-    MulticlusterApproxPrefixCacheProducer,
-    MulticlusterPrefixCacheScorer,
-    MulticlusterSessionAffinityFilter,
-)
 from epp_plugins.multicluster.load_scorers import (
     MulticlusterKvCacheUtilizationScorer,
     MulticlusterQueueScorer,
 )
+from epp_plugins.multicluster.prefix_cache import (
+    MulticlusterApproxPrefixCacheProducer,
+    MulticlusterPrefixCacheScorer,
+)
+from epp_plugins.multicluster.session_affinity import MulticlusterSessionAffinityFilter
 from epp_plugins.state_keys import (
     MULTICLUSTER_KV_CACHE_UTILIZATION,
     MULTICLUSTER_QUEUE_SIZE,
