@@ -15,6 +15,7 @@ from epp.data_layer import (
     DataSource,
     EndpointDiscovery,
     Extractor,
+    GrpcCalls,
     HttpCalls,
     page_opener,
 )
@@ -70,6 +71,7 @@ def make_builder(
         "metrics": lambda _: metrics,
         "open_page": lambda _: open_page,
         "open_caller": lambda _: HttpCalls,
+        "open_grpc_caller": lambda _: GrpcCalls,
     }
     return GraphBuilder(
         registry or PluginRegistry.from_entry_points(),

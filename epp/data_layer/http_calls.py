@@ -16,6 +16,40 @@ from epp.data_layer.http_client import HttpConnection
 _REMEDY: Final = "it is not what was asked for"
 
 
+class Slots:
+    """Bounds the calls to one server that are under way, and those that wait.
+
+    Args:
+        server: For messages.
+        most: Calls under way at once.
+        most_waiting: Calls that wait for one of them to end.
+    """
+
+    def __init__(self, server: str, most: int, most_waiting: int) -> None:
+        self._server = server
+        self._free = asyncio.Semaphore(most)
+        self._most_waiting = most_waiting
+        self._waiting = 0
+
+    async def __aenter__(self) -> None:
+        """Wait for a place.
+
+        Raises:
+            CallerBusyError: Too many calls wait already.
+        """
+        if self._free.locked() and self._waiting >= self._most_waiting:
+            raise CallerBusyError(f"{self._waiting} calls to {self._server} are waiting already")
+        self._waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self._waiting -= 1
+
+    async def __aexit__(self, *_: object) -> None:
+        """Give the place back."""
+        self._free.release()
+
+
 class HttpCalls:
     """A client for one ``host:port``.
 
@@ -37,9 +71,7 @@ class HttpCalls:
         self._address = address
         self._host, self._port = split_address(address)
         self._tls = tls
-        self._max_waiting = max_waiting
-        self._slots = asyncio.Semaphore(max_connections)
-        self._waiting = 0
+        self._slots = Slots(address, max_connections, max_waiting)
         self._open: set[HttpConnection] = set()
         self._idle: list[HttpConnection] = []
         self._is_closed = False
@@ -55,22 +87,13 @@ class HttpCalls:
                 class tells which.
             CallerBusyError: Too many calls wait already.
         """
-        if self._slots.locked() and self._waiting >= self._max_waiting:
-            raise CallerBusyError(f"{self._waiting} calls to {self._address} are waiting already")
-        self._waiting += 1
-        try:
-            await self._slots.acquire()
-        finally:
-            self._waiting -= 1
-        try:
+        async with self._slots:
             head = (
                 f"POST {path} HTTP/1.1\r\nhost: {self._address}\r\n"
                 "content-type: application/json\r\naccept: application/json\r\n"
                 f"user-agent: endpoint-picker\r\ncontent-length: {len(body)}\r\n\r\n"
             )
             return await self._answer(b"".join((head.encode("ascii"), body)), max_answer_bytes)
-        finally:
-            self._slots.release()
 
     def close(self) -> None:
         """Close all connections; calls under way fail."""

@@ -38,8 +38,10 @@ __all__ = [
     "EndpointSpec",
     "Extractor",
     "FileState",
+    "GrpcCaller",
     "HttpCaller",
     "OpenCaller",
+    "OpenGrpcCaller",
     "OpenPage",
     "Page",
     "PageClient",
@@ -188,6 +190,37 @@ class OpenCaller(Protocol):
             tls: For https.
             max_connections: Calls under way at once.
             max_waiting: Calls that may wait for one of them to end.
+        """
+
+
+class GrpcCaller(Protocol):
+    """Makes unary gRPC calls to one server, bytes to bytes."""
+
+    async def call(self, method: str, message: bytes) -> bytes:
+        """Return the answer to ``message``; ``method`` is ``/package.Service/Method``.
+
+        Raises:
+            ScrapeError: There is none; a CallerBusyError if so many calls are waiting that this one
+                was not made.
+        """
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+
+
+class OpenGrpcCaller(Protocol):
+    """Makes clients for gRPC: the service ``open_grpc_caller`` of a plugin's constructor."""
+
+    def __call__(
+        self, target: str, /, *, max_calls: int, max_waiting: int, max_answer_bytes: int
+    ) -> GrpcCaller:
+        """Return a client for ``unix:PATH`` or ``host:port``; it connects when first used.
+
+        Args:
+            target: Where to.
+            max_calls: Calls under way at once.
+            max_waiting: Calls that may wait for one of them to end.
+            max_answer_bytes: Longest answer.
         """
 
 

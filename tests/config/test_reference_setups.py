@@ -801,12 +801,6 @@ plugins:
             not_yet("plugins[1].type", "precise-prefix-cache-producer"),
         ],
     ),
-    "tokens from a socket": (
-        """\
-plugins: [{type: token-producer, parameters: {modelName: m, udsTokenizerConfig: {}}}]
-""",
-        [re.compile(r"plugins\[0\]\.parameters: mode `udsTokenizerConfig` is not supported.*")],
-    ),
     "cache of pictures": (
         "plugins: [{type: mm-embeddings-cache-producer}, {type: mm-embeddings-cache-scorer}]\n",
         [

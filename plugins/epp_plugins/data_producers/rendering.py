@@ -1,27 +1,19 @@
-"""Tokens from a vLLM renderer, for the mode ``vllm`` of ``token-producer``.
+"""Tokens from a renderer, for ``token-producer``.
 
 A renderer is another process, which may be dead, slow or wrong. So what is under way is bounded in
 number and bytes, answers in length, and after failures in a row requests are not kept waiting for
 it: one a second tries whether it is back.
 """
 
-import ssl
 from asyncio import timeout as time_limit
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from struct import pack
-from typing import Annotated, Final, get_args
-from urllib.parse import urlsplit
+from typing import Final, Protocol, get_args
 
-import msgspec
 import structlog
 
-from epp.data_layer.plugins import (
-    HttpCaller,
-    OpenCaller,
-    ScrapeError,
-    ScrapeStatusError,
-    join_address,
-)
+from epp.data_layer.plugins import ScrapeError, ScrapeStatusError
 from epp.observability.plugins import PluginCounter
 from epp.scheduling import LLMRequest
 from epp_plugins.data_producers.media_parts import HAS_MEDIA, MOST_MEDIA
@@ -48,32 +40,12 @@ _LOG_SECONDS: Final = 10.0
 _LEAST_ANSWER_BYTES: Final = 1024 * 1024
 _ANSWER_BYTES_PER_BYTE: Final = 16
 """A byte of a prompt is one token at the most, and an id has ten digits."""
-_MOST_ANSWER_BYTES: Final = 32 * 1024 * 1024
-_MOST_HASH: Final = 256
+MOST_ANSWER_BYTES: Final = 32 * 1024 * 1024
+"""Of the longest answer."""
 _CLIENT_ERRORS: Final = range(400, 500)
 _NOT_THE_CLIENTS: Final = (401, 403, 404, 405, 408, 429)
 """Of the client errors those that tell of the renderer: its key, its paths, its load."""
 _MODALITIES: Final = frozenset[str](get_args(Modality))
-
-_TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
-
-
-class _Place(msgspec.Struct, gc=False):
-    offset: Annotated[int, msgspec.Meta(ge=0)]
-    length: Annotated[int, msgspec.Meta(ge=1)]
-
-
-class _Features(msgspec.Struct, gc=False):
-    mm_hashes: dict[str, list[Annotated[str, msgspec.Meta(max_length=_MOST_HASH)]]] | None = None
-    mm_placeholders: dict[str, list[_Place]] | None = None
-
-
-class _Rendered(msgspec.Struct, gc=False):
-    token_ids: Annotated[list[_TokenId], msgspec.Meta(min_length=1, max_length=MOST_IDS)]
-    features: _Features | None = None
-
-
-_decode_answer = msgspec.json.Decoder(_Rendered | list[_Rendered]).decode
 
 
 class RenderError(Exception):
@@ -91,36 +63,61 @@ class RenderError(Exception):
         self.is_outage = is_outage
 
 
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """The tokens of one prompt, as a renderer tells of them."""
+
+    token_ids: Sequence[int]
+    """Each of 32 bits."""
+    hashes: Mapping[str, Sequence[str]]
+    """Of its media, by modality."""
+    places: Mapping[str, Sequence[tuple[int, int]]]
+    """Where in the tokens those are: offset and length, in the same order."""
+
+
+class Backend(Protocol):
+    """Asks one renderer."""
+
+    where: str
+    """For messages."""
+
+    async def ask(
+        self, question: Question, *, has_media: bool, max_answer_bytes: int
+    ) -> Sequence[Rendered]:
+        """Return the tokens of each prompt of ``question``.
+
+        Raises:
+            RenderError: The answer makes no sense, or is a refusal.
+            ScrapeError: There is none.
+            UnreadableRequestError: The request cannot be asked for.
+        """
+
+    def close(self) -> None:
+        """Close the connections; idempotent."""
+
+
 class Renderer:
-    """One renderer, asked over HTTP.
+    """Asks one renderer within bounds, and not while it is down.
 
     Args:
-        url: Its base URL.
+        backend: Asks it.
         timeouts: Seconds that a question about text may take, and one about media.
-        open_caller: Makes the client.
         outcomes: Counts questions by outcome.
         clock: Seconds.
     """
 
     def __init__(
         self,
-        url: str,
+        backend: Backend,
         timeouts: tuple[float, float],
         *,
-        open_caller: OpenCaller,
         outcomes: PluginCounter,
         clock: Callable[[], float],
     ) -> None:
-        self._url = url
-        parts = split_url(url)
-        self._base = parts.path
+        self._backend = backend
         self._timeouts = timeouts
-        self._open_caller = open_caller
-        self._address = parts.address
-        self._is_https = parts.is_https
         self._outcomes = outcomes
         self._clock = clock
-        self._callers: dict[bool, HttpCaller] = {}
         self._bytes = 0
         self._failures = 0
         self._retry_at = 0.0
@@ -151,15 +148,15 @@ class Renderer:
             raise
         self._outcomes.inc("ok")
         if self._is_told:
-            _log.info("renderer answers again", url=self._url, failures=self._failures)
+            _log.info(
+                "renderer answers again", renderer=self._backend.where, failures=self._failures
+            )
         self._failures, self._is_told = 0, False
         return found
 
     def close(self) -> None:
         """Close the connections."""
-        for caller in self._callers.values():
-            caller.close()
-        self._callers.clear()
+        self._backend.close()
 
     async def _asked(self, question: Question, request: LLMRequest) -> TokenizedPrompt:
         has_media = HAS_MEDIA(request.prompt) is not None
@@ -171,13 +168,12 @@ class Renderer:
         self._bytes += size
         try:
             async with time_limit(seconds):
-                body = await question.body()
-                answer = await self._caller(has_media).post(
-                    self._base + question.path,
-                    body,
+                rendered = await self._backend.ask(
+                    question,
+                    has_media=has_media,
                     max_answer_bytes=_most_answer_bytes(size, has_media),
                 )
-            return _read(answer)
+            return _tokenized(rendered)
         except TimeoutError:
             raise RenderError("timeout", f"no answer within {seconds:g} s") from None
         except UnreadableRequestError as error:
@@ -192,18 +188,6 @@ class Renderer:
         finally:
             self._bytes -= size
 
-    def _caller(self, has_media: bool) -> HttpCaller:
-        caller = self._callers.get(has_media)
-        if caller is None:
-            # Made when first used: to load the system's certificates takes 25 ms.
-            caller = self._callers[has_media] = self._open_caller(
-                self._address,
-                ssl.create_default_context() if self._is_https else None,
-                max_connections=MOST_MEDIA_CALLS if has_media else MOST_CALLS,
-                max_waiting=MOST_WAITING,
-            )
-        return caller
-
     def _note(self, error: RenderError) -> None:
         self._outcomes.inc(error.kind)
         now = self._clock()
@@ -216,70 +200,35 @@ class Renderer:
             self._is_told = True
             _log.warning(
                 "renderer failed, requests are scheduled without tokens",
-                url=self._url,
+                renderer=self._backend.where,
                 kind=error.kind,
                 error=str(error),
                 failures_in_a_row=self._failures,
-                remedy="check `vllm.url` and that it is a `vllm launch render`, or a vLLM with"
+                remedy="check its address, and that it is a `vllm launch render` or a vLLM with"
                 " --enable-scale-out",
             )
 
 
-class RendererUrl(msgspec.Struct, frozen=True):
-    """The parts of a renderer's URL."""
-
-    address: str
-    """``host:port``."""
-    path: str
-    """Before the API's paths; "" for none."""
-    is_https: bool
-
-
-def split_url(url: str) -> RendererUrl:
-    """Return the parts of ``url``.
-
-    Raises:
-        ValueError: It is no URL of a renderer; the text says why.
-    """
-    wrong = f"vllm.url: {url!r} is no `http://HOST:PORT`"
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ValueError(f"{wrong}: {error}") from None
-    if parts.scheme not in {"http", "https"} or not host:
-        raise ValueError(wrong)
-    if parts.username is not None or parts.query or parts.fragment:
-        raise ValueError(f"{wrong}: user, query and fragment are not sent; remove them")
-    if not url.isascii() or any(character <= " " for character in url):
-        raise ValueError(f"{wrong}: write it in ASCII, without blanks")
-    is_https = parts.scheme == "https"
-    address = join_address(host, port or (443 if is_https else 80))
-    return RendererUrl(address, parts.path.rstrip("/"), is_https)
-
-
 def _most_answer_bytes(prompt_bytes: int, has_media: bool) -> int:
     if has_media:
-        return _MOST_ANSWER_BYTES
+        return MOST_ANSWER_BYTES
     expected = _LEAST_ANSWER_BYTES + _ANSWER_BYTES_PER_BYTE * prompt_bytes
-    return min(expected, _MOST_ANSWER_BYTES)
+    return min(expected, MOST_ANSWER_BYTES)
 
 
-def _read(answer: bytes) -> TokenizedPrompt:
-    """Return the tokens that an answer tells of, those of several prompts one after the other."""
-    try:
-        found = _decode_answer(answer)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RenderError("junk", f"the answer makes no sense: {error}") from None
-    rendered = found if isinstance(found, list) else [found]
+def _tokenized(rendered: Sequence[Rendered]) -> TokenizedPrompt:
+    """Return the tokens that an answer tells of, those of several prompts one after the other.
+
+    Raises:
+        RenderError: They make no sense.
+    """
     ids = [token for each in rendered for token in each.token_ids]
     if not 0 < len(ids) <= MOST_IDS:
         raise RenderError("junk", f"the answer has {len(ids)} token ids")
     features: list[MultiModalFeature] = []
     before = 0
     for each in rendered:
-        if each.features is not None:
-            features += _features(each.features, before, len(each.token_ids))
+        features += _features(each, before)
         before += len(each.token_ids)
     if len(features) > MOST_MEDIA:
         raise RenderError("junk", f"the answer has {len(features)} media")
@@ -287,20 +236,16 @@ def _read(answer: bytes) -> TokenizedPrompt:
     return TokenizedPrompt(pack(f"<{len(ids)}I", *ids), len(ids), tuple(features))
 
 
-def _features(features: _Features, before: int, count: int) -> list[MultiModalFeature]:
-    places: Mapping[str, list[_Place]] = features.mm_placeholders or {}
-    found: list[MultiModalFeature] = []
-    for modality, hashes in (features.mm_hashes or {}).items():
-        spans = places.get(modality, [])
+def _features(rendered: Rendered, before: int) -> Iterator[MultiModalFeature]:
+    count = len(rendered.token_ids)
+    for modality, hashes in rendered.hashes.items():
+        places = rendered.places.get(modality, ())
         if modality not in _MODALITIES:
             continue
-        if len(spans) != len(hashes):
-            text = f"the answer has {len(hashes)} hashes and {len(spans)} places of {modality}"
+        if len(places) != len(hashes):
+            text = f"the answer has {len(hashes)} hashes and {len(places)} places of {modality}"
             raise RenderError("junk", text)
-        for digest, span in zip(hashes, spans, strict=True):
-            if span.offset + span.length > count:
-                raise RenderError("junk", f"a {modality} ends behind the last of {count} tokens")
-            found.append(
-                MultiModalFeature(modality, digest, before + span.offset, span.length)  # type: ignore[arg-type] # checked above
-            )
-    return found
+        for digest, (offset, length) in zip(hashes, places, strict=True):
+            if offset < 0 or length < 1 or offset + length > count:
+                raise RenderError("junk", f"a {modality} is at {offset} of {count} tokens")
+            yield MultiModalFeature(modality, digest, before + offset, length)  # type: ignore[arg-type] # checked above

@@ -1,6 +1,6 @@
 """``token-producer``: turns the prompt into token ids, for all plugins that count or hash tokens.
 
-There are two modes: ``estimate``, which needs nobody, and ``vllm``, which asks a vLLM renderer.
+There are two modes: ``estimate``, which needs nobody, and ``vllm``, which asks a renderer.
 
 Mode ``estimate``, the default: the raw JSON bytes of tools and prompt, in this order, taken four at
 a time as little-endian pseudo tokens::
@@ -67,8 +67,11 @@ The reference does not say what an empty ``modelName`` means (here: the model th
 sent to), what it does with the kinds of requests that are left out here, and what of a message
 with thinking it sends. Its EPP is not ready before the renderer has answered once; this one is.
 
-Refused: ``udsTokenizerConfig``, the reference's deprecated tokenizer on a Unix socket, and
-``vllm`` and ``estimate`` together.
+``udsTokenizerConfig`` (``socketFile``, or ``host:port`` there with ``useTCP``) asks llm-d's
+tokenizer service over gRPC instead, by ``RenderChatCompletion`` and ``RenderCompletion``. All else
+is as in mode ``vllm``, with its default time limits. The service takes texts and pictures; calls of
+tools, films and sounds are left out of the question. The reference has deprecated it; what its time
+limits are it does not say.
 
 Reads:  ``request.prompt``, ``request.tools``, ``request.template``, ``request.headers``.
 Writes: ``TOKENIZED_PROMPT``, kept until the request is sent on; nothing for a request without a
@@ -91,7 +94,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from epp.data_layer.plugins import OpenCaller, duration_seconds
+from epp.data_layer.plugins import OpenCaller, OpenGrpcCaller, duration_seconds
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
 from epp.request_control.plugins import (
     PRODUCER_FAILURES,
@@ -103,7 +106,8 @@ from epp.scheduling import CycleState, LLMRequest, StateKey
 from epp_plugins.data_producers.media import BYTES_PER_TOKEN, Image, Video
 from epp_plugins.data_producers.media_parts import MediaPrompt
 from epp_plugins.data_producers.render_bodies import question_of
-from epp_plugins.data_producers.rendering import Renderer, RenderError, split_url
+from epp_plugins.data_producers.render_http import HttpRenderer, split_url
+from epp_plugins.data_producers.rendering import Backend, Renderer, RenderError
 from epp_plugins.state_keys import TOKENIZED_PROMPT, TokenizedPrompt
 
 _TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
@@ -156,6 +160,15 @@ class Vllm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
         split_url(self.url)
 
 
+class UdsTokenizer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of the deprecated tokenizer service."""
+
+    socket_file: Annotated[str, msgspec.Meta(min_length=1)]
+    """Path of its Unix socket; ``host:port`` with ``useTCP``."""
+    use_tcp: bool = msgspec.field(default=False, name="useTCP")
+    """Whether it listens on TCP."""
+
+
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``token-producer``."""
 
@@ -165,23 +178,26 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Model to ask the renderer for; "" for the one that the request is sent to."""
     vllm: Vllm | None = None
     """The renderer to ask."""
-    uds_tokenizer_config: dict[str, Any] | None = None
-    """Refused: not supported."""
+    uds_tokenizer_config: UdsTokenizer | None = None
+    """Deprecated: the tokenizer service to ask over gRPC instead."""
 
     def __post_init__(self) -> None:
-        if self.uds_tokenizer_config is not None:
-            raise ValueError(
-                "mode `udsTokenizerConfig` is not supported: use `vllm` and a renderer over HTTP"
-            )
-        if self.vllm is not None and self.estimate is not None:
-            raise ValueError("`vllm` and `estimate` are both there; remove one of them")
+        given = {
+            "estimate": self.estimate,
+            "udsTokenizerConfig": self.uds_tokenizer_config,
+            "vllm": self.vllm,
+        }
+        modes = [f"`{name}`" for name, mode in given.items() if mode is not None]
+        if len(modes) > 1:
+            raise ValueError(f"{' and '.join(modes)} are modes; give only one of them")
 
     @property
-    def renderer(self) -> Vllm | None:
+    def renderer(self) -> Vllm | UdsTokenizer | None:
         """The renderer to ask; None in mode ``estimate``."""
-        if self.vllm is None and self.model_name and self.estimate is None:
+        asked = self.vllm or self.uds_tokenizer_config
+        if asked is None and self.model_name and self.estimate is None:
             return Vllm()
-        return self.vllm
+        return asked
 
 
 class TokenProducer(DataProducer):
@@ -200,6 +216,7 @@ class TokenProducer(DataProducer):
         params: Params,
         *,
         open_caller: OpenCaller | None = None,
+        open_grpc_caller: OpenGrpcCaller | None = None,
         metrics: PluginMetrics = NO_PLUGIN_METRICS,
         clock: Callable[[], float] = monotonic,
     ) -> "TokenProducer":
@@ -212,6 +229,7 @@ class TokenProducer(DataProducer):
         params: Params,
         *,
         open_caller: OpenCaller | None = None,
+        open_grpc_caller: OpenGrpcCaller | None = None,
         metrics: PluginMetrics = NO_PLUGIN_METRICS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
@@ -246,15 +264,27 @@ class RenderedTokenProducer(TokenProducer, AsyncDataProducer):
         params: Params,
         *,
         open_caller: OpenCaller | None = None,
+        open_grpc_caller: OpenGrpcCaller | None = None,
         metrics: PluginMetrics = NO_PLUGIN_METRICS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         super().__init__(name, params)
-        renderer = params.renderer
-        if renderer is None or open_caller is None:
-            raise ValueError("mode `vllm` needs the service `open_caller`")
+        asked = params.renderer
         self._model = params.model_name
-        timeouts = (_seconds(renderer.timeout) or _TIMEOUT, _seconds(renderer.mm_timeout) or _MM)
+        timeouts = (_TIMEOUT, _MM)
+        backend: Backend
+        if isinstance(asked, Vllm) and open_caller is not None:
+            timeouts = (_seconds(asked.timeout) or _TIMEOUT, _seconds(asked.mm_timeout) or _MM)
+            backend = HttpRenderer(asked.url, open_caller)
+        elif isinstance(asked, UdsTokenizer) and open_grpc_caller is not None:
+            # Late: its messages take 5 ms to load, and few configurations need them.
+            from epp_plugins.data_producers.render_socket import (  # noqa: PLC0415
+                SocketRenderer,
+            )
+
+            backend = SocketRenderer(asked.socket_file, open_grpc_caller, is_tcp=asked.use_tcp)
+        else:
+            raise ValueError("a renderer needs the service `open_caller` or `open_grpc_caller`")
         # Its own limits come first: ten requests over this one would switch the plugin off.
         self.timeout_seconds = max(timeouts) + 1.0
         self._outcomes = metrics.counter(
@@ -264,9 +294,8 @@ class RenderedTokenProducer(TokenProducer, AsyncDataProducer):
             ("outcome",),
         )
         self._renderer = Renderer(
-            renderer.url,
+            backend,
             timeouts,
-            open_caller=open_caller,
             outcomes=self._outcomes,
             clock=clock,
         )

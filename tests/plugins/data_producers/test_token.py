@@ -513,9 +513,6 @@ def test_estimate_mode_is_accepted(parameters: dict[str, object]) -> None:
     ("parameters", "message"),
     [
         pytest.param(
-            {"udsTokenizerConfig": {}}, "mode `udsTokenizerConfig` is not supported", id="uds"
-        ),
-        pytest.param(
             {"estimate": {"image": {"mode": "fixed"}}},
             r"'fixed' - at `\$.estimate.image.mode`",
             id="image mode",
