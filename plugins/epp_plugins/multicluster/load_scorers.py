@@ -6,8 +6,8 @@ Over the clusters whose value is known::
     score = 1 - usage                  # multicluster-kv-cache-utilization-scorer
 
 A cluster without the value scores 0, and does not count for the range. A usage outside of 0.0 to
-1.0 counts as the nearer end. Without ``multicluster-metrics-extractor`` the configuration is
-refused.
+1.0, and a negative queue, count as the nearer end. Without ``multicluster-metrics-extractor`` the
+configuration is refused.
 
 Reads:  the attribute ``llm-d.ai/multicluster-queue-size`` or
         ``llm-d.ai/multicluster-kv-cache-utilization``, both without a producer's name.
@@ -53,7 +53,7 @@ class MulticlusterQueueScorer(Scorer):
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> list[float]:
         queues = numbers_of(endpoints, MULTICLUSTER_QUEUE_SIZE)
-        known = [queue for queue in queues if queue is not None]
+        known = [max(queue, 0.0) for queue in queues if queue is not None]
         scores = iter(least_first(known) if known else ())
         return [0.0 if queue is None else next(scores) for queue in queues]
 
