@@ -10,7 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 from epp.config import GraphBuilder, PluginRegistry
-from epp.data_layer import MAX_PAGE_BYTES, DataSource, EndpointDiscovery, Extractor, page_opener
+from epp.data_layer import (
+    MAX_PAGE_BYTES,
+    DataSource,
+    EndpointDiscovery,
+    Extractor,
+    GrpcCalls,
+    HttpCalls,
+    page_opener,
+)
 from epp.flow_control import (
     EvictionFilter,
     EvictionOrder,
@@ -62,6 +70,8 @@ def make_builder(
         "clock": lambda _: time.monotonic,
         "metrics": lambda _: metrics,
         "open_page": lambda _: open_page,
+        "open_caller": lambda _: HttpCalls,
+        "open_grpc_caller": lambda _: GrpcCalls,
     }
     return GraphBuilder(
         registry or PluginRegistry.from_entry_points(),

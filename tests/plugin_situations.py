@@ -25,6 +25,8 @@ from epp_plugins.state_keys import (
     GPU_UTILIZATION,
     IN_FLIGHT_LOAD,
     LATENCY_PREDICTIONS,
+    MULTICLUSTER_KV_CACHE_UTILIZATION,
+    MULTICLUSTER_QUEUE_SIZE,
     PEER_ENDPOINT,
     PREFILL_PROFILE,
     PREFIX_MATCHES,
@@ -86,6 +88,8 @@ _ATTRIBUTES: st.SearchStrategy[dict[AttributeKey[Any], Any]] = st.fixed_dictiona
         IN_FLIGHT_LOAD: st.builds(InFlightLoad, requests=_TOKENS, tokens=_TOKENS),
         TOPOLOGY: st.builds(Topology, host=_PLACES, rack=_PLACES, zone=_PLACES, region=_PLACES),
         GPU_UTILIZATION: _SHARES,
+        MULTICLUSTER_KV_CACHE_UTILIZATION: _NUMBERS,
+        MULTICLUSTER_QUEUE_SIZE: _NUMBERS,
         attribute_of(ATTRIBUTE, None): _NUMBERS,
     },
 )

@@ -64,19 +64,14 @@ DEPRECATED_TYPES: Final[Mapping[str, str]] = {
 NOT_SUPPORTED_YET: Final = frozenset(
     {
         # filters
-        "multicluster-session-affinity-filter",
         "slo-headroom-tier-filter",
         # scorers
         "latency-scorer",
         "mm-embeddings-cache-scorer",
-        "multicluster-kv-cache-utilization-scorer",
-        "multicluster-prefix-cache-scorer",
-        "multicluster-queue-scorer",
         "precise-prefix-cache-scorer",
         # data producers
         "burst-prefix-cache-producer",
         "mm-embeddings-cache-producer",
-        "multicluster-approx-prefix-cache-producer",
         "p2p-source-producer",
         "precise-prefix-cache-producer",
         "predicted-latency-producer",
@@ -86,9 +81,6 @@ NOT_SUPPORTED_YET: Final = frozenset(
         # data layer
         "endpoint-notification-source",
         "k8s-notification-source",
-        "multicluster-file-discovery",
-        "multicluster-metrics-data-source",
-        "multicluster-metrics-extractor",
         # its newer releases
         "dp-rank-header-handler",
         "models-responder",

@@ -10,6 +10,8 @@ from epp.data_layer.errors import (
     PageError,
     ScrapeError,
 )
+from epp.data_layer.grpc_calls import GrpcCalls
+from epp.data_layer.http_calls import HttpCalls
 from epp.data_layer.http_client import MAX_PAGE_BYTES, HttpClient, page_opener
 from epp.data_layer.object_files import ObjectFiles
 from epp.data_layer.objects import ObjectStore
@@ -48,6 +50,8 @@ __all__ = [
     "EndpointSpec",
     "EndpointStore",
     "Extractor",
+    "GrpcCalls",
+    "HttpCalls",
     "HttpClient",
     "MetricsAge",
     "ObjectFileError",

@@ -61,11 +61,21 @@ class ScrapeStatusError(ScrapeError):
 
     kind = "status"
 
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the server answered with status {status}, expected 200")
+        self.status = status
+
 
 class ScrapeProtocolError(ScrapeError):
     """What came back is not an HTTP/1.1 answer."""
 
     kind = "protocol"
+
+
+class CallerBusyError(ScrapeError):
+    """So many calls to one server wait that another one is not made."""
+
+    kind = "busy"
 
 
 class PageTooLargeError(ScrapeError):

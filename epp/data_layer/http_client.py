@@ -37,11 +37,22 @@ _OK: Final = 200
 _FRAMING: Final = (b"content-length", b"transfer-encoding")
 
 
-class _Connection(asyncio.Protocol):
-    """One TCP connection; ``exchange`` sends a request and waits for the body of its answer."""
+class HttpConnection(asyncio.Protocol):
+    """One TCP connection; ``exchange`` sends a request and waits for the body of its answer.
 
-    def __init__(self, max_page_bytes: int) -> None:
-        self._max_page_bytes = max_page_bytes
+    Args:
+        max_page_bytes: Longer bodies are refused.
+        remedy: What to do about them, for the error's text.
+    """
+
+    def __init__(
+        self,
+        max_page_bytes: int,
+        remedy: str = "have the server publish fewer series, or raise --max-scrape-page-bytes",
+    ) -> None:
+        self.max_page_bytes = max_page_bytes
+        """May be changed between two exchanges."""
+        self._remedy = remedy
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._answer: asyncio.Future[bytes] | None = None
@@ -101,7 +112,7 @@ class _Connection(asyncio.Protocol):
     def _receive(self, data: bytes) -> None:
         self.answering = True
         self._received_bytes += len(data)
-        if self._received_bytes > 2 * self._max_page_bytes + _MAX_HEAD_BYTES:
+        if self._received_bytes > 2 * self.max_page_bytes + _MAX_HEAD_BYTES:
             self._refuse_size()  # headers, or chunks of next to nothing, without end
             return
         try:
@@ -133,7 +144,7 @@ class _Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         lowered = name.lower()
         self._framed = self._framed or lowered in _FRAMING
-        if lowered == b"content-length" and value.isdigit() and int(value) > self._max_page_bytes:
+        if lowered == b"content-length" and value.isdigit() and int(value) > self.max_page_bytes:
             self._refuse_size()
 
     def on_headers_complete(self) -> None:
@@ -141,7 +152,7 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
-        if self._body_bytes > self._max_page_bytes:
+        if self._body_bytes > self.max_page_bytes:
             self._refuse_size()
         else:
             self._body.append(body)
@@ -157,8 +168,7 @@ class _Connection(asyncio.Protocol):
     def _refuse_size(self) -> None:
         self._fail(
             PageTooLargeError(
-                f"the page is larger than {self._max_page_bytes} bytes: have the server publish"
-                " fewer series, or raise --max-scrape-page-bytes"
+                f"the page is larger than {self.max_page_bytes} bytes: {self._remedy}"
             )
         )
 
@@ -169,8 +179,7 @@ class _Connection(asyncio.Protocol):
         if status == _OK:
             self._answer.set_result(b"".join(self._body))
         else:
-            text = f"the server answered with status {status}, expected 200"
-            self._answer.set_exception(ScrapeStatusError(text))
+            self._answer.set_exception(ScrapeStatusError(status))
         self._body = []
 
     def _fail(self, error: ScrapeError) -> None:
@@ -204,7 +213,7 @@ class HttpClient:
         self._tls = tls
         self._clock = clock
         self._max_page_bytes = max_page_bytes
-        self._connection: _Connection | None = None
+        self._connection: HttpConnection | None = None
         self._spent_before = 0.0
         self._request = (
             f"GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: text/plain, application/json\r\n"
@@ -242,11 +251,11 @@ class HttpClient:
             self._spent_before += connection.spent_seconds
             connection.abort()
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self) -> HttpConnection:
         self.close()
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: _Connection(self._max_page_bytes),
+                lambda: HttpConnection(self._max_page_bytes),
                 self._host,
                 self._port,
                 ssl=self._tls,
@@ -257,7 +266,7 @@ class HttpClient:
         self._connection = connection
         return connection
 
-    async def _exchange(self, connection: _Connection) -> Page:
+    async def _exchange(self, connection: HttpConnection) -> Page:
         requested_at = self._clock()
         return Page(await connection.exchange(self._request), requested_at)
 

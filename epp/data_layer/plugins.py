@@ -13,17 +13,21 @@ from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 from epp.config.quantities import duration_seconds
 from epp.data_layer.address import join_address, split_address
 from epp.data_layer.errors import (
+    CallerBusyError,
     DiscoveryError,
     DuplicateEndpointError,
     PageError,
     PageTooLargeError,
+    ScrapeConnectError,
     ScrapeError,
+    ScrapeStatusError,
 )
 from epp.data_layer.files import FileState, UnreadableFileError, look, read
 from epp.scheduling import AttributeKey, Endpoint, Plugin
 
 __all__ = [
     "SERVED_MODELS",
+    "CallerBusyError",
     "CostlyClient",
     "DataSource",
     "DiscoveryError",
@@ -34,12 +38,18 @@ __all__ = [
     "EndpointSpec",
     "Extractor",
     "FileState",
+    "GrpcCaller",
+    "HttpCaller",
+    "OpenCaller",
+    "OpenGrpcCaller",
     "OpenPage",
     "Page",
     "PageClient",
     "PageError",
     "PageTooLargeError",
+    "ScrapeConnectError",
     "ScrapeError",
+    "ScrapeStatusError",
     "UnreadableFileError",
     "duration_seconds",
     "join_address",
@@ -144,6 +154,74 @@ class OpenPage(Protocol):
 
     def __call__(self, address: str, path: str, tls: ssl.SSLContext | None = None, /) -> PageClient:
         """Return a client for ``path`` at ``ip:port``; over TLS if there is a context."""
+
+
+class HttpCaller(Protocol):
+    """POSTs JSON to one HTTP server, over connections that it keeps."""
+
+    async def post(self, path: str, body: bytes, *, max_answer_bytes: int) -> bytes:
+        """Return the body of the answer; a call may be made twice.
+
+        Raises:
+            ScrapeError: There is none, or it is longer than that; a CallerBusyError if so many
+                calls are waiting that this one was not made.
+        """
+
+    def close(self) -> None:
+        """Close the connections; idempotent."""
+
+
+class OpenCaller(Protocol):
+    """Makes clients for calls: the service ``open_caller`` of a plugin's constructor."""
+
+    def __call__(
+        self,
+        address: str,
+        tls: ssl.SSLContext | None = None,
+        /,
+        *,
+        max_connections: int,
+        max_waiting: int,
+    ) -> HttpCaller:
+        """Return a client for ``host:port``; it connects when first used.
+
+        Args:
+            address: Where to; a host name is looked up at each connect.
+            tls: For https.
+            max_connections: Calls under way at once.
+            max_waiting: Calls that may wait for one of them to end.
+        """
+
+
+class GrpcCaller(Protocol):
+    """Makes unary gRPC calls to one server, bytes to bytes."""
+
+    async def call(self, method: str, message: bytes) -> bytes:
+        """Return the answer to ``message``; ``method`` is ``/package.Service/Method``.
+
+        Raises:
+            ScrapeError: There is none; a CallerBusyError if so many calls are waiting that this one
+                was not made.
+        """
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+
+
+class OpenGrpcCaller(Protocol):
+    """Makes clients for gRPC: the service ``open_grpc_caller`` of a plugin's constructor."""
+
+    def __call__(
+        self, target: str, /, *, max_calls: int, max_waiting: int, max_answer_bytes: int
+    ) -> GrpcCaller:
+        """Return a client for ``unix:PATH`` or ``host:port``; it connects when first used.
+
+        Args:
+            target: Where to.
+            max_calls: Calls under way at once.
+            max_waiting: Calls that may wait for one of them to end.
+            max_answer_bytes: Longest answer.
+        """
 
 
 class DataSource(Plugin):

@@ -68,7 +68,7 @@ class Undecided:
         if not self.is_waiting:
             self.is_waiting = True
             request = self.production.request
-            self.memory.hold(len(request.prompt) + len(request.tools))
+            self.memory.hold(len(request.prompt) + len(request.tools) + len(request.template))
 
 
 class Decider:

@@ -236,7 +236,7 @@ class Exchange:
         if self.body is not None:
             self.body = b""
         request = self.request
-        request.prompt = request.tools = b""
+        request.prompt = request.tools = request.template = b""
         self.state.sent()
 
     def served_by(self, address: str) -> None:

@@ -88,6 +88,9 @@ class LLMRequest:
     """At least 0 is critical, below 0 sheddable."""
     fairness_id: str = ""
     """The flow that it belongs to; "" while nobody has said."""
+    template: bytes = b""
+    """The raw JSON members of the body that say how its messages become a prompt
+    (``"chat_template_kwargs":{...},...``); empty without any, and with ``prompt``."""
 
 
 @dataclass(slots=True, eq=False)

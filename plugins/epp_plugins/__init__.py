@@ -49,6 +49,20 @@ from epp_plugins.flow_control.sheddable_eviction import SheddableEvictionFilter
 from epp_plugins.flow_control.slo_deadline_ordering import SloDeadlineOrderingPolicy
 from epp_plugins.flow_control.soft_reflective_ceiling import SoftReflectiveCeilingPolicy
 from epp_plugins.flow_control.static_usage_limit import StaticUsageLimitPolicy
+from epp_plugins.multicluster.discovery import MulticlusterFileDiscovery
+from epp_plugins.multicluster.load_scorers import (
+    MulticlusterKvCacheUtilizationScorer,
+    MulticlusterQueueScorer,
+)
+from epp_plugins.multicluster.metrics import (
+    MulticlusterMetricsDataSource,
+    MulticlusterMetricsExtractor,
+)
+from epp_plugins.multicluster.prefix_cache import (
+    MulticlusterApproxPrefixCacheProducer,
+    MulticlusterPrefixCacheScorer,
+)
+from epp_plugins.multicluster.session_affinity import MulticlusterSessionAffinityFilter
 from epp_plugins.parsers.anthropic import AnthropicParser
 from epp_plugins.parsers.openai import OpenAiParser
 from epp_plugins.parsers.passthrough import PassthroughParser
@@ -127,6 +141,14 @@ PLUGINS: tuple[type[Plugin], ...] = (
     MetricsDataSource,
     ModelsDataExtractor,
     ModelsDataSource,
+    MulticlusterApproxPrefixCacheProducer,
+    MulticlusterFileDiscovery,
+    MulticlusterKvCacheUtilizationScorer,
+    MulticlusterMetricsDataSource,
+    MulticlusterMetricsExtractor,
+    MulticlusterPrefixCacheScorer,
+    MulticlusterQueueScorer,
+    MulticlusterSessionAffinityFilter,
     NoHitLruScorer,
     OpenAiParser,
     PassthroughParser,

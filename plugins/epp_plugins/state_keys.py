@@ -107,6 +107,13 @@ TOPOLOGY = AttributeKey[Topology]("Topology/topology-extractor")
 GPU_UTILIZATION = AttributeKey[float]("GPUUtilization/dcgm-extractor")
 """0.0 to 1.0."""
 
+MULTICLUSTER_QUEUE_SIZE = AttributeKey[float]("llm-d.ai/multicluster-queue-size/")
+"""Requests that wait at an endpoint of a cluster, on average; the endpoint is the cluster."""
+MULTICLUSTER_KV_CACHE_UTILIZATION = AttributeKey[float](
+    "llm-d.ai/multicluster-kv-cache-utilization/"
+)
+"""0.0 to 1.0, the average over a cluster's endpoints."""
+
 PEER_ENDPOINT = StateKey[Endpoint]("peer-endpoint/disagg-profile-handler")
 """Where the stage chosen before runs; written by profile handlers with several stages."""
 PREFILL_PROFILE = StateKey[str]("prefill-profile")

@@ -762,7 +762,6 @@ def not_yet(path: str, name: str) -> str:
     return f"{path}: plugin type `{name}` is not supported yet; remove what uses it"
 
 
-VLLM_MODE = re.compile(r"plugins\[\d+\]\.parameters: mode `vllm` is not supported.*")
 REFUSALS = {
     "predicted latency": (
         """\
@@ -801,12 +800,6 @@ plugins:
             not_yet("plugins[0].type", "endpoint-notification-source"),
             not_yet("plugins[1].type", "precise-prefix-cache-producer"),
         ],
-    ),
-    "tokens from the engine": (
-        """\
-plugins: [{type: token-producer, parameters: {modelName: m, vllm: {url: "http://[::1]:1"}}}]
-""",
-        [VLLM_MODE],
     ),
     "cache of pictures": (
         "plugins: [{type: mm-embeddings-cache-producer}, {type: mm-embeddings-cache-scorer}]\n",

@@ -15,7 +15,7 @@ import looptime
 
 from epp.building import KINDS, make_random
 from epp.config import GraphBuilder, PluginGraph, PluginRegistry, load_text
-from epp.data_layer import page_opener
+from epp.data_layer import GrpcCalls, HttpCalls, page_opener
 from epp.flow_control import FlowController, SaturationDetector
 from epp.flow_control.building import flow_settings
 from epp.flow_control.session_plugins import SECTION, SessionPlanMaker
@@ -224,6 +224,8 @@ def simulate(
             "clock": lambda _: _loop_time,
             "metrics": lambda _: NO_PLUGIN_METRICS,
             "open_page": lambda _: page_opener(_loop_time),
+            "open_caller": lambda _: HttpCalls,
+            "open_grpc_caller": lambda _: GrpcCalls,
         },
         kinds=KINDS,
         makers={SECTION: SessionPlanMaker()},

@@ -34,6 +34,8 @@ READERS: Final = (
     "concurrency-detector",
     "context-length-aware",
     "inflight-load-producer",
+    "multicluster-approx-prefix-cache-producer",
+    "multicluster-prefix-cache-scorer",
     "no-hit-lru-scorer",
     "prefix-cache-affinity-filter",
     "prefix-cache-scorer",
@@ -96,8 +98,14 @@ def test_every_plugin_that_declares_keys_of_requests_is_among_them() -> None:
         for each in PLUGINS
         if issubclass(each, Producer) or keys(each, "reads") or each.type in PARAMETERS
     }
-    # The decider is asked by a handler, the filter and scorer by place read no producer's key.
-    assert declaring - {"prefix-based-pd-decider", "always-disagg-multimodal-decider"} <= {*READERS}
+    # The deciders are asked by a handler, the scorers need an extractor.
+    others = {
+        "always-disagg-multimodal-decider",
+        "multicluster-kv-cache-utilization-scorer",
+        "multicluster-queue-scorer",
+        "prefix-based-pd-decider",
+    }
+    assert declaring - others <= {*READERS}
 
 
 @given(types=st.lists(st.sampled_from(READERS), min_size=1, unique=True))

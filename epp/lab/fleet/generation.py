@@ -34,6 +34,8 @@ class Counters:
     """Requests answered with an error."""
     scrapes: int = 0
     """Requests for `/metrics`; not generation requests."""
+    rendered: int = 0
+    """Requests for the tokens of a prompt; not generation requests."""
     stages: dict[Stage, int] = field(default_factory=lambda: dict.fromkeys(Stage, 0))
     """Generation requests begun, by what was done for them."""
 

@@ -21,6 +21,7 @@ from epp.lab.fleet.generation import Counters, Generation
 from epp.lab.fleet.http import Connection
 from epp.lab.fleet.messages_answers import count_body
 from epp.lab.fleet.metrics_page import CONTENT_TYPE, GARBLED_PAGE, MetricsPage
+from epp.lab.fleet.render_answers import RENDER_CHAT, RENDER_COMPLETION, render_body
 from epp.lab.fleet.stages import (
     Outcome,
     Stage,
@@ -47,6 +48,10 @@ class Faults:
     """Answer `/metrics` with something that is no metrics page."""
     error_status: int | None = None
     """Answer generation requests at once with this status: the fast failure that attracts load."""
+    render_status: int | None = None
+    """Answer render requests with this status."""
+    garbled_render: bytes | None = None
+    """Answer render requests with this body, whatever it is."""
 
 
 class FakeServer:
@@ -82,6 +87,8 @@ class FakeServer:
             b"/metrics": (b"GET", self._serve_metrics),
             b"/v1/models": (b"GET", self._serve_models),
             COUNT_TOKENS: (b"POST", self._serve_count),
+            RENDER_CHAT: (b"POST", self._serve_render),
+            RENDER_COMPLETION: (b"POST", self._serve_render),
             **dict.fromkeys(BODIES, (b"POST", self._serve_generation)),
         }
 
@@ -206,6 +213,22 @@ class FakeServer:
             _refuse(exchange, error)
         else:
             exchange.respond(200, count_body(request.generation.prompt_tokens))
+
+    def _serve_render(self, exchange: Exchange) -> None:
+        self.counters.rendered += 1
+        faults = self.faults
+        if faults.render_status is not None:
+            exchange.respond(faults.render_status, b"fault injected", _PLAIN)
+        elif faults.garbled_render is not None:
+            exchange.respond(200, faults.garbled_render)
+        else:
+            try:
+                request_id = self._request_id(exchange)
+                body = render_body(exchange.path, exchange.body, self._api.model, request_id)
+            except ApiError as error:
+                _refuse(exchange, error)
+            else:
+                exchange.respond(200, body)
 
     def _serve_generation(self, exchange: Exchange) -> None:
         self.counters.received += 1

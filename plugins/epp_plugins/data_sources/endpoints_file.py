@@ -11,6 +11,7 @@ YAML or JSON, the format of the reference endpoint picker, with IPv6 besides::
 """
 
 import json
+import re
 from collections.abc import Hashable
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
@@ -32,6 +33,12 @@ _MOST_NESTED = 32
 _MOST_KEYS = 1000
 """In one mapping; ``<<: [*a, *a]`` doubles them with each line."""
 
+_MOST_NAME = 253
+_HOST_NAME = re.compile(
+    r"(?=[^a-zA-Z]*[a-zA-Z])(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(?:\.(?=.)|\.?$))+",
+    re.ASCII,
+).fullmatch
+
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253, pattern=r"^[^\s/]+$(?!\n)")]
 
 
@@ -52,8 +59,13 @@ class EndpointsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     endpoints: list[FileEndpoint]
 
 
-def parse(path: Path, content: bytes) -> list[EndpointSpec]:
+def parse(path: Path, content: bytes, *, takes_names: bool = False) -> list[EndpointSpec]:
     """Return the endpoints that ``content`` lists, in its order.
+
+    Args:
+        path: Of the file, for messages.
+        content: What it holds.
+        takes_names: Whether an address may be a host name.
 
     Raises:
         DiscoveryError: It is no YAML or JSON, a field is missing, unknown, wrong or given twice, or
@@ -83,7 +95,8 @@ def parse(path: Path, content: bytes) -> list[EndpointSpec]:
                 f"$.endpoints[{seen[name]}], {name!r}: rename or remove one of them"
             )
         seen[name] = index
-        address = f"{_checked_host(path, index, entry.address)}:{entry.port}"
+        host = _checked_host(path, index, entry.address, takes_names=takes_names)
+        address = f"{host}:{entry.port}"
         specs.append(EndpointSpec(name, address, entry.labels or {}))
     return specs
 
@@ -143,14 +156,26 @@ class _StrictLoader(_SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def _checked_host(path: Path, index: int, address: str) -> str:
+def is_host_name(text: str) -> bool:
+    """Return whether ``text`` is a DNS name (RFC 1123) with a letter in it."""
+    return len(text) <= _MOST_NAME and _HOST_NAME(text) is not None
+
+
+def _checked_host(path: Path, index: int, address: str, *, takes_names: bool) -> str:
     try:
         ip = ip_address(address)
     except ValueError:
         ip = None
+    if ip is None and takes_names and is_host_name(address):
+        return address
     if ip is None or (isinstance(ip, IPv6Address) and ip.scope_id):
+        wanted = (
+            "an IPv4 or IPv6 address or a host name"
+            if takes_names
+            else "an IPv4 or IPv6 address, which the gateway must be given"
+        )
         raise DiscoveryError(
-            f"endpoints file {path}: {address!r} is not an IPv4 or IPv6 address, which the gateway "
-            f"must be given - at `$.endpoints[{index}].address`"
+            f"endpoints file {path}: {address!r} is not {wanted} - at"
+            f" `$.endpoints[{index}].address`"
         )
     return f"[{ip}]" if isinstance(ip, IPv6Address) else str(ip)

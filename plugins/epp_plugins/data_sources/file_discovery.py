@@ -93,6 +93,14 @@ class FileDiscovery(EndpointDiscovery):
             except DiscoveryError as error:
                 self._warn(error)
 
+    def parse(self, path: Path, content: bytes) -> Sequence[EndpointSpec]:
+        """Return the endpoints that ``content`` lists; called in a thread.
+
+        Raises:
+            DiscoveryError: It is faulty.
+        """
+        return parse(path, content)
+
     async def _follow(self, sink: EndpointSink) -> None:
         """Load the file if it has changed, or while it is faulty.
 
@@ -123,7 +131,7 @@ class FileDiscovery(EndpointDiscovery):
         """Return what ``content`` says; a faulty file is looked at again and again, parsed once."""
         if self._parsed is None or self._parsed[0] != content:
             try:
-                self._parsed = content, await asyncio.to_thread(parse, self._path, content)
+                self._parsed = content, await asyncio.to_thread(self.parse, self._path, content)
             except DiscoveryError as error:
                 self._parsed = content, error
         specs = self._parsed[1]

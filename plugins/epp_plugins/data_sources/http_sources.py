@@ -85,10 +85,13 @@ class HttpSource(DataSource):
         self._open_page = open_page
 
     def open(self, endpoint: Endpoint) -> PageClient:
-        address = endpoint.address
-        if self._port:
-            address = join_address(split_address(address)[0], self._port)
-        return self._open_page(address, self._path, self._tls)
+        return self._open_page(self.address_of(endpoint), self._path, self._tls)
+
+    def address_of(self, endpoint: Endpoint) -> str:
+        """Return where ``endpoint`` is asked, ``host:port``."""
+        if not self._port:
+            return endpoint.address
+        return join_address(split_address(endpoint.address)[0], self._port)
 
 
 class MetricsDataSource(HttpSource):

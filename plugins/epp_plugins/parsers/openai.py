@@ -31,6 +31,7 @@ Example::
 """
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import msgspec
@@ -70,6 +71,31 @@ class _Completion(_Api):
 
 class _Chat(_Api):
     content: msgspec.Raw = msgspec.field(default=ABSENT, name="messages")
+    add_generation_prompt: msgspec.Raw = ABSENT
+    add_special_tokens: msgspec.Raw = ABSENT
+    chat_template: msgspec.Raw = ABSENT
+    chat_template_kwargs: msgspec.Raw = ABSENT
+    continue_final_message: msgspec.Raw = ABSENT
+    documents: msgspec.Raw = ABSENT
+    mm_processor_kwargs: msgspec.Raw = ABSENT
+    reasoning_effort: msgspec.Raw = ABSENT
+    tool_choice: msgspec.Raw = ABSENT
+
+
+_TEMPLATE = (
+    "add_generation_prompt",
+    "add_special_tokens",
+    "chat_template",
+    "chat_template_kwargs",
+    "continue_final_message",
+    "documents",
+    "mm_processor_kwargs",
+    "reasoning_effort",
+    "tool_choice",
+)
+"""Fields of vLLM's chats that change the tokens of the prompt."""
+_template_values = attrgetter(*_TEMPLATE)
+_NO_TEMPLATE = (ABSENT,) * len(_TEMPLATE)
 
 
 class _Response(_Api):
@@ -125,7 +151,7 @@ class OpenAiParser(Parser):
             prompt = required(body.content, field)
         if claim == _RESPONSES and (instructions := optional(body.instructions)):
             prompt = b"".join((b"[", instructions, b",", prompt, b"]"))
-        return request_of(
+        request = request_of(
             call,
             body,
             prompt=prompt,
@@ -135,6 +161,9 @@ class OpenAiParser(Parser):
             ),
             model=model,
         )
+        if decoder is _CHAT[1] and (values := _template_values(body)) != _NO_TEMPLATE:
+            request.template = _members(values)
+        return request
 
     def rewrite(self, request: LLMRequest, body: bytes, model: str) -> bytes | None:
         if not request.model and request.path.partition("?")[0].endswith(tuple(_WITHOUT_MODEL)):
@@ -143,3 +172,12 @@ class OpenAiParser(Parser):
 
     def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader | None:
         return OpenAiAnswer() if readable(headers) else None
+
+
+def _members(values: tuple[msgspec.Raw, ...]) -> bytes:
+    """Return those of the template's fields that are there, as JSON writes members."""
+    return b",".join(
+        b'"%b":%b' % (name.encode(), bytes(value))
+        for name, value in zip(_TEMPLATE, values, strict=True)
+        if value is not ABSENT
+    )

@@ -512,11 +512,6 @@ def test_estimate_mode_is_accepted(parameters: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        pytest.param({"vllm": {"url": "http://x"}}, "mode `vllm` is not supported", id="vllm"),
-        pytest.param(
-            {"udsTokenizerConfig": {}}, "mode `udsTokenizerConfig` is not supported", id="uds"
-        ),
-        pytest.param({"modelName": "llama"}, "means mode `vllm`", id="a model name alone"),
         pytest.param(
             {"estimate": {"image": {"mode": "fixed"}}},
             r"'fixed' - at `\$.estimate.image.mode`",

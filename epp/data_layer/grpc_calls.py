@@ -1,0 +1,94 @@
+"""Unary gRPC calls to one server, bytes to bytes, for plugins that ask another process something.
+
+Bounded as the calls over HTTP (:mod:`.http_calls`). grpc is imported with the first client: it
+takes a tenth of a second, and few configurations need it.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from epp.data_layer.errors import PageTooLargeError, ScrapeConnectError, ScrapeProtocolError
+from epp.data_layer.http_calls import Slots
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+_MOST_DETAILS: Final = 200
+_BACKOFF: Final = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    # By default up to two minutes, for which a server that is back would not be asked.
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+
+class GrpcCalls:
+    """A client for one server, without TLS.
+
+    Args:
+        target: ``unix:PATH`` or ``host:port``.
+        max_calls: Calls under way at once.
+        max_waiting: Calls that wait for one of them to end; more are refused.
+        max_answer_bytes: Longer answers are refused.
+    """
+
+    def __init__(
+        self, target: str, *, max_calls: int, max_waiting: int, max_answer_bytes: int
+    ) -> None:
+        self._target = target
+        self._slots = Slots(target, max_calls, max_waiting)
+        self._max_answer_bytes = max_answer_bytes
+        self._channel: grpc.aio.Channel | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    async def call(self, method: str, message: bytes) -> bytes:
+        """Return the answer to ``message``; ``method`` is ``/package.Service/Method``.
+
+        The caller sets the time limit.
+
+        Raises:
+            ScrapeError: The server cannot be reached, refuses, or answers at too great a length.
+            CallerBusyError: Too many calls wait already.
+        """
+        import grpc  # noqa: PLC0415 - late, see above
+
+        async with self._slots:
+            try:
+                answer: bytes = await self._open().unary_unary(method)(message)
+            except grpc.aio.AioRpcError as error:
+                details = (error.details() or "")[:_MOST_DETAILS]
+                text = f"{self._target}: {error.code().name}: {details}"
+                if error.code() is grpc.StatusCode.UNAVAILABLE:
+                    raise ScrapeConnectError(text) from None
+                if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    raise PageTooLargeError(text) from None
+                raise ScrapeProtocolError(text) from None
+            return answer
+
+    def close(self) -> None:
+        """Close the connection; calls under way fail. Idempotent."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            self._closing = asyncio.get_running_loop().create_task(
+                channel.close(), name=f"close the client of {self._target}"
+            )
+
+    async def closed(self) -> None:
+        """Wait until :meth:`close` has done its work."""
+        if self._closing is not None:
+            await self._closing
+
+    def _open(self) -> "grpc.aio.Channel":
+        if self._channel is None:
+            import grpc.aio  # noqa: PLC0415 - late, see above
+
+            self._channel = grpc.aio.insecure_channel(
+                self._target,
+                options=(
+                    ("grpc.max_receive_message_length", self._max_answer_bytes),
+                    ("grpc.max_send_message_length", -1),
+                    ("grpc.enable_http_proxy", 0),
+                    *_BACKOFF,
+                ),
+            )
+        return self._channel

@@ -1,0 +1,146 @@
+"""POSTs to one HTTP server, for plugins that ask another process something about a request.
+
+The connections are those of the scrapers (:mod:`.http_client`), several to one server and kept. How
+many there are, how many callers wait for one, and how long an answer may be is bounded, because the
+calls are made at the pace of the clients and the answers come from a server that may be faulty.
+"""
+
+import asyncio
+import ssl
+from typing import Final
+
+from epp.data_layer.address import split_address
+from epp.data_layer.errors import CallerBusyError, ScrapeConnectError, ScrapeResetError
+from epp.data_layer.http_client import HttpConnection
+
+_REMEDY: Final = "it is not what was asked for"
+
+
+class Slots:
+    """Bounds the calls to one server that are under way, and those that wait.
+
+    Args:
+        server: For messages.
+        most: Calls under way at once.
+        most_waiting: Calls that wait for one of them to end.
+    """
+
+    def __init__(self, server: str, most: int, most_waiting: int) -> None:
+        self._server = server
+        self._free = asyncio.Semaphore(most)
+        self._most_waiting = most_waiting
+        self._waiting = 0
+
+    async def __aenter__(self) -> None:
+        """Wait for a place.
+
+        Raises:
+            CallerBusyError: Too many calls wait already.
+        """
+        if self._free.locked() and self._waiting >= self._most_waiting:
+            raise CallerBusyError(f"{self._waiting} calls to {self._server} are waiting already")
+        self._waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self._waiting -= 1
+
+    async def __aexit__(self, *_: object) -> None:
+        """Give the place back."""
+        self._free.release()
+
+
+class HttpCalls:
+    """A client for one ``host:port``.
+
+    Args:
+        address: ``host:port``, an IPv6 address in brackets; a name is looked up at each connect.
+        tls: For https; None for plaintext.
+        max_connections: Calls under way at once.
+        max_waiting: Calls that wait for one of them to end; more are refused.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        tls: ssl.SSLContext | None = None,
+        *,
+        max_connections: int,
+        max_waiting: int,
+    ) -> None:
+        self._address = address
+        self._host, self._port = split_address(address)
+        self._tls = tls
+        self._slots = Slots(address, max_connections, max_waiting)
+        self._open: set[HttpConnection] = set()
+        self._idle: list[HttpConnection] = []
+        self._is_closed = False
+
+    async def post(self, path: str, body: bytes, *, max_answer_bytes: int) -> bytes:
+        """Return the body of the answer to ``body``, which is JSON; idempotent calls only.
+
+        A call over a kept connection that the server has closed meanwhile is made again. The caller
+        sets the time limit; a cancelled call closes its connection.
+
+        Raises:
+            ScrapeError: No connection, no complete answer, not HTTP, not 200, or too long; the
+                class tells which.
+            CallerBusyError: Too many calls wait already.
+        """
+        async with self._slots:
+            head = (
+                f"POST {path} HTTP/1.1\r\nhost: {self._address}\r\n"
+                "content-type: application/json\r\naccept: application/json\r\n"
+                f"user-agent: endpoint-picker\r\ncontent-length: {len(body)}\r\n\r\n"
+            )
+            return await self._answer(b"".join((head.encode("ascii"), body)), max_answer_bytes)
+
+    def close(self) -> None:
+        """Close all connections; calls under way fail."""
+        self._is_closed = True
+        for connection in self._open:
+            connection.abort()
+        self._open.clear()
+        self._idle.clear()
+
+    async def _answer(self, request: bytes, max_answer_bytes: int) -> bytes:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.reusable:
+                self._open.discard(connection)
+                continue
+            try:
+                return await self._exchange(connection, request, max_answer_bytes)
+            except ScrapeResetError:
+                if connection.answering:
+                    raise
+        return await self._exchange(await self._connect(), request, max_answer_bytes)
+
+    async def _exchange(
+        self, connection: HttpConnection, request: bytes, max_answer_bytes: int
+    ) -> bytes:
+        connection.max_page_bytes = max_answer_bytes
+        try:
+            return await connection.exchange(request)
+        finally:
+            if connection.reusable and not self._is_closed:
+                self._idle.append(connection)
+            else:
+                self._open.discard(connection)
+
+    async def _connect(self) -> HttpConnection:
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: HttpConnection(0, _REMEDY),
+                self._host,
+                self._port,
+                ssl=self._tls,
+                server_hostname=self._host if self._tls else None,
+            )
+        except OSError as error:  # a failed handshake is one too, and so is an unknown name
+            raise ScrapeConnectError(f"cannot connect to {self._address}: {error}") from None
+        if self._is_closed:
+            connection.abort()
+            raise ScrapeConnectError(f"the client of {self._address} is closed")
+        self._open.add(connection)
+        return connection

@@ -1,0 +1,1 @@
+"""Generated from proto/tokenization: the messages of llm-d's tokenizer service."""

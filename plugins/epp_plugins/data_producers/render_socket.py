@@ -1,0 +1,185 @@
+"""llm-d's tokenizer service over gRPC, for ``udsTokenizerConfig`` of ``token-producer``.
+
+A sidecar with vLLM's renderer behind a Unix socket; deprecated in the reference, which renders over
+HTTP now. Its messages know the text of a chat and its pictures, tools, template and template
+arguments; what a chat has besides (calls of tools, films, sounds) is left out of the question, as
+there is no field for it.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from google.protobuf.message import DecodeError
+
+from epp.data_layer.plugins import GrpcCaller, OpenGrpcCaller
+from epp.pb.tokenization.tokenizer_pb2 import (
+    ChatMessage,
+    ContentPart,
+    ImageUrl,
+    RenderChatCompletionRequest,
+    RenderChatCompletionResponse,
+    RenderCompletionRequest,
+    RenderCompletionResponse,
+)
+from epp_plugins.data_producers.render_bodies import (
+    COMPLETION_PATH,
+    Question,
+    UnreadableRequestError,
+)
+from epp_plugins.data_producers.rendering import (
+    MOST_ANSWER_BYTES,
+    MOST_CALLS,
+    MOST_WAITING,
+    Rendered,
+    RenderError,
+)
+
+_SERVICE: Final = "/tokenization.TokenizationService/"
+_MOST_PROMPTS: Final = 64
+"""Of one request: each is a call of its own."""
+_MOST_ERROR: Final = 200
+
+
+class _Part(msgspec.Struct):
+    type: str
+    text: str | None = None
+    image_url: dict[str, Any] | None = None
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: str | list[_Part] | None = None
+
+
+class _Chat(msgspec.Struct):
+    model: str
+    messages: list[_Message]
+    tools: msgspec.Raw = msgspec.Raw()
+    chat_template: str | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: msgspec.Raw = msgspec.Raw()
+
+
+class _Completion(msgspec.Struct):
+    model: str
+    prompt: str | list[str]
+
+
+_decode_chat = msgspec.json.Decoder(_Chat).decode
+_decode_completion = msgspec.json.Decoder(_Completion).decode
+
+
+class SocketRenderer:
+    """One tokenizer service, asked over gRPC.
+
+    Args:
+        where: Path of its socket, or ``host:port`` with ``is_tcp``.
+        open_grpc_caller: Makes the client.
+        is_tcp: Whether it listens on TCP.
+    """
+
+    def __init__(
+        self, where: str, open_grpc_caller: OpenGrpcCaller, *, is_tcp: bool = False
+    ) -> None:
+        self.where = where if is_tcp else f"unix:{where}"
+        self._open_grpc_caller = open_grpc_caller
+        self._caller: GrpcCaller | None = None
+
+    async def ask(
+        self, question: Question, *, has_media: bool, max_answer_bytes: int
+    ) -> list[Rendered]:
+        """Return the tokens of each prompt of ``question``."""
+        body = await question.body()
+        try:
+            if question.path == COMPLETION_PATH:
+                return await self._completed(_decode_completion(body), max_answer_bytes)
+            chat = _chat_request(_decode_chat(body))
+        except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
+            raise UnreadableRequestError(f"{type(error).__name__}: {error}") from None
+        answer = RenderChatCompletionResponse()
+        await self._call("RenderChatCompletion", chat, answer, max_answer_bytes)
+        features = answer.features
+        hashes = {name: list(each.values) for name, each in features.mm_hashes.items()}
+        places = {
+            name: [(place.offset, place.length) for place in each.ranges]
+            for name, each in features.mm_placeholders.items()
+        }
+        return [Rendered(answer.token_ids, hashes, places)]
+
+    def close(self) -> None:
+        """Close the connection."""
+        caller, self._caller = self._caller, None
+        if caller is not None:
+            caller.close()
+
+    async def _completed(self, asked: _Completion, max_answer_bytes: int) -> list[Rendered]:
+        prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
+        if len(prompts) > _MOST_PROMPTS:
+            raise UnreadableRequestError(f"it has {len(prompts)} prompts, {_MOST_PROMPTS} at most")
+        found: list[Rendered] = []
+        for prompt in prompts:
+            answer = RenderCompletionResponse()
+            request = RenderCompletionRequest(model_name=asked.model, prompt=prompt)
+            await self._call("RenderCompletion", request, answer, max_answer_bytes)
+            found.append(Rendered(answer.token_ids, {}, {}))
+        return found
+
+    async def _call(
+        self,
+        method: str,
+        request: RenderChatCompletionRequest | RenderCompletionRequest,
+        answer: RenderChatCompletionResponse | RenderCompletionResponse,
+        max_answer_bytes: int,
+    ) -> None:
+        """Fill ``answer``."""
+        if self._caller is None:
+            self._caller = self._open_grpc_caller(
+                self.where,
+                max_calls=MOST_CALLS,
+                max_waiting=MOST_WAITING,
+                max_answer_bytes=MOST_ANSWER_BYTES,
+            )
+        raw = await self._caller.call(_SERVICE + method, request.SerializeToString())
+        if len(raw) > max_answer_bytes:
+            text = f"the answer has {len(raw)} bytes, {max_answer_bytes} at most"
+            raise RenderError("too-large", text)
+        try:
+            answer.ParseFromString(raw)
+        except DecodeError:
+            raise RenderError("junk", "the answer is no message of the service") from None
+        if not answer.success:
+            text = f"the renderer refused: {answer.error_message[:_MOST_ERROR]}"
+            raise RenderError("refused", text, is_outage=False)
+        if not answer.token_ids:
+            raise RenderError("junk", "the answer has no token ids")
+
+
+def _chat_request(chat: _Chat) -> RenderChatCompletionRequest:
+    request = RenderChatCompletionRequest(
+        model_name=chat.model,
+        messages=[_message(each) for each in chat.messages],
+        chat_template=chat.chat_template or "",
+        # As chats do by default; the service's own default is not said.
+        add_generation_prompt=chat.add_generation_prompt is not False,
+        continue_final_message=bool(chat.continue_final_message),
+    )
+    if raw := bytes(chat.tools):
+        request.tools_json = raw.decode()
+    if raw := bytes(chat.chat_template_kwargs):
+        request.chat_template_kwargs = raw.decode()
+    return request
+
+
+def _message(message: _Message) -> ChatMessage:
+    if isinstance(message.content, list):
+        parts = [_part(each) for each in message.content if each.type in {"text", "image_url"}]
+        return ChatMessage(role=message.role, content_parts=parts)
+    return ChatMessage(role=message.role, content=message.content)
+
+
+def _part(part: _Part) -> ContentPart:
+    if part.type == "text":
+        return ContentPart(type=part.type, text=part.text or "")
+    url = str((part.image_url or {}).get("url", ""))
+    return ContentPart(type=part.type, image_url=ImageUrl(url=url))

@@ -1,0 +1,1 @@
+"""Variants of plugins for an EPP that chooses among clusters: an endpoint is a whole cluster."""

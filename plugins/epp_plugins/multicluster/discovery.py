@@ -1,0 +1,88 @@
+"""``multicluster-file-discovery``: the pool is the clusters that a file lists.
+
+An endpoint is a cluster: ``address`` and ``port`` are those of its gateway. All is as in
+``file-discovery`` but for two things. ``address`` may be a host name (RFC 1123); it is handed to
+the gateway in front of this EPP as it is, which must be able to use one: Envoy's ORIGINAL_DST
+clusters take addresses alone. And two labels tell where a cluster's own metrics are, if that is
+not at its gateway::
+
+    endpoints:
+      - name: east
+        address: gateway.east.example.com
+        port: 443
+        labels:
+          metricsAddress: 10.1.0.9      # host name or IP address
+          metricsPort: "9090"           # the endpoint's own port without it
+
+Without ``metricsAddress`` the label ``metricsPort`` means nothing. What a faulty label does the
+reference does not say; here a ``metricsAddress`` that is no host, or a ``metricsPort`` that is no
+port, makes the file faulty.
+
+Example::
+
+    plugins:
+      - type: multicluster-file-discovery
+        parameters:
+          path: /etc/epp/clusters.yaml
+    dataLayer:
+      discovery: {pluginRef: multicluster-file-discovery}
+"""
+
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import ClassVar, Final
+
+from epp.data_layer.plugins import DiscoveryError, EndpointSpec, join_address, split_address
+from epp_plugins.data_sources.endpoints_file import is_host_name, parse
+from epp_plugins.data_sources.file_discovery import FileDiscovery
+
+ADDRESS_LABEL: Final = "metricsAddress"
+PORT_LABEL: Final = "metricsPort"
+
+
+class MulticlusterFileDiscovery(FileDiscovery):
+    """Reports the clusters of a file."""
+
+    type: ClassVar[str] = "multicluster-file-discovery"
+
+    def parse(self, path: Path, content: bytes) -> Sequence[EndpointSpec]:
+        specs = parse(path, content, takes_names=True)
+        for index, spec in enumerate(specs):
+            try:
+                metrics_address(spec.address, spec.labels)
+            except ValueError as error:
+                place = f"at `$.endpoints[{index}].labels`"
+                raise DiscoveryError(f"endpoints file {path}: {error} - {place}") from None
+        return specs
+
+
+def metrics_address(address: str, labels: Mapping[str, str]) -> str | None:
+    """Return where the labels of a cluster say that its metrics are, as ``host:port``.
+
+    Args:
+        address: ``host:port`` of its gateway.
+        labels: Its labels; None is returned for those that say nothing.
+
+    Raises:
+        ValueError: They name no host, or no port.
+    """
+    host = labels.get(ADDRESS_LABEL)
+    if not host:
+        return None
+    if not (is_host_name(host) or _is_ip(host)):
+        raise ValueError(f"{ADDRESS_LABEL} {host!r} is not an IP address or a host name")
+    port = labels.get(PORT_LABEL)
+    if not port:
+        return join_address(host, split_address(address)[1])
+    try:
+        return join_address(*split_address(f"{join_address(host, 1)[:-2]}:{port}"))
+    except ValueError as error:
+        raise ValueError(f"{PORT_LABEL}: {error}") from None
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        return "%" not in text and bool(ip_address(text))
+    except ValueError:
+        return False

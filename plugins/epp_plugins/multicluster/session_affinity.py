@@ -1,0 +1,26 @@
+"""``multicluster-session-affinity-filter``: keeps the cluster of the request's session.
+
+It is ``session-affinity-filter`` with the same parameters. An endpoint is a cluster here: a session
+stays in one, and that cluster's own EPP chooses the model server. Both need headers of their own
+if sessions are to stay on a server, too, as the cluster's EPP reads the same request. Metrics bear
+this plugin's type; the reference's bear that of the plugin that it wraps.
+
+Reads:  what ``session-affinity-filter`` reads.
+Example::
+
+    plugins:
+      - type: multicluster-session-affinity-filter
+        parameters:
+          strategy: encoded_endpoint_header
+          encodedEndpointHeaderConfig: {header: x-cluster-token}
+"""
+
+from typing import ClassVar
+
+from epp_plugins.filters.session_affinity import SessionAffinityFilter
+
+
+class MulticlusterSessionAffinityFilter(SessionAffinityFilter):
+    """Keeps the cluster that the request's session is bound to, if it is a candidate."""
+
+    type: ClassVar[str] = "multicluster-session-affinity-filter"
