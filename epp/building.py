@@ -10,7 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 from epp.config import GraphBuilder, PluginRegistry
-from epp.data_layer import MAX_PAGE_BYTES, DataSource, EndpointDiscovery, Extractor, page_opener
+from epp.data_layer import (
+    MAX_PAGE_BYTES,
+    DataSource,
+    EndpointDiscovery,
+    EndpointListener,
+    EndpointSource,
+    Extractor,
+    page_opener,
+)
 from epp.flow_control import (
     EvictionFilter,
     EvictionOrder,
@@ -27,6 +35,8 @@ from epp.scheduling import Plugin
 KINDS: dict[str, type[Plugin]] = {
     "detector": SaturationDetector,
     "discovery": EndpointDiscovery,
+    "endpoint listener": EndpointListener,
+    "endpoint source": EndpointSource,
     "eviction filter": EvictionFilter,
     "eviction order": EvictionOrder,
     "extractor": Extractor,

@@ -16,7 +16,13 @@ from epp.cli.parameter_docs import ParameterDoc, parameter_docs
 from epp.config.extension_points import extension_points_of
 from epp.config.plugin_checks import params_of
 from epp.config.supported import OLD_TYPES
-from epp.data_layer.plugins import DataSource, EndpointDiscovery, EndpointListener, Extractor
+from epp.data_layer.plugins import (
+    DataSource,
+    EndpointDiscovery,
+    EndpointListener,
+    EndpointSource,
+    Extractor,
+)
 from epp.flow_control.plugins import (
     EvictionFilter,
     EvictionOrder,
@@ -61,7 +67,7 @@ ROLES: Final[Mapping[str, tuple[type[Plugin], ...]]] = {
     "Data producers": (Producer,),
     "Screeners": (Screener,),
     "Admitters": (Admitter,),
-    "Data layer": (DataSource, Extractor, EndpointDiscovery, EndpointListener),
+    "Data layer": (DataSource, EndpointSource, Extractor, EndpointDiscovery, EndpointListener),
     "Request hooks": (
         RequestHeaderProcessor,
         PreSchedule,

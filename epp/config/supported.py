@@ -84,7 +84,6 @@ NOT_SUPPORTED_YET: Final = frozenset(
         "disaggregatedset-rollout-screener",
         "request-attribute-reporter",
         # data layer
-        "endpoint-notification-source",
         "k8s-notification-source",
         "multicluster-file-discovery",
         "multicluster-metrics-data-source",

@@ -11,6 +11,7 @@ from epp_plugins.data_producers.token import TokenProducer
 from epp_plugins.data_sources.core_metrics import CoreMetricsExtractor
 from epp_plugins.data_sources.dcgm import DcgmDataSource
 from epp_plugins.data_sources.dcgm_extractor import DcgmExtractor
+from epp_plugins.data_sources.endpoint_notifications import EndpointNotificationSource
 from epp_plugins.data_sources.file_discovery import FileDiscovery
 from epp_plugins.data_sources.http_sources import MetricsDataSource, ModelsDataSource
 from epp_plugins.data_sources.models import ModelsDataExtractor
@@ -106,6 +107,7 @@ PLUGINS: tuple[type[Plugin], ...] = (
     EncodeFilter,
     EndpointAttributeFilter,
     EndpointAttributeScorer,
+    EndpointNotificationSource,
     FcfsOrderingPolicy,
     FileDiscovery,
     GlobalStrictFairnessPolicy,
