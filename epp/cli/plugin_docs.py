@@ -34,6 +34,7 @@ from epp.flow_control.plugins import (
 from epp.parsing.plugins import Parser
 from epp.request_control.plugins import (
     Admitter,
+    AnswerReporter,
     PreRequest,
     Producer,
     RequestHeaderProcessor,
@@ -74,6 +75,7 @@ ROLES: Final[Mapping[str, tuple[type[Plugin], ...]]] = {
         PostSchedule,
         PreRequest,
         ResponseHeader,
+        AnswerReporter,
         ResponseComplete,
     ),
 }

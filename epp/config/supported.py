@@ -80,9 +80,8 @@ NOT_SUPPORTED_YET: Final = frozenset(
         "p2p-source-producer",
         "precise-prefix-cache-producer",
         "predicted-latency-producer",
-        # screeners, reporters
+        # screeners
         "disaggregatedset-rollout-screener",
-        "request-attribute-reporter",
         # data layer
         "k8s-notification-source",
         "multicluster-file-discovery",

@@ -67,6 +67,7 @@ from epp_plugins.profile_handlers.header_profile import HeaderProfileHandler
 from epp_plugins.profile_handlers.pd_profile import PdProfileHandler
 from epp_plugins.profile_handlers.single_profile import SingleProfileHandler
 from epp_plugins.reporters.destination_endpoint_served import DestinationEndpointServedVerifier
+from epp_plugins.reporters.request_attributes import RequestAttributeReporter
 from epp_plugins.saturation_detectors.concurrency import ConcurrencyDetector
 from epp_plugins.saturation_detectors.utilization import UtilizationDetector
 from epp_plugins.scorers.active_request import ActiveRequestScorer
@@ -144,6 +145,7 @@ PLUGINS: tuple[type[Plugin], ...] = (
     ProportionFairnessPolicy,
     QueueScorer,
     RandomPicker,
+    RequestAttributeReporter,
     RoundRobinFairnessPolicy,
     RunningRequestsScorer,
     SessionAffinityFilter,
