@@ -68,14 +68,12 @@ NOT_SUPPORTED_YET: Final = frozenset(
         "slo-headroom-tier-filter",
         # scorers
         "latency-scorer",
-        "mm-embeddings-cache-scorer",
         "multicluster-kv-cache-utilization-scorer",
         "multicluster-prefix-cache-scorer",
         "multicluster-queue-scorer",
         "precise-prefix-cache-scorer",
         # data producers
         "burst-prefix-cache-producer",
-        "mm-embeddings-cache-producer",
         "multicluster-approx-prefix-cache-producer",
         "p2p-source-producer",
         "precise-prefix-cache-producer",

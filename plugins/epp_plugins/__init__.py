@@ -6,6 +6,7 @@ from epp_plugins.admitters.probabilistic import ProbabilisticAdmitter
 from epp_plugins.data_producers.agent_identity import AgentIdentity
 from epp_plugins.data_producers.approx_prefix_cache import ApproxPrefixCacheProducer
 from epp_plugins.data_producers.inflight_load import InflightLoadProducer
+from epp_plugins.data_producers.mm_embeddings_cache import MmEmbeddingsCacheProducer
 from epp_plugins.data_producers.session_id import SessionIdProducer
 from epp_plugins.data_producers.token import TokenProducer
 from epp_plugins.data_sources.core_metrics import CoreMetricsExtractor
@@ -77,6 +78,7 @@ from epp_plugins.scorers.header_label_affinity import HeaderLabelAffinityScorer
 from epp_plugins.scorers.kv_cache_utilization import KvCacheUtilizationScorer
 from epp_plugins.scorers.load_aware import LoadAwareScorer
 from epp_plugins.scorers.lora_affinity import LoraAffinityScorer
+from epp_plugins.scorers.mm_embeddings_cache import MmEmbeddingsCacheScorer
 from epp_plugins.scorers.no_hit_lru import NoHitLruScorer
 from epp_plugins.scorers.prefix_cache import PrefixCacheScorer
 from epp_plugins.scorers.queue_depth import QueueScorer
@@ -128,6 +130,8 @@ PLUGINS: tuple[type[Plugin], ...] = (
     LowQueueFilter,
     MaxScorePicker,
     MetricsDataSource,
+    MmEmbeddingsCacheProducer,
+    MmEmbeddingsCacheScorer,
     ModelsDataExtractor,
     ModelsDataSource,
     NoHitLruScorer,

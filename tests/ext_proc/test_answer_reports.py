@@ -1,7 +1,7 @@
 """What plugins tell the gateway of an answer stands in the message that ends it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import pytest
@@ -14,6 +14,8 @@ from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import AnswerReporter
 from epp.request_control.plugins import AnswerFacts
 from epp.scheduling import CycleState, Endpoint, LLMRequest
+from epp.testing import make_plugin
+from epp_plugins.reporters.request_attributes import RequestAttributeReporter
 from ext_proc.harness import FULL_DUPLEX, LEAN, Envoy, Mode, Modes, echoed
 
 pytestmark = pytest.mark.usefixtures("wire")
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("wire")
 HELD = (Mode.BUFFERED, Mode.BUFFERED)
 ADAPTIVE = (Mode.BUFFERED, Mode.NONE)
 USAGE = b'{"usage": {"prompt_tokens": 3, "completion_tokens": 10}}'
+COST = "x-gateway-inference-request-cost"
 JSON = {"content-type": "application/json"}
 
 
@@ -50,7 +53,7 @@ def facts(answer: pb.ProcessingResponse) -> dict[str, Any]:
 
 
 def answered(
-    reporters: list[Reporter], modes: Modes = FULL_DUPLEX, body: bytes = USAGE
+    reporters: Sequence[AnswerReporter], modes: Modes = FULL_DUPLEX, body: bytes = USAGE
 ) -> tuple[Envoy, list[pb.ProcessingResponse]]:
     """Send a request and an answer of one chunk; return the answers to that."""
     envoy = Envoy(Epp(make_pool(), plugins=reporters), modes)
@@ -151,3 +154,30 @@ def test_a_reporter_that_fails_is_blamed_and_the_answer_goes_on(told: object) ->
 def test_without_a_reporter_nothing_is_added() -> None:
     _, (answer,) = answered([])
     assert not answer.HasField("dynamic_metadata")
+
+
+def test_the_cost_of_a_whole_answer_is_reported() -> None:
+    _, (answer,) = answered([cost_reporter()])
+    assert facts(answer) == {"envoy.lb": {COST: 10.0}}
+
+
+def test_the_cost_of_a_streamed_answer_is_reported() -> None:
+    envoy = Envoy(Epp(make_pool(), plugins=[cost_reporter()]), FULL_DUPLEX)
+    envoy.post()
+    envoy.response_headers(headers={"content-type": "text/event-stream"})
+    answers = [
+        answer
+        for chunk in (b'data: {"choices": []}\n\n', b"data: " + USAGE + b"\n\n")
+        for answer in envoy.response_body(chunk)
+    ]
+    (last,) = envoy.response_body(b"data: [DONE]\n\n", end=True)
+    assert [facts(each) for each in (*answers, last)] == [{}, {}, {"envoy.lb": {COST: 10.0}}]
+
+
+def cost_reporter() -> RequestAttributeReporter:
+    attribute = {
+        "key": {"namespace": "envoy.lb", "name": COST},
+        "expression": "usage.completion_tokens",
+        "condition": "has(usage.completion_tokens)",
+    }
+    return make_plugin(RequestAttributeReporter, {"attributes": [attribute]})

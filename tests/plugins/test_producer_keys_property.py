@@ -34,6 +34,8 @@ READERS: Final = (
     "concurrency-detector",
     "context-length-aware",
     "inflight-load-producer",
+    "mm-embeddings-cache-producer",
+    "mm-embeddings-cache-scorer",
     "no-hit-lru-scorer",
     "prefix-cache-affinity-filter",
     "prefix-cache-scorer",

@@ -27,6 +27,7 @@ SCORERS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("kv-cache-utilization-scorer", {}),
     ("load-aware-scorer", {}),
     ("lora-affinity-scorer", {}),
+    ("mm-embeddings-cache-scorer", {}),
     ("no-hit-lru-scorer", {}),
     ("prefix-cache-scorer", {}),
     ("prefix-cache-scorer", {"matchLengthWeight": 0.5}),
