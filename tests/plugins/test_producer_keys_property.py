@@ -45,8 +45,12 @@ READERS: Final = (
     "utilization-filter",
 )
 """Those in profiles and around them that read or write keys without a further plugin's help."""
-BODY: Final = json.encode({"model": "m", "prompt": "Once upon a time. " * 40})
-HEADERS: Final = {":path": "/v1/completions", "x-session-id": "s-1"}
+TEXT: Final = {"type": "text", "text": "Once upon a time. " * 40}
+PICTURE: Final = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+BODY: Final = json.encode(
+    {"model": "m", "messages": [{"role": "user", "content": [TEXT, PICTURE]}]}
+)
+HEADERS: Final = {":path": "/v1/chat/completions", "x-session-id": "s-1"}
 
 
 class Calls(NullObserver):
