@@ -86,7 +86,6 @@ NOT_SUPPORTED_YET: Final = frozenset(
         "multicluster-metrics-data-source",
         "multicluster-metrics-extractor",
         # its newer releases
-        "dp-rank-header-handler",
         "models-responder",
         "multicluster-topology-scorer",
         "outlen-bucket",

@@ -64,6 +64,7 @@ from epp_plugins.pickers.weighted_random import WeightedRandomPicker
 from epp_plugins.profile_handlers.data_parallel_profile import DataParallelProfileHandler
 from epp_plugins.profile_handlers.disagg_headers import DisaggHeadersHandler
 from epp_plugins.profile_handlers.disagg_profile import DisaggProfileHandler
+from epp_plugins.profile_handlers.dp_rank_header import DpRankHeaderHandler
 from epp_plugins.profile_handlers.header_profile import HeaderProfileHandler
 from epp_plugins.profile_handlers.pd_profile import PdProfileHandler
 from epp_plugins.profile_handlers.single_profile import SingleProfileHandler
@@ -106,6 +107,7 @@ PLUGINS: tuple[type[Plugin], ...] = (
     DestinationEndpointServedVerifier,
     DisaggHeadersHandler,
     DisaggProfileHandler,
+    DpRankHeaderHandler,
     EdfOrderingPolicy,
     EncodeFilter,
     EndpointAttributeFilter,

@@ -104,6 +104,9 @@ class LatencyPrediction:
 
 TOKENIZED_PROMPT = StateKey[TokenizedPrompt]("tokenized-prompt")
 PREFIX_MATCHES = StateKey[PrefixMatches]("prefix-matches")
+PREFIX_RANKS = StateKey[Mapping[str, int]]("prefix-ranks")
+"""By endpoint name: the data-parallel rank, counted from 0, that holds most of the prompt; written
+by nobody yet."""
 ENCODER_MATCHES = StateKey[EncoderMatches](
     "MultiModalEncoderCacheMatchInfoKey/mm-embeddings-cache-producer"
 )
