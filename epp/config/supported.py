@@ -73,7 +73,6 @@ NOT_SUPPORTED_YET: Final = frozenset(
         "multicluster-queue-scorer",
         "precise-prefix-cache-scorer",
         # data producers
-        "burst-prefix-cache-producer",
         "multicluster-approx-prefix-cache-producer",
         "p2p-source-producer",
         "precise-prefix-cache-producer",

@@ -5,6 +5,7 @@ from epp_plugins.admitters.latency_slo import LatencySloAdmitter
 from epp_plugins.admitters.probabilistic import ProbabilisticAdmitter
 from epp_plugins.data_producers.agent_identity import AgentIdentity
 from epp_plugins.data_producers.approx_prefix_cache import ApproxPrefixCacheProducer
+from epp_plugins.data_producers.burst_prefix_cache import BurstPrefixCacheProducer
 from epp_plugins.data_producers.inflight_load import InflightLoadProducer
 from epp_plugins.data_producers.mm_embeddings_cache import MmEmbeddingsCacheProducer
 from epp_plugins.data_producers.session_id import SessionIdProducer
@@ -95,6 +96,7 @@ PLUGINS: tuple[type[Plugin], ...] = (
     AlwaysDisaggPdDecider,
     AnthropicParser,
     ApproxPrefixCacheProducer,
+    BurstPrefixCacheProducer,
     ByLabelFilter,
     ConcurrencyDetector,
     ContextLengthAware,
