@@ -126,14 +126,6 @@ class AnswerBody:
             is_whole=is_whole,
         )
 
-    def read(self, chunk: bytes) -> None:
-        """Show a chunk of the body, as the model server sent it, to the reader."""
-        if self.reader is not None:
-            try:
-                self.reader.feed(chunk)
-            except Exception as error:
-                self.reader_failed(error)
-
     def usage(self) -> Usage | None:
         """Return what the body has said of its tokens; nothing is read any more afterwards."""
         if self.reader is not None:

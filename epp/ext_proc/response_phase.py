@@ -104,11 +104,11 @@ class ResponsePhase(StreamLife):
         if self._response_body_mode == FULL_DUPLEX:
             if len(passed) <= messages.MAX_BODY_CHUNK_BYTES:
                 echo = messages.echoed_chunk(passed, end_of_stream=end_of_stream)
-                self._stream.send(echo + facts)
+                self._stream.send(echo + facts if facts else echo)
             else:
-                for echo in messages.echoed_response(passed, end_of_stream=end_of_stream):
-                    self._stream.send(echo + facts)
-                    facts = b""
+                pieces = iter(messages.echoed_response(passed, end_of_stream=end_of_stream))
+                self._stream.send(next(pieces) + facts)
+                self._send_all(pieces)
         elif passed is body or passed == body:
             self._stream.send(messages.CONTINUE_RESPONSE_BODY + facts)
         else:
@@ -116,7 +116,10 @@ class ResponsePhase(StreamLife):
             replaced = messages.replaced_response(passed, sets_length=is_buffered)
             self._stream.send(replaced + facts)
         if body and answer is not None and answer.reader is not None:
-            answer.read(body)
+            try:
+                answer.reader.feed(body)
+            except Exception as error:
+                answer.reader_failed(error)
         if end_of_stream:
             self.close(EndCause.COMPLETED)
 
@@ -127,10 +130,13 @@ class ResponsePhase(StreamLife):
             last: What of its body has come and has not been read.
         """
         exchange, answer = self._exchange, self._answer
-        if exchange is None or not exchange.wants_report:
+        if exchange is None or not exchange.pipeline.answer_reporters:
             return b""
-        if answer is not None and last:
-            answer.read(last)
+        if last and answer is not None and answer.reader is not None:
+            try:
+                answer.reader.feed(last)
+            except Exception as error:
+                answer.reader_failed(error)
         told = exchange.report(None if answer is None else answer.usage())
         return messages.facts(told) if told else b""
 

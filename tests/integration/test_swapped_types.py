@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import httpx
 import pytest
 from ext_proc.harness import DESTINATION, FULL_DUPLEX, http_headers
+from google.protobuf import json_format
 
 from epp.ext_proc import METHOD
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -98,9 +100,13 @@ def chat(*pictures: str) -> list[pb.ProcessingRequest]:
     ]
 
 
+def facts(answer: pb.ProcessingResponse) -> dict[str, Any]:
+    told: dict[str, Any] = json_format.MessageToDict(answer.dynamic_metadata)["envoy.lb"]
+    return told
+
+
 def destination(answers: list[pb.ProcessingResponse]) -> str:
-    fields = answers[0].dynamic_metadata["envoy.lb"]
-    return str(fields[DESTINATION])
+    return str(facts(answers[0])[DESTINATION])
 
 
 def test_the_multimodal_sample_in_a_process_of_its_own(tmp_path: Path) -> None:
@@ -109,7 +115,7 @@ def test_the_multimodal_sample_in_a_process_of_its_own(tmp_path: Path) -> None:
         answers = epp.talk(*chat("x"))
         first = destination(answers)
         # 3 + 4 * 10
-        assert answers[-1].dynamic_metadata["envoy.lb"][COST] == 43.0
+        assert facts(answers[-1]) == {COST: 43.0}
         assert {destination(epp.talk(*chat("x"))) for _ in range(10)} == {first}
         page = epp.metrics()
         assert 'llm_d_epp_request_attribute_reports_total{outcome="reported"' in page

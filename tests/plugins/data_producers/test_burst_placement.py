@@ -16,7 +16,9 @@ REPLICAS = ["r0", "r1", "r2"]
 
 def hashes(text: str) -> bytes:
     """Return a prompt with one block per letter, chained: equal as far as the letters are."""
-    return array("Q", [xxh3_64_intdigest(text[: end + 1].encode()) for end in range(len(text))]).tobytes()
+    return array(
+        "Q", [xxh3_64_intdigest(text[: end + 1].encode()) for end in range(len(text))]
+    ).tobytes()
 
 
 def placed(prompts: str, rules: PlacementRules, replicas: list[str] | None = None) -> str:
