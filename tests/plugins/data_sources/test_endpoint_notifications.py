@@ -9,7 +9,7 @@ from config.graphs import load
 
 from epp.building import make_builder
 from epp.config import ConfigError, PluginGraph, PluginRegistry
-from epp.data_layer import EndpointEvent, EndpointSource, EndpointSpec, EndpointStore
+from epp.data_layer import EndpointEvent, EndpointSource, EndpointSpec, EndpointStore, polled
 from epp.data_layer.notifications import Notifications
 from epp.data_layer.plugins import EndpointChange, EndpointListener
 from epp.scheduling import Endpoint
@@ -196,4 +196,5 @@ def test_guide_with_the_source_loads() -> None:
         listed(SOURCE, "topology-extractor", "inflight-load-producer"),
     )
     assert [binding.source.name for binding in graph.sources] == [SOURCE]
+    assert polled(graph.sources) == []
     assert not graph.warnings
