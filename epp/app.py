@@ -33,6 +33,7 @@ from epp.data_layer import (
     Supply,
     configured_names,
     fixed_discoveries,
+    polled,
     served_names,
 )
 from epp.descriptors import PoolDescriptors, PortLimits, share_descriptors
@@ -201,9 +202,11 @@ class App:
             methods: dict[str, OpenStream] = {METHOD: self.service.opened}
             if settings.health_checking:
                 methods.update(self._health.methods)
-            shares, port_limits = share_descriptors(settings, sources=len(self.graph.sources))
+            shares, port_limits = share_descriptors(
+                settings, sources=len(polled(self.graph.sources))
+            )
             self.store.add_listener(
-                PoolDescriptors(self.store, shares, lambda: len(self.graph.sources))
+                PoolDescriptors(self.store, shares, lambda: len(polled(self.graph.sources)))
             )
             listener = await asyncio.to_thread(
                 make_listener,
@@ -230,6 +233,9 @@ class App:
                 await self._serve(listener, port_limits, stop, ready)
         finally:
             self._lifetimes.leave(self.graph)
+
+    def _polled_sources(self) -> int:
+        return len(polled(self.graph.sources))
 
     def _free_descriptors(self) -> None:
         """Close what is least needed, so that a port can accept; callable from any thread."""

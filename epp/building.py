@@ -14,6 +14,8 @@ from epp.data_layer import (
     MAX_PAGE_BYTES,
     DataSource,
     EndpointDiscovery,
+    EndpointListener,
+    EndpointSource,
     Extractor,
     GrpcCalls,
     HttpCalls,
@@ -35,6 +37,8 @@ from epp.scheduling import Plugin
 KINDS: dict[str, type[Plugin]] = {
     "detector": SaturationDetector,
     "discovery": EndpointDiscovery,
+    "endpoint listener": EndpointListener,
+    "endpoint source": EndpointSource,
     "eviction filter": EvictionFilter,
     "eviction order": EvictionOrder,
     "extractor": Extractor,

@@ -22,6 +22,7 @@ from epp.testing import make_plugin, make_request
 from epp_plugins import PLUGINS
 from epp_plugins.filters.least_queue import LeastQueueFilter
 from epp_plugins.state_keys import (
+    ENCODER_MATCHES,
     GPU_UTILIZATION,
     IN_FLIGHT_LOAD,
     LATENCY_PREDICTIONS,
@@ -34,6 +35,7 @@ from epp_plugins.state_keys import (
     TOKENIZED_PROMPT,
     TOPOLOGY,
     UNCACHED_TOKENS,
+    EncoderMatches,
     InFlightLoad,
     LatencyPrediction,
     PrefixMatches,
@@ -160,6 +162,9 @@ def _states(draw: st.DrawFn, endpoints: list[Endpoint]) -> CycleState:
                     blocks=st.dictionaries(names, st.integers(0, total)),
                     total_blocks=st.just(total),
                     block_size=st.sampled_from([0, 64, 10**9]),
+                ),
+                ENCODER_MATCHES: st.builds(
+                    EncoderMatches, total_size=_TOKENS, sizes=st.dictionaries(names, _TOKENS)
                 ),
                 UNCACHED_TOKENS: st.builds(
                     UncachedTokens, total=_TOKENS, by_endpoint=st.dictionaries(names, _TOKENS)

@@ -16,7 +16,13 @@ from epp.cli.parameter_docs import ParameterDoc, parameter_docs
 from epp.config.extension_points import extension_points_of
 from epp.config.plugin_checks import params_of
 from epp.config.supported import OLD_TYPES
-from epp.data_layer.plugins import DataSource, EndpointDiscovery, EndpointListener, Extractor
+from epp.data_layer.plugins import (
+    DataSource,
+    EndpointDiscovery,
+    EndpointListener,
+    EndpointSource,
+    Extractor,
+)
 from epp.flow_control.plugins import (
     EvictionFilter,
     EvictionOrder,
@@ -28,6 +34,7 @@ from epp.flow_control.plugins import (
 from epp.parsing.plugins import Parser
 from epp.request_control.plugins import (
     Admitter,
+    AnswerReporter,
     PreRequest,
     Producer,
     RequestHeaderProcessor,
@@ -61,13 +68,14 @@ ROLES: Final[Mapping[str, tuple[type[Plugin], ...]]] = {
     "Data producers": (Producer,),
     "Screeners": (Screener,),
     "Admitters": (Admitter,),
-    "Data layer": (DataSource, Extractor, EndpointDiscovery, EndpointListener),
+    "Data layer": (DataSource, EndpointSource, Extractor, EndpointDiscovery, EndpointListener),
     "Request hooks": (
         RequestHeaderProcessor,
         PreSchedule,
         PostSchedule,
         PreRequest,
         ResponseHeader,
+        AnswerReporter,
         ResponseComplete,
     ),
 }

@@ -33,13 +33,16 @@ from epp.scheduling import Filter, Picker, Plugin, ProfileHandler, Scorer
 
 Kinds = Mapping[str, type[Plugin]]
 """Classes of the roles that the configuration knows by name only: ``detector``, ``discovery``,
-``source``, ``extractor``, ``parser``, ``fairness``, ``ordering``, ``usage limit``,
-``eviction filter`` and ``eviction order``."""
+``source``, ``extractor``, ``endpoint source``, ``endpoint listener``, ``parser``, ``fairness``,
+``ordering``, ``usage limit``, ``eviction filter`` and ``eviction order``."""
 
 _PICKER = "max-score-picker"
 _HANDLER = "single-profile-handler"
 _SOURCE = "metrics-data-source"
 _EXTRACTOR = "core-metrics-extractor"
+_ENDPOINT_SOURCE = "endpoint source"
+ENDPOINT_LISTENER = "endpoint listener"
+"""The role of an endpoint source's extractors; the pool tells them also if no source lists them."""
 
 
 @dataclass(slots=True)
@@ -268,10 +271,15 @@ def _sources(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> tuple[Source
                 f"source `{source.plugin_ref}` is there already; list all its extractors there",
             )
         seen.add(source.plugin_ref)
-        check_role(plan, kinds, "source", source.plugin_ref, f"{where}.pluginRef")
+        tells_of_pool = _ENDPOINT_SOURCE in kinds and plan.is_a(
+            source.plugin_ref, kinds[_ENDPOINT_SOURCE]
+        )
+        if not tells_of_pool:
+            check_role(plan, kinds, "source", source.plugin_ref, f"{where}.pluginRef")
+        role = ENDPOINT_LISTENER if tells_of_pool else "extractor"
         for below, extractor in enumerate(source.extractors):
             path = f"{where}.extractors[{below}].pluginRef"
-            check_role(plan, kinds, "extractor", extractor.plugin_ref, path)
+            check_role(plan, kinds, role, extractor.plugin_ref, path)
     types = {plan.type_of(source.plugin_ref) for source in section.sources}
     if "source" not in kinds or not section.inject_defaults or _SOURCE in types:
         return section.sources

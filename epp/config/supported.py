@@ -67,22 +67,16 @@ NOT_SUPPORTED_YET: Final = frozenset(
         "slo-headroom-tier-filter",
         # scorers
         "latency-scorer",
-        "mm-embeddings-cache-scorer",
         "precise-prefix-cache-scorer",
         # data producers
-        "burst-prefix-cache-producer",
-        "mm-embeddings-cache-producer",
         "p2p-source-producer",
         "precise-prefix-cache-producer",
         "predicted-latency-producer",
-        # screeners, reporters
+        # screeners
         "disaggregatedset-rollout-screener",
-        "request-attribute-reporter",
         # data layer
-        "endpoint-notification-source",
         "k8s-notification-source",
         # its newer releases
-        "dp-rank-header-handler",
         "models-responder",
         "multicluster-topology-scorer",
         "outlen-bucket",

@@ -18,9 +18,12 @@ from epp.data_layer.objects import ObjectStore
 from epp.data_layer.operator_names import configured_names, served_names
 from epp.data_layer.plugins import (
     DataSource,
+    EndpointChange,
     EndpointDiscovery,
+    EndpointEvent,
     EndpointListener,
     EndpointSink,
+    EndpointSource,
     EndpointSpec,
     Extractor,
     OpenPage,
@@ -33,7 +36,7 @@ from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.scraper import Binding, Scraper
 from epp.data_layer.static import StaticDiscovery, fixed_discoveries
 from epp.data_layer.store import EndpointStore, PoolListener
-from epp.data_layer.supply import Supply
+from epp.data_layer.supply import Supply, polled
 
 __all__ = [
     "DEFAULT_SHARE",
@@ -44,9 +47,12 @@ __all__ = [
     "Discoveries",
     "DiscoveryError",
     "DuplicateEndpointError",
+    "EndpointChange",
     "EndpointDiscovery",
+    "EndpointEvent",
     "EndpointListener",
     "EndpointSink",
+    "EndpointSource",
     "EndpointSpec",
     "EndpointStore",
     "Extractor",
@@ -72,6 +78,7 @@ __all__ = [
     "fixed_discoveries",
     "join_address",
     "page_opener",
+    "polled",
     "served_names",
     "split_address",
 ]

@@ -8,6 +8,7 @@ import ssl
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 from epp.config.quantities import duration_seconds
@@ -32,9 +33,12 @@ __all__ = [
     "DataSource",
     "DiscoveryError",
     "DuplicateEndpointError",
+    "EndpointChange",
     "EndpointDiscovery",
+    "EndpointEvent",
     "EndpointListener",
     "EndpointSink",
+    "EndpointSource",
     "EndpointSpec",
     "Extractor",
     "FileState",
@@ -121,6 +125,35 @@ class EndpointListener(Plugin):
     @abstractmethod
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         """``endpoint`` has left the pool; requests in flight there may still end."""
+
+
+class EndpointChange(Enum):
+    """What happened to an endpoint of the pool."""
+
+    ADDED = "added"
+    CHANGED = "changed"
+    """It has other labels than before."""
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointEvent:
+    """A change of the pool."""
+
+    change: EndpointChange
+    endpoint: Endpoint
+
+
+class EndpointSource(Plugin):
+    """Passes changes of the pool on to the listeners that are its extractors.
+
+    A listener that no source lists is told of every change all the same, by the pool itself. Of
+    several sources that list a listener, the first one counts.
+    """
+
+    @abstractmethod
+    def notify(self, event: EndpointEvent) -> EndpointEvent | None:
+        """Return what the extractors are told of ``event``: itself, another one, or None."""
 
 
 class PageClient(Protocol):

@@ -14,7 +14,7 @@ import structlog
 
 from epp.data_layer.errors import DuplicateEndpointError
 from epp.data_layer.plugins import EndpointListener, EndpointSpec
-from epp.scheduling import Endpoint
+from epp.scheduling import Endpoint, Plugin
 
 _log = structlog.get_logger(__name__)
 
@@ -57,11 +57,17 @@ class EndpointStore:
         """Return the endpoint at ``ip:port`` (the first by name), None if the pool has none."""
         return self._by_address.get(address)
 
-    def add_listener(self, listener: PoolListener) -> None:
-        """Tell ``listener`` of all endpoints there are, then of every change."""
+    def add_listener(self, listener: PoolListener, *, tells_present: bool = True) -> None:
+        """Tell ``listener`` of all endpoints there are, then of every change.
+
+        Args:
+            listener: Who is told.
+            tells_present: Whether it is told of those that are there already.
+        """
         self._listeners.append(listener)
-        for endpoint in self.snapshot:
-            _tell(listener, "added", endpoint)
+        if tells_present:
+            for endpoint in self.snapshot:
+                _tell(listener, "added", endpoint)
 
     def remove_listener(self, listener: PoolListener) -> None:
         """Tell ``listener`` nothing more; it must have been added."""
@@ -180,7 +186,7 @@ def _tell(listener: PoolListener, event: str, endpoint: Endpoint) -> None:
         # them, from hearing of the endpoint, nor end the discovery.
         _log.exception(
             "endpoint listener failed",
-            listener=type(listener).__name__,
+            listener=listener.name if isinstance(listener, Plugin) else type(listener).__name__,
             change=event,
             endpoint=endpoint.name,
         )

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from epp.config import PluginGraph
 from epp.data_layer.discoveries import Discoveries
 from epp.data_layer.errors import DiscoveryError
-from epp.data_layer.plugins import EndpointDiscovery, EndpointListener
-from epp.data_layer.scraper import Scraper
+from epp.data_layer.notifications import Notifications
+from epp.data_layer.plugins import DataSource, EndpointDiscovery, EndpointListener
+from epp.data_layer.scraper import Binding, Scraper
 from epp.data_layer.store import EndpointStore
 
 
@@ -35,13 +36,11 @@ class Supply:
         graph: PluginGraph,
         fixed: Iterable[EndpointDiscovery],
     ) -> None:
-        self._store = store
         self._scraper = scraper
         self._fixed = tuple(fixed)
         self._discoveries = Discoveries(store, self._fixed, self._discovery_of(graph))
-        self._listeners: list[EndpointListener] = []
+        self._notifications = Notifications(store)
         self._listen(graph)
-        scraper.use(graph.sources)
 
     async def run(self) -> None:
         """Run discoveries and scrapes until cancelled."""
@@ -65,16 +64,10 @@ class Supply:
         """
         self._discoveries.use(self._discovery_of(graph))
         self._listen(graph)
-        self._scraper.use(graph.sources)
 
     def _listen(self, graph: PluginGraph) -> None:
-        before, self._listeners = self._listeners, graph.implementing(EndpointListener)
-        for listener in self._listeners:
-            if not any(listener is each for each in before):
-                self._store.add_listener(listener)
-        for listener in before:
-            if not any(listener is each for each in self._listeners):
-                self._store.remove_listener(listener)
+        self._notifications.use(graph.implementing(EndpointListener), graph.sources)
+        self._scraper.use(polled(graph.sources))
 
     def _discovery_of(self, graph: PluginGraph) -> EndpointDiscovery | None:
         chosen = graph.discovery
@@ -85,3 +78,8 @@ class Supply:
             )
         assert chosen is None or isinstance(chosen, EndpointDiscovery)  # noqa: S101 - the graph's check
         return chosen
+
+
+def polled(bindings: Iterable[Binding]) -> list[Binding]:
+    """Return those whose source asks the endpoints; an ``EndpointSource`` asks nobody."""
+    return [each for each in bindings if isinstance(each.source, DataSource)]

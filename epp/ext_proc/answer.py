@@ -34,7 +34,7 @@ def is_worth_asking(exchange: Exchange, request_id: str, share: float) -> bool:
         request_id: Decides whether it is in the sample; replicas agree on it.
         share: Of the responses that are there to be read, which are asked for, 0.0 to 1.0.
     """
-    if exchange.is_renamed:
+    if exchange.is_renamed or (exchange.wants_report and exchange.reads_answer):
         return True
     if not share or not exchange.reads_answer:
         return False
@@ -71,7 +71,16 @@ class AnswerBody:
         names: Changes chunks; None if nothing does.
     """
 
-    __slots__ = ("_request_id", "began_at", "between", "last_at", "names", "reader", "size")
+    __slots__ = (
+        "_request_id",
+        "_usage",
+        "began_at",
+        "between",
+        "last_at",
+        "names",
+        "reader",
+        "size",
+    )
 
     def __init__(self, request_id: str) -> None:
         self._request_id = request_id
@@ -79,6 +88,7 @@ class AnswerBody:
         self.between: Callable[[float], None] | None = None
         self.size = 0
         self.reader: AnswerReader | None = None
+        self._usage: Usage | None = None
         self.names: ModelNames | None = None
 
     def begins(self, exchange: Exchange, now: float) -> None:
@@ -108,21 +118,23 @@ class AnswerBody:
         """Tell ``exchange`` of the end, if any of the body came."""
         if not self.size:
             return
-        usage = None if self.reader is None else self._usage(self.reader)
         exchange.answer_seen(
-            usage,
+            self.usage(),
             body_bytes=self.size,
             began_at=self.began_at,
             ended_at=ended_at,
             is_whole=is_whole,
         )
 
-    def _usage(self, reader: AnswerReader) -> Usage | None:
-        try:
-            return reader.usage()
-        except Exception as error:
-            self.reader_failed(error)
-            return None
+    def usage(self) -> Usage | None:
+        """Return what the body has said of its tokens; nothing is read any more afterwards."""
+        if self.reader is not None:
+            try:
+                self._usage = self.reader.usage()
+            except Exception as error:
+                self.reader_failed(error)
+            self.reader = None
+        return self._usage
 
     def reader_failed(self, error: Exception) -> None:
         """Go on without the reader, which has raised."""

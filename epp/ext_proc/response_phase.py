@@ -106,16 +106,22 @@ class ResponsePhase(StreamLife):
                 # A held body is one message, without the end flag if trailers follow it.
                 is_last = end_of_stream or self._response_body_mode in HELD
                 passed = answer.names.feed(body, is_last=is_last)
+        # Of the last chunk alone: it has to be read before its answer, which says what was in it.
+        facts = self._facts(body) if end_of_stream else b""
         if self._response_body_mode == FULL_DUPLEX:
             if len(passed) <= messages.MAX_BODY_CHUNK_BYTES:
-                self._stream.send(messages.echoed_chunk(passed, end_of_stream=end_of_stream))
+                echo = messages.echoed_chunk(passed, end_of_stream=end_of_stream)
+                self._stream.send(echo + facts if facts else echo)
             else:
-                self._send_all(messages.echoed_response(passed, end_of_stream=end_of_stream))
+                pieces = iter(messages.echoed_response(passed, end_of_stream=end_of_stream))
+                self._stream.send(next(pieces) + facts)
+                self._send_all(pieces)
         elif passed is body or passed == body:
-            self._stream.send(messages.CONTINUE_RESPONSE_BODY)
+            self._stream.send(messages.CONTINUE_RESPONSE_BODY + facts)
         else:
             is_buffered = self._response_body_mode == BUFFERED
-            self._stream.send(messages.replaced_response(passed, sets_length=is_buffered))
+            replaced = messages.replaced_response(passed, sets_length=is_buffered)
+            self._stream.send(replaced + facts)
         if body and answer is not None and answer.reader is not None:
             try:
                 answer.reader.feed(body)
@@ -123,6 +129,23 @@ class ResponsePhase(StreamLife):
                 answer.reader_failed(error)
         if end_of_stream:
             self.close(EndCause.COMPLETED)
+
+    def _facts(self, last: bytes = b"") -> bytes:
+        """Return what plugins tell the gateway of the response, to put behind its last answer.
+
+        Args:
+            last: What of its body has come and has not been read.
+        """
+        exchange, answer = self._exchange, self._answer
+        if exchange is None or not exchange.pipeline.answer_reporters:
+            return b""
+        if last and answer is not None and answer.reader is not None:
+            try:
+                answer.reader.feed(last)
+            except Exception as error:
+                answer.reader_failed(error)
+        told = exchange.report(None if answer is None else answer.usage())
+        return messages.facts(told) if told else b""
 
     def _answer_begins(self, answer: AnswerBody) -> None:
         if self._exchange is not None:
@@ -132,7 +155,7 @@ class ResponsePhase(StreamLife):
 
     def _response_trailers(self, _message: pb.HttpTrailers, _: Beside) -> None:
         self._give_back_held()
-        self._stream.send(messages.CONTINUE_RESPONSE_TRAILERS)
+        self._stream.send(messages.CONTINUE_RESPONSE_TRAILERS + self._facts())
         self.close(EndCause.COMPLETED)
 
     TRANSITIONS: ClassVar[Transitions] = {

@@ -11,6 +11,7 @@ from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import (
     ANSWER_USAGE,
     REQUEST_HEADERS_TO_SET,
+    AnswerFacts,
     EndCause,
     ResponseHead,
 )
@@ -165,6 +166,19 @@ class Exchange:
     def wants_response_headers(self) -> bool:
         """Whether a plugin wants to see the headers of the answer."""
         return bool(self.pipeline.response_header)
+
+    @property
+    def wants_report(self) -> bool:
+        """Whether a plugin tells the gateway something at the end of the answer."""
+        return bool(self.pipeline.answer_reporters)
+
+    def report(self, usage: Usage | None) -> AnswerFacts:
+        """Return what to tell the gateway at the end of the answer, by namespace and key.
+
+        Args:
+            usage: What the answer has said of its tokens; None if nothing.
+        """
+        return self.pipeline.reported(self.request, usage, self.endpoint, self.state)
 
     def response_started(
         self, status: int, headers: Mapping[str, str] | None = None, served: str = ""

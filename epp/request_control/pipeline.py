@@ -7,14 +7,17 @@ Every plugin call goes through its guard: a plugin that raises is passed over an
 :class:`RequestError` of a hook that may turn requests away is an answer.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 
 from epp.flow_control import SaturationDetector, SheddingAdmission
 from epp.parsing import Intake
+from epp.parsing.plugins import Usage
 from epp.request_control.errors import RequestError, SaturatedError, ScreenedOutError
 from epp.request_control.plugins import (
     Admitter,
+    AnswerFacts,
+    AnswerReporter,
     EndCause,
     PreRequest,
     RequestHeaderProcessor,
@@ -39,6 +42,9 @@ from epp.scheduling import (
     call_each,
 )
 
+_MOST_NUMBER = 1e300
+"""Of what a gateway is told: its metadata has doubles, and a larger int would be none."""
+
 
 class Pipeline:
     """The hooks of one plugin graph, in its order; empty where it has none."""
@@ -55,6 +61,7 @@ class Pipeline:
         shadows: Sequence[ShadowProfile] = (),
         pre_request: Sequence[Guard[PreRequest]] = (),
         response_header: Sequence[Guard[ResponseHeader]] = (),
+        answer_reporters: Sequence[Guard[AnswerReporter]] = (),
         response_complete: Sequence[Guard[ResponseComplete]] = (),
         admission: SheddingAdmission | None = None,
     ) -> None:
@@ -68,6 +75,7 @@ class Pipeline:
         self.shadows = shadows
         self.pre_request = pre_request
         self.response_header = response_header
+        self.answer_reporters = answer_reporters
         self.response_complete = response_complete
         self.open_exchanges = 0
         """Exchanges and pending decisions made on it and not closed yet."""
@@ -108,6 +116,7 @@ class Pipeline:
             shadows=tuple(shadows),
             pre_request=guards.guards("PreRequest", PreRequest, known),
             response_header=guards.guards("ResponseHeader", ResponseHeader, known),
+            answer_reporters=guards.guards("AnswerReporter", AnswerReporter, known),
             response_complete=guards.guards("ResponseComplete", ResponseComplete, known),
             admission=None if detector is None else SheddingAdmission(detector, guards),
         )
@@ -206,6 +215,20 @@ class Pipeline:
             lambda hook: hook.response_headers(request, head, served_by, state),
         )
 
+    def reported(
+        self, request: LLMRequest, usage: Usage | None, served_by: Endpoint, state: CycleState
+    ) -> dict[str, dict[str, str | bool | float]]:
+        """Return what the gateway is to be told of an answer; of two for one key, the later."""
+        facts: dict[str, dict[str, str | bool | float]] = {}
+
+        def ask(reporter: AnswerReporter) -> None:
+            told = reporter.report_answer(request, usage, served_by, state)
+            for namespace, values in _checked(told).items():
+                facts.setdefault(namespace, {}).update(values)
+
+        call_each(self.answer_reporters, ask)
+        return facts
+
     def ended(
         self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
     ) -> None:
@@ -235,3 +258,33 @@ class Pipeline:
             self._when_idle.append(call)
         else:
             call()
+
+
+def _checked(told: AnswerFacts) -> AnswerFacts:
+    """Return what a reporter told.
+
+    Raises:
+        TypeError: It cannot be sent.
+    """
+    if not isinstance(told, Mapping):
+        raise TypeError(f"report_answer() must return a mapping, {{}} for nothing, not {told!r}")
+    for namespace, values in told.items():
+        if not (_is_text(namespace) and isinstance(values, Mapping)):
+            raise TypeError(f"report_answer() told {namespace!r}: {values!r}; want values by key")
+        for key, value in values.items():
+            if not (_is_text(key) and (_is_text(value) or _is_number(value))):
+                raise TypeError(
+                    f"report_answer() told {key!r}: {value!r}; keys are texts, values texts,"
+                    " booleans or finite numbers"
+                )
+    return told
+
+
+def _is_text(value: object) -> bool:
+    """Return whether ``value`` is a text that UTF-8 has bytes for."""
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def _is_number(value: object) -> bool:
+    """Return whether ``value`` is a number that a double can hold, or a boolean."""
+    return isinstance(value, int | float) and -_MOST_NUMBER < value < _MOST_NUMBER

@@ -24,6 +24,8 @@ __all__ = [
     "REQUEST_HEADERS_TO_SET",
     "AdmissionDeniedError",
     "Admitter",
+    "AnswerFacts",
+    "AnswerReporter",
     "AsyncDataProducer",
     "DataKey",
     "DataProducer",
@@ -37,10 +39,16 @@ __all__ = [
     "ResponseHead",
     "ResponseHeader",
     "Screener",
+    "Usage",
 ]
 
 DataKey = StateKey[Any] | AttributeKey[Any]
 """What producers write and plugins read: a value of one request, or of one endpoint."""
+
+
+AnswerFacts = Mapping[str, Mapping[str, str | bool | float]]
+"""What the gateway is told with the end of an answer: dynamic metadata, values by key by
+namespace."""
 
 
 class EndCause(Enum):
@@ -212,3 +220,17 @@ class ResponseComplete(Plugin):
         self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
     ) -> None:
         """The request is over, however it ended; called exactly once per scheduled request."""
+
+
+class AnswerReporter(Plugin):
+    """Tells the gateway something of an answer, in the message that ends it."""
+
+    @abstractmethod
+    def report_answer(
+        self, request: LLMRequest, usage: Usage | None, served_by: Endpoint, state: CycleState
+    ) -> AnswerFacts:
+        """Return dynamic metadata for the gateway; {} for none.
+
+        Called once for an answer whose body passes here to its end, with what it has said of its
+        tokens, None if it has said nothing. Numbers are finite.
+        """

@@ -5,12 +5,15 @@ from epp_plugins.admitters.latency_slo import LatencySloAdmitter
 from epp_plugins.admitters.probabilistic import ProbabilisticAdmitter
 from epp_plugins.data_producers.agent_identity import AgentIdentity
 from epp_plugins.data_producers.approx_prefix_cache import ApproxPrefixCacheProducer
+from epp_plugins.data_producers.burst_prefix_cache import BurstPrefixCacheProducer
 from epp_plugins.data_producers.inflight_load import InflightLoadProducer
+from epp_plugins.data_producers.mm_embeddings_cache import MmEmbeddingsCacheProducer
 from epp_plugins.data_producers.session_id import SessionIdProducer
 from epp_plugins.data_producers.token import TokenProducer
 from epp_plugins.data_sources.core_metrics import CoreMetricsExtractor
 from epp_plugins.data_sources.dcgm import DcgmDataSource
 from epp_plugins.data_sources.dcgm_extractor import DcgmExtractor
+from epp_plugins.data_sources.endpoint_notifications import EndpointNotificationSource
 from epp_plugins.data_sources.file_discovery import FileDiscovery
 from epp_plugins.data_sources.http_sources import MetricsDataSource, ModelsDataSource
 from epp_plugins.data_sources.models import ModelsDataExtractor
@@ -76,10 +79,12 @@ from epp_plugins.pickers.weighted_random import WeightedRandomPicker
 from epp_plugins.profile_handlers.data_parallel_profile import DataParallelProfileHandler
 from epp_plugins.profile_handlers.disagg_headers import DisaggHeadersHandler
 from epp_plugins.profile_handlers.disagg_profile import DisaggProfileHandler
+from epp_plugins.profile_handlers.dp_rank_header import DpRankHeaderHandler
 from epp_plugins.profile_handlers.header_profile import HeaderProfileHandler
 from epp_plugins.profile_handlers.pd_profile import PdProfileHandler
 from epp_plugins.profile_handlers.single_profile import SingleProfileHandler
 from epp_plugins.reporters.destination_endpoint_served import DestinationEndpointServedVerifier
+from epp_plugins.reporters.request_attributes import RequestAttributeReporter
 from epp_plugins.saturation_detectors.concurrency import ConcurrencyDetector
 from epp_plugins.saturation_detectors.utilization import UtilizationDetector
 from epp_plugins.scorers.active_request import ActiveRequestScorer
@@ -89,6 +94,7 @@ from epp_plugins.scorers.header_label_affinity import HeaderLabelAffinityScorer
 from epp_plugins.scorers.kv_cache_utilization import KvCacheUtilizationScorer
 from epp_plugins.scorers.load_aware import LoadAwareScorer
 from epp_plugins.scorers.lora_affinity import LoraAffinityScorer
+from epp_plugins.scorers.mm_embeddings_cache import MmEmbeddingsCacheScorer
 from epp_plugins.scorers.no_hit_lru import NoHitLruScorer
 from epp_plugins.scorers.prefix_cache import PrefixCacheScorer
 from epp_plugins.scorers.queue_depth import QueueScorer
@@ -104,6 +110,7 @@ PLUGINS: tuple[type[Plugin], ...] = (
     AlwaysDisaggPdDecider,
     AnthropicParser,
     ApproxPrefixCacheProducer,
+    BurstPrefixCacheProducer,
     ByLabelFilter,
     ConcurrencyDetector,
     ContextLengthAware,
@@ -116,10 +123,12 @@ PLUGINS: tuple[type[Plugin], ...] = (
     DestinationEndpointServedVerifier,
     DisaggHeadersHandler,
     DisaggProfileHandler,
+    DpRankHeaderHandler,
     EdfOrderingPolicy,
     EncodeFilter,
     EndpointAttributeFilter,
     EndpointAttributeScorer,
+    EndpointNotificationSource,
     FcfsOrderingPolicy,
     FileDiscovery,
     GlobalStrictFairnessPolicy,
@@ -139,6 +148,8 @@ PLUGINS: tuple[type[Plugin], ...] = (
     LowQueueFilter,
     MaxScorePicker,
     MetricsDataSource,
+    MmEmbeddingsCacheProducer,
+    MmEmbeddingsCacheScorer,
     ModelsDataExtractor,
     ModelsDataSource,
     MulticlusterApproxPrefixCacheProducer,
@@ -164,6 +175,7 @@ PLUGINS: tuple[type[Plugin], ...] = (
     ProportionFairnessPolicy,
     QueueScorer,
     RandomPicker,
+    RequestAttributeReporter,
     RoundRobinFairnessPolicy,
     RunningRequestsScorer,
     SessionAffinityFilter,

@@ -55,6 +55,16 @@ class PrefixMatches:
 
 
 @dataclass(slots=True)
+class EncoderMatches:
+    """How much of one request's media each endpoint has encoded already."""
+
+    total_size: int
+    """Of all its media."""
+    sizes: Mapping[str, int]
+    """Of those held, by endpoint name; an absent name holds none."""
+
+
+@dataclass(slots=True)
 class UncachedTokens:
     """Tokens of one request that each endpoint would have to compute."""
 
@@ -94,6 +104,12 @@ class LatencyPrediction:
 
 TOKENIZED_PROMPT = StateKey[TokenizedPrompt]("tokenized-prompt")
 PREFIX_MATCHES = StateKey[PrefixMatches]("prefix-matches")
+PREFIX_RANKS = StateKey[Mapping[str, int]]("prefix-ranks")
+"""By endpoint name: the data-parallel rank, counted from 0, that holds most of the prompt; written
+by nobody yet."""
+ENCODER_MATCHES = StateKey[EncoderMatches](
+    "MultiModalEncoderCacheMatchInfoKey/mm-embeddings-cache-producer"
+)
 UNCACHED_TOKENS = StateKey[UncachedTokens]("UncachedRequestTokensDataKey/inflight-load-producer")
 IN_FLIGHT_LOAD = AttributeKey[InFlightLoad]("InFlightLoadDataKey/inflight-load-producer")
 SESSION_ID = StateKey[str]("SessionIDDataKey/session-id-producer")
@@ -123,6 +139,7 @@ DEFAULT_PREFILL_PROFILE: Final = "prefill"
 """Its name where no handler has said."""
 
 _DEFAULT_MATCH_PRODUCER = "approx-prefix-cache-producer"
+_DEFAULT_ENCODER_PRODUCER = "mm-embeddings-cache-producer"
 _DEFAULT_LOAD_PRODUCER = "inflight-load-producer"
 _DEFAULT_TOPOLOGY_PRODUCER = "topology-extractor"
 
@@ -131,6 +148,11 @@ def prefix_matches_of(producer: str) -> StateKey[PrefixMatches]:
     """Return the key of one producer's own matches."""
     own: StateKey[PrefixMatches] = StateKey(f"prefix-matches/{producer}")
     return PREFIX_MATCHES if producer in ("", _DEFAULT_MATCH_PRODUCER) else own
+
+
+def encoder_matches_of(producer: str) -> StateKey[EncoderMatches]:
+    """Return the key of one producer's own matches."""
+    return StateKey(f"MultiModalEncoderCacheMatchInfoKey/{producer or _DEFAULT_ENCODER_PRODUCER}")
 
 
 def in_flight_load_of(producer: str) -> AttributeKey[InFlightLoad]:

@@ -47,6 +47,14 @@ def never_asked(place: int, name: str) -> str:
     return f"plugins[{place}]: `{name}` is never asked: no profile names it"
 
 
+def idle_in_profile(place: int, named: str) -> str:
+    name, _, plugin_type = named.partition(" ")
+    return (
+        f"schedulingProfiles[0].plugins[{place}].pluginRef: `{name}` {plugin_type} does nothing in"
+        " a profile, as it is neither filter, scorer nor picker"
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Setup:
     """A configuration, and what it must come to."""
@@ -115,6 +123,58 @@ plugins:
 GPU_PROFILE = "decode-filter, not-hot | cool 2, kv-cache-utilization-scorer 1 | max-score-picker"
 
 SETUPS = {
+    "cache of pictures": Setup(
+        text="""\
+plugins:
+- {type: endpoint-notification-source}
+- {type: mm-embeddings-cache-producer, parameters: {cacheSizeInMBPerServer: 2048}}
+- {type: mm-embeddings-cache-scorer}
+- {type: queue-scorer}
+dataLayer:
+  sources:
+  - pluginRef: endpoint-notification-source
+    extractors: [{pluginRef: mm-embeddings-cache-producer}]
+schedulingProfiles:
+- name: default
+  plugins: [{pluginRef: mm-embeddings-cache-scorer, weight: 4}, {pluginRef: queue-scorer}]
+""",
+        profiles={"default": "| mm-embeddings-cache-scorer 4, queue-scorer 1 | max-score-picker"},
+        made=(PICKER, HANDLER, DETECTOR, *DATA_LAYER),
+    ),
+    "bursts": Setup(
+        text="""\
+plugins:
+- {type: burst-prefix-cache-producer, parameters: {windowDurationMs: 100, maxPerReplica: -1}}
+- type: prefix-cache-scorer
+  parameters: {prefixMatchInfoProducerName: burst-prefix-cache-producer}
+- {type: max-score-picker}
+""",
+        profiles={"default": "| prefix-cache-scorer 1 | max-score-picker"},
+        made=(HANDLER, DETECTOR, *DATA_LAYER, TOKENS),
+    ),
+    "cost of a request": Setup(
+        text="""\
+plugins:
+- {type: openai-parser}
+- name: cost
+  type: request-attribute-reporter
+  parameters:
+    attributes:
+    - key: {namespace: envoy.lb, name: x-gateway-inference-request-cost}
+      expression: |
+        usage.completion_tokens
+      condition: "has(usage.completion_tokens)"
+schedulingProfiles: [{name: default, plugins: [{pluginRef: openai-parser}, {pluginRef: cost}]}]
+requestHandler: {parsers: [{pluginRef: openai-parser}]}
+""",
+        profiles={"default": "| | max-score-picker"},
+        made=(PICKER, HANDLER, DETECTOR, *DATA_LAYER),
+        parsers=("openai-parser",),
+        warnings=(
+            idle_in_profile(0, "openai-parser (openai-parser)"),
+            idle_in_profile(1, "cost (request-attribute-reporter)"),
+        ),
+    ),
     "optimized baseline of scorers": Setup(
         text="""\
 schedulingProfiles:
@@ -796,26 +856,16 @@ plugins:
 - type: prefix-cache-scorer
   parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}
 """,
-        [
-            not_yet("plugins[0].type", "endpoint-notification-source"),
-            not_yet("plugins[1].type", "precise-prefix-cache-producer"),
-        ],
-    ),
-    "cache of pictures": (
-        "plugins: [{type: mm-embeddings-cache-producer}, {type: mm-embeddings-cache-scorer}]\n",
-        [
-            not_yet("plugins[0].type", "mm-embeddings-cache-producer"),
-            not_yet("plugins[1].type", "mm-embeddings-cache-scorer"),
-        ],
+        [not_yet("plugins[1].type", "precise-prefix-cache-producer")],
     ),
     "what only newer releases have": (
         """\
-plugins: [{type: models-responder}, {type: thunder-agent}, {type: dp-rank-header-handler}]
+plugins: [{type: models-responder}, {type: thunder-agent}, {type: outlen-bucket}]
 """,
         [
             not_yet("plugins[0].type", "models-responder"),
             not_yet("plugins[1].type", "thunder-agent"),
-            not_yet("plugins[2].type", "dp-rank-header-handler"),
+            not_yet("plugins[2].type", "outlen-bucket"),
         ],
     ),
     "a producer that is not there, as in the reference": (

@@ -163,3 +163,30 @@ def test_a_prompt_of_this_length_goes(tokens: int, loaded: dict[str, Any], wante
 
 def test_a_prompt_longer_than_all_ranges_is_served_all_the_same() -> None:
     assert Epp.of("context-length", LENGTHS).chosen("x" * 40_000) == "long"
+
+
+# --- multimodal.yaml --------------------------------------------------------------------------
+
+
+def picture(name: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": f"https://example.com/{name}.png"}}
+
+
+@pytest.mark.parametrize(
+    ("kv_cache_usage", "goes_back"),
+    [
+        # Holder: 4 * 1 + 2 * 0 + 2 * 0.5 = 5, the others: 2 + 2 = 4.
+        pytest.param(0.5, True, id="its server has a queue and half of its cache free"),
+        # Holder: 4 * 0.5 + 2 * 0 + 2 * 0.5 = 3 against 4.
+        pytest.param(0.5, False, id="the same with another picture beside it"),
+    ],
+)
+def test_a_picture_goes_where_it_was_encoded_unless_that_is_full(
+    kv_cache_usage: float, goes_back: bool
+) -> None:
+    epp = Epp.of("multimodal", idle("a", "b", "c"))
+    first = epp.chosen(parts=[picture("x")])
+    assert {epp.chosen(f"{turn}", parts=[picture("x")]) for turn in range(8)} == {first}
+    epp.load(first, waiting=5, kv_cache_usage=kv_cache_usage)
+    parts = [picture("x")] if goes_back else [picture("x"), picture("y")]
+    assert (epp.chosen(parts=parts) == first) is goes_back

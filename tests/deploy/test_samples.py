@@ -19,7 +19,8 @@ CONFIGS = sorted((DEPLOY / "config").glob("*.yaml"))
 WELL_KNOWN = {
     *("approx-prefix-cache", "context-length", "data-parallel", "decision-tree", "default", "epd"),
     *("flow-control", "flow-control-batch", "flow-control-spot", "flow-control-tenants"),
-    *("file-discovery", "gpu-utilization", "header-routing", "lora", "optimized-baseline", "pd"),
+    *("file-discovery", "gpu-utilization", "header-routing", "lora", "multimodal", "pd"),
+    "optimized-baseline",
     *("pd-joint", "pd-topology", "probabilistic-admitter", "session-affinity", "session-id"),
     *("shadow", "utilization-limits", "weighted-random"),
 }

@@ -12,6 +12,7 @@ _QUEUED = "tests/request_control/test_queued.py"
 _COMPAT = "tests/ext_proc/test_compat.py"
 _OPENAI = "tests/plugins/parsers/test_openai.py"
 _GATEWAY = "tests/integration/test_gateway.py"
+_REPORTS = "tests/ext_proc/test_answer_reports.py"
 
 SHOWN_BY: Mapping[str, str] = {
     "session affinity: filter": f"{_AFFINITY}::test_a_token_leads_back_to_who_gave_it",
@@ -30,6 +31,12 @@ SHOWN_BY: Mapping[str, str] = {
     ),
     "session affinity: header before the agent's identity": (
         f"{_AFFINITY}::test_a_header_that_is_named_first_wins_over_the_agents_identity"
+    ),
+    "request attribute reporter: whole answer": (
+        f"{_REPORTS}::test_the_cost_of_a_whole_answer_is_reported"
+    ),
+    "request attribute reporter: streamed answer": (
+        f"{_REPORTS}::test_the_cost_of_a_streamed_answer_is_reported"
     ),
     "well-known: optimized-baseline": _SETUP,
     "well-known: tiered-prefix-cache-cpu": _SETUP,
@@ -129,7 +136,6 @@ class Need:
 
 KUBERNETES = Need("Kubernetes", "k8s-notification-source")
 TRACING = Need("tracing")
-REPORTER = Need("the reporter of request attributes", "request-attribute-reporter")
 PREDICTIONS = Need("predictions of latency", "predicted-latency-producer")
 CACHE_EVENTS = Need("events of the engines' caches", "precise-prefix-cache-producer")
 CONDITIONAL_DECODE = Need("the answer to `Prefer: if-available`")
@@ -137,8 +143,6 @@ ENGINES = Need("model servers on accelerators, with the sidecars that move their
 
 WAITING: Mapping[str, Need] = {
     "http: spans of a request": TRACING,
-    "request attribute reporter: whole answer": REPORTER,
-    "request attribute reporter: streamed answer": REPORTER,
     "well-known: predicted-latency-slo": PREDICTIONS,
     "data layer: notifications": KUBERNETES,
     "data layer: several extractors of notifications": KUBERNETES,

@@ -34,6 +34,8 @@ READERS: Final = (
     "concurrency-detector",
     "context-length-aware",
     "inflight-load-producer",
+    "mm-embeddings-cache-producer",
+    "mm-embeddings-cache-scorer",
     "multicluster-approx-prefix-cache-producer",
     "multicluster-prefix-cache-scorer",
     "no-hit-lru-scorer",
@@ -45,8 +47,12 @@ READERS: Final = (
     "utilization-filter",
 )
 """Those in profiles and around them that read or write keys without a further plugin's help."""
-BODY: Final = json.encode({"model": "m", "prompt": "Once upon a time. " * 40})
-HEADERS: Final = {":path": "/v1/completions", "x-session-id": "s-1"}
+TEXT: Final = {"type": "text", "text": "Once upon a time. " * 40}
+PICTURE: Final = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+BODY: Final = json.encode(
+    {"model": "m", "messages": [{"role": "user", "content": [TEXT, PICTURE]}]}
+)
+HEADERS: Final = {":path": "/v1/chat/completions", "x-session-id": "s-1"}
 
 
 class Calls(NullObserver):
@@ -98,14 +104,16 @@ def test_every_plugin_that_declares_keys_of_requests_is_among_them() -> None:
         for each in PLUGINS
         if issubclass(each, Producer) or keys(each, "reads") or each.type in PARAMETERS
     }
-    # The deciders are asked by a handler, the scorers need an extractor.
-    others = {
+    # The deciders are asked by a handler, the scorers of clusters need an extractor, and a request
+    # waits for a burst.
+    elsewhere = {
         "always-disagg-multimodal-decider",
+        "burst-prefix-cache-producer",
         "multicluster-kv-cache-utilization-scorer",
         "multicluster-queue-scorer",
         "prefix-based-pd-decider",
     }
-    assert declaring - others <= {*READERS}
+    assert declaring - elsewhere <= {*READERS}
 
 
 @given(types=st.lists(st.sampled_from(READERS), min_size=1, unique=True))

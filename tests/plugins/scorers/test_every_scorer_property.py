@@ -27,6 +27,7 @@ SCORERS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("kv-cache-utilization-scorer", {}),
     ("load-aware-scorer", {}),
     ("lora-affinity-scorer", {}),
+    ("mm-embeddings-cache-scorer", {}),
     ("multicluster-kv-cache-utilization-scorer", {}),
     ("multicluster-prefix-cache-scorer", {}),
     ("multicluster-queue-scorer", {}),

@@ -1,0 +1,203 @@
+"""``burst-prefix-cache-producer``: sends requests of one prompt that come together to one endpoint.
+
+For bursts such as the samples of a step of reinforcement learning: all come before any endpoint has
+the prompt in its cache, so that nothing else tells where to send them. Every request with a prompt
+waits until the window of ``windowDurationMs`` is over that the first of them began. Then all of the
+window are placed:
+
+* those with the same prompt go to one endpoint, at most ``maxPerReplica`` of them, the next ones to
+  the next;
+* with ``minColocateBlocks`` other prompts are placed, too, that have at least so many first blocks
+  in common with another; each goes where most of it has been placed in this window, if that
+  endpoint has less than its fair share of the window (all, by the number of endpoints, rounded up);
+* else the endpoint that has least of the window gets them, counted in requests, or with
+  ``balanceBy: tokens`` in blocks of prompts that it has to compute.
+
+Prompts of several requests are placed before others, and longer ones before shorter ones. The
+endpoint chosen is told to hold all of the prompt, the others nothing; a request that is not placed
+is held by nobody. Blocks are hashed as by ``approx-prefix-cache-producer``; a model, or cache salt,
+of its own has prompts of its own.
+
+A request is not placed, and does not wait, if the window has ``maxBatchSize`` of them or 32 MiB of
+hashes; ``burst_prefix_left_out_total`` counts these. The reference fails its producer there, which
+means the same for the request. A prompt without a whole ``blockSizeTokens`` in
+``maxPrefixTokensToMatch`` is not placed either.
+
+The reference's text does not say which endpoints a burst of different candidates is placed on: here
+it is all of the pool, and a request that may not go to its endpoint is held by nobody.
+
+Reads:  ``TOKENIZED_PROMPT``.
+Writes: ``PREFIX_MATCHES`` of its own name, for plugins that name it in
+        ``prefixMatchInfoProducerName``.
+Example::
+
+    plugins:
+      - type: burst-prefix-cache-producer
+        parameters: {windowDurationMs: 50, minColocateBlocks: 4}
+      - type: prefix-cache-scorer
+        parameters: {prefixMatchInfoProducerName: burst-prefix-cache-producer}
+"""
+
+import asyncio
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+import msgspec
+
+from epp.data_layer.plugins import EndpointListener
+from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
+from epp.request_control.plugins import AsyncDataProducer
+from epp.scheduling import CycleState, Endpoint, LLMRequest, StateKey
+from epp_plugins.data_producers.approx_prefix_cache import hash_blocks, seed_of
+from epp_plugins.data_producers.burst_placement import BLOCK_BYTES, PlacementRules, place
+from epp_plugins.data_producers.media import BYTES_PER_TOKEN
+from epp_plugins.state_keys import TOKENIZED_PROMPT, PrefixMatches, prefix_matches_of
+
+DEFAULT_MOST_BLOCKS: Final = 2048
+MOST_WINDOW_BYTES: Final = 32 << 20
+"""Of the hashes of one window: a client chooses how long its prompts are."""
+_SPARE_SECONDS: Final = 0.4
+"""Beyond the window, for a request to be told where it was placed."""
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``burst-prefix-cache-producer``."""
+
+    window_duration_ms: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
+    """How long requests are collected, in milliseconds; each waits for as long at most."""
+    max_per_replica: Annotated[int, msgspec.Meta(ge=-1)] = -1
+    """Requests of one prompt that an endpoint gets in a window; -1 for any number."""
+    block_size_tokens: Annotated[int, msgspec.Meta(gt=0)] = 64
+    """Tokens per block."""
+    max_prefix_tokens_to_match: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Tokens of a prompt that are compared at most; 0 for 2048 blocks."""
+    min_colocate_blocks: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """First blocks that different prompts have in common to be placed together; 0 places only
+    prompts that several requests have."""
+    max_batch_size: Annotated[int, msgspec.Meta(ge=-1)] = 1000
+    """Requests that a window takes; -1 for any number."""
+    balance_by: Literal["requests", "tokens"] = "requests"
+    """What is balanced over the endpoints within a window."""
+
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("maxPerReplica", self.max_per_replica),
+            ("maxBatchSize", self.max_batch_size),
+        ):
+            if value == 0:
+                raise ValueError(f"{name} is 0; give at least 1, or -1 for any number")
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A request in a window."""
+
+    prompt: bytes
+    """Hashes of its blocks."""
+    replica: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Window:
+    """Requests that are placed together."""
+
+    waiting: dict[_Waiting, None] = field(default_factory=dict)
+    size: int = 0
+    """Bytes of their hashes."""
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class BurstPrefixCacheProducer(AsyncDataProducer, EndpointListener):
+    """Collects requests for a moment, and places those with a common prompt together."""
+
+    type: ClassVar[str] = "burst-prefix-cache-producer"
+    reads: ClassVar[tuple[StateKey[Any], ...]] = (TOKENIZED_PROMPT,)
+
+    def __init__(
+        self, name: str, params: Params, *, metrics: PluginMetrics = NO_PLUGIN_METRICS
+    ) -> None:
+        self.name = name
+        self.timeout_seconds = params.window_duration_ms / 1000 + _SPARE_SECONDS
+        self._window_seconds = params.window_duration_ms / 1000
+        self._rules = PlacementRules(
+            params.max_per_replica, params.min_colocate_blocks, params.balance_by == "tokens"
+        )
+        self._block_size = params.block_size_tokens
+        self._most_blocks = DEFAULT_MOST_BLOCKS
+        if params.max_prefix_tokens_to_match:
+            self._most_blocks = params.max_prefix_tokens_to_match // params.block_size_tokens
+        self._most_requests = params.max_batch_size
+        self._matches = prefix_matches_of(name)
+        # An instance's own, unlike other plugins' keys: it comes from its name.
+        self.writes: tuple[StateKey[Any], ...] = (self._matches,)  # type: ignore[misc]
+        self._placed = StateKey[_Waiting](f"placed-in-burst/{name}")
+        self._window: _Window | None = None
+        self._replicas: dict[str, None] = {}
+        self._left_out = metrics.counter(
+            self,
+            "burst_prefix_left_out_total",
+            "Requests that came when the window of a burst was full.",
+        )
+
+    def applies_to(self, request: LLMRequest, state: CycleState) -> bool:
+        prompt = state.read(TOKENIZED_PROMPT)
+        return prompt is not None and bool(prompt.data) and self._most_blocks > 0
+
+    async def prepare_async(self, request: LLMRequest, state: CycleState) -> None:
+        waiting = _Waiting(self._hashed(request, state))
+        window = self._window
+        if window is None:
+            window = self._window = _Window()
+            asyncio.get_running_loop().call_later(self._window_seconds, self._close_window, window)
+        if self._is_full(window, waiting):
+            self._left_out.inc()
+            return
+        window.waiting[waiting] = None
+        window.size += len(waiting.prompt)
+        try:
+            await window.is_over.wait()
+        except asyncio.CancelledError:
+            if not window.is_over.is_set():
+                del window.waiting[waiting]
+                window.size -= len(waiting.prompt)
+            raise
+        state.write(self._placed, waiting, until_sent=True)
+
+    def attach(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
+        waiting = state.read(self._placed)
+        if waiting is None:
+            return
+        total = len(waiting.prompt) // BLOCK_BYTES
+        blocks = {} if waiting.replica is None else {waiting.replica: total}
+        state.write(self._matches, PrefixMatches(blocks, total, self._block_size))
+
+    def endpoint_added(self, endpoint: Endpoint) -> None:
+        self._replicas[endpoint.name] = None
+
+    def endpoint_removed(self, endpoint: Endpoint) -> None:
+        self._replicas.pop(endpoint.name, None)
+
+    def _is_full(self, window: _Window, waiting: _Waiting) -> bool:
+        return (
+            len(window.waiting) == self._most_requests
+            or window.size + len(waiting.prompt) > MOST_WINDOW_BYTES
+        )
+
+    def _hashed(self, request: LLMRequest, state: CycleState) -> bytes:
+        prompt = state.read(TOKENIZED_PROMPT)
+        block_bytes = self._block_size * BYTES_PER_TOKEN
+        data = b"" if prompt is None else prompt.data[: self._most_blocks * block_bytes]
+        seed = seed_of(request.target_model, request.cache_salt)
+        return array("Q", hash_blocks(data, block_bytes, seed)).tobytes()
+
+    def _close_window(self, window: _Window) -> None:
+        self._window = None
+        window.is_over.set()
+        waiting = list(window.waiting)
+        prompts = [each.prompt for each in waiting]
+        for each, replica in zip(
+            waiting, place(prompts, list(self._replicas), self._rules), strict=True
+        ):
+            each.replica = replica

@@ -1,0 +1,169 @@
+"""``mm-embeddings-cache-producer``: guesses which endpoints have encoded a prompt's media already.
+
+An endpoint is taken to hold the embeddings of the pictures, films and sounds that were sent there
+last, so that a request with the same ones can go there again. The media are those of
+``token-producer``, each with the size of the tokens that it takes, at least 1. Without that
+producer those of chat messages (``image_url``, ``video_url``, ``audio_url``, ``input_audio``) are
+read here, each with the size 1; a medium is known by its address or its data. One that a request
+has several times counts once.
+
+A request's media are entered for the endpoint that the primary profile chooses, in the step that
+chooses it; as in the reference, not for that of an encode profile.
+
+``cacheSizeInMBPerServer`` at 2 MiB for each medium says how many an endpoint keeps: 2048 by
+default. All endpoints together keep at most 131072, about 16 MB, of which each gets the same share.
+Of one request the first 256 different media count, and fewer with more than 32 endpoints: 8192
+pairs of a medium and an endpoint are compared.
+
+Counters: ``encoder_cache_queries_total`` by ``modality`` (media of requests) and
+``encoder_cache_hits_total`` by ``pod`` and ``modality`` (those that the chosen endpoint held); the
+gauge ``encoder_cache_entries``. The reference counts each endpoint that holds a medium as a hit.
+
+The reference's text does not say what a size below 2 MiB means; here an endpoint keeps one medium.
+
+Reads:  ``TOKENIZED_PROMPT`` if somebody writes it; else ``request.prompt``.
+Writes: ``ENCODER_MATCHES``; under another name than its type its own key instead, which plugins
+        read that name it in ``producerName``; nothing for a request without media.
+Example::
+
+    plugins:
+      - type: mm-embeddings-cache-producer
+        parameters: {cacheSizeInMBPerServer: 8192}
+      - type: mm-embeddings-cache-scorer
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from epp.data_layer.plugins import EndpointListener
+from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
+from epp.request_control.plugins import DataProducer, PreRequest
+from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult, StateKey
+from epp_plugins.data_producers.media import Image, Video
+from epp_plugins.data_producers.media_index import MediaIndex
+from epp_plugins.data_producers.media_parts import MediaPrompt
+from epp_plugins.state_keys import (
+    ENCODER_MATCHES,
+    TOKENIZED_PROMPT,
+    EncoderMatches,
+    Modality,
+    MultiModalFeature,
+    encoder_matches_of,
+)
+
+MEDIUM_MIB: Final = 2
+"""What the embeddings of one medium are taken to take."""
+MOST_MEDIA: Final = 256
+"""Different media of one request that count."""
+# Its size does not matter here, so no picture is opened.
+_IMAGE = Image(mode="static")
+_VIDEO = Video()
+_LIST = ord("[")
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of ``mm-embeddings-cache-producer``."""
+
+    cache_size_mib: Annotated[int, msgspec.Meta(ge=1)] = msgspec.field(
+        default=4096, name="cacheSizeInMBPerServer"
+    )
+    """MiB of embeddings that an endpoint is taken to keep, 2 of them for each medium."""
+
+
+class _Medium(msgspec.Struct, gc=False):
+    """One of a request's media."""
+
+    size: int
+    modality: Modality
+
+
+class MmEmbeddingsCacheProducer(DataProducer, PreRequest, EndpointListener):
+    """Remembers which media were sent where."""
+
+    type: ClassVar[str] = "mm-embeddings-cache-producer"
+    optional_reads: ClassVar[tuple[StateKey[Any], ...]] = (TOKENIZED_PROMPT,)
+    default_for: ClassVar[tuple[StateKey[Any], ...]] = (ENCODER_MATCHES,)
+
+    def __init__(
+        self, name: str, params: Params, *, metrics: PluginMetrics = NO_PLUGIN_METRICS
+    ) -> None:
+        self.name = name
+        self.index = MediaIndex(max(1, params.cache_size_mib // MEDIUM_MIB))
+        self._matches = encoder_matches_of(name)
+        # An instance's own, unlike other plugins' keys: it comes from its name.
+        self.writes: tuple[StateKey[Any], ...] = (self._matches,)  # type: ignore[misc]
+        self._media = StateKey[dict[int, _Medium]](f"media-of-prompt/{name}")
+        self._queries = metrics.counter(
+            self, "encoder_cache_queries_total", "Media of requests looked up.", ["modality"]
+        )
+        self._hits = metrics.counter(
+            self,
+            "encoder_cache_hits_total",
+            "Media of requests that the chosen endpoint was taken to hold.",
+            ["pod", "modality"],
+        )
+        metrics.gauge(
+            self, "encoder_cache_entries", "Media kept, summed over the endpoints.", self._entries
+        )
+
+    def prepare(self, request: LLMRequest, state: CycleState) -> None:
+        prompt = state.read(TOKENIZED_PROMPT)
+        if prompt is not None:
+            media = _by_hash(prompt.features, is_sized=True)
+        elif request.prompt and request.prompt[0] == _LIST and b"_" in request.prompt:
+            read = MediaPrompt(request, _IMAGE, _VIDEO).read()
+            media = {} if read is None else _by_hash(read.features, is_sized=False)
+        else:
+            return
+        if media:
+            state.write(self._media, media, until_sent=True)
+
+    def attach(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
+        media = state.read(self._media)
+        if media is None:
+            return
+        sizes = {
+            endpoint.name: sum([media[each].size for each in held])
+            for endpoint, held in self.index.match(endpoints, media).items()
+        }
+        total = sum([medium.size for medium in media.values()])
+        state.write(self._matches, EncoderMatches(total, sizes))
+
+    def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        media = state.read(self._media)
+        if media is None:
+            return
+        endpoint = result.endpoints[0].endpoint
+        held = self.index.match([endpoint], media).get(endpoint, ())
+        pod = endpoint.name.rpartition("/")[2]
+        for medium in media.values():
+            self._queries.inc(medium.modality)
+        for each in held:
+            self._hits.inc(pod, media[each].modality)
+        self.index.add(endpoint, media)
+
+    def endpoint_added(self, endpoint: Endpoint) -> None:
+        self.index.add_endpoint(endpoint)
+
+    def endpoint_removed(self, endpoint: Endpoint) -> None:
+        self.index.remove_endpoint(endpoint)
+
+    def _entries(self) -> Mapping[tuple[str, ...], float]:
+        return {(): self.index.entries()}
+
+
+def _by_hash(features: Iterable[MultiModalFeature], *, is_sized: bool) -> dict[int, _Medium]:
+    """Return the first :data:`MOST_MEDIA` different media, by hash."""
+    media: dict[int, _Medium] = {}
+    for feature in features:
+        # Whoever names them may do so at any length.
+        key = xxh3_64_intdigest(feature.hash.encode("utf-8", "surrogatepass"))
+        if key not in media:
+            if len(media) == MOST_MEDIA:
+                break
+            size = max(1, feature.length) if is_sized else 1
+            media[key] = _Medium(size, feature.modality)
+    return media

@@ -1,0 +1,63 @@
+"""``dp-rank-header-handler``: tells the model server which of its data-parallel ranks to use.
+
+For servers that have several ranks behind one address, such as vLLM with internal or hybrid load
+balancing: the request goes to the rank whose cache holds most of its prompt. The header
+``x-data-parallel-rank`` is set to the rank that a producer of prefix matches has found on the best
+endpoint of the primary profile, or, if none has, to the one that the endpoint's label ``rankLabel``
+names: a whole number of up to nine digits. Without a rank the server chooses; then, too, the header
+that a client sent is removed, and so is ``x-llm-d-dp-winning-ranks``, by which releases of the
+reference pass ranks on. With external load balancing each rank is an endpoint of its own: leave
+the plugin out.
+
+The reference's text has the name of this type only; the header and the rule are those of its public
+documentation. ``rankLabel`` is ours. No producer of this release writes ranks yet: until one does,
+the label decides.
+
+Reads:  ``PREFIX_RANKS`` if somebody writes it; ``endpoint.labels``.
+Example::
+
+    plugins:
+      - type: dp-rank-header-handler
+        parameters: {rankLabel: example.com/data-parallel-rank}
+"""
+
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from epp.request_control.plugins import PreRequest
+from epp.scheduling import CycleState, LLMRequest, SchedulingResult, StateKey
+from epp_plugins.profile_handlers.stages import set_header
+from epp_plugins.state_keys import PREFIX_RANKS
+
+HEADER: Final = "x-data-parallel-rank"
+INTERNAL_HEADER: Final = "x-llm-d-dp-winning-ranks"
+_MOST_DIGITS: Final = 9
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``dp-rank-header-handler``."""
+
+    rank_label: str = ""
+    """Label with the rank that an endpoint stands for; "" for none."""
+
+
+class DpRankHeaderHandler(PreRequest):
+    """Names the data-parallel rank in a header of the request."""
+
+    type: ClassVar[str] = "dp-rank-header-handler"
+    optional_reads: ClassVar[tuple[StateKey[Any], ...]] = (PREFIX_RANKS,)
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+        self._label = params.rank_label
+
+    def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        endpoint = result.endpoints[0].endpoint
+        rank = (state.read(PREFIX_RANKS) or {}).get(endpoint.name)
+        text = "" if rank is None or rank < 0 else str(rank)
+        if not text and self._label:
+            text = endpoint.labels.get(self._label, "")
+        is_rank = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+        set_header(request, state, HEADER, text if is_rank else "")
+        set_header(request, state, INTERNAL_HEADER, "")

@@ -1,0 +1,202 @@
+"""``request-attribute-reporter``: tells the gateway a number that is computed from the usage.
+
+With the end of the answer the gateway gets dynamic metadata: under ``key.namespace`` the value of
+``expression`` as ``key.name``, a whole number; a fraction is cut off. Both expressions are CEL
+(Common Expression Language). They see one variable::
+
+    usage.prompt_tokens
+    usage.completion_tokens
+    usage.total_tokens                          # the sum of both
+    usage.prompt_tokens_details.cached_tokens   # 0 if the answer does not say
+
+The numbers are doubles, as in the reference, where ``usage.prompt_tokens + 1`` fails for its whole
+number: CEL does not mix the two. Here such an expression is evaluated once more with whole
+numbers. Nothing is reported where ``condition`` is not true, where an expression fails or its value
+is no number of 64 bits, and for an answer without usage; the counter
+``request_attribute_reports_total`` has these by ``outcome`` (``reported``, ``skipped``,
+``failed``). A name other than ``usage`` is refused when the configuration is loaded.
+
+The answer's body has to pass here. In adaptive mode the gateway is asked for the body of each
+answer that has usage, which costs a message per chunk; in lean mode nothing is reported. A streamed
+answer has usage if the client asks for it (``stream_options``). The gateway has to accept the
+namespace: ``metadata_options.receiving_namespaces`` of Envoy's filter.
+
+The reference does not say what ``usage`` is where an answer has none, nor what a value of -1 means:
+here the one is not reported and the other is a number like any other.
+
+Reads:  the usage of the answer.
+Writes: dynamic metadata.
+Example::
+
+    plugins:
+      - type: request-attribute-reporter
+        parameters:
+          attributes:
+            - key: {namespace: envoy.lb, name: x-gateway-inference-request-cost}
+              expression: usage.prompt_tokens + 4.0 * usage.completion_tokens
+              condition: has(usage.completion_tokens)
+"""
+
+import re
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+
+import msgspec
+
+from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
+from epp.request_control.plugins import AnswerFacts, AnswerReporter, Usage
+from epp.scheduling import CycleState, Endpoint, LLMRequest
+
+if TYPE_CHECKING:
+    from cel import Context, Program
+
+_DEFAULT_NAMESPACE: Final = "envoy.lb"
+_MOST_CHARS: Final = 4096
+"""Of an expression: the parser of CEL fails badly on a fault beyond column 65535."""
+_MOST_VALUE: Final = 2**63
+_DETAILS: Final = "prompt_tokens_details"
+# A macro binds names of its own, and the library lists them among the variables.
+_has_macro = re.compile(r"\.\s*(?:all|exists|exists_one|filter|map)\s*\(").search
+
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=_MOST_CHARS)]
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A part of the parameters."""
+
+
+class Key(_Section, frozen=True):
+    """Where the gateway finds the value."""
+
+    name: Text
+    """Its key in the namespace."""
+    namespace: str = _DEFAULT_NAMESPACE
+    """Namespace of the dynamic metadata; "" for ``envoy.lb``."""
+
+
+class Attribute(_Section, frozen=True):
+    """What is reported."""
+
+    key: Key
+    """Where the gateway finds the value."""
+    expression: Text
+    """CEL for the value, a number."""
+    condition: Annotated[str, msgspec.Meta(max_length=_MOST_CHARS)] = ""
+    """CEL that is true for answers to report; "" for all."""
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``request-attribute-reporter``."""
+
+    attributes: Annotated[tuple[Attribute, ...], msgspec.Meta(min_length=1, max_length=1)]
+    """What is reported: one entry, no more and no less."""
+
+
+class RequestAttributeReporter(AnswerReporter):
+    """Reports a number computed from the usage of each answer."""
+
+    type: ClassVar[str] = "request-attribute-reporter"
+
+    def __init__(
+        self, name: str, params: Params, *, metrics: PluginMetrics = NO_PLUGIN_METRICS
+    ) -> None:
+        self.name = name
+        (attribute,) = params.attributes
+        self._namespace = attribute.key.namespace or _DEFAULT_NAMESPACE
+        self._key = attribute.key.name
+        self._expression = _compiled("expression", attribute.expression)
+        self._condition = (
+            _compiled("condition", attribute.condition) if attribute.condition.strip() else None
+        )
+        # A half of the time, and few expressions name them.
+        self._has_details = _DETAILS in attribute.expression + attribute.condition
+        self._reports = metrics.counter(
+            self,
+            "request_attribute_reports_total",
+            "Answers whose attribute was computed for the gateway.",
+            ["outcome"],
+        )
+
+    def report_answer(
+        self, request: LLMRequest, usage: Usage | None, served_by: Endpoint, state: CycleState
+    ) -> AnswerFacts:
+        if usage is None:
+            self._reports.inc("skipped")
+            return {}
+        try:
+            values = _Values(usage, has_details=self._has_details)
+            if self._condition is not None and values.of(self._condition) is not True:
+                self._reports.inc("skipped")
+                return {}
+            value = values.of(self._expression)
+        except _EVALUATION_FAULTS:
+            self._reports.inc("failed")
+            return {}
+        if (
+            not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or not -_MOST_VALUE <= value < _MOST_VALUE
+        ):
+            self._reports.inc("failed")
+            return {}
+        self._reports.inc("reported")
+        return {self._namespace: {self._key: int(value)}}
+
+
+# What the library raises where CEL says "error": a missing field, kinds that do not go together,
+# a division by zero, an overflow, a function that is not there.
+_EVALUATION_FAULTS = (LookupError, TypeError, ArithmeticError, ValueError, RuntimeError)
+
+
+def _compiled(field: str, text: str) -> "Program":
+    """Return the program of an expression.
+
+    Raises:
+        ValueError: It is no CEL, or has a variable other than ``usage``.
+    """
+    # Late: it takes 0.2 s, and most configurations have no expression.
+    import cel  # noqa: PLC0415
+
+    where = f"attributes[0].{field}"
+    try:
+        program = cel.compile(text)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    unknown = [name for name in program.variables() if name != "usage"]
+    if unknown and not _has_macro(text):
+        raise ValueError(f"{where}: no variable is named {unknown[0]!r}; the only one is 'usage'")
+    return program
+
+
+class _Values:
+    """What expressions see of one answer, converted once for all of them: that takes the time."""
+
+    def __init__(self, usage: Usage, *, has_details: bool) -> None:
+        self._usage = usage
+        self._has_details = has_details
+        self._doubles = self._context(float)
+
+    def of(self, program: "Program") -> object:
+        """Return the value of ``program``, with doubles or, where it wants those, whole numbers.
+
+        Raises:
+            Exception: One of ``_EVALUATION_FAULTS``.
+        """
+        try:
+            value: object = program.execute(self._doubles)
+        except TypeError:
+            value = program.execute(self._context(int))
+        return value
+
+    def _context(self, number: type[int] | type[float]) -> "Context":
+        from cel import Context  # noqa: PLC0415 - late, as in _compiled()
+
+        prompt = number(self._usage.prompt_tokens)
+        completion = number(self._usage.completion_tokens)
+        fields: dict[str, object] = {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+        }
+        if self._has_details:
+            fields[_DETAILS] = {"cached_tokens": number(self._usage.cached_tokens)}
+        return Context({"usage": fields})

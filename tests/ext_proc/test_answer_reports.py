@@ -1,0 +1,183 @@
+"""What plugins tell the gateway of an answer stands in the message that ends it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+import pytest
+from google.protobuf import json_format
+from request_control.harness import Epp, make_pool
+
+from epp.ext_proc.messages import MAX_BODY_CHUNK_BYTES
+from epp.parsing.plugins import Usage
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from epp.request_control import AnswerReporter
+from epp.request_control.plugins import AnswerFacts
+from epp.scheduling import CycleState, Endpoint, LLMRequest
+from epp.testing import make_plugin
+from epp_plugins.reporters.request_attributes import RequestAttributeReporter
+from ext_proc.harness import FULL_DUPLEX, LEAN, Envoy, Mode, Modes, echoed
+
+pytestmark = pytest.mark.usefixtures("wire")
+
+HELD = (Mode.BUFFERED, Mode.BUFFERED)
+ADAPTIVE = (Mode.BUFFERED, Mode.NONE)
+USAGE = b'{"usage": {"prompt_tokens": 3, "completion_tokens": 10}}'
+COST = "x-gateway-inference-request-cost"
+JSON = {"content-type": "application/json"}
+
+
+class Reporter(AnswerReporter):
+    """Reports what it is told to, or the tokens of the answer; raises an error it is given."""
+
+    type: ClassVar[str] = "reporter"
+
+    def __init__(self, name: str = "reporter", told: object = None) -> None:
+        self.name = name
+        self.told = told
+        self.asked: list[tuple[Usage | None, str]] = []
+
+    def report_answer(
+        self, request: LLMRequest, usage: Usage | None, served_by: Endpoint, state: CycleState
+    ) -> AnswerFacts:
+        self.asked.append((usage, served_by.name))
+        if isinstance(self.told, Exception):
+            raise self.told
+        if self.told is not None:
+            return cast("AnswerFacts", self.told)
+        return {} if usage is None else {"envoy.lb": {"tokens": usage.completion_tokens}}
+
+
+def facts(answer: pb.ProcessingResponse) -> dict[str, Any]:
+    return json_format.MessageToDict(answer.dynamic_metadata)
+
+
+def answered(
+    reporters: Sequence[AnswerReporter], modes: Modes = FULL_DUPLEX, body: bytes = USAGE
+) -> tuple[Envoy, list[pb.ProcessingResponse]]:
+    """Send a request and an answer of one chunk; return the answers to that."""
+    envoy = Envoy(Epp(make_pool(), plugins=reporters), modes)
+    envoy.post()
+    envoy.response_headers(headers=JSON)
+    return envoy, envoy.response_body(body, end=True)
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, HELD, (Mode.BUFFERED, Mode.STREAMED)])
+def test_the_answer_to_the_last_chunk_has_what_was_in_it(modes: Modes) -> None:
+    reporter = Reporter()
+    envoy, (answer,) = answered([reporter], modes)
+    assert facts(answer) == {"envoy.lb": {"tokens": 10.0}}
+    assert answer.WhichOneof("response") == "response_body"
+    assert reporter.asked == [(Usage(prompt_tokens=3, completion_tokens=10), "default/a")]
+    assert envoy.epp.total("request_output_tokens_sum") == 10
+    assert envoy.epp.in_flight == 0
+
+
+def test_only_the_end_of_an_answer_in_chunks_has_it() -> None:
+    envoy = Envoy(Epp(make_pool(), plugins=[Reporter()]), FULL_DUPLEX)
+    envoy.post()
+    (head,) = envoy.response_headers(headers={"content-type": "text/event-stream"})
+    (first,) = envoy.response_body(b"data: " + USAGE + b"\n\n")
+    (last,) = envoy.response_body(b"data: [DONE]\n\n", end=True)
+    assert [facts(each) for each in (head, first)] == [{}, {}]
+    assert facts(last) == {"envoy.lb": {"tokens": 10.0}}
+
+
+def test_a_long_chunk_has_it_once_and_stays_whole() -> None:
+    body = json.dumps({"x": "y" * 2 * MAX_BODY_CHUNK_BYTES, **json.loads(USAGE)}).encode()
+    _, answers = answered([Reporter()], body=body)
+    assert echoed(answers, "response_body")[0] == body
+    assert sorted(map(str, map(facts, answers))) == ["{'envoy.lb': {'tokens': 10.0}}", "{}", "{}"]
+
+
+def test_trailers_have_it_where_they_are_the_end() -> None:
+    envoy = Envoy(Epp(make_pool(), plugins=[Reporter()]), FULL_DUPLEX)
+    envoy.post()
+    envoy.response_headers(headers=JSON)
+    (body,) = envoy.response_body(USAGE)
+    (trailers,) = envoy.response_trailers()
+    assert facts(body) == {}
+    assert trailers.WhichOneof("response") == "response_trailers"
+    assert facts(trailers) == {"envoy.lb": {"tokens": 10.0}}
+
+
+def test_adaptive_mode_asks_for_the_body_and_lean_mode_reports_nothing() -> None:
+    for modes, asks in ((ADAPTIVE, True), (LEAN, False)):
+        envoy = Envoy(Epp(make_pool(), plugins=[Reporter()]), modes)
+        envoy.post()
+        (answer,) = envoy.response_headers(headers=JSON)
+        assert answer.HasField("mode_override") is asks
+
+
+def test_an_answer_without_usage_or_without_a_body_reports_nothing() -> None:
+    reporter = Reporter()
+    _, (answer,) = answered([reporter], body=b"{}")
+    assert facts(answer) == {}
+    assert reporter.asked == [(None, "default/a")]
+    envoy = Envoy(Epp(make_pool(), plugins=[reporter]), FULL_DUPLEX)
+    envoy.post()
+    (head,) = envoy.response_headers(end=True)
+    assert facts(head) == {}
+    assert len(reporter.asked) == 1
+
+
+def test_two_reporters_add_up_and_the_later_one_counts() -> None:
+    first = Reporter("first", {"a": {"x": 1, "y": True}, "b": {"z": "text"}})
+    _, (answer,) = answered([first, Reporter("second", {"a": {"x": 2.5}})])
+    assert facts(answer) == {"a": {"x": 2.5, "y": True}, "b": {"z": "text"}}
+
+
+FAULTY: Mapping[str, object] = {
+    "an error": ZeroDivisionError("a bug"),
+    "a list": ["x"],
+    "values that are no mapping": {"envoy.lb": 5},
+    "a namespace that is no text": {5: {"a": 1}},
+    "a key that is no text": {"envoy.lb": {5: 1}},
+    "NaN": {"envoy.lb": {"a": float("nan")}},
+    "infinity": {"envoy.lb": {"a": float("inf")}},
+    "an int that no double holds": {"envoy.lb": {"a": 10**400}},
+    "a value of another kind": {"envoy.lb": {"a": [1]}},
+    "half of a surrogate pair": {"envoy.lb": {"a": "\ud83d"}},
+}
+
+
+@pytest.mark.parametrize("told", FAULTY.values(), ids=FAULTY)
+def test_a_reporter_that_fails_is_blamed_and_the_answer_goes_on(told: object) -> None:
+    bad = Reporter("bad", told)
+    envoy, (answer,) = answered([bad, Reporter("good")])
+    assert facts(answer) == {"envoy.lb": {"tokens": 10.0}}
+    assert echoed([answer], "response_body")[0] == USAGE
+    assert envoy.epp.failures("AnswerReporter", bad) == 1
+    assert envoy.epp.in_flight == 0
+
+
+def test_without_a_reporter_nothing_is_added() -> None:
+    _, (answer,) = answered([])
+    assert not answer.HasField("dynamic_metadata")
+
+
+def test_the_cost_of_a_whole_answer_is_reported() -> None:
+    _, (answer,) = answered([cost_reporter()])
+    assert facts(answer) == {"envoy.lb": {COST: 10.0}}
+
+
+def test_the_cost_of_a_streamed_answer_is_reported() -> None:
+    envoy = Envoy(Epp(make_pool(), plugins=[cost_reporter()]), FULL_DUPLEX)
+    envoy.post()
+    envoy.response_headers(headers={"content-type": "text/event-stream"})
+    answers = [
+        answer
+        for chunk in (b'data: {"choices": []}\n\n', b"data: " + USAGE + b"\n\n")
+        for answer in envoy.response_body(chunk)
+    ]
+    (last,) = envoy.response_body(b"data: [DONE]\n\n", end=True)
+    assert [facts(each) for each in (*answers, last)] == [{}, {}, {"envoy.lb": {COST: 10.0}}]
+
+
+def cost_reporter() -> RequestAttributeReporter:
+    attribute = {
+        "key": {"namespace": "envoy.lb", "name": COST},
+        "expression": "usage.completion_tokens",
+        "condition": "has(usage.completion_tokens)",
+    }
+    return make_plugin(RequestAttributeReporter, {"attributes": [attribute]})
