@@ -21,7 +21,14 @@ from epp.cli.envoy_options import (
     header_rules,
 )
 from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort
-from epp.cli.running import fail, from_flag, require_folder, run_until_signalled, write_whole
+from epp.cli.running import (
+    fail,
+    from_flag,
+    own_command,
+    require_folder,
+    run_until_signalled,
+    write_whole,
+)
 from epp.cli.units import size
 from epp.lab import fleet as fake
 from epp.lab import load as generator
@@ -305,7 +312,7 @@ def envoy_config(
             epp_client_certificate_file=epp_client_cert,
             epp_client_key_file=epp_client_key,
         )
-        # Late: importing Envoy's types takes most of a second and needs the extra "gateway".
+        # Late: importing Envoy's types takes most of a second.
         from epp.lab.envoy.samples import render, rendered  # noqa: PLC0415
 
         if write_all is None:
@@ -394,16 +401,23 @@ def up(
         console.print(Text(f"» {text}", style="bold green"))
 
     def ready(gateway: Gateway) -> None:
-        console.print(Text("\nGet a completion through the gateway:\n", style="bold"))
-        # Plain print: rich would wrap the line that is meant to be copied.
+        console.print(Text("\nGet a completion, in a second terminal:\n", style="bold"))
+        # Plain print: rich would wrap the lines that are meant to be copied.
         for stream in (False, True):
             print(f"  {gateway.curl(stream=stream)}\n")  # noqa: T201
-        print(  # noqa: T201
-            f"  metrics of the endpoint picker: {gateway.metrics_url}\n"
-            "  who waits, with flow control: epp explain queue --admin"
-            f" {gateway.metrics_url.removesuffix('/metrics')}\n"
-            f"  look Envoy over: epp doctor --admin {gateway.envoy.admin_url}\n"
-            "  Ctrl-C stops all.\n"
+        own, metrics = own_command(), gateway.metrics_url
+        commands = (
+            ("Send load", f"{own} load --url {gateway.url} --concurrency 16 --duration 10"),
+            ("Show the metrics of the endpoint picker", f"curl -s {metrics}"),
+            (
+                "Show who waits, with flow control",
+                f"{own} explain queue --admin {metrics.removesuffix('/metrics')}",
+            ),
+            ("Check Envoy's configuration", f"{own} doctor --admin {gateway.envoy.admin_url}"),
         )
+        for purpose, command in commands:
+            print(f"{purpose}:\n\n  {command}\n")  # noqa: T201
+        print("Ctrl-C stops all.\n")  # noqa: T201
 
+    say("starting; ready in a few seconds")
     run_until_signalled(lambda stop: run_gateway(settings, stop=stop, say=say, ready=ready))

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -241,8 +242,9 @@ def test_fleet_on_a_taken_port_ends_with_one_line() -> None:
 
 @pytest.mark.integration
 @pytest.mark.timeout(60)
-def test_up_ends_well_on_sigint_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_up_prints_commands_that_work_and_leaves_nothing_behind(tmp_path: Path) -> None:
     args = ("up", "--port", "0", "--grpc-port", "0", "--grpc-health-port", "0")
+    tried_commands = []
     with started(tmp_path, *args, "--metrics-port", "0") as process:
         output = tmp_path / "output"
         deadline = time.monotonic() + 30
@@ -252,10 +254,14 @@ def test_up_ends_well_on_sigint_and_leaves_nothing_behind(tmp_path: Path) -> Non
             time.sleep(0.02)
         said = output.read_text()
         assert "curl -i http://127.0.0.1:" in said
-        assert re.search(
-            r"endpoint picker: (http://127\.0\.0\.1:\d+)/metrics\n.*explain queue --admin \1\n",
-            said,
-        )
+        for line in re.findall(r"^  (.* (?:load|explain|doctor) .*)$", said, re.MULTILINE):
+            command = shlex.split(line.replace("--duration 10", "--duration 0.1"))
+            tried = subprocess.run(
+                command, cwd="/", capture_output=True, text=True, timeout=30, check=False
+            )
+            # Without flow control nobody waits, which `explain queue` says.
+            assert tried.returncode == 0 or "flow control" in tried.stderr, (line, tried.stderr)
+            tried_commands.append(command[command.index("epp") + 1])
         listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         children = [int(pid) for pid in listed]
         assert len(children) == 3
@@ -265,3 +271,4 @@ def test_up_ends_well_on_sigint_and_leaves_nothing_behind(tmp_path: Path) -> Non
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
     assert "Traceback" not in output.read_text()
+    assert tried_commands == ["load", "explain", "doctor"]

@@ -1,7 +1,8 @@
-"""The one door to `envoy-data-plane`, the optional package with Envoy's API as dataclasses.
+"""The only module that imports `envoy-data-plane`, the package with Envoy's API as dataclasses.
 
-Here a missing package becomes a clear error, and the pydantic deprecations its generated modules
-raise on import (2.2.0 with pydantic 2.12) are kept from programs that treat warnings as errors.
+A missing package, as after `pip install --no-deps`, becomes a clear error here, and the pydantic
+deprecations that its generated modules raise on import (2.2.0 with pydantic 2.12) are kept from
+programs that treat warnings as errors.
 """
 
 import datetime
@@ -57,7 +58,8 @@ with warnings.catch_warnings():
         from envoy_data_plane.google.protobuf import Any as PackedMessage
     except ModuleNotFoundError as error:
         package = (error.name or "envoy_data_plane").partition(".")[0]
-        raise MissingDependencyError(f"The Python package {package}") from error
+        what = f"the Python package {package}"
+        raise MissingDependencyError(what, "envoy-data-plane==2.*") from error
 
 __all__ = [
     "PackedMessage",

@@ -1,6 +1,6 @@
 """What a gateway is to do, in our terms; `bootstrap` turns it into Envoy's.
 
-Free of Envoy's types, so the command line can build and check one without the extra `gateway`.
+Free of Envoy's types, whose import takes most of a second.
 """
 
 import os
