@@ -41,6 +41,7 @@ from epp.lab.envoy import (
     ModelServerProtocol,
     Product,
 )
+from epp.lab.envoy.gateway_config import parse_ip
 from epp.lab.up import Gateway, UpSettings
 from epp.lab.up import up as run_gateway
 
@@ -258,7 +259,23 @@ def envoy_config(
         int, typer.Option(help="Proxies in front of Envoy whose x-forwarded-for is trusted.", min=0)
     ] = 0,
     limit: Limit = None,
+    host: Annotated[
+        str,
+        typer.Option(help="IP address where Envoy listens; 127.0.0.1 for this host alone."),
+    ] = "0.0.0.0",  # noqa: S104 - clients are elsewhere
     port: Annotated[int, typer.Option(help="Where Envoy listens.")] = 8080,
+    access_log: Annotated[
+        str,
+        typer.Option(help="File for a JSON line per request; - for Envoy's standard output."),
+    ] = "",
+    keep_content_length: Annotated[
+        bool,
+        typer.Option(
+            "--keep-content-length",
+            help="Lean mode: send requests on with their length, for model servers that refuse"
+            " chunked ones.",
+        ),
+    ] = False,
     admin_port: Annotated[int, typer.Option(help="Envoy's admin port, on loopback.")] = 9901,
     epp_host: Annotated[
         str | None,
@@ -290,6 +307,8 @@ def envoy_config(
     """Print an Envoy bootstrap for a mode, ready for `envoy -c`, or objects for Kubernetes."""
     if write_all is not None and not write_all.is_dir():
         fail(f"--write-all: there is no folder {write_all}")
+    if parse_ip(host) is None:
+        fail(f"--host: not an IP address: {host!r}")
     own_host = "127.0.0.1" if product is Product.ENVOY else "epp.default.svc.cluster.local"
     try:
         config = GatewayConfig(
@@ -302,7 +321,10 @@ def envoy_config(
             headers=header_rules(client_headers, keep_header, strip_header, set_header),
             trusted_hops=trusted_hops,
             limits=gateway_limits(limit),
+            listen_host=host,
             listen_port=port,
+            access_log=access_log,
+            keep_content_length=keep_content_length,
             admin_port=admin_port,
             epp_host=own_host if epp_host is None else epp_host,
             epp_port=epp_port,
