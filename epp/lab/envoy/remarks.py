@@ -4,7 +4,13 @@ import textwrap
 from collections.abc import Iterable
 
 from epp.lab.envoy.client_headers import ClientHeaders
-from epp.lab.envoy.gateway_config import Destination, GatewayConfig, Mode, parse_ip
+from epp.lab.envoy.gateway_config import (
+    Destination,
+    GatewayConfig,
+    Mode,
+    ModelServerProtocol,
+    parse_ip,
+)
 
 _WIDTH = 100
 
@@ -33,7 +39,8 @@ def remarks(config: GatewayConfig) -> list[str]:
         ),
         _MODES[config.mode],
     ]
-    if config.mode is not Mode.ADAPTIVE and not config.keep_content_length:
+    streams_bodies = config.mode is not Mode.ADAPTIVE and not config.keep_content_length
+    if streams_bodies and config.endpoint_protocol is ModelServerProtocol.HTTP1:
         told.append(_chunks(config.mode))
     listen = parse_ip(config.listen_host)
     if listen is not None and listen.is_loopback:
