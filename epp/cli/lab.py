@@ -29,7 +29,7 @@ from epp.cli.running import (
     run_until_signalled,
     write_whole,
 )
-from epp.cli.units import size
+from epp.cli.units import duration, size
 from epp.lab import fleet as fake
 from epp.lab import load as generator
 from epp.lab.envoy import (
@@ -154,8 +154,15 @@ def load(
     duration: Annotated[
         float | None, typer.Option(help="Stop after so many seconds (default 10).")
     ] = None,
-    prompt_chars: Annotated[int, typer.Option(help="Characters in a prompt.")] = 512,
-    max_tokens: Annotated[int, typer.Option(help="Tokens asked for.")] = 64,
+    prompt_chars: Annotated[
+        str,
+        typer.Option(
+            help="Characters in a prompt: N, LEAST-MOST (uniform) or lognormal:MEDIAN:P99."
+        ),
+    ] = "512",
+    max_tokens: Annotated[
+        str, typer.Option(help="Tokens asked for: N, LEAST-MOST or lognormal:MEDIAN:P99.")
+    ] = "64",
     stream: Annotated[bool, typer.Option(help="Ask for server-sent events.")] = True,
     prefixes: Annotated[int, typer.Option(help="Groups of prompts sharing a prefix.")] = 0,
     prefix_chars: Annotated[int, typer.Option(help="Length of the shared prefix.")] = 0,
@@ -166,14 +173,31 @@ def load(
     abort_share: Annotated[float, typer.Option(help="Fraction of clients that leave early.")] = 0.0,
     timeout: Annotated[float, typer.Option(help="Longest wait for an answer, seconds.")] = 60.0,
     seed: Annotated[int, typer.Option(help="Seed of prompts and arrivals.")] = 0,
+    slo_ttft: Annotated[
+        str | None,
+        typer.Option(help="Longest good time to first token, such as 500ms; shows the goodput."),
+    ] = None,
+    slo_tpot: Annotated[
+        str | None, typer.Option(help="Longest good time per output token after the first.")
+    ] = None,
+    slo_latency: Annotated[
+        str | None, typer.Option(help="Longest good time to the end of an answer.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="File for the results: .json (the report), .csv (a line per request)."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, no table.")] = False,
 ) -> None:
-    """Send load through a gateway and print what came of it."""
+    """Send load through a gateway and print what came of it; status 1 if all requests failed."""
     if concurrency is None and rate is None:
         concurrency = 16
     if requests is None and duration is None:
         duration = 10.0
+    if output is not None:
+        require_folder("--output", output)
     try:
+        render = None if output is None else from_flag("--output", generator.renderer, output)
         plan = generator.LoadPlan(
             url=url,
             model=model,
@@ -182,8 +206,13 @@ def load(
             rate=rate,
             requests=requests,
             duration_seconds=duration,
-            prompt_chars=prompt_chars,
-            max_tokens=max_tokens,
+            prompt_chars=from_flag("--prompt-chars", generator.parse_lengths, prompt_chars),
+            max_tokens=from_flag("--max-tokens", generator.parse_lengths, max_tokens),
+            slo=generator.Slo(
+                ttft_seconds=_seconds("--slo-ttft", slo_ttft),
+                tpot_seconds=_seconds("--slo-tpot", slo_tpot),
+                latency_seconds=_seconds("--slo-latency", slo_latency),
+            ),
             stream=stream,
             prefixes=prefixes,
             prefix_chars=prefix_chars,
@@ -192,22 +221,32 @@ def load(
             timeout_seconds=timeout,
             seed=seed,
         )
-    except generator.PlanError as error:
+    except ValueError as error:
         fail(str(error))
+    reports: list[generator.Report] = []
 
     async def main(stop: asyncio.Event) -> None:
         running = asyncio.create_task(
             generator.run_with_progress(plan, Console(stderr=True)), name="load"
         )
         stopping = asyncio.create_task(_cancel_on(stop, running), name="stop")
-        report = await running
+        reports.append(await running)
         stopping.cancel()
-        if as_json:
-            print(json.dumps(report.to_dict(), indent=2))  # noqa: T201 - the command's output
-        else:
-            console.print(report.table())
 
     run_until_signalled(main)
+    (report,) = reports
+    if as_json:
+        print(json.dumps(report.to_dict(), indent=2))  # noqa: T201 - the command's output
+    else:
+        console.print(report.table())
+    if output is not None and render is not None:
+        write_whole(output, render(report))
+    if report.failed and not (report.succeeded or report.left_early):
+        fail(f"every request failed, {report.failed} of {report.sent}", status=1)
+
+
+def _seconds(flag: str, text: str | None) -> float | None:
+    return None if text is None else from_flag(flag, duration, text)
 
 
 def _header(text: str) -> tuple[str, str]:
