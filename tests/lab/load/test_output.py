@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from .test_report import make_record
 MakePlan = Callable[..., LoadPlan]
 
 # First token after 0.2 s, two more in 0.3 s: 150 ms per token; whole after 0.6 s.
-ANSWER = {"token_times": (0.2, 0.3, 0.5), "output_tokens": 3, "finished_at": 0.6}
+ANSWER: dict[str, Any] = {"token_times": (0.2, 0.3, 0.5), "output_tokens": 3, "finished_at": 0.6}
 RECORDS = [
     make_record(1, status=503, served_by="", error=ErrorKind.STATUS, message="full,\n now"),
     make_record(0, **ANSWER),
