@@ -9,6 +9,7 @@ TARGET ?= connection parsers stream growth cost
 VENV      := .venv
 BIN       := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+GATEWAY   := $(VENV)/.installed-gateway
 PROTOS     = $(sort $(shell find proto -name '*.proto'))
 
 .DEFAULT_GOAL := help
@@ -20,8 +21,9 @@ help: ## List the targets
 	@echo "ARGS=... goes to the command of up, test, test-system, bench, fuzz, soak, faults and flow," \
 		"for example: make test ARGS='-k picker -x'"
 
-up: $(INSTALLED) ## Run a whole gateway here: fake fleet, endpoint picker, Envoy
-	$(BIN)/epp up --objects deploy/objects $(ARGS)
+up: $(GATEWAY) ## Run a whole gateway here: fake fleet, endpoint picker, Envoy
+	@$(if $(FRESH),,echo "» reusing $(VENV): installed already, and unchanged since")
+	@$(BIN)/epp up --objects deploy/objects $(ARGS)
 
 test: $(INSTALLED) ## Run the tests, JOBS=2 files at a time (JOBS=0: one after the other, in this process)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
@@ -94,9 +96,29 @@ $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 { echo "make: Python 3.11 or newer is needed, '$(PYTHON)' is not: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 endef
 
-# The stamp holds the time of the last install; a change of either file makes the next target install again.
+# Installs the package with the extra $(1) and prints a line for each download. Where pip fails, so does the recipe;
+# the reason is on standard error. Not awk: Debian's holds its input back until pip has ended.
+define install
+@$(check_python)
+@test -x $(BIN)/python || { echo "» creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+@echo "» installing into $(VENV), once: $(2)"
+@{ PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off \
+	-c constraints.txt -e '.[$(1)]' || echo "install failed"; } | while read -r what file size; do \
+	case "$$what $$file" in \
+		"install failed") exit 1 ;; \
+		Downloading*.whl) echo "  $$what $${file%%-[0-9]*} $$size" ;; \
+		"Using cached") echo "  Using cached $${size%%-[0-9]*}" ;; \
+		"Installing collected") echo "  Unpacking" ;; \
+	esac; done
+endef
+
+# A stamp holds the time of the last install; a change of either file makes the next target install again.
 $(INSTALLED): pyproject.toml constraints.txt
-	@$(check_python)
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(call install,dev,everything for tests and checks too; a minute or two)
+	@touch $@ $(GATEWAY)
+
+# Less than a third of it, for a first look.
+$(GATEWAY): pyproject.toml constraints.txt
+	$(eval FRESH := yes)
+	$(call install,gateway,what the endpoint picker needs and a real Envoy; about half a minute)
 	@touch $@

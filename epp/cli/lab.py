@@ -25,11 +25,12 @@ from epp.cli.running import (
     EXPECTED,
     fail,
     from_flag,
+    own_command,
     require_folder,
     run_until_signalled,
     write_whole,
 )
-from epp.cli.units import size
+from epp.cli.units import duration, size
 from epp.lab import fleet as fake
 from epp.lab import load as generator
 from epp.lab.envoy import (
@@ -41,6 +42,7 @@ from epp.lab.envoy import (
     ModelServerProtocol,
     Product,
 )
+from epp.lab.envoy.gateway_config import parse_ip
 from epp.lab.fleet import FleetError
 from epp.lab.load import LoadError
 from epp.lab.up import Gateway, UpError, UpSettings
@@ -156,8 +158,15 @@ def load(
     duration: Annotated[
         float | None, typer.Option(help="Stop after so many seconds (default 10).")
     ] = None,
-    prompt_chars: Annotated[int, typer.Option(help="Characters in a prompt.")] = 512,
-    max_tokens: Annotated[int, typer.Option(help="Tokens asked for.")] = 64,
+    prompt_chars: Annotated[
+        str,
+        typer.Option(
+            help="Characters in a prompt: N, LEAST-MOST (uniform) or lognormal:MEDIAN:P99."
+        ),
+    ] = "512",
+    max_tokens: Annotated[
+        str, typer.Option(help="Tokens asked for: N, LEAST-MOST or lognormal:MEDIAN:P99.")
+    ] = "64",
     stream: Annotated[bool, typer.Option(help="Ask for server-sent events.")] = True,
     prefixes: Annotated[int, typer.Option(help="Groups of prompts sharing a prefix.")] = 0,
     prefix_chars: Annotated[int, typer.Option(help="Length of the shared prefix.")] = 0,
@@ -168,14 +177,31 @@ def load(
     abort_share: Annotated[float, typer.Option(help="Fraction of clients that leave early.")] = 0.0,
     timeout: Annotated[float, typer.Option(help="Longest wait for an answer, seconds.")] = 60.0,
     seed: Annotated[int, typer.Option(help="Seed of prompts and arrivals.")] = 0,
+    slo_ttft: Annotated[
+        str | None,
+        typer.Option(help="Longest good time to first token, such as 500ms; shows the goodput."),
+    ] = None,
+    slo_tpot: Annotated[
+        str | None, typer.Option(help="Longest good time per output token after the first.")
+    ] = None,
+    slo_latency: Annotated[
+        str | None, typer.Option(help="Longest good time to the end of an answer.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="File for the results: .json (the report), .csv (a line per request)."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, no table.")] = False,
 ) -> None:
-    """Send load through a gateway and print what came of it."""
+    """Send load through a gateway and print what came of it; status 1 if all requests failed."""
     if concurrency is None and rate is None:
         concurrency = 16
     if requests is None and duration is None:
         duration = 10.0
+    if output is not None:
+        require_folder("--output", output)
     try:
+        render = None if output is None else from_flag("--output", generator.renderer, output)
         plan = generator.LoadPlan(
             url=url,
             model=model,
@@ -184,8 +210,13 @@ def load(
             rate=rate,
             requests=requests,
             duration_seconds=duration,
-            prompt_chars=prompt_chars,
-            max_tokens=max_tokens,
+            prompt_chars=from_flag("--prompt-chars", generator.parse_lengths, prompt_chars),
+            max_tokens=from_flag("--max-tokens", generator.parse_lengths, max_tokens),
+            slo=generator.Slo(
+                ttft_seconds=_seconds("--slo-ttft", slo_ttft),
+                tpot_seconds=_seconds("--slo-tpot", slo_tpot),
+                latency_seconds=_seconds("--slo-latency", slo_latency),
+            ),
             stream=stream,
             prefixes=prefixes,
             prefix_chars=prefix_chars,
@@ -194,22 +225,32 @@ def load(
             timeout_seconds=timeout,
             seed=seed,
         )
-    except generator.PlanError as error:
+    except ValueError as error:
         fail(str(error))
+    reports: list[generator.Report] = []
 
     async def main(stop: asyncio.Event) -> None:
         running = asyncio.create_task(
             generator.run_with_progress(plan, Console(stderr=True)), name="load"
         )
         stopping = asyncio.create_task(_cancel_on(stop, running), name="stop")
-        report = await running
+        reports.append(await running)
         stopping.cancel()
-        if as_json:
-            print(json.dumps(report.to_dict(), indent=2))  # noqa: T201 - the command's output
-        else:
-            console.print(report.table())
 
     run_until_signalled(main, expected=_EXPECTED)
+    (report,) = reports
+    if as_json:
+        print(json.dumps(report.to_dict(), indent=2))  # noqa: T201 - the command's output
+    else:
+        console.print(report.table())
+    if output is not None and render is not None:
+        write_whole(output, render(report))
+    if report.failed and not (report.succeeded or report.left_early):
+        fail(f"every request failed, {report.failed} of {report.sent}", status=1)
+
+
+def _seconds(flag: str, text: str | None) -> float | None:
+    return None if text is None else from_flag(flag, duration, text)
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -261,7 +302,23 @@ def envoy_config(
         int, typer.Option(help="Proxies in front of Envoy whose x-forwarded-for is trusted.", min=0)
     ] = 0,
     limit: Limit = None,
+    host: Annotated[
+        str,
+        typer.Option(help="IP address where Envoy listens; 127.0.0.1 for this host alone."),
+    ] = "0.0.0.0",  # noqa: S104 - clients are elsewhere
     port: Annotated[int, typer.Option(help="Where Envoy listens.")] = 8080,
+    access_log: Annotated[
+        str,
+        typer.Option(help="File for a JSON line per request; - for Envoy's standard output."),
+    ] = "",
+    keep_content_length: Annotated[
+        bool,
+        typer.Option(
+            "--keep-content-length",
+            help="Lean mode: send requests on with their length, for model servers that refuse"
+            " chunked ones.",
+        ),
+    ] = False,
     admin_port: Annotated[int, typer.Option(help="Envoy's admin port, on loopback.")] = 9901,
     epp_host: Annotated[
         str | None,
@@ -293,6 +350,8 @@ def envoy_config(
     """Print an Envoy bootstrap for a mode, ready for `envoy -c`, or objects for Kubernetes."""
     if write_all is not None and not write_all.is_dir():
         fail(f"--write-all: there is no folder {write_all}")
+    if parse_ip(host) is None:
+        fail(f"--host: not an IP address: {host!r}")
     own_host = "127.0.0.1" if product is Product.ENVOY else "epp.default.svc.cluster.local"
     try:
         config = GatewayConfig(
@@ -305,7 +364,10 @@ def envoy_config(
             headers=header_rules(client_headers, keep_header, strip_header, set_header),
             trusted_hops=trusted_hops,
             limits=gateway_limits(limit),
+            listen_host=host,
             listen_port=port,
+            access_log=access_log,
+            keep_content_length=keep_content_length,
             admin_port=admin_port,
             epp_host=own_host if epp_host is None else epp_host,
             epp_port=epp_port,
@@ -315,7 +377,7 @@ def envoy_config(
             epp_client_certificate_file=epp_client_cert,
             epp_client_key_file=epp_client_key,
         )
-        # Late: importing Envoy's types takes most of a second and needs the extra "gateway".
+        # Late: importing Envoy's types takes most of a second.
         from epp.lab.envoy.samples import render, rendered  # noqa: PLC0415
 
         if write_all is None:
@@ -404,18 +466,25 @@ def up(
         console.print(Text(f"» {text}", style="bold green"))
 
     def ready(gateway: Gateway) -> None:
-        console.print(Text("\nGet a completion through the gateway:\n", style="bold"))
-        # Plain print: rich would wrap the line that is meant to be copied.
+        console.print(Text("\nGet a completion, in a second terminal:\n", style="bold"))
+        # Plain print: rich would wrap the lines that are meant to be copied.
         for stream in (False, True):
             print(f"  {gateway.curl(stream=stream)}\n")  # noqa: T201
-        print(  # noqa: T201
-            f"  metrics of the endpoint picker: {gateway.metrics_url}\n"
-            "  who waits, with flow control: epp explain queue --admin"
-            f" {gateway.metrics_url.removesuffix('/metrics')}\n"
-            f"  look Envoy over: epp doctor --admin {gateway.envoy.admin_url}\n"
-            "  Ctrl-C stops all.\n"
+        own, metrics = own_command(), gateway.metrics_url
+        commands = (
+            ("Send load", f"{own} load --url {gateway.url} --concurrency 16 --duration 10"),
+            ("Show the metrics of the endpoint picker", f"curl -s {metrics}"),
+            (
+                "Show who waits, with flow control",
+                f"{own} explain queue --admin {metrics.removesuffix('/metrics')}",
+            ),
+            ("Check Envoy's configuration", f"{own} doctor --admin {gateway.envoy.admin_url}"),
         )
+        for purpose, command in commands:
+            print(f"{purpose}:\n\n  {command}\n")  # noqa: T201
+        print("Ctrl-C stops all.\n")  # noqa: T201
 
+    say("starting; ready in a few seconds")
     run_until_signalled(
         lambda stop: run_gateway(settings, stop=stop, say=say, ready=ready), expected=_EXPECTED
     )

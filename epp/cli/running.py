@@ -4,6 +4,8 @@ import asyncio
 import ctypes
 import gc
 import os
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -116,6 +118,17 @@ def fail(text: str, *, status: int = 2) -> NoReturn:
     """End the command with an error, by default one of usage."""
     print(f"epp: {text}", file=sys.stderr)  # noqa: T201 - a user's error, not a log line
     raise typer.Exit(status)
+
+
+def own_command() -> str:
+    """Return the words, quoted for a shell, that call this program again from any folder."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m epp"
+    on_path = shutil.which(called.name)
+    if on_path is not None and called.exists() and Path(on_path).samefile(called):
+        return shlex.quote(called.name)
+    return shlex.quote(str(called.absolute()))
 
 
 def from_flag(flag: str, parse: Callable[[T], R], value: T) -> R:

@@ -218,7 +218,7 @@ class RequestPhase(StreamLife):
         headers |= sendable(wanted, self._request_id)
         if body is not None and messages.CONTENT_LENGTH in self._headers:
             # Envoy compares it with a buffered body and refuses another length; where bodies
-            # stream it removes the header itself, and then this is not looked at.
+            # stream it removes the header, unless allow_content_length_header is set.
             headers[messages.CONTENT_LENGTH] = str(len(body))
         self._stream.send(
             messages.routed_anew(

@@ -226,7 +226,7 @@ async def _start_envoy(
         headers=settings.headers,
         limits=settings.limits,
     )
-    # Here and in a thread: importing Envoy's types takes most of a second and an optional extra.
+    # Here and in a thread: importing Envoy's types takes most of a second.
     text = await asyncio.to_thread(_render, config)
     return await stack.enter_async_context(EnvoyProcess(text))
 

@@ -23,12 +23,12 @@ from epp.observability.bounded_text import (
     bounded,
     cut,
     cut_middle,
-    escaped,
     escaped_json,
     is_safe,
     json_line,
     traceback_text,
 )
+from epp.observability.console import console_renderer
 from epp.observability.log_queue import MOST_BYTES, LogQueue
 from epp.observability.standard_streams import (
     descriptor_of,
@@ -57,10 +57,6 @@ _NARROW_TRACEBACK_CHARS: Final = 1024
 
 _SHORT_TYPES = frozenset({float, bool, type(None)})
 _MANY: Final = 1 << 63
-_QUOTED = frozenset(" =\"'")
-"""What has structlog's console put quotes around a field."""
-_UNQUOTED = frozenset({"event", "exception", "stack"})
-"""What it writes as it is."""
 
 _STDOUT, _STDERR = 1, 2
 
@@ -95,7 +91,7 @@ def configure(
         standard_streams: Whether everything else that the process writes uses the queues, too.
     """
     global _direct, _outputs  # noqa: PLW0603 - set with structlog's configuration, global like it
-    render = _json if log_format == "json" else _console()
+    render = _json if log_format == "json" else console_renderer()
     _outputs = outputs = _new_outputs(render, queue_bytes)
     _direct = outputs.output if log_format == "json" else None
     structlog.configure(
@@ -215,30 +211,6 @@ def _narrowed(event: EventDict, chars: int) -> EventDict:
 
 def _json(event: EventDict) -> bytes:
     return json_line(event) + b"\n"
-
-
-def _console() -> Callable[[EventDict], bytes]:
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    renderer = structlog.dev.ConsoleRenderer(colors=is_terminal)
-    default = renderer.columns[0].formatter
-    assert isinstance(default, structlog.dev.KeyValueColumnFormatter)  # noqa: S101 - structlog's
-    default.value_repr = _console_value
-
-    def render(event: EventDict) -> bytes:
-        shown = dict(event)  # the renderer empties it
-        for key in _UNQUOTED & shown.keys():
-            lines = str(shown[key]).split("\n")
-            shown[key] = "\n".join(escaped(line) for line in lines)
-        return renderer(None, "", shown).encode(errors="backslashreplace") + b"\n"
-
-    return render
-
-
-def _console_value(value: object) -> str:
-    """Return a field as structlog's console does, and quoted where it would act on the terminal."""
-    if isinstance(value, str) and value.isprintable() and not _QUOTED.intersection(value):
-        return value
-    return repr(value)
 
 
 class CanonicalLine:

@@ -1,8 +1,11 @@
 """The commands as users run them: real processes, their output and their exit status."""
 
+import csv
+import io
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -113,6 +116,12 @@ def test_help_has_a_short_form(command: tuple[str, ...]) -> None:
         (("load", "--concurrency", "0"), "concurrency"),
         (("load", "--header", "x-tenant"), "--header 'x-tenant' has no colon; NAME:VALUE is"),
         (("load", "--header", ":alice"), "headers: '' is empty"),
+        (("load", "--slo-ttft", "5"), "--slo-ttft: '5' is not a duration such as 50ms"),
+        (("load", "--slo-tpot", "5ms", "--no-stream"), "slo: tpot_seconds: needs streaming"),
+        (("load", "--prompt-chars", "9-5"), "--prompt-chars: 9-5: must be a range"),
+        (("load", "--max-tokens", "few"), "--max-tokens: 'few' is no length: give a number"),
+        (("load", "--output", "/nonexistent/x.csv"), "--output /nonexistent/x.csv: there is no f"),
+        (("load", "--output", "x.xml"), "--output: x.xml: must end in .json (the report) or .csv"),
         (("envoy-config",), "override-host needs at least one"),
         (("envoy-config", "--endpoint", "x"), "not ip:port"),
     ],
@@ -235,12 +244,34 @@ def test_fleet_serves_and_load_runs_against_it(tmp_path: Path) -> None:
         report = json.loads(done.stdout)
         assert report["errors"] == {}, report
         assert report["sent"] == 20
-        done = epp(*load)
+        file = tmp_path / "requests.csv"
+        slo = ("--slo-ttft", "9s", "--slo-tpot", "9s", "--slo-latency", "9s")
+        done = epp(*load, "--max-tokens", "2-8", *slo, "--output", str(file))
         assert done.returncode == 0, done.stderr
-        assert "20" in done.stdout
+        assert re.search(r"goodput +[\d.]+ requests/s \(100.0%\)", done.stdout)
+        rows = list(csv.DictReader(io.StringIO(file.read_text())))
+        assert [row["index"] for row in rows] == [str(number) for number in range(20)]
+        lengths = {int(row["output_tokens"]) for row in rows}
+        assert lengths <= set(range(2, 9))
+        assert len(lengths) > 1
 
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)], ids=["table", "json"])
+def test_load_ends_with_status_1_if_every_request_failed(
+    more: tuple[str, ...], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+    file = tmp_path / "report.json"  # written all the same
+    load = ("load", "--url", f"http://127.0.0.1:{port}", "--requests", "3", "--output", str(file))
+    done = epp(*load, *more)
+    assert done.returncode == 1
+    assert done.stderr == "epp: every request failed, 3 of 3\n"
+    assert "refused" in done.stdout
+    assert json.loads(file.read_text())["failed"] == 3
 
 
 def test_fleet_on_a_taken_port_ends_with_one_line() -> None:
@@ -254,8 +285,9 @@ def test_fleet_on_a_taken_port_ends_with_one_line() -> None:
 
 @pytest.mark.integration
 @pytest.mark.timeout(60)
-def test_up_ends_well_on_sigint_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_up_prints_commands_that_work_and_leaves_nothing_behind(tmp_path: Path) -> None:
     args = ("up", "--port", "0", "--grpc-port", "0", "--grpc-health-port", "0")
+    tried_commands = []
     with started(tmp_path, *args, "--metrics-port", "0") as process:
         output = tmp_path / "output"
         deadline = time.monotonic() + 30
@@ -265,10 +297,14 @@ def test_up_ends_well_on_sigint_and_leaves_nothing_behind(tmp_path: Path) -> Non
             time.sleep(0.02)
         said = output.read_text()
         assert "curl -i http://127.0.0.1:" in said
-        assert re.search(
-            r"endpoint picker: (http://127\.0\.0\.1:\d+)/metrics\n.*explain queue --admin \1\n",
-            said,
-        )
+        for line in re.findall(r"^  (.* (?:load|explain|doctor) .*)$", said, re.MULTILINE):
+            command = shlex.split(line.replace("--duration 10", "--duration 0.1"))
+            tried = subprocess.run(
+                command, cwd="/", capture_output=True, text=True, timeout=30, check=False
+            )
+            # Without flow control nobody waits, which `explain queue` says.
+            assert tried.returncode == 0 or "flow control" in tried.stderr, (line, tried.stderr)
+            tried_commands.append(command[command.index("epp") + 1])
         listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         children = [int(pid) for pid in listed]
         assert len(children) == 3
@@ -278,3 +314,4 @@ def test_up_ends_well_on_sigint_and_leaves_nothing_behind(tmp_path: Path) -> Non
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
     assert "Traceback" not in output.read_text()
+    assert tried_commands == ["load", "explain", "doctor"]

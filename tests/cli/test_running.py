@@ -3,8 +3,11 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from epp.cli.running import own_command
 
 _FREED = """
 import sys
@@ -50,3 +53,25 @@ def test_large_blocks_go_back_to_the_system(
     )
     left_bytes = int(told.stdout)
     assert (left_bytes < 16 << 20) == is_given_back, left_bytes
+
+
+@pytest.mark.parametrize(
+    ("called", "on_path", "command"),
+    [
+        pytest.param(".venv/bin/epp", "", "{here}/.venv/bin/epp", id="by its path"),
+        pytest.param("my tools/epp", "", "'{here}/my tools/epp'", id="by a path with a space"),
+        pytest.param(".venv/bin/epp", ".venv/bin", "epp", id="on the PATH"),
+        pytest.param(".venv/bin/epp", "my tools", "{here}/.venv/bin/epp", id="another on the PATH"),
+        pytest.param("epp/__main__.py", "", "{python} -m epp", id="as a module"),
+    ],
+)
+def test_a_command_that_is_printed_works_from_any_folder(
+    called: str, on_path: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in (".venv/bin", "my tools"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "epp").touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [called, "up"])
+    monkeypatch.setenv("PATH", str(tmp_path / on_path) if on_path else "/nonexistent")
+    assert own_command() == command.format(here=tmp_path, python=sys.executable)

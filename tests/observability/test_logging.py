@@ -94,7 +94,8 @@ def canonical(
 
 
 def without_time(line: str) -> str:
-    return re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z", "(time)", line)
+    line = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z", "(time)", line)
+    return re.sub(r"^\d\d:\d\d:\d\d(\.\d{3}|Z)", "(time)", line)
 
 
 @pytest.mark.parametrize("log_format", ["console", "json"])

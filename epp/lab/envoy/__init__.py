@@ -1,8 +1,8 @@
 """A real Envoy in front of the endpoint picker: its bootstrap, its process.
 
 `epp.lab.envoy.bootstrap` (`bootstrap`, `render_yaml`) turns a `GatewayConfig` into Envoy's
-bootstrap, `epp.lab.envoy.samples` into the files of deploy/envoy; they need the extra `gateway`, so
-they are imported by their own names. `EnvoyProcess` runs a bootstrap.
+bootstrap, `epp.lab.envoy.samples` into the files of deploy/envoy; importing them takes most of a
+second, so they are imported by their own names. `EnvoyProcess` runs a bootstrap.
 """
 
 from epp.lab.envoy.client_headers import ClientHeaders, HeaderRules, HeaderToSet

@@ -1,7 +1,8 @@
-"""The one door to `envoy-data-plane`, the optional package with Envoy's API as dataclasses.
+"""The only module that imports `envoy-data-plane`, the package with Envoy's API as dataclasses.
 
-Here a missing package becomes a clear error, and the pydantic deprecations its generated modules
-raise on import (2.2.0 with pydantic 2.12) are kept from programs that treat warnings as errors.
+A missing package, as after `pip install --no-deps`, becomes a clear error here, and the pydantic
+deprecations that its generated modules raise on import (2.2.0 with pydantic 2.12) are kept from
+programs that treat warnings as errors.
 """
 
 import datetime
@@ -13,6 +14,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     try:
         import betterproto2
+        from envoy_data_plane.envoy.config.accesslog import v3 as access_log_entry
         from envoy_data_plane.envoy.config.bootstrap import v3 as bootstrap
         from envoy_data_plane.envoy.config.cluster import v3 as cluster
         from envoy_data_plane.envoy.config.common.mutation_rules import v3 as mutation_rules
@@ -21,6 +23,8 @@ with warnings.catch_warnings():
         from envoy_data_plane.envoy.config.listener import v3 as listener
         from envoy_data_plane.envoy.config.overload import v3 as overload
         from envoy_data_plane.envoy.config.route import v3 as route
+        from envoy_data_plane.envoy.extensions.access_loggers.file import v3 as file_access_log
+        from envoy_data_plane.envoy.extensions.access_loggers.stream import v3 as stdout_access_log
         from envoy_data_plane.envoy.extensions.filters.http.ext_proc import v3 as ext_proc
         from envoy_data_plane.envoy.extensions.filters.http.header_mutation import (
             v3 as header_mutation,
@@ -55,12 +59,16 @@ with warnings.catch_warnings():
         from envoy_data_plane.envoy.type.matcher import v3 as matcher
         from envoy_data_plane.envoy.type.metadata import v3 as metadata
         from envoy_data_plane.google.protobuf import Any as PackedMessage
+        from envoy_data_plane.google.protobuf import Struct
     except ModuleNotFoundError as error:
         package = (error.name or "envoy_data_plane").partition(".")[0]
-        raise MissingDependencyError(f"The Python package {package}") from error
+        what = f"the Python package {package}"
+        raise MissingDependencyError(what, "envoy-data-plane==2.*") from error
 
 __all__ = [
     "PackedMessage",
+    "Struct",
+    "access_log_entry",
     "betterproto2",
     "bootstrap",
     "cluster",
@@ -71,6 +79,7 @@ __all__ = [
     "endpoint",
     "ext_proc",
     "extension",
+    "file_access_log",
     "fixed_heap",
     "header_mutation",
     "header_to_metadata",
@@ -87,6 +96,7 @@ __all__ = [
     "seconds",
     "socket_address",
     "socket_path",
+    "stdout_access_log",
     "tls",
     "upstream_http",
 ]

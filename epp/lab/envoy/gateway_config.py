@@ -1,6 +1,6 @@
 """What a gateway is to do, in our terms; `bootstrap` turns it into Envoy's.
 
-Free of Envoy's types, so the command line can build and check one without the extra `gateway`.
+Free of Envoy's types, whose import takes most of a second.
 """
 
 import os
@@ -42,6 +42,16 @@ class Mode(Enum):
     ADAPTIVE = "adaptive"
     """The request body whole, of the response headers and trailers: three messages. The answer to
     the response headers may switch the response body on."""
+
+
+_LENGTHS = {
+    Mode.ADAPTIVE: "of no use in adaptive mode, which keeps the header anyway",
+    Mode.FULL_DUPLEX: (
+        "full-duplex mode cannot: the endpoint picker may change the length of an answer after its "
+        "headers have gone; use lean or adaptive mode"
+    ),
+}
+"""Why a mode does not take `keep_content_length`."""
 
 
 class ModelServerProtocol(Enum):
@@ -120,6 +130,14 @@ class GatewayConfig:
     message_timeout_seconds: float = 1000.0
     """Longest wait for an answer of the endpoint picker; a request may wait there in a queue."""
 
+    keep_content_length: bool = False
+    """Lean mode only: send a request's length on, as the endpoint picker tells it for a body that
+    it changes. Without it Envoy removes the header and sends the body in chunks, which some model
+    servers refuse."""
+
+    access_log: str = ""
+    """File on Envoy's disk that gets a JSON line for each request, or `-` for standard output."""
+
     buffer_limit_bytes: int = 32 * 1024 * 1024
     """Largest request body that is buffered whole: above it, adaptive mode answers 413 and the
     other modes do not retry. Of answers `limits.buffer_bytes` are buffered."""
@@ -176,6 +194,8 @@ class GatewayConfig:
             split_endpoint(endpoint)
         if self.fail_open:
             self._check_fail_open()
+        if self.keep_content_length and self.mode is not Mode.LEAN:
+            raise ValueError(f"keep_content_length: {_LENGTHS[self.mode]}")
 
     def _check_endpoint_picker(self) -> None:
         if not self.epp_host:

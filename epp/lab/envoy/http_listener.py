@@ -16,6 +16,7 @@ from epp.lab.envoy._data_plane import (
     seconds,
     socket_address,
 )
+from epp.lab.envoy.access_log import access_log
 from epp.lab.envoy.gateway_config import Destination, GatewayConfig, Mode
 from epp.lab.envoy.gateway_limits import GatewayLimits
 from epp.lab.envoy.header_mutations import early_removal, set_headers
@@ -74,6 +75,7 @@ def http_listener(config: GatewayConfig) -> listener.Listener:
         early_header_mutation_extensions=[early_removal(config.headers)],
         http_filters=filters,
         route_config=_routes(config),
+        access_log=[access_log(config.access_log)] if config.access_log else [],
     )
     http = listener.Filter(
         name="envoy.filters.network.http_connection_manager",
@@ -130,6 +132,7 @@ def endpoint_picker(config: GatewayConfig) -> ext_proc.ExternalProcessor:
         message_timeout=seconds(config.message_timeout_seconds),
         max_message_timeout=seconds(config.message_timeout_seconds),
         allow_mode_override=config.mode is Mode.ADAPTIVE,
+        allow_content_length_header=config.keep_content_length,
         mutation_rules=mutation_rules.HeaderMutationRules(allow_all_routing=True),
         metadata_options=ext_proc.MetadataOptions(
             receiving_namespaces=namespaces(untyped=[DESTINATION_NAMESPACE]),

@@ -29,6 +29,10 @@ def refuse_what_cannot_be(product: Product, config: GatewayConfig) -> None:
         "original-dst": config.destination is Destination.ORIGINAL_DST,
         "a unix socket": bool(config.epp_socket),
         "TLS with the endpoint picker": config.epp_tls,
+        "an access log, which the product's own objects configure": bool(config.access_log),
+        "the length of request bodies; use --mode adaptive": (
+            config.keep_content_length and product is Product.ENVOY_GATEWAY
+        ),
     }
     for what, is_asked in asked.items():
         if is_asked:

@@ -4,7 +4,13 @@ import textwrap
 from collections.abc import Iterable
 
 from epp.lab.envoy.client_headers import ClientHeaders
-from epp.lab.envoy.gateway_config import Destination, GatewayConfig, Mode
+from epp.lab.envoy.gateway_config import (
+    Destination,
+    GatewayConfig,
+    Mode,
+    ModelServerProtocol,
+    parse_ip,
+)
 
 _WIDTH = 100
 
@@ -33,6 +39,12 @@ def remarks(config: GatewayConfig) -> list[str]:
         ),
         _MODES[config.mode],
     ]
+    streams_bodies = config.mode is not Mode.ADAPTIVE and not config.keep_content_length
+    if streams_bodies and config.endpoint_protocol is ModelServerProtocol.HTTP1:
+        told.append(_chunks(config.mode))
+    listen = parse_ip(config.listen_host)
+    if listen is not None and listen.is_loopback:
+        told.append(f"Listens on {config.listen_host}, so only this host reaches it: see --host.")
     if config.destination is Destination.ORIGINAL_DST:
         told.append(
             "ORIGINAL_DST goes wherever the header x-gateway-destination-endpoint says. It takes "
@@ -67,6 +79,14 @@ def remarks(config: GatewayConfig) -> list[str]:
     elif not config.epp_ca_file:
         told.append("The endpoint picker's certificate is not verified: --epp-ca-file does it.")
     return told
+
+
+def _chunks(mode: Mode) -> str:
+    told = (
+        "Request bodies reach the model servers with `transfer-encoding: chunked`, without their "
+        "length. For a server that refuses this, some with 411, 501 or 503, use"
+    )
+    return f"{told} {'--keep-content-length or ' if mode is Mode.LEAN else ''}--mode adaptive."
 
 
 def comment(paragraphs: Iterable[str]) -> str:

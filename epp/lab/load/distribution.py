@@ -29,8 +29,12 @@ class Distribution:
     """Median by nearest rank."""
     p90: float
     """90th percentile by nearest rank."""
+    p95: float
+    """95th percentile by nearest rank."""
     p99: float
     """99th percentile by nearest rank."""
+    p999: float
+    """99.9th percentile by nearest rank; the largest of fewer than a thousand values."""
     max: float
     """Largest value."""
 
@@ -45,6 +49,8 @@ class Distribution:
             mean=math.fsum(ordered) / len(ordered) * 1000,
             p50=percentile(ordered, 0.50) * 1000,
             p90=percentile(ordered, 0.90) * 1000,
+            p95=percentile(ordered, 0.95) * 1000,
             p99=percentile(ordered, 0.99) * 1000,
+            p999=percentile(ordered, 0.999) * 1000,
             max=ordered[-1] * 1000,
         )

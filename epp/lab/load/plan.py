@@ -1,12 +1,14 @@
 """What a load run sends: one validated record, from which everything else follows by its seed."""
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from epp.lab.load.errors import PlanError
+from epp.lab.load.lengths import Lengths, LogNormalLengths, UniformLengths
+from epp.lab.load.slo import Slo
 
 MIN_UNIQUE_CHARS = 16
 """Room every prompt (and every shared prefix) keeps for the number that makes it distinct."""
@@ -53,9 +55,9 @@ class LoadPlan:
     """Stop after so many requests."""
     duration_seconds: float | None = None
     """Start no request after so many seconds; those in flight are awaited."""
-    prompt_chars: int = 512
+    prompt_chars: int | Lengths = 512
     """Length of a whole prompt, shared prefix included, in characters."""
-    max_tokens: int = 64
+    max_tokens: int | Lengths = 64
     """Tokens asked for per answer."""
     stream: bool = True
     """Ask for server-sent events; without them there is no time to first token."""
@@ -69,6 +71,8 @@ class LoadPlan:
     """Fraction (0.0-1.0) of clients that close the connection at the first byte of the answer."""
     timeout_seconds: float = 60.0
     """Longest wait for one whole answer, connecting included."""
+    slo: Slo = field(default_factory=Slo)
+    """What a good answer is, for the goodput."""
     headers: tuple[tuple[str, str], ...] = ()
     """Headers added to every request, e.g. ``("authorization", "Bearer …")``."""
 
@@ -85,7 +89,9 @@ class LoadPlan:
         self._check_pair("concurrency", "rate")
         self._check_pair("requests", "duration_seconds")
         for name in ("prompt_chars", "max_tokens", "timeout_seconds"):
-            self._check_positive(name)
+            if not isinstance(getattr(self, name), Lengths):
+                self._check_positive(name)
+        self._check_slo()
         self._check_prompts()
         if not 0.0 <= self.abort_share <= 1.0:
             raise PlanError(f"abort_share: {self.abort_share} is not within 0.0-1.0")
@@ -106,7 +112,21 @@ class LoadPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON-ready values, without `headers` (they may carry secrets)."""
-        return {key: value for key, value in asdict(self).items() if key != "headers"}
+        values = {key: value for key, value in asdict(self).items() if key != "headers"}
+        for name in ("prompt_chars", "max_tokens"):
+            if isinstance(value := getattr(self, name), Lengths):
+                values[name] = str(value)
+        return values
+
+    def _check_slo(self) -> None:
+        for each in fields(self.slo):
+            seconds = getattr(self.slo, each.name)
+            if seconds is None:
+                continue
+            if not (math.isfinite(seconds) and seconds > 0):
+                raise PlanError(f"slo: {each.name}: {seconds} is not a positive number")
+            if not self.stream and each.name != "latency_seconds":
+                raise PlanError(f"slo: {each.name}: needs streaming, which shows single tokens")
 
     def _check_pair(self, first: str, second: str) -> None:
         given = [name for name in (first, second) if getattr(self, name) is not None]
@@ -128,14 +148,19 @@ class LoadPlan:
             raise PlanError("prefixes and prefix_chars: give both or neither")
         if self.prefixes and self.prefix_chars < MIN_UNIQUE_CHARS:
             raise PlanError(f"prefix_chars: {self.prefix_chars} is below {MIN_UNIQUE_CHARS}")
-        if self.prompt_chars - self.prefix_chars < MIN_UNIQUE_CHARS:
+        shortest = self.prompt_chars
+        if isinstance(shortest, LogNormalLengths):
+            shortest = shortest.median  # prompts that would be too short get the least length
+        elif isinstance(shortest, UniformLengths):
+            shortest = shortest.least
+        if shortest - self.prefix_chars < MIN_UNIQUE_CHARS:
             raise PlanError(
-                f"prompt_chars: {self.prompt_chars} leaves less than {MIN_UNIQUE_CHARS} characters "
+                f"prompt_chars: {shortest} leaves less than {MIN_UNIQUE_CHARS} characters "
                 f"of its own to a prompt (prefix_chars is {self.prefix_chars})"
             )
 
 
-_TYPES = {field.name: field.type for field in fields(LoadPlan)}
+_TYPES = {each.name: each.type for each in fields(LoadPlan)}
 
 
 def _check_url(url: str) -> None:

@@ -10,7 +10,8 @@ from random import Random
 
 import msgspec
 
-from epp.lab.load.plan import Api, Arrivals, LoadPlan
+from epp.lab.load.lengths import Lengths
+from epp.lab.load.plan import MIN_UNIQUE_CHARS, Api, Arrivals, LoadPlan
 
 _CORPUS_CHARS = 65536
 _TEXT = (
@@ -35,10 +36,11 @@ class Prompts:
         ]
 
     def prompt(self, index: int) -> str:
-        """Prompt of request `index`, exactly `prompt_chars` long and unlike any other."""
+        """Prompt of request `index`, as long as the plan says and unlike any other."""
         place, group, _ = self._draws(index)
         plan = self._plan
-        own_chars = plan.prompt_chars - plan.prefix_chars
+        chars = self._length(index, plan.prompt_chars, b"prompt")
+        own_chars = max(chars - plan.prefix_chars, MIN_UNIQUE_CHARS)
         own = self._text(f"{index} ", place % _CORPUS_CHARS, own_chars)
         return self._prefixes[group % plan.prefixes] + own if self._prefixes else own
 
@@ -46,7 +48,8 @@ class Prompts:
         """JSON body of request `index`."""
         plan = self._plan
         prompt = self.prompt(index)
-        body: dict[str, object] = {"model": plan.model, "max_tokens": plan.max_tokens}
+        max_tokens = self._length(index, plan.max_tokens, b"answer")
+        body: dict[str, object] = {"model": plan.model, "max_tokens": max_tokens}
         if plan.api is Api.CHAT:
             body["messages"] = [{"role": "user", "content": prompt}]
         else:
@@ -59,6 +62,15 @@ class Prompts:
     def leaves_early(self, index: int) -> bool:
         """Whether the client of request `index` leaves at the first byte."""
         return self._draws(index)[2] / _TWO_64 < self._plan.abort_share
+
+    def _length(self, index: int, lengths: int | Lengths, purpose: bytes) -> int:
+        if isinstance(lengths, int):
+            return lengths
+        draw = hashlib.blake2b(
+            index.to_bytes(8, "big"), digest_size=8, salt=self._salt, person=purpose
+        )
+        # 53 bits: more would round up to 1.0.
+        return lengths.at((int.from_bytes(draw.digest(), "big") >> 11) / 2.0**53)
 
     def _draws(self, index: int) -> tuple[int, int, int]:
         digest = hashlib.blake2b(index.to_bytes(8, "big"), digest_size=24, salt=self._salt).digest()

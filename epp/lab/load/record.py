@@ -66,9 +66,22 @@ class Record:
     """Words to `error`."""
 
     @property
-    def first_token_at(self) -> float | None:
-        """When the first event with text came; None without streaming."""
-        return self.token_times[0] if self.token_times else None
+    def ttft_seconds(self) -> float | None:
+        """From sending to the first event with text; None without streaming."""
+        return self.token_times[0] - self.started_at if self.token_times else None
+
+    @property
+    def tpot_seconds(self) -> float | None:
+        """Time per output token after the first; None without streaming or for one token."""
+        after_first = self.output_tokens - 1
+        if not self.token_times or after_first < 1:
+            return None
+        return (self.token_times[-1] - self.token_times[0]) / after_first
+
+    @property
+    def latency_seconds(self) -> float:
+        """From sending to the end of the answer."""
+        return self.finished_at - self.started_at
 
     @property
     def succeeded(self) -> bool:

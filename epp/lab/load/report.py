@@ -24,6 +24,18 @@ class ErrorSummary:
     """What the first of them said."""
 
 
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """Requests that met every objective of the plan."""
+
+    count: int
+    """How many."""
+    per_second: float
+    """`count` by the seconds of the run."""
+    share: float
+    """Fraction (0.0-1.0) of the finished requests whose client did not leave on purpose."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Summary of a run.
@@ -53,6 +65,8 @@ class Report:
     """Most requests in flight at one time."""
     requests_per_second: float
     """`succeeded` by `elapsed_seconds`."""
+    goodput: Goodput | None
+    """What met the plan's objectives; None if it has none."""
     output_tokens: int
     """Tokens of succeeded answers."""
     output_tokens_per_second: float
@@ -65,6 +79,8 @@ class Report:
     """From sending to the first byte of the body."""
     ttft_ms: Distribution | None
     """From sending to the first event with text; None without streaming."""
+    tpot_ms: Distribution | None
+    """Time per output token after the first, one value for each answer; None without streaming."""
     inter_token_ms: Distribution | None
     """Gaps between neighbouring events with text, over all answers."""
     latency_ms: Distribution | None
@@ -75,6 +91,8 @@ class Report:
     """Answers per endpoint, most first; those without a name are under ``""``."""
     errors: dict[str, ErrorSummary]
     """Failures by kind (`timeout`, `http-503`, …), most first."""
+    records: Sequence[Record]
+    """All finished requests, in the order of their end; not in `to_dict`."""
 
     @classmethod
     def from_records(
@@ -104,6 +122,7 @@ class Report:
             unfinished=sent - len(records),
             peak_in_flight=peak_in_flight,
             requests_per_second=_per_second(len(good), elapsed_seconds),
+            goodput=_goodput(plan, records, elapsed_seconds),
             output_tokens=output_tokens,
             output_tokens_per_second=_per_second(output_tokens, elapsed_seconds),
             prompt_tokens=sum(record.prompt_tokens for record in good),
@@ -112,13 +131,17 @@ class Report:
                 r.first_byte_at - r.started_at for r in begun if r.first_byte_at is not None
             ),
             ttft_ms=Distribution.of_seconds(
-                r.first_token_at - r.started_at for r in begun if r.first_token_at is not None
+                r.ttft_seconds for r in begun if r.ttft_seconds is not None
+            ),
+            tpot_ms=Distribution.of_seconds(
+                r.tpot_seconds for r in good if r.tpot_seconds is not None
             ),
             inter_token_ms=Distribution.of_seconds(_gaps(good)),
-            latency_ms=Distribution.of_seconds(r.finished_at - r.started_at for r in good),
+            latency_ms=Distribution.of_seconds(r.latency_seconds for r in good),
             schedule_delay_ms=Distribution.of_seconds(late),
             endpoints=dict(answered.most_common()),
             errors=_errors(records),
+            records=records,
         )
 
     def table(self) -> RenderableType:
@@ -132,13 +155,23 @@ class Report:
             value = getattr(self, name)
             if name == "errors":
                 values[name] = {kind: asdict(summary) for kind, summary in value.items()}
-            elif name != "plan":
-                values[name] = asdict(value) if isinstance(value, Distribution) else value
+            elif name not in {"plan", "records"}:
+                is_record = isinstance(value, Distribution | Goodput)
+                values[name] = asdict(value) if is_record else value
         return values
 
 
 def _per_second(count: int, seconds: float) -> float:
     return count / seconds if seconds > 0 else 0.0
+
+
+def _goodput(plan: LoadPlan, records: Sequence[Record], elapsed_seconds: float) -> Goodput | None:
+    if not plan.slo.is_set:
+        return None
+    judged = [record for record in records if not record.left_early]
+    count = sum(map(plan.slo.is_met, judged))
+    share = count / len(judged) if judged else 0.0
+    return Goodput(count, _per_second(count, elapsed_seconds), share)
 
 
 def _gaps(records: Sequence[Record]) -> Iterator[float]:

@@ -28,7 +28,13 @@ def render(report: "Report") -> RenderableType:
 
 
 def _new_table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", overflow="fold")
     return table
@@ -52,6 +58,9 @@ def _totals(report: "Report") -> Table:
     table.add_row("peak in flight", f"{report.peak_in_flight}")
     table.add_row("throughput", f"{report.requests_per_second:.1f} requests/s")
     table.add_row("", f"{report.output_tokens_per_second:.1f} output tokens/s")
+    if report.goodput is not None:
+        good = report.goodput
+        table.add_row("goodput", f"{good.per_second:.1f} requests/s ({good.share:.1%})")
     if report.cached_tokens:
         share = report.cached_tokens / max(report.prompt_tokens, 1)
         table.add_row("prompt tokens from cache", f"{share:.1%}")
@@ -61,7 +70,8 @@ def _totals(report: "Report") -> Table:
 def _latency_rows(report: "Report") -> list[tuple[str, Distribution]]:
     rows = (
         ("first byte", report.first_byte_ms),
-        ("time to first token", report.ttft_ms),
+        ("TTFT", report.ttft_ms),
+        ("TPOT", report.tpot_ms),
         ("inter-token", report.inter_token_ms),
         ("whole answer", report.latency_ms),
         ("schedule delay", report.schedule_delay_ms),
@@ -70,11 +80,21 @@ def _latency_rows(report: "Report") -> list[tuple[str, Distribution]]:
 
 
 def _latencies(rows: list[tuple[str, Distribution]]) -> Table:
-    table = _new_table("Latency, ms", "", "mean", "p50", "p90", "p99", "max", "count")
+    title = "Latency, ms (TTFT: time to first token; TPOT: time per output token after it)"
+    columns = ("mean", "p50", "p90", "p95", "p99", "p99.9", "max")
+    table = _new_table(title, "", *columns, "count")
     for name, value in rows:
-        figures = (value.mean, value.p50, value.p90, value.p99, value.max)
-        table.add_row(name, *(f"{figure:.2f}" for figure in figures), f"{value.count}")
+        figures = (getattr(value, column.replace(".", "")) for column in columns)
+        table.add_row(name, *map(_figure, figures), f"{value.count}")
     return table
+
+
+def _figure(value: float) -> str:
+    """Return milliseconds in at most six characters, so that a row fits into 80 columns."""
+    for below, digits in ((100, 2), (10_000, 1)):
+        if value < below:
+            return f"{value:.{digits}f}"
+    return f"{value:.0f}"
 
 
 def _endpoints(report: "Report") -> Table:

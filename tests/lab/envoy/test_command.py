@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from epp.cli import cli
 from epp.cli import lab as commands
-from epp.lab.envoy import ClientHeaders, HeaderToSet, validate
+from epp.lab.envoy import ClientHeaders, GatewayConfig, HeaderToSet, validate
 from epp.lab.envoy.samples import BOOTSTRAPS, SNIPPETS, rendered
 from epp.lab.up import UpSettings
 
@@ -29,6 +29,7 @@ def printed(*args: str) -> str:
         ("--endpoint-protocol", "h2c"),
         ("--destination", "original-dst"),
         ("--epp-socket", "/run/epp.sock", "--no-epp-tls"),
+        ("--keep-content-length", "--access-log", "-", "--host", "::"),
     ],
     ids=" ".join,
 )
@@ -51,6 +52,43 @@ def test_flags_reach_the_bootstrap() -> None:
     assert common["tls_certificates"] == [
         {"certificate_chain": {"filename": "/crt"}, "private_key": {"filename": "/key"}}
     ]
+
+
+@pytest.mark.parametrize(
+    ("args", "host"),
+    [
+        pytest.param((), "0.0.0.0", id="every address by default"),
+        pytest.param(("--host", "127.0.0.1"), "127.0.0.1", id="loopback"),
+        pytest.param(("--host", "2001:db8::1"), "2001:db8::1", id="IPv6"),
+    ],
+)
+def test_envoy_listens_where_clients_reach_it(args: tuple[str, ...], host: str) -> None:
+    text = printed(*ENDPOINT, *args)
+    document = yaml.safe_load(text)
+    (listener,) = document["static_resources"]["listeners"]
+    assert listener["address"]["socket_address"]["address"] == host
+    assert document["admin"]["address"]["socket_address"]["address"] == "127.0.0.1"
+    assert ("only this host reaches it" in text) is (host == "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        pytest.param((), "use --keep-content-length or --mode adaptive", id="lean"),
+        pytest.param(("--mode", "full-duplex"), "this, some with 411, 501 or 503", id="duplex"),
+        pytest.param(("--mode", "adaptive"), None, id="adaptive"),
+        pytest.param(("--keep-content-length",), None, id="with their length"),
+    ],
+)
+def test_a_file_tells_that_bodies_go_in_chunks(args: tuple[str, ...], told: str | None) -> None:
+    lines = printed(*ENDPOINT, *args).splitlines()
+    comments = " ".join(line.removeprefix("# ") for line in lines if line.startswith("#"))
+    assert ("transfer-encoding: chunked" in comments) is (told is not None)
+    assert (told or "") in comments
+
+
+def test_up_listens_on_loopback() -> None:
+    assert GatewayConfig().listen_host == "127.0.0.1"
 
 
 def test_up_hands_limits_and_header_rules_to_its_envoy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +204,16 @@ def test_all_samples_are_written(tmp_path: Path) -> None:
     [
         ((*ENDPOINT, "--fail-open"), "fail_open: lean mode cannot"),
         ((*ENDPOINT, "--buffer-limit", "0"), "--buffer-limit: '0' must be positive"),
+        ((*ENDPOINT, "--host", "gateway.example"), "--host: not an IP address: 'gateway.example'"),
+        (
+            (*ENDPOINT, "--mode", "adaptive", "--keep-content-length"),
+            "keep_content_length: of no use in adaptive mode",
+        ),
+        (
+            ("--for", "envoy-gateway", "--keep-content-length"),
+            "no snippet for the length of request bodies; use --mode adaptive",
+        ),
+        (("--for", "istio", "--access-log", "-"), "no snippet for an access log"),
         (("--for", "istio", "--epp-tls"), "no snippet for TLS with the endpoint picker"),
         (("--for", "istio", "--epp-socket", "/s"), "no snippet for a unix socket"),
         (

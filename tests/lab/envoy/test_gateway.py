@@ -6,6 +6,7 @@ code with ours and shows what the bootstrap does, not what our server does.
 
 import asyncio
 import contextlib
+import json
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from epp.lab.envoy import (
     Mode,
     ModelServerProtocol,
 )
+from epp.lab.envoy.access_log import FIELDS
 from epp.lab.envoy.bootstrap import bootstrap, render_yaml
 from epp.lab.envoy.names import (
     DESTINATION_NAMESPACE,
@@ -524,3 +526,63 @@ async def test_model_servers_may_speak_http2_without_tls() -> None:
         assert [answer.text for answer in answers] == ["over HTTP/2"] * 2
         await assert_sound(envoy, streams=2)
     assert paths == ["/v1/completions"] * 2
+
+
+@pytest.mark.parametrize(
+    ("keeps", "framing"),
+    [
+        pytest.param(False, {"transfer-encoding": "chunked"}, id="in chunks"),
+        pytest.param(True, {"content-length": str(len(BIG_BODY))}, id="with its length"),
+    ],
+)
+async def test_lean_mode_sends_a_body_in_chunks_or_with_its_length(
+    keeps: bool, framing: dict[str, str]
+) -> None:
+    async with (
+        running_model_server() as server,
+        running_picker(Mode.LEAN) as (picker, epp_port),
+        running_gateway(
+            GatewayConfig(
+                endpoints=(server.address,),
+                listen_port=0,
+                epp_port=epp_port,
+                keep_content_length=keeps,
+            )
+        ) as (envoy, client),
+    ):
+        picker.destination = server.address
+        answer = await client.post("/v1/completions", content=BIG_BODY)
+        assert answer.text == f"{server.address} {len(BIG_BODY)}"
+        await assert_sound(envoy, streams=1)
+    (headers,) = server.requests
+    assert {
+        name: value
+        for name, value in headers.items()
+        if name in {"transfer-encoding", "content-length"}
+    } == framing
+
+
+async def test_each_request_is_a_line_of_the_access_log(tmp_path: Path) -> None:
+    file = tmp_path / "access.log"
+    async with (
+        running_model_server() as server,
+        running_picker(Mode.LEAN) as (picker, epp_port),
+        running_gateway(
+            GatewayConfig(
+                endpoints=(server.address,),
+                listen_port=0,
+                epp_port=epp_port,
+                access_log=str(file),
+            )
+        ) as (_, client),
+    ):
+        picker.destination = server.address
+        await client.post(
+            "/v1/completions?key=secret", content=b"{}", headers={"x-request-id": "r"}
+        )
+    (line,) = (json.loads(each) for each in file.read_text().splitlines())
+    assert line.keys() == FIELDS.keys()
+    assert (line["request_id"], line["method"], line["path"]) == ("r", "POST", "/v1/completions")
+    assert (line["status"], line["endpoint"], line["request_bytes"]) == (200, server.address, 2)
+    assert line["flags"] == "-"
+    assert "secret" not in json.dumps(line)

@@ -64,6 +64,14 @@ def test_what_is_no_endpoint_is_refused(endpoint: str) -> None:
             },
             "fail_open: original-dst cannot: .* use override-host",
         ),
+        (
+            {"mode": Mode.ADAPTIVE, "keep_content_length": True},
+            "keep_content_length: of no use in adaptive mode",
+        ),
+        (
+            {"mode": Mode.FULL_DUPLEX, "keep_content_length": True},
+            "keep_content_length: full-duplex mode cannot: .* use lean or adaptive mode",
+        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

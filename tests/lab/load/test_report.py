@@ -63,6 +63,9 @@ def test_each_latency_counts_the_requests_it_should(report: Report) -> None:
     assert report.schedule_delay_ms is not None
     assert report.first_byte_ms.mean == pytest.approx((90 + 10) / 2)  # the leaver counts
     assert report.ttft_ms.mean == pytest.approx(190)
+    assert report.tpot_ms is not None
+    assert report.tpot_ms.mean == pytest.approx(150)  # 300 ms for two tokens after the first
+    assert report.tpot_ms.count == 1
     assert report.inter_token_ms.mean == pytest.approx((100 + 200) / 2)
     assert report.latency_ms.mean == pytest.approx(500)
     assert report.latency_ms.count == 1
@@ -94,12 +97,30 @@ def test_the_table_shows_every_part_and_takes_messages_literally(report: Report)
     for words in (
         "interrupted",
         "inter-token",
+        "TPOT",
+        "p99.9",
         "schedule delay",
         "25.0%",
         "http-503",
         "[bold]full",
     ):
         assert words in text
+
+
+def test_a_table_of_long_times_fits_into_80_columns(make_plan: MakePlan) -> None:
+    slow = make_record(
+        token_times=(10.5, 23.4), output_tokens=2, finished_at=34.5, first_byte_at=1.0
+    )
+    report = Report.from_records(
+        make_plan(rate=1.0), [slow] * 100, sent=100, elapsed_seconds=9.0, peak_in_flight=1
+    )
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(report.table())
+    rows = [line.split() for line in capture.get().splitlines()]
+    assert ["TTFT", *["10500"] * 7, "100"] in rows
+    assert ["whole", "answer", *["34500"] * 7, "100"] in rows
+    assert ["schedule", "delay", *["0.00"] * 7, "100"] in rows
 
 
 def test_an_empty_run_has_a_report(make_plan: MakePlan) -> None:
