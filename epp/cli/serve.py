@@ -17,6 +17,7 @@ from epp.cli.ext_proc_options import (
     DestinationList,
     ErrorBody,
     IgnoreClientHeaders,
+    KeepControlHeaders,
     MaxBodyBytes,
     MaxCompressionRatio,
     MaxHeaderBytes,
@@ -28,6 +29,7 @@ from epp.cli.ext_proc_options import (
     SampleUsage,
     SourceHeader,
     StreamIdleTimeoutSeconds,
+    Tracing,
     ext_proc_settings,
 )
 from epp.cli.options import (
@@ -80,6 +82,13 @@ def serve(
     config_text: Annotated[
         str | None, typer.Option(help="EndpointPickerConfig as text, instead of a file.")
     ] = None,
+    allow_experimental_plugins: Annotated[
+        bool,
+        typer.Option(
+            "--allow-experimental-plugins",
+            help="Take configurations with plugin types that the Go EPP calls Alpha.",
+        ),
+    ] = False,
     endpoint: Annotated[
         list[str] | None,
         typer.Option(help="A model server, HOST:PORT or NAME=HOST:PORT; repeatable."),
@@ -126,6 +135,8 @@ def serve(
     destination_list: DestinationList = "true",
     sample_usage: SampleUsage = 0.0,
     ignore_client_headers: IgnoreClientHeaders = "",
+    keep_control_headers: KeepControlHeaders = False,
+    tracing: Tracing = "",
     refresh_metrics_interval: Annotated[
         str, typer.Option(help="Time between two scrapes of an endpoint.")
     ] = "50ms",
@@ -223,6 +234,8 @@ def serve(
             destination_list=destination_list,
             sample_usage=sample_usage,
             ignore_client_headers=ignore_client_headers,
+            keep_control_headers=keep_control_headers,
+            tracing=tracing,
         )
         limits = transport_settings(
             transport_setting or (),
@@ -250,6 +263,7 @@ def serve(
         settings = ServeSettings(
             config=await asyncio.to_thread(_load, config_file, config_text),
             config_file=config_file,
+            allow_experimental_plugins=allow_experimental_plugins,
             objects=tuple(objects or ()),
             endpoints=tuple(endpoint or ()),
             endpoints_file=None if endpoints_file is None else str(endpoints_file),
