@@ -42,6 +42,7 @@ KINDS: dict[str, type[Plugin]] = {
 def make_builder(
     seed: int | None = None,
     registry: PluginRegistry | None = None,
+    *,
     metrics: PluginMetrics = NO_PLUGIN_METRICS,
     max_page_bytes: int = MAX_PAGE_BYTES,
     compat: Literal["none", "reference"] = "none",

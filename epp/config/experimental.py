@@ -40,8 +40,8 @@ def _experimental(plan: Plan) -> Iterator[tuple[str, str]]:
             continue
         what = f"`{name}` is of" if name != blueprint.type else "this is"
         path = f"{blueprint.path}.type" if blueprint.path else ""
-        yield (
-            path,
+        text = (
             f"{what} the experimental (Alpha) plugin type `{blueprint.type}`; allow it with the"
-            f" flag {FLAG} or with `{FIELD}: true`",
+            f" flag {FLAG} or with `{FIELD}: true`"
         )
+        yield path, text
