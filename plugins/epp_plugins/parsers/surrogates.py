@@ -31,7 +31,9 @@ def without_half_pairs(body: bytes) -> bytes | None:
     halves = [escape.start() for escape in _escapes(body) if escape.lastindex]
     if not halves:
         return None
-    mended = bytearray(body)
+    view, end = memoryview(body), 0
+    pieces: list[bytes | memoryview] = []
     for start in halves:
-        mended[start : start + len(_REPLACEMENT)] = _REPLACEMENT
-    return bytes(mended)
+        pieces += (view[end:start], _REPLACEMENT)
+        end = start + len(_REPLACEMENT)
+    return b"".join((*pieces, view[end:]))
