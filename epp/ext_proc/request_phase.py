@@ -216,21 +216,23 @@ class RequestPhase(StreamLife):
         else:
             removed = control_headers.present(self._headers)
         scores = exchange.scores
-        is_traced = settings.tracing and TRACEPARENT not in self._headers
-        if (
-            body is None
-            and not wanted
-            and scores is None
-            and not self._set_request_id
-            and not is_traced
-        ):
-            self._stream.send(messages.routed(address, on_body=on_body, removed=removed))
+        traceparent = ""
+        if settings.tracing and TRACEPARENT not in self._headers:
+            traceparent = new_traceparent(settings.trace_ratio)
+        if body is None and not wanted and scores is None and not self._set_request_id:
+            if traceparent:
+                answer = messages.routed_traced(
+                    address, on_body=on_body, removed=removed, traceparent=traceparent
+                )
+            else:
+                answer = messages.routed(address, on_body=on_body, removed=removed)
+            self._stream.send(answer)
             return
         headers: dict[str, str | None] = dict.fromkeys(removed)
         if self._set_request_id:
             headers[messages.REQUEST_ID] = self._request_id
-        if is_traced:
-            headers[TRACEPARENT] = new_traceparent(settings.trace_ratio)
+        if traceparent:
+            headers[TRACEPARENT] = traceparent
         headers |= sendable(wanted, self._request_id)
         if body is not None and messages.CONTENT_LENGTH in self._headers:
             # Envoy compares it with a buffered body and refuses another length; where bodies

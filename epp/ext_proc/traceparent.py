@@ -10,6 +10,9 @@ from typing import Final
 
 TRACEPARENT: Final = "traceparent"
 
+NO_TRACE: Final = f"00-{0:032x}-{0:016x}-00"
+"""As long as each value, and none itself."""
+
 _TRACE_BITS = 128
 _SPAN_BITS = 64
 _RATIO_BITS = 63

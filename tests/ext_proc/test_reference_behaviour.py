@@ -48,7 +48,7 @@ def test_1_half_of_a_surrogate_pair_is_routed(half: bytes, compat: str) -> None:
         assert set_on(answered(body, path, compat=compat))[DESTINATION] == FIRST
 
 
-PROMPTS = ("", 7, {"a": 1}, [], ["a", 1], [1.5, 2.5], [-1, -2], [[1, 2], [3]])
+PROMPTS: tuple[object, ...] = ("", 7, {"a": 1}, [], ["a", 1], [1.5, 2.5], [-1, -2], [[1, 2], [3]])
 USER = {"role": "user", "content": "x"}
 
 
