@@ -95,7 +95,11 @@ class App:
         plugin_metrics = PluginMetricsCollector(self.metrics.budget)
         self.metrics.registry.register(plugin_metrics)
         self._builder = make_builder(
-            settings.seed, metrics=plugin_metrics, max_page_bytes=settings.max_scrape_page_bytes
+            settings.seed,
+            metrics=plugin_metrics,
+            max_page_bytes=settings.max_scrape_page_bytes,
+            compat=settings.ext_proc.compat,
+            experimental="allow" if settings.allow_experimental_plugins else "refuse",
         )
         self._lifetimes = PluginLifetimes()
         self.graph = self._builder.build(settings.config, observer=self._watch(settings.config))

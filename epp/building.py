@@ -7,9 +7,9 @@ their makers.
 import random
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
-from epp.config import GraphBuilder, PluginRegistry
+from epp.config import Experimental, GraphBuilder, PluginRegistry
 from epp.data_layer import (
     MAX_PAGE_BYTES,
     DataSource,
@@ -54,8 +54,11 @@ KINDS: dict[str, type[Plugin]] = {
 def make_builder(
     seed: int | None = None,
     registry: PluginRegistry | None = None,
+    *,
     metrics: PluginMetrics = NO_PLUGIN_METRICS,
     max_page_bytes: int = MAX_PAGE_BYTES,
+    compat: Literal["none", "reference"] = "none",
+    experimental: Experimental = "allow",
 ) -> GraphBuilder:
     """Return the builder of this process's plugin graphs.
 
@@ -64,6 +67,9 @@ def make_builder(
         registry: Finds plugin classes; by default all that are installed.
         metrics: Where plugins declare metrics of their own.
         max_page_bytes: Longest page that an endpoint may answer a data source with.
+        compat: ``reference`` where plugins are to do as the reference's do.
+        experimental: What becomes of configurations with plugin types that the reference calls
+            Alpha.
 
     Raises:
         ConfigError: Two installed plugins have the same type.
@@ -76,12 +82,14 @@ def make_builder(
         "open_page": lambda _: open_page,
         "open_caller": lambda _: HttpCalls,
         "open_grpc_caller": lambda _: GrpcCalls,
+        "compat": lambda _: compat,
     }
     return GraphBuilder(
         registry or PluginRegistry.from_entry_points(),
         services=services,
         kinds=KINDS,
         makers={SECTION: SessionPlanMaker()},
+        experimental=experimental,
     )
 
 

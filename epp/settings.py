@@ -21,6 +21,9 @@ class ServeSettings:
     """What to begin with."""
     config_file: Path | None = None
     """Where ``config`` is from, followed while running; None if it is from no file."""
+    allow_experimental_plugins: bool = True
+    """Take configurations with plugin types that the reference calls Alpha, also where they do not
+    say so themselves (``extensions.allowExperimentalPlugins``). ``epp serve`` does when told to."""
     config_poll_seconds: float = 0.5
     """Time between two looks at the configuration and its plugin files."""
     rollback: RollbackSettings = field(default_factory=RollbackSettings)

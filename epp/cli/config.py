@@ -15,6 +15,7 @@ from epp.cli.editor_schema import editor_schema
 from epp.config import (
     ConfigError,
     ConfigFile,
+    Fate,
     GraphBuilder,
     PluginGraph,
     changes,
@@ -29,24 +30,40 @@ config = typer.Typer(
     help="Check configurations, show what they come to, and compare two.", no_args_is_help=True
 )
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="An EndpointPickerConfig file.")]
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="EndpointPickerConfig files.")]
 
 
 @config.command("check")
-def check(file: File) -> None:
-    """Check a configuration and say everything that is wrong with it.
+def check(files: Files) -> None:
+    """Check configurations and say everything that is wrong with them.
 
     One problem a line, FILE:LINE:COLUMN: FIELD: PROBLEM; the status is 1 if there are any. Plugins
     in files are loaded and checked, too. Nothing is started.
     """
     with _refusals_to(sys.stdout):
-        builder = make_builder()
+        builder = make_builder(experimental="warn")
+    are_sound = [_check(builder, file, is_named=len(files) > 1) for file in files]
+    if not all(are_sound):
+        raise typer.Exit(1)
+
+
+def _check(builder: GraphBuilder, file: Path, *, is_named: bool) -> bool:
+    """Say what is wrong with ``file``, or how many plugins and profiles it has."""
+    try:
         graph = _built(builder, file)
+    except ConfigError as error:
+        _say(str(error))
+        return False
     for warning in (*graph.config.warnings, *graph.warnings):
         _say(replace(warning, message=f"warning: {warning.message}").text(str(file)))
-    plugins, profiles = graph.plugins, graph.effective.scheduling_profiles
-    _say(f"ok: {_counted(plugins, 'plugin')}, {_counted(profiles, 'profile')}")
+    written = graph.config.file
+    plugins, profiles = written.plugins, written.scheduling_profiles
+    _say(
+        f"{f'{file}: ' if is_named else ''}ok: {_counted(plugins, 'plugin')},"
+        f" {_counted(profiles, 'profile')}"
+    )
     _close(graph)
+    return True
 
 
 @config.command("show")
@@ -93,10 +110,14 @@ def diff(
         builder = make_builder()
         before = _built(builder, running)
         after = _built(builder, following, before)
-    for change in changes(before, after):
+    fates = changes(before, after)
+    sections = list(_changed_sections(before.effective, after.effective))
+    for change in fates:
         _say(f"{change.fate.value:<8} {change.name}: {change.reason}")
-    for section in _changed_sections(before.effective, after.effective):
+    for section in sections:
         _say(f"changed  {section}")
+    if not sections and all(change.fate is Fate.KEPT for change in fates):
+        _say("no difference: loading it changes nothing")
     _close(before, after)
 
 

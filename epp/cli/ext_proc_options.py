@@ -1,7 +1,8 @@
 """The flags of ``epp serve`` for the ext_proc boundary: limits, and the form of the answers."""
 
+import os
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -10,6 +11,9 @@ from epp.cli.running import from_flag
 from epp.cli.units import TRUE_OR_FALSE, size, true_or_false
 from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.client_headers import headers_to_ignore
+
+SAMPLER_ARG: Final = "OTEL_TRACES_SAMPLER_ARG"
+"""Environment variable of OpenTelemetry, 0.1 where it is not set."""
 
 Compat = Annotated[
     Literal["none", "reference"],
@@ -113,6 +117,23 @@ SampleUsage = Annotated[
         help="Share of requests whose answers are read for their usage in adaptive mode.",
     ),
 ]
+KeepControlHeaders = Annotated[
+    bool,
+    typer.Option(
+        "--keep-control-headers",
+        help="Send objective, fairness id, SLO and other control headers of a client on, for a"
+        " second endpoint picker behind this one.",
+    ),
+]
+Tracing = Annotated[
+    str,
+    typer.Option(
+        metavar=TRUE_OR_FALSE,
+        help="Give requests without a traceparent one; OTEL_TRACES_SAMPLER_ARG (0.1) is the share"
+        " marked as sampled. Off unless --compat=reference is given.",
+        show_default=False,
+    ),
+]
 IgnoreClientHeaders = Annotated[
     str,
     typer.Option(
@@ -143,6 +164,8 @@ def ext_proc_settings(
     destination_list: str,
     sample_usage: float,
     ignore_client_headers: str,
+    keep_control_headers: bool,
+    tracing: str,
 ) -> ExtProcSettings:
     """Return the settings that the flags ask for.
 
@@ -175,4 +198,23 @@ def ext_proc_settings(
         ignored_client_headers=from_flag(
             "--ignore-client-headers", headers_to_ignore, ignore_client_headers
         ),
+        keep_control_headers=keep_control_headers,
+        tracing=true_or_false("--tracing", tracing) if tracing else compat == "reference",
+        trace_ratio=_trace_ratio(),
     )
+
+
+def _trace_ratio() -> float:
+    """Return the share of new traces that are sampled.
+
+    Raises:
+        ValueError: The environment variable is no number from 0 to 1.
+    """
+    text = os.environ.get(SAMPLER_ARG, "") or "0.1"
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio <= 1:
+        raise ValueError(f"{SAMPLER_ARG} is {text!r}; it must be a number from 0 to 1")
+    return ratio

@@ -19,6 +19,7 @@ from epp.cli.ext_proc_options import (
     DestinationList,
     ErrorBody,
     IgnoreClientHeaders,
+    KeepControlHeaders,
     MaxBodyBytes,
     MaxCompressionRatio,
     MaxHeaderBytes,
@@ -30,6 +31,7 @@ from epp.cli.ext_proc_options import (
     SampleUsage,
     SourceHeader,
     StreamIdleTimeoutSeconds,
+    Tracing,
     ext_proc_settings,
 )
 from epp.cli.go_flags import CommandLine, stray_words
@@ -100,6 +102,13 @@ def serve(
     config_text: Annotated[
         str | None, typer.Option(help="EndpointPickerConfig as text, instead of a file.")
     ] = None,
+    allow_experimental_plugins: Annotated[
+        bool,
+        typer.Option(
+            "--allow-experimental-plugins",
+            help="Take configurations with plugin types that the Go EPP calls Alpha.",
+        ),
+    ] = False,
     endpoint: Annotated[
         list[str] | None,
         typer.Option(help="A model server, HOST:PORT or NAME=HOST:PORT; repeatable."),
@@ -146,6 +155,8 @@ def serve(
     destination_list: DestinationList = "true",
     sample_usage: SampleUsage = 0.0,
     ignore_client_headers: IgnoreClientHeaders = "",
+    keep_control_headers: KeepControlHeaders = False,
+    tracing: Tracing = "",
     refresh_metrics_interval: Annotated[
         str, typer.Option(help="Time between two scrapes of an endpoint.")
     ] = "50ms",
@@ -246,6 +257,8 @@ def serve(
             destination_list=destination_list,
             sample_usage=sample_usage,
             ignore_client_headers=ignore_client_headers,
+            keep_control_headers=keep_control_headers,
+            tracing=tracing,
         )
         limits = transport_settings(
             transport_setting or (),
@@ -278,6 +291,7 @@ def serve(
         settings = ServeSettings(
             config=await asyncio.to_thread(_load, config_file, config_text),
             config_file=config_file,
+            allow_experimental_plugins=allow_experimental_plugins,
             objects=tuple(objects or ()),
             endpoints=tuple(endpoint or ()),
             endpoints_file=None if endpoints_file is None else str(endpoints_file),

@@ -2,6 +2,7 @@
 
 from epp.config.changes import Change, Fate, changes
 from epp.config.errors import ConfigError, ConfigProblem
+from epp.config.experimental import Experimental
 from epp.config.flow_control import longest_wait_seconds
 from epp.config.graph import GraphBuilder, PluginGraph, SourceBinding
 from epp.config.instances import Instance, Services
@@ -19,6 +20,7 @@ __all__ = [
     "ConfigFile",
     "ConfigProblem",
     "ConfigReloader",
+    "Experimental",
     "Fate",
     "GraphBuilder",
     "GraphUser",

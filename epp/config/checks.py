@@ -8,7 +8,7 @@ sound parts of a file that could not be read whole. A part of the wrong type is 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from epp.config.schema import API_VERSION, DEPRECATED_API_VERSION
+from epp.config.schema import API_VERSION, API_VERSION_1, DEPRECATED_API_VERSION
 from epp.config.structs import Fault, Reference, suggestion
 from epp.config.supported import (
     DEFAULT_DETECTOR,
@@ -58,6 +58,7 @@ def faults(file: Raw, references: Iterable[Reference]) -> Iterator[Fault]:
     yield from _detectors(file, types)
     yield from _shadows(file, profiles or _NO_PROFILES)
     yield from _actions(file)
+    yield from _discovery(file)
     syncer = _section(file, "dataLayer").get("crossReplicaSyncerPluginRef")
     if isinstance(syncer, str) and syncer in types:
         yield Fault(
@@ -206,6 +207,23 @@ def _actions(file: Raw) -> Iterator[Fault]:
             yield Fault(f"{path}[{place}]", f"action `{name}` is listed twice; once is enough")
     if "allocate" not in actions:
         yield Fault(path, "`allocate` is missing; without it no request that waits ever goes on")
+
+
+def _discovery(file: Raw) -> Iterator[Fault]:
+    section = _section(file, "dataLayer").get("discovery")
+    if not isinstance(section, Mapping):
+        return
+    path = "dataLayer.discovery"
+    if section.get("pluginRef") is None and section.get("endpoints") is None:
+        yield Fault(path, "required field `pluginRef` is missing")
+    elif section.get("endpoints") is None:
+        return
+    elif section.get("pluginRef") is not None:
+        text = "`pluginRef` and `endpoints` name the plugin twice; leave one"
+        yield Fault(f"{path}.endpoints", text, on_key=True)
+    elif file.get("apiVersion") != API_VERSION_1:
+        text = f"`endpoints` is of `apiVersion: {API_VERSION_1}`; give `pluginRef` here"
+        yield Fault(f"{path}.endpoints", text, on_key=True)
 
 
 def _section(file: Raw, name: str) -> Raw:

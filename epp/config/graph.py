@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from epp.config.errors import ConfigError, ConfigProblem, in_order
+from epp.config.experimental import Experimental, tell_of_experimental
 from epp.config.extensions import ExtensionMakers, make_extensions
 from epp.config.flow_control import add_flow_control
 from epp.config.instances import Blueprint, Instance, InstanceMaker, Services, close_all
@@ -101,6 +102,8 @@ class GraphBuilder:
         kinds: Classes of the roles that this layer knows by name only; one that is left out is
             neither checked nor given its defaults.
         makers: Make objects of sections of ``extensions``.
+        experimental: What becomes of plugin types that the reference calls Alpha where
+            ``extensions.allowExperimentalPlugins`` is off.
     """
 
     def __init__(
@@ -111,12 +114,14 @@ class GraphBuilder:
         observer: PluginObserver | None = None,
         kinds: Kinds | None = None,
         makers: ExtensionMakers | None = None,
+        experimental: Experimental = "allow",
     ) -> None:
         self.registry = registry
         self._services = services or {}
         self._observer = observer
         self._kinds = kinds or {}
         self._makers = makers or {}
+        self._experimental = experimental
 
     def build(
         self,
@@ -158,6 +163,7 @@ class GraphBuilder:
             add_twins(plan, maker)
             _ask_handler(plan, maker.instances)
             make_extensions(self._makers, plan, types, previous)
+            tell_of_experimental(plan, self._experimental)
             _refuse_faulty(plan)
             warn_of_unasked(plan, maker.instances, self._kinds)
             warn_of_keys(plan, maker.instances)
@@ -212,7 +218,7 @@ class GraphBuilder:
             guards=guards,
             shadows=make_shadows(plan, profiles, self._random),
             detector=plugins[plan.detector] if plan.detector else None,
-            discovery=None if discovery is None else plugins[discovery.plugin_ref],
+            discovery=None if discovery is None else plugins[discovery.plugin],
             sources=tuple(
                 SourceBinding(
                     plugins[entry.plugin_ref],

@@ -291,8 +291,7 @@ def _sources(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> tuple[Source
 def _check_discovery(plan: Plan, kinds: Kinds) -> None:
     discovery = plan.config.file.data_layer.discovery
     if discovery is not None:
-        path = "dataLayer.discovery.pluginRef"
-        check_role(plan, kinds, "discovery", discovery.plugin_ref, path)
+        check_role(plan, kinds, "discovery", discovery.plugin, discovery.path)
 
 
 def check_role(plan: Plan, kinds: Kinds, role: str, name: str, path: str) -> None:

@@ -22,7 +22,16 @@ from epp.config.extension_points import (
 )
 from epp.scheduling import Plugin
 
-SERVICES = ("clock", "metrics", "open_caller", "open_grpc_caller", "open_page", "refer", "rng")
+SERVICES = (
+    "clock",
+    "compat",
+    "metrics",
+    "open_caller",
+    "open_grpc_caller",
+    "open_page",
+    "refer",
+    "rng",
+)
 """What a constructor may ask for by the name of an argument, besides ``name`` and ``params``."""
 
 

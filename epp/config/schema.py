@@ -13,6 +13,7 @@ import msgspec
 from epp.config.quantities import duration_seconds, quantity
 
 API_VERSION: Final = "llm-d.ai/v1alpha1"
+API_VERSION_1: Final = "llm-d.ai/v1"
 DEPRECATED_API_VERSION: Final = "inference.networking.x-k8s.io/v1alpha1"
 KIND: Final = "EndpointPickerConfig"
 
@@ -92,6 +93,25 @@ class ReferredPlugin(Section, frozen=True):
     plugin_ref: PluginRef
 
 
+class DiscoveryEntry(Section, frozen=True):
+    """The plugin that finds the endpoints; one of the two fields names it."""
+
+    plugin_ref: PluginRef | None = None
+    endpoints: ReferredPlugin | None = None
+    """Where ``apiVersion: llm-d.ai/v1`` names it; an older file has it in ``pluginRef``."""
+
+    @property
+    def plugin(self) -> str:
+        """Name of the plugin."""
+        return self.plugin_ref or (self.endpoints.plugin_ref if self.endpoints else "")
+
+    @property
+    def path(self) -> str:
+        """Where the file names it."""
+        below = "endpoints.pluginRef" if self.endpoints else "pluginRef"
+        return f"dataLayer.discovery.{below}"
+
+
 class SourceEntry(Section, frozen=True):
     """A data source, and what is read out of its pages."""
 
@@ -105,7 +125,7 @@ class DataLayerEntry(Section, frozen=True):
     inject_defaults: bool = True
     """Whether ``metrics-data-source`` with ``core-metrics-extractor`` is added if absent."""
     sources: tuple[SourceEntry, ...] = ()
-    discovery: ReferredPlugin | None = None
+    discovery: DiscoveryEntry | None = None
     peer_discovery: ReferredPlugin | None = None
     cross_replica_syncer_plugin_ref: PluginRef | None = None
     cross_replica_sync_interval: Duration | None = None
@@ -124,6 +144,9 @@ class PriorityBandTemplate(Section, frozen=True):
     fields_elsewhere: ClassVar = dict.fromkeys(
         ("requestTTL", "floorShare"), "extensions.flowControl.priorityBands[]"
     )
+    newer_fields: ClassVar = {
+        "defaultRequestTTL": "give `requestTTL` under `extensions.flowControl.priorityBands[]`"
+    }
 
     max_bytes: Quantity | None = None
     max_requests: Quantity | None = None
@@ -260,6 +283,9 @@ class SessionsEntry(Section, frozen=True):
 class ExtensionsEntry(Section, frozen=True):
     """What this endpoint picker has and the reference has not."""
 
+    allow_experimental_plugins: bool = False
+    """Whether plugin types that the reference calls Alpha may be used without the flag
+    ``--allow-experimental-plugins``."""
     shadow: tuple[ShadowEntry, ...] = ()
     guard_rails: GuardRailsEntry = GuardRailsEntry()
     flow_control: FlowControlExtension = FlowControlExtension()

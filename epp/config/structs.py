@@ -5,9 +5,11 @@ is a :class:`Fault` of its own, and the names that refer to something are gather
 that need the whole file. A field that is null counts as absent, as in the reference.
 
 The metadata of a field's type may hold ``check``, a function that raises ValueError for a scalar
-that means nothing, whatever its type, ``refers_to``, the kind of thing that the value names, and
-``not_a_mapping``, how to write what many write as a mapping. A Struct may have a class variable
-``fields_elsewhere``: where those stand that are looked for in it.
+that means nothing, whatever its type, ``refers_to``, the kind of thing that the value names,
+``not_a_mapping``, how to write what many write as a mapping, and ``newer_values``, those that only
+newer releases of the reference know. A Struct may have the class variables ``fields_elsewhere``,
+where those stand that are looked for in it, and ``newer_fields``, what to do instead of giving a
+field that only newer releases know.
 """
 
 import re
@@ -22,6 +24,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, g
 import msgspec
 
 from epp.config.paths import join
+from epp.config.supported import newer
 
 T = TypeVar("T")
 
@@ -137,7 +140,10 @@ class _Reader:
         elif origin in (dict, Mapping):
             value = self._mapping(value, wanted, path)
         elif origin is Literal and value not in get_args(wanted):
-            self._fault(path, _not_among(value, get_args(wanted)), on_key)
+            text = _not_among(value, get_args(wanted))
+            if any(value in (each.extra or {}).get("newer_values", ()) for each in meta):
+                text += f": that is {newer()}"
+            self._fault(path, text, on_key)
         if len(self.faults) == before:
             self._leaf(value, whole, meta, path, on_key)
         for each in meta:
@@ -167,6 +173,9 @@ class _Reader:
                     hint = suggestion(str(key), fields)
                     if elsewhere is not None:
                         hint = f"it stands under `{elsewhere}`"
+                    advice = getattr(struct, "newer_fields", {}).get(key)
+                    if advice is not None:
+                        hint = f"it is {newer()}; {advice}"
                     self._fault(join(path, str(key)), f"unknown field `{key}`; {hint}", True)
             elif member is not None:
                 cleaned[key] = self.walk(member, fields[key].type, join(path, key))

@@ -85,9 +85,63 @@ NOT_SUPPORTED_YET: Final = frozenset(
 )
 """Plugin types of the reference that do not exist here yet."""
 
+REFERENCE_RELEASE: Final = "v0.10 of the Go EPP"
+"""The release that this endpoint picker follows."""
+
+NEWER_TYPES: Final = frozenset(
+    {
+        "header-phase-profile-handler",
+        "latency-observation-scorer-hub",
+        "latency-observer-producer-hub",
+        "lmetric-scorer",
+    }
+)
+"""Plugin types of guides for newer releases."""
+
+ALPHA_TYPES: Final = frozenset(
+    {
+        "agent-identity",
+        "burst-prefix-cache-producer",
+        "dcgm-data-source",
+        "dcgm-extractor",
+        "disaggregatedset-rollout-screener",
+        "endpoint-attribute-filter",
+        "endpoint-attribute-scorer",
+        "header-label-affinity-scorer",
+        "header-profile-handler",
+        "multicluster-approx-prefix-cache-producer",
+        "multicluster-file-discovery",
+        "multicluster-kv-cache-utilization-scorer",
+        "multicluster-metrics-data-source",
+        "multicluster-metrics-extractor",
+        "multicluster-prefix-cache-scorer",
+        "multicluster-queue-scorer",
+        "multicluster-session-affinity-filter",
+        "p2p-source-producer",
+        "priority-holdback-policy",
+        "priority-then-time-eviction-order-policy",
+        "session-affinity-filter",
+        "session-affinity-scorer",
+        "sheddable-eviction-filter",
+        "soft-reflective-ceiling-policy",
+        "topology-affinity-filter",
+        "topology-affinity-scorer",
+        "topology-extractor",
+        "utilization-filter",
+    }
+)
+"""Plugin types that the reference takes with ``--allow-experimental-plugins`` only."""
+
 
 def unsupported_type(plugin_type: str) -> str | None:
     """Return why a plugin type that is not registered is refused by name; None if unknown."""
     if plugin_type in NOT_SUPPORTED_YET:
         return f"plugin type `{plugin_type}` is not supported yet; remove what uses it"
+    if plugin_type in NEWER_TYPES:
+        return f"plugin type `{plugin_type}` is {newer()}; remove what uses it"
     return None
+
+
+def newer() -> str:
+    """Return how a name of a newer release is told of, without a subject."""
+    return f"newer than {REFERENCE_RELEASE}, which this endpoint picker follows"

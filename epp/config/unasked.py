@@ -58,7 +58,7 @@ def _asked(plan: Plan) -> Iterator[str]:
     yield from plan.policies
     discovery = plan.config.file.data_layer.discovery
     if discovery is not None:
-        yield discovery.plugin_ref
+        yield discovery.plugin
 
 
 def _missing(plan: Plan, plugin: type[Plugin], kinds: Kinds) -> tuple[str, ...]:

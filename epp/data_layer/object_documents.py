@@ -82,7 +82,8 @@ class _Target(_Strict):
 
 
 class _Rule(_Strict):
-    targets: Annotated[list[_Target], msgspec.Meta(min_length=1)]
+    targets: list[_Target] = []
+    """The definition of the resource lets a rule have none; then it renames nothing."""
     matches: list[_Match] = []
 
 

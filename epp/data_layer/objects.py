@@ -50,7 +50,7 @@ class RewriteRule:
     models: tuple[str, ...]
     """Names that clients ask for; empty for all."""
     targets: tuple[str, ...]
-    """Names that model servers are asked for instead, at least one."""
+    """Names that model servers are asked for instead; none for the name asked for."""
     weights: tuple[int, ...] = ()
     """Shares of the targets; empty for equal ones."""
 
@@ -111,7 +111,7 @@ class ObjectStore:
     def target_of(self, model: str) -> str | None:
         """Return the name to ask model servers for instead of ``model``, None for the same."""
         draw = self._exact.get(model, self._generic)
-        if draw is None:
+        if draw is None or not draw.targets:
             return None
         target = draw()
         if self._rewritten is not None:
@@ -120,7 +120,7 @@ class ObjectStore:
 
     def renames_all(self) -> bool:
         """Return whether a rule matches every model, and so a request that names none."""
-        return self._generic is not None
+        return self._generic is not None and bool(self._generic.targets)
 
     def names(self) -> OperatorNames:
         """Return the names in the objects, for metrics."""

@@ -1,10 +1,12 @@
 """Headers that a client or a gateway addresses to the endpoint picker alone.
 
 They are removed before the model server sees the request. Some of them name servers to a sidecar
-there (prefill, encode, ranks): only the endpoint picker may set these.
+there (prefill, encode, ranks): only the endpoint picker may set these. The others may be kept, for
+a second endpoint picker behind this one.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from epp.ext_proc.reading import SERVED_KEY, SUBSET_KEY
 from epp.request_control.policies import (
@@ -48,8 +50,26 @@ CONTROL_HEADERS = CLIENT_CONTROL_HEADERS | {
 """By lower-case name. The destination is not among them: it is overwritten instead."""
 
 
-def present(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the control headers of a request, by lower-case name."""
-    if CONTROL_HEADERS.isdisjoint(headers):
+def present(
+    headers: Mapping[str, str], removed: frozenset[str] = CONTROL_HEADERS
+) -> tuple[str, ...]:
+    """Return the control headers of a request that are to be removed, by lower-case name.
+
+    Args:
+        headers: The request's.
+        removed: The control headers that no request keeps.
+    """
+    if removed.isdisjoint(headers):
         return ()
-    return tuple(sorted(CONTROL_HEADERS.intersection(headers)))
+    return tuple(sorted(removed.intersection(headers)))
+
+
+@lru_cache(maxsize=8)
+def removed_where_kept(ignored: frozenset[str]) -> frozenset[str]:
+    """Return what is removed where clients' control headers are kept.
+
+    Args:
+        ignored: Headers of clients that are ignored here; the second endpoint picker must not see
+            them either.
+    """
+    return CONTROL_HEADERS - (CLIENT_CONTROL_HEADERS - ignored)

@@ -12,6 +12,7 @@ from epp.ext_proc import wire
 from epp.ext_proc.compat import reference_answer
 from epp.ext_proc.error_bodies import error_answer
 from epp.ext_proc.settings import ExtProcSettings
+from epp.ext_proc.traceparent import NO_TRACE, TRACEPARENT
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import RequestError
 
@@ -85,6 +86,25 @@ def routed(destination: str, *, on_body: bool, removed: tuple[str, ...] = ()) ->
 @lru_cache(maxsize=_CACHED_DESTINATIONS)
 def _routed(destination: str, on_body: bool, removed: tuple[str, ...]) -> bytes:
     return routed_anew(destination, on_body=on_body, headers=dict.fromkeys(removed), body=None)
+
+
+def routed_traced(
+    destination: str, *, on_body: bool, removed: tuple[str, ...], traceparent: str
+) -> bytes:
+    """Return the same with a ``traceparent``, as :func:`.traceparent.new_traceparent` makes it."""
+    before, after = _around_traceparent(destination, on_body, removed)
+    return before + traceparent.encode() + after
+
+
+# All values have one length, so that the rest of the answer is the same for each: 43 us less.
+@lru_cache(maxsize=_CACHED_DESTINATIONS)
+def _around_traceparent(
+    destination: str, on_body: bool, removed: tuple[str, ...]
+) -> tuple[bytes, bytes]:
+    headers = {**dict.fromkeys(removed), TRACEPARENT: NO_TRACE}
+    answer = routed_anew(destination, on_body=on_body, headers=headers, body=None)
+    before, _, after = answer.partition(NO_TRACE.encode())
+    return before, after
 
 
 def routed_anew(

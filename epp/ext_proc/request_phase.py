@@ -26,6 +26,7 @@ from epp.ext_proc.plugin_headers import sendable
 from epp.ext_proc.reading import Beside, Head, RequestChunk
 from epp.ext_proc.request_ids import new_request_id
 from epp.ext_proc.stream_life import StreamLife
+from epp.ext_proc.traceparent import TRACEPARENT, new_traceparent
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import (
     Exchange,
@@ -206,15 +207,32 @@ class RequestPhase(StreamLife):
 
     def _send_route(self, exchange: Exchange, *, on_body: bool) -> None:
         address, body, wanted = exchange.destination, exchange.body, exchange.request_headers
-        if not self._settings.destination_list:
+        settings = self._settings
+        if not settings.destination_list:
             address = address.partition(",")[0]
-        scores, removed = exchange.scores, control_headers.present(self._headers)
+        if settings.keep_control_headers:
+            names = control_headers.removed_where_kept(settings.ignored_client_headers)
+            removed = control_headers.present(self._headers, names)
+        else:
+            removed = control_headers.present(self._headers)
+        scores = exchange.scores
+        traceparent = ""
+        if settings.tracing and TRACEPARENT not in self._headers:
+            traceparent = new_traceparent(settings.trace_ratio)
         if body is None and not wanted and scores is None and not self._set_request_id:
-            self._stream.send(messages.routed(address, on_body=on_body, removed=removed))
+            if traceparent:
+                answer = messages.routed_traced(
+                    address, on_body=on_body, removed=removed, traceparent=traceparent
+                )
+            else:
+                answer = messages.routed(address, on_body=on_body, removed=removed)
+            self._stream.send(answer)
             return
         headers: dict[str, str | None] = dict.fromkeys(removed)
         if self._set_request_id:
             headers[messages.REQUEST_ID] = self._request_id
+        if traceparent:
+            headers[TRACEPARENT] = traceparent
         headers |= sendable(wanted, self._request_id)
         if body is not None and messages.CONTENT_LENGTH in self._headers:
             # Envoy compares it with a buffered body and refuses another length; where bodies

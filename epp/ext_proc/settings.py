@@ -61,6 +61,13 @@ class ExtProcSettings:
     """Share of requests, 0.0 to 1.0, whose answers are asked for in adaptive mode, to read their
     usage. With less than 1.0 the token metrics are a sample of the requests, with 0.0 they are
     empty in that mode; each request asked for costs a message per chunk. Other modes ignore it."""
+    keep_control_headers: bool = False
+    """Send the client's control headers on, for a second endpoint picker behind this one; stages
+    and the gateway's own headers are taken off nevertheless."""
+    tracing: bool = False
+    """Give a request that has no ``traceparent`` one; no spans are recorded here."""
+    trace_ratio: float = 0.1
+    """Share of these, 0.0 to 1.0, that are marked as sampled."""
     ignored_client_headers: frozenset[str] = frozenset()
     """Client headers that are ignored, by lower-case name (:mod:`epp.ext_proc.client_headers`)."""
 

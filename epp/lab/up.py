@@ -177,6 +177,7 @@ async def _run(
             (
                 "serve",
                 "--secure-serving=false",
+                "--allow-experimental-plugins",
                 *("--grpc-port", str(settings.grpc_port)),
                 *("--grpc-health-port", str(settings.grpc_health_port)),
                 *("--metrics-port", str(settings.metrics_port)),

@@ -171,6 +171,7 @@ async def _picker(
         *("sh", "-c", limit + 'exec "$@"', "sh", sys.executable, "-m", "epp", "serve"),
         *("--host", "127.0.0.1", "--secure-serving=false"),
         *("--drain-delay-seconds", "0", "--drain-timeout", "1s"),
+        "--allow-experimental-plugins",
         *("--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0", *options),
         stdout=log.writer,
         stderr=log.writer,

@@ -25,6 +25,8 @@ DEFAULTS = {
     "destination_list": "true",
     "sample_usage": 0.0,
     "ignore_client_headers": "",
+    "keep_control_headers": False,
+    "tracing": "",
 }
 
 
@@ -51,6 +53,8 @@ def test_each_flag_has_its_setting() -> None:
         destination_list="false",
         sample_usage=0.25,
         ignore_client_headers="x-session-token",
+        keep_control_headers=True,
+        tracing="true",
     )
     assert given == ExtProcSettings(
         error_body="text",
@@ -69,7 +73,35 @@ def test_each_flag_has_its_setting() -> None:
         destination_list=False,
         sample_usage=0.25,
         ignored_client_headers=frozenset({"x-session-token"}),
+        keep_control_headers=True,
+        tracing=True,
     )
+
+
+@pytest.mark.parametrize(
+    ("compat", "tracing", "is_on"),
+    [
+        ("none", "", False),
+        ("reference", "", True),
+        ("reference", "false", False),
+        ("none", "true", True),
+    ],
+)
+def test_traces_begin_here_as_in_the_reference_or_when_asked(
+    compat: str, tracing: str, is_on: bool
+) -> None:
+    asked: dict[str, object] = {**DEFAULTS, "compat": compat, "tracing": tracing}
+    assert ext_proc_settings(**asked).tracing is is_on  # type: ignore[arg-type] # by name
+
+
+def test_the_share_of_sampled_traces_is_opentelemetrys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, ratio in (("0.5", 0.5), ("", 0.1), ("1", 1.0)):
+        monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", text)
+        assert ext_proc_settings(**DEFAULTS).trace_ratio == ratio  # type: ignore[arg-type]
+    for text in ("half", "1.5", "nan"):
+        monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", text)
+        with pytest.raises(ValueError, match="OTEL_TRACES_SAMPLER_ARG is"):
+            ext_proc_settings(**DEFAULTS)  # type: ignore[arg-type] # by name
 
 
 def test_the_reference_decides_the_form_of_errors_alone() -> None:

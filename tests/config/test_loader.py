@@ -11,6 +11,7 @@ from config.graphs import HEAD
 from epp.config import ConfigError, LoadedConfig, checks, default_config, load_file, load_text
 from epp.config.schema import (
     DEFAULT_CONFIG,
+    DiscoveryEntry,
     ParserRef,
     PluginEntry,
     ProfilePlugin,
@@ -97,7 +98,7 @@ def test_every_section_of_the_reference_is_read() -> None:
     (source,) = file.data_layer.sources
     assert source.plugin_ref == "metrics-data-source"
     assert source.extractors == (ReferredPlugin("core-metrics-extractor"),)
-    assert file.data_layer.discovery == ReferredPlugin("file-discovery")
+    assert file.data_layer.discovery == DiscoveryEntry("file-discovery")
     assert file.flow_control is not None
     assert file.flow_control.max_bytes == "10Gi"
     assert file.flow_control.default_request_ttl == "60s"
@@ -511,8 +512,8 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         HEAD + "extensions: {staleness: fade}\n",
         [
             (
-                "f:3:14: extensions.staleness: unknown field `staleness`; known: `flowControl`,"
-                " `guardRails`, `sessions`, `shadow`"
+                "f:3:14: extensions.staleness: unknown field `staleness`; known:"
+                " `allowExperimentalPlugins`, `flowControl`, `guardRails`, `sessions`, `shadow`"
             )
         ],
     ),

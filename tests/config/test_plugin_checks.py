@@ -399,8 +399,8 @@ def test_these_are_fine(tmp_path: Path, text: str) -> None:
                 def __init__(self, name: str, params: Params, clocks): self.name = name
             """,
             1,
-            "X.__init__: unknown service `clocks`; did you mean `clock`? known: clock, metrics,"
-            " open_caller, open_grpc_caller, open_page, refer, rng",
+            "X.__init__: unknown service `clocks`; did you mean `clock`? known: clock, compat,"
+            " metrics, open_caller, open_grpc_caller, open_page, refer, rng",
             id="an unknown service",
         ),
         pytest.param(

@@ -168,11 +168,6 @@ def test_documents_of_one_file_keep_their_lines_and_other_kinds_are_skipped() ->
             id="another way to match",
         ),
         pytest.param(
-            REWRITE.replace("[{modelRewrite: fallback}]", "[]"),
-            "spec.rules[1].targets: expected a list of length >= 1",
-            id="no targets",
-        ),
-        pytest.param(
             FROM_KUBECTL.replace("priority: 2", "priority: x"),
             "o.yaml:14:43: items[0].spec.priority: expected a whole number, got a text",
             id="in a list",

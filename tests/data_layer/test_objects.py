@@ -138,6 +138,21 @@ def test_each_decision_is_told_with_its_rewrite() -> None:
     assert told == [("one", "x", "a"), ("all", "y", "b")]
 
 
+def test_a_rule_without_targets_renames_nothing_and_hides_those_behind_it() -> None:
+    told: list[tuple[str, str, str]] = []
+    store = ObjectStore(
+        pool_name="pool",
+        rng=random.Random(7),
+        rewritten=lambda *decision: told.append(decision),
+    )
+    empty = RewriteRule(("x",), ())
+    store.replace([make_rewrite("a", empty, rule("late", "x"), RewriteRule((), ()))])
+    assert [store.target_of(model) for model in ("x", "y")] == [None, None]
+    assert told == []
+    assert not store.renames_all()
+    assert store.names().targets == set()
+
+
 def test_draws_repeat_with_the_seed() -> None:
     def draws() -> list[str | None]:
         store = make_store()

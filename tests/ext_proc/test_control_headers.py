@@ -3,7 +3,8 @@
 import pytest
 from request_control.harness import BODY, Epp, make_pool
 
-from epp.ext_proc.control_headers import CONTROL_HEADERS, present
+from epp.ext_proc.control_headers import CLIENT_CONTROL_HEADERS, CONTROL_HEADERS, present
+from epp.ext_proc.settings import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import ResponseHead, ResponseHeader
 from epp.scheduling import CycleState, Endpoint, LLMRequest
@@ -30,6 +31,30 @@ def test_control_headers_are_taken_off_and_the_others_left_alone(modes: Modes) -
     headers, removed = changed_headers(common)
     assert headers == {DESTINATION: "10.0.0.1:8000"}
     assert removed == sorted(CONTROL_HEADERS)
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])
+def test_control_headers_are_kept_for_a_second_endpoint_picker(modes: Modes) -> None:
+    """But none that names servers, and none that is ignored here."""
+    ignored = "x-llm-d-slo-ttft-ms"
+    settings = ExtProcSettings(
+        keep_control_headers=True, ignored_client_headers=frozenset({ignored})
+    )
+    envoy = Envoy(Epp(make_pool()), modes, settings=settings)
+    envoy.request_headers({**POST, **dict.fromkeys(CONTROL_HEADERS, "1")})
+    answer = envoy.request_body()[0]
+    common = (answer.request_body if modes == BUFFERED else answer.request_headers).response
+    _, removed = changed_headers(common)
+    assert removed == sorted({ignored} | CONTROL_HEADERS - CLIENT_CONTROL_HEADERS)
+
+
+def test_without_control_headers_there_is_nothing_to_keep() -> None:
+    envoy = Envoy(
+        Epp(make_pool()), FULL_DUPLEX, settings=ExtProcSettings(keep_control_headers=True)
+    )
+    envoy.request_headers({**POST, "x-llm-d-inference-objective": "chat"})
+    answer = envoy.request_body()[0]
+    assert changed_headers(answer.request_headers.response) == ({DESTINATION: "10.0.0.1:8000"}, [])
 
 
 REPEATED = [("x-tag", "a"), ("cookie", "a=1"), ("x-tag", "b"), ("cookie", "b=2"), ("x-tag", "a")]

@@ -6,8 +6,9 @@ exporter listens that runs in the endpoint's pod, or on its node if the pod uses
 certificates are there too, unlike in the reference. The servers' own metrics are asked for besides,
 unless ``dataLayer.injectDefaults`` is off.
 
-``useNodeAddress`` (one exporter for all pods of a node) is refused: the address of an endpoint's
-node is known to Kubernetes only, which endpoints do not come from here yet.
+With ``useNodeAddress`` one exporter is asked for all pods of a node. The address of an endpoint's
+node is known to Kubernetes only; an endpoint without one is asked at its own address, as in the
+reference, and a warning says so.
 
 Example::
 
@@ -23,8 +24,12 @@ Example::
 
 from typing import ClassVar
 
+import structlog
+
 from epp.data_layer.plugins import OpenPage
 from epp_plugins.data_sources.http_sources import HttpSource, MetricsParams, Port
+
+_log = structlog.get_logger(__name__)
 
 
 class DcgmParams(MetricsParams, frozen=True):
@@ -33,15 +38,11 @@ class DcgmParams(MetricsParams, frozen=True):
     port: Port = 9400
     """Port of the exporter; 0 for the endpoint's own."""
     use_node_address: bool = False
-    """Whether the exporter is asked at the address of the endpoint's node: not supported yet."""
+    """Whether the exporter is asked at the address of the endpoint's node, if that is known."""
 
     def __post_init__(self) -> None:
-        if self.use_node_address:
-            raise ValueError(
-                "useNodeAddress is not supported yet: the address of an endpoint's node is not"
-                " known; leave it out, and run the exporter where the endpoint's own address"
-                " reaches it, for example as a sidecar"
-            )
+        if self.use_node_address and not self.port:
+            raise ValueError("useNodeAddress needs the exporter's port; leave `port: 0` out")
 
 
 class DcgmDataSource(HttpSource):
@@ -51,3 +52,7 @@ class DcgmDataSource(HttpSource):
 
     def __init__(self, name: str, params: DcgmParams, *, open_page: OpenPage) -> None:
         super().__init__(name, params, open_page=open_page)
+        if params.use_node_address:
+            _log.warning(
+                "addresses of nodes are not known, endpoints are asked at their own", plugin=name
+            )

@@ -4,13 +4,17 @@ Needs no Kubernetes. The file is looked at every half second; edits in place, at
 link swaps of a mounted ConfigMap are all seen. A file that is gone or broken later leaves the last
 good endpoints in the pool, with one warning for each distinct fault.
 
+A file with one faulty entry is refused as a whole. With ``--compat=reference`` its other entries
+are used, fields that are not known are ignored, and of two entries with one name the last one
+counts; the log names what was left out.
+
 The file is YAML or JSON::
 
     endpoints:
       - name: vllm-0
         namespace: default      # this is the default
         address: 10.0.0.7       # an IP address, no host name
-        port: 8000
+        port: "8000"            # or 8000, without the quotes
         labels: {llm-d.ai/role: decode}
 
 Example::
@@ -27,7 +31,7 @@ Example::
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 import msgspec
 import structlog
@@ -42,11 +46,14 @@ from epp.data_layer.plugins import (
     look,
     read,
 )
-from epp_plugins.data_sources.endpoints_file import parse
+from epp_plugins.data_sources.endpoints_file import EntryRules, parse, parse_leniently
 
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+
+_MOST_FAULTS = 20
+"""Told of in one log line."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -64,13 +71,24 @@ class FileDiscovery(EndpointDiscovery):
     Args:
         name: Name of the instance.
         params: Its parameters.
+        compat: ``reference`` to leave out faulty entries instead of refusing the file.
         poll_seconds: Time between two looks at the file.
     """
 
     type: ClassVar[str] = "file-discovery"
+    rules: ClassVar[EntryRules] = EntryRules()
+    """What an entry of the file may say."""
 
-    def __init__(self, name: str, params: Params, *, poll_seconds: float = 0.5) -> None:
+    def __init__(
+        self,
+        name: str,
+        params: Params,
+        *,
+        compat: Literal["none", "reference"] = "none",
+        poll_seconds: float = 0.5,
+    ) -> None:
         self.name = name
+        self._is_lenient = compat == "reference"
         self._path = Path(params.path)
         self._watch = params.watch_file
         self._poll_seconds = poll_seconds
@@ -92,14 +110,6 @@ class FileDiscovery(EndpointDiscovery):
                 await self._follow(sink)
             except DiscoveryError as error:
                 self._warn(error)
-
-    def parse(self, path: Path, content: bytes) -> Sequence[EndpointSpec]:
-        """Return the endpoints that ``content`` lists; called in a thread.
-
-        Raises:
-            DiscoveryError: It is faulty.
-        """
-        return parse(path, content)
 
     async def _follow(self, sink: EndpointSink) -> None:
         """Load the file if it has changed, or while it is faulty.
@@ -131,12 +141,26 @@ class FileDiscovery(EndpointDiscovery):
         """Return what ``content`` says; a faulty file is looked at again and again, parsed once."""
         if self._parsed is None or self._parsed[0] != content:
             try:
-                self._parsed = content, await asyncio.to_thread(self.parse, self._path, content)
+                self._parsed = content, await asyncio.to_thread(self._parse, content)
             except DiscoveryError as error:
                 self._parsed = content, error
         specs = self._parsed[1]
         if isinstance(specs, DiscoveryError):
             raise specs
+        return specs
+
+    def _parse(self, content: bytes) -> Sequence[EndpointSpec]:
+        if not self._is_lenient:
+            return parse(self._path, content, self.rules)
+        specs, faults = parse_leniently(self._path, content, self.rules)
+        if faults:
+            _log.warning(
+                "endpoints file has faults, its sound entries are used",
+                path=str(self._path),
+                endpoints=len(specs),
+                faults=faults[:_MOST_FAULTS],
+                more_faults=max(0, len(faults) - _MOST_FAULTS),
+            )
         return specs
 
     async def _read_with(self, reader: Callable[[Path], T]) -> T:

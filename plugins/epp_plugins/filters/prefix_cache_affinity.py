@@ -45,6 +45,10 @@ NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``prefix-cache-affinity-filter``."""
 
+    newer_fields: ClassVar[dict[str, str]] = {
+        "maxTokensInFlightPenalty": "leave it out and bound the wait with `maxTTFTPenaltyMs`"
+    }
+
     affinity_threshold: Annotated[float, msgspec.Meta(le=1.0)] = 0.8
     """Share of the prompt's blocks that a sticky endpoint holds, at most 1.0; 0 and less turn the
     filter off."""

@@ -57,7 +57,9 @@ _NotNegative = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``program-aware-fairness``."""
 
-    strategy: Literal["las"] = "las"
+    strategy: Annotated[
+        Literal["las"], msgspec.Meta(extra={"newer_values": ("turn-priority",)})
+    ] = "las"
     """How flows are compared: ``las``, least attained service, is all there is."""
     eviction_ttl_seconds: _NotNegative = 3600.0
     """After how long an idle program is forgotten; 0 for never."""

@@ -28,33 +28,16 @@ Example::
       discovery: {pluginRef: multicluster-file-discovery}
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from ipaddress import ip_address
-from pathlib import Path
 from typing import ClassVar, Final
 
-from epp.data_layer.plugins import DiscoveryError, EndpointSpec, join_address, split_address
-from epp_plugins.data_sources.endpoints_file import is_host_name, parse
+from epp.data_layer.plugins import join_address, split_address
+from epp_plugins.data_sources.endpoints_file import EntryRules, is_host_name
 from epp_plugins.data_sources.file_discovery import FileDiscovery
 
 ADDRESS_LABEL: Final = "metricsAddress"
 PORT_LABEL: Final = "metricsPort"
-
-
-class MulticlusterFileDiscovery(FileDiscovery):
-    """Reports the clusters of a file."""
-
-    type: ClassVar[str] = "multicluster-file-discovery"
-
-    def parse(self, path: Path, content: bytes) -> Sequence[EndpointSpec]:
-        specs = parse(path, content, takes_names=True)
-        for index, spec in enumerate(specs):
-            try:
-                metrics_address(spec.address, spec.labels)
-            except ValueError as error:
-                place = f"at `$.endpoints[{index}].labels`"
-                raise DiscoveryError(f"endpoints file {path}: {error} - {place}") from None
-        return specs
 
 
 def metrics_address(address: str, labels: Mapping[str, str]) -> str | None:
@@ -86,3 +69,10 @@ def _is_ip(text: str) -> bool:
         return "%" not in text and bool(ip_address(text))
     except ValueError:
         return False
+
+
+class MulticlusterFileDiscovery(FileDiscovery):
+    """Reports the clusters of a file."""
+
+    type: ClassVar[str] = "multicluster-file-discovery"
+    rules: ClassVar[EntryRules] = EntryRules(takes_names=True, check=metrics_address)

@@ -20,6 +20,7 @@ from epp.parsing.plugins import (
     ParseError,
 )
 from epp.scheduling import LLMRequest
+from epp_plugins.parsers.surrogates import without_half_pairs
 
 T = TypeVar("T")
 
@@ -58,12 +59,21 @@ class Body(msgspec.Struct, gc=False):
 def decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
     """Return ``body`` as the type of ``decoder``.
 
+    Half of a surrogate pair reads as U+FFFD: JavaScript clients that cut a text within an emoji
+    send one, and servers take it.
+
     Raises:
         NestedTooDeeplyError: The decoder cannot go so deep (about 1,000 brackets on Python 3.11).
         ParseError: It is not JSON, or not of that type.
     """
     try:
-        return decoder.decode(body)
+        try:
+            return decoder.decode(body)
+        except msgspec.DecodeError:
+            mended = without_half_pairs(body)
+            if mended is None:
+                raise
+            return decoder.decode(mended)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise NotJsonError(str(error)) from None
     except RecursionError:

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from epp.parsing.plugins import NestedTooDeeplyError, ParseError
+from epp_plugins.parsers.surrogates import without_half_pairs
 
 MOST_FIELDS: Final = 1000
 """Fields of a body whose model is replaced; APIs have less than 100."""
@@ -37,7 +38,13 @@ def with_model(body: bytes, model: str) -> bytes:
             key of more than 4096 bytes.
     """
     try:
-        fields, is_repeated = _fields(body)
+        try:
+            fields, is_repeated = _fields(body)
+        except msgspec.DecodeError:
+            mended = without_half_pairs(body)  # as long as the body, and every value in its place
+            if mended is None:
+                raise
+            fields, is_repeated = _fields(mended)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ParseError(f"the model cannot be replaced in the request body: {error}") from None
     except RecursionError:

@@ -127,7 +127,7 @@ def test_where_the_exporter_is_asked(
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        pytest.param({"useNodeAddress": True}, "useNodeAddress is not supported yet", id="node"),
+        pytest.param({"useNodeAddress": True, "port": 0}, "needs the exporter's port", id="node"),
         pytest.param({"port": -1}, "`$.port`", id="port"),
         pytest.param({"nodeAddress": True}, "unknown field `nodeAddress`", id="unknown field"),
     ],

@@ -18,7 +18,7 @@ from epp.data_layer.plugins import (
     read,
 )
 from epp_plugins.data_sources import file_discovery
-from epp_plugins.data_sources.endpoints_file import parse
+from epp_plugins.data_sources.endpoints_file import EntryRules, parse, parse_leniently
 from epp_plugins.data_sources.file_discovery import FileDiscovery, Params
 
 ONE = "endpoints: [{name: a, address: 10.0.0.1, port: 80}]"
@@ -69,6 +69,11 @@ async def running(path: Path, sink: Sink, *, watch: bool = True) -> AsyncIterato
         ),
         pytest.param("endpoints: []", [], id="none"),
         pytest.param(
+            ONE.replace("80", '"80"'),
+            [EndpointSpec("default/a", "10.0.0.1:80")],
+            id="the port as a text, which the reference takes alone",
+        ),
+        pytest.param(
             ONE.replace("80}", "80, namespace: , labels: ~}"),
             [EndpointSpec("default/a", "10.0.0.1:80")],
             id="fields that are null",
@@ -118,8 +123,13 @@ def test_files_are_read(content: str, expected: list[EndpointSpec]) -> None:
         pytest.param(
             ONE.replace("80", "0"), "`int` >= 1 - at `$.endpoints[0].port`", id="port zero"
         ),
-        pytest.param(
-            ONE.replace("80", "'80'"), "got `str` - at `$.endpoints[0].port`", id="port as text"
+        *(
+            pytest.param(
+                ONE.replace("80", repr(port)),
+                f"port {port!r} must be a number from 1 to 65535 - at `$.endpoints[0].port`",
+                id=f"port {port!r}",
+            )
+            for port in ("0", "65536", "-1", "8e3", "80 ", "٣")
         ),
         pytest.param(
             ONE.replace("name: a", "name: a/b"), "at `$.endpoints[0].name`", id="slash in the name"
@@ -152,6 +162,62 @@ def test_a_wrong_file_is_refused_with_its_place(content: str | bytes, message: s
         parse(Path("pool.yaml"), raw)
     assert message in str(caught.value)
     assert "pool.yaml" in str(caught.value)
+
+
+FAULTY = """\
+endpoints:
+- {name: a, address: 10.0.0.1, port: "80", metricsHost: 10.0.0.1:81}
+- {name: b, address: vllm.local, port: "80"}
+- {name: c, address: 10.0.0.3, port: "0"}
+- {name: d, address: 10.0.0.4}
+- {name: a, address: 10.0.0.2, port: "80", labels: {role: decode}}
+version: 2
+"""
+
+
+def test_faulty_entries_are_left_out_where_the_reference_leaves_them_out() -> None:
+    specs, faults = parse_leniently(Path("f"), FAULTY.encode())
+    assert specs == [EndpointSpec("default/a", "10.0.0.2:80", {"role": "decode"})]
+    assert faults == [
+        "endpoints file f: $.endpoints[0]: unknown field `metricsHost` ignored",
+        (
+            "endpoints file f: 'vllm.local' is not an IPv4 or IPv6 address, which the gateway must"
+            " be given - at `$.endpoints[1].address`"
+        ),
+        ("endpoints file f: port '0' must be a number from 1 to 65535 - at `$.endpoints[2].port`"),
+        ("endpoints file f: Object missing required field `port` - at `$.endpoints[3]`"),
+        (
+            "endpoints file f: $.endpoints[4]: another entry before is 'default/a', too; the last"
+            " one counts"
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param("endpoints: 1", "Expected `array`", id="no list"),
+        pytest.param("endpoints: [1]", "got `int` - at `$.endpoints[0]`", id="no sound entry"),
+        pytest.param("endpoints: [", "not valid YAML", id="no YAML"),
+    ],
+)
+def test_a_file_without_a_sound_entry_is_refused_in_any_mode(content: str, message: str) -> None:
+    with pytest.raises(DiscoveryError) as caught:
+        parse_leniently(Path("f"), content.encode())
+    assert message in str(caught.value)
+
+
+async def test_the_log_names_what_was_left_out(tmp_path: Path, logs: Logs) -> None:
+    path = tmp_path / "pool.yaml"
+    path.write_text(FAULTY)
+    sink = Sink()
+    discovery = FileDiscovery("file", Params(str(path), False), compat="reference")
+    task = asyncio.create_task(discovery.run(sink))
+    assert await sink.addresses() == ["10.0.0.2:80"]
+    task.cancel()
+    (entry,) = logs.entries
+    assert entry["event"] == "endpoints file has faults, its sound entries are used"
+    assert (entry["endpoints"], len(entry["faults"]), entry["more_faults"]) == (1, 5, 0)
 
 
 async def test_the_first_look_must_succeed(tmp_path: Path) -> None:
@@ -243,9 +309,9 @@ async def test_a_faulty_file_is_parsed_once_however_often_it_is_looked_at(
     looks: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
-    def noted_parse(path: Path, content: bytes) -> list[EndpointSpec]:
+    def noted_parse(path: Path, content: bytes, rules: EntryRules) -> list[EndpointSpec]:
         parsed.append(content)
-        return parse(path, content)
+        return parse(path, content, rules)
 
     def noted_read(path: Path) -> tuple[FileState, bytes]:
         loop.call_soon_threadsafe(looks.put_nowait, None)

@@ -15,6 +15,7 @@ from epp.parsing.plugins import ParseError, Usage
 from epp.scheduling import LLMRequest
 from epp.testing import make_request
 from epp_plugins.parsers.openai import OpenAiParser, Params
+from epp_plugins.parsers.surrogates import without_half_pairs
 
 PARSER = OpenAiParser("openai", Params())
 COMPLETIONS = "/v1/completions"
@@ -133,9 +134,6 @@ def test_the_prompt_is_the_raw_json_of_its_field(path: str, body: bytes, prompt:
         pytest.param(COMPLETIONS, b'{"model":"m","prompt":"x"}x', "trailing", id="something after"),
         pytest.param(COMPLETIONS, b'{"model":"m","prompt":NaN}', "invalid", id="NaN"),
         pytest.param(COMPLETIONS, b'{"model":"m\xff","prompt":""}', "Unicode", id="a bad model"),
-        pytest.param(
-            COMPLETIONS, rb'{"model":"\ud800","prompt":""}', "can be read", id="a lone surrogate"
-        ),
         pytest.param(
             COMPLETIONS,
             b'{"model":"' + b"m" * 4096 + b'","prompt":""}',
@@ -267,7 +265,8 @@ def test_any_bytes_are_parsed_or_refused(body: bytes, path: str) -> None:
         request = parsed(body, path)
     except ParseError:
         return
-    assert request.prompt in body or path == "/responses"
+    is_a_part = request.prompt in body or request.prompt in (without_half_pairs(body) or b"")
+    assert is_a_part or path == "/responses"
 
 
 def has_lone_surrogate(value: object) -> bool:

@@ -1,0 +1,47 @@
+"""Plugin types that the reference calls Alpha, which a configuration uses only when it is allowed.
+
+The reference refuses them without ``--allow-experimental-plugins``. Here the configuration may say
+so itself, under ``extensions.allowExperimentalPlugins``. Types of our own and of plugin files are
+never refused.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from epp.config.plan import Plan
+from epp.config.supported import ALPHA_TYPES, DEFAULT_EVICTION_POLICIES
+
+FLAG: Final = "--allow-experimental-plugins"
+FIELD: Final = "extensions.allowExperimentalPlugins"
+
+
+Experimental = Literal["allow", "warn", "refuse"]
+"""What becomes of a configuration that uses Alpha types and does not say so."""
+
+
+def tell_of_experimental(plan: Plan, experimental: Experimental) -> None:
+    """Take note of each plugin of an Alpha type, as a problem or as a warning."""
+    if experimental == "allow":
+        return
+    for path, message in _experimental(plan):
+        if experimental == "refuse":
+            plan.report(path, message)
+        else:
+            plan.warnings.append(plan.config.problem(path, message))
+
+
+def _experimental(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.config.file.extensions.allow_experimental_plugins:
+        return
+    for name, blueprint in plan.blueprints.items():
+        # The reference evicts by these two policies whatever a configuration says of them.
+        is_ours = not blueprint.path and blueprint.type in DEFAULT_EVICTION_POLICIES
+        if blueprint.type not in ALPHA_TYPES or blueprint.scope or is_ours:
+            continue
+        what = f"`{name}` is of" if name != blueprint.type else "this is"
+        path = f"{blueprint.path}.type" if blueprint.path else ""
+        text = (
+            f"{what} the experimental (Alpha) plugin type `{blueprint.type}`; allow it with the"
+            f" flag {FLAG} or with `{FIELD}: true`"
+        )
+        yield path, text

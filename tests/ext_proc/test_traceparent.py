@@ -1,0 +1,90 @@
+"""A request without ``traceparent`` begins a trace, where tracing is on."""
+
+import random
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from request_control.harness import Epp, make_pool
+
+from epp.ext_proc import messages
+from epp.ext_proc.settings import ExtProcSettings
+from epp.ext_proc.traceparent import new_traceparent
+from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, PreRequest
+from epp.scheduling import CycleState, LLMRequest, SchedulingResult
+from ext_proc.harness import BUFFERED, FULL_DUPLEX, LEAN, POST, Envoy, Modes, changed_headers
+
+pytestmark = pytest.mark.usefixtures("wire")
+
+CLIENTS = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+# W3C Trace Context §3.2.2: no field of zeros.
+FORM = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-0[01]")
+
+
+class Tracer(PreRequest):
+    """Sets a header of its own."""
+
+    type = "tracer"
+    name = "tracer"
+
+    def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        headers: dict[str, str | None] = {"traceparent": CLIENTS}
+        state.write(REQUEST_HEADERS_TO_SET, headers)
+
+
+def routed(epp: Epp, modes: Modes, *, tracing: bool, **headers: str) -> dict[str, str]:
+    """Return the headers that the answer sets."""
+    envoy = Envoy(epp, modes, settings=ExtProcSettings(tracing=tracing, trace_ratio=1.0))
+    envoy.request_headers({**POST, **headers})
+    answer = envoy.request_body()[0]
+    common = (answer.request_body if modes == BUFFERED else answer.request_headers).response
+    return changed_headers(common)[0]
+
+
+@pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED])
+def test_a_request_without_one_gets_one_if_tracing_is_on(modes: Modes) -> None:
+    epp = Epp(make_pool())
+    made = routed(epp, modes, tracing=True)["traceparent"]
+    assert FORM.fullmatch(made)
+    assert made.endswith("-01")
+    assert routed(epp, modes, tracing=True)["traceparent"] != made
+    assert "traceparent" not in routed(epp, modes, tracing=False)
+
+
+def test_one_that_is_set_with_other_headers_is_set_once() -> None:
+    made = routed(Epp(make_pool()), BUFFERED, tracing=True, **{"x-request-id": ""})
+    assert FORM.fullmatch(made["traceparent"])
+    assert made["x-request-id"]
+
+
+def test_the_answer_is_the_one_that_protobuf_writes() -> None:
+    removed = ("x-llm-d-slo-ttft-ms",)
+    headers = {**dict.fromkeys(removed), "traceparent": CLIENTS}
+    for on_body in (False, True):
+        assert messages.routed_traced(
+            "10.0.0.1:8000", on_body=on_body, removed=removed, traceparent=CLIENTS
+        ) == messages.routed_anew("10.0.0.1:8000", on_body=on_body, headers=headers, body=None)
+
+
+def test_that_of_the_client_stays() -> None:
+    assert "traceparent" not in routed(
+        Epp(make_pool()), FULL_DUPLEX, tracing=True, traceparent=CLIENTS
+    )
+
+
+def test_that_of_a_plugin_wins() -> None:
+    epp = Epp(make_pool(), plugins=[Tracer()])
+    assert routed(epp, FULL_DUPLEX, tracing=True)["traceparent"] == CLIENTS
+
+
+@given(st.integers(), st.floats(0, 1))
+def test_every_value_has_the_form_of_the_specification(seed: int, ratio: float) -> None:
+    assert FORM.fullmatch(new_traceparent(ratio, random.Random(seed)))
+
+
+@pytest.mark.parametrize(("ratio", "sampled"), [(0.0, 0), (0.1, 101), (1.0, 1000)])
+def test_the_share_is_sampled(ratio: float, sampled: int) -> None:
+    rng = random.Random(3)
+    made = [new_traceparent(ratio, rng) for _ in range(1000)]
+    assert abs(sum(each.endswith("-01") for each in made) - sampled) <= (20 if 0 < ratio < 1 else 0)
