@@ -39,17 +39,19 @@ class Epp:
         *,
         objects: ObjectStore | None = None,
         with_shadows: bool = True,
-        with_detector: bool = True,
     ) -> None:
         shadows = graph.shadows if with_shadows else ()
-        detector: Any = graph.detector if with_detector else None
         self.metrics = Metrics()
         self.endpoints = {endpoint.name: endpoint for endpoint in endpoints}
         self._director = Director(
             pool=lambda: endpoints,
             find_address=lambda _: None,
             pipeline=Pipeline.of(
-                graph.plugins.values(), graph.scheduler, graph.guards, shadows, detector
+                graph.plugins.values(),
+                graph.scheduler,
+                graph.guards,
+                shadows,
+                graph.detector,
             ),
             metrics=self.metrics,
             clock=lambda: 100.0,
