@@ -173,7 +173,9 @@ ONE_IDLE = {
     [
         pytest.param(POOL, "critical", {}, "p2", id="a critical request to its adapter"),
         pytest.param(POOL, "unknown", BATCH, "p1", id="a sheddable one where there is room"),
-        pytest.param(ONE_IDLE, "unknown", BATCH, "p1", id="a sheddable one to the only idle server"),
+        pytest.param(
+            ONE_IDLE, "unknown", BATCH, "p1", id="a sheddable one to the only idle server"
+        ),
         pytest.param(SATURATED, "critical", {}, "p2", id="a critical one into a full pool"),
     ],
 )
