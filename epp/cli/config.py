@@ -24,6 +24,7 @@ from epp.config import (
 from epp.config.instances import close_all
 from epp.config.schema import ExtensionsEntry
 from epp.config.yaml_nodes import dump
+from epp.flow_control.session_plugins import fault_in_configuring, session_plan
 
 config = typer.Typer(
     help="Check configurations, show what they come to, and compare two.", no_args_is_help=True
@@ -37,11 +38,16 @@ def check(file: File) -> None:
     """Check a configuration and say everything that is wrong with it.
 
     One problem a line, FILE:LINE:COLUMN: FIELD: PROBLEM; the status is 1 if there are any. Plugins
-    in files are loaded and checked, too. Nothing is started.
+    in files are loaded and checked, too, and session plugins configure themselves. Nothing is
+    started.
     """
     with _refusals_to(sys.stdout):
         builder = make_builder()
         graph = _built(builder, file)
+        if fault := fault_in_configuring(session_plan(graph)):
+            _close(graph)
+            problem = graph.config.problem("extensions.sessions.plugins", fault, on_key=True)
+            raise ConfigError.of(str(file), [problem])
     for warning in (*graph.config.warnings, *graph.warnings):
         _say(replace(warning, message=f"warning: {warning.message}").text(str(file)))
     plugins, profiles = graph.plugins, graph.effective.scheduling_profiles
