@@ -36,5 +36,5 @@ class ByLabels(Filter):
 
     def filter(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
-    ) -> Sequence[Endpoint]:
+    ) -> list[Endpoint]:
         return [each for each in endpoints if self._labels <= each.labels.items()]

@@ -48,7 +48,7 @@ class CanCut(Filter):
 
     name = "can-cut"
 
-    def filter(self, request: Any, endpoints: Sequence[Any], state: CycleState) -> Sequence[Any]:
+    def filter(self, request: Any, endpoints: Sequence[Any], state: CycleState) -> list[Any]:
         return [machine for machine in endpoints if request.material in machine.materials]
 
 
@@ -66,7 +66,7 @@ class Best(Picker):
 
     name = "best"
 
-    def pick(self, request: Any, scored: Sequence[Any], state: CycleState) -> Sequence[Any]:
+    def pick(self, request: Any, scored: Sequence[Any], state: CycleState) -> list[Any]:
         return [max(scored, key=lambda each: each.score)]
 
 

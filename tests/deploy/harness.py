@@ -41,17 +41,14 @@ class Epp:
         with_shadows: bool = True,
     ) -> None:
         shadows = graph.shadows if with_shadows else ()
+        detector: Any = graph.detector
         self.metrics = Metrics()
         self.endpoints = {endpoint.name: endpoint for endpoint in endpoints}
         self._director = Director(
             pool=lambda: endpoints,
             find_address=lambda _: None,
             pipeline=Pipeline.of(
-                graph.plugins.values(),
-                graph.scheduler,
-                graph.guards,
-                shadows,
-                graph.detector,
+                graph.plugins.values(), graph.scheduler, graph.guards, shadows, detector
             ),
             metrics=self.metrics,
             clock=lambda: 100.0,

@@ -29,7 +29,7 @@ class Only(Filter):
 
     def filter(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
-    ) -> Sequence[Endpoint]:
+    ) -> list[Endpoint]:
         return [endpoint for endpoint in endpoints if endpoint.name == self.name]
 
 
