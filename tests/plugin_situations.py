@@ -82,6 +82,8 @@ _PAGES = st.builds(
     max_adapters=st.integers(-1, 4),
     cache_block_size=st.integers(-1, 64),
     cache_blocks=st.integers(-1, 64),
+    prompt_tokens=st.integers(0, 10**6),
+    prompts=st.integers(0, 100),
     requested_at=st.none() | st.floats(0.0, 100.0),
 )
 _ATTRIBUTES: st.SearchStrategy[dict[AttributeKey[Any], Any]] = st.fixed_dictionaries(

@@ -25,6 +25,7 @@ from epp.config import (
 from epp.config.instances import close_all
 from epp.config.schema import ExtensionsEntry
 from epp.config.yaml_nodes import dump
+from epp.flow_control.session_plugins import fault_in_configuring, session_plan
 
 config = typer.Typer(
     help="Check configurations, show what they come to, and compare two.", no_args_is_help=True
@@ -38,7 +39,8 @@ def check(files: Files) -> None:
     """Check configurations and say everything that is wrong with them.
 
     One problem a line, FILE:LINE:COLUMN: FIELD: PROBLEM; the status is 1 if there are any. Plugins
-    in files are loaded and checked, too. Nothing is started.
+    in files are loaded and checked, too, and session plugins configure themselves. Nothing is
+    started.
     """
     with _refusals_to(sys.stdout):
         builder = make_builder(experimental="warn")
@@ -51,6 +53,10 @@ def _check(builder: GraphBuilder, file: Path, *, is_named: bool) -> bool:
     """Say what is wrong with ``file``, or how many plugins and profiles it has."""
     try:
         graph = _built(builder, file)
+        if fault := fault_in_configuring(session_plan(graph)):
+            _close(graph)
+            problem = graph.config.problem("extensions.sessions.plugins", fault, on_key=True)
+            raise ConfigError.of(str(file), [problem])
     except ConfigError as error:
         _say(str(error))
         return False

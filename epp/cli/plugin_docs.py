@@ -6,7 +6,7 @@ Nothing is instantiated: the text comes from docstrings, that of the parameters 
 
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from textwrap import dedent
 from typing import Final
 
@@ -90,7 +90,7 @@ class PluginDoc(msgspec.Struct, frozen=True, rename="camel"):
     class_name: str
     """With its module, or its file if that is no part of an installed package."""
     role: str
-    """One of :data:`ROLES`, or "Others"."""
+    """One of :data:`ROLES`, "Session plugins" or "Others"."""
     extension_points: tuple[str, ...]
     summary: str
     """The first line of the class's docstring."""
@@ -111,13 +111,13 @@ class PluginDoc(msgspec.Struct, frozen=True, rename="camel"):
 
 def describe(plugin: type[Plugin]) -> PluginDoc:
     """Return what there is to know of a plugin class that has passed the checks."""
-    doc, example = _doc_and_example(plugin)
+    doc, example = doc_and_example(plugin)
     return PluginDoc(
         type=plugin.type,
-        class_name=_class_name(plugin),
+        class_name=class_name_of(plugin),
         role=_role(plugin),
         extension_points=extension_point_names(plugin),
-        summary=_summary(plugin),
+        summary=summary_of(plugin),
         doc=doc,
         example=example,
         parameters=parameter_docs(params_of(plugin)),
@@ -142,7 +142,7 @@ def by_role(docs: Iterable[PluginDoc]) -> dict[str, list[PluginDoc]]:
     """Return the plugins of each role that has any, sorted by type."""
     found: dict[str, list[PluginDoc]] = {role: [] for role in (*ROLES, _OTHERS)}
     for doc in sorted(docs, key=lambda doc: doc.type):
-        found[doc.role].append(doc)
+        found.setdefault(doc.role, []).append(doc)
     return {role: members for role, members in found.items() if members}
 
 
@@ -150,7 +150,8 @@ def _role(plugin: type[Plugin]) -> str:
     return next((role for role, points in ROLES.items() if issubclass(plugin, points)), _OTHERS)
 
 
-def _class_name(plugin: type[Plugin]) -> str:
+def class_name_of(plugin: Callable[..., object]) -> str:
+    """Return the name of a class or function, with its module or plugin file."""
     module = sys.modules.get(plugin.__module__)
     spec = getattr(module, "__spec__", None)
     if module is not None and spec is not None and spec.loader is None:  # a plugin file's module
@@ -158,11 +159,13 @@ def _class_name(plugin: type[Plugin]) -> str:
     return f"{plugin.__module__}.{plugin.__qualname__}"
 
 
-def _summary(plugin: type[Plugin]) -> str:
+def summary_of(plugin: Callable[..., object]) -> str:
+    """Return the first line of a docstring."""
     return (vars(plugin).get("__doc__") or "").strip().partition("\n")[0]
 
 
-def _doc_and_example(plugin: type[Plugin]) -> tuple[str, str]:
+def doc_and_example(plugin: Callable[..., object]) -> tuple[str, str]:
+    """Return what a plugin's module, or else itself, says of it, and its example."""
     module = sys.modules.get(plugin.__module__)
     text = inspect.cleandoc((module and module.__doc__) or vars(plugin).get("__doc__") or "")
     doc, _, rest = text.partition("Example::\n")

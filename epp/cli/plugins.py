@@ -1,6 +1,8 @@
 """``epp plugins list | show | docs | new``: what plugins there are, what each takes, a new one."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -17,10 +19,12 @@ from epp.cli import plugin_templates
 from epp.cli.plugin_docs import PluginDoc, by_role, describe
 from epp.cli.plugin_pages import pages_of, write_pages
 from epp.cli.running import fail
+from epp.cli.session_docs import describe_session_plugin, installed_session_docs
 from epp.config import ConfigError, PluginRegistry
 from epp.config.plugin_checks import check_plugin_class
 from epp.config.plugin_files import load_plugin_file
 from epp.config.registry import FILE_PREFIX, split_file_type
+from epp.flow_control.session_plugins import installed_builders, session_plugin_in
 from epp.scheduling import Plugin
 
 plugins = typer.Typer(
@@ -36,6 +40,7 @@ KINDS = tuple(
         if each.name.startswith("example_")
     )
 )
+_SESSION_PLUGIN = "session-plugin"
 _IN_A_PROFILE = "\nschedulingProfiles:\n- name: default\n  plugins:\n  - pluginRef: {}"
 _IN_FLOW_CONTROL = "\nfeatureGates: [flowControl]\nflowControl:\n  "
 _NAMED_BESIDE_PLUGINS = {
@@ -53,6 +58,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def list_plugins(as_json: AsJson = False) -> None:
     """List every installed plugin type; those that cannot be used are told of at the end."""
     docs, faults = _installed()
+    with _refusals():
+        docs += installed_session_docs()
+    docs.sort(key=lambda doc: doc.type)
     if as_json:
         _print_json(docs)
     else:
@@ -81,10 +89,12 @@ def show(
 
     A plugin in a file is loaded and checked as the endpoint picker does it; all faults are told.
     """
-    plugin = _find(plugin_type)
-    if faults := check_plugin_class(plugin):
-        fail("\n".join(faults), status=1)
-    doc = describe(plugin)
+    doc = _session_doc(plugin_type)
+    if doc is None:
+        plugin = _find(plugin_type)
+        if faults := check_plugin_class(plugin):
+            fail("\n".join(faults), status=1)
+        doc = describe(plugin)
     if as_json:
         _print_json(doc)
         return
@@ -145,11 +155,21 @@ def new(
         f"Test it:  pytest {test_file}\n"
         f"Show it:  epp plugins show {plugin_type}\n"
         "Use it (the file begins with a longer example):\n\n"
-        f"plugins:\n- type: {plugin_type}\n  name: {name}"
-        f"{_NAMED_BESIDE_PLUGINS.get(kind, '').format(name)}",
+        f"{_use_of(kind, name, plugin_type)}",
         soft_wrap=True,
         markup=False,
     )
+
+
+def _use_of(kind: str, name: str, plugin_type: str) -> str:
+    """Return the lines of a configuration that have the plugin used."""
+    if kind == _SESSION_PLUGIN:
+        return (
+            "featureGates: [flowControl]\nextensions:\n  sessions:\n    plugins:\n"
+            f"      {plugin_type}: {{}}"
+        )
+    beside = _NAMED_BESIDE_PLUGINS.get(kind, "").format(name)
+    return f"plugins:\n- type: {plugin_type}\n  name: {name}{beside}"
 
 
 def _written(name: str, kind: str) -> dict[str, str]:
@@ -181,6 +201,29 @@ def _find(plugin_type: str) -> type[Plugin]:
         if plugin_type.startswith(FILE_PREFIX):
             return load_plugin_file(*split_file_type(plugin_type)).plugin
         return _registry().get(plugin_type)
+    except ConfigError as error:
+        fail(str(error), status=1)
+
+
+def _session_doc(plugin_type: str) -> PluginDoc | None:
+    """Return what there is to know of a session plugin; None if there is none of that name."""
+    with _refusals():
+        if not plugin_type.startswith(FILE_PREFIX):
+            builder = installed_builders().builder(plugin_type)
+            return builder and describe_session_plugin(plugin_type, builder)
+        found = session_plugin_in(plugin_type)
+        if found is None:
+            return None
+        if not getattr(found, "name", ""):
+            fail(f"{plugin_type}: it has no `name`; give it one", status=1)
+        return describe_session_plugin(found.name, found)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """End the command with status 1 at a ``ConfigError``."""
+    try:
+        yield
     except ConfigError as error:
         fail(str(error), status=1)
 

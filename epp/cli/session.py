@@ -14,6 +14,7 @@ from epp.config import ConfigError
 from epp.flow_control.cluster_file import ClusterFile, load_cluster
 from epp.flow_control.session_plugins import find_builders
 from epp.flow_control.sessions import Binding, Dispatcher, Eviction, Job, build_actions
+from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.plugin import PluginFault
 
 session = typer.Typer(help="Run dispatch sessions over a cluster in a file.", no_args_is_help=True)
@@ -32,18 +33,27 @@ def run(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run one session; print who went where, who lost a place, and why the others wait."""
+    """Run one session; print who went where, who lost a place, and why the others wait.
+
+    It exits with 1 if a plugin or an action failed.
+    """
     try:
         file = load_cluster(cluster_file)
         outcome = _Outcome(file, cluster_file.parent)
     except (ConfigError, ValueError) as error:
         fail(str(error))
+    try:
+        outcome.run()
+    except Exception as error:
+        outcome.tell_faults()
+        fail(f"the session failed: {type(error).__name__}: {error}", status=1)
     if as_json:
         console.print_json(msgspec.json.encode(outcome.as_document(), enc_hook=repr).decode())
     else:
         _print(outcome)
-    for plugin, point, fault in outcome.faults:
-        typer.echo(f"plugin {plugin} failed in {point}: {type(fault).__name__}: {fault}", err=True)
+    outcome.tell_faults()
+    if outcome.faults:
+        raise typer.Exit(1)
 
 
 class _Outcome:
@@ -53,15 +63,28 @@ class _Outcome:
         self.faults: list[tuple[str, str, PluginFault]] = []
         self.bindings: list[Binding] = []
         self.evictions: list[Eviction] = []
-        dispatcher = Dispatcher(
+        self._file = file
+        self._dispatcher = Dispatcher(
             file.cluster,
             self,
             plugins=find_builders(file.plugins, directory).build(file.plugins),
             actions=build_actions(file.actions),
             fault=lambda *fault: self.faults.append(fault),
         )
-        self.explanations = dispatcher.run()
-        self.waiting = [job for job in file.cluster.jobs.values() if job.pending()]
+        self.explanations = Explanations()
+        self.waiting: list[Job] = []
+
+    def run(self) -> None:
+        """Run the session, after the plugins were told of what runs already."""
+        self._dispatcher.replay()
+        self.explanations = self._dispatcher.run()
+        self.waiting = [job for job in self._file.cluster.jobs.values() if job.pending()]
+
+    def tell_faults(self) -> None:
+        """Print the failures of plugins on standard error."""
+        for plugin, point, fault in self.faults:
+            kind = type(fault).__name__
+            typer.echo(f"plugin {plugin} failed in {point}: {kind}: {fault}", err=True)
 
     def commit(self, evictions: Sequence[Eviction], bindings: Sequence[Binding]) -> None:
         """Note what was done."""

@@ -274,7 +274,7 @@ class _Making:
             self._report(f"{path}.node", refusal)
             return
         node.add(task, gpu)
-        task.status = TaskStatus.RUNNING
+        task.note_status(TaskStatus.RUNNING)
 
     def _report(self, path: str, message: str) -> None:
         self.problems.append(self._document.problem(path, message))

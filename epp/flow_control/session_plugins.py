@@ -5,7 +5,7 @@ names to builders (a class that takes :class:`~epp.flow_control.sessions.Argumen
 configuration may also name ``file:PATH.py:ClassName``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -23,13 +23,19 @@ from epp.config.schema import SessionsEntry
 from epp.flow_control.sessions import (
     REGISTERED,
     ArgumentError,
+    Binding,
+    Cluster,
+    Dispatcher,
+    Eviction,
     PluginError,
     PluginSetting,
+    RegistrationError,
     Registry,
     SessionPlugin,
     UnknownNameError,
 )
 from epp.flow_control.sessions.arguments import UnknownArgumentError
+from epp.flow_control.sessions.plugin import PluginFault
 from epp.flow_control.sessions.registry import Builder, in_order
 
 _log = structlog.get_logger(__name__)
@@ -99,6 +105,29 @@ def session_plan(graph: PluginGraph) -> SessionPlan:
     return plan
 
 
+def fault_in_configuring(plan: SessionPlan) -> str:
+    """Return what is wrong when the plugins of ``plan`` configure themselves, "" if nothing is.
+
+    Calls their ``on_configure``, so the plan is good for nothing else afterwards.
+    """
+    try:
+        Dispatcher(Cluster(), _NoWorld(), plugins=plan.plugins, actions=(), fault=_unheard)
+    except (PluginError, RegistrationError) as error:
+        return str(error)
+    return ""
+
+
+class _NoWorld:
+    """A world in which nothing is ever placed."""
+
+    def commit(self, evictions: Sequence[Eviction], bindings: Sequence[Binding]) -> None:
+        """Do nothing; no session runs."""
+
+
+def _unheard(plugin: str, point: str, error: PluginFault) -> None:
+    """Pass over a fault; only calls in sessions have any."""
+
+
 def find_builders(names: Iterable[str], directory: Path = Path()) -> Registry:
     """Return every builder that there is, and those of the files among ``names``; blocks.
 
@@ -118,6 +147,17 @@ def find_builders(names: Iterable[str], directory: Path = Path()) -> Registry:
             module = run_file(directory / path).version.module
             registry.register(name, _class_in(module, name))
     return registry
+
+
+def session_plugin_in(file_type: str) -> type[SessionPlugin] | None:
+    """Return the class that ``file:PATH.py:ClassName`` names if it is a session plugin; blocks.
+
+    Raises:
+        ConfigError: The file cannot be read or run, or the name is of another form.
+    """
+    path, class_name = split_file_type(file_type)
+    found: object = getattr(run_file(Path(path)).version.module, class_name, None)
+    return found if isinstance(found, type) and issubclass(found, SessionPlugin) else None
 
 
 def installed_builders() -> Registry:

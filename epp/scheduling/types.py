@@ -33,6 +33,10 @@ class EndpointMetrics:
     """KV-cache blocks of the server; 0 when unknown."""
     requested_at: float | None = None
     """When the scrape's GET was sent, in seconds of the clock; None when never scraped."""
+    prompt_tokens: int = 0
+    """Tokens of all prompts since the server's start; 0 when unknown."""
+    prompts: int = 0
+    """Prompts that these were, each counted with its first answered token; 0 when unknown."""
 
 
 NEVER_SCRAPED = EndpointMetrics()

@@ -38,6 +38,8 @@ def make_endpoint(
     max_adapters: int = 0,
     cache_block_size: int = 0,
     cache_blocks: int = 0,
+    prompt_tokens: int = 0,
+    prompts: int = 0,
     requested_at: float | None = None,
     attributes: Mapping[AttributeKey[Any], Any] | None = None,
 ) -> Endpoint:
@@ -59,6 +61,8 @@ def make_endpoint(
             max_adapters=max_adapters,
             cache_block_size=cache_block_size,
             cache_blocks=cache_blocks,
+            prompt_tokens=prompt_tokens,
+            prompts=prompts,
             requested_at=requested_at,
         ),
         attributes=dict(attributes or {}),

@@ -259,6 +259,50 @@ def test_session_plugins_are_checked_and_shown_as_the_file_has_them(tmp_path: Pa
     assert "there is no session plugin 'leader-fist'; did you mean 'leader-first'?" in done.output
 
 
+CONFIGURING = """
+from epp.flow_control.sessions import SessionPlugin
+
+
+class Mine(SessionPlugin):
+    name = "mine"
+
+    def __init__(self, arguments):
+        pass
+
+    def on_configure(self, dispatcher):
+        {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        pytest.param(
+            "1 / 0",
+            "session plugin 'mine' failed in on_configure: ZeroDivisionError: division by zero",
+            id="raises",
+        ),
+        pytest.param(
+            "dispatcher.add_http_handler('/', dict)",
+            "session plugin 'mine' wants to provide the path '/'",
+            id="registers where none can be",
+        ),
+    ],
+)
+def test_session_plugins_that_cannot_configure_themselves_are_refused(
+    tmp_path: Path, does: str, told: str
+) -> None:
+    (tmp_path / "mine.py").write_text(CONFIGURING.format(does))
+    sessions = "extensions:\n  sessions:\n    plugins:\n      file:mine.py:Mine: {}\n"
+    path = written(tmp_path, f"{HEAD}featureGates: [flowControl]\n{sessions}")
+    done = epp("check", path)
+    assert done.exit_code == 1
+    (line,) = done.output.splitlines()
+    assert line.startswith(f"{path}:6:5: extensions.sessions.plugins: {told}")
+    (tmp_path / "mine.py").write_text(CONFIGURING.format("pass"))
+    assert epp("check", path).output.startswith("ok: ")
+
+
 def test_parameters_are_shown_as_the_file_has_them(tmp_path: Path) -> None:
     entry = "{type: by-label, parameters: {label: a, validValues: [b], allowsNoLabel: null}}"
     shown = yaml.safe_load(epp("show", written(tmp_path, f"{HEAD}plugins: [{entry}]\n")).output)

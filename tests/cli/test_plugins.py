@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 from epp.cli import cli
 from epp.cli.plugins import KINDS
 from epp.config import PluginRegistry
+from epp.flow_control.session_plugins import installed_builders
 from epp.scheduling import Filter
-from epp.testing import load_plugin
 
 PLUGIN = '''
 """``spot``: keeps spot servers.
@@ -102,7 +102,9 @@ def test_the_list_has_every_installed_type_under_its_role() -> None:
         elif not line.startswith("   "):  # else the rest of a sentence
             role_of[line.split()[0]] = role
     types = [plugin.type for plugin in PluginRegistry.from_entry_points()]
-    assert sorted(role_of) == sorted(types)
+    sessions = installed_builders().names
+    assert sorted(role_of) == sorted([*types, *sessions])
+    assert {role_of[name] for name in sessions} == {"Session plugins"}
     assert (role_of["queue-scorer"], role_of["file-discovery"]) == ("Scorers", "Data layer")
     assert role_of["utilization-detector"] == "Saturation detectors"  # a filter, too
     (line,) = [line for line in lines if line.startswith("  queue-scorer ")]
@@ -142,6 +144,54 @@ def test_an_installed_plugin_is_shown_with_its_parameters_and_example() -> None:
     assert "matchLengthWeight" in done.stdout
     assert "reads: prefix-matches" in done.stdout
     assert "parameters: {matchLengthWeight: 0.25}" in done.stdout
+
+
+def test_a_session_plugin_is_shown_with_its_arguments() -> None:
+    doc = documented("show", "spot-instance-manager")
+    assert (doc["role"], doc["extensionPoints"]) == ("Session plugins", ["SessionPlugin"])
+    assert doc["summary"] == "Spot instances for preemptible jobs only, and last."
+    assert doc["doc"].startswith("``spot-instance-manager``: keeps what must not be interrupted")
+    assert [(each["name"], each["type"], each["default"]) for each in doc["parameters"]] == [
+        ("spotLabelKey", "string", '"kai.scheduler/instance-type"'),
+        ("spotLabelValue", "string", '"spot"'),
+        ("nonSpotScore", "number", "1000.0"),
+    ]
+    assert "  nonSpotScore (number, default 1000.0)" in epp("show", "spot-instance-manager").stdout
+
+
+def test_of_several_session_plugins_in_a_module_each_has_its_own_words_first() -> None:
+    doc = documented("show", "leader-first")["doc"]
+    assert doc.startswith("A job's leaders first.\n\n``priority``, ``leader-first``, ")
+
+
+SESSION_PLUGIN = """
+from epp.flow_control.sessions import SessionPlugin
+
+class Mine(SessionPlugin):
+    "Mine."
+    name = "mine"
+    def __init__(self, arguments):
+        self.size = arguments.get_int("size", 3)
+        if not arguments.get_str("must"):
+            raise ValueError("must is missing")
+        self.late = arguments.get_bool("late")
+"""
+
+
+def test_a_session_plugin_that_cannot_be_built_without_arguments_is_shown_so_far(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mine.py").write_text(SESSION_PLUGIN)
+    doc = documented("show", f"file:{tmp_path / 'mine.py'}:Mine")
+    assert (doc["type"], doc["className"]) == ("mine", f"{tmp_path / 'mine.py'}:Mine")
+    assert [each["name"] for each in doc["parameters"]] == ["size", "must"]
+
+
+def test_a_session_plugin_without_a_name_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(SESSION_PLUGIN.replace('name = "mine"', ""))
+    done = epp("show", f"file:{tmp_path / 'mine.py'}:Mine")
+    assert done.exit_code == 1
+    assert "it has no `name`; give it one" in done.stderr
 
 
 def test_a_plugin_without_parameters_says_so() -> None:
@@ -234,9 +284,9 @@ def test_a_new_plugin_can_be_loaded_and_shown(tmp_path: Path, kind: str) -> None
     stem = f"my_own_{kind}".replace("-", "_")
     class_name = "".join(word.capitalize() for word in stem.split("_"))
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{stem}.py", f"test_{stem}.py"]
-    assert load_plugin(tmp_path / f"{stem}.py", class_name).type == f"my-own-{kind}"
     assert "xample" not in (tmp_path / f"{stem}.py").read_text().replace("Example::", "")
     shown = f"file:{tmp_path / stem}.py:{class_name}"
+    assert documented("show", shown)["type"] == f"my-own-{kind}"
     assert f"epp plugins show {shown}" in done.stdout
     assert documented("show", shown)["example"]
 
@@ -259,7 +309,10 @@ def test_what_is_said_of_the_use_of_a_new_plugin_is_a_configuration(
     said = done.stdout.partition("example):\n\n")[2]
     config = tmp_path / "config.yaml"
     config.write_text(f"apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n{said}")
-    assert f"- type: file:{tmp_path / 'mine.py'}:Mine\n  name: mine\n" in said
+    named = f"- type: file:{tmp_path / 'mine.py'}:Mine\n  name: mine\n"
+    if kind == "session-plugin":
+        named = f"  sessions:\n    plugins:\n      file:{tmp_path / 'mine.py'}:Mine: {{}}\n"
+    assert named in said
     assert ("- pluginRef: mine\n" in said) is (kind in {"filter", "parser", "picker", "scorer"})
     assert not warnings_of(config)
 

@@ -9,6 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from epp.cli import cli
+from epp.flow_control.sessions import Session
+from epp.flow_control.sessions.actions import Allocate
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = sorted((ROOT / "deploy/sessions").glob("*.yaml"))
@@ -116,11 +118,99 @@ def test_a_plugin_that_fails_is_named(tmp_path: Path) -> None:
     (tmp_path / "never.py").write_text(PLUGIN.replace('f"never', '1 / 0 or f"never'))
     plugins = "sessions: {plugins: {'file:never.py:Never': {arguments: {node: a}}}}\n"
     code, stdout, stderr = session(tmp_path, ONE + plugins, "--json")
-    assert code == 0
+    assert code == 1
     assert json.loads(stdout)["placed"] == []
     assert stderr.splitlines() == [
         "plugin never failed in predicate: ZeroDivisionError: division by zero"
     ] * len(json.loads(stdout)["waiting"])
+
+
+MEDDLING = """
+from epp.flow_control.sessions import SessionPlugin, TaskStatus
+
+
+class Meddles(SessionPlugin):
+    name = "meddles"
+
+    def __init__(self, arguments):
+        pass
+
+    def on_session_open(self, ssn):
+        def check(task, job, node):
+            {}
+
+        ssn.add_predicate_fn(check)
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        pytest.param(
+            "ssn.add_predicate_fn(check)",
+            "RegistrationError: functions are registered in on_configure and on_session_open",
+            id="registers itself",
+        ),
+        pytest.param(
+            "task.status = TaskStatus.RUNNING",
+            "AttributeError: a task's status is set by statements: ssn.statement().allocate()",
+            id="sets a task's status",
+        ),
+    ],
+)
+def test_a_predicate_that_meddles_is_named_and_the_session_ends_as_it_should(
+    tmp_path: Path, does: str, told: str
+) -> None:
+    (tmp_path / "meddles.py").write_text(MEDDLING.format(does))
+    plugins = "sessions: {plugins: {'file:meddles.py:Meddles': {}}}\n"
+    code, stdout, stderr = session(tmp_path, ONE + plugins, "--json")
+    assert code == 1
+    assert [each["job"] for each in json.loads(stdout)["waiting"]] == ["first", "second"]
+    assert stderr.startswith(f"plugin meddles failed in predicate: {told}")
+
+
+COUNTING = """
+from epp.flow_control.sessions import SessionPlugin
+
+
+class Counts(SessionPlugin):
+    name = "counts"
+
+    def __init__(self, arguments):
+        self.running = set()
+
+    def on_configure(self, dispatcher):
+        dispatcher.add_event_handler(allocate=lambda event: self.running.add(event.task.name))
+        dispatcher.add_predicate_fn(lambda t, j, n: f"running: {sorted(self.running)}")
+"""
+
+
+def test_handlers_of_on_configure_are_told_of_what_runs_already(tmp_path: Path) -> None:
+    (tmp_path / "counts.py").write_text(COUNTING)
+    told = outcome(
+        tmp_path,
+        """
+        queues: [{name: all}]
+        nodes: [{name: a, capacity: 2}]
+        jobs:
+        - {name: old, queue: all, tasks: [{name: old-0, node: a}]}
+        - {name: new, queue: all, tasks: [{name: new-0}]}
+        sessions: {plugins: {'file:counts.py:Counts': {}}}
+        """,
+    )
+    assert [each["reasons"] for each in told["waiting"]] == [["running: ['old-0']"]]
+
+
+def test_an_action_that_fails_ends_the_command_with_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(_: Allocate, __: Session) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(Allocate, "execute", breaks)
+    code, stdout, stderr = session(tmp_path, ONE)
+    assert (code, stdout) == (1, "")
+    assert stderr == "epp: the session failed: RuntimeError: out of order\n"
 
 
 def test_jobs_that_were_not_tried_are_told_that_there_is_no_room(tmp_path: Path) -> None:

@@ -39,10 +39,9 @@ class Epp:
         *,
         objects: ObjectStore | None = None,
         with_shadows: bool = True,
-        with_detector: bool = True,
     ) -> None:
         shadows = graph.shadows if with_shadows else ()
-        detector: Any = graph.detector if with_detector else None
+        detector: Any = graph.detector
         self.metrics = Metrics()
         self.endpoints = {endpoint.name: endpoint for endpoint in endpoints}
         self._director = Director(

@@ -162,6 +162,11 @@ SATURATED = {
     "p2": POOL["p2"] | {"kv_cache_usage": 0.85},
     "p3": POOL["p3"] | {"kv_cache_usage": 0.85},
 }
+ONE_IDLE = {
+    "p1": {},
+    "p2": {"waiting_requests": 50, "kv_cache_usage": 1.0},
+    "p3": {"waiting_requests": 50, "kv_cache_usage": 1.0},
+}
 
 
 @pytest.mark.parametrize(
@@ -169,6 +174,9 @@ SATURATED = {
     [
         pytest.param(POOL, "critical", {}, "p2", id="a critical request to its adapter"),
         pytest.param(POOL, "unknown", BATCH, "p1", id="a sheddable one where there is room"),
+        pytest.param(
+            ONE_IDLE, "unknown", BATCH, "p1", id="a sheddable one to the only idle server"
+        ),
         pytest.param(SATURATED, "critical", {}, "p2", id="a critical one into a full pool"),
     ],
 )
@@ -179,18 +187,14 @@ def test_the_tree_sends(
     want: str,
     objects: ObjectStore,
 ) -> None:
-    epp = Epp(
-        graph_of("decision-tree"), make_endpoints(table), objects=objects, with_detector=False
-    )
+    epp = Epp(graph_of("decision-tree"), make_endpoints(table), objects=objects)
     assert epp.chosen(model=model, headers=headers) == want
 
 
 def test_the_tree_answers_a_sheddable_request_with_429_if_no_server_has_capacity(
     objects: ObjectStore,
 ) -> None:
-    epp = Epp(
-        graph_of("decision-tree"), make_endpoints(SATURATED), objects=objects, with_detector=False
-    )
+    epp = Epp(graph_of("decision-tree"), make_endpoints(SATURATED), objects=objects)
     with pytest.raises(RequestDroppedError, match="by-priority dropped the request") as raised:
         epp.send(headers=BATCH)
     assert (raised.value.status, raised.value.drop_reason) == (429, "rejected-saturated")

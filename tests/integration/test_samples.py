@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-OTHERS = {"default", "lora", "decision-tree", "shadow", "file-discovery"}
+OTHERS = {"default", "lora", "shadow", "file-discovery"}
 """Samples of no fleet of their own; tests/deploy has their tests."""
 SAMPLES = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem not in OTHERS)
 BATCH = {"x-llm-d-inference-objective": "batch"}
@@ -556,6 +556,21 @@ async def test_servers_are_drawn_by_their_scores_and_a_dead_one_costs_nothing(
     assert {answer.status_code for answer in answers} == {200}
     assert {answer.headers["x-served-by"] for answer in answers} == {"endpoint-0", "endpoint-2"}
     await dead.start()
+
+
+@runs("decision-tree")
+async def test_the_tree_decides_about_sheddable_requests_and_nobody_before_it(
+    gateway: Gateway,
+) -> None:
+    # Server 0 is idle, the two others are full. The mean of the pool is far beyond full.
+    answers = [await ask(gateway, headers=BATCH) for _ in range(10)]
+    assert [answer.status_code for answer in answers] == [200] * 10, answers[0].text
+    assert {answer.headers["x-served-by"] for answer in answers} == {"endpoint-0"}
+    await report_waiting(gateway, 50, 50, 50)
+    refused = await ask(gateway, headers=BATCH)
+    assert refused.status_code == 429
+    assert "by-priority dropped the request" in refused.text
+    assert (await ask(gateway)).status_code == 200
 
 
 # --- the command lines ------------------------------------------------------------------------

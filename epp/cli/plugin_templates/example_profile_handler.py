@@ -1,4 +1,7 @@
-"""``example-profile-handler``: runs every profile; the first that finds an endpoint is the answer.
+"""``example-profile-handler``: runs profiles until one finds an endpoint, which is the answer.
+
+Only what the answer needs is run and returned: a request counts as in flight on the endpoint of
+every profile in the result.
 
 Example::
 
@@ -46,12 +49,16 @@ class ExampleProfileHandler(ProfileHandler):
         results: Mapping[str, ProfileResult],
         state: CycleState,
     ) -> Mapping[str, SchedulerProfile]:
-        return {} if results else profiles
+        if any(result.error is None for result in results.values()):
+            return {}
+        untried = [name for name in profiles if name not in results]
+        return {name: profiles[name] for name in untried[:1]}
 
     def process_results(
         self, request: LLMRequest, results: Mapping[str, ProfileResult], state: CycleState
     ) -> SchedulingResult:
-        found = {name: result for name, result in results.items() if result.error is None}
-        if not found:
-            raise next(result.error for result in results.values() if result.error is not None)
-        return SchedulingResult(found, primary=next(iter(found)))
+        # The last one to run is the one that found an endpoint, or no profile did.
+        name, result = [*results.items()][-1]
+        if result.error is not None:
+            raise result.error
+        return SchedulingResult({name: result}, primary=name)

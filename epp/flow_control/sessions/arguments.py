@@ -32,9 +32,11 @@ class Arguments(Mapping[str, object]):
 
     __slots__ = ("_asked", "_values", "plugin")
 
+    _asked: dict[str, tuple[str, object]]
+
     def __init__(self, values: Mapping[str, object] | None = None, *, plugin: str = "") -> None:
         self._values = dict(values or {})
-        self._asked: dict[str, None] = {}
+        self._asked = {}
         self.plugin = plugin
         """Whose they are, for error texts."""
 
@@ -58,6 +60,13 @@ class Arguments(Mapping[str, object]):
         """Return a duration such as ``1.5``, ``"300ms"``, ``"2s"``, ``"5m"`` in seconds."""
         return self._get(name, default, "a duration of 0 or more, such as 300ms or 2s", _seconds)
 
+    def asked(self) -> Mapping[str, tuple[str, object]]:
+        """Return the arguments that were asked for, each with its kind in words and its default.
+
+        The kind is "" for one that was read as it is.
+        """
+        return self._asked
+
     def check_all_known(self) -> None:
         """Check that each argument has been asked for.
 
@@ -71,7 +80,7 @@ class Arguments(Mapping[str, object]):
             )
 
     def _get(self, name: str, default: T, kind: str, read: Callable[[object], T]) -> T:
-        self._asked[name] = None
+        self._asked[name] = (kind, default)
         value = self._values.get(name)
         if value is None:
             return default
@@ -87,7 +96,7 @@ class Arguments(Mapping[str, object]):
         return f"session plugin {self.plugin!r}: " if self.plugin else ""
 
     def __getitem__(self, name: str) -> object:
-        self._asked[name] = None
+        self._asked.setdefault(name, ("", None))
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -78,6 +78,7 @@ class Dispatcher:
                     f"session plugin {plugin.name!r} failed in on_configure:"
                     f" {type(error).__name__}: {error}"
                 ) from error
+        self._session.registering = None
         self._configured = self._session.mark()
         self.has_functions = self._configured[0] > 0
         """Whether a plugin registered in ``on_configure`` more than pages; if not, nothing is
@@ -152,15 +153,19 @@ class Dispatcher:
             session.forget_pages(mark)
         else:
             opened.append(member)
+        finally:
+            session.registering = None
 
     def _close(self, opened: Sequence[_Member]) -> None:
         session = self._session
         for member in reversed(opened):
+            session.registering = member.plugin.name
             try:
                 if member.closes:
                     member.plugin.on_session_close(session)
             except PLUGIN_FAULTS as error:
                 self._fault(member.plugin.name, "on_session_close", error)
+        session.registering = None
         session.forget_functions(self._configured)
 
     def replay(self) -> None:
@@ -179,7 +184,7 @@ class Dispatcher:
         if task.status is not TaskStatus.PENDING:
             raise ValueError(f"{task!r} cannot start: it is not pending")
         node.add(task, gpu)
-        task.status = TaskStatus.RUNNING
+        task.note_status(TaskStatus.RUNNING)
         self.cluster.version += 1
         self._session.allocated(task, node, gpu)
 
@@ -193,7 +198,7 @@ class Dispatcher:
         if node is None or task.status is not TaskStatus.RUNNING:
             raise ValueError(f"{task!r} cannot end: it is not running")
         node.remove(task)
-        task.status = TaskStatus.PENDING
+        task.note_status(TaskStatus.PENDING)
         self.cluster.version += 1
         self._session.deallocated(task, node, gpu)
 

@@ -76,8 +76,8 @@ class Queue:
 class Task:
     """The smallest thing that has a place."""
 
-    __slots__ = ("created", "gpu", "job", "labels", "name", "namespace", "node", "requires_gpu",
-                 "size", "status")  # fmt: skip
+    __slots__ = ("_status", "created", "gpu", "job", "labels", "name", "namespace", "node",
+                 "requires_gpu", "size")  # fmt: skip
 
     job: "Job"
 
@@ -107,9 +107,26 @@ class Task:
         self.size = size
         self.labels: Mapping[str, str] = labels or {}
         self.created = created
-        self.status = TaskStatus.PENDING
+        self._status = TaskStatus.PENDING
         self.node: Node | None = None
         self.gpu: Gpu | None = None
+
+    @property
+    def status(self) -> TaskStatus:
+        """Where it stands; a statement changes it, or the dispatcher."""
+        return self._status
+
+    @status.setter
+    def status(self, status: TaskStatus) -> None:
+        # A plugin that could set it would break the session far from where it did so.
+        raise AttributeError(
+            "a task's status is set by statements: ssn.statement().allocate() and evict(), then"
+            " commit()"
+        )
+
+    def note_status(self, status: TaskStatus) -> None:
+        """Take note of where it stands; for statements, and for whoever runs tasks."""
+        self._status = status
 
     @property
     def uid(self) -> tuple[str, str]:
@@ -117,7 +134,7 @@ class Task:
         return self.namespace, self.name
 
     def __repr__(self) -> str:
-        return f"Task({self.namespace}/{self.name} {self.status.value})"
+        return f"Task({self.namespace}/{self.name} {self._status.value})"
 
 
 class Job:
@@ -164,7 +181,7 @@ class Job:
 
     def pending(self) -> list[Task]:
         """Return the tasks without a place."""
-        return [task for task in self.tasks if task.status is TaskStatus.PENDING]
+        return [task for task in self.tasks if task._status is TaskStatus.PENDING]  # noqa: SLF001 - hot
 
     def active(self) -> list[Task]:
         """Return the tasks that have a place."""
@@ -180,7 +197,7 @@ class Job:
         """Return what these take; 0.0 if nothing of it waits."""
         if len(self.tasks) == 1:  # without a list: an order of 5 000 queues asks 100 000 times
             (task,) = self.tasks
-            return task.size if task.status is TaskStatus.PENDING else 0.0
+            return task.size if task._status is TaskStatus.PENDING else 0.0  # noqa: SLF001 - hot
         return sum(task.size for task in self.pending()[: self.next_count()])
 
     def __repr__(self) -> str:

@@ -24,8 +24,9 @@ class ExtensionPoints:
     """Everything that plugins can register; functions are called in the order of registration."""
 
     def __init__(self) -> None:
-        self.registering = ""
-        """The plugin that registers now."""
+        self.registering: str | None = ""
+        """The plugin that registers now; None while functions are called, so none may come to the
+        lists that are gone through."""
         self._log: list[Callable[[], object]] = []
         self._pages_log: list[Callable[[], object]] = []
         self.queue_orders: list[Registered[api.QueueOrder]] = []
@@ -167,7 +168,7 @@ class ExtensionPoints:
         below = path.strip("/")
         if not below:
             raise RegistrationError(
-                f"session plugin {self.registering!r} wants to provide the path {path!r}, which is"
+                f"session plugin {self._plugin()!r} wants to provide the path {path!r}, which is"
                 " /debug/session itself; name a page below it"
             )
         self._set(self.http_handlers, below, function, f"the path {path!r}")
@@ -184,17 +185,31 @@ class ExtensionPoints:
         """Take off the HTTP handlers that were registered since ``mark``."""
         _take_off(self._pages_log, mark[1])
 
+    def _plugin(self) -> str:
+        """Return the plugin that registers now.
+
+        Raises:
+            RegistrationError: None does: a registered function wants to register another one.
+        """
+        if self.registering is None:
+            raise RegistrationError(
+                "functions are registered in on_configure and on_session_open, not by functions"
+                " that are called in between"
+            )
+        return self.registering
+
     def _append(self, functions: list[Registered[Any]], function: object) -> None:
-        functions.append(Registered(self.registering, function))
+        functions.append(Registered(self._plugin(), function))
         self._log.append(functions.pop)
 
     def _set(self, held: dict[str, Registered[Any]], key: str, function: object, what: str) -> None:
+        plugin = self._plugin()
         if key in held:
             raise RegistrationError(
-                f"session plugin {self.registering!r} wants to provide {what}, which"
+                f"session plugin {plugin!r} wants to provide {what}, which"
                 f" {held[key].plugin!r} does already; disable one of them"
             )
-        held[key] = Registered(self.registering, function)
+        held[key] = Registered(plugin, function)
         log = self._pages_log if held is self.http_handlers else self._log
         log.append(partial(held.pop, key))
 

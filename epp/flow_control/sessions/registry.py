@@ -41,6 +41,10 @@ class Registry:
         """The names of all plugins that can be built."""
         return sorted(self._builders)
 
+    def builder(self, name: str) -> Builder | None:
+        """Return what builds the plugin of a name; None if there is none."""
+        return self._builders.get(name)
+
     def register(self, name: str, builder: Builder) -> None:
         """Make a plugin known under ``name``.
 

@@ -113,7 +113,7 @@ class Statement:
                 evictions.append(Eviction(task, node, reason))
         # Before the world outside learns of it: a task may end while it is told.
         for kind, task, *_ in self._operations:
-            task.status = TaskStatus.RUNNING if kind is _Kind.ALLOCATE else TaskStatus.PENDING
+            task.note_status(TaskStatus.RUNNING if kind is _Kind.ALLOCATE else TaskStatus.PENDING)
         try:
             self._session.binder.commit(evictions, bindings)
         except Exception as error:
@@ -130,7 +130,7 @@ class Statement:
 
     def _place(self, task: Task, node: Node, gpu: Gpu | None, status: TaskStatus) -> None:
         node.add(task, gpu)
-        task.status = status
+        task.note_status(status)
         self._session.cluster.version += 1
         self._session.allocated(task, node, gpu)
 
@@ -139,7 +139,7 @@ class Statement:
         if node is None:
             raise StatementError(f"{task!r} has no node")
         node.remove(task)
-        task.status = status
+        task.note_status(status)
         self._session.cluster.version += 1
         self._session.deallocated(task, node, gpu)
 

@@ -17,9 +17,15 @@ below 64 it counts as 64. In a pool with several sizes a prompt is hashed once f
 an endpoint is compared by its own, and matches are given in blocks of the smallest size, rounded
 down. An endpoint whose size changes starts empty.
 
-Capacity: an endpoint keeps as many tokens as its engine's cache holds (``cache_blocks`` times
-``cache_block_size``, followed when they change), or ``lruCapacityPerServer`` blocks where not both
-are known. The blocks sent longest ago go first, of each prompt its tail. All endpoints together
+Capacity: an endpoint keeps as much as its engine's cache holds (``cache_blocks`` times
+``cache_block_size`` tokens, followed when they change), or ``lruCapacityPerServer`` blocks where
+not both are known. The engine counts real tokens, the index blocks of estimated ones (four bytes
+each). How many of these a real token takes is learned for each endpoint: from the usage in answers,
+where answers pass through here, else from the growth of the engine's own counters (vLLM, SGLang: of
+prompt tokens and first tokens) against the prompts sent there. Until 16384 tokens are seen it
+counts as 2, and what was learned has a margin of a quarter on top, so the index does not forget
+before the engine does. If the engine counts more prompts than were sent from here, it stays at 2 at
+least. The blocks sent longest ago go first, of each prompt its tail. All endpoints together
 keep to ``maxIndexBytes``: beyond it the endpoint that was sent the prompt gives up its oldest, or,
 if it has less than the average share, another that has more.
 
@@ -27,8 +33,8 @@ Gauges: ``prefix_indexer_size`` (blocks, summed over the endpoints), ``prefix_in
 ``prefix_indexer_bytes_limit``, and since the start: ``prefix_indexer_hit_ratio`` (blocks found, of
 all looked up) and ``prefix_indexer_hit_bytes`` (found by a look-up, on average).
 
-Reads:  ``TOKENIZED_PROMPT``; ``PREFILL_PROFILE``; ``cache_block_size`` and ``cache_blocks`` of
-``endpoint.metrics``.
+Reads:  ``TOKENIZED_PROMPT``; ``PREFILL_PROFILE``; ``ANSWER_USAGE``; ``cache_block_size``,
+``cache_blocks``, ``prompt_tokens`` and ``prompts`` of ``endpoint.metrics``.
 Writes: ``PREFIX_MATCHES``; under another name than its type its own key instead, which plugins read
         that name it in ``prefixMatchInfoProducerName``.
 Example::
@@ -47,7 +53,12 @@ from xxhash import xxh3_64_intdigest
 
 from epp.data_layer.plugins import EndpointListener
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
-from epp.request_control.plugins import DataProducer
+from epp.request_control.plugins import (
+    ANSWER_USAGE,
+    DataProducer,
+    EndCause,
+    ResponseComplete,
+)
 from epp.scheduling import (
     CycleState,
     Endpoint,
@@ -58,6 +69,7 @@ from epp.scheduling import (
 )
 from epp_plugins.data_producers.media import BYTES_PER_TOKEN
 from epp_plugins.data_producers.prefix_index import DEFAULT_MAX_BYTES, PrefixIndex
+from epp_plugins.data_producers.token_scale import GENEROUS, TokenScale
 from epp_plugins.state_keys import (
     DEFAULT_PREFILL_PROFILE,
     PREFILL_PROFILE,
@@ -99,7 +111,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     each block of prompts of 256 blocks, 120 for each of prompts of 4."""
 
 
-class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
+class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, ResponseComplete):
     """Remembers which prompt blocks were sent where."""
 
     type: ClassVar[str] = "approx-prefix-cache-producer"
@@ -122,10 +134,13 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
         """How many of them have each size."""
         self._sizes: list[int] = []
         """All of those, the smallest first."""
+        self._scales: dict[str, TokenScale] = {}
+        """Of all endpoints that prompts were sent to."""
         self._matches = prefix_matches_of(name)
         # An instance's own, unlike other plugins' keys: it comes from its name.
         self.writes: tuple[StateKey[Any], ...] = (self._matches,)  # type: ignore[misc]
         self._hashed = StateKey[dict[int, Sequence[int]]](f"hashed-prompt/{name}")
+        self._prefilled_by = StateKey[Endpoint](f"prefilled-by/{name}")
         for gauge, what, read in (
             ("size", "Prompt blocks held, summed over the endpoints.", self._entries),
             ("bytes", "Memory of the index of prompt blocks.", self._bytes),
@@ -165,12 +180,32 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
             endpoint = prefill.endpoints[0].endpoint
             if endpoint is not primary:
                 self._enter(endpoint, hashed, request, state)
+                state.write(self._prefilled_by, endpoint)
+
+    def response_complete(
+        self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
+    ) -> None:
+        usage = state.read(ANSWER_USAGE)
+        if usage is None or usage.prompt_tokens <= 0:
+            return
+        matches = state.read(self._matches)
+        if matches is None or not matches.total_blocks:
+            return
+        for endpoint in (served_by, state.read(self._prefilled_by)):
+            if endpoint is not None and (scale := self._scales.get(endpoint.name)) is not None:
+                scale.answered(matches.total_blocks * matches.block_size, usage.prompt_tokens)
+
+    def scale_of(self, endpoint: Endpoint) -> float:
+        """Return how many tokens of the index one of the endpoint's cache counts as."""
+        scale = self._scales.get(endpoint.name)
+        return GENEROUS if scale is None else scale.factor
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
         """Do nothing: an endpoint enters the index with the first prompt sent there."""
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         self._forget(endpoint.name)
+        self._scales.pop(endpoint.name, None)
 
     def _match_each(
         self, request: LLMRequest, sizes: Sequence[int], state: CycleState
@@ -213,7 +248,11 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener):
             self._forget(name)
             self._size_of[name] = size
             self._count(size, 1)
-        capacity = metrics.cache_blocks * metrics.cache_block_size // size
+        scale = self._scales.get(name)
+        if scale is None:
+            scale = self._scales[name] = TokenScale()
+        scale.sent(len(hashes) * size, metrics)
+        capacity = int(metrics.cache_blocks * metrics.cache_block_size * scale.factor / size)
         if capacity <= 0:
             capacity = self._params.lru_capacity_per_server
         self.index.add(name, hashes, capacity)

@@ -15,6 +15,9 @@ VLLM: Final = EngineMetrics(
     kv_cache_usage=(_spec("vllm:kv_cache_usage_perc"), _spec("vllm:gpu_cache_usage_perc")),
     adapters=_spec("vllm:lora_requests_info"),
     cache_config=_spec("vllm:cache_config_info"),
+    prompt_tokens=_spec("vllm:prompt_tokens_total"),
+    # Counted in the same step as the prompt's tokens; finished requests come much later.
+    prompts=_spec("vllm:time_to_first_token_seconds_count"),
 )
 
 SGLANG: Final = EngineMetrics(
@@ -25,6 +28,8 @@ SGLANG: Final = EngineMetrics(
     cache_config=_spec("sglang:cache_config_info"),
     block_size_label="page_size",
     blocks_label="num_pages",
+    prompt_tokens=_spec("sglang:prompt_tokens_total"),
+    prompts=_spec("sglang:time_to_first_token_seconds_count"),
 )
 
 TRTLLM_SERVE: Final = EngineMetrics(

@@ -61,13 +61,24 @@ class EngineMetrics:
     """Gauge of the tokens in a block, where there is no info family."""
     blocks: MetricSpec | None = None
     """Gauge of the blocks of the KV cache, where there is no info family."""
+    prompt_tokens: MetricSpec | None = None
+    """Counter of the tokens of all prompts."""
+    prompts: MetricSpec | None = None
+    """Counter of those prompts, which grows together with it."""
     custom: tuple[MetricSpec, ...] = ()
     """Further values, which are not part of ``EndpointMetrics``."""
 
     def specs(self) -> Iterable[MetricSpec]:
         """Yield all metrics that are read."""
         yield from (*self.waiting, *self.running, *self.kv_cache_usage, *self.custom)
-        single = (self.adapters, self.cache_config, self.block_size, self.blocks)
+        single = (
+            self.adapters,
+            self.cache_config,
+            self.block_size,
+            self.blocks,
+            self.prompt_tokens,
+            self.prompts,
+        )
         yield from (spec for spec in single if spec is not None)
 
 
@@ -182,6 +193,8 @@ class MetricsPageScanner:
             max_adapters=max_adapters,
             cache_block_size=block_size,
             cache_blocks=blocks,
+            prompt_tokens=_total(page, engine.prompt_tokens),
+            prompts=_total(page, engine.prompts),
             requested_at=requested_at,
         )
         return ScannedPage(metrics, [_custom(page, spec) for spec in engine.custom])
@@ -230,6 +243,12 @@ def _patterns(families: Iterable[bytes]) -> list[re.Pattern[bytes]]:
             )
         )
     return patterns
+
+
+def _total(page: _Found, spec: MetricSpec | None) -> int:
+    """Return the sum of a counter that a page may lack, 0 if it says nothing that counts."""
+    value = _custom(page, spec) if spec is not None else None
+    return round(value) if value is not None and value > 0 else 0
 
 
 def _custom(page: _Found, spec: MetricSpec) -> float | None:

@@ -234,13 +234,13 @@ def test_a_prefill_endpoint_holds_the_prompt_too(name: str | None) -> None:
 @pytest.mark.parametrize(
     ("parameters", "cache_blocks", "cache_block_size", "want"),
     [
-        # 20 blocks of 16 tokens are 320 tokens: 5 blocks of 64.
-        pytest.param({}, 20, 16, 5, id="the engine's cache, in blocks of the index"),
-        # 10 blocks of 128 tokens, hashed by 64 tokens: 20 blocks, more than the prompt has.
-        pytest.param({"autoTune": False}, 10, 128, 10, id="larger blocks of the engine"),
+        # 20 blocks of 16 tokens are 320 tokens, twice that before more is known: 10 blocks of 64.
+        pytest.param({}, 20, 16, 10, id="the engine's cache, in blocks of the index"),
+        # 3 blocks of 128 tokens, hashed by 64 tokens: 6 blocks, twice that before more is known.
+        pytest.param({"autoTune": False}, 3, 128, 12, id="larger blocks of the engine"),
         pytest.param({}, 0, 0, 3, id="unknown"),
         pytest.param({}, 5, 0, 3, id="the engine's blocks are of unknown size"),
-        pytest.param({}, 1, 16, 3, id="the engine's cache is less than a block"),
+        pytest.param({}, 1, 16, 3, id="twice the engine's cache is less than a block"),
         pytest.param({}, -20, 16, 3, id="the engine's page is wrong"),
     ],
 )
@@ -249,18 +249,20 @@ def test_capacity(
 ) -> None:
     producer = made({"lruCapacityPerServer": 3, **parameters})
     pod = make_endpoint("a", cache_blocks=cache_blocks, cache_block_size=cache_block_size)
-    state, _ = looked_up(producer, b"x" * (10 * BLOCK), [pod])
+    state, _ = looked_up(producer, b"x" * (15 * BLOCK), [pod])
     chosen(producer, state, default=pod)
-    _, matches = looked_up(producer, b"x" * (10 * BLOCK), [pod])
+    _, matches = looked_up(producer, b"x" * (15 * BLOCK), [pod])
     assert matches.blocks == {"a": want}
 
 
 def test_the_capacity_follows_the_engine() -> None:
-    producer, pod = made(), make_endpoint("a", cache_blocks=40, cache_block_size=16)
+    producer, pod = made(), make_endpoint("a", cache_blocks=20, cache_block_size=16)
     state, _ = looked_up(producer, b"x" * (10 * BLOCK), [pod])
     chosen(producer, state, default=pod)
     assert looked_up(producer, b"x" * (10 * BLOCK), [pod])[1].blocks == {"a": 10}
-    pod.metrics = make_endpoint(cache_blocks=8, cache_block_size=16).metrics  # 2 blocks of 64
+    pod.metrics = make_endpoint(
+        cache_blocks=4, cache_block_size=16
+    ).metrics  # twice that: 2 blocks of 64
     state, _ = looked_up(producer, b"k" * BLOCK, [pod])
     chosen(producer, state, default=pod)
     assert looked_up(producer, b"x" * (10 * BLOCK), [pod])[1].blocks == {"a": 1}

@@ -103,6 +103,8 @@ def make_endpoint(**labels: str) -> Endpoint:
                 cache_block_size=32,
                 cache_blocks=300,
                 requested_at=1.5,
+                prompt_tokens=33621,
+                prompts=53,
             ),
             id="vllm",
         ),

@@ -50,6 +50,8 @@ def scan(page: bytes, requested_at: float | None = None) -> EndpointMetrics:
                 cache_block_size=32,
                 cache_blocks=300,
                 requested_at=7.5,
+                prompt_tokens=33621,
+                prompts=53,
             ),
             id="under load",
         ),
@@ -60,6 +62,8 @@ def scan(page: bytes, requested_at: float | None = None) -> EndpointMetrics:
                 cache_block_size=32,
                 cache_blocks=300,  # the newest series is the one without adapters
                 requested_at=7.5,
+                prompt_tokens=175992,
+                prompts=245,
             ),
             id="after the load",
         ),
@@ -76,6 +80,14 @@ def test_recorded_pages(page: str, expected: EndpointMetrics) -> None:
 
 def test_the_required_families_are_enough() -> None:
     assert scan(GAUGES) == EndpointMetrics(3, 2, 0.25)
+
+
+@pytest.mark.parametrize("value", [b"NaN", b"-3", b"soon", b"1e400", b""])
+def test_a_bad_counter_of_prompts_costs_nothing_else(value: bytes) -> None:
+    page = (
+        GAUGES + b"vllm:prompt_tokens_total %b\nvllm:time_to_first_token_seconds_count 7\n" % value
+    )
+    assert scan(page) == EndpointMetrics(3, 2, 0.25, prompts=7)
 
 
 def test_series_of_several_engines_are_one_endpoint() -> None:

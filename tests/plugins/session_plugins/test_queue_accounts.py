@@ -135,7 +135,7 @@ def test_what_ran_before_and_what_starts_between_sessions_is_counted() -> None:
     early = Task("early")
     made.job("early", early)
     node.add(early, None)
-    early.status = TaskStatus.RUNNING
+    early.note_status(TaskStatus.RUNNING)
     made.run()
     made.dispatcher.start(made.job("between").tasks[0], node)
     assert [*made.run()] == []
