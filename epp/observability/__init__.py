@@ -14,7 +14,12 @@ from epp.observability.loop_lag import LoopLag
 from epp.observability.metrics import Metrics, PluginWatch, PoolCollector
 from epp.observability.page_budget import DEFAULT_PAGE_BYTES
 from epp.observability.plugin_metrics import PluginMetricsCollector
-from epp.observability.plugins import NO_PLUGIN_METRICS, PluginCounter, PluginMetrics
+from epp.observability.plugins import (
+    NO_PLUGIN_METRICS,
+    PluginCounter,
+    PluginHistogram,
+    PluginMetrics,
+)
 from epp.observability.port_metrics import PortCollector
 from epp.observability.request_metrics import RequestMetrics
 from epp.observability.revocation_metrics import RevocationMetrics, RevocationOutcome
@@ -46,6 +51,7 @@ __all__ = [
     "Page",
     "Pages",
     "PluginCounter",
+    "PluginHistogram",
     "PluginMetrics",
     "PluginMetricsCollector",
     "PluginWatch",

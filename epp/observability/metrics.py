@@ -40,15 +40,18 @@ class Metrics:
         self,
         *,
         max_page_bytes: int = DEFAULT_PAGE_BYTES,
+        has_former_names: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Declare them all.
 
         Args:
             max_page_bytes: Length of the page that series with labels from clients do not exceed.
+            has_former_names: Whether metrics are also there under the names that the reference
+                had for them before (:mod:`.deprecated_metrics`).
             clock: Monotonic seconds.
         """
-        self.registry = Registry()
+        self.registry = Registry(has_former_names=has_former_names)
         self.names = KnownNames(clock)
         """Which label values somebody other than the client vouches for."""
         self.budget = PageBudget(lambda: self.registry.page_bytes, max_page_bytes, clock=clock)
