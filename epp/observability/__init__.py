@@ -21,9 +21,11 @@ from epp.observability.plugins import (
     PluginMetrics,
 )
 from epp.observability.port_metrics import PortCollector
+from epp.observability.process_metrics import register_process
 from epp.observability.request_metrics import RequestMetrics
 from epp.observability.revocation_metrics import RevocationMetrics, RevocationOutcome
 from epp.observability.servers import MetricsServer, PortError
+from epp.observability.stream_metrics import StreamMetrics
 from epp.observability.transport_metrics import CertificateCollector, TransportCollector
 from epp.observability.watchdog import LoopWatchdog
 
@@ -62,9 +64,11 @@ __all__ = [
     "RequestMetrics",
     "RevocationMetrics",
     "RevocationOutcome",
+    "StreamMetrics",
     "TransportCollector",
     "configure",
     "cut",
     "log_queues",
     "printable",
+    "register_process",
 ]

@@ -1,9 +1,9 @@
 """The names that metrics had before, for dashboards and autoscalers which still ask for them.
 
-A family of such a name is a mirror: it keeps no numbers, and is made from the present family when a
-page is written. So it costs nothing per request. Where it has fewer labels, the children that differ
-by the others are summed. What it adds to the page is counted with the present family's children
-(:mod:`.page_budget`), as if none were summed.
+A family of such a name is a mirror: it keeps no numbers, and is made from the present family when
+a page is written. So it costs nothing per request. Where it has fewer labels, the children that
+differ by the others are summed. What it adds to the page is counted with the present family's
+children (:mod:`.page_budget`), as if none were summed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator

@@ -1,5 +1,4 @@
-"""Metrics that plugins declare: counters and histograms that they write, gauges that are read off
-them.
+"""Metrics that plugins declare: counters and histograms to write, gauges that are read off them.
 
 What is written outlives the instance, as Prometheus expects; a gauge ends with it. Instances of
 one type, also those before and after a reload, share a metric and differ by ``plugin_name``.
@@ -64,9 +63,7 @@ class PluginMetricsCollector(Collector):
         has_former_names: Whether metrics are also there under the names that they had before.
     """
 
-    def __init__(
-        self, budget: PageBudget | None = None, *, has_former_names: bool = False
-    ) -> None:
+    def __init__(self, budget: PageBudget | None = None, *, has_former_names: bool = False) -> None:
         self._has_former_names = has_former_names
         self._budget = budget or PageBudget(lambda: self.page_bytes)
         self._counters: dict[str, tuple[tuple[str, ...], Family[Counter]]] = {}
@@ -139,6 +136,7 @@ class PluginMetricsCollector(Collector):
         documentation: str,
         read: Callable[[], _Values],
         labels: Sequence[str] = (),
+        *,
         plugin_labels: PluginLabels = "always",
     ) -> None:
         """Have a gauge read off ``plugin``; see ``PluginMetrics``.

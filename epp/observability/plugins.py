@@ -14,8 +14,8 @@ __all__ = [
 ]
 
 PluginLabels = Literal["always", "several", "never"]
-"""When ``plugin_type`` and ``plugin_name`` are added to a gauge: always, where several instances have
-it, or never, as its own labels tell instances apart."""
+"""When ``plugin_type`` and ``plugin_name`` are added to a gauge: always, where several instances
+have it, or never, as its own labels tell instances apart."""
 
 
 class PluginCounter(Protocol):
@@ -75,6 +75,7 @@ class PluginMetrics(Protocol):
         documentation: str,
         read: Callable[[], Mapping[tuple[str, ...], float]],
         labels: Sequence[str] = (),
+        *,
         plugin_labels: PluginLabels = "always",
     ) -> None:
         """Have a value read whenever somebody looks at the metrics.
@@ -123,6 +124,7 @@ class _NoMetrics:
         documentation: str,
         read: Callable[[], Mapping[tuple[str, ...], float]],
         labels: Sequence[str] = (),
+        *,
         plugin_labels: PluginLabels = "always",
     ) -> None:
         pass

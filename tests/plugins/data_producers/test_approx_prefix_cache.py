@@ -438,6 +438,7 @@ class Gauges:
         documentation: str,
         read: Callable[[], Mapping[tuple[str, ...], float]],
         labels: Sequence[str] = (),
+        *,
         plugin_labels: PluginLabels = "always",
     ) -> None:
         assert not labels

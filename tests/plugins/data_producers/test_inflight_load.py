@@ -81,7 +81,8 @@ class Flight:
         fairness_id: str = "tenant",
     ) -> None:
         self.producer = producer
-        self.request = make_request(stream=stream, fairness_id=fairness_id, priority=1)
+        self.request = make_request(stream=stream)
+        self.request.fairness_id, self.request.priority = fairness_id, 1
         self.state = make_state({TOKENIZED_PROMPT: prompt(tokens), **(values or {})})
         self.served_by = result.endpoints[0].endpoint
         producer.prepare(self.request, self.state)
@@ -215,7 +216,8 @@ def test_keys_bear_the_instances_name() -> None:
     endpoint = make_endpoint("a")
     Flight(producer, chosen("default", default=endpoint))
     mine = AttributeKey[InFlightLoad]("InFlightLoadDataKey/mine")
-    assert endpoint.attributes == {mine: InFlightLoad(1, 100)}
+    assert endpoint.attributes.pop(mine) == InFlightLoad(1, 100)
+    assert [key.name for key in endpoint.attributes] == ["in-flight-by-flow/mine"]
 
 
 def test_the_prompt_is_done_when_the_answer_begins() -> None:
@@ -330,6 +332,7 @@ class Gauges:
         documentation: str,
         read: Any,
         labels: Any = (),
+        *,
         plugin_labels: str = "always",
     ) -> None:
         own = ("endpoint_name", "namespace", "producer_name", "fairness_id", "priority")
