@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import pytest
 import pytest_asyncio
 from ext_proc.harness import LEAN, POST, http_headers
 from prometheus_client.parser import text_string_to_metric_families
@@ -161,9 +160,7 @@ async def test_every_metric_of_the_reference_has_its_type_and_labels(exposed: Ex
         if row.name not in missing
         for name in (f"llm_d_epp_{row.name}",)
     }
-    assert found == {
-        row.name: (row.kind, row.labels) for row in rows() if row.name not in missing
-    }
+    assert found == {row.name: (row.kind, row.labels) for row in rows() if row.name not in missing}
     assert not {f"llm_d_epp_{name}" for name in missing} & exposed.kinds.keys()
     assert len(found) > 55
 
@@ -185,7 +182,7 @@ async def test_the_queries_of_dashboards_and_autoscalers_find_series(exposed: Ex
     asked = queries()
     assert len(asked) == 11
     for query in asked:
-        names = re.findall(r"\b((?:llm_d_epp|inference)_\w+)", re.sub(r'\{[^}]*\}', "", query))
+        names = re.findall(r"\b((?:llm_d_epp|inference)_\w+)", re.sub(r"\{[^}]*\}", "", query))
         names = [name for name in names if name not in exposed.labels.get(name, ())]
         assert names, query
         # A histogram of answers has no sample before the first answer's end.

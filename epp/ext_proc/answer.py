@@ -99,7 +99,7 @@ class AnswerBody:
         """Whether anybody needs the body."""
         return self.reader is not None or self.names is not None
 
-    def read(self, body: bytes | memoryview, reader: AnswerReader) -> None:
+    def read(self, body: bytes, reader: AnswerReader) -> None:
         """Give ``reader``, who is ours, the next chunk."""
         try:
             reader.feed(body)
