@@ -125,9 +125,9 @@ def test_values_from_clients_are_bounded_over_reloads() -> None:
 def test_a_histogram_goes_on_after_a_reload_and_differs_by_plugin(
     metrics: PluginMetricsCollector, registry: CollectorRegistry
 ) -> None:
-    for name in ("first", "second", "first"):  # the last one after a reload
-        plugin = Gauging(name, metrics)
-        metrics.histogram(plugin, "part_ratio", "Parts.", (0.5, 1.0)).observe(0.75)
+    plugin = Gauging("first", metrics)
+    for each in (plugin, Gauging("second", metrics), Gauging("first", metrics)):  # after a reload
+        metrics.histogram(each, "part_ratio", "Parts.", (0.5, 1.0)).observe(0.75)
     labels = 'plugin_name="{}",plugin_type="gauging"'.format
     assert [line for line in lines(registry) if "_count" in line] == [
         f"llm_d_epp_part_ratio_count{{{labels('first')}}} 2.0",
