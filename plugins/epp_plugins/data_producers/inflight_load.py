@@ -131,7 +131,8 @@ class InflightLoadProducer(
         self.optional_reads: tuple[DataKey, ...] = (self._matches,)  # type: ignore[misc]
         self.writes: tuple[DataKey, ...] = (self._load, self._uncached)  # type: ignore[misc]
         self._sent = StateKey[list[_Sent]](f"in-flight-sent/{name}")
-        self._by_flow = AttributeKey[dict[_Flow, InFlightLoad]](f"in-flight-by-flow/{name}")
+        self._by_flow = AttributeKey[dict[_Flow, list[int]]](f"in-flight-by-flow/{name}")
+        """Requests and tokens of each flow."""
         self._endpoints: dict[str, Endpoint] = {}
         labels = ("endpoint_name", "namespace", "producer_name", "fairness_id", "priority")
         metrics.gauge(
@@ -231,7 +232,7 @@ class InflightLoadProducer(
                 loads[*own, *_OTHER_FLOWS] = endpoint.attribute(self._load) or _NOTHING
                 continue
             loads[*own, *_DEFAULT_FLOW] = _NOTHING
-            for (fairness_id, priority), load in tuple(
+            for (fairness_id, priority), held in tuple(
                 (endpoint.attribute(self._by_flow) or {}).items()
             ):
                 flow = (fairness_id, str(priority))
@@ -240,7 +241,7 @@ class InflightLoadProducer(
                     if room < 0 or len(fairness_id) > MAX_ID_CHARS:
                         flow = _OTHER_FLOWS
                 labels = (*own, *flow)
-                loads[labels] = _sum(loads.get(labels, _NOTHING), load)
+                loads[labels] = _sum(loads.get(labels, _NOTHING), held)
             room = max(room, 0)
         return loads
 
@@ -260,23 +261,25 @@ class InflightLoadProducer(
 
     def _add(self, sent: _Sent, requests: int, tokens: int) -> None:
         attributes = sent.endpoint.attributes
-        attributes[self._load] = _more(attributes.get(self._load, _NOTHING), requests, tokens)
-        flows: dict[_Flow, InFlightLoad] | None = attributes.get(self._by_flow)
+        load: InFlightLoad = attributes.get(self._load, _NOTHING)
+        flows: dict[_Flow, list[int]] | None = attributes.get(self._by_flow)
         if flows is None:
             flows = attributes[self._by_flow] = {}
-        load = _more(flows.get(sent.flow, _NOTHING), requests, tokens)
-        if load.requests or load.tokens:
-            flows[sent.flow] = load
-        else:
-            flows.pop(sent.flow, None)
+        # A list: a second record would cost 0.6 us, three times a request.
+        held = flows.get(sent.flow)
+        if held is None:
+            held = flows[sent.flow] = [0, 0]
+        held[0] += requests
+        held[1] += tokens
+        if held[0] <= 0 and held[1] <= 0:
+            del flows[sent.flow]
+        requests += load.requests
+        tokens += load.tokens
+        # Below 0 only if somebody took the attribute away meanwhile.
+        attributes[self._load] = InFlightLoad(
+            requests if requests > 0 else 0, tokens if tokens > 0 else 0
+        )
 
 
-def _more(load: InFlightLoad, requests: int, tokens: int) -> InFlightLoad:
-    requests += load.requests
-    tokens += load.tokens
-    # Below 0 only if somebody took the attribute away meanwhile.
-    return InFlightLoad(requests if requests > 0 else 0, tokens if tokens > 0 else 0)
-
-
-def _sum(one: InFlightLoad, other: InFlightLoad) -> InFlightLoad:
-    return InFlightLoad(one.requests + other.requests, one.tokens + other.tokens)
+def _sum(load: InFlightLoad, held: Sequence[int]) -> InFlightLoad:
+    return InFlightLoad(load.requests + max(held[0], 0), load.tokens + max(held[1], 0))
