@@ -24,8 +24,12 @@ LABEL org.opencontainers.image.title="endpoint-picker" \
 COPY --from=build /opt/epp /opt/epp
 # Where the Go EPP's image has its program, for manifests with a `command`.
 RUN mkdir /app && ln -s /opt/epp/bin/epp /app/epp
+ARG COMMIT=
+# What the metric llm_d_epp_info says.
 ENV PATH=/opt/epp/bin:$PATH \
-    PYTHONDONTWRITEBYTECODE=1
+    PYTHONDONTWRITEBYTECODE=1 \
+    EPP_COMMIT=${COMMIT} \
+    EPP_BUILD_REF=${VERSION}
 # A number, so that Kubernetes' runAsNonRoot can see that it is not root.
 USER 65532:65532
 # ext_proc, gRPC health, metrics

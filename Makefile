@@ -28,9 +28,9 @@ up: $(GATEWAY) ## Run a whole gateway here: fake fleet, endpoint picker, Envoy
 test: $(INSTALLED) ## Run the tests, JOBS=2 files at a time (JOBS=0: one after the other, in this process)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
 
-test-system: $(INSTALLED) ## Run the tests with other HTTP/2 clients (Debian packages)
-	@for program in h2load nghttp curl; do command -v $$program >/dev/null || { \
-		echo "make test-system: $$program is missing: apt-get install nghttp2-client curl" >&2; exit 1; }; done
+test-system: $(INSTALLED) ## Run the tests with programs of Debian packages: other HTTP/2 clients, promtool
+	@for program in h2load nghttp curl promtool; do command -v $$program >/dev/null || { \
+		echo "make test-system: $$program is missing: apt-get install nghttp2-client curl prometheus" >&2; exit 1; }; done
 	$(BIN)/pytest tests/system $(ARGS)
 
 lint: $(INSTALLED) ## Check style, types and the direction of imports

@@ -44,7 +44,7 @@ from epp.flow_control.fresh_metrics import FreshMetrics
 from epp.flow_control.sessions import PluginError, RegistrationError
 from epp.flow_control.view import FlowGauges, WaitingView
 from epp.health import HealthServer, HealthService
-from epp.listening import Listener, make_listener
+from epp.listening import Listener, make_listener, make_metrics_tls
 from epp.observability import (
     CertificateCollector,
     ConfigMetrics,
@@ -60,13 +60,15 @@ from epp.observability import (
     PluginWatch,
     PortCollector,
     RevocationMetrics,
+    StreamMetrics,
     TransportCollector,
     log_queues,
+    register_process,
 )
 from epp.parsing import BodyLimits
 from epp.request_control import BodyQueue, Director, Pipeline
 from epp.settings import Ports, ServeSettings, Transport
-from epp.transport import Http2Server, OpenStream, Server
+from epp.transport import Http2Server, OpenStream, Server, watched
 
 __all__ = ["App", "Ports", "ServeSettings", "Transport"]
 
@@ -88,11 +90,17 @@ class App:
             DataLayerError: There are no endpoints, or one is not what it should be.
         """
         self.settings = settings
-        self.metrics = Metrics(max_page_bytes=settings.max_metrics_page_bytes)
+        self.metrics = Metrics(
+            max_page_bytes=settings.max_metrics_page_bytes,
+            has_former_names=settings.has_deprecated_metrics,
+        )
+        register_process(self.metrics.registry)
         self.store = EndpointStore()
         self._config_metrics = ConfigMetrics(self.metrics.registry)
         self.metrics.registry.register(LogCollector(log_queues))
-        plugin_metrics = PluginMetricsCollector(self.metrics.budget)
+        plugin_metrics = PluginMetricsCollector(
+            self.metrics.budget, has_former_names=settings.has_deprecated_metrics
+        )
         self.metrics.registry.register(plugin_metrics)
         self._builder = make_builder(
             settings.seed,
@@ -203,7 +211,10 @@ class App:
         """
         settings = self.settings
         try:
-            methods: dict[str, OpenStream] = {METHOD: self.service.opened}
+            opened: OpenStream = self.service.opened
+            if settings.has_stream_metrics:
+                opened = watched(opened, StreamMetrics(self.metrics.registry), time.monotonic)
+            methods: dict[str, OpenStream] = {METHOD: opened}
             if settings.health_checking:
                 methods.update(self._health.methods)
             shares, port_limits = share_descriptors(
@@ -255,6 +266,7 @@ class App:
     ) -> None:
         settings, server = self.settings, listener.server
         watchdog = LoopWatchdog()
+        metrics_tls, metrics_follower = await asyncio.to_thread(make_metrics_tls, settings)
         health = HealthServer(
             lambda: self.is_ready,
             host=settings.host,
@@ -272,6 +284,7 @@ class App:
                 port=settings.metrics_port,
                 pages=self._flow_view.pages,
                 limits=HttpLimits(max_connections=port_limits.metrics),
+                tls=metrics_tls,
             ) as metrics_server,
         ):
             self._watch_ports(server, health, metrics_server)
@@ -285,6 +298,9 @@ class App:
                 running.append(tasks.create_task(limits.run(), name="time-limits"))
             if self._reloader is not None:
                 running.append(tasks.create_task(self._reloader.run(), name="config"))
+            if metrics_follower is not None:
+                follow = metrics_follower.run()
+                running.append(tasks.create_task(follow, name="metrics-certificates"))
             if listener.follower is not None:
                 running.append(tasks.create_task(listener.follower.run(), name="certificates"))
             try:

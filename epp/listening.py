@@ -1,9 +1,11 @@
-"""The ext_proc port: which transport serves it, with which certificate."""
+"""The ports that may speak TLS: which transport serves ext_proc, and with which certificates."""
 
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import structlog
 
 from epp.settings import ServeSettings
 from epp.transport import (
@@ -12,6 +14,7 @@ from epp.transport import (
     CredentialsFollower,
     Http2Server,
     OpenStream,
+    ReplaceableContext,
     Server,
     TlsSettings,
     load_credentials,
@@ -20,6 +23,8 @@ from epp.transport import (
 
 if TYPE_CHECKING:
     from epp.transport.grpcio import GrpcioServer
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,36 @@ def _grpcio_server(
         max_connections=settings.transport_settings.max_connections,
         credentials=credentials,
     )
+
+
+def make_metrics_tls(
+    settings: ServeSettings,
+) -> tuple[ssl.SSLContext, CredentialsFollower] | tuple[None, None]:
+    """Return the TLS of the metrics port, and what keeps it up to date; blocks.
+
+    Raises:
+        TlsError: The certificate cannot be used.
+    """
+    tls = settings.metrics_tls
+    if tls is None:
+        return None, None
+
+    def context(found: Credentials) -> ssl.SSLContext:
+        return make_context(tls, found.certificate, found.client_authorities, protocol="http/1.1")
+
+    credentials = load_credentials(tls)
+    listening = ReplaceableContext(context(credentials), _handshake_failed)
+    follower = CredentialsFollower(
+        tls,
+        credentials,
+        lambda found: listening.replace(context(found)),
+        poll_seconds=settings.certificate_poll_seconds,
+    )
+    return listening, follower
+
+
+def _handshake_failed(error: ssl.SSLError) -> None:
+    log.debug("handshake failed", port="metrics", reason=error.reason)
 
 
 def _user(server: "GrpcioServer | Http2Server", tls: TlsSettings) -> Callable[[Credentials], None]:

@@ -43,6 +43,12 @@ class ServeSettings:
     metrics_port: int = 9090
     max_metrics_connections: int = 64
     """Open at once at the metrics port."""
+    metrics_tls: TlsSettings | None = None
+    """Of the metrics port, its files followed while running; None for plain HTTP."""
+    has_stream_metrics: bool = False
+    """Count and time the streams of the ext_proc port."""
+    has_deprecated_metrics: bool = False
+    """Export metrics also under the names that the reference had for them before."""
     transport: Transport = "http2"
     """``http2`` is our own, ``grpcio`` the C core's."""
     transport_settings: TransportSettings = field(default_factory=TransportSettings)

@@ -17,7 +17,7 @@ from observability.raw_http import connected as http_connected
 from transport.raw_client import call, connected, serving
 
 from epp.data_layer import HttpClient
-from epp.data_layer.http_client import _Connection as ScrapeConnection
+from epp.data_layer.http_client import HttpConnection as ScrapeConnection
 from epp.observability.http_connection import HttpConnection, HttpLimits, Request, Response
 from epp.observability.http_server import HttpServer
 from epp.sockets import listen_on

@@ -132,7 +132,6 @@ FLAGS: Final[Mapping[str, ReferenceFlag]] = {
             is_boolean=True,
         ),
         _boolean("--enable-pprof", "there is no profiler on the metrics port", warns=True),
-        _boolean("--tracing", "no spans are written", warns=True),
         ReferenceFlag(
             "--refresh-prometheus-metrics-interval",
             "gauges are computed when /metrics is read",

@@ -35,6 +35,14 @@ from epp.cli.ext_proc_options import (
     ext_proc_settings,
 )
 from epp.cli.go_flags import CommandLine, stray_words
+from epp.cli.metrics_options import (
+    DeprecatedMetrics,
+    EnableGrpcStreamMetrics,
+    MetricsCertDir,
+    MetricsClientCaFile,
+    metrics_tls,
+    warn_of_open_metrics,
+)
 from epp.cli.options import (
     GrpcHealthPort,
     GrpcPort,
@@ -127,6 +135,10 @@ def serve(
     grpc_health_port: GrpcHealthPort = 9003,
     metrics_port: MetricsPort = 9090,
     max_metrics_connections: MaxMetricsConnections = 64,
+    metrics_cert_dir: MetricsCertDir = "",
+    metrics_client_ca_file: MetricsClientCaFile = "",
+    enable_grpc_stream_metrics: EnableGrpcStreamMetrics = False,
+    deprecated_metrics: DeprecatedMetrics = "",
     secure_serving: SecureServing = "true",
     cert_path: CertPath = "",
     enable_cert_reload: EnableCertReload = "true",
@@ -236,6 +248,7 @@ def serve(
         tls = tls_settings(
             secure_serving, cert_path, tls_min_version, tls_cipher_suites or (), client_ca_file
         )
+        tls_of_metrics = metrics_tls(metrics_cert_dir, metrics_client_ca_file)
         reload = true_or_false("--enable-cert-reload", enable_cert_reload)
         if transport == "grpcio":
             refuse_for_grpcio(transport_setting or (), tls)
@@ -284,6 +297,7 @@ def serve(
     if words := stray_words(given):
         log.warning("words on the command line were ignored", **words)
     tell_of_unused(given.reference, os.environ)
+    warn_of_open_metrics(tls_of_metrics)
     if tls is None:
         warn_of_unused(cert_path, tls_min_version, tls_cipher_suites or ())
 
@@ -302,6 +316,10 @@ def serve(
             grpc_health_port=grpc_health_port,
             metrics_port=metrics_port,
             max_metrics_connections=max_metrics_connections,
+            metrics_tls=tls_of_metrics,
+            has_stream_metrics=enable_grpc_stream_metrics,
+            has_deprecated_metrics=deprecated_metrics == "true"
+            or (not deprecated_metrics and ext_proc.compat == "reference"),
             # Below 50 ms the reference raises the interval, too.
             refresh_metrics_interval_seconds=max(0.05, interval),
             metrics_staleness_seconds=2.0 if staleness is None else staleness,

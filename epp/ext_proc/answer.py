@@ -109,6 +109,13 @@ class AnswerBody:
         """Whether anybody needs the body."""
         return self.reader is not None or self.names is not None
 
+    def read(self, body: bytes, reader: AnswerReader) -> None:
+        """Give ``reader``, who is ours, the next chunk."""
+        try:
+            reader.feed(body)
+        except Exception as error:
+            self.reader_failed(error)
+
     def flush(self) -> bytes:
         """Return what is held back of the body; nothing is afterwards."""
         names, self.names = self.names, None

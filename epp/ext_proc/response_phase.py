@@ -25,6 +25,7 @@ class ResponsePhase(StreamLife):
     def _response_headers(self, head: Head, beside: Beside) -> None:
         # First of all: from here on nothing may answer in the response's place.
         self.state = StreamState.RESPONSE_BODY
+        began_at = self._clock()
         exchange, answer = self._exchange, messages.CONTINUE_RESPONSE_HEADERS
         if exchange is not None:
             if beside.served:
@@ -35,6 +36,8 @@ class ResponsePhase(StreamLife):
             else:
                 exchange.response_started(reading.status(head.headers))
         self._stream.send(answer)
+        if exchange is not None:
+            exchange.response_seconds = self._clock() - began_at
         if head.end_of_stream:
             self.close(EndCause.COMPLETED)
 
@@ -92,15 +95,15 @@ class ResponsePhase(StreamLife):
         self._response_headers(head, beside)
 
     def _response_body(self, chunk: Chunk, _: Beside) -> None:
+        began_at = self._clock()
         body, end_of_stream = chunk
         passed, answer = body, self._answer
         if answer is not None:
             if not answer.size:
                 self._answer_begins(answer)
             elif body and answer.between is not None:
-                now = self._clock()
-                answer.between(now - answer.last_at)
-                answer.last_at = now
+                answer.between(began_at - answer.last_at)
+                answer.last_at = began_at
             answer.size += len(body)
             if answer.names is not None:
                 # A held body is one message, without the end flag if trailers follow it.
@@ -123,10 +126,9 @@ class ResponsePhase(StreamLife):
             replaced = messages.replaced_response(passed, sets_length=is_buffered)
             self._stream.send(replaced + facts)
         if body and answer is not None and answer.reader is not None:
-            try:
-                answer.reader.feed(body)
-            except Exception as error:
-                answer.reader_failed(error)
+            answer.read(body, answer.reader)
+        if self._exchange is not None:
+            self._exchange.response_seconds += self._clock() - began_at
         if end_of_stream:
             self.close(EndCause.COMPLETED)
 

@@ -14,11 +14,18 @@ from epp.observability.loop_lag import LoopLag
 from epp.observability.metrics import Metrics, PluginWatch, PoolCollector
 from epp.observability.page_budget import DEFAULT_PAGE_BYTES
 from epp.observability.plugin_metrics import PluginMetricsCollector
-from epp.observability.plugins import NO_PLUGIN_METRICS, PluginCounter, PluginMetrics
+from epp.observability.plugins import (
+    NO_PLUGIN_METRICS,
+    PluginCounter,
+    PluginHistogram,
+    PluginMetrics,
+)
 from epp.observability.port_metrics import PortCollector
+from epp.observability.process_metrics import register_process
 from epp.observability.request_metrics import RequestMetrics
 from epp.observability.revocation_metrics import RevocationMetrics, RevocationOutcome
 from epp.observability.servers import MetricsServer, PortError
+from epp.observability.stream_metrics import StreamMetrics
 from epp.observability.transport_metrics import CertificateCollector, TransportCollector
 from epp.observability.watchdog import LoopWatchdog
 
@@ -46,6 +53,7 @@ __all__ = [
     "Page",
     "Pages",
     "PluginCounter",
+    "PluginHistogram",
     "PluginMetrics",
     "PluginMetricsCollector",
     "PluginWatch",
@@ -56,9 +64,11 @@ __all__ = [
     "RequestMetrics",
     "RevocationMetrics",
     "RevocationOutcome",
+    "StreamMetrics",
     "TransportCollector",
     "configure",
     "cut",
     "log_queues",
     "printable",
+    "register_process",
 ]

@@ -13,6 +13,7 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics_format
 from prometheus_client.registry import Collector
 
+from epp.observability.deprecated_metrics import Mirror, MirroredCollector, mirror_of
 from epp.observability.hot_metrics import Family
 
 _EOF: Final = b"# EOF\n"
@@ -36,15 +37,20 @@ class Composite(Protocol):
     def page_bytes(self) -> int:
         """The estimated length of these families."""
 
-    def parts(self) -> Iterable[Family[Any] | Metric]:
+    def parts(self) -> Iterable[Family[Any] | Mirror | Metric]:
         """Return everything, in the order of the page."""
 
 
 class Registry(CollectorRegistry):
-    """A registry that tells which collectors it has."""
+    """A registry that tells which collectors it has.
 
-    def __init__(self) -> None:
+    Args:
+        has_former_names: Whether metrics are also there under the names that they had before.
+    """
+
+    def __init__(self, *, has_former_names: bool = False) -> None:
         super().__init__()
+        self.has_former_names = has_former_names
         self.collected_bytes = 0
         """Length of what prometheus_client wrote on the last whole page."""
         self._in_order: tuple[Collector, ...] = ()
@@ -66,10 +72,17 @@ class Registry(CollectorRegistry):
         Raises:
             ValueError: One of its names is taken.
         """
+        is_measured = isinstance(collector, Family | Composite)
+        if self.has_former_names and not is_measured and not isinstance(collector, Mirror):
+            collector = MirroredCollector(collector)
         super().register(collector)
         self._in_order = (*self._in_order, collector)
         if isinstance(collector, Family | Composite):
             self._measured = (*self._measured, collector)
+        if self.has_former_names and isinstance(collector, Family):
+            mirror = mirror_of(collector)
+            if mirror is not None:
+                self.register(mirror)
 
 
 class Exposition:
@@ -90,7 +103,7 @@ class Exposition:
         collected = 0
         wanted = set(names) or None
         for part in self._parts():
-            if isinstance(part, Family):
+            if isinstance(part, Family | Mirror):
                 yield from part.lines(openmetrics=openmetrics, names=wanted)
                 continue
             for piece in _lines(part, openmetrics=openmetrics, names=wanted):
@@ -101,9 +114,9 @@ class Exposition:
         if wanted is None:
             self._registry.collected_bytes = collected
 
-    def _parts(self) -> Iterator[Family[Any] | Metric]:
+    def _parts(self) -> Iterator[Family[Any] | Mirror | Metric]:
         for collector in self._registry.collectors:
-            if isinstance(collector, Family):
+            if isinstance(collector, Family | Mirror):
                 yield collector
             elif isinstance(collector, Composite):
                 yield from collector.parts()

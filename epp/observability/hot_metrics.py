@@ -3,8 +3,8 @@
 prometheus_client's children take a lock for each number and, in a histogram, walk the buckets: 0.5
 to 1.5 us an observation, ten of them a request. Here a child is a slots object of plain numbers and
 a write is one or two operations (0.05 to 0.15 us). A :class:`Family` is the custom collector that
-turns its children into samples when Prometheus asks; the page is the same byte for byte, the
-``_created`` series included (tests/observability/test_hot_metrics.py compares the two).
+turns its children into samples when Prometheus asks; the page is the same byte for byte, without
+the ``_created`` series (tests/observability/test_hot_metrics.py compares the two).
 
 A page of many children is not made of samples at all: :meth:`Family.lines` writes the text itself,
 from pieces that are the same for every child (0.2 us a line instead of 7).
@@ -18,8 +18,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
-from time import time
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -36,21 +35,27 @@ class Child(ABC):
 
     Attributes:
         label_texts: Its labels as they stand on the page; its family sets them.
-        created: When it was made, in seconds since 1970; None for what has no such sample.
     """
 
-    __slots__ = ("created", "label_texts")
+    __slots__ = ("label_texts",)
 
     label_texts: LabelTexts
-    created: float | None
 
     @abstractmethod
     def samples(self) -> Iterator[Sample]:
-        """Yield the samples, in prometheus_client's order, ``_created`` as the last."""
+        """Yield the samples, in prometheus_client's order."""
 
     @abstractmethod
     def numbers(self) -> list[str]:
-        """Return the values of the samples but ``_created``, as they stand on the page."""
+        """Return the values of the samples, as they stand on the page."""
+
+    def absorb(self, other: Self) -> None:
+        """Add the numbers of ``other``, a child of the same make.
+
+        Raises:
+            TypeError: Numbers of this kind are kept elsewhere.
+        """
+        raise TypeError(f"a {type(self).__name__} has no numbers of its own")
 
 
 class Counter(Child):
@@ -58,11 +63,8 @@ class Counter(Child):
 
     __slots__ = ("_value",)
 
-    created: float
-
     def __init__(self) -> None:
         self._value = 0
-        self.created = time()
 
     def inc(self) -> None:
         """Count one."""
@@ -72,6 +74,9 @@ class Counter(Child):
         """Count ``count``, 0 or more."""
         self._value += count
 
+    def absorb(self, other: Self) -> None:
+        self._value += other._value
+
     @property
     def value(self) -> int:
         """What was counted."""
@@ -79,7 +84,6 @@ class Counter(Child):
 
     def samples(self) -> Iterator[Sample]:
         yield "_total", (), self._value
-        yield "_created", (), self.created
 
     def numbers(self) -> list[str]:
         return [number(self._value)]
@@ -92,7 +96,6 @@ class Gauge(Child):
 
     def __init__(self) -> None:
         self._value: float = 0
-        self.created = None
 
     def inc(self) -> None:
         """Add one."""
@@ -109,6 +112,9 @@ class Gauge(Child):
     def set(self, value: float) -> None:
         """Make it ``value``."""
         self._value = value
+
+    def absorb(self, other: Self) -> None:
+        self._value += other._value
 
     @property
     def value(self) -> float:
@@ -129,7 +135,6 @@ class Reading(Child):
 
     def __init__(self, read: Callable[[], float]) -> None:
         self._read = read
-        self.created = None
 
     def samples(self) -> Iterator[Sample]:
         yield "", (), self._read()
@@ -156,18 +161,19 @@ class Histogram(Child):
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
-    created: float
-
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
-        self.created = time()
 
     def observe(self, value: float) -> None:
         """Take in ``value``, which is not NaN."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
+
+    def absorb(self, other: Self) -> None:
+        self._counts = [own + more for own, more in zip(self._counts, other._counts, strict=True)]
+        self._sum += other._sum
 
     @property
     def total(self) -> int:
@@ -202,11 +208,17 @@ class Histogram(Child):
             yield "_bucket", (("le", number(bound)),), total
         yield "_count", (), total
         yield "_sum", (), self._sum
-        yield "_created", (), self.created
 
     def numbers(self) -> list[str]:
         totals = [number(total) for total in accumulate(self._counts.copy())]
         return [*totals, totals[-1], number(self._sum)]
+
+
+class MirrorCost(Protocol):
+    """A family that repeats another one's numbers under another name."""
+
+    def cost(self, values: tuple[str, ...]) -> int:
+        """Return at most how many bytes it adds for a child with these label values."""
 
 
 C = TypeVar("C", bound=Child)
@@ -241,8 +253,9 @@ class Family(Collector, Generic[C]):
         self._make = make
         self._children: dict[tuple[str, ...], C] = {}
         self._layout = Layout(kind, self._name, text, self._labels, tuple(make().samples()))
+        self._mirror: MirrorCost | None = None
         self.page_bytes = 0
-        """About how long the lines of all children are."""
+        """About how long the lines of all children are, and what a mirror makes of them."""
 
     def labels(self, *values: str) -> C:
         """Return the child of ``values``, made at the first call; bind it, do not ask again.
@@ -260,30 +273,61 @@ class Family(Collector, Generic[C]):
             if child is None:
                 child = self._make()
                 child.label_texts = self._layout.label_texts(texts)
-                self.page_bytes += self._layout.length(child.label_texts)
+                self.page_bytes += self._length(texts, child.label_texts)
                 self._children[texts] = child
         return child
 
     def cost(self, *values: str) -> int:
-        """Return about how long the lines of the child of ``values`` are."""
-        return self._layout.length(self._layout.label_texts(tuple(map(_text, values))))
+        """Return about how long the lines of the child of ``values`` are, its mirror's included."""
+        texts = tuple(map(_text, values))
+        return self._length(texts, self._layout.label_texts(texts))
 
     def remove(self, *values: str) -> None:
         """Forget the child of ``values``, if there is one, as in :meth:`clear`."""
-        child = self._children.pop(tuple(map(_text, values)), None)
+        texts = tuple(map(_text, values))
+        child = self._children.pop(texts, None)
         if child is not None:
-            self.page_bytes -= self._layout.length(child.label_texts)
+            self.page_bytes -= self._length(texts, child.label_texts)
 
     def clear(self) -> None:
         """Forget every child; those that were bound count for nothing from now on."""
         self._children.clear()
         self.page_bytes = 0
 
+    @property
+    def name(self) -> str:
+        """Name on the page, a counter's without ``_total``."""
+        return self._name
+
+    @property
+    def kind(self) -> str:
+        """``counter``, ``gauge`` or ``histogram``."""
+        return self._kind
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of its labels."""
+        return self._labels
+
+    @property
+    def children(self) -> list[tuple[tuple[str, ...], C]]:
+        """The children there are now, by their label values."""
+        # list() is one step, so the event loop cannot add a child in the middle of it.
+        return list(self._children.items())
+
+    def like(self, name: str, text: str, labels: Sequence[str]) -> "Family[C]":
+        """Return an empty family whose children are of the same make."""
+        return Family(self._kind, name, text, labels, self._make)
+
+    def mirrored_by(self, mirror: "MirrorCost") -> None:
+        """Count what ``mirror`` adds to the page for each child as a part of that child's cost."""
+        self._mirror = mirror
+        self.page_bytes += sum(mirror.cost(values) for values, _ in self.children)
+
     def collect(self) -> Iterable[Metric]:
         """Return the family with the samples of every child."""
         family = Metric(self._name, self._text, self._kind)
-        # list() is one step, so the event loop cannot add a child in the middle of it.
-        for values, child in list(self._children.items()):
+        for values, child in self.children:
             own = tuple(zip(self._labels, values, strict=True))
             for suffix, more, value in child.samples():
                 family.add_sample(self._name + suffix, dict(own + more), value)
@@ -301,23 +345,23 @@ class Family(Collector, Generic[C]):
             names: Only samples of these names; None for all.
         """
         children = list(self._children.values())
-        for block in self._layout.blocks(openmetrics=openmetrics, names=names):
-            if not children and (names is not None or block.needs_children):
-                return
-            header, lines = block.header, block.lines
-            texts, chars = [header], len(header)
-            for child in children:
-                numbers = child.numbers() if block.has_numbers else []
-                if block.has_created and child.created is not None:
-                    numbers.append(number(child.created))
-                text = lines(child.label_texts, numbers)
-                texts.append(text)
-                chars += len(text)
-                if chars > _PIECE_CHARS:
-                    yield "".join(texts).encode()
-                    texts, chars = [], 0
-            if texts:
+        block = self._layout.block(openmetrics=openmetrics, names=names)
+        if block is None or (names is not None and not children):
+            return
+        texts, chars = [block.header], len(block.header)
+        for child in children:
+            text = block.lines(child.label_texts, child.numbers())
+            texts.append(text)
+            chars += len(text)
+            if chars > _PIECE_CHARS:
                 yield "".join(texts).encode()
+                texts, chars = [], 0
+        if texts:
+            yield "".join(texts).encode()
+
+    def _length(self, texts: tuple[str, ...], labels: LabelTexts) -> int:
+        length = self._layout.length(labels)
+        return length if self._mirror is None else length + self._mirror.cost(texts)
 
 
 class Maker:

@@ -171,7 +171,7 @@ class HttpConnection(asyncio.Protocol):
         # A client may end its side once it has asked; the answer goes out all the same.
         self._keeps_alive = False
         self._has_ended = True
-        return self.phase.is_answer
+        return self.phase.is_answer and self._transport.can_write_eof()  # not so with TLS
 
     def pause_writing(self) -> None:
         self._drained.clear()
@@ -272,7 +272,7 @@ class HttpConnection(asyncio.Protocol):
         if self._keeps_alive:
             self._enter(Phase.IDLE, self._limits.idle_seconds)
             return
-        if self._has_ended:
+        if self._has_ended or not self._transport.can_write_eof():
             self._transport.close()
             return
         # If the socket were closed with unread data, it would be reset and the answer lost.

@@ -6,6 +6,7 @@ one thread and ``max_connections`` descriptors.
 
 import asyncio
 import contextlib
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
@@ -29,6 +30,7 @@ class HttpServer:
         listening: Listening sockets, which the server closes.
         answer: Answers one request; called on the server's loop.
         limits: Limits on clients.
+        tls: Makes it HTTPS; None for plain HTTP.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class HttpServer:
         listening: Iterable[socket],
         answer: Callable[[Request], Awaitable[Response]],
         limits: HttpLimits,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.limits = limits
         self.timed_out = 0
@@ -50,7 +53,9 @@ class HttpServer:
         self._acceptor = Acceptor(
             name,
             lambda: HttpConnection(self),
-            admit=lambda: True,  # opened() makes room on a full port
+            admit=lambda: tls is None or self._admit_handshake(),
+            tls=tls,
+            handshake_seconds=limits.head_seconds,
             exhausted=self._close_idle,
         )
         self._loop = uvloop.new_event_loop()
@@ -82,6 +87,14 @@ class HttpServer:
             timed_out=self.timed_out,
             accept_pauses=self._acceptor.pauses,
         )
+
+    def _admit_handshake(self) -> bool:
+        """Make room for another handshake; behind it, opened() makes room for the connection."""
+        most, pending = self.limits.max_connections, self._acceptor.pending
+        if pending and len(pending) >= max(most - len(self._connections), most // 4):
+            self._evicted += 1
+            self._acceptor.drop_oldest()
+        return True
 
     # what connections tell
 

@@ -7,10 +7,11 @@ Gauges of the pool are not kept up to date; they are read off the endpoints when
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
-from statistics import fmean, pstdev
+from statistics import fmean, stdev
 
 import structlog
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -27,6 +28,16 @@ from epp.scheduling import Endpoint, Plugin, described
 # A plugin or a scheduling cycle takes microseconds; the reference starts at 0.1 ms.
 SCHEDULING = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
+# The reference's; a wait in flow control makes the first one long.
+_REQUEST_PROCESSING = (
+    *(0.0005, 0.001, 0.002, 0.005, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.25, 0.5, 1.0, 2.5),
+    *(5.0, 10.0),
+)
+_RESPONSE_PROCESSING = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0),
+    *(2.5, 5.0),
+)
+
 TOO_LARGE = "too-large"
 """Kind of the scrape error that has a counter of its own."""
 
@@ -40,15 +51,18 @@ class Metrics:
         self,
         *,
         max_page_bytes: int = DEFAULT_PAGE_BYTES,
+        has_former_names: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Declare them all.
 
         Args:
             max_page_bytes: Length of the page that series with labels from clients do not exceed.
+            has_former_names: Whether metrics are also there under the names that the reference
+                had for them before (:mod:`.deprecated_metrics`).
             clock: Monotonic seconds.
         """
-        self.registry = Registry()
+        self.registry = Registry(has_former_names=has_former_names)
         self.names = KnownNames(clock)
         """Which label values somebody other than the client vouches for."""
         self.budget = PageBudget(lambda: self.registry.page_bytes, max_page_bytes, clock=clock)
@@ -61,6 +75,18 @@ class Metrics:
         """Returns those for one that ends with an error of our own."""
         self.scheduler_e2e = make.histogram(
             "scheduler_e2e_duration_seconds", "Scheduling latency.", (), SCHEDULING
+        ).labels()
+        self.request_processing = make.histogram(
+            "request_processing_duration_seconds",
+            "Request headers to the decision, with the body's arrival and the wait in queues.",
+            (),
+            _REQUEST_PROCESSING,
+        ).labels()
+        self.response_processing = make.histogram(
+            "response_processing_duration_seconds",
+            "Time spent on the messages of one response.",
+            (),
+            _RESPONSE_PROCESSING,
         ).labels()
         self.attempts = Attempts(make, self.budget, self.names)
         plugin_labels = ("extension_point", "plugin_type", "plugin_name")
@@ -292,8 +318,9 @@ class PoolCollector(Collector):
         queue = self._per_endpoint("per_endpoint_queue_size", "Queue per endpoint, as scraped.")
         flight = self._per_endpoint("endpoint_inflight_requests", "Requests in flight from here.")
         waiting = self._per_endpoint("effective_queue_size", "Queue as the scorers see it.")
+        shown = shown_names([endpoint.name for endpoint in endpoints])
         for endpoint in endpoints:
-            labels = [self._pool, endpoint.name]
+            labels = [self._pool, shown[endpoint.name]]
             queue.add_metric(labels, endpoint.metrics.waiting_requests)
             flight.add_metric(labels, endpoint.load.in_flight)
             waiting.add_metric(labels, endpoint.load.waiting_requests)
@@ -310,9 +337,11 @@ class PoolCollector(Collector):
             ("kv_cache_utilization", [e.metrics.kv_cache_usage for e in endpoints]),
         ):
             mean = fmean(values) if values else 0.0
-            spread = pstdev(values) if values else 0.0
+            spread = stdev(values) if len(values) > 1 else 0.0
             yield self._gauge(f"average_{name}", f"Pool mean of {name}.", mean)
-            yield self._gauge(f"std_dev_{name}", f"Pool deviation of {name}.", spread)
+            yield self._gauge(
+                f"std_dev_{name}", f"Sample standard deviation of {name} in the pool.", spread
+            )
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:
         family = GaugeMetricFamily(f"llm_d_epp_{name}", text, labels=["name"])
@@ -323,6 +352,16 @@ class PoolCollector(Collector):
         return GaugeMetricFamily(
             f"llm_d_epp_{name}", text, labels=["name", "model_server_endpoint"]
         )
+
+
+def shown_names(names: Collection[str]) -> dict[str, str]:
+    """Return the values of ``model_server_endpoint``: names without their namespace.
+
+    An endpoint keeps its namespace where another one has the same name without it.
+    """
+    short = {name: name.rpartition("/")[2] for name in names}
+    count = Counter(short.values())
+    return {name: each if count[each] == 1 else name for name, each in short.items()}
 
 
 class ScrapeCollector(Collector):
@@ -342,8 +381,10 @@ class ScrapeCollector(Collector):
             "Present time between two scrapes; longer than configured where a page costs too much.",
             labels=["model_server_endpoint", "source"],
         )
-        for names, seconds in self._read().items():
-            family.add_metric(names, seconds)
+        intervals = dict(self._read())
+        shown = shown_names({endpoint for endpoint, _ in intervals})
+        for (endpoint, source), seconds in intervals.items():
+            family.add_metric([shown[endpoint], source], seconds)
         yield family
 
     def describe(self) -> Iterable[Metric]:

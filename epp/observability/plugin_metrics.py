@@ -1,22 +1,25 @@
-"""Metrics that plugins declare: counters that they count on, gauges that are read off them.
+"""Metrics that plugins declare: counters and histograms to write, gauges that are read off them.
 
-A counter outlives the instance, as Prometheus expects of one; a gauge ends with it. Instances of
+What is written outlives the instance, as Prometheus expects; a gauge ends with it. Instances of
 one type, also those before and after a reload, share a metric and differ by ``plugin_name``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
+from typing import Any
 from weakref import WeakMethod
 
 import structlog
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from epp.observability.hot_metrics import Counter, Family
+from epp.observability.deprecated_metrics import Mirror, former_name, mirror_of, mirrored
+from epp.observability.hot_metrics import Counter, Family, Histogram
 from epp.observability.known_names import OTHER, Standing
 from epp.observability.page_budget import PageBudget
-from epp.observability.plugins import PluginCounter
+from epp.observability.plugins import PluginCounter, PluginHistogram, PluginLabels
 from epp.scheduling import Plugin
 
 MAX_COUNTED_SETS = 1000
@@ -40,8 +43,16 @@ _Read = WeakMethod[Callable[[], _Values]]
 class _Gauge:
     documentation: str
     labels: tuple[str, ...]
+    plugin_labels: PluginLabels
     reads: dict[tuple[str, str], _Read] = field(default_factory=dict)
     """By type and name of the plugin."""
+
+    @property
+    def names_plugins(self) -> bool:
+        """Whether type and name of the plugin are among the labels."""
+        return self.plugin_labels == "always" or (
+            self.plugin_labels == "several" and len(self.reads) > 1
+        )
 
 
 class PluginMetricsCollector(Collector):
@@ -49,11 +60,18 @@ class PluginMetricsCollector(Collector):
 
     Args:
         budget: The budget of the page; by default one of its own.
+        has_former_names: Whether metrics are also there under the names that they had before.
     """
 
-    def __init__(self, budget: PageBudget | None = None) -> None:
+    def __init__(self, budget: PageBudget | None = None, *, has_former_names: bool = False) -> None:
+        self._has_former_names = has_former_names
         self._budget = budget or PageBudget(lambda: self.page_bytes)
         self._counters: dict[str, tuple[tuple[str, ...], Family[Counter]]] = {}
+        self._histograms: dict[str, tuple[tuple[float, ...], Family[Histogram]]] = {}
+        """With their buckets."""
+        self._families: tuple[Family[Any], ...] = ()
+        """All counters and histograms, in the order of their declaration."""
+        self._mirrors: dict[Family[Any], Mirror] = {}
         self._of_plugins: dict[tuple[str, str, str], _PluginCounter] = {}
         """By name of the metric, type and name of the plugin: one after a reload goes on with the
         label sets, and the room on the page, of the one before."""
@@ -70,19 +88,46 @@ class PluginMetricsCollector(Collector):
         """
         wanted = tuple(labels)
         known = self._counters.get(name)
-        if name in self._gauges or (known is not None and known[0] != wanted):
+        is_taken = name in self._gauges or name in self._histograms
+        if is_taken or (known is not None and known[0] != wanted):
             raise ValueError(_taken(name))
         if known is None:
             family = Family(
                 "counter", _PREFIX + name, documentation, (*wanted, *_PLUGIN_LABELS), Counter
             )
             known = self._counters[name] = (wanted, family)
+            self._add(family)
         key = (name, plugin.type, plugin.name)
         found = self._of_plugins.get(key)
         if found is None:
             found = _PluginCounter(known[1], len(wanted), key[1:], self._budget)
             self._of_plugins[key] = found
         return found
+
+    def histogram(
+        self, plugin: Plugin, name: str, documentation: str, bounds: Sequence[float]
+    ) -> PluginHistogram:
+        """Return a histogram of ``plugin``; see ``PluginMetrics``.
+
+        Raises:
+            ValueError: Another metric has that name.
+        """
+        wanted = tuple(bounds)
+        known = self._histograms.get(name)
+        is_taken = name in self._gauges or name in self._counters
+        if is_taken or (known is not None and known[0] != wanted):
+            raise ValueError(_taken(name))
+        if known is None:
+            family = Family(
+                "histogram",
+                _PREFIX + name,
+                documentation,
+                _PLUGIN_LABELS,
+                partial(Histogram, wanted),
+            )
+            known = self._histograms[name] = (wanted, family)
+            self._add(family)
+        return known[1].labels(plugin.type, plugin.name)
 
     def gauge(
         self,
@@ -91,6 +136,8 @@ class PluginMetricsCollector(Collector):
         documentation: str,
         read: Callable[[], _Values],
         labels: Sequence[str] = (),
+        *,
+        plugin_labels: PluginLabels = "always",
     ) -> None:
         """Have a gauge read off ``plugin``; see ``PluginMetrics``.
 
@@ -99,39 +146,54 @@ class PluginMetricsCollector(Collector):
         """
         wanted = tuple(labels)
         known = self._gauges.get(name)
-        if name in self._counters or (known is not None and known.labels != wanted):
+        is_taken = name in self._counters or name in self._histograms
+        if is_taken or (known is not None and known.labels != wanted):
             raise ValueError(_taken(name))
         if known is None:
-            known = self._gauges[name] = _Gauge(documentation, wanted)
+            known = self._gauges[name] = _Gauge(documentation, wanted, plugin_labels)
         known.reads[plugin.type, plugin.name] = WeakMethod(read)
 
     @property
     def page_bytes(self) -> int:
-        """About how long the lines of all counters are."""
-        return sum([counters.page_bytes for _, counters in list(self._counters.values())])
+        """About how long the lines of all counters and histograms are."""
+        return sum([family.page_bytes for family in self._families])
 
     def collect(self) -> Iterable[Metric]:
         """Read everything; called in the thread of the metrics server."""
         for part in self.parts():
-            yield from part.collect() if isinstance(part, Family) else (part,)
+            yield from part.collect() if isinstance(part, Family | Mirror) else (part,)
 
-    def parts(self) -> Iterable[Family[Counter] | Metric]:
-        """Return counters as they are and gauges as they are read; called in any thread."""
-        for _, counters in list(self._counters.values()):
-            yield counters
+    def parts(self) -> Iterable[Family[Any] | Mirror | Metric]:
+        """Return what is written as it is and gauges as they are read; called in any thread."""
+        for family in self._families:
+            yield family
+            if family in self._mirrors:
+                yield self._mirrors[family]
         for name, gauge in list(self._gauges.items()):
-            family = GaugeMetricFamily(
-                _PREFIX + name, gauge.documentation, labels=[*gauge.labels, *_PLUGIN_LABELS]
-            )
-            for plugin, read in list(gauge.reads.items()):
-                for values, value in self._values(name, plugin, read).items():
-                    family.add_metric([*values, *plugin], value)
-            if family.samples:
-                yield family
+            metric = self._read(name, gauge)
+            if not metric.samples:
+                continue
+            yield metric
+            if self._has_former_names and (former := former_name(metric.name, metric.type)):
+                yield mirrored(metric, former)
 
     def describe(self) -> Iterable[Metric]:
         """Tell the registry nothing, so that registering does not collect."""
         return ()
+
+    def _add(self, family: Family[Any]) -> None:
+        if self._has_former_names and (mirror := mirror_of(family)):
+            self._mirrors[family] = mirror
+        self._families = (*self._families, family)
+
+    def _read(self, name: str, gauge: _Gauge) -> Metric:
+        names_plugins = gauge.names_plugins
+        labels = [*gauge.labels, *_PLUGIN_LABELS] if names_plugins else gauge.labels
+        family = GaugeMetricFamily(_PREFIX + name, gauge.documentation, labels=labels)
+        for plugin, read in list(gauge.reads.items()):
+            for values, value in self._values(name, plugin, read).items():
+                family.add_metric([*values, *plugin] if names_plugins else values, value)
+        return family
 
     def _values(self, name: str, plugin: tuple[str, str], read: _Read) -> _Values:
         method = read()

@@ -1,11 +1,21 @@
 """Metrics of plugins' own: the service ``metrics`` of a plugin's constructor."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from epp.scheduling import Plugin
 
-__all__ = ["NO_PLUGIN_METRICS", "PluginCounter", "PluginMetrics"]
+__all__ = [
+    "NO_PLUGIN_METRICS",
+    "PluginCounter",
+    "PluginHistogram",
+    "PluginLabels",
+    "PluginMetrics",
+]
+
+PluginLabels = Literal["always", "several", "never"]
+"""When ``plugin_type`` and ``plugin_name`` are added to a gauge: always, where several instances
+have it, or never, as its own labels tell instances apart."""
 
 
 class PluginCounter(Protocol):
@@ -17,6 +27,13 @@ class PluginCounter(Protocol):
         Values may come from clients: beyond 1000 sets, or where the metrics page has no room,
         they all count as ``other``.
         """
+
+
+class PluginHistogram(Protocol):
+    """Distribution of a value that one plugin observes."""
+
+    def observe(self, value: float) -> None:
+        """Take in ``value``, which is not NaN."""
 
 
 class PluginMetrics(Protocol):
@@ -36,6 +53,21 @@ class PluginMetrics(Protocol):
             ValueError: Another metric has that name.
         """
 
+    def histogram(
+        self, plugin: Plugin, name: str, documentation: str, bounds: Sequence[float]
+    ) -> PluginHistogram:
+        """Return a histogram; like a counter it outlives the instance.
+
+        Args:
+            plugin: Whose it is.
+            name: With its unit at the end.
+            documentation: One sentence.
+            bounds: Inclusive upper bounds of the buckets, ascending, without infinity.
+
+        Raises:
+            ValueError: Another metric has that name.
+        """
+
     def gauge(
         self,
         plugin: Plugin,
@@ -43,6 +75,8 @@ class PluginMetrics(Protocol):
         documentation: str,
         read: Callable[[], Mapping[tuple[str, ...], float]],
         labels: Sequence[str] = (),
+        *,
+        plugin_labels: PluginLabels = "always",
     ) -> None:
         """Have a value read whenever somebody looks at the metrics.
 
@@ -55,6 +89,7 @@ class PluginMetrics(Protocol):
             read: A method of ``plugin``; returns values by label values, ``{(): value}`` without
                 labels. Called in a thread of its own, so it reads plain values or copies.
             labels: Names of the labels, from a closed set.
+            plugin_labels: When ``plugin_type`` and ``plugin_name`` are added.
 
         Raises:
             ValueError: Another metric has that name.
@@ -66,11 +101,21 @@ class _NoCounter:
         pass
 
 
+class _NoHistogram:
+    def observe(self, value: float) -> None:
+        pass
+
+
 class _NoMetrics:
     def counter(
         self, plugin: Plugin, name: str, documentation: str, labels: Sequence[str] = ()
     ) -> PluginCounter:
         return _NoCounter()
+
+    def histogram(
+        self, plugin: Plugin, name: str, documentation: str, bounds: Sequence[float]
+    ) -> PluginHistogram:
+        return _NoHistogram()
 
     def gauge(
         self,
@@ -79,6 +124,8 @@ class _NoMetrics:
         documentation: str,
         read: Callable[[], Mapping[tuple[str, ...], float]],
         labels: Sequence[str] = (),
+        *,
+        plugin_labels: PluginLabels = "always",
     ) -> None:
         pass
 

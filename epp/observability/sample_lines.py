@@ -4,7 +4,7 @@ All children of a family have the same samples, so what differs between their li
 values and the numbers. A :class:`Layout` holds the rest, made once.
 """
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from typing import Final, NamedTuple
 
 from prometheus_client.openmetrics.exposition import escape_label_name, escape_metric_name
@@ -14,7 +14,6 @@ _GO_EXPONENT: Final = 1_000_000
 """From here on Go, and so prometheus_client, writes an exponent."""
 _NUMBER_CHARS: Final = 8
 """What a number is reckoned to take: ``12345.0`` and the end of the line."""
-_CREATED: Final = "_created"
 
 
 class LabelTexts(NamedTuple):
@@ -52,23 +51,10 @@ class Block:
 
     Attributes:
         header: Of the metric.
-        has_numbers: Whether the lines show the numbers of a child.
-        has_created: Whether they show when it was made, behind those.
-        needs_children: Whether the header is left out where there is no line.
     """
 
-    def __init__(
-        self,
-        header: str,
-        lines: Sequence[tuple[int, _Line]],
-        *,
-        has_numbers: bool = True,
-        has_created: bool = False,
-    ) -> None:
+    def __init__(self, header: str, lines: Sequence[tuple[int, _Line]]) -> None:
         self.header = header
-        self.has_numbers = has_numbers
-        self.has_created = has_created
-        self.needs_children = not has_numbers
         self._indexes = [index for index, _ in lines]
         # Samples with a label of their own, the buckets, come first.
         self._own = sum(bool(line.own) for _, line in lines)
@@ -145,8 +131,8 @@ class Layout:
             size = len(labels.whole.encode())
         return self._fixed_bytes + len(self._lines) * (size + 1)
 
-    def blocks(self, *, openmetrics: bool, names: Container[str] | None) -> Iterator[Block]:
-        """Yield the parts of the family on a page.
+    def block(self, *, openmetrics: bool, names: Container[str] | None) -> Block | None:
+        """Return the family's part of a page; None if it has none there.
 
         Args:
             openmetrics: In that format instead of Prometheus's own.
@@ -158,21 +144,12 @@ class Layout:
             if names is None or line.sample in names
         ]
         if names is not None and not wanted:
-            return
-        created_name = self._name + _CREATED
+            return None
         if openmetrics:
-            text = _escaped(self._text)
-            has_created = any(line.sample == created_name for _, line in wanted)
-            yield Block(_header(self._name, text, self._kind), wanted, has_created=has_created)
-            return
+            return Block(_header(self._name, _escaped(self._text), self._kind), wanted)
         text = self._text.replace("\\", r"\\").replace("\n", r"\n")
         name = f"{self._name}_total" if self._kind == "counter" else self._name
-        main = [each for each in wanted if each[1].sample != created_name]
-        yield Block(_header(name, text, self._kind), main)
-        created = [(0, line) for _, line in wanted if line.sample == created_name]
-        if created:
-            header = _header(created_name, text, "gauge")
-            yield Block(header, created, has_numbers=False, has_created=True)
+        return Block(_header(name, text, self._kind), wanted)
 
     def _line(self, sample: str, more: Sequence[tuple[str, str]]) -> _Line:
         name = escape_metric_name(sample)

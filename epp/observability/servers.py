@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import time
 import zlib
 from http import HTTPStatus
@@ -19,6 +20,7 @@ from epp.observability.metrics import Metrics
 from epp.observability.page_queue import PageQueue
 from epp.sockets import PortFigures, listen_on
 
+_PATH = "/metrics"
 _OPENMETRICS = "application/openmetrics-text"
 _MAX_WAITING_PAGES = 8
 _SLICE_SECONDS = 0.001
@@ -43,7 +45,7 @@ class _Form(NamedTuple):
 
 
 class MetricsServer:
-    """/metrics and debug pages over plain HTTP, in a thread of its own.
+    """/metrics and debug pages over HTTP, in a thread of its own.
 
     /metrics needs nothing of the event loop and is served also while that stands still. The loop on
     which the server is entered makes the debug pages.
@@ -58,6 +60,7 @@ class MetricsServer:
         pages: Pages = no_pages,
         page_limit_seconds: float = LIMIT_SECONDS,
         limits: HttpLimits | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Serve /metrics from now on, and the debug pages once the server is entered.
 
@@ -68,6 +71,7 @@ class MetricsServer:
             pages: The debug pages that there are.
             page_limit_seconds: How long the event loop is waited for when it shall make one.
             limits: Limits on clients.
+            tls: Makes it HTTPS.
 
         Raises:
             PortError: It cannot be listened there.
@@ -89,7 +93,9 @@ class MetricsServer:
             ) from error
         self.port: int = listening[0].getsockname()[1]
         """Where it listens."""
-        self._server = HttpServer("metrics", listening, self._answer, limits or HttpLimits())
+        self._server = HttpServer(
+            "metrics", listening, self._answer, limits or HttpLimits(), tls=tls
+        )
 
     def figures(self) -> PortFigures:
         """Return what there is to say of the port; callable from any thread."""
@@ -124,7 +130,10 @@ class MetricsServer:
             return await self._debug_queue.page(path, lambda: debug.answer(path))
         if path == "/favicon.ico":  # a browser asks for it beside every page
             return Response(HTTPStatus.OK, "image/x-icon", b"")
-        # Any other path is /metrics, as it is with prometheus_client's own server.
+        if path != _PATH:
+            return Response.of_error(
+                HTTPStatus.NOT_FOUND, f"nothing is at {path}", pages=[_PATH, f"{PREFIX}/"]
+            )
         form = _form(request, query)
         body = await self._metrics_queue.page(form, lambda: self._render(form))
         headers = (("Content-Encoding", "gzip"),) if form.is_gzip else ()

@@ -93,6 +93,7 @@ class Decider:
         self._emit_endpoint_scores = emit_endpoint_scores
         self._follow_subset_hint = follow_subset_hint
         self._schedule_seconds = metrics.scheduler_e2e.observe
+        self._processing_seconds = metrics.request_processing.observe
         self._attempts = metrics.attempts
 
     def choose(
@@ -184,6 +185,7 @@ class Decider:
         exchange.metrics.total.inc()
         exchange.metrics.running.inc()
         exchange.metrics.size.observe(request.body_bytes)
+        self._processing_seconds(exchange.decided_at - exchange.received_at)
         if self._outcomes is not None:
             self._outcomes.note(False)
         return exchange

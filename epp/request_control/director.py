@@ -113,6 +113,7 @@ class Director:
         )
         self._refusals = Refusals(metrics, clock, outcomes)
         self._finished = CanonicalLine("request finished")
+        self._response_seconds = metrics.response_processing.observe
 
     @property
     def in_flight(self) -> int:
@@ -245,6 +246,8 @@ class Director:
         metrics = exchange.metrics
         metrics.running.dec()
         metrics.duration.observe(now - exchange.received_at)
+        if exchange.status is not None:
+            self._response_seconds(exchange.response_seconds)
         if metrics.awaits_proof and exchange.status == _OK:
             metrics.prove(exchange.request.model, exchange.request.target_model)
         pipeline = exchange.pipeline

@@ -69,6 +69,7 @@ class Exchange:
         "received_at",
         "request",
         "reservation",
+        "response_seconds",
         "result",
         "running_requests",
         "scores",
@@ -122,6 +123,8 @@ class Exchange:
         """Ends its stream with an answer of our own; its stream sets it."""
         self.usage: Usage | None = None
         """The tokens of the answer; None until it is over, or if it has not told."""
+        self.response_seconds = 0.0
+        """Time that the messages of its answer have taken so far; its stream adds to it."""
         self.status: int | None = None
         """HTTP status of the model server's answer."""
         picked = result.endpoints
@@ -238,7 +241,8 @@ class Exchange:
         self.state.write(ANSWER_USAGE, usage)
         tokens = usage.completion_tokens
         metrics.prompt_tokens.observe(usage.prompt_tokens)
-        metrics.cached_tokens.observe(usage.cached_tokens)
+        if usage.cached_tokens:  # the reference counts hits alone
+            metrics.cached_tokens.observe(usage.cached_tokens)
         metrics.tokens.observe(tokens)
         if is_whole and tokens > 0:
             metrics.per_token.observe(seconds / tokens)

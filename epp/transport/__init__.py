@@ -8,10 +8,12 @@ from epp.transport.certificate import Certificate, load_certificate
 from epp.transport.credentials import Credentials, CredentialsFollower, load_credentials
 from epp.transport.errors import ListenError, TlsError, TransportError
 from epp.transport.interface import OpenStream, Server, StatusCode, Stream, StreamHandler
+from epp.transport.replaceable_context import ReplaceableContext
 from epp.transport.server import Http2Server
 from epp.transport.settings import Timeouts, TransportSettings
 from epp.transport.statistics import ServerCounters, TransportStatistics
 from epp.transport.tls import TlsSettings, make_context, minimum_version_from_flag
+from epp.transport.watched_streams import StreamObserver, watched
 
 __all__ = [
     "Budget",
@@ -21,11 +23,13 @@ __all__ = [
     "Http2Server",
     "ListenError",
     "OpenStream",
+    "ReplaceableContext",
     "Server",
     "ServerCounters",
     "StatusCode",
     "Stream",
     "StreamHandler",
+    "StreamObserver",
     "Timeouts",
     "TlsError",
     "TlsSettings",
@@ -36,4 +40,5 @@ __all__ = [
     "load_credentials",
     "make_context",
     "minimum_version_from_flag",
+    "watched",
 ]

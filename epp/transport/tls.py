@@ -103,17 +103,22 @@ def minimum_version_from_flag(text: str) -> MinimumVersion:
 
 
 def make_context(
-    settings: TlsSettings, certificate: Certificate, client_authorities: str = ""
+    settings: TlsSettings,
+    certificate: Certificate,
+    client_authorities: str = "",
+    *,
+    protocol: str = "h2",
 ) -> ssl.SSLContext:
-    """Make the context of a server that speaks HTTP/2 and nothing else.
+    """Make the context of a server that speaks one protocol.
 
-    A client that does not offer h2 ends its handshake with no protocol chosen; the transport has to
-    look, and close the connection.
+    A client that does not offer it ends its handshake with no protocol chosen; a transport of
+    HTTP/2 has to look, and close the connection.
 
     Args:
         settings: Versions and suites.
         certificate: The server's.
         client_authorities: PEM; if there are any, a client has to show a certificate of theirs.
+        protocol: Its name in ALPN.
 
     Raises:
         TlsError: OpenSSL has none of the cipher suites, or refuses a certificate.
@@ -130,7 +135,7 @@ def make_context(
     # RFC 9113 section 9.2.1 forbids both in TLS 1.2; TLS 1.3 has neither.
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
-    context.set_alpn_protocols(["h2"])
+    context.set_alpn_protocols([protocol])
     try:
         context.set_ciphers(":".join(_TLS12_SUITES[name] for name in suites))
     except ssl.SSLError as error:

@@ -23,6 +23,11 @@ BOOLEANS: Mapping[str, Callable[[Any], object]] = {
     "--health-checking": attrgetter("health_checking"),
     "--disable-endpoint-subset-filter": lambda made: not made.follow_subset_hint,
     "--emit-endpoint-scores": attrgetter("emit_endpoint_scores"),
+    "--tracing": attrgetter("ext_proc.tracing"),
+    "--keep-control-headers": attrgetter("ext_proc.keep_control_headers"),
+    "--allow-experimental-plugins": attrgetter("allow_experimental_plugins"),
+    "--enable-grpc-stream-metrics": attrgetter("has_stream_metrics"),
+    "--deprecated-metrics": attrgetter("has_deprecated_metrics"),
 }
 """Those that do something here, and how it shows."""
 
@@ -61,13 +66,11 @@ WITHOUT_EFFECT = {
 }
 BOOLEANS_WITHOUT_EFFECT = (
     "--enable-pprof",
-    "--tracing",
     "--ha-enable-leader-election",
     "--zap-devel",
 )
 ASKING_FOR_MORE = {
     "--enable-pprof=true",
-    "--tracing=true",
     "--ha-enable-leader-election=true",
     "--endpoint-selector=app=vllm",
     "--endpoint-target-ports=8000,8001",
@@ -229,9 +232,9 @@ def test_a_boolean_without_effect_is_taken_and_named(flag: str, serve: Serve) ->
 
 
 def test_one_line_names_them_all(serve: Serve) -> None:
-    args = ("--tracing=false", "--pool-group", "g", "--zap-encoder", "json")
+    args = ("--zap-devel=false", "--pool-group", "g", "--zap-encoder", "json")
     (line,) = serve("serve", *ENDPOINT, *args).logged(UNUSED)
-    assert list(line["flags"]) == ["--tracing=false", "--pool-group=g", "--zap-encoder=json"]
+    assert list(line["flags"]) == ["--zap-devel=false", "--pool-group=g", "--zap-encoder=json"]
 
 
 def test_nothing_is_said_where_nothing_was_asked(

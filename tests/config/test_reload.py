@@ -100,7 +100,6 @@ class Followed:
             )
             for family in self.metrics.registry.collect()
             for sample in family.samples
-            if not sample.name.endswith("_created")
         }
 
 

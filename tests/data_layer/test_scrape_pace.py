@@ -192,7 +192,7 @@ async def test_the_metrics_tell_the_present_interval() -> None:
         await asyncio.sleep(5)
         value = metrics.registry.get_sample_value(
             "llm_d_epp_datalayer_scrape_interval_seconds",
-            {"model_server_endpoint": "ns/0", "source": "costly"},
+            {"model_server_endpoint": "0", "source": "costly"},
         )
     assert value == pytest.approx(2.0, rel=0.1)
 

@@ -110,6 +110,32 @@ def test_a_reader_is_fed_every_chunk_and_asked_once(modes: Modes) -> None:
     assert envoy.epp.value("response_size_bytes_sum", **LABELS) == 6
 
 
+def test_a_prompt_without_a_hit_has_no_cached_tokens() -> None:
+    envoy = reading(Reader(Usage(prompt_tokens=7, completion_tokens=10)), FULL_DUPLEX)
+    envoy.post()
+    answer(envoy, b"one")
+    assert envoy.epp.value("request_input_tokens_count", **LABELS) == 1
+    assert envoy.epp.value("request_cached_tokens_count", **LABELS) == 0
+
+
+def test_the_time_of_requests_and_responses_is_seen() -> None:
+    envoy = reading(Reader(Usage(prompt_tokens=7, completion_tokens=10)), FULL_DUPLEX)
+    envoy.post()
+    for phase, count in (("request", 1), ("response", 0)):
+        assert envoy.epp.value(f"{phase}_processing_duration_seconds_count") == count
+    answer(envoy, b"one", b"two", wait=1.0)
+    assert envoy.epp.value("response_processing_duration_seconds_count") == 1
+    # Not the seconds between two messages: the server's.
+    assert envoy.epp.value("response_processing_duration_seconds_sum") == 0
+
+
+def test_a_request_without_an_answer_has_no_time_of_the_response() -> None:
+    envoy = reading(Reader(None), FULL_DUPLEX)
+    envoy.post()
+    envoy.stream.reset()
+    assert envoy.epp.value("response_processing_duration_seconds_count") == 0
+
+
 def test_times_per_token_are_those_of_the_reference() -> None:
     envoy = reading(Reader(Usage(prompt_tokens=1, completion_tokens=5)), FULL_DUPLEX)
     envoy.post(STREAM)

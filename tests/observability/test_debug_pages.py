@@ -113,11 +113,11 @@ async def test_new_pages_are_there_at_once(server: MetricsServer, pages: dict[st
     assert (await ask(server, "/debug/new")).json() == 1
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/debugger", "/"])
-async def test_everything_else_is_metrics(server: MetricsServer, path: str) -> None:
+@pytest.mark.parametrize("path", ["/debugger", "/", "/metrics/", "/metricsx", "/healthz"])
+async def test_nothing_is_anywhere_else(server: MetricsServer, path: str) -> None:
     answer = await ask(server, path)
-    assert answer.status_code == 200
-    assert "llm_d_epp_internal_faults_total 0.0" in answer.text.splitlines()
+    assert answer.status_code == 404
+    assert answer.json() == {"error": f"nothing is at {path}", "pages": ["/metrics", "/debug/"]}
 
 
 async def test_head_has_the_headers_alone(server: MetricsServer) -> None:

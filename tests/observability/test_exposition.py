@@ -77,10 +77,9 @@ def test_the_page_is_that_of_prometheus_client(*, openmetrics: bool) -> None:
     "name",
     [
         "llm_d_epp_request_total",
-        "llm_d_epp_request_created",
+        "llm_d_epp_request_running",
         "llm_d_epp_request_duration_seconds_bucket",
         "llm_d_epp_request_duration_seconds_sum",
-        "llm_d_epp_request_running",
         "llm_d_epp_request_held_bytes",
         "llm_d_epp_shadow_runs_total",
         "no_such_name",

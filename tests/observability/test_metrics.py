@@ -1,5 +1,7 @@
 """Metrics: the reference's names, labels and buckets, the cap on names, the pool's gauges."""
 
+from math import sqrt
+
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -160,7 +162,7 @@ def test_first_bytes_are_told_apart_by_streaming() -> None:
 def test_answers_that_nobody_sees_have_no_samples() -> None:
     metrics = Metrics()
     metrics.for_request("m", "m", "f", 0).total.inc()
-    assert not [name for name in page(metrics) if "tokens" in name or "response" in name]
+    assert not [name for name in page(metrics) if "tokens" in name or "response_size" in name]
 
 
 def test_plugin_calls_are_observed_under_their_plugin() -> None:
@@ -225,6 +227,37 @@ def test_pages_that_are_too_large_are_counted_besides(step: str) -> None:
     assert value("llm_d_epp_datalayer_pages_too_large_total", labels) == 1
 
 
+def test_one_endpoint_has_no_deviation() -> None:
+    metrics = Metrics()
+    metrics.watch_pool("pool", lambda: [make_endpoint("a", waiting_requests=2)])
+    name = "llm_d_epp_std_dev_queue_size"
+    assert metrics.registry.get_sample_value(name, {"name": "pool"}) == 0
+
+
+def test_endpoints_are_named_without_namespace_unless_two_have_the_name() -> None:
+    metrics = Metrics()
+    names = ["one/a", "one/b", "two/b", "c"]
+    metrics.watch_pool("pool", lambda: [make_endpoint(name) for name in names])
+    metrics.watch_scrapes(lambda: {(name, "source"): 0.05 for name in names})
+    shown = {
+        family.name.removeprefix("llm_d_epp_"): [
+            sample.labels["model_server_endpoint"] for sample in family.samples
+        ]
+        for family in metrics.registry.collect()
+        if any("model_server_endpoint" in sample.labels for sample in family.samples)
+    }
+    own = ["a", "one/b", "two/b", "c"]
+    assert shown == dict.fromkeys(
+        [
+            "per_endpoint_queue_size",
+            "endpoint_inflight_requests",
+            "effective_queue_size",
+            "datalayer_scrape_interval_seconds",
+        ],
+        own,
+    )
+
+
 def test_pool_gauges_are_read_off_the_endpoints_at_each_scrape() -> None:
     metrics = Metrics()
     pool: list[Endpoint] = []
@@ -246,11 +279,11 @@ def test_pool_gauges_are_read_off_the_endpoints_at_each_scrape() -> None:
     )  # fmt: skip
     assert value("ready_endpoints") == 2
     assert value("average_queue_size") == 4  # (2 + 6) / 2
-    assert value("std_dev_queue_size") == 2  # both are 2 off
+    assert value("std_dev_queue_size") == sqrt(8)  # both are 2 off: 8 / (2 - 1)
     assert value("average_running_requests") == 10
     assert value("std_dev_running_requests") == 0
     assert value("average_kv_cache_utilization") == 0.5
-    assert value("std_dev_kv_cache_utilization") == 0.25
+    assert value("std_dev_kv_cache_utilization") == sqrt(0.125)
     assert value("per_endpoint_queue_size", "a") == 2
     assert value("per_endpoint_queue_size", "b") == 6
     assert value("endpoint_inflight_requests", "b") == 3

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar
 
 import pytest
@@ -12,6 +13,7 @@ from epp.observability import PluginMetricsCollector
 from epp.observability.known_names import Standing
 from epp.observability.page_budget import PageBudget
 from epp.observability.plugin_metrics import MAX_COUNTED_SETS, MAX_VALUE_CHARS
+from epp.observability.plugins import PluginLabels
 from epp.scheduling import Plugin
 
 
@@ -44,7 +46,7 @@ def registry(metrics: PluginMetricsCollector) -> CollectorRegistry:
 
 def lines(registry: CollectorRegistry) -> list[str]:
     text = generate_latest(registry).decode().splitlines()
-    return [line for line in text if not line.startswith("#") and "_created" not in line]
+    return [line for line in text if not line.startswith("#")]
 
 
 def test_instances_share_a_metric_and_differ_by_name(
@@ -118,6 +120,54 @@ def test_values_from_clients_are_bounded_over_reloads() -> None:
     things = [line for line in lines(registry) if "things_total" in line]
     assert len(things) == MAX_COUNTED_SETS + 1
     assert claimed == claimed[:1] * 3
+
+
+def test_a_histogram_goes_on_after_a_reload_and_differs_by_plugin(
+    metrics: PluginMetricsCollector, registry: CollectorRegistry
+) -> None:
+    plugin = Gauging("first", metrics)
+    for each in (plugin, Gauging("second", metrics), Gauging("first", metrics)):  # after a reload
+        metrics.histogram(each, "part_ratio", "Parts.", (0.5, 1.0)).observe(0.75)
+    labels = 'plugin_name="{}",plugin_type="gauging"'.format
+    assert [line for line in lines(registry) if "_count" in line] == [
+        f"llm_d_epp_part_ratio_count{{{labels('first')}}} 2.0",
+        f"llm_d_epp_part_ratio_count{{{labels('second')}}} 1.0",
+    ]
+    assert f'llm_d_epp_part_ratio_bucket{{le="0.5",{labels("first")}}} 0.0' in lines(registry)
+    for other in ((0.5,), (0.5, 2.0)):
+        with pytest.raises(ValueError, match="'part_ratio' is declared already"):
+            metrics.histogram(plugin, "part_ratio", "Others.", other)
+    with pytest.raises(ValueError, match="'things_total' is declared already"):
+        metrics.histogram(plugin, "things_total", "Others.", (1.0,))
+    with pytest.raises(ValueError, match="'part_ratio' is declared already"):
+        metrics.counter(plugin, "part_ratio", "Others.")
+    with pytest.raises(ValueError, match="'part_ratio' is declared already"):
+        metrics.gauge(plugin, "part_ratio", "Others.", plugin.read)
+
+
+@pytest.mark.parametrize(
+    ("plugin_labels", "alone", "together"),
+    [("always", True, True), ("several", False, True), ("never", False, False)],
+)
+def test_labels_of_the_plugin_are_added_where_they_are_wanted(
+    registry: CollectorRegistry,
+    metrics: PluginMetricsCollector,
+    plugin_labels: PluginLabels,
+    *,
+    alone: bool,
+    together: bool,
+) -> None:
+    def has_plugin_labels() -> bool:
+        (first, *_) = [line for line in lines(registry) if "more_things" in line]
+        return "plugin_name" in first
+
+    one, two = Gauging("one", metrics), Gauging("two", metrics)
+    one.values, two.values = {("a",): 1.0}, {("b",): 1.0}
+    gauge = partial(metrics.gauge, plugin_labels=plugin_labels)
+    gauge(one, "more_things", "Things.", one.read, ["kind"])
+    assert has_plugin_labels() == alone
+    gauge(two, "more_things", "Things.", two.read, ["kind"])
+    assert has_plugin_labels() == together
 
 
 @pytest.mark.parametrize("labels", [[], ["kind", "more"], ["other"]])

@@ -3,7 +3,12 @@
 import asyncio
 import shutil
 
-PACKAGES = {"h2load": "nghttp2-client", "nghttp": "nghttp2-client", "curl": "curl"}
+PACKAGES = {
+    "h2load": "nghttp2-client",
+    "nghttp": "nghttp2-client",
+    "curl": "curl",
+    "promtool": "prometheus",
+}
 
 
 def find(name: str) -> str:

@@ -117,6 +117,7 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete):
             "Weighted tokens that a program has got, decayed.",
             self.service_by_program,
             ("program_id",),
+            plugin_labels="several",
         )
         metrics.gauge(
             self,
@@ -124,12 +125,14 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete):
             "Average time that the requests of a program have waited in flow control.",
             self.wait_by_program,
             ("program_id",),
+            plugin_labels="several",
         )
         metrics.gauge(
             self,
             "program_aware_jains_fairness_index",
             "Jain's index over the average waits of programs, 1.0 where all are equal.",
             self.fairness_index,
+            plugin_labels="several",
         )
 
     def keys(self, flows: Sequence[Flow], now: float) -> list[tuple[float, float]]:

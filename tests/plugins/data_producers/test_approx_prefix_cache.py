@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from epp.observability.plugins import PluginCounter
+from epp.observability.hot_metrics import Histogram
+from epp.observability.plugins import PluginCounter, PluginLabels
 from epp.scheduling import (
     NEVER_SCRAPED,
     CycleState,
@@ -420,11 +421,17 @@ class Gauges:
 
     def __init__(self) -> None:
         self.read: dict[str, Callable[[], Mapping[tuple[str, ...], float]]] = {}
+        self.histograms: dict[str, Histogram] = {}
 
     def counter(
         self, plugin: Plugin, name: str, documentation: str, labels: Sequence[str] = ()
     ) -> PluginCounter:
         raise AssertionError(name)
+
+    def histogram(
+        self, plugin: Plugin, name: str, documentation: str, bounds: Sequence[float]
+    ) -> Histogram:
+        return self.histograms.setdefault(name, Histogram(bounds))
 
     def gauge(
         self,
@@ -433,6 +440,8 @@ class Gauges:
         documentation: str,
         read: Callable[[], Mapping[tuple[str, ...], float]],
         labels: Sequence[str] = (),
+        *,
+        plugin_labels: PluginLabels = "always",
     ) -> None:
         assert not labels
         self.read[name] = read
@@ -449,23 +458,40 @@ def test_the_index_is_seen_in_gauges() -> None:
         "prefix_indexer_size": 0,
         "prefix_indexer_bytes": 0,
         "prefix_indexer_bytes_limit": 2**20,
-        "prefix_indexer_hit_ratio": 0,
-        "prefix_indexer_hit_bytes": 0,
     }
     for pod in (make_endpoint("a"), make_endpoint("b")):
         state, _ = looked_up(producer, b"x" * (3 * BLOCK), [pod])
         chosen(producer, state, default=pod)
     looked_up(producer, b"x" * BLOCK, [])
     looked_up(producer, b"y" * BLOCK, [])
-    # Four look-ups, of 3, 3, 1 and 1 blocks, found 0, 3, 1 and 0 of them.
     assert gauges.values() == {
         "prefix_indexer_size": 6,
         "prefix_indexer_bytes": producer.index.bytes,
         "prefix_indexer_bytes_limit": 2**20,
-        "prefix_indexer_hit_ratio": 4 / 8,
-        "prefix_indexer_hit_bytes": 4 * BLOCK / 4,
     }
     assert 500 < producer.index.bytes < 1000
+
+
+def test_hits_of_the_chosen_endpoint_are_distributions() -> None:
+    metrics = Gauges()
+    producer = ApproxPrefixCacheProducer(DEFAULT_NAME, Params(), metrics=metrics)
+    one, other = make_endpoint("a"), make_endpoint("b")
+    for prompt, pod in (
+        (b"x" * 3 * BLOCK, one),  # nobody holds anything: 0 of 3
+        (b"x" * 4 * BLOCK, one),  # 3 of 4
+        (b"x" * 3 * BLOCK, other),  # the other one holds them: 0 of 3
+        (b"", one),  # nothing to look up
+    ):
+        state, _ = looked_up(producer, prompt, [one, other])
+        chosen(producer, state, default=pod)
+    ratio, length = (
+        list(metrics.histograms[f"prefix_indexer_hit_{name}"].samples())
+        for name in ("ratio", "bytes")
+    )
+    buckets = {own[0][1]: value for suffix, own, value in ratio if suffix == "_bucket"}
+    assert (buckets["0.0"], buckets["0.7"], buckets["0.8"], buckets["+Inf"]) == (2, 2, 3, 3)
+    assert ratio[-1] == ("_sum", (), 0.75)
+    assert length[-1] == ("_sum", (), 3 * BLOCK)
 
 
 def test_repeats_one_at_a_time_go_where_the_prefix_is() -> None:

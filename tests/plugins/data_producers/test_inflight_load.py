@@ -23,7 +23,7 @@ from epp.scheduling import (
     StateKey,
 )
 from epp.testing import check, make_endpoint, make_request, make_state
-from epp_plugins.data_producers.inflight_load import InflightLoadProducer, Params
+from epp_plugins.data_producers.inflight_load import MAX_SERIES, InflightLoadProducer, Params
 from epp_plugins.pickers.max_score import MaxScorePicker
 from epp_plugins.pickers.max_score import Params as PickerParams
 from epp_plugins.profile_handlers.single_profile import Params as HandlerParams
@@ -78,9 +78,11 @@ class Flight:
         values: Mapping[StateKey[Any], Any] | None = None,
         *,
         stream: bool = False,
+        fairness_id: str = "tenant",
     ) -> None:
         self.producer = producer
         self.request = make_request(stream=stream)
+        self.request.fairness_id, self.request.priority = fairness_id, 1
         self.state = make_state({TOKENIZED_PROMPT: prompt(tokens), **(values or {})})
         self.served_by = result.endpoints[0].endpoint
         producer.prepare(self.request, self.state)
@@ -214,7 +216,8 @@ def test_keys_bear_the_instances_name() -> None:
     endpoint = make_endpoint("a")
     Flight(producer, chosen("default", default=endpoint))
     mine = AttributeKey[InFlightLoad]("InFlightLoadDataKey/mine")
-    assert endpoint.attributes == {mine: InFlightLoad(1, 100)}
+    assert endpoint.attributes.pop(mine) == InFlightLoad(1, 100)
+    assert [key.name for key in endpoint.attributes] == ["in-flight-by-flow/mine"]
 
 
 def test_the_prompt_is_done_when_the_answer_begins() -> None:
@@ -310,30 +313,93 @@ def test_an_attribute_that_was_taken_away_is_not_driven_below_nothing() -> None:
     assert load_of(endpoint) == (0, 0)
 
 
-def test_gauges_show_the_pool() -> None:
-    class Gauges:
-        def __init__(self) -> None:
-            self.read: dict[str, Any] = {}
+class Gauges:
+    """Metrics that a test reads."""
 
-        def counter(self, *args: Any, **kwargs: Any) -> Any:
-            raise AssertionError("it counts no events")
+    def __init__(self) -> None:
+        self.read: dict[str, Any] = {}
 
-        def gauge(
-            self, plugin: Any, name: str, documentation: str, read: Any, labels: Any = ()
-        ) -> None:
-            assert labels == ("endpoint_name", "namespace", "producer_name")
-            self.read[name] = read
+    def counter(self, *args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("it counts no events")
 
+    def histogram(self, *args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("it has no distribution")
+
+    def gauge(
+        self,
+        plugin: Any,
+        name: str,
+        documentation: str,
+        read: Any,
+        labels: Any = (),
+        *,
+        plugin_labels: str = "always",
+    ) -> None:
+        own = ("endpoint_name", "namespace", "producer_name", "fairness_id", "priority")
+        assert (labels, plugin_labels) == (own, "never")
+        self.read[name] = read
+
+    def flows(self, name: str) -> dict[str, float]:
+        """The values by endpoint, fairness id and priority."""
+        read = self.read[f"inflight_{name}"]()
+        assert {labels[1:3] for labels in read} <= {("ns", NAME)}
+        return {" ".join((labels[0], *labels[3:])): value for labels, value in read.items()}
+
+
+def gauged(*names: str) -> tuple[Gauges, InflightLoadProducer, list[Endpoint]]:
     gauges = Gauges()
     producer = InflightLoadProducer(NAME, Params(), gauges)
-    busy, idle = make_endpoint("ns/busy"), make_endpoint("ns/idle")
-    for each in (busy, idle):
+    endpoints = [make_endpoint(f"ns/{name}") for name in names]
+    for each in endpoints:
         producer.endpoint_added(each)
-    Flight(producer, chosen("default", default=busy))
-    assert gauges.read["inflight_requests"]() == {("busy", "ns", NAME): 1, ("idle", "ns", NAME): 0}
-    assert gauges.read["inflight_tokens"]() == {("busy", "ns", NAME): 100, ("idle", "ns", NAME): 0}
+    return gauges, producer, endpoints
+
+
+def test_gauges_show_the_pool() -> None:
+    gauges, producer, (busy, _) = gauged("busy", "idle")
+    flight = Flight(producer, chosen("default", default=busy))
+    assert gauges.flows("requests") == {
+        "busy default-flow 0": 0,
+        "busy tenant 1": 1,
+        "idle default-flow 0": 0,
+    }
+    assert gauges.flows("tokens")["busy tenant 1"] == 100
+    flight.end()
+    nothing = {"busy default-flow 0": 0, "idle default-flow 0": 0}
+    assert gauges.flows("requests") == gauges.flows("tokens") == nothing
     producer.endpoint_removed(busy)
-    assert gauges.read["inflight_requests"]() == {("idle", "ns", NAME): 0}
+    assert gauges.flows("requests") == {"idle default-flow 0": 0}
+
+
+@pytest.mark.parametrize(
+    "fairness_id", [pytest.param("x" * 257, id="too long"), pytest.param("other", id="its name")]
+)
+def test_a_flow_without_a_series_of_its_own_is_one_of_the_others(fairness_id: str) -> None:
+    gauges, producer, (busy,) = gauged("busy")
+    flight = Flight(producer, chosen("default", default=busy), fairness_id=fairness_id)
+    shown = "other other" if fairness_id != "other" else "other 1"
+    assert gauges.flows("requests") == {"busy default-flow 0": 0, f"busy {shown}": 1}
+    flight.end()
+    assert gauges.flows("requests") == {"busy default-flow 0": 0}
+
+
+def test_series_are_limited_and_their_sum_is_everything() -> None:
+    gauges, producer, endpoints = gauged("a", "b")
+    for number in range(3000):
+        chosen_one = endpoints[number % 2]
+        Flight(producer, chosen("default", default=chosen_one), fairness_id=f"flow-{number}")
+    requests = gauges.flows("requests")
+    assert len(requests) <= MAX_SERIES
+    assert sum(requests.values()) == 3000
+    for name in ("a", "b"):
+        assert sum(n for labels, n in requests.items() if labels.startswith(name)) == 1500
+
+
+def test_a_large_pool_has_one_series_an_endpoint() -> None:
+    gauges, producer, endpoints = gauged(*map(str, range(501)))
+    Flight(producer, chosen("default", default=endpoints[7]))
+    requests = gauges.flows("requests")
+    assert (len(requests), requests["7 other other"], sum(requests.values())) == (501, 1, 1)
 
 
 STEPS = st.lists(

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from struct import unpack
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ from log_watch import Logs
 
 from epp.data_layer import HttpCalls
 from epp.lab.fleet import FakeServer, Fleet, FleetConfig
-from epp.observability.plugins import PluginCounter
+from epp.observability.plugins import PluginCounter, PluginHistogram
 from epp.request_control.plugins import PRODUCER_FAILURES, AsyncDataProducer
 from epp.scheduling import CycleState, Plugin
 from epp.testing import make_request
@@ -51,7 +51,14 @@ class Outcomes:
         documentation: str,
         read: Callable[[], Mapping[tuple[str, ...], float]],
         labels: Sequence[str] = (),
+        *,
+        plugin_labels: Literal["always", "several", "never"] = "always",
     ) -> None:
+        raise AssertionError(name)
+
+    def histogram(
+        self, plugin: Plugin, name: str, documentation: str, bounds: Sequence[float]
+    ) -> PluginHistogram:
         raise AssertionError(name)
 
     def inc(self, *labels: str) -> None:

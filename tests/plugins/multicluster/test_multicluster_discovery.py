@@ -7,7 +7,6 @@ import pytest
 
 from epp.data_layer.plugins import DiscoveryError, EndpointSpec
 from epp_plugins.data_sources.endpoints_file import is_host_name, parse
-from epp_plugins.data_sources.file_discovery import Params
 from epp_plugins.multicluster.discovery import MulticlusterFileDiscovery, metrics_address
 
 PATH = Path("clusters.yaml")
@@ -15,8 +14,8 @@ PATH = Path("clusters.yaml")
 
 def clusters(address: str, **labels: str) -> list[EndpointSpec]:
     entry = {"name": "east", "address": address, "port": 443, "labels": labels}
-    discovery = MulticlusterFileDiscovery("clusters", Params(str(PATH)))
-    return list(discovery.parse(PATH, msgspec.json.encode({"endpoints": [entry]})))
+    content = msgspec.json.encode({"endpoints": [entry]})
+    return parse(PATH, content, MulticlusterFileDiscovery.rules)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,33 @@
+"""Metrics of the process and of what it runs: memory, CPU, descriptors, Python, the build."""
+
+import os
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+from epp.observability.hot_metrics import Maker
+
+COMMIT_VARIABLE = "EPP_COMMIT"
+"""Environment variable of the image: the commit that it was built from."""
+BUILD_REF_VARIABLE = "EPP_BUILD_REF"
+"""Likewise the branch or tag."""
+UNKNOWN = "unknown"
+
+
+def register_process(
+    registry: CollectorRegistry, environment: Mapping[str, str] = os.environ
+) -> None:
+    """Export ``process_*``, ``python_*`` and ``llm_d_epp_info``.
+
+    Args:
+        registry: Where to register them; each reads what it tells when Prometheus asks.
+        environment: Variables that say what was built.
+    """
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    info = Maker(registry).gauge(
+        "info", "1; the labels say what was built.", ("commit", "build_ref")
+    )
+    built = (environment.get(name) or UNKNOWN for name in (COMMIT_VARIABLE, BUILD_REF_VARIABLE))
+    info.labels(*built).set(1)

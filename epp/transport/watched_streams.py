@@ -1,0 +1,113 @@
+"""Tells an observer of every stream's beginning and end, whatever transport carries it."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from epp.transport.interface import OpenStream, StatusCode, Stream, StreamHandler
+
+_NAMES: Final = {
+    StatusCode.OK: "OK",
+    StatusCode.CANCELLED: "Canceled",
+    StatusCode.UNKNOWN: "Unknown",
+    StatusCode.INVALID_ARGUMENT: "InvalidArgument",
+    StatusCode.DEADLINE_EXCEEDED: "DeadlineExceeded",
+    StatusCode.NOT_FOUND: "NotFound",
+    StatusCode.RESOURCE_EXHAUSTED: "ResourceExhausted",
+    StatusCode.FAILED_PRECONDITION: "FailedPrecondition",
+    StatusCode.UNIMPLEMENTED: "Unimplemented",
+    StatusCode.INTERNAL: "Internal",
+    StatusCode.UNAVAILABLE: "Unavailable",
+}
+"""As grpc-go writes them."""
+
+
+class StreamObserver(Protocol):
+    """Is told of streams."""
+
+    def opened(self) -> None:
+        """A stream has begun."""
+
+    def ended(self, code: str, seconds: float) -> None:
+        """One has ended with the gRPC status ``code``, after ``seconds``."""
+
+
+def watched(opened: OpenStream, observer: StreamObserver, clock: Callable[[], float]) -> OpenStream:
+    """Return what opens streams like ``opened`` and tells ``observer`` of them."""
+
+    def open_watched(stream: Stream, headers: Mapping[str, str]) -> StreamHandler:
+        between = _Watched(stream, observer, clock)
+        try:
+            between.handler = opened(between, headers)
+        except Exception:
+            between.ended(StatusCode.INTERNAL)  # which the transport answers
+            raise
+        return between
+
+    return open_watched
+
+
+class _Watched:
+    """Stands between the transport's stream and its handler, as each to the other."""
+
+    __slots__ = ("_began_at", "_clock", "_has_ended", "_observer", "_stream", "handler")
+
+    handler: StreamHandler
+
+    def __init__(
+        self, stream: Stream, observer: StreamObserver, clock: Callable[[], float]
+    ) -> None:
+        self._stream = stream
+        self._observer = observer
+        self._clock = clock
+        self._has_ended = False
+        self._began_at = clock()
+        observer.opened()
+
+    # the stream
+
+    @property
+    def is_writable(self) -> bool:
+        return self._stream.is_writable
+
+    def send(self, message: bytes) -> None:
+        self._stream.send(message)
+
+    def finish(self, code: int = StatusCode.OK, message: str = "") -> None:
+        self.ended(code)
+        self._stream.finish(code, message)
+
+    def pause_reading(self) -> None:
+        self._stream.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._stream.resume_reading()
+
+    # the handler
+
+    def message(self, data: bytes) -> None:
+        try:
+            self.handler.message(data)
+        except Exception:
+            self.ended(StatusCode.INTERNAL)
+            raise
+
+    def half_closed(self) -> None:
+        try:
+            self.handler.half_closed()
+        except Exception:
+            self.ended(StatusCode.INTERNAL)
+            raise
+
+    def reset(self) -> None:
+        self.ended(StatusCode.CANCELLED)
+        self.handler.reset()
+
+    def writable(self) -> None:
+        self.handler.writable()
+
+    def ended(self, code: int) -> None:
+        """Tell the observer of the end; only the first call counts."""
+        if not self._has_ended:
+            self._has_ended = True
+            name = _NAMES.get(StatusCode(code), "Unknown")
+            self._observer.ended(name, self._clock() - self._began_at)
