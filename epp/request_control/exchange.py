@@ -50,6 +50,7 @@ class Exchange:
     """
 
     __slots__ = (
+        "_destination",
         "_owner",
         "_stages",
         "begun_on",
@@ -68,10 +69,10 @@ class Exchange:
         "received_at",
         "request",
         "reservation",
-        "result",
         "running_requests",
         "scores",
         "shadow",
+        "stages",
         "state",
         "status",
         "usage",
@@ -100,7 +101,6 @@ class Exchange:
         """The one that read it, if it is another: a reload came while it waited."""
         self.request = request
         self.state = state
-        self.result = result
         self.metrics = metrics
         self.received_at = received_at
         """When the request headers came, in seconds of the clock."""
@@ -123,6 +123,7 @@ class Exchange:
         """The tokens of the answer; None until it is over, or if it has not told."""
         self.status: int | None = None
         """HTTP status of the model server's answer."""
+        self._destination = result.destination
         picked = result.endpoints
         endpoint = picked[0].endpoint
         self.endpoint: Endpoint = endpoint
@@ -133,13 +134,15 @@ class Exchange:
         self.kv_cache_usage = load.kv_cache_usage
         requested_at = endpoint.metrics.requested_at
         self.metrics_age_seconds = None if requested_at is None else decided_at - requested_at
-        self.reservation = Reservation(load, decided_at)
-        self._stages: Sequence[Reservation] = ()
-        if len(result.profiles) > 1:
-            self._stages = _reserve_stages(result, decided_at)
         is_plain = len(picked) == 1 and not result.destination
         self.destination = endpoint.address if is_plain else _destination(result)
         """What the gateway is told: ``ip:port``, or several parted by commas, best first."""
+        stages = _stages(result) if len(result.profiles) > 1 else {}
+        self.stages: Mapping[str, str] = {name: each.name for name, each in stages.items()}
+        """Names of the endpoints of the stages before the primary profile, by profile."""
+        # Last: nothing raises after it, so nothing is left reserved.
+        self.reservation = Reservation(load, decided_at)
+        self._stages = [Reservation(each.load, decided_at) for each in stages.values()]
 
     @property
     def request_headers(self) -> Mapping[str, str | None]:
@@ -241,7 +244,7 @@ class Exchange:
 
     def served_by(self, address: str) -> None:
         """Move the reservation if another endpoint than the chosen one served."""
-        told = (self.endpoint.address, self.result.destination)
+        told = (self.endpoint.address, self._destination)
         if address not in told and self._owner is not None:
             self._owner.served(self, address)
 
@@ -251,6 +254,12 @@ class Exchange:
         for reservation in stages:
             reservation.release(now)
 
+    def undo(self, now: float) -> None:
+        """Give back what is reserved of an exchange that nobody is handed."""
+        self._owner = None
+        self.reservation.release(now)
+        self.release_stages(now)
+
     def close(self, cause: EndCause) -> None:
         """End the exchange; only the first call counts."""
         owner, self._owner = self._owner, None
@@ -258,13 +267,13 @@ class Exchange:
             owner.finish(self, cause)
 
 
-def _reserve_stages(result: SchedulingResult, now: float) -> Sequence[Reservation]:
-    """Reserve the best endpoint of every profile but the primary one."""
-    return [
-        Reservation(other.endpoints[0].endpoint.load, now)
+def _stages(result: SchedulingResult) -> Mapping[str, Endpoint]:
+    """Return the best endpoint of every profile but the primary one, by profile."""
+    return {
+        name: other.endpoints[0].endpoint
         for name, other in result.profiles.items()
         if name != result.primary and other.endpoints
-    ]
+    }
 
 
 def _destination(result: SchedulingResult) -> str:

@@ -35,6 +35,7 @@ from epp.scheduling.plugins import (
     StageDecider,
 )
 from epp.scheduling.profile import SchedulerProfile
+from epp.scheduling.result_check import ResultWatch
 from epp.scheduling.scheduler import Scheduler
 from epp.scheduling.scoring import WeightedScorer
 from epp.scheduling.shadow import ShadowPick, ShadowProfile
@@ -80,6 +81,7 @@ __all__ = [
     "ProfileResult",
     "Reservation",
     "ReservationError",
+    "ResultWatch",
     "Scheduler",
     "SchedulerProfile",
     "SchedulingError",

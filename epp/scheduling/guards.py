@@ -187,6 +187,7 @@ def call_each(
     guards: Iterable[Guard[P]],
     call: Callable[[P], None],
     answers: tuple[type[Exception], ...] = (),
+    check: Callable[[Plugin], None] | None = None,
 ) -> None:
     """Call every plugin that is not off; what one raises changes nothing for the others.
 
@@ -194,6 +195,7 @@ def call_each(
         guards: Theirs, in the order of the calls.
         call: Calls a plugin.
         answers: What a plugin may raise on purpose: it ends the calls and goes on to the caller.
+        check: Called after each plugin; raises if it broke what it was given, having mended that.
     """
     for guard in guards:
         if guard.is_off:
@@ -201,6 +203,8 @@ def call_each(
         began = perf_counter()
         try:
             call(guard.plugin)
+            if check is not None:
+                check(guard.plugin)
         except answers:
             guard.passed(perf_counter() - began)
             raise

@@ -15,6 +15,7 @@ from epp.scheduling.errors import (
 from epp.scheduling.filtering import Blame, FilterChain
 from epp.scheduling.guards import GuardRails
 from epp.scheduling.plugins import Filter, Picker
+from epp.scheduling.result_check import is_candidate
 from epp.scheduling.scoring import ScorerSet, WeightedScorer
 from epp.scheduling.types import (
     Endpoint,
@@ -158,15 +159,15 @@ def _check(picker: Picker, picked: Sequence[ScoredEndpoint], scored: ScoredEndpo
     Raises:
         PluginContractError: It is not.
     """
-    if type(picked) is list and len(picked) == 1 and scored.handed_out(picked[0]):
-        return  # what most pickers return: 0.2 us instead of 0.7
+    if type(picked) is list and len(picked) == 1 and is_candidate(picked[0], scored, ()):
+        return  # what most pickers return: 0.4 us instead of 0.9
     if not isinstance(picked, (list, tuple)):
         what = f"returned {type(picked).__name__}, not a list of scored endpoints"
     elif not picked:
         what = "picked no endpoint"
-    elif not all(isinstance(e, ScoredEndpoint) and e.endpoint in scored.endpoints for e in picked):
+    elif not all(is_candidate(each, scored, scored.endpoints) for each in picked):
         what = "picked what is no candidate"
-    elif len(picked) > 1 and len({each.endpoint for each in picked}) < len(picked):
+    elif len(picked) > 1 and len({id(each.endpoint) for each in picked}) < len(picked):
         what = "picked an endpoint twice"
     else:
         return

@@ -18,6 +18,7 @@ from epp.scheduling.errors import (
 from epp.scheduling.guards import GuardRails, call_each
 from epp.scheduling.plugins import PostSchedule, PreSchedule, ProfileHandler
 from epp.scheduling.profile import SchedulerProfile
+from epp.scheduling.result_check import ResultWatch, result_fault
 from epp.scheduling.types import Endpoint, LLMRequest, ProfileResult, SchedulingResult
 
 
@@ -85,7 +86,12 @@ class Scheduler:
             call_each(self._pre_schedule, lambda hook: hook.pre_schedule(request, endpoints, state))
         result = self._decided(request, endpoints, state, preference)
         if self._post_schedule:
-            call_each(self._post_schedule, lambda hook: hook.post_schedule(request, result, state))
+            watch = ResultWatch(result, endpoints)
+            call_each(
+                self._post_schedule,
+                lambda hook: hook.post_schedule(request, result, state),
+                check=watch.check,
+            )
         return result
 
     def _decided(
@@ -100,7 +106,7 @@ class Scheduler:
         while names := self._next_profiles(request, seen, state):
             for name in names:
                 results[name] = self.profiles[name].run(request, endpoints, state, preference)
-        return self._processed(request, seen, state)
+        return self._processed(request, endpoints, seen, state)
 
     def _next_profiles(
         self, request: LLMRequest, results: Mapping[str, ProfileResult], state: CycleState
@@ -143,7 +149,11 @@ class Scheduler:
         return tuple(picked)
 
     def _processed(
-        self, request: LLMRequest, results: Mapping[str, ProfileResult], state: CycleState
+        self,
+        request: LLMRequest,
+        endpoints: Sequence[Endpoint],
+        results: Mapping[str, ProfileResult],
+        state: CycleState,
     ) -> SchedulingResult:
         guard = self._handler
         began = perf_counter()
@@ -155,13 +165,10 @@ class Scheduler:
         except PLUGIN_FAULTS as error:
             self._handler_failed(error, perf_counter() - began)
         try:
-            primary = result.profiles.get(result.primary)
-            if primary is None or not primary.endpoints:
+            if fault := result_fault(result, endpoints):
                 raise PluginContractError(  # noqa: TRY301 - counted like any other failure
-                    f"profile handler {self.handler.name!r} answered with profile"
-                    f" {result.primary!r}, which has no endpoint"
+                    f"the result of profile handler {self.handler.name!r} {fault}"
                 )
-            _ = primary.endpoints[0].endpoint  # it must be one, for all who read the result
         except Exception as error:
             self._handler_failed(error, perf_counter() - began)
         guard.passed(perf_counter() - began)

@@ -126,9 +126,12 @@ class ScoredEndpoints(Sequence[ScoredEndpoint]):
             item = self._items[index] = ScoredEndpoint(self.endpoints[index], self.scores[index])
         return item
 
-    def handed_out(self, item: ScoredEndpoint) -> bool:
-        """Return whether ``item`` is one of these."""
-        return item in self._items.values()
+    def is_own(self, item: ScoredEndpoint) -> bool:
+        """Return whether ``item`` is one of these, and still of the endpoint it was made of."""
+        for position, own in self._items.items():
+            if own is item:
+                return item.endpoint is self.endpoints[position]
+        return False
 
     def __iter__(self) -> Iterator[ScoredEndpoint]:
         return iter(self[:])
