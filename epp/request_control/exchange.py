@@ -69,6 +69,7 @@ class Exchange:
         "received_at",
         "request",
         "reservation",
+        "result",
         "running_requests",
         "scores",
         "shadow",
@@ -101,6 +102,8 @@ class Exchange:
         """The one that read it, if it is another: a reload came while it waited."""
         self.request = request
         self.state = state
+        self.result = result
+        """As plugins have left it; what is needed later is taken out of it at once."""
         self.metrics = metrics
         self.received_at = received_at
         """When the request headers came, in seconds of the clock."""
@@ -137,12 +140,14 @@ class Exchange:
         is_plain = len(picked) == 1 and not result.destination
         self.destination = endpoint.address if is_plain else _destination(result)
         """What the gateway is told: ``ip:port``, or several parted by commas, best first."""
-        stages = _stages(result) if len(result.profiles) > 1 else {}
-        self.stages: Mapping[str, str] = {name: each.name for name, each in stages.items()}
+        self.stages: Mapping[str, str] = _NO_HEADERS
         """Names of the endpoints of the stages before the primary profile, by profile."""
         # Last: nothing raises after it, so nothing is left reserved.
+        if len(result.profiles) > 1:
+            self._stages, self.stages = _reserve_stages(result, decided_at)
+        else:
+            self._stages = ()
         self.reservation = Reservation(load, decided_at)
-        self._stages = [Reservation(each.load, decided_at) for each in stages.values()]
 
     @property
     def request_headers(self) -> Mapping[str, str | None]:
@@ -267,13 +272,17 @@ class Exchange:
             owner.finish(self, cause)
 
 
-def _stages(result: SchedulingResult) -> Mapping[str, Endpoint]:
-    """Return the best endpoint of every profile but the primary one, by profile."""
-    return {
+def _reserve_stages(
+    result: SchedulingResult, now: float
+) -> tuple[Sequence[Reservation], Mapping[str, str]]:
+    """Reserve the best endpoint of every profile but the primary one; return their names, too."""
+    stages = {
         name: other.endpoints[0].endpoint
         for name, other in result.profiles.items()
         if name != result.primary and other.endpoints
     }
+    names = {name: endpoint.name for name, endpoint in stages.items()}
+    return [Reservation(endpoint.load, now) for endpoint in stages.values()], names
 
 
 def _destination(result: SchedulingResult) -> str:

@@ -159,8 +159,8 @@ def _check(picker: Picker, picked: Sequence[ScoredEndpoint], scored: ScoredEndpo
     Raises:
         PluginContractError: It is not.
     """
-    if type(picked) is list and len(picked) == 1 and is_candidate(picked[0], scored, ()):
-        return  # what most pickers return: 0.4 us instead of 0.9
+    if type(picked) is list and len(picked) == 1 and scored.is_own(picked[0]):
+        return  # what most pickers return: 0.3 us instead of 0.9
     if not isinstance(picked, (list, tuple)):
         what = f"returned {type(picked).__name__}, not a list of scored endpoints"
     elif not picked:

@@ -6,8 +6,9 @@ itself, and the next one sees the result as it was.
 """
 
 from collections.abc import Mapping, Sequence
+from operator import is_
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from epp.scheduling.errors import PluginContractError
 from epp.scheduling.plugins import Plugin
@@ -20,6 +21,7 @@ from epp.scheduling.types import (
 )
 
 _NUMBERS: Final = (float, int)
+_PLAIN: Final = (MappingProxyType, dict)
 
 
 def result_fault(result: object, candidates: Sequence[Any]) -> str:
@@ -32,6 +34,14 @@ def result_fault(result: object, candidates: Sequence[Any]) -> str:
     if not isinstance(result, SchedulingResult):
         return f"is {type(result).__name__}, not a SchedulingResult"
     profiles, primary, destination = result.profiles, result.primary, result.destination
+    if type(profiles) in _PLAIN and len(profiles) == 1 and not destination:
+        # One profile that picked one endpoint, as nearly always: 0.6 us instead of 2.
+        only = profiles.get(primary)
+        if type(only) is ProfileResult and type(only.scored) is ScoredEndpoints:
+            only_picked = only.endpoints
+            if type(only_picked) is list and len(only_picked) == 1:
+                if only.scored.is_own(only_picked[0]) and destination == "":
+                    return ""
     # Plain classes first: 0.05 us; Mapping, an ABC, takes 0.2.
     if not isinstance(profiles, (dict, MappingProxyType, Mapping)):
         return f"has {type(profiles).__name__} as profiles, not a mapping of profile results"
@@ -62,10 +72,10 @@ def is_candidate(item: object, scored: Sequence[ScoredEndpoint], candidates: Seq
         scored: What its profile scored; looked at first, for most items are of it.
         candidates: Compared by identity.
     """
-    if not isinstance(item, ScoredEndpoint) or not isinstance(item.score, _NUMBERS):
-        return False
     if isinstance(scored, ScoredEndpoints) and scored.is_own(item):
         return True
+    if not isinstance(item, ScoredEndpoint) or not isinstance(item.score, _NUMBERS):
+        return False
     endpoint = item.endpoint
     return any(endpoint is each for each in candidates)
 
@@ -92,8 +102,16 @@ def _profile_fault(profile: object, candidates: Sequence[Any]) -> str:
     return "has as scored what is no list of scored candidates"
 
 
-_Kept = tuple[str, ProfileResult, Sequence[ScoredEndpoint], list[ScoredEndpoint], list[Endpoint]]
-"""A profile's name and result, the picks in it, the same in a list of our own, their endpoints."""
+class _Kept(NamedTuple):
+    """One profile of a result as it was."""
+
+    name: str
+    profile: ProfileResult
+    picked: Sequence[ScoredEndpoint]
+    items: Sequence[ScoredEndpoint]
+    """What was in ``picked``, which may be changed in place."""
+    endpoints: Sequence[Endpoint]
+    """What was in the items."""
 
 
 class ResultWatch:
@@ -104,10 +122,18 @@ class ResultWatch:
         candidates: The endpoints that the request may go to.
     """
 
-    __slots__ = ("_candidates", "_destination", "_kept", "_primary", "_profiles", "result")
+    __slots__ = (
+        "_candidates",
+        "_destination",
+        "_kept",
+        "_plain",
+        "_primary",
+        "_profiles",
+        "_result",
+    )
 
     def __init__(self, result: SchedulingResult, candidates: Sequence[Any]) -> None:
-        self.result = result
+        self._result = result
         self._candidates = candidates
         self._take()
 
@@ -117,10 +143,27 @@ class ResultWatch:
         Raises:
             PluginContractError: It did not; the result is again what it was before.
         """
-        if self._is_unchanged():
-            return
+        result, profiles, plain = self._result, self._profiles, self._plain
+        if (
+            result.profiles is profiles
+            and result.primary is self._primary
+            and result.destination is self._destination
+        ):
+            if plain is None:
+                if self._is_unchanged():
+                    return
+            else:  # one profile that picked one endpoint, as nearly always: 0.3 us instead of 1
+                profile, picked, item, endpoint = plain
+                if (
+                    len(profiles) == len(picked) == 1
+                    and picked[0] is item
+                    and item.endpoint is endpoint
+                    and profile.endpoints is picked
+                    and profiles.get(self._primary) is profile
+                ):
+                    return
         try:
-            fault = result_fault(self.result, self._candidates)
+            fault = result_fault(result, self._candidates)
         except Exception as error:
             fault = f"cannot be read ({type(error).__name__})"
         if not fault:
@@ -132,44 +175,50 @@ class ResultWatch:
         )
 
     def _take(self) -> None:
-        result = self.result
-        self._profiles, self._primary = result.profiles, result.primary
+        result = self._result
+        profiles = self._profiles = result.profiles
+        primary = self._primary = result.primary
         self._destination = result.destination
-        self._kept: list[
-            tuple[
-                str, ProfileResult, Sequence[ScoredEndpoint], list[ScoredEndpoint], list[Endpoint]
-            ]
-        ] = [
-            (name, each, each.endpoints, [*each.endpoints], [e.endpoint for e in each.endpoints])
-            for name, each in self._profiles.items()
+        self._plain: tuple[ProfileResult, Sequence[ScoredEndpoint], ScoredEndpoint, Endpoint] | None
+        self._plain = None
+        self._kept: Sequence[_Kept] = ()
+        if len(profiles) == 1:
+            profile = profiles[primary]
+            picked = profile.endpoints
+            if len(picked) == 1:
+                self._plain = (profile, picked, picked[0], picked[0].endpoint)
+                return
+        self._kept = [
+            _Kept(name, each, each.endpoints, [*each.endpoints], _endpoints(each.endpoints))
+            for name, each in profiles.items()
         ]
 
     def _is_unchanged(self) -> bool:
-        result, kept, profiles = self.result, self._kept, self._profiles
-        if (
-            result.profiles is not profiles
-            or result.primary is not self._primary
-            or result.destination is not self._destination
-            or len(profiles) != len(kept)
-        ):
-            return False
-        for name, profile, picked, items, endpoints in kept:
-            if profiles.get(name) is not profile or profile.endpoints is not picked:
-                return False
-            if len(picked) != len(items):
-                return False
-            for now, item, endpoint in zip(picked, items, endpoints, strict=True):
-                if now is not item or item.endpoint is not endpoint:
-                    return False
-        return True
+        kept, profiles = self._kept, self._profiles
+        return len(profiles) == len(kept) and all(
+            profiles.get(each.name) is each.profile
+            and each.profile.endpoints is each.picked
+            and len(each.picked) == len(each.items)
+            and all(map(is_, each.picked, each.items))
+            and all(map(is_, _endpoints(each.items), each.endpoints))
+            for each in kept
+        )
 
     def _restore(self) -> None:
-        for _, profile, _, items, endpoints in self._kept:
-            for item, endpoint in zip(items, endpoints, strict=True):
+        kept = self._kept
+        if self._plain is not None:
+            profile, picked, item, endpoint = self._plain
+            kept = [_Kept(self._primary, profile, picked, [item], [endpoint])]
+        for each in kept:
+            for item, endpoint in zip(each.items, each.endpoints, strict=True):
                 item.endpoint = endpoint
-            profile.endpoints = tuple(items)
-        result = self.result
+            each.profile.endpoints = tuple(each.items)
+        result = self._result
         # A mapping of our own: the one before may have been changed in place.
-        result.profiles = {name: profile for name, profile, *_ in self._kept}
+        result.profiles = {each.name: each.profile for each in kept}
         result.primary, result.destination = self._primary, self._destination
         self._take()
+
+
+def _endpoints(items: Sequence[ScoredEndpoint]) -> Sequence[Endpoint]:
+    return [item.endpoint for item in items]

@@ -126,11 +126,13 @@ class ScoredEndpoints(Sequence[ScoredEndpoint]):
             item = self._items[index] = ScoredEndpoint(self.endpoints[index], self.scores[index])
         return item
 
-    def is_own(self, item: ScoredEndpoint) -> bool:
-        """Return whether ``item`` is one of these, and still of the endpoint it was made of."""
+    def is_own(self, item: object) -> bool:
+        """Return whether ``item`` is one of these, and still what it was made as."""
         for position, own in self._items.items():
             if own is item:
-                return item.endpoint is self.endpoints[position]
+                return (
+                    own.endpoint is self.endpoints[position] and own.score is self.scores[position]
+                )
         return False
 
     def __iter__(self) -> Iterator[ScoredEndpoint]:
