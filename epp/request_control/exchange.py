@@ -29,6 +29,9 @@ FindReader = Callable[[Mapping[str, str]], AnswerReader | None]
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
+_NO_STAGES: tuple[Sequence[Reservation], dict[str, str]] = ((), {})
+
+
 class ExchangeOwner(Protocol):
     """Is told when an exchange ends: the director."""
 
@@ -140,13 +143,11 @@ class Exchange:
         is_plain = len(picked) == 1 and not result.destination
         self.destination = endpoint.address if is_plain else _destination(result)
         """What the gateway is told: ``ip:port``, or several parted by commas, best first."""
-        self.stages: Mapping[str, str] = _NO_HEADERS
+        self._stages, self.stages = _NO_STAGES
         """Names of the endpoints of the stages before the primary profile, by profile."""
         # Last: nothing raises after it, so nothing is left reserved.
         if len(result.profiles) > 1:
             self._stages, self.stages = _reserve_stages(result, decided_at)
-        else:
-            self._stages = ()
         self.reservation = Reservation(load, decided_at)
 
     @property
@@ -274,7 +275,7 @@ class Exchange:
 
 def _reserve_stages(
     result: SchedulingResult, now: float
-) -> tuple[Sequence[Reservation], Mapping[str, str]]:
+) -> tuple[Sequence[Reservation], dict[str, str]]:
     """Reserve the best endpoint of every profile but the primary one; return their names, too."""
     stages = {
         name: other.endpoints[0].endpoint

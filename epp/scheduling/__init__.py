@@ -21,7 +21,7 @@ from epp.scheduling.errors import (
 from epp.scheduling.guards import DEFAULT_DISABLE_AFTER, Guard, GuardRails, call_each
 from epp.scheduling.keys import AttributeKey, StateKey
 from epp.scheduling.load import EndpointLoad, Reservation
-from epp.scheduling.observer import NullObserver, PluginObserver
+from epp.scheduling.observer import NullObserver, PluginObserver, RaisingObserver
 from epp.scheduling.plugins import (
     CompositeFilter,
     Filter,
@@ -79,6 +79,7 @@ __all__ = [
     "ProfileHandlerError",
     "ProfileLoopError",
     "ProfileResult",
+    "RaisingObserver",
     "Reservation",
     "ReservationError",
     "ResultWatch",

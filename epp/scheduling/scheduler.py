@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 from types import MappingProxyType
-from typing import NoReturn
+from typing import Generic, NoReturn
 
 from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import (
@@ -19,23 +19,25 @@ from epp.scheduling.guards import GuardRails, call_each
 from epp.scheduling.plugins import PostSchedule, PreSchedule, ProfileHandler
 from epp.scheduling.profile import SchedulerProfile
 from epp.scheduling.result_check import ResultWatch, result_fault
-from epp.scheduling.types import Endpoint, LLMRequest, ProfileResult, SchedulingResult
+from epp.scheduling.types import EndpointT, ProfileResult, RequestT, SchedulingResult
 
 
-class Scheduler:
+class Scheduler(Generic[RequestT, EndpointT]):
     """Runs the profile loop of GIE proposal 0845.
 
-    The engine reads no field of the request and only ``name`` of an endpoint; everything else is
-    the plugins' business.
+    The engine reads no field of the request, and of an endpoint only ``name``, if it has one, for
+    texts; everything else is the plugins' business. Requests and endpoints are of any class
+    (``Scheduler[Request, Endpoint]``), by default those of this package. Endpoints are told apart
+    by identity: they need not be hashable, and two that are equal are two.
     """
 
     def __init__(
         self,
-        handler: ProfileHandler,
-        profiles: Mapping[str, SchedulerProfile],
+        handler: ProfileHandler[RequestT, EndpointT],
+        profiles: Mapping[str, SchedulerProfile[RequestT, EndpointT]],
         *,
-        pre_schedule: Sequence[PreSchedule] = (),
-        post_schedule: Sequence[PostSchedule] = (),
+        pre_schedule: Sequence[PreSchedule[RequestT, EndpointT]] = (),
+        post_schedule: Sequence[PostSchedule[RequestT, EndpointT]] = (),
         guards: GuardRails | None = None,
     ) -> None:
         """Wire the scheduler.
@@ -45,7 +47,7 @@ class Scheduler:
             profiles: By name.
             pre_schedule: Run once before the first profile, in this order.
             post_schedule: Run once after the choice, in this order.
-            guards: Makes the guards of the hooks.
+            guards: Makes the guards of the hooks; without them a plugin that fails raises.
         """
         guards = guards or GuardRails()
         self.handler = handler
@@ -57,11 +59,11 @@ class Scheduler:
 
     def schedule(
         self,
-        request: LLMRequest,
-        endpoints: Sequence[Endpoint],
+        request: RequestT,
+        endpoints: Sequence[EndpointT],
         state: CycleState | None = None,
-        preference: Mapping[Endpoint, float] | None = None,
-    ) -> SchedulingResult:
+        preference: Mapping[EndpointT, float] | None = None,
+    ) -> SchedulingResult[EndpointT]:
         """Choose endpoints for ``request``.
 
         Args:
@@ -96,12 +98,12 @@ class Scheduler:
 
     def _decided(
         self,
-        request: LLMRequest,
-        endpoints: Sequence[Endpoint],
+        request: RequestT,
+        endpoints: Sequence[EndpointT],
         state: CycleState,
-        preference: Mapping[Endpoint, float] | None,
-    ) -> SchedulingResult:
-        results: dict[str, ProfileResult] = {}
+        preference: Mapping[EndpointT, float] | None,
+    ) -> SchedulingResult[EndpointT]:
+        results: dict[str, ProfileResult[EndpointT]] = {}
         seen = MappingProxyType(results)
         while names := self._next_profiles(request, seen, state):
             for name in names:
@@ -109,7 +111,7 @@ class Scheduler:
         return self._processed(request, endpoints, seen, state)
 
     def _next_profiles(
-        self, request: LLMRequest, results: Mapping[str, ProfileResult], state: CycleState
+        self, request: RequestT, results: Mapping[str, ProfileResult[EndpointT]], state: CycleState
     ) -> Sequence[str]:
         guard = self._handler
         began = perf_counter()
@@ -125,7 +127,9 @@ class Scheduler:
         return names
 
     def _checked(
-        self, picked: Mapping[str, SchedulerProfile], results: Mapping[str, ProfileResult]
+        self,
+        picked: Mapping[str, SchedulerProfile[RequestT, EndpointT]],
+        results: Mapping[str, ProfileResult[EndpointT]],
     ) -> Sequence[str]:
         """Return the names of the profiles picked.
 
@@ -150,11 +154,11 @@ class Scheduler:
 
     def _processed(
         self,
-        request: LLMRequest,
-        endpoints: Sequence[Endpoint],
-        results: Mapping[str, ProfileResult],
+        request: RequestT,
+        endpoints: Sequence[EndpointT],
+        results: Mapping[str, ProfileResult[EndpointT]],
         state: CycleState,
-    ) -> SchedulingResult:
+    ) -> SchedulingResult[EndpointT]:
         guard = self._handler
         began = perf_counter()
         try:

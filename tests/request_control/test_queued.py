@@ -11,7 +11,7 @@ from epp.building import make_builder
 from epp.config import PluginGraph, load_text
 from epp.flow_control import Outcome, dispatching
 from epp.flow_control.queues import QueuedRequest
-from epp.flow_control.sessions import Job, Session, Statement
+from epp.flow_control.sessions import Job, Session, Statement, placing
 from epp.request_control import BadRequestError, Exchange, PendingDecision
 from epp.request_control.plugins import EndCause
 
@@ -254,7 +254,7 @@ async def test_an_exception_of_one_request_ends_that_one_and_not_the_session(
     graph: PluginGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epp = full(graph)
-    placed = dispatching.place
+    placed = placing.place
 
     def place(session: Session, statement: Statement, job: Job) -> bool:
         if isinstance(job, QueuedRequest) and job.request.request_id == "bad":
