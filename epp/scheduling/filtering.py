@@ -14,7 +14,7 @@ from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import PLUGIN_FAULTS, DroppedError, PluginContractError
 from epp.scheduling.guards import Guard, GuardRails
 from epp.scheduling.plugins import CompositeFilter, Filter, Plugin
-from epp.scheduling.types import EndpointT, RequestT, name_of
+from epp.scheduling.types import EndpointT, RequestT
 
 
 class Blame(dict[int, str]):
@@ -149,7 +149,7 @@ def _split(
         raise PluginContractError(
             f"filter {plugin.name!r} returned {type(kept).__name__}, not a list of endpoints"
         )
-    if type(endpoints[0]).__hash__ is not object.__hash__:
+    if endpoints and type(endpoints[0]).__hash__ is not object.__hash__:
         return _split_by_id(plugin, kept, endpoints)
     # Most filters keep all; two tuples are compared at 5 ns an endpoint.
     if len(kept) == len(endpoints) and tuple(kept) == endpoints:
@@ -177,11 +177,18 @@ def _not_of_these(
     plugin: Plugin, kept: Sequence[object], endpoints: Sequence[object]
 ) -> PluginContractError:
     what, given = "an endpoint twice", set(map(id, endpoints))
+    if len(given) < len(endpoints):
+        what = "what cannot be told apart: of the endpoints it was given two are the same object"
     if foreign := [each for each in kept if id(each) not in given]:
-        what = f"{name_of(foreign[0])!r}, which it was not given"
-        if foreign[0] in endpoints:
-            what += " (an equal one, but not the same object: return the endpoints themselves)"
+        stranger = getattr(foreign[0], "name", foreign[0])
+        what = f"{stranger!r}, which it was not given"
+        if isinstance(foreign[0], type(endpoints[0])) and stranger in map(_name, endpoints):
+            what += " (a copy of one that it was: return the endpoints themselves)"
     return PluginContractError(f"filter {plugin.name!r} returned {what}")
+
+
+def _name(endpoint: object) -> object:
+    return getattr(endpoint, "name", endpoint)
 
 
 def _none_of(endpoints: Sequence[EndpointT], plugin: Plugin, blamed: Blame) -> Sequence[EndpointT]:
