@@ -1,5 +1,8 @@
 """The commands of ``epp``."""
 
+import sys
+
+import structlog
 import typer
 
 from epp.cli.config import config
@@ -31,6 +34,17 @@ cli.add_typer(session, name="session")
 
 def main() -> None:
     """Run the command line."""
+    # For commands that configure no log: the default prints the locals of every frame, where there
+    # are prompts and keys.
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S"),
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stdout.isatty(), exception_formatter=structlog.dev.plain_traceback
+            ),
+        ]
+    )
     cli()
 
 

@@ -219,7 +219,9 @@ def _json(event: EventDict) -> bytes:
 
 def _console() -> Callable[[EventDict], bytes]:
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    renderer = structlog.dev.ConsoleRenderer(colors=is_terminal)
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=is_terminal, exception_formatter=structlog.dev.plain_traceback
+    )
     default = renderer.columns[0].formatter
     assert isinstance(default, structlog.dev.KeyValueColumnFormatter)  # noqa: S101 - structlog's
     default.value_repr = _console_value

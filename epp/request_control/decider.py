@@ -6,6 +6,7 @@ from time import perf_counter
 
 from epp.observability import Metrics
 from epp.parsing import Parser, reader_finder
+from epp.request_control.conditional import acceptance
 from epp.request_control.errors import (
     AllFilteredError,
     NoCandidatesError,
@@ -126,7 +127,9 @@ class Decider:
             pipeline.admit(request, endpoints, state)
         began = perf_counter()
         try:
-            result = pipeline.scheduler.schedule(request, endpoints, state, preference)
+            result = pipeline.scheduler.schedule(
+                request, endpoints, state, preference, acceptance(request.headers, state)
+            )
         except Exception as error:
             self._attempts.failed(request.target_model)
             if answer := _ANSWERS.get(type(error)):

@@ -46,9 +46,12 @@ class Filter(Plugin, Generic[RequestT, EndpointT]):
     """Removes endpoints that cannot serve the request.
 
     Attributes:
-        fails_open: What a failure of this filter means for the request, unless the configuration
-            says otherwise (``extensions.guardRails.failurePolicy``): True passes all endpoints,
-            False none. False for filters that keep requests from where they must not go.
+        fails_open: What it means for the request if this filter raises, returns what it was not
+            given, or was turned off for failing too often. True: the filter is left out, and all
+            endpoints pass. False: none passes, and the request is answered with 429. Leave it True
+            where the filter makes choices better; set it False where it keeps requests from
+            endpoints that would serve them wrongly or must not see them. The configuration has the
+            last word (``extensions.guardRails.failurePolicy``, by plugin name).
     """
 
     fails_open: ClassVar[bool] = True

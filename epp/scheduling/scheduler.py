@@ -1,6 +1,6 @@
 """The scheduler: one profile handler, its profiles, one synchronous call per request."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from types import MappingProxyType
 from typing import Generic, NoReturn
@@ -63,6 +63,7 @@ class Scheduler(Generic[RequestT, EndpointT]):
         endpoints: Sequence[EndpointT],
         state: CycleState | None = None,
         preference: Mapping[EndpointT, float] | None = None,
+        accept: Callable[[SchedulingResult[EndpointT]], None] | None = None,
     ) -> SchedulingResult[EndpointT]:
         """Choose endpoints for ``request``.
 
@@ -72,6 +73,7 @@ class Scheduler(Generic[RequestT, EndpointT]):
             state: The request's scratch space; one is made if the caller has none.
             preference: A score for each endpoint that counts beside every profile's own total,
                 which is scaled to [0, 10).
+            accept: Called with the choice before any hook learns of it; what it raises is raised.
 
         Raises:
             NoEndpointsError: The deciding profile was left without an endpoint.
@@ -87,6 +89,8 @@ class Scheduler(Generic[RequestT, EndpointT]):
         if self._pre_schedule:
             call_each(self._pre_schedule, lambda hook: hook.pre_schedule(request, endpoints, state))
         result = self._decided(request, endpoints, state, preference)
+        if accept is not None:
+            accept(result)
         if self._post_schedule:
             watch = ResultWatch(result, endpoints)
             call_each(

@@ -1,0 +1,28 @@
+"""Tracebacks of commands: frames, and nothing of what was in them."""
+
+import subprocess
+import sys
+
+CODE = """
+import sys, typer, structlog
+from epp.cli import cli, main
+
+@cli.command()
+def breaks() -> None:
+    secret_prompt = "the clients" + " words"
+    try:
+        1 / 0
+    except ZeroDivisionError as error:
+        structlog.get_logger().error("it failed", exc_info=error)
+
+sys.argv = ["epp", "breaks"]
+main()
+"""
+
+
+def test_a_traceback_that_a_command_logs_has_no_locals() -> None:
+    ran = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
+    assert "ZeroDivisionError" in ran.stdout
+    assert "it failed" in ran.stdout
+    assert "the clients words" not in ran.stdout
+    assert "locals" not in ran.stdout
