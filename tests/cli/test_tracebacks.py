@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 CODE = """
 import sys, typer, structlog
@@ -20,8 +21,10 @@ main()
 """
 
 
-def test_a_traceback_that_a_command_logs_has_no_locals() -> None:
-    ran = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
+def test_a_traceback_that_a_command_logs_has_no_locals(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CODE)
+    ran = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
     assert "ZeroDivisionError" in ran.stdout
     assert "it failed" in ran.stdout
     assert "the clients words" not in ran.stdout
