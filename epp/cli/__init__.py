@@ -5,12 +5,15 @@ until ``epp serve`` listened.
 """
 
 import gc
+import os
+import sys
 from collections.abc import Iterator, MutableMapping
 from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Annotated, Any, Final, Never
 
+import structlog
 import typer
 from typer.core import TyperGroup
 
@@ -127,6 +130,18 @@ def _epp(
 
 def main() -> None:
     """Run the command line."""
+    # For commands that configure no log: the default prints the locals of every frame, where there
+    # are prompts and keys.
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S"),
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stdout.isatty() and not os.environ.get("NO_COLOR"),
+                exception_formatter=structlog.dev.plain_traceback,
+            ),
+        ]
+    )
     cli()
 
 

@@ -10,6 +10,7 @@ from epp.config.shadows import twin_name
 from epp.scheduling import (
     Filter,
     GuardRails,
+    NullObserver,
     Picker,
     Plugin,
     PluginObserver,
@@ -37,7 +38,9 @@ def guard_rails(plan: Plan, observer: PluginObserver | None) -> GuardRails:
         for name, is_open in policies.items()
     }
     return GuardRails(
-        observer=observer, fails_open=twins | policies, disable_after=rails.disable_after
+        observer=observer or NullObserver(),
+        fails_open=twins | policies,
+        disable_after=rails.disable_after,
     )
 
 

@@ -17,6 +17,7 @@ from epp.request_control import (
     EvictedError,
     NoCandidatesError,
     NoCandidatesForNoBodyError,
+    NotCachedError,
     OutsideSubsetError,
     ProfileNotFoundError,
     RequestDroppedError,
@@ -95,6 +96,7 @@ _ROWS: Mapping[type, _Row] = {
     ),
     AllFilteredError: _ALL_FILTERED,
     RequestDroppedError: _ALL_FILTERED,
+    NotCachedError: _Row("no decode worker has the requested KV cache"),
     ProfileNotFoundError: _NO_TARGET,
     EvictedError: _Row(is_bare=True),
     # A profile handler that fails; what else the scheduler raises became an error above.

@@ -65,7 +65,11 @@ class Dispatching(Binder):
             elif queued.tries and not self._parking.has_time:
                 self._park(session, band, queued, now, is_tried=False)
             else:
-                left -= self._try(session, band, queued, now)
+                try:
+                    left -= self._try(session, band, queued, now)
+                except Exception as error:  # it ends the request, and not the session
+                    left -= 1
+                    self._give_up(session, queued, error)
             line.changed(flow)
             band = self._room.next_band() if left else None
         line.close()
@@ -96,6 +100,17 @@ class Dispatching(Binder):
         if flow.has_head:
             band.rank(flow, now)
         return int(session.failure is not None)
+
+    def _give_up(self, session: RequestSession, queued: QueuedRequest, error: Exception) -> None:
+        """End a request that could not even be tried; the others go on."""
+        session.discard_open()
+        flow = queued.queue
+        if queued.is_waiting:
+            self._ledger.leave(queued, Outcome.DISPATCHED)
+            self._ledger.forget(queued)
+        queued.candidate.fail(error)
+        if flow.has_head and isinstance(flow.band, PolicyBand):
+            flow.band.rank(flow, self._clock())
 
     def _park(
         self,

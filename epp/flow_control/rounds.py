@@ -17,6 +17,7 @@ from epp.flow_control.sessions import Action, Dispatcher, Session
 from epp.flow_control.sessions.plugin import PluginFault
 from epp.flow_control.settings import FlowSettings
 from epp.flow_control.taking import TAKING, TakePlaces
+from epp.observability import FaultLog
 from epp.scheduling import Endpoint
 
 log = structlog.get_logger()
@@ -58,6 +59,7 @@ class Rounds:
         self.has_plugins = False
         """Whether session plugins have a say, also in what need not wait."""
         self._faults_told: set[tuple[str, str]] = set()
+        self._faults = FaultLog()
 
     @property
     def sees_all(self) -> bool:
@@ -134,8 +136,8 @@ class Rounds:
         if first is not None or self._may_take():
             try:
                 ledger.dispatcher.run(self._actions)
-            except Exception:  # one of ours: those that wait must not be lost with it
-                log.exception("a dispatch session failed; what waits is tried again in the next")
+            except Exception as error:  # one of ours: those that wait must not be lost with it
+                self._failed("a dispatch session failed; what waits is tried again", error)
                 ledger.line_up_all(now)
         if not self._takes:
             self._make_room()
@@ -150,11 +152,16 @@ class Rounds:
         alone = DispatchAlone(self._dispatching, queued)
         try:
             ledger.dispatcher.run((alone,))
-        except Exception:
-            log.exception("a dispatch session of one request failed; it waits for the next")
+        except Exception as error:
+            self._failed("a dispatch session of one request failed; it waits", error)
         if not alone.is_settled:
             ledger.cluster.remove_job(queued)
         return alone.is_settled
+
+    def _failed(self, event: str, error: Exception) -> None:
+        """Log a session that failed; what fails again and again does so at every session."""
+        if news := self._faults.traceback_of(error):
+            log.error(event, exc_info=news)
 
     def moved(self, queued: QueuedRequest, endpoint: Endpoint) -> None:
         """Take note that another endpoint than the chosen one has served."""

@@ -4,6 +4,7 @@ from epp.observability.bounded_text import MOST_ANSWER_CHARS, MOST_CHARS, cut, p
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
 from epp.observability.debug_pages import Page, Pages
 from epp.observability.exposition import Exposition
+from epp.observability.fault_log import FaultLog
 from epp.observability.flow_gauges import FlowCollector, FlowState
 from epp.observability.flow_metrics import FlowMetrics
 from epp.observability.http_connection import HttpLimits
@@ -38,6 +39,7 @@ __all__ = [
     "CertificateCollector",
     "ConfigMetrics",
     "Exposition",
+    "FaultLog",
     "FlowCollector",
     "FlowMetrics",
     "FlowState",

@@ -48,6 +48,7 @@ def console_renderer() -> Callable[[EventDict], bytes]:
         sort_keys=False,
         pad_event_to=0,
         pad_level=False,
+        exception_formatter=structlog.dev.plain_traceback,
     )
     default = renderer.columns[0].formatter
     assert isinstance(default, structlog.dev.KeyValueColumnFormatter)  # noqa: S101 - structlog's

@@ -6,6 +6,7 @@ from time import perf_counter
 
 from epp.observability import Metrics
 from epp.parsing import Parser, reader_finder
+from epp.request_control.conditional import acceptance
 from epp.request_control.errors import (
     AllFilteredError,
     NoCandidatesError,
@@ -17,7 +18,7 @@ from epp.request_control.errors import (
 from epp.request_control.exchange import Exchange, ExchangeOwner
 from epp.request_control.memory import UNCOUNTED, RequestMemory
 from epp.request_control.pipeline import Pipeline
-from epp.request_control.plugins import REQUEST_HEADERS_TO_SET
+from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, EndCause
 from epp.request_control.policies import OutcomeWatch
 from epp.request_control.production import Production
 from epp.request_control.subset import within
@@ -127,7 +128,9 @@ class Decider:
             pipeline.admit(request, endpoints, state)
         began = perf_counter()
         try:
-            result = pipeline.scheduler.schedule(request, endpoints, state, preference)
+            result = pipeline.scheduler.schedule(
+                request, endpoints, state, preference, acceptance(request.headers, state)
+            )
         except Exception as error:
             self._attempts.failed(request.target_model)
             if answer := _ANSWERS.get(type(error)):
@@ -167,15 +170,12 @@ class Decider:
             scores=_scores(result) if self._emit_endpoint_scores else None,
             shadow=shadow,
         )
-        if undecided.parser is not None:
-            exchange.find_reader = reader_finder(undecided.parser, request)
-        if pipeline.pre_request:
-            pipeline.chosen(request, result, state)
-        if rewritten is not None and "content-encoding" in request.headers:
-            # After the plugins, which may set the headers anew: the body is plain now.
-            set_by_plugins = state.read(REQUEST_HEADERS_TO_SET) or {}
-            changed = {**set_by_plugins, "content-encoding": None}
-            state.write(REQUEST_HEADERS_TO_SET, changed)
+        try:
+            self._tell(undecided, pipeline, exchange, result)
+        except BaseException:
+            exchange.undo(self._clock())
+            pipeline.ended(request, exchange.endpoint, EndCause.ERROR, state)
+            raise
         self._attempts.succeeded(request.target_model, exchange.endpoint)
         pipeline.enter()
         if pipeline is not undecided.pipeline:  # whose parser reads the answer
@@ -189,6 +189,25 @@ class Decider:
         if self._outcomes is not None:
             self._outcomes.note(False)
         return exchange
+
+    def _tell(
+        self,
+        undecided: Undecided,
+        pipeline: Pipeline,
+        exchange: Exchange,
+        result: SchedulingResult,
+    ) -> None:
+        """Tell the plugins of a decision whose endpoints are reserved."""
+        request, state = exchange.request, exchange.state
+        if undecided.parser is not None:
+            exchange.find_reader = reader_finder(undecided.parser, request)
+        if pipeline.pre_request:
+            pipeline.chosen(request, result, undecided.candidates, state)
+        if undecided.rewritten is not None and "content-encoding" in request.headers:
+            # After the plugins, which may set the headers anew: the body is plain now.
+            set_by_plugins = state.read(REQUEST_HEADERS_TO_SET) or {}
+            changed = {**set_by_plugins, "content-encoding": None}
+            state.write(REQUEST_HEADERS_TO_SET, changed)
 
     def _count_shadows(self, picks: Sequence[ShadowPick]) -> None:
         for pick in picks:

@@ -255,7 +255,10 @@ class Director:
             if pipeline.response_complete:
                 pipeline.ended(exchange.request, exchange.endpoint, cause, exchange.state)
             if self._finished.enabled:
-                self._finished.write(finished_line(exchange, cause, now))
+                try:
+                    self._finished.write(finished_line(exchange, cause, now))
+                except Exception as error:  # a plugin may have changed the request's fields
+                    self._refusals.fault(error, exchange.request.request_id)
         finally:
             pipeline.leave()
             if exchange.begun_on is not None:
@@ -284,7 +287,11 @@ class Director:
             else:
                 flow.passed(request)
                 exchange = self._decider.take(undecided, result)
-                exchange.in_flight = flow.evictions.keep(exchange)
+                try:
+                    exchange.in_flight = flow.evictions.keep(exchange)
+                except BaseException:
+                    exchange.close(EndCause.ERROR)
+                    raise
                 return exchange
         return self._submitted(flow, undecided, ttl_seconds)
 

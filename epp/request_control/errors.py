@@ -88,6 +88,14 @@ class RequestDroppedError(RequestError):
     drop_reason = "rejected-saturated"
 
 
+class NotCachedError(RequestError):
+    """The request asks for a server with its prefix in the cache, and the best one has none."""
+
+    status = 412
+    code = "PreconditionFailed"
+    stage = "scheduling"
+
+
 class SaturatedError(RequestError):
     """The pool is full, and the request is one that may be turned away."""
 

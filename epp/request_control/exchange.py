@@ -17,7 +17,6 @@ from epp.request_control.plugins import (
 )
 from epp.scheduling import (
     CycleState,
-    Endpoint,
     LLMRequest,
     Reservation,
     SchedulingResult,
@@ -28,6 +27,9 @@ FindReader = Callable[[Mapping[str, str]], AnswerReader | None]
 """Returns what reads the answer with these headers, by lower-case name; None if nothing does."""
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+_NO_STAGES: tuple[Sequence[Reservation], dict[str, str]] = ((), {})
 
 
 class ExchangeOwner(Protocol):
@@ -51,6 +53,7 @@ class Exchange:
     """
 
     __slots__ = (
+        "_destination",
         "_owner",
         "_stages",
         "begun_on",
@@ -74,6 +77,7 @@ class Exchange:
         "running_requests",
         "scores",
         "shadow",
+        "stages",
         "state",
         "status",
         "usage",
@@ -103,6 +107,7 @@ class Exchange:
         self.request = request
         self.state = state
         self.result = result
+        """As plugins have left it; what is needed later is taken out of it at once."""
         self.metrics = metrics
         self.received_at = received_at
         """When the request headers came, in seconds of the clock."""
@@ -127,9 +132,9 @@ class Exchange:
         """Time that the messages of its answer have taken so far; its stream adds to it."""
         self.status: int | None = None
         """HTTP status of the model server's answer."""
+        self._destination = result.destination
         picked = result.endpoints
-        endpoint = picked[0].endpoint
-        self.endpoint: Endpoint = endpoint
+        self.endpoint = endpoint = picked[0].endpoint
         # What the chosen endpoint looked like at the decision, for the log line.
         load = endpoint.load
         self.waiting_requests = load.waiting_requests
@@ -137,13 +142,15 @@ class Exchange:
         self.kv_cache_usage = load.kv_cache_usage
         requested_at = endpoint.metrics.requested_at
         self.metrics_age_seconds = None if requested_at is None else decided_at - requested_at
-        self.reservation = Reservation(load, decided_at)
-        self._stages: Sequence[Reservation] = ()
-        if len(result.profiles) > 1:
-            self._stages = _reserve_stages(result, decided_at)
         is_plain = len(picked) == 1 and not result.destination
         self.destination = endpoint.address if is_plain else _destination(result)
         """What the gateway is told: ``ip:port``, or several parted by commas, best first."""
+        self._stages, self.stages = _NO_STAGES
+        """Names of the endpoints of the stages before the primary profile, by profile."""
+        # Last: nothing raises after it, so nothing is left reserved.
+        if len(result.profiles) > 1:
+            self._stages, self.stages = _reserve_stages(result, decided_at)
+        self.reservation = Reservation(load, decided_at)
 
     @property
     def request_headers(self) -> Mapping[str, str | None]:
@@ -259,7 +266,7 @@ class Exchange:
 
     def served_by(self, address: str) -> None:
         """Move the reservation if another endpoint than the chosen one served."""
-        told = (self.endpoint.address, self.result.destination)
+        told = (self.endpoint.address, self._destination)
         if address not in told and self._owner is not None:
             self._owner.served(self, address)
 
@@ -269,6 +276,12 @@ class Exchange:
         for reservation in stages:
             reservation.release(now)
 
+    def undo(self, now: float) -> None:
+        """Give back what is reserved of an exchange that nobody is handed."""
+        self._owner = None
+        self.reservation.release(now)
+        self.release_stages(now)
+
     def close(self, cause: EndCause) -> None:
         """End the exchange; only the first call counts."""
         owner, self._owner = self._owner, None
@@ -276,13 +289,17 @@ class Exchange:
             owner.finish(self, cause)
 
 
-def _reserve_stages(result: SchedulingResult, now: float) -> Sequence[Reservation]:
-    """Reserve the best endpoint of every profile but the primary one."""
-    return [
-        Reservation(other.endpoints[0].endpoint.load, now)
+def _reserve_stages(
+    result: SchedulingResult, now: float
+) -> tuple[Sequence[Reservation], dict[str, str]]:
+    """Reserve the best endpoint of every profile but the primary one; return their names, too."""
+    stages = {
+        name: other.endpoints[0].endpoint
         for name, other in result.profiles.items()
         if name != result.primary and other.endpoints
-    ]
+    }
+    names = {name: endpoint.name for name, endpoint in stages.items()}
+    return [Reservation(endpoint.load, now) for endpoint in stages.values()], names
 
 
 def _destination(result: SchedulingResult) -> str:

@@ -35,6 +35,8 @@ from epp.scheduling import (
     GuardRails,
     LLMRequest,
     Plugin,
+    PluginContractError,
+    ResultWatch,
     Scheduler,
     SchedulingResult,
     ShadowPick,
@@ -133,6 +135,7 @@ class Pipeline:
             self.header_processors,
             lambda hook: hook.process_request_headers(request, state),
             answers=(RequestError,),
+            check=_RequestWatch(request).check,
         )
 
     def shed(self, request: LLMRequest, endpoints: Sequence[Endpoint]) -> None:
@@ -169,9 +172,13 @@ class Pipeline:
                 seen = set(guard.plugin.screen(request, endpoints, state))
             except PLUGIN_FAULTS as error:
                 guard.failed(error, perf_counter() - began)
-            else:
+                continue
+            kept = [endpoint for endpoint in kept if endpoint in seen]
+            if seen.issubset(endpoints):
                 guard.passed(perf_counter() - began)
-                kept = [endpoint for endpoint in kept if endpoint in seen]
+            else:  # what it made up is not seen, and the others are screened out all the same
+                what = f"screener {guard.plugin.name!r} returned what it was not given"
+                guard.failed(PluginContractError(what), perf_counter() - began)
         if not kept:
             names = ", ".join(repr(guard.plugin.name) for guard in self.screeners)
             raise ScreenedOutError(
@@ -202,9 +209,27 @@ class Pipeline:
         picks = [shadow.run(request, endpoints, state, result) for shadow in self.shadows]
         return [pick for pick in picks if pick is not None]
 
-    def chosen(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
-        """Tell of a decision, whose endpoints are reserved."""
-        call_each(self.pre_request, lambda hook: hook.pre_request(request, result, state))
+    def chosen(
+        self,
+        request: LLMRequest,
+        result: SchedulingResult,
+        candidates: Sequence[Endpoint],
+        state: CycleState,
+    ) -> None:
+        """Tell of a decision, whose endpoints are reserved.
+
+        Args:
+            request: The request.
+            result: The decision; each hook is shown it as it was made.
+            candidates: The endpoints that it was made among.
+            state: What plugins have found out about the request.
+        """
+        watch = ResultWatch(result, candidates)
+        call_each(
+            self.pre_request,
+            lambda hook: hook.pre_request(request, result, state),
+            check=watch.check,
+        )
 
     def answer_began(
         self, request: LLMRequest, head: ResponseHead, served_by: Endpoint, state: CycleState
@@ -213,6 +238,7 @@ class Pipeline:
         call_each(
             self.response_header,
             lambda hook: hook.response_headers(request, head, served_by, state),
+            check=lambda hook: _check_head(hook, head),
         )
 
     def reported(
@@ -288,3 +314,57 @@ def _is_text(value: object) -> bool:
 def _is_number(value: object) -> bool:
     """Return whether ``value`` is a number that a double can hold, or a boolean."""
     return isinstance(value, int | float) and -_MOST_NUMBER < value < _MOST_NUMBER
+
+
+class _RequestWatch:
+    """Sees to it that header processors leave a request as all others can read it."""
+
+    __slots__ = ("_kept", "_request")
+
+    def __init__(self, request: LLMRequest) -> None:
+        self._request = request
+        self._kept = _facts(request)
+
+    def check(self, plugin: Plugin) -> None:
+        """See to it that ``plugin``, which has run, left the request good.
+
+        Raises:
+            PluginContractError: It did not; the request is again what it was before.
+        """
+        now, kept = _facts(self._request), self._kept
+        if now == kept:
+            return
+        wrong = [name for name in kept if not isinstance(now[name], _KINDS[name])]
+        if not wrong:
+            self._kept = now
+            return
+        for name in wrong:
+            setattr(self._request, name, kept[name])
+        what = f"{wrong[0]} to {type(now[wrong[0]]).__name__}"
+        raise PluginContractError(f"plugin {plugin.name!r} set the request's {what}")
+
+
+_KINDS: Mapping[str, type] = {
+    "request_id": str,
+    "target_model": str,
+    "model": str,
+    "path": str,
+    "headers": Mapping,
+    "prompt": bytes,
+    "tools": bytes,
+    "cache_salt": str,
+    "priority": int,
+    "fairness_id": str,
+}
+"""What a request has, whatever a plugin takes it for."""
+
+
+def _facts(request: LLMRequest) -> dict[str, object]:
+    return {name: getattr(request, name) for name in _KINDS}
+
+
+def _check_head(plugin: Plugin, head: ResponseHead) -> None:
+    if not isinstance(head.set_headers, dict):
+        kind = type(head.set_headers).__name__
+        head.set_headers = {}
+        raise PluginContractError(f"plugin {plugin.name!r} set the headers to set to {kind}")

@@ -95,14 +95,20 @@ class ProducerFailure:
     """``error``, ``timeout``, ``disabled``, or ``needs NAME``: a producer it depends on failed."""
 
 
-REQUEST_HEADERS_TO_SET = StateKey[dict[str, str | None]]("request-headers-to-set")
+class ProducerFailures(list[ProducerFailure]):
+    """What the framework notes of one request's producers."""
+
+
+REQUEST_HEADERS_TO_SET = StateKey[dict[str, str | None]](
+    "request-headers-to-set", kind=(dict, Mapping)
+)
 """Written by ``RequestHeaderProcessor`` and ``PreRequest`` plugins: headers to set on the way to
 the model server by lower-case name; None removes one."""
 
-ANSWER_USAGE = StateKey[Usage]("answer-usage")
+ANSWER_USAGE = StateKey[Usage]("answer-usage", kind=Usage)
 """What the answer said of its tokens; absent if it was not seen, or said nothing."""
 
-PRODUCER_FAILURES = StateKey[list[ProducerFailure]]("producer-failures")
+PRODUCER_FAILURES = StateKey[ProducerFailures]("producer-failures", kind=ProducerFailures)
 """Producers that gave nothing for this request; absent if all did."""
 
 

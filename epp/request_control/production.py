@@ -23,6 +23,7 @@ from epp.request_control.plugins import (
     DataProducer,
     Producer,
     ProducerFailure,
+    ProducerFailures,
 )
 from epp.scheduling import (
     PLUGIN_FAULTS,
@@ -225,6 +226,6 @@ class Production:
         self._failed[step.position] = name
         failures = self.state.read(PRODUCER_FAILURES)
         if failures is None:
-            failures = []
+            failures = ProducerFailures()
             self.state.write(PRODUCER_FAILURES, failures)
         failures.append(ProducerFailure(name, reason))

@@ -135,16 +135,21 @@ class QueuedDecision(PendingDecision):
         # Its hooks are those of now: a fairness policy that has come with a reload decides by what
         # it was told of, and what waited then may be thousands.
         exchange = self._decider.take(self._undecided, result, self._pipeline())
+        try:
+            exchange.in_flight = self._flow.evictions.keep(exchange)
+            if attributes:
+                state = self._undecided.production.state
+                set_by_plugins = state.read(REQUEST_HEADERS_TO_SET) or {}
+                state.write(REQUEST_HEADERS_TO_SET, {**set_by_plugins, **attributes})
+        except BaseException:
+            exchange.close(EndCause.ERROR)
+            raise
         exchange.queued = queued
-        exchange.in_flight = self._flow.evictions.keep(exchange)
-        if attributes:
-            state = self._undecided.production.state
-            set_by_plugins = state.read(REQUEST_HEADERS_TO_SET) or {}
-            state.write(REQUEST_HEADERS_TO_SET, {**set_by_plugins, **attributes})
         self._end(exchange)
 
     def fail(self, error: Exception) -> None:
-        self._end(self._refuse(error))
+        if self.outcome is None:  # it may have been dispatched before it came to this
+            self._end(self._refuse(error))
 
     def turn_away(self, outcome: Outcome, why: str, *, pool_is_empty: bool) -> None:
         self._end(self._refuse(_refusal(outcome, why, pool_is_empty=pool_is_empty)))

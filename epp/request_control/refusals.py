@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from epp.observability import CanonicalLine, Metrics
+from epp.observability import CanonicalLine, FaultLog, Metrics
 from epp.request_control.errors import InternalError, LimitError, RequestError
 from epp.request_control.plugins import EndCause
 from epp.request_control.policies import DEFAULT_FAIRNESS_ID, OutcomeWatch, fairness_id
 from epp.request_control.request_line import refused_line
-from epp.scheduling import LLMRequest
+from epp.scheduling import LLMRequest, described
 
 _OWN_FAILURES = 500
 """From this status on an answer of this EPP says that it failed."""
@@ -31,6 +31,7 @@ class Refusals:
         self._outcomes = outcomes
         self._log = structlog.get_logger()
         self._line = CanonicalLine("request refused")
+        self._faults = FaultLog()
 
     def refused(
         self,
@@ -51,7 +52,7 @@ class Refusals:
             headers: Its headers by lower-case name.
             received_at: When its headers came, in seconds of the clock.
         """
-        answer = _as_answer(error) or self._fault(error, request_id)
+        answer = _as_answer(error) or self.fault(error, request_id)
         self.count(answer, request, headers)
         if self._outcomes is not None:
             self._outcomes.note(answer.status >= _OWN_FAILURES)
@@ -98,8 +99,14 @@ class Refusals:
             **_flow(request),
         )
 
-    def _fault(self, error: Exception, request_id: str) -> InternalError:
-        self._log.error("request failed inside the EPP", request_id=request_id, exc_info=error)
+    def fault(self, error: Exception, request_id: str) -> InternalError:
+        """Count and log an exception that nobody expects; return what to answer."""
+        self._log.error(
+            "request failed inside the EPP",
+            request_id=request_id,
+            error=described(error),
+            exc_info=self._faults.traceback_of(error),
+        )
         self._metrics.internal_faults.inc()
         fault = InternalError(
             f"the endpoint picker failed on this request; its log names request {request_id}"

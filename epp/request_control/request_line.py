@@ -135,7 +135,7 @@ def finished_line(exchange: Exchange, cause: EndCause, now: float) -> RequestFin
         queued_seconds=_queued(exchange),
         prompt_tokens=usage.prompt_tokens if usage else None,
         completion_tokens=usage.completion_tokens if usage else None,
-        stages=_stages(exchange),
+        stages=exchange.stages or None,
         failed_producers={each.producer: each.reason for each in failures} if failures else None,
         shadow=exchange.shadow or None,
     )
@@ -146,14 +146,3 @@ def _queued(exchange: Exchange) -> float | None:
     if queued is None or not queued.has_waited:
         return None
     return round((exchange.decided_at - queued.enqueued_at) * 1e6) / 1e6
-
-
-def _stages(exchange: Exchange) -> dict[str, str] | None:
-    result = exchange.result
-    if len(result.profiles) == 1:
-        return None
-    return {
-        name: other.endpoints[0].endpoint.name
-        for name, other in result.profiles.items()
-        if name != result.primary and other.endpoints
-    } or None

@@ -21,7 +21,7 @@ from epp.scheduling.errors import (
 from epp.scheduling.guards import DEFAULT_DISABLE_AFTER, Guard, GuardRails, call_each
 from epp.scheduling.keys import AttributeKey, StateKey
 from epp.scheduling.load import EndpointLoad, Reservation
-from epp.scheduling.observer import NullObserver, PluginObserver
+from epp.scheduling.observer import NullObserver, PluginObserver, RaisingObserver
 from epp.scheduling.plugins import (
     CompositeFilter,
     Filter,
@@ -35,6 +35,7 @@ from epp.scheduling.plugins import (
     StageDecider,
 )
 from epp.scheduling.profile import SchedulerProfile
+from epp.scheduling.result_check import ResultWatch
 from epp.scheduling.scheduler import Scheduler
 from epp.scheduling.scoring import WeightedScorer
 from epp.scheduling.shadow import ShadowPick, ShadowProfile
@@ -78,8 +79,10 @@ __all__ = [
     "ProfileHandlerError",
     "ProfileLoopError",
     "ProfileResult",
+    "RaisingObserver",
     "Reservation",
     "ReservationError",
+    "ResultWatch",
     "Scheduler",
     "SchedulerProfile",
     "SchedulingError",

@@ -28,7 +28,13 @@ class CycleState:
             value: What to store.
             until_sent: It is as large as a prompt, and nobody needs it once the request has been
                 sent on: a generation is long.
+
+        Raises:
+            TypeError: The key is for values of another class.
         """
+        kind = key.kind
+        if kind is not None and not isinstance(value, kind):
+            raise TypeError(f"the value of {key.name!r} cannot be of {type(value).__name__}")
         self._values[key] = value
         if until_sent:
             self._until_sent += (key,)

@@ -8,17 +8,17 @@ blamed under its own name.
 from collections.abc import Sequence
 from itertools import filterfalse
 from time import perf_counter
-from typing import NoReturn
+from typing import Any, Generic, NoReturn
 
 from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import PLUGIN_FAULTS, DroppedError, PluginContractError
 from epp.scheduling.guards import Guard, GuardRails
 from epp.scheduling.plugins import CompositeFilter, Filter, Plugin
-from epp.scheduling.types import Endpoint, LLMRequest
+from epp.scheduling.types import EndpointT, RequestT
 
 
-class Blame(dict[Endpoint, str]):
-    """Which filter removed an endpoint, by name; in the order in which they were removed."""
+class Blame(dict[int, str]):
+    """Which filter removed an endpoint, by the endpoint's id(); in the order of removal."""
 
     __slots__ = ("failed",)
 
@@ -28,7 +28,7 @@ class Blame(dict[Endpoint, str]):
         """Names of those that removed all because they failed."""
 
 
-class FilterChain:
+class FilterChain(Generic[RequestT, EndpointT]):
     """The filters of one profile, in their order.
 
     Args:
@@ -39,15 +39,17 @@ class FilterChain:
 
     __slots__ = ("_filters", "_guards", "_inner", "profile")
 
-    def __init__(self, profile: str, filters: Sequence[Filter], guards: GuardRails) -> None:
+    def __init__(
+        self, profile: str, filters: Sequence[Filter[RequestT, EndpointT]], guards: GuardRails
+    ) -> None:
         self.profile = profile
         self._guards = guards
         self._filters = tuple(guards.guard("Filter", each) for each in filters)
-        self._inner: dict[Filter, Guard[Filter]] = {}
+        self._inner: dict[Filter[Any, Any], Guard[Filter[Any, Any]]] = {}
 
     def run(
-        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState, blamed: Blame
-    ) -> Sequence[Endpoint]:
+        self, request: RequestT, endpoints: Sequence[EndpointT], state: CycleState, blamed: Blame
+    ) -> Sequence[EndpointT]:
         """Return what every filter keeps, in the order of ``endpoints``; blame for the rest.
 
         Raises:
@@ -62,12 +64,12 @@ class FilterChain:
 
     def kept(
         self,
-        guard: Guard[Filter],
-        request: LLMRequest,
-        endpoints: Sequence[Endpoint],
+        guard: Guard[Filter[Any, Any]],
+        request: RequestT,
+        endpoints: Sequence[EndpointT],
         state: CycleState,
         blamed: Blame,
-    ) -> Sequence[Endpoint]:
+    ) -> Sequence[EndpointT]:
         """Return what one filter keeps."""
         plugin = guard.plugin
         if guard.is_off:
@@ -75,7 +77,7 @@ class FilterChain:
         inner = Blame()
         began = perf_counter()
         try:
-            kept: Sequence[Endpoint]
+            kept: Sequence[EndpointT]
             if isinstance(plugin, CompositeFilter):
                 run = _NestedRun(self, request, state, inner)
                 kept = plugin.filter_with(request, endpoints, state, run)
@@ -91,13 +93,13 @@ class FilterChain:
             return endpoints if guard.fails_open else _none_of(endpoints, plugin, blamed)
         guard.passed(perf_counter() - began)
         if inner:
-            blamed |= {endpoint: inner.get(endpoint, plugin.name) for endpoint in gone}
+            blamed |= {id(each): inner.get(id(each), plugin.name) for each in gone}
             blamed.failed |= inner.failed
         elif gone:
-            blamed |= dict.fromkeys(gone, plugin.name)
+            blamed |= dict.fromkeys(map(id, gone), plugin.name)
         return in_order
 
-    def inner_guard(self, inner: Filter) -> Guard[Filter]:
+    def inner_guard(self, inner: Filter[Any, Any]) -> Guard[Filter[Any, Any]]:
         """Return the guard of a filter inside a composite one."""
         guard = self._inner.get(inner)
         if guard is None:
@@ -105,20 +107,26 @@ class FilterChain:
         return guard
 
 
-class _NestedRun:
+class _NestedRun(Generic[RequestT, EndpointT]):
     """Runs the filters inside a composite one, and notes which of them removed whom last."""
 
     __slots__ = ("_blamed", "_chain", "_request", "_state")
 
     def __init__(
-        self, chain: FilterChain, request: LLMRequest, state: CycleState, blamed: Blame
+        self,
+        chain: FilterChain[RequestT, EndpointT],
+        request: RequestT,
+        state: CycleState,
+        blamed: Blame,
     ) -> None:
         self._chain = chain
         self._request = request
         self._state = state
         self._blamed = blamed
 
-    def __call__(self, inner: Filter, endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
+    def __call__(
+        self, inner: Filter[Any, EndpointT], endpoints: Sequence[EndpointT]
+    ) -> Sequence[EndpointT]:
         given = tuple(endpoints)
         if not given:
             return given
@@ -130,8 +138,8 @@ class _NestedRun:
 
 
 def _split(
-    plugin: Plugin, kept: Sequence[Endpoint], endpoints: Sequence[Endpoint]
-) -> tuple[Sequence[Endpoint], Sequence[Endpoint]]:
+    plugin: Plugin, kept: Sequence[EndpointT], endpoints: Sequence[EndpointT]
+) -> tuple[Sequence[EndpointT], Sequence[EndpointT]]:
     """Return ``kept`` in the order of ``endpoints``, and the rest.
 
     Raises:
@@ -141,21 +149,49 @@ def _split(
         raise PluginContractError(
             f"filter {plugin.name!r} returned {type(kept).__name__}, not a list of endpoints"
         )
+    if endpoints and type(endpoints[0]).__hash__ is not object.__hash__:
+        return _split_by_id(plugin, kept, endpoints)
     # Most filters keep all; two tuples are compared at 5 ns an endpoint.
     if len(kept) == len(endpoints) and tuple(kept) == endpoints:
         return endpoints, ()
     passed = set(kept)
     gone = tuple(filterfalse(passed.__contains__, endpoints))
     if not len(passed) == len(kept) == len(endpoints) - len(gone):
-        what = "an endpoint twice"
-        if foreign := [each for each in kept if each not in endpoints]:
-            what = f"{getattr(foreign[0], 'name', foreign[0])!r}, which it was not given"
-        raise PluginContractError(f"filter {plugin.name!r} returned {what}")
+        raise _not_of_these(plugin, kept, endpoints)
     # A tuple, because the plugins that follow are all given this very object.
     return tuple(filter(passed.__contains__, endpoints)), gone
 
 
-def _none_of(endpoints: Sequence[Endpoint], plugin: Plugin, blamed: Blame) -> Sequence[Endpoint]:
-    blamed |= dict.fromkeys(endpoints, plugin.name)
+def _split_by_id(
+    plugin: Plugin, kept: Sequence[EndpointT], endpoints: Sequence[EndpointT]
+) -> tuple[Sequence[EndpointT], Sequence[EndpointT]]:
+    """Do the same for endpoints that are equal by value, or cannot be hashed."""
+    passed = set(map(id, kept))
+    gone = tuple(each for each in endpoints if id(each) not in passed)
+    if not len(passed) == len(kept) == len(endpoints) - len(gone):
+        raise _not_of_these(plugin, kept, endpoints)
+    return tuple(each for each in endpoints if id(each) in passed), gone
+
+
+def _not_of_these(
+    plugin: Plugin, kept: Sequence[object], endpoints: Sequence[object]
+) -> PluginContractError:
+    what, given = "an endpoint twice", set(map(id, endpoints))
+    if len(given) < len(endpoints):
+        what = "what cannot be told apart: of the endpoints it was given two are the same object"
+    if foreign := [each for each in kept if id(each) not in given]:
+        stranger = getattr(foreign[0], "name", foreign[0])
+        what = f"{stranger!r}, which it was not given"
+        if isinstance(foreign[0], type(endpoints[0])) and stranger in map(_name, endpoints):
+            what += " (a copy of one that it was: return the endpoints themselves)"
+    return PluginContractError(f"filter {plugin.name!r} returned {what}")
+
+
+def _name(endpoint: object) -> object:
+    return getattr(endpoint, "name", endpoint)
+
+
+def _none_of(endpoints: Sequence[EndpointT], plugin: Plugin, blamed: Blame) -> Sequence[EndpointT]:
+    blamed |= dict.fromkeys(map(id, endpoints), plugin.name)
     blamed.failed.add(plugin.name)
     return ()

@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import Any, Final, Generic, TypeVar
 
 from epp.scheduling.errors import PLUGIN_FAULTS
-from epp.scheduling.observer import NullObserver, PluginObserver
+from epp.scheduling.observer import PluginObserver, RaisingObserver
 from epp.scheduling.plugins import Filter, Plugin
 
 P = TypeVar("P", bound=Plugin)
@@ -130,7 +130,7 @@ class GuardRails:
     """Makes the guards of one graph.
 
     Args:
-        observer: Is told of calls and failures.
+        observer: Is told of calls and failures; without one a failure raises what the plugin did.
         fails_open: Failure policy of filters by plugin name, over the one of their class.
         disable_after: Failures in a row after which a plugin is not called any more; 0 for never.
     """
@@ -142,7 +142,7 @@ class GuardRails:
         fails_open: Mapping[str, bool] | None = None,
         disable_after: int = DEFAULT_DISABLE_AFTER,
     ) -> None:
-        self.observer: PluginObserver = observer or NullObserver()
+        self.observer: PluginObserver = observer or RaisingObserver()
         self._fails_open = fails_open or {}
         self._disable_after = disable_after
         self._health: dict[str, _Health] = {}
@@ -187,6 +187,7 @@ def call_each(
     guards: Iterable[Guard[P]],
     call: Callable[[P], None],
     answers: tuple[type[Exception], ...] = (),
+    check: Callable[[Plugin], None] | None = None,
 ) -> None:
     """Call every plugin that is not off; what one raises changes nothing for the others.
 
@@ -194,6 +195,7 @@ def call_each(
         guards: Theirs, in the order of the calls.
         call: Calls a plugin.
         answers: What a plugin may raise on purpose: it ends the calls and goes on to the caller.
+        check: Called after each plugin; raises if it broke what it was given, having mended that.
     """
     for guard in guards:
         if guard.is_off:
@@ -201,6 +203,8 @@ def call_each(
         began = perf_counter()
         try:
             call(guard.plugin)
+            if check is not None:
+                check(guard.plugin)
         except answers:
             guard.passed(perf_counter() - began)
             raise

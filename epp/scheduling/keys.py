@@ -34,9 +34,23 @@ _known: "WeakValueDictionary[tuple[type, str], _Key[Any]]" = WeakValueDictionary
 
 
 class StateKey(_Key[T]):
-    """Names a value that lives as long as one request, in its :class:`CycleState`."""
+    """Names a value that lives as long as one request, in its :class:`CycleState`.
 
-    __slots__ = ()
+    Args:
+        name: Its name.
+        kind: Class, or classes, of its values: writing another one raises TypeError, in the plugin
+            that does so. None for any.
+    """
+
+    __slots__ = ("kind",)
+
+    kind: type | tuple[type, ...] | None
+
+    def __new__(cls, name: str, kind: type | tuple[type, ...] | None = None) -> Self:
+        key = super().__new__(cls, name)
+        if kind is not None or not hasattr(key, "kind"):
+            key.kind = kind
+        return key
 
 
 class AttributeKey(_Key[T]):

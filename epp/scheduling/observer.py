@@ -33,7 +33,7 @@ class PluginObserver(Protocol):
 
 
 class NullObserver:
-    """Listens to nothing."""
+    """Listens to nothing: who fails is left out, and nobody hears of it."""
 
     def timer(self, extension_point: str, plugin: Plugin) -> Callable[[float], None]:
         """Return a function that does nothing."""
@@ -54,6 +54,15 @@ class NullObserver:
 
     def retire(self) -> None:
         """Go on listening to nothing."""
+
+
+class RaisingObserver(NullObserver):
+    """Raises what a plugin does: where nobody watches, a failure must not pass for an answer."""
+
+    def plugin_failed(self, extension_point: str, plugin: Plugin, error: Exception) -> None:
+        """Raise ``error``, with a note of who it comes from."""
+        error.add_note(f"raised by plugin {plugin.name!r} at {extension_point}")
+        raise error
 
 
 def _ignore(seconds: float) -> None:

@@ -7,14 +7,14 @@ several extension points; one instance then serves them all.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Protocol
 
 from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import DroppedError
 from epp.scheduling.types import (
-    Endpoint,
-    LLMRequest,
+    EndpointT,
     ProfileResult,
+    RequestT,
     SchedulingResult,
     ScoredEndpoint,
 )
@@ -42,35 +42,40 @@ class Plugin(ABC):
         """
 
 
-class Filter(Plugin):
+class Filter(Plugin, Generic[RequestT, EndpointT]):
     """Removes endpoints that cannot serve the request.
 
     Attributes:
-        fails_open: What a failure of this filter means for the request, unless the configuration
-            says otherwise (``extensions.guardRails.failurePolicy``): True passes all endpoints,
-            False none. False for filters that keep requests from where they must not go.
+        fails_open: What it means for the request if this filter raises, returns what it was not
+            given, or was turned off for failing too often. True: the filter is left out, and all
+            endpoints pass. False: none passes, and the request is answered with 429. Leave it True
+            where the filter makes choices better; set it False where it keeps requests from
+            endpoints that would serve them wrongly or must not see them. The configuration has the
+            last word (``extensions.guardRails.failurePolicy``, by plugin name).
     """
 
     fails_open: ClassVar[bool] = True
 
     @abstractmethod
     def filter(
-        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
-    ) -> list[Endpoint]:
+        self, request: RequestT, endpoints: Sequence[EndpointT], state: CycleState
+    ) -> list[EndpointT]:
         """Return those of ``endpoints``, at least one, that may serve ``request``; none is allowed.
 
         A list or tuple, which has nothing twice; its order does not matter.
         """
 
 
-class FilterRun(Protocol):
+class FilterRun(Protocol[EndpointT]):
     """Runs a filter for a filter that is made of others.
 
     The call is timed under the inner filter's own name and guarded like any other: a filter that
     raises passes all endpoints or none, as its failure policy says.
     """
 
-    def __call__(self, inner: Filter, endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
+    def __call__(
+        self, inner: Filter[Any, EndpointT], endpoints: Sequence[EndpointT]
+    ) -> Sequence[EndpointT]:
         """Return what ``inner`` keeps of ``endpoints``, in that order; not asked if there are none.
 
         ``inner`` lives as long as the filter that runs it.
@@ -80,32 +85,34 @@ class FilterRun(Protocol):
         """End the profile: the request is given up with 429 ``rejected-saturated``."""
 
 
-class CompositeFilter(Filter):
+class CompositeFilter(Filter[RequestT, EndpointT]):
     """A filter made of other filters, such as a decision tree."""
 
     @abstractmethod
     def filter_with(
         self,
-        request: LLMRequest,
-        endpoints: Sequence[Endpoint],
+        request: RequestT,
+        endpoints: Sequence[EndpointT],
         state: CycleState,
-        run: FilterRun,
-    ) -> Sequence[Endpoint]:
+        run: FilterRun[EndpointT],
+    ) -> Sequence[EndpointT]:
         """Return the endpoints that may serve ``request``; call inner filters through ``run``."""
 
     def filter(
-        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
-    ) -> list[Endpoint]:
+        self, request: RequestT, endpoints: Sequence[EndpointT], state: CycleState
+    ) -> list[EndpointT]:
         """Filter outside of a profile, with nothing guarded."""
         return list(self.filter_with(request, endpoints, state, _PlainRun(request, state)))
 
 
-class _PlainRun:
-    def __init__(self, request: LLMRequest, state: CycleState) -> None:
+class _PlainRun(Generic[RequestT, EndpointT]):
+    def __init__(self, request: RequestT, state: CycleState) -> None:
         self._request = request
         self._state = state
 
-    def __call__(self, inner: Filter, endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
+    def __call__(
+        self, inner: Filter[Any, EndpointT], endpoints: Sequence[EndpointT]
+    ) -> Sequence[EndpointT]:
         if not endpoints:
             return endpoints
         if isinstance(inner, CompositeFilter):
@@ -116,7 +123,7 @@ class _PlainRun:
         raise DroppedError("", by.name, reason)
 
 
-class Scorer(Plugin):
+class Scorer(Plugin, Generic[RequestT, EndpointT]):
     """Ranks endpoints.
 
     Attributes:
@@ -131,7 +138,7 @@ class Scorer(Plugin):
 
     @abstractmethod
     def score(
-        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+        self, request: RequestT, endpoints: Sequence[EndpointT], state: CycleState
     ) -> list[float]:
         """Return one score per endpoint.
 
@@ -147,20 +154,20 @@ class Scorer(Plugin):
         """
 
 
-class Picker(Plugin):
+class Picker(Plugin, Generic[RequestT, EndpointT]):
     """Chooses the target endpoints."""
 
     @abstractmethod
     def pick(
-        self, request: LLMRequest, scored: Sequence[ScoredEndpoint], state: CycleState
-    ) -> list[ScoredEndpoint]:
+        self, request: RequestT, scored: Sequence[ScoredEndpoint[EndpointT]], state: CycleState
+    ) -> list[ScoredEndpoint[EndpointT]]:
         """Return at least one of ``scored`` (which has at least one), best first.
 
         A profile passes :class:`ScoredEndpoints`: its two lists are cheaper to read than its items.
         """
 
 
-class ProfileHandler(Plugin):
+class ProfileHandler(Plugin, Generic[RequestT, EndpointT]):
     """Decides which profiles run for a request and which of them is the answer."""
 
     def profile_faults(self, profiles: Collection[str]) -> Iterable[str]:
@@ -177,11 +184,11 @@ class ProfileHandler(Plugin):
     @abstractmethod
     def pick_profiles(
         self,
-        request: LLMRequest,
-        profiles: Mapping[str, "SchedulerProfile"],
-        results: Mapping[str, ProfileResult],
+        request: RequestT,
+        profiles: Mapping[str, "SchedulerProfile[RequestT, EndpointT]"],
+        results: Mapping[str, ProfileResult[EndpointT]],
         state: CycleState,
-    ) -> Mapping[str, "SchedulerProfile"]:
+    ) -> Mapping[str, "SchedulerProfile[RequestT, EndpointT]"]:
         """Return the profiles to run next, in order; empty ends the loop.
 
         Called again after each round with the results so far. A profile runs at most once.
@@ -192,8 +199,8 @@ class ProfileHandler(Plugin):
 
     @abstractmethod
     def process_results(
-        self, request: LLMRequest, results: Mapping[str, ProfileResult], state: CycleState
-    ) -> SchedulingResult:
+        self, request: RequestT, results: Mapping[str, ProfileResult[EndpointT]], state: CycleState
+    ) -> SchedulingResult[EndpointT]:
         """Make the answer out of the results.
 
         Raises:
@@ -201,16 +208,14 @@ class ProfileHandler(Plugin):
         """
 
 
-class StageDecider(Plugin):
+class StageDecider(Plugin, Generic[RequestT, EndpointT]):
     """Says whether a request goes through an optional stage, such as a prefill of its own.
 
     A profile handler asks it; what that handler has several of are told apart by name.
     """
 
     @abstractmethod
-    def wants_stage(
-        self, request: LLMRequest, endpoint: Endpoint | None, state: CycleState
-    ) -> bool:
+    def wants_stage(self, request: RequestT, endpoint: EndpointT | None, state: CycleState) -> bool:
         """Return whether ``request`` goes through the stage.
 
         Args:
@@ -220,21 +225,21 @@ class StageDecider(Plugin):
         """
 
 
-class PreSchedule(Plugin):
+class PreSchedule(Plugin, Generic[RequestT, EndpointT]):
     """Runs once before the first profile of a schedule() call."""
 
     @abstractmethod
     def pre_schedule(
-        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+        self, request: RequestT, endpoints: Sequence[EndpointT], state: CycleState
     ) -> None:
         """Prepare what several profiles share."""
 
 
-class PostSchedule(Plugin):
+class PostSchedule(Plugin, Generic[RequestT, EndpointT]):
     """Runs once after process_results, only if an endpoint was chosen."""
 
     @abstractmethod
     def post_schedule(
-        self, request: LLMRequest, result: SchedulingResult, state: CycleState
+        self, request: RequestT, result: SchedulingResult[EndpointT], state: CycleState
     ) -> None:
         """Learn from the decision."""

@@ -1,9 +1,9 @@
 """The scheduler: one profile handler, its profiles, one synchronous call per request."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from types import MappingProxyType
-from typing import NoReturn
+from typing import Generic, NoReturn
 
 from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import (
@@ -18,23 +18,26 @@ from epp.scheduling.errors import (
 from epp.scheduling.guards import GuardRails, call_each
 from epp.scheduling.plugins import PostSchedule, PreSchedule, ProfileHandler
 from epp.scheduling.profile import SchedulerProfile
-from epp.scheduling.types import Endpoint, LLMRequest, ProfileResult, SchedulingResult
+from epp.scheduling.result_check import ResultWatch, result_fault
+from epp.scheduling.types import EndpointT, ProfileResult, RequestT, SchedulingResult
 
 
-class Scheduler:
+class Scheduler(Generic[RequestT, EndpointT]):
     """Runs the profile loop of GIE proposal 0845.
 
-    The engine reads no field of the request and only ``name`` of an endpoint; everything else is
-    the plugins' business.
+    The engine reads no field of the request, and of an endpoint only ``name``, if it has one, for
+    texts; everything else is the plugins' business. Requests and endpoints are of any class
+    (``Scheduler[Request, Endpoint]``), by default those of this package. Endpoints are told apart
+    by identity: they need not be hashable, and two that are equal are two.
     """
 
     def __init__(
         self,
-        handler: ProfileHandler,
-        profiles: Mapping[str, SchedulerProfile],
+        handler: ProfileHandler[RequestT, EndpointT],
+        profiles: Mapping[str, SchedulerProfile[RequestT, EndpointT]],
         *,
-        pre_schedule: Sequence[PreSchedule] = (),
-        post_schedule: Sequence[PostSchedule] = (),
+        pre_schedule: Sequence[PreSchedule[RequestT, EndpointT]] = (),
+        post_schedule: Sequence[PostSchedule[RequestT, EndpointT]] = (),
         guards: GuardRails | None = None,
     ) -> None:
         """Wire the scheduler.
@@ -44,7 +47,7 @@ class Scheduler:
             profiles: By name.
             pre_schedule: Run once before the first profile, in this order.
             post_schedule: Run once after the choice, in this order.
-            guards: Makes the guards of the hooks.
+            guards: Makes the guards of the hooks; without them a plugin that fails raises.
         """
         guards = guards or GuardRails()
         self.handler = handler
@@ -56,11 +59,12 @@ class Scheduler:
 
     def schedule(
         self,
-        request: LLMRequest,
-        endpoints: Sequence[Endpoint],
+        request: RequestT,
+        endpoints: Sequence[EndpointT],
         state: CycleState | None = None,
-        preference: Mapping[Endpoint, float] | None = None,
-    ) -> SchedulingResult:
+        preference: Mapping[EndpointT, float] | None = None,
+        accept: Callable[[SchedulingResult[EndpointT]], None] | None = None,
+    ) -> SchedulingResult[EndpointT]:
         """Choose endpoints for ``request``.
 
         Args:
@@ -69,6 +73,7 @@ class Scheduler:
             state: The request's scratch space; one is made if the caller has none.
             preference: A score for each endpoint that counts beside every profile's own total,
                 which is scaled to [0, 10).
+            accept: Called with the choice before any hook learns of it; what it raises is raised.
 
         Raises:
             NoEndpointsError: The deciding profile was left without an endpoint.
@@ -84,26 +89,33 @@ class Scheduler:
         if self._pre_schedule:
             call_each(self._pre_schedule, lambda hook: hook.pre_schedule(request, endpoints, state))
         result = self._decided(request, endpoints, state, preference)
+        if accept is not None:
+            accept(result)
         if self._post_schedule:
-            call_each(self._post_schedule, lambda hook: hook.post_schedule(request, result, state))
+            watch = ResultWatch(result, endpoints)
+            call_each(
+                self._post_schedule,
+                lambda hook: hook.post_schedule(request, result, state),
+                check=watch.check,
+            )
         return result
 
     def _decided(
         self,
-        request: LLMRequest,
-        endpoints: Sequence[Endpoint],
+        request: RequestT,
+        endpoints: Sequence[EndpointT],
         state: CycleState,
-        preference: Mapping[Endpoint, float] | None,
-    ) -> SchedulingResult:
-        results: dict[str, ProfileResult] = {}
+        preference: Mapping[EndpointT, float] | None,
+    ) -> SchedulingResult[EndpointT]:
+        results: dict[str, ProfileResult[EndpointT]] = {}
         seen = MappingProxyType(results)
         while names := self._next_profiles(request, seen, state):
             for name in names:
                 results[name] = self.profiles[name].run(request, endpoints, state, preference)
-        return self._processed(request, seen, state)
+        return self._processed(request, endpoints, seen, state)
 
     def _next_profiles(
-        self, request: LLMRequest, results: Mapping[str, ProfileResult], state: CycleState
+        self, request: RequestT, results: Mapping[str, ProfileResult[EndpointT]], state: CycleState
     ) -> Sequence[str]:
         guard = self._handler
         began = perf_counter()
@@ -119,7 +131,9 @@ class Scheduler:
         return names
 
     def _checked(
-        self, picked: Mapping[str, SchedulerProfile], results: Mapping[str, ProfileResult]
+        self,
+        picked: Mapping[str, SchedulerProfile[RequestT, EndpointT]],
+        results: Mapping[str, ProfileResult[EndpointT]],
     ) -> Sequence[str]:
         """Return the names of the profiles picked.
 
@@ -143,8 +157,12 @@ class Scheduler:
         return tuple(picked)
 
     def _processed(
-        self, request: LLMRequest, results: Mapping[str, ProfileResult], state: CycleState
-    ) -> SchedulingResult:
+        self,
+        request: RequestT,
+        endpoints: Sequence[EndpointT],
+        results: Mapping[str, ProfileResult[EndpointT]],
+        state: CycleState,
+    ) -> SchedulingResult[EndpointT]:
         guard = self._handler
         began = perf_counter()
         try:
@@ -155,13 +173,10 @@ class Scheduler:
         except PLUGIN_FAULTS as error:
             self._handler_failed(error, perf_counter() - began)
         try:
-            primary = result.profiles.get(result.primary)
-            if primary is None or not primary.endpoints:
+            if fault := result_fault(result, endpoints):
                 raise PluginContractError(  # noqa: TRY301 - counted like any other failure
-                    f"profile handler {self.handler.name!r} answered with profile"
-                    f" {result.primary!r}, which has no endpoint"
+                    f"the result of profile handler {self.handler.name!r} {fault}"
                 )
-            _ = primary.endpoints[0].endpoint  # it must be one, for all who read the result
         except Exception as error:
             self._handler_failed(error, perf_counter() - began)
         guard.passed(perf_counter() - began)

@@ -9,28 +9,29 @@ out like one that raised.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any, Generic
 
 from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import PLUGIN_FAULTS, PluginContractError
 from epp.scheduling.guards import Guard, GuardRails
-from epp.scheduling.plugins import Scorer
+from epp.scheduling.plugins import Plugin, Scorer
 from epp.scheduling.totals import Scale, corrected, scale_of, weighted_totals
-from epp.scheduling.types import Endpoint, LLMRequest
+from epp.scheduling.types import EndpointT, RequestT
 
 
 @dataclass(frozen=True, slots=True)
-class WeightedScorer:
+class WeightedScorer(Generic[RequestT, EndpointT]):
     """A scorer and its share in this profile's total."""
 
-    scorer: Scorer
+    scorer: Scorer[RequestT, EndpointT]
     weight: float = 1.0
 
 
-_Member = tuple[Guard[Scorer], Scale | None, float]
+_Member = tuple[Guard[Scorer[Any, Any]], Scale | None, float]
 """A scorer, what is done to its scores, its weight."""
 
 
-class ScorerSet:
+class ScorerSet(Generic[RequestT, EndpointT]):
     """The scorers of one profile.
 
     Raises:
@@ -39,7 +40,9 @@ class ScorerSet:
 
     __slots__ = ("_members", "_weights")
 
-    def __init__(self, scorers: Sequence[WeightedScorer], guards: GuardRails) -> None:
+    def __init__(
+        self, scorers: Sequence[WeightedScorer[RequestT, EndpointT]], guards: GuardRails
+    ) -> None:
         self._members: tuple[_Member, ...] = tuple(
             (guards.guard("Scorer", each.scorer), scale_of(each.scorer), each.weight)
             for each in scorers
@@ -47,13 +50,13 @@ class ScorerSet:
         self._weights = tuple(each.weight for each in scorers)
 
     def totals(
-        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+        self, request: RequestT, endpoints: Sequence[EndpointT], state: CycleState
     ) -> Sequence[float]:
         """Return the weighted total of each endpoint; a scorer that fails adds nothing."""
         count = len(endpoints)
         columns: list[Sequence[float]] = []
         left_out: list[_Member] = []
-        recovering: list[Guard[Scorer]] = []
+        recovering: list[Guard[Scorer[Any, Any]]] = []
         began = perf_counter()
         for member in self._members:
             guard, scale, _ = member
@@ -112,7 +115,7 @@ def _corrected_totals(
     return weighted_totals(fixed, weights, count) or [0.0] * count
 
 
-def _broken(scorer: Scorer, scores: object, count: int) -> PluginContractError:
+def _broken(scorer: Plugin, scores: object, count: int) -> PluginContractError:
     if isinstance(scores, (list, tuple)):
         return PluginContractError(
             f"scorer {scorer.name!r} returned {len(scores)} scores for {count} endpoints"

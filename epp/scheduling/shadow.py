@@ -10,10 +10,11 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Generic
 
 from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.profile import SchedulerProfile
-from epp.scheduling.types import Endpoint, LLMRequest, SchedulingResult
+from epp.scheduling.types import EndpointT, RequestT, SchedulingResult, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class ShadowPick:
     """Whether it is the endpoint really chosen."""
 
 
-class ShadowProfile:
+class ShadowProfile(Generic[RequestT, EndpointT]):
     """Runs one profile beside the real ones.
 
     Args:
@@ -48,7 +49,7 @@ class ShadowProfile:
 
     def __init__(
         self,
-        profile: SchedulerProfile,
+        profile: SchedulerProfile[RequestT, EndpointT],
         *,
         sample: float,
         budget_seconds: float,
@@ -69,10 +70,10 @@ class ShadowProfile:
 
     def run(
         self,
-        request: LLMRequest,
-        endpoints: Sequence[Endpoint],
+        request: RequestT,
+        endpoints: Sequence[EndpointT],
         state: CycleState,
-        result: SchedulingResult,
+        result: SchedulingResult[EndpointT],
     ) -> ShadowPick | None:
         """Return what the profile would have done; None if the request is not in the sample."""
         if self._random.random() >= self._sample:
@@ -87,10 +88,10 @@ class ShadowProfile:
 
     def _pick(
         self,
-        request: LLMRequest,
-        endpoints: Sequence[Endpoint],
+        request: RequestT,
+        endpoints: Sequence[EndpointT],
         state: CycleState,
-        result: SchedulingResult,
+        result: SchedulingResult[EndpointT],
     ) -> ShadowPick:
         chosen = result.endpoints[0].endpoint
         outcome = self._profile.run(request, endpoints, state)
@@ -102,4 +103,4 @@ class ShadowProfile:
         if not agrees:
             of_chosen = [s.score for s in outcome.scored if s.endpoint is chosen]
             margin = best.score - of_chosen[0] if of_chosen else float("nan")
-        return ShadowPick(self.name, best.endpoint.name, best.score, margin, agrees)
+        return ShadowPick(self.name, name_of(best.endpoint), best.score, margin, agrees)

@@ -2,11 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from epp.scheduling.errors import SchedulingError
 from epp.scheduling.keys import AttributeKey
 from epp.scheduling.load import EndpointLoad
+
+if TYPE_CHECKING:  # at run time this package needs nothing but the standard library
+    from typing_extensions import TypeVar
+else:
+    from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -97,15 +102,29 @@ class LLMRequest:
     (``"chat_template_kwargs":{...},...``); empty without any, and with ``prompt``."""
 
 
+if TYPE_CHECKING:
+    RequestT = TypeVar("RequestT", default=LLMRequest)
+    EndpointT = TypeVar("EndpointT", default=Endpoint)
+else:  # without a default before Python 3.13
+    RequestT = TypeVar("RequestT")
+    EndpointT = TypeVar("EndpointT")
+
+
+def name_of(endpoint: object) -> str:
+    """Return the name of an endpoint of any class: its ``name``, or else its text."""
+    name = getattr(endpoint, "name", None)
+    return name if isinstance(name, str) else str(endpoint)
+
+
 @dataclass(slots=True, eq=False)
-class ScoredEndpoint:
+class ScoredEndpoint(Generic[EndpointT]):
     """An endpoint and its weighted total score."""
 
-    endpoint: Endpoint
+    endpoint: EndpointT
     score: float
 
 
-class ScoredEndpoints(Sequence[ScoredEndpoint]):
+class ScoredEndpoints(Sequence[ScoredEndpoint[EndpointT]]):
     """All candidates with their totals, in pool order; an item is made when first asked for.
 
     Items are the same objects at every access. A picker that can do with the two plain lists spares
@@ -114,16 +133,18 @@ class ScoredEndpoints(Sequence[ScoredEndpoint]):
 
     __slots__ = ("_items", "endpoints", "scores")
 
-    def __init__(self, endpoints: Sequence[Endpoint], scores: Sequence[float]) -> None:
+    def __init__(self, endpoints: Sequence[EndpointT], scores: Sequence[float]) -> None:
         self.endpoints = endpoints
         self.scores = scores
-        self._items: dict[int, ScoredEndpoint] = {}
+        self._items: dict[int, ScoredEndpoint[EndpointT]] = {}
 
     @overload
-    def __getitem__(self, index: int) -> ScoredEndpoint: ...
+    def __getitem__(self, index: int) -> ScoredEndpoint[EndpointT]: ...
     @overload
-    def __getitem__(self, index: slice) -> list[ScoredEndpoint]: ...
-    def __getitem__(self, index: int | slice) -> ScoredEndpoint | list[ScoredEndpoint]:
+    def __getitem__(self, index: slice) -> list[ScoredEndpoint[EndpointT]]: ...
+    def __getitem__(
+        self, index: int | slice
+    ) -> ScoredEndpoint[EndpointT] | list[ScoredEndpoint[EndpointT]]:
         if isinstance(index, slice):
             return [self[position] for position in range(len(self.scores))[index]]
         if index < 0:
@@ -133,11 +154,16 @@ class ScoredEndpoints(Sequence[ScoredEndpoint]):
             item = self._items[index] = ScoredEndpoint(self.endpoints[index], self.scores[index])
         return item
 
-    def handed_out(self, item: ScoredEndpoint) -> bool:
-        """Return whether ``item`` is one of these."""
-        return item in self._items.values()
+    def is_own(self, item: object) -> bool:
+        """Return whether ``item`` is one of these, and still what it was made as."""
+        for position, own in self._items.items():
+            if own is item:
+                return (
+                    own.endpoint is self.endpoints[position] and own.score is self.scores[position]
+                )
+        return False
 
-    def __iter__(self) -> Iterator[ScoredEndpoint]:
+    def __iter__(self) -> Iterator[ScoredEndpoint[EndpointT]]:
         return iter(self[:])
 
     def __len__(self) -> int:
@@ -145,13 +171,13 @@ class ScoredEndpoints(Sequence[ScoredEndpoint]):
 
 
 @dataclass(slots=True, eq=False)
-class ProfileResult:
+class ProfileResult(Generic[EndpointT]):
     """What one profile decided."""
 
     profile: str
-    endpoints: Sequence[ScoredEndpoint] = ()
+    endpoints: Sequence[ScoredEndpoint[EndpointT]] = ()
     """The picked ones, best first; empty if the profile failed."""
-    scored: Sequence[ScoredEndpoint] = ()
+    scored: Sequence[ScoredEndpoint[EndpointT]] = ()
     """All that passed the filters, in pool order."""
     removed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Names of the endpoints that each filter removed, by filter name, in filter order."""
@@ -160,16 +186,16 @@ class ProfileResult:
 
 
 @dataclass(slots=True, eq=False)
-class SchedulingResult:
+class SchedulingResult(Generic[EndpointT]):
     """The outcome of one ``schedule()``."""
 
-    profiles: Mapping[str, ProfileResult]
+    profiles: Mapping[str, ProfileResult[EndpointT]]
     primary: str
     """Profile whose best endpoint becomes the destination."""
     destination: str = ""
     """``ip:port`` that the gateway is told instead of the endpoint's own; "" for its own."""
 
     @property
-    def endpoints(self) -> Sequence[ScoredEndpoint]:
+    def endpoints(self) -> Sequence[ScoredEndpoint[EndpointT]]:
         """The primary profile's endpoints, best first; at least one."""
         return self.profiles[self.primary].endpoints

@@ -137,7 +137,7 @@ def test_a_value_stands_behind_an_equals_sign_or_is_the_next_word(flag: str, ser
     assert not outcome.logged(STRAY)
 
 
-@pytest.mark.parametrize("flag", VALUES.keys() - {"--config-text", "--tls-min-version"})
+@pytest.mark.parametrize("flag", sorted(VALUES.keys() - {"--config-text", "--tls-min-version"}))
 def test_the_last_value_wins(flag: str, serve: Serve) -> None:
     where, text, expected = VALUES[flag]
     other = {"--pool-name": "red", "--grpc-max-recv-msg-size": "9Gi"}.get(flag)

@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 from epp.lab.envoy import Mode
 from epp.request_control import Admitter, errors
 from epp.request_control.errors import RequestError
-from epp.scheduling import CycleState, Endpoint, GuardRails, LLMRequest
+from epp.scheduling import CycleState, Endpoint, GuardRails, LLMRequest, NullObserver
 
 from .harness import ALIAS, Clients, gateway_for_clients
 
@@ -55,7 +55,7 @@ def turnstile(clients: Clients) -> Turnstile:
     """What every request of the module goes through."""
     made = Turnstile()
     pipeline = clients.gateway.app.director.pipeline
-    pipeline.admitters = GuardRails().guards("Admitter", Admitter, [made])
+    pipeline.admitters = GuardRails(observer=NullObserver()).guards("Admitter", Admitter, [made])
     return made
 
 

@@ -39,6 +39,10 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.AllFilteredError, 429, SATURATED, ALL_FILTERED),
     (errors.RequestDroppedError, 429, SATURATED, ALL_FILTERED),
     (
+        errors.NotCachedError,
+        *(412, "", "PreconditionFailed - no decode worker has the requested KV cache"),
+    ),
+    (
         errors.SaturatedError,
         *(429, "", "ResourceExhausted - system saturated, sheddable request dropped"),
     ),

@@ -26,6 +26,7 @@ from epp.scheduling import (
     Endpoint,
     GuardRails,
     LLMRequest,
+    NullObserver,
     ProfileResult,
     SchedulingResult,
     ScoredEndpoint,
@@ -275,7 +276,7 @@ class Driven:
         self.controller = FlowController(
             pool=lambda: self.pool, clock=self.loop.time, observer=self.observer
         )
-        self.guards = guards or GuardRails(disable_after=0)
+        self.guards = guards or GuardRails(observer=NullObserver(), disable_after=0)
         self.resize(endpoints)
 
     # --- configuration ------------------------------------------------------------------------

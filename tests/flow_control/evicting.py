@@ -23,7 +23,7 @@ from epp.flow_control import (
 from epp.flow_control.sessions import SessionPlugin
 from epp.flow_control.settings import BandSettings
 from epp.observability import RevocationMetrics
-from epp.scheduling import Endpoint, GuardRails, Reservation, SchedulingResult
+from epp.scheduling import Endpoint, GuardRails, NullObserver, Reservation, SchedulingResult
 from epp.testing import make_endpoint, make_plugin, make_request
 from epp_plugins.flow_control.fcfs_ordering import FcfsOrderingPolicy
 from epp_plugins.flow_control.global_strict_fairness import GlobalStrictFairnessPolicy
@@ -109,7 +109,7 @@ class Pool:
     ) -> None:
         self.endpoint = make_endpoint()
         self.registry = CollectorRegistry()
-        self.guards = GuardRails(disable_after=3)
+        self.guards = GuardRails(observer=NullObserver(), disable_after=3)
         self.detector = Slots(slots)
         loop = asyncio.get_running_loop()
         self.flow = FlowController(

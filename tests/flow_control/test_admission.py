@@ -10,7 +10,7 @@ from request_control.harness import Epp, Policies, make_pool
 from epp.flow_control import SaturationDetector, SheddingAdmission
 from epp.observability import Metrics, PluginWatch
 from epp.request_control import SaturatedError
-from epp.scheduling import Endpoint, GuardRails
+from epp.scheduling import Endpoint, GuardRails, NullObserver
 from epp.testing import make_endpoint
 
 OBJECTIVE = {"x-llm-d-inference-objective": "batch"}
@@ -49,7 +49,7 @@ def test_only_sheddable_requests_are_turned_away_and_only_when_full(
     priority: int, saturation: float, excess: float | None
 ) -> None:
     detector = Detector(saturation)
-    admission = SheddingAdmission(detector, GuardRails())
+    admission = SheddingAdmission(detector, GuardRails(observer=NullObserver()))
     endpoints = [make_endpoint()]
     assert admission.excess(priority, endpoints) == excess
     assert detector.asked == ([endpoints] if priority < 0 else [])
@@ -71,7 +71,9 @@ def test_detector_that_fails_admits_everybody_and_is_counted(answer: Any) -> Non
 
 def test_a_full_pool_answers_429_and_takes_who_is_not_sheddable() -> None:
     epp = Epp(make_pool(), policies=Policies({"batch": -2}))
-    epp.director.pipeline.admission = SheddingAdmission(Detector(1.5), GuardRails())
+    epp.director.pipeline.admission = SheddingAdmission(
+        Detector(1.5), GuardRails(observer=NullObserver())
+    )
     with pytest.raises(SaturatedError) as caught:
         epp.handle(headers=OBJECTIVE)
     error = caught.value

@@ -268,7 +268,7 @@ def test_a_session_that_fails_by_our_own_fault_loses_nobody(
         raise RuntimeError("a bug of ours")
 
     with monkeypatch.context() as patch, capture_logs() as logs:
-        patch.setattr(dispatching, "place", fails)
+        patch.setattr(dispatching, "line_of", fails)
         assert go(driven) == []
     assert logs[0]["event"].startswith("a dispatch session failed")
     assert go(driven) == EACH

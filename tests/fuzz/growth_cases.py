@@ -18,7 +18,7 @@ from epp.ext_proc import reading
 from epp.ext_proc.model_names import ModelNames
 from epp.parsing import Intake, ParseError
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from epp.scheduling import CycleState, GuardRails
+from epp.scheduling import CycleState, GuardRails, NullObserver
 from epp.testing import make_request
 from epp_plugins.data_producers.token import Params, TokenProducer
 
@@ -39,7 +39,7 @@ def request(make: Callable[[int], bytes], path: str = TEXT, encoding: str = "") 
     def case(size: int) -> Work:
         body = make(size)
         given = {":path": path} | ({"content-encoding": encoding} if encoding else {})
-        intake = Intake.of(PARSERS, GuardRails(disable_after=1 << 30))
+        intake = Intake.of(PARSERS, GuardRails(observer=NullObserver(), disable_after=1 << 30))
 
         def work() -> None:
             with suppress(ParseError):

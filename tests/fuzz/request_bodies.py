@@ -19,7 +19,7 @@ from fuzz.tape import Tape
 from epp.ext_proc.messages import refused
 from epp.parsing import BodyLimits, Intake, ParseError, Parser, Reading
 from epp.request_control import BadRequestError
-from epp.scheduling import CycleState, GuardRails, LLMRequest
+from epp.scheduling import CycleState, GuardRails, LLMRequest, NullObserver
 from epp_plugins.data_producers.media_parts import MOST_MEDIA_TOKENS
 from epp_plugins.data_producers.token import Params as TokenParams
 from epp_plugins.data_producers.token import TokenProducer
@@ -86,7 +86,7 @@ _hard_to_tell = re.compile(rb"\\|[0-9.][eE]|[0-9]{19}|[^\x20-\x7e\s]").search
 """Escapes, and numbers that one reader takes and another does not."""
 
 
-_intake = Intake.of(PARSERS, GuardRails(disable_after=1 << 30))
+_intake = Intake.of(PARSERS, GuardRails(observer=NullObserver(), disable_after=1 << 30))
 _tokens = TokenProducer("tokens", TokenParams())
 
 

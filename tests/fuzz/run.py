@@ -39,6 +39,7 @@ TARGETS = {
         4096,
         seeds.of_parsers,
     ),
+    "plugins": Target(("epp.request_control", "epp.scheduling", "epp.flow_control"), 64),
     "stream": Target(("epp.ext_proc", "epp.request_control"), 2048, seeds.of_stream),
 }
 

@@ -85,6 +85,10 @@ SHOWN_BY: Mapping[str, str] = {
     "health: without leader election": ("tests/test_health.py::test_readiness_follows_the_process"),
     "errors: status of every code": (f"{_COMPAT}::test_an_error_is_answered_as_the_reference_does"),
     "errors: headers": f"{_COMPAT}::test_an_error_is_answered_as_the_reference_does",
+    "errors: no cached prefix where one is asked for": (
+        "tests/request_control/test_conditional.py"
+        "::test_a_prompt_that_no_cache_holds_is_refused_until_one_does"
+    ),
     "errors: evicted in flight": f"{_COMPAT}::test_who_was_evicted_is_told_the_bare_message",
     "errors: an error without a status": (
         "tests/request_control/test_hooks.py"
@@ -138,7 +142,7 @@ KUBERNETES = Need("Kubernetes", "k8s-notification-source")
 TRACING = Need("tracing")
 PREDICTIONS = Need("predictions of latency", "predicted-latency-producer")
 CACHE_EVENTS = Need("events of the engines' caches", "precise-prefix-cache-producer")
-CONDITIONAL_DECODE = Need("the answer to `Prefer: if-available`")
+
 ENGINES = Need("model servers on accelerators, with the sidecars that move their caches")
 
 WAITING: Mapping[str, Need] = {
@@ -149,7 +153,6 @@ WAITING: Mapping[str, Need] = {
     "data layer: kinds of objects": KUBERNETES,
     "health: with leader election": KUBERNETES,
     "health: protocols of the pool": KUBERNETES,
-    "errors: no cached prefix where one is asked for": CONDITIONAL_DECODE,
     "datastore: ports shrink and grow": KUBERNETES,
     "datastore: annotation of active ports": KUBERNETES,
     "e2e: leader election": KUBERNETES,

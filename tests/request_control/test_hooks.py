@@ -1,5 +1,6 @@
 """The hooks around the choice: their order, what they may answer, and what their failures cost."""
 
+import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -21,6 +22,7 @@ from epp.request_control import (
     ResponseHeader,
     ScreenedOutError,
     Screener,
+    decider,
 )
 from epp.scheduling import (
     CycleState,
@@ -30,7 +32,7 @@ from epp.scheduling import (
     PreSchedule,
     SchedulingResult,
 )
-from request_control.harness import Epp, make_pool
+from request_control.harness import BODY, Epp, NotingPlugin, Policies, make_pool
 
 POINTS = {
     "process_request_headers": "RequestHeaderProcessor",
@@ -299,7 +301,7 @@ def broken(_: Sequence[Endpoint]) -> Iterator[Endpoint]:
         pytest.param([broken, taking(1)], [1], 1, id="one raises"),
         pytest.param([lambda _: None, taking(1)], [1], 1, id="one returns None"),
         pytest.param([lambda _: 5], [0, 1], 1, id="the only one returns nonsense"),
-        pytest.param([lambda _: make_pool()[:1], taking(1)], None, 0, id="one makes endpoints up"),
+        pytest.param([lambda _: make_pool()[:1], taking(1)], None, 1, id="one makes endpoints up"),
         pytest.param([taking(0), taking(1)], None, 0, id="nothing in common"),
         pytest.param([taking()], None, 0, id="nothing at all"),
     ],
@@ -377,3 +379,100 @@ def test_the_head_of_an_answer_that_comes_after_the_end_is_shown_to_nobody() -> 
     exchange.close(EndCause.CLIENT_DISCONNECT)
     assert exchange.response_started(200, {}) == {}
     assert plugin.heads == []
+
+
+class JunkHeaders(PreRequest):
+    """Writes what is no headers."""
+
+    type: ClassVar[str] = "junk-headers"
+    name = "junk"
+
+    def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        junk: dict[str, str | None] = 7  # type: ignore[assignment]
+        state.write(REQUEST_HEADERS_TO_SET, junk)
+
+
+def test_headers_that_are_none_are_their_plugins_fault_and_leave_nothing_reserved() -> None:
+    plugin = JunkHeaders()
+    epp = Epp(make_pool(), plugins=[plugin], policies=Policies(targets={"llama": "tuned"}))
+    for _ in range(2):
+        exchange = epp.handle(gzip.compress(BODY), {"content-encoding": "gzip"})
+        assert dict(exchange.request_headers) == {"content-encoding": None}
+        exchange.close(EndCause.COMPLETED)
+    assert epp.in_flight == epp.director.in_flight == 0
+    assert epp.failures("PreRequest", plugin) == 2
+
+
+def test_what_raises_after_the_reservation_gives_it_back_and_tells_the_plugins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plugin = NotingPlugin("noting", [])
+    epp = Epp(make_pool(), plugins=[plugin])
+
+    def raising(*_: object) -> None:
+        raise ZeroDivisionError("a bug of ours")
+
+    monkeypatch.setattr(decider, "reader_finder", raising)
+    with pytest.raises(InternalError):
+        epp.handle()
+    assert epp.in_flight == epp.director.in_flight == 0
+    assert plugin.ends == [("default/a", EndCause.ERROR)]
+
+
+class Spoiling(PreRequest):
+    """Leaves a result that nobody can read."""
+
+    type: ClassVar[str] = "spoiling"
+    name = "spoiling"
+
+    def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
+        result.primary = "nobody"
+
+
+def test_a_hook_that_spoils_the_decision_is_blamed_and_not_the_next_one() -> None:
+    spoiling, noting = Spoiling(), NotingPlugin("noting", [])
+    epp = Epp(make_pool(), plugins=[spoiling, noting])
+    epp.handle().close(EndCause.COMPLETED)
+    assert "noting: pre_request with 1 in flight" in noting.notes
+    assert epp.failures("PreRequest", spoiling) == 1
+    assert epp.failures("PreRequest", noting) == 0
+    assert epp.in_flight == 0
+
+
+class Renaming(RequestHeaderProcessor):
+    """Sets a field of the request to what it cannot be."""
+
+    type: ClassVar[str] = "renaming"
+    name = "renaming"
+
+    def process_request_headers(self, request: LLMRequest, state: CycleState) -> None:
+        request.fairness_id = 7  # type: ignore[assignment]
+
+
+def test_a_processor_that_breaks_the_request_is_blamed_and_the_request_goes_on() -> None:
+    plugin = Renaming()
+    epp = Epp(make_pool(), plugins=[plugin])
+    exchange = epp.handle()
+    assert exchange.request.fairness_id == "default-flow"
+    exchange.close(EndCause.COMPLETED)
+    assert epp.failures("RequestHeaderProcessor", plugin) == 1
+
+
+class Inventing(Screener):
+    """Lets the request see an endpoint that there is none of."""
+
+    type: ClassVar[str] = "inventing"
+    name = "inventing"
+
+    def screen(
+        self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
+    ) -> Sequence[Endpoint]:
+        return [make_pool()[0]]
+
+
+def test_a_screener_that_invents_endpoints_is_blamed_and_what_it_made_up_is_not_seen() -> None:
+    plugin = Inventing()
+    epp = Epp(make_pool(), plugins=[plugin])
+    with pytest.raises(ScreenedOutError):
+        epp.handle()
+    assert epp.failures("Screener", plugin) == 1

@@ -19,7 +19,7 @@ from epp.request_control import (
     PreRequest,
     RequestError,
 )
-from epp.scheduling import CycleState, GuardRails, LLMRequest, SchedulingResult
+from epp.scheduling import CycleState, GuardRails, LLMRequest, NullObserver, SchedulingResult
 from request_control.harness import Epp, Policies, make_pool
 
 BODY = b'{"model": "llama", "prompt": "hi", "seed": 1.10}'
@@ -114,7 +114,9 @@ def test_a_request_that_no_parser_reads_is_passed_on_untouched() -> None:
 def test_a_path_that_no_parser_reads_is_refused_where_none_reads_everything() -> None:
     epp = Epp(make_pool())
     scheduler = epp.director.pipeline.scheduler
-    epp.director.pipeline = Pipeline.of([FailingParser()], scheduler, GuardRails())
+    epp.director.pipeline = Pipeline.of(
+        [FailingParser()], scheduler, GuardRails(observer=NullObserver())
+    )
     with capture_logs(), pytest.raises(BadRequestError) as refused:
         epp.handle(headers={":path": "/v1/x?y=1"})
     assert refused.value.status == 400

@@ -5,10 +5,13 @@ import asyncio
 import pytest
 from config.graphs import HEAD
 from deploy.queueing import QueueingEpp
+from structlog.testing import capture_logs
 
 from epp.building import make_builder
 from epp.config import PluginGraph, load_text
-from epp.flow_control import Outcome
+from epp.flow_control import Outcome, dispatching
+from epp.flow_control.queues import QueuedRequest
+from epp.flow_control.sessions import Job, Session, Statement, placing
 from epp.request_control import BadRequestError, Exchange, PendingDecision
 from epp.request_control.plugins import EndCause
 
@@ -245,3 +248,47 @@ async def test_what_has_read_a_request_outlives_it_when_a_reload_comes_while_it_
     await epp.end_one()
     assert idle == ["idle"]
     assert pipeline.open_exchanges == 0
+
+
+async def test_an_exception_of_one_request_ends_that_one_and_not_the_session(
+    graph: PluginGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epp = full(graph)
+    placed = placing.place
+
+    def place(session: Session, statement: Statement, job: Job) -> bool:
+        if isinstance(job, QueuedRequest) and job.request.request_id == "bad":
+            raise ZeroDivisionError("a bug that nobody has thought of")
+        return placed(session, statement, job)
+
+    monkeypatch.setattr(dispatching, "place", place)
+    epp.ask("bad", tenant="one")
+    epp.ask("good", tenant="other")
+    with capture_logs() as lines:
+        await epp.end_one()
+    assert answer(epp, "bad") == INTERNAL
+    assert (epp.went, epp.waiting) == (["filler-0", "good"], 0)
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == [
+        "request failed inside the EPP"
+    ]
+    await epp.end_one()
+    assert [each.load.in_flight for each in epp.endpoints] == [0]
+
+
+async def test_faults_that_come_back_are_logged_with_one_traceback(
+    graph: PluginGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epp = full(graph)
+
+    def place(*_: object) -> bool:
+        raise ZeroDivisionError("a bug that nobody has thought of")
+
+    monkeypatch.setattr(dispatching, "place", place)
+    epp.ask("first")
+    epp.ask("second")
+    with capture_logs() as lines:
+        await epp.end_one()
+    assert set(epp.refused) == {"first", "second"}
+    failed = [line for line in lines if line["event"] == "request failed inside the EPP"]
+    assert [line["request_id"] for line in failed] == ["first", "second"]
+    assert [line["exc_info"] is not None for line in failed] == [True, False]

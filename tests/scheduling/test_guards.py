@@ -12,6 +12,7 @@ from epp.scheduling import (
     Filter,
     GuardRails,
     LLMRequest,
+    NullObserver,
     ProfileHandlerError,
     ProfileResult,
     Scheduler,
@@ -70,7 +71,9 @@ def run(profile: SchedulerProfile, times: int = 1) -> ProfileResult:
 
 
 def rails(watcher: Watcher | None = None, disable_after: int = 3, **fails_open: bool) -> GuardRails:
-    return GuardRails(observer=watcher, disable_after=disable_after, fails_open=fails_open)
+    return GuardRails(
+        observer=watcher or NullObserver(), disable_after=disable_after, fails_open=fails_open
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,7 +243,8 @@ def test_a_limit_of_0_turns_nobody_off() -> None:
 
 def test_the_limit_is_ten_unless_said_otherwise() -> None:
     bad = FilterStub("odd", raising)
-    run(SchedulerProfile(name="p", filters=[bad], picker=PickerStub()), 20)
+    guards = GuardRails(observer=NullObserver())
+    run(SchedulerProfile(name="p", filters=[bad], picker=PickerStub(), guards=guards), 20)
     assert bad.calls == DEFAULT_DISABLE_AFTER == 10
 
 

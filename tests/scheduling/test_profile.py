@@ -16,6 +16,7 @@ from epp.scheduling import (
     Filter,
     GuardRails,
     NoEndpointsError,
+    NullObserver,
     Picker,
     PluginContractError,
     ProfileResult,
@@ -65,7 +66,7 @@ def run(
         filters=filters,
         scorers=[WeightedScorer(scorer, weight) for weight, scorer in scorers],
         picker=picker or PickerStub(),
-        guards=GuardRails(observer=watcher),
+        guards=GuardRails(observer=watcher or NullObserver()),
         rng=random.Random(seed),
     )
     return profile.run(make_request(), pods(*names), CycleState())

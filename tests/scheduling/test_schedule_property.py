@@ -20,6 +20,7 @@ from epp.scheduling import (
     FilterRun,
     GuardRails,
     NoEndpointsError,
+    NullObserver,
     ProfileResult,
     Scheduler,
     SchedulerProfile,
@@ -216,7 +217,9 @@ class Built:
             [self._filter(each, f"filter-{n}-{m}") for m, each in enumerate(profile.filters)]
             for n, profile in enumerate(spec.profiles)
         ]
-        self.guards = GuardRails(fails_open=self.policies, disable_after=spec.disable_after)
+        self.guards = GuardRails(
+            observer=NullObserver(), fails_open=self.policies, disable_after=spec.disable_after
+        )
         profiles = {str(n): self._profile(n, each) for n, each in enumerate(spec.profiles)}
         rounds = [[*profiles]] if spec.together else [[name] for name in profiles]
         handler = HandlerStub(*rounds, **BAD_HANDLERS.get(spec.handler, {}))

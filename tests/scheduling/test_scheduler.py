@@ -21,6 +21,7 @@ from epp.scheduling import (
     SchedulerProfile,
     SchedulingError,
     SchedulingResult,
+    ScoredEndpoint,
     StateKey,
 )
 from epp.testing import make_request
@@ -216,25 +217,6 @@ def misprinted(*_: object) -> Any:
             id="answer exits",
         ),
         pytest.param(
-            HandlerStub(["decode"], process=lambda _: None), "AttributeError", id="answers None"
-        ),
-        pytest.param(
-            HandlerStub(["decode"], process=lambda _: SchedulingResult([], "decode")),  # type: ignore[arg-type]
-            "AttributeError",
-            id="answers without a mapping",
-        ),
-        pytest.param(
-            HandlerStub(
-                ["decode"],
-                process=lambda r: SchedulingResult(
-                    {"x": ProfileResult("x", [r["decode"].endpoints[0].endpoint])},  # type: ignore[list-item]
-                    "x",
-                ),
-            ),
-            "AttributeError",
-            id="answers with what is not scored",
-        ),
-        pytest.param(
             HandlerStub(pick=misprinted),
             "failed: UnspeakableError, which cannot be",
             id="unprintable",
@@ -249,15 +231,120 @@ def test_a_failure_of_the_handler_is_the_request_s(handler: HandlerStub, message
     assert [(point, name) for point, name, _ in watcher.failures] == [("ProfileHandler", "handler")]
 
 
-@pytest.mark.parametrize("primary", ["empty", "prefill"], ids=["failed", "never run"])
-def test_an_answer_without_an_endpoint_is_a_bug_of_the_handler(primary: str) -> None:
+FOREIGN = pods("elsewhere")[0]
+
+
+def of_decode(results: Results, **profiles: object) -> SchedulingResult:
+    """Return a result of the decode profile and of anything else."""
+    all_of_them: Any = {"decode": results["decode"], **profiles}
+    return SchedulingResult(all_of_them, "decode")
+
+
+def picking(*picked: object) -> ProfileResult:
+    chosen: Any = list(picked)
+    return ProfileResult("other", chosen)
+
+
+@pytest.mark.parametrize(
+    ("process", "fault"),
+    [
+        pytest.param(lambda _: None, "is NoneType, not a SchedulingResult", id="None"),
+        pytest.param(lambda _: SchedulingResult([], "decode"), "has list as profiles", id="list"),  # type: ignore[arg-type]
+        pytest.param(
+            lambda r: SchedulingResult(r, "empty"), "'empty' .*, which has no endpoint", id="failed"
+        ),
+        pytest.param(
+            lambda r: SchedulingResult(r, "prefill"),
+            "'prefill' .*, which it has no result of",
+            id="never run",
+        ),
+        pytest.param(lambda r: SchedulingResult(r, []), "names \\[\\] as", id="no name"),  # type: ignore[arg-type]
+        pytest.param(
+            lambda r: SchedulingResult(r, "decode", 7),  # type: ignore[arg-type]
+            "has 7 as destination",
+            id="destination",
+        ),
+        pytest.param(lambda r: of_decode(r, x=7), "'x' that is int", id="secondary profile"),
+        pytest.param(
+            lambda r: of_decode(r, x=ProfileResult("x", 7)),  # type: ignore[arg-type]
+            "'x' that has int as endpoints",
+            id="secondary profile's endpoints",
+        ),
+        pytest.param(
+            lambda r: of_decode(r, x=picking(7)), "'x' that has an endpoint that", id="pick"
+        ),
+        pytest.param(
+            lambda r: of_decode(r, x=picking(r["decode"].endpoints[0], FOREIGN)),
+            "'x' that has an endpoint that",
+            id="second pick",
+        ),
+        pytest.param(
+            lambda r: of_decode(r, x=picking(ScoredEndpoint(FOREIGN, 1.0))),
+            "'x' that has an endpoint that is none of the request's candidates",
+            id="endpoint from elsewhere",
+        ),
+        pytest.param(
+            lambda r: of_decode(r, x=ProfileResult("x", r["decode"].endpoints, [7])),  # type: ignore[list-item]
+            "'x' that has as scored what is no list",
+            id="scored",
+        ),
+    ],
+)
+def test_a_result_that_cannot_be_used_is_a_bug_of_the_handler(
+    process: Callable[[Results], SchedulingResult], fault: str
+) -> None:
     watcher = Watcher()
-    handler = HandlerStub(
-        ["empty", "decode"], process=lambda results: SchedulingResult(results, primary)
-    )
-    with pytest.raises(PluginContractError, match=f"profile '{primary}', which has no endpoint"):
+    handler = HandlerStub(["empty", "decode"], process=process)
+    with pytest.raises(PluginContractError, match=f"profile handler 'handler' .*{fault}"):
         schedule(handler, watcher)
-    assert len(watcher.failures) == 1
+    assert [(point, name) for point, name, _ in watcher.failures] == [("ProfileHandler", "handler")]
+
+
+def forget_endpoints(result: SchedulingResult) -> None:
+    result.profiles[result.primary].endpoints = ()
+
+
+def put_in_its_own(result: SchedulingResult) -> None:
+    result.endpoints[0].endpoint = FOREIGN
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda result: setattr(result, "primary", "nobody"), id="primary"),
+        pytest.param(lambda result: setattr(result, "profiles", 7), id="profiles"),
+        pytest.param(lambda result: setattr(result, "destination", None), id="destination"),
+        pytest.param(forget_endpoints, id="no endpoints"),
+        pytest.param(put_in_its_own, id="another endpoint"),
+    ],
+)
+def test_a_hook_that_spoils_the_result_is_blamed_and_nobody_else_sees_it(
+    spoil: Callable[[SchedulingResult], None],
+) -> None:
+    watcher, seen = Watcher(), list[str]()
+    hooks = [
+        HookStub("spoils", after=lambda result, _: spoil(result)),
+        HookStub("next", after=lambda result, _: seen.append(result.endpoints[0].endpoint.name)),
+    ]
+    result = scheduler(HandlerStub(["decode"]), hooks, watcher).schedule(
+        make_request(), pods("a", "b")
+    )
+    assert seen == [result.endpoints[0].endpoint.name]
+    assert seen[0] in {"a", "b"}
+    assert [(point, name) for point, name, _ in watcher.failures] == [("PostSchedule", "spoils")]
+
+
+def test_a_hook_may_change_the_result_to_another_good_one() -> None:
+    watcher = Watcher()
+
+    def turn(result: SchedulingResult, _: CycleState) -> None:
+        result.destination = "10.0.0.9:1"
+
+    hooks = [HookStub("turns", after=turn), HookStub("next")]
+    result = scheduler(HandlerStub(["decode"]), hooks, watcher).schedule(
+        make_request(), pods("a", "b")
+    )
+    assert (result.destination, watcher.failures) == ("10.0.0.9:1", [])
 
 
 @pytest.mark.parametrize("point", ["pick", "process"])

@@ -37,6 +37,6 @@ def test_beyond_its_ends_there_is_nothing(index: int) -> None:
 def test_it_knows_the_items_it_handed_out() -> None:
     scored = made()
     first = scored[0]
-    assert scored.handed_out(first)
-    assert not scored.handed_out(ScoredEndpoint(PODS[0], 0.1))  # the same, made by somebody else
-    assert not made().handed_out(first)
+    assert scored.is_own(first)
+    assert not scored.is_own(ScoredEndpoint(PODS[0], 0.1))  # the same, made by somebody else
+    assert not made().is_own(first)

@@ -15,6 +15,7 @@ from epp.scheduling import (
     Filter,
     GuardRails,
     LLMRequest,
+    NullObserver,
     Scheduler,
     SchedulerProfile,
     SchedulingResult,
@@ -53,7 +54,7 @@ def profile(
         filters=filters,
         scorers=[WeightedScorer(scorer) for scorer in scorers],
         picker=picker or PickerStub(),
-        guards=guards,
+        guards=guards or GuardRails(observer=NullObserver()),
     )
 
 
@@ -209,7 +210,7 @@ def test_decisions_with_and_without_a_shadow_are_the_same(
     seed: int, shadow_seed: int, sample: float, rows: list[list[float]]
 ) -> None:
     def decisions(*, with_shadow: bool) -> list[str]:
-        guards = GuardRails(disable_after=2)
+        guards = GuardRails(observer=NullObserver(), disable_after=2)
         shared = ScorerStub("shared", raising)
         picker = max_score.MaxScorePicker("max", max_score.Params(), rng=random.Random(seed))
         real = profile("real", shared, picker=picker, guards=guards)

@@ -101,6 +101,7 @@ from epp.request_control.plugins import (
     AsyncDataProducer,
     DataProducer,
     ProducerFailure,
+    ProducerFailures,
 )
 from epp.scheduling import CycleState, LLMRequest, StateKey
 from epp_plugins.data_producers.media import BYTES_PER_TOKEN, Image, Video
@@ -333,7 +334,7 @@ class RenderedTokenProducer(TokenProducer, AsyncDataProducer):
     def _note_failure(self, state: CycleState, reason: str) -> None:
         failures = state.read(PRODUCER_FAILURES)
         if failures is None:
-            failures = []
+            failures = ProducerFailures()
             state.write(PRODUCER_FAILURES, failures)
         failures.append(ProducerFailure(self.name, reason))
 

@@ -195,7 +195,8 @@ async def test_an_answer_that_makes_no_sense_is_none(junk: bytes) -> None:
         setup.renderer.faults.garbled_render = junk
         state = await setup.state()
         assert state.read(TOKENIZED_PROMPT) is None
-        failures = state.read(PRODUCER_FAILURES) or []
+        failures = state.read(PRODUCER_FAILURES)
+        assert failures is not None
         assert [(each.producer, each.reason) for each in failures] == [("token", "error")]
         assert setup.outcomes == {"junk": 1}
 

@@ -62,7 +62,7 @@ def test_alone_it_brings_its_producer_and_sends_a_picture_where_it_was() -> None
         assert not production.advance()
         production.attach(endpoints)
         result = pipeline.scheduler.schedule(request, endpoints, state)
-        pipeline.chosen(request, result, state)
+        pipeline.chosen(request, result, endpoints, state)
         chosen.add(result.endpoints[0].endpoint.name)
     assert len(chosen) == 1
 

@@ -1,0 +1,234 @@
+"""Checks of what a profile handler answers, and of what hooks leave of it.
+
+Whoever reads a result (reservations, the gateway's destination, the hooks) relies on it, so every
+profile of it is looked at before anything is reserved. A hook that spoils a result gets the blame
+itself, and the next one sees the result as it was.
+"""
+
+from collections.abc import Mapping, Sequence
+from operator import is_
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from epp.scheduling.errors import PluginContractError
+from epp.scheduling.plugins import Plugin
+from epp.scheduling.types import (
+    ProfileResult,
+    SchedulingResult,
+    ScoredEndpoint,
+    ScoredEndpoints,
+)
+
+_NUMBERS: Final = (float, int)
+_PLAIN: Final = (MappingProxyType, dict)
+
+
+def result_fault(result: object, candidates: Sequence[Any]) -> str:
+    """Return what is wrong with a scheduling result; "" if nothing is.
+
+    Args:
+        result: What a profile handler answered.
+        candidates: The endpoints that it may send the request to.
+    """
+    if type(result) is SchedulingResult and _is_usual(result):
+        return ""
+    if not isinstance(result, SchedulingResult):
+        return f"is {type(result).__name__}, not a SchedulingResult"
+    profiles, primary, destination = result.profiles, result.primary, result.destination
+    # Plain classes first: 0.05 us; Mapping, an ABC, takes 0.2.
+    if not isinstance(profiles, (dict, MappingProxyType, Mapping)):
+        return f"has {type(profiles).__name__} as profiles, not a mapping of profile results"
+    fault = ""
+    if not isinstance(primary, str) or primary not in profiles:
+        fault = f"names {primary!r} as the primary profile, which it has no result of"
+    elif not isinstance(destination, str) or not (destination == "" or _is_printable(destination)):
+        fault = f"has {destination!r} as destination, which is no `ip:port`"
+    if fault:
+        return fault
+    for name, each in profiles.items():
+        if fault := _profile_fault(each, candidates):
+            return f"has a profile {name!r} that {fault}"
+    has_some = profiles[primary].endpoints
+    return "" if has_some else f"names {primary!r} as the primary profile, which has no endpoint"
+
+
+def _is_usual(result: SchedulingResult[Any]) -> bool:
+    """Whether it is one profile that picked one endpoint, as nearly always: 0.6 us instead of 2."""
+    profiles = result.profiles
+    if type(profiles) not in _PLAIN or len(profiles) != 1 or result.destination != "":
+        return False
+    only = profiles.get(result.primary)
+    if type(only) is not ProfileResult or type(only.scored) is not ScoredEndpoints:
+        return False
+    picked = only.endpoints
+    return type(picked) is list and len(picked) == 1 and only.scored.is_own(picked[0])
+
+
+def _is_printable(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def is_candidate(
+    item: object, scored: Sequence[ScoredEndpoint[Any]], candidates: Sequence[Any]
+) -> bool:
+    """Return whether ``item`` is a scored endpoint, and its endpoint one of the candidates.
+
+    Args:
+        item: What a plugin gave as such.
+        scored: What its profile scored; looked at first, for most items are of it.
+        candidates: Compared by identity.
+    """
+    if isinstance(scored, ScoredEndpoints) and scored.is_own(item):
+        return True
+    if not isinstance(item, ScoredEndpoint) or not isinstance(item.score, _NUMBERS):
+        return False
+    endpoint = item.endpoint
+    return any(endpoint is each for each in candidates)
+
+
+def _profile_fault(profile: object, candidates: Sequence[Any]) -> str:
+    if not isinstance(profile, ProfileResult):
+        return f"is {type(profile).__name__}, not a ProfileResult"
+    picked, scored = profile.endpoints, profile.scored
+    if not isinstance(picked, (list, tuple)):
+        return f"has {type(picked).__name__} as endpoints, not a list of scored endpoints"
+    for item in picked:
+        if not is_candidate(item, scored, candidates):
+            return "has an endpoint that is none of the request's candidates"
+    if isinstance(scored, ScoredEndpoints):
+        return ""
+    known = set(map(id, candidates))
+    if isinstance(scored, (list, tuple)) and all(
+        isinstance(item, ScoredEndpoint)
+        and isinstance(item.score, _NUMBERS)
+        and id(item.endpoint) in known
+        for item in scored
+    ):
+        return ""
+    return "has as scored what is no list of scored candidates"
+
+
+class _Kept(NamedTuple):
+    """One profile of a result as it was."""
+
+    name: str
+    profile: ProfileResult[Any]
+    picked: Sequence[ScoredEndpoint[Any]]
+    items: Sequence[ScoredEndpoint[Any]]
+    """What was in ``picked``, which may be changed in place."""
+    endpoints: Sequence[Any]
+    """What was in the items."""
+
+
+_Plain = tuple[ProfileResult[Any], Sequence[ScoredEndpoint[Any]], ScoredEndpoint[Any], Any]
+"""The only profile, what it picked, the only item of that, and its endpoint."""
+
+
+class ResultWatch:
+    """Sees to it that hooks leave a result as good as it was.
+
+    Args:
+        result: It was checked.
+        candidates: The endpoints that the request may go to.
+    """
+
+    __slots__ = (
+        "_candidates",
+        "_destination",
+        "_kept",
+        "_plain",
+        "_primary",
+        "_profiles",
+        "_result",
+    )
+
+    def __init__(self, result: SchedulingResult[Any], candidates: Sequence[Any]) -> None:
+        self._result = result
+        self._candidates = candidates
+        self._take()
+
+    def check(self, plugin: Plugin) -> None:
+        """See to it that ``plugin``, which has run, left the result good.
+
+        Raises:
+            PluginContractError: It did not; the result is again what it was before.
+        """
+        result, profiles, plain = self._result, self._profiles, self._plain
+        if (
+            result.profiles is profiles
+            and result.primary is self._primary
+            and result.destination is self._destination
+        ):
+            if plain is None:
+                if self._is_unchanged():
+                    return
+            else:  # one profile that picked one endpoint, as nearly always: 0.3 us instead of 1
+                profile, picked, item, endpoint = plain
+                if (
+                    len(profiles) == len(picked) == 1
+                    and picked[0] is item
+                    and item.endpoint is endpoint
+                    and profile.endpoints is picked
+                    and profiles.get(self._primary) is profile
+                ):
+                    return
+        try:
+            fault = result_fault(result, self._candidates)
+        except Exception as error:
+            fault = f"cannot be read ({type(error).__name__})"
+        if not fault:
+            self._take()
+            return
+        self._restore()
+        raise PluginContractError(
+            f"plugin {plugin.name!r} spoiled the scheduling result, which now {fault}"
+        )
+
+    def _take(self) -> None:
+        result = self._result
+        profiles = self._profiles = result.profiles
+        primary = self._primary = result.primary
+        self._destination = result.destination
+        self._plain: _Plain | None
+        self._plain = None
+        self._kept: Sequence[_Kept] = ()
+        if len(profiles) == 1:
+            profile = profiles[primary]
+            picked = profile.endpoints
+            if len(picked) == 1:
+                self._plain = (profile, picked, picked[0], picked[0].endpoint)
+                return
+        self._kept = [
+            _Kept(name, each, each.endpoints, [*each.endpoints], _endpoints(each.endpoints))
+            for name, each in profiles.items()
+        ]
+
+    def _is_unchanged(self) -> bool:
+        kept, profiles = self._kept, self._profiles
+        return len(profiles) == len(kept) and all(
+            profiles.get(each.name) is each.profile
+            and each.profile.endpoints is each.picked
+            and len(each.picked) == len(each.items)
+            and all(map(is_, each.picked, each.items))
+            and all(map(is_, _endpoints(each.items), each.endpoints))
+            for each in kept
+        )
+
+    def _restore(self) -> None:
+        kept = self._kept
+        if self._plain is not None:
+            profile, picked, item, endpoint = self._plain
+            kept = [_Kept(self._primary, profile, picked, [item], [endpoint])]
+        for each in kept:
+            for item, endpoint in zip(each.items, each.endpoints, strict=True):
+                item.endpoint = endpoint
+            each.profile.endpoints = tuple(each.items)
+        result = self._result
+        # A mapping of our own: the one before may have been changed in place.
+        result.profiles = {each.name: each.profile for each in kept}
+        result.primary, result.destination = self._primary, self._destination
+        self._take()
+
+
+def _endpoints(items: Sequence[ScoredEndpoint[Any]]) -> Sequence[Any]:
+    return [item.endpoint for item in items]
