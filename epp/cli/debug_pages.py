@@ -70,6 +70,11 @@ class DebugClient:
             ) from None
         if told.pages is None:
             raise PageError(f"{shown}: answered {answer.status_code}: {plain(told.error)}")
+        if "/metrics" in told.pages:
+            raise PageError(
+                f"{shown}: {plain(told.error)}; an endpoint picker has its debug pages at /debug/"
+                " of its --metrics-port"
+            )
         raise NoSuchPageError(f"{shown}: {plain(told.error)}")
 
 

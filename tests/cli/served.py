@@ -48,7 +48,8 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
     module = import_module("epp.cli.serve")
     monkeypatch.setattr(module, "App", app)
     monkeypatch.setattr(module, "configure", lambda *, level, **_: levels.append(level))
-    monkeypatch.setattr(module, "exempt_what_is_loaded", lambda: None)
+    for name in ("tame_garbage_collection", "hand_over_the_interpreter_sooner"):
+        monkeypatch.setattr(module, name, lambda: None)
 
     def run(*args: str, env: Mapping[str, str] | None = None) -> Outcome:
         made.clear()

@@ -203,8 +203,9 @@ def test_a_trailing_slash_a_path_and_a_password_in_the_address(picker: Picker) -
     address = picker.url.replace("://", "://me:secret@")
     assert run(address + "/")[0] == 0
     code, _, stderr = run(address + "/behind/a/proxy?x=1")
-    assert code == 2, "it answers with metrics"
-    assert stderr.startswith(f"epp: {picker.url}/behind/a/proxy: what it answers for /debug/")
+    assert code == 2
+    shown = f"{picker.url}/behind/a/proxy/debug/session"
+    assert stderr.startswith(f"epp: {shown}: nothing is at /behind/a/proxy/debug/session; an")
 
 
 @pytest.mark.parametrize(

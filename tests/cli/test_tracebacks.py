@@ -5,10 +5,8 @@ import sys
 from pathlib import Path
 
 CODE = """
-import sys, typer, structlog
-from epp.cli import cli, main
+import sys, structlog, epp.cli
 
-@cli.command()
 def breaks() -> None:
     secret_prompt = "the clients" + " words"
     try:
@@ -16,8 +14,8 @@ def breaks() -> None:
     except ZeroDivisionError as error:
         structlog.get_logger().error("it failed", exc_info=error)
 
-sys.argv = ["epp", "breaks"]
-main()
+epp.cli.cli = breaks
+epp.cli.main()
 """
 
 

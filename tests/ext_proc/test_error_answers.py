@@ -28,6 +28,7 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.ScreenedOutError, 503, "ServiceUnavailable", "rejected-no-endpoints"),
     (errors.AllFilteredError, 429, "ResourceExhausted", "rejected-saturated"),
     (errors.RequestDroppedError, 429, "ResourceExhausted", "rejected-saturated"),
+    (errors.NotCachedError, 412, "PreconditionFailed", ""),
     (errors.SaturatedError, 429, "ResourceExhausted", "rejected-saturated"),
     (errors.QueueFullError, 429, "ResourceExhausted", "rejected-saturated"),
     (errors.QueueExpiredError, 429, "ResourceExhausted", "rejected-ttl-expired"),

@@ -81,7 +81,15 @@ _FIELDS: Mapping[str, str] = {
     "/inference/v1/generate": "token_ids",
 }
 """Paths whose prompt is one field of the body, and which."""
-_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+
+
+def _raw(body: bytes) -> dict[str, msgspec.Raw]:
+    """Return the values of ``body`` as they stand there; halves of surrogate pairs are masked."""
+    return _decode_raw(_HALF_PAIR.sub(b"......", body))
+
+
 _hard_to_tell = re.compile(rb"\\|[0-9.][eE]|[0-9]{19}|[^\x20-\x7e\s]").search
 """Escapes, and numbers that one reader takes and another does not."""
 

@@ -17,7 +17,7 @@ from epp_plugins.data_sources.endpoints_file import parse
 ROLES = ("--label", "0-1:llm-d.ai/role=prefill", "--label", "2:llm-d.ai/role=decode")
 
 
-def run_once(main: Callable[[asyncio.Event], Any]) -> None:
+def run_once(main: Callable[[asyncio.Event], Any], **_: object) -> None:
     """Stop as soon as the parts have started."""
 
     async def run() -> None:
@@ -60,7 +60,7 @@ def test_servers_are_ranks_of_one_address_told_apart_by_port(tmp_path: Path) -> 
 def test_up_hands_labels_to_its_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
     settings: list[UpSettings] = []
     monkeypatch.setattr(commands, "run_gateway", lambda each, **_: settings.append(each))
-    monkeypatch.setattr(commands, "run_until_signalled", lambda main: main(asyncio.Event()))
+    monkeypatch.setattr(commands, "run_until_signalled", lambda main, **_: main(asyncio.Event()))
     done = CliRunner().invoke(cli, ["up", *ROLES, "--fleet-arg=--seed=3"])
     assert done.exit_code == 0, done.output
     assert settings[0].fleet_args == (*ROLES, "--seed=3")
@@ -92,7 +92,7 @@ def test_up_hands_labels_to_its_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_labels_that_cannot_be_given_are_refused(
     monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], text: str
 ) -> None:
-    monkeypatch.setattr(commands, "run_until_signalled", lambda _: pytest.fail("started"))
+    monkeypatch.setattr(commands, "run_until_signalled", lambda *_, **__: pytest.fail("started"))
     done = CliRunner().invoke(cli, args)
     assert done.exit_code != 0
     assert text in done.output
