@@ -6,7 +6,7 @@ from time import perf_counter
 
 from epp.observability import Metrics
 from epp.parsing import Parser, reader_finder
-from epp.request_control.conditional import acceptance
+from epp.request_control.conditional import PREFER_HEADER, acceptance
 from epp.request_control.errors import (
     AllFilteredError,
     NoCandidatesError,
@@ -129,7 +129,11 @@ class Decider:
         began = perf_counter()
         try:
             result = pipeline.scheduler.schedule(
-                request, endpoints, state, preference, acceptance(request.headers, state)
+                request,
+                endpoints,
+                state,
+                preference,
+                acceptance(request.headers, state) if PREFER_HEADER in request.headers else None,
             )
         except Exception as error:
             self._attempts.failed(request.target_model)
@@ -174,7 +178,8 @@ class Decider:
             self._tell(undecided, pipeline, exchange, result)
         except BaseException:
             exchange.undo(self._clock())
-            pipeline.ended(request, exchange.endpoint, EndCause.ERROR, state)
+            hooks = pipeline.complete_without_usage
+            pipeline.ended(hooks, request, exchange.endpoint, EndCause.ERROR, state)
             raise
         self._attempts.succeeded(request.target_model, exchange.endpoint)
         pipeline.enter()

@@ -252,8 +252,10 @@ class Director:
             metrics.prove(exchange.request.model, exchange.request.target_model)
         pipeline = exchange.pipeline
         try:
-            if pipeline.response_complete:
-                pipeline.ended(exchange.request, exchange.endpoint, cause, exchange.state)
+            has_usage = exchange.usage is not None
+            hooks = pipeline.response_complete if has_usage else pipeline.complete_without_usage
+            if hooks:
+                pipeline.ended(hooks, exchange.request, exchange.endpoint, cause, exchange.state)
             if self._finished.enabled:
                 try:
                     self._finished.write(finished_line(exchange, cause, now))

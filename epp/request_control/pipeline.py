@@ -76,9 +76,15 @@ class Pipeline:
         self.admitters = admitters
         self.shadows = shadows
         self.pre_request = pre_request
+        self._checks_chosen = not all(guard.plugin.keeps_result for guard in pre_request)
         self.response_header = response_header
         self.answer_reporters = answer_reporters
         self.response_complete = response_complete
+        """For a request whose answer told its tokens."""
+        self.complete_without_usage = tuple(
+            guard for guard in response_complete if not guard.plugin.only_with_usage
+        )
+        """For any other."""
         self.open_exchanges = 0
         """Exchanges and pending decisions made on it and not closed yet."""
         self._when_idle: list[Callable[[], None]] = []
@@ -224,11 +230,10 @@ class Pipeline:
             candidates: The endpoints that it was made among.
             state: What plugins have found out about the request.
         """
-        watch = ResultWatch(result, candidates)
         call_each(
             self.pre_request,
             lambda hook: hook.pre_request(request, result, state),
-            check=watch.check,
+            check=ResultWatch(result, candidates).check if self._checks_chosen else None,
         )
 
     def answer_began(
@@ -256,13 +261,15 @@ class Pipeline:
         return facts
 
     def ended(
-        self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
+        self,
+        hooks: Sequence[Guard[ResponseComplete]],
+        request: LLMRequest,
+        served_by: Endpoint,
+        cause: EndCause,
+        state: CycleState,
     ) -> None:
-        """Tell of the end of a request."""
-        call_each(
-            self.response_complete,
-            lambda hook: hook.response_complete(request, served_by, cause, state),
-        )
+        """Tell ``hooks`` of the end of a request."""
+        call_each(hooks, lambda hook: hook.response_complete(request, served_by, cause, state))
 
     # --- who is under way ---------------------------------------------------------------------
 

@@ -203,6 +203,9 @@ class Admitter(Plugin):
 class PreRequest(Plugin):
     """Learns of a decision in the step that makes it."""
 
+    keeps_result: ClassVar[bool] = False
+    """As for :class:`~epp.scheduling.PostSchedule`."""
+
     @abstractmethod
     def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
         """Take note of the endpoints chosen for ``request``; they are reserved already."""
@@ -221,11 +224,14 @@ class ResponseHeader(Plugin):
 class ResponseComplete(Plugin):
     """Learns of the end of a request."""
 
+    only_with_usage: ClassVar[bool] = False
+    """Whether it is called only for answers that told their tokens (``ANSWER_USAGE``)."""
+
     @abstractmethod
     def response_complete(
         self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
     ) -> None:
-        """The request is over, however it ended; called exactly once per scheduled request."""
+        """The request is over, however it ended; called at most once per scheduled request."""
 
 
 class AnswerReporter(Plugin):

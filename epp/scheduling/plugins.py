@@ -238,6 +238,10 @@ class PreSchedule(Plugin, Generic[RequestT, EndpointT]):
 class PostSchedule(Plugin, Generic[RequestT, EndpointT]):
     """Runs once after process_results, only if an endpoint was chosen."""
 
+    keeps_result: ClassVar[bool] = False
+    """Promises that the plugin never changes a result: then it is not checked after each call,
+    which takes 2 us. Only for plugins whose code is trusted."""
+
     @abstractmethod
     def post_schedule(
         self, request: RequestT, result: SchedulingResult[EndpointT], state: CycleState

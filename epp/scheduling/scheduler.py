@@ -56,6 +56,7 @@ class Scheduler(Generic[RequestT, EndpointT]):
         self._handler = guards.watch("ProfileHandler", handler)
         self._pre_schedule = guards.guards("PreSchedule", PreSchedule, pre_schedule)
         self._post_schedule = guards.guards("PostSchedule", PostSchedule, post_schedule)
+        self._checks_hooks = not all(hook.keeps_result for hook in post_schedule)
 
     def schedule(
         self,
@@ -92,11 +93,10 @@ class Scheduler(Generic[RequestT, EndpointT]):
         if accept is not None:
             accept(result)
         if self._post_schedule:
-            watch = ResultWatch(result, endpoints)
             call_each(
                 self._post_schedule,
                 lambda hook: hook.post_schedule(request, result, state),
-                check=watch.check,
+                check=ResultWatch(result, endpoints).check if self._checks_hooks else None,
             )
         return result
 

@@ -12,7 +12,7 @@ the decision itself, so an evaluation that was repeated after a wait counts by i
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Final, Literal, Protocol
 
 import msgspec
 
@@ -123,6 +123,8 @@ class _Strategy(Protocol):
 
 class SessionAffinity(PreRequest, ResponseHeader):
     """Knows the endpoint of a request's session, and keeps it known."""
+
+    keeps_result: ClassVar[bool] = True
 
     reads: tuple[StateKey[Any], ...]
     """Depend on the sources of session ids."""

@@ -119,6 +119,8 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, Re
     """Remembers which prompt blocks were sent where."""
 
     type: ClassVar[str] = "approx-prefix-cache-producer"
+    keeps_result: ClassVar[bool] = True
+    only_with_usage: ClassVar[bool] = True
     reads: ClassVar[tuple[StateKey[Any], ...]] = (TOKENIZED_PROMPT,)
     default_for: ClassVar[tuple[StateKey[Any], ...]] = (PREFIX_MATCHES,)
 

@@ -84,6 +84,7 @@ class MmEmbeddingsCacheProducer(DataProducer, PreRequest, EndpointListener):
     """Remembers which media were sent where."""
 
     type: ClassVar[str] = "mm-embeddings-cache-producer"
+    keeps_result: ClassVar[bool] = True
     optional_reads: ClassVar[tuple[StateKey[Any], ...]] = (TOKENIZED_PROMPT,)
     default_for: ClassVar[tuple[StateKey[Any], ...]] = (ENCODER_MATCHES,)
 

@@ -91,6 +91,7 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete):
     """Serves the flow first that has got the fewest tokens lately."""
 
     type: ClassVar[str] = "program-aware-fairness"
+    keeps_result: ClassVar[bool] = True
     keys_age: ClassVar[bool] = True
 
     def __init__(

@@ -114,6 +114,7 @@ class ProportionFairnessPolicy(FairnessPolicy, PreRequest, ResponseComplete):
     """Orders flows by what their tenants are owed and have got."""
 
     type: ClassVar[str] = "proportion-fairness-policy"
+    keeps_result: ClassVar[bool] = True
     keys_age: ClassVar[bool] = True
 
     def __init__(self, name: str, params: Params, clock: Callable[[], float]) -> None:

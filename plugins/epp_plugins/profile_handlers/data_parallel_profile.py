@@ -35,6 +35,7 @@ class DataParallelProfileHandler(SingleProfileHandler, PreRequest):
     """Runs the one profile there is, and sends to the primary port of the host it chose."""
 
     type: ClassVar[str] = "data-parallel-profile-handler"
+    keeps_result: ClassVar[bool] = True
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name

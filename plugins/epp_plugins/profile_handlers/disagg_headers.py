@@ -36,6 +36,7 @@ class DisaggHeadersHandler(PreRequest):
     """Sets the headers of the stages before decode."""
 
     type: ClassVar[str] = "disagg-headers-handler"
+    keeps_result: ClassVar[bool] = True
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name

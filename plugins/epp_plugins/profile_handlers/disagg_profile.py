@@ -100,6 +100,7 @@ class DisaggProfileHandler(ProfileHandler, PreRequest):
     """Runs decode, and prefill and encode where they are wanted."""
 
     type: ClassVar[str] = "disagg-profile-handler"
+    keeps_result: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -46,6 +46,7 @@ class DpRankHeaderHandler(PreRequest):
     """Names the data-parallel rank in a header of the request."""
 
     type: ClassVar[str] = "dp-rank-header-handler"
+    keeps_result: ClassVar[bool] = True
     optional_reads: ClassVar[tuple[StateKey[Any], ...]] = (PREFIX_RANKS,)
 
     def __init__(self, name: str, params: Params) -> None:

@@ -92,6 +92,7 @@ class PdProfileHandler(ProfileHandler, PreRequest):
     """Runs decode, then prefill where it is wanted; sets no prefill header."""
 
     type: ClassVar[str] = "pd-profile-handler"
+    keeps_result: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -57,6 +57,7 @@ class NoHitLruScorer(Scorer, PreRequest, EndpointListener):
     """Scores endpoints by how long ago they got a request with a prompt new to all."""
 
     type: ClassVar[str] = "no-hit-lru-scorer"
+    keeps_result: ClassVar[bool] = True
     reads: ClassVar[tuple[StateKey[Any], ...]] = (PREFIX_MATCHES,)
 
     def __init__(self, name: str, params: Params) -> None:
