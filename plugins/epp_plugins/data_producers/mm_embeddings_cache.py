@@ -17,7 +17,8 @@ pairs of a medium and an endpoint are compared.
 
 Counters: ``encoder_cache_queries_total`` by ``modality`` (media of requests) and
 ``encoder_cache_hits_total`` by ``pod`` and ``modality`` (those that the chosen endpoint held); the
-gauge ``encoder_cache_entries``. The reference counts each endpoint that holds a medium as a hit.
+histogram ``encoder_cache_hit_ratio``, the held share of a request's media by size; the gauge
+``encoder_cache_entries``. The reference counts each endpoint that holds a medium as a hit.
 
 The reference's text does not say what a size below 2 MiB means; here an endpoint keeps one medium.
 
@@ -64,6 +65,9 @@ _VIDEO = Video()
 _LIST = ord("[")
 
 
+_HIT_RATIOS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Parameters of ``mm-embeddings-cache-producer``."""
 
@@ -106,6 +110,12 @@ class MmEmbeddingsCacheProducer(DataProducer, PreRequest, EndpointListener):
             "Media of requests that the chosen endpoint was taken to hold.",
             ["pod", "modality"],
         )
+        self._hit_ratio = metrics.histogram(
+            self,
+            "encoder_cache_hit_ratio",
+            "Share of a request's media, by size, that the chosen endpoint was taken to hold.",
+            _HIT_RATIOS,
+        )
         metrics.gauge(
             self, "encoder_cache_entries", "Media kept, summed over the endpoints.", self._entries
         )
@@ -144,6 +154,8 @@ class MmEmbeddingsCacheProducer(DataProducer, PreRequest, EndpointListener):
             self._queries.inc(medium.modality)
         for each in held:
             self._hits.inc(pod, media[each].modality)
+        total = sum([medium.size for medium in media.values()])
+        self._hit_ratio.observe(sum([media[each].size for each in held]) / total)
         self.index.add(endpoint, media)
 
     def endpoint_added(self, endpoint: Endpoint) -> None:

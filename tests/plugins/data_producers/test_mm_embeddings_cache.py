@@ -39,6 +39,12 @@ class Metrics:
     def __init__(self) -> None:
         self.counts: dict[tuple[str, ...], int] = {}
         self.gauges: dict[str, Callable[[], Mapping[tuple[str, ...], float]]] = {}
+        self.observed: dict[str, list[float]] = {}
+
+    def histogram(
+        self, plugin: Plugin, name: str, documentation: str, bounds: Sequence[float]
+    ) -> "Observed":
+        return Observed(self.observed.setdefault(name, []))
 
     def counter(
         self, plugin: Plugin, name: str, documentation: str, labels: Sequence[str] = ()
@@ -54,6 +60,11 @@ class Metrics:
         labels: Sequence[str] = (),
     ) -> None:
         self.gauges[name] = read
+
+
+class Observed:
+    def __init__(self, values: list[float]) -> None:
+        self.observe = values.append
 
 
 class Counter:
@@ -304,6 +315,7 @@ def test_metrics_say_what_the_chosen_endpoint_held() -> None:
         ("encoder_cache_hits_total", "pod-0", "image"): 1,
     }
     assert metrics.gauges["encoder_cache_entries"]() == {(): 3}
+    assert metrics.observed == {"encoder_cache_hit_ratio": [0.0, 0.5]}
 
 
 def test_under_another_name_it_has_a_key_of_its_own() -> None:
