@@ -30,8 +30,6 @@ def result_fault(result: object, candidates: Sequence[Any]) -> str:
         result: What a profile handler answered.
         candidates: The endpoints that it may send the request to.
     """
-    if type(result) is SchedulingResult and _is_usual(result):
-        return ""
     if not isinstance(result, SchedulingResult):
         return f"is {type(result).__name__}, not a SchedulingResult"
     profiles, primary, destination = result.profiles, result.primary, result.destination
@@ -52,10 +50,15 @@ def result_fault(result: object, candidates: Sequence[Any]) -> str:
     return "" if has_some else f"names {primary!r} as the primary profile, which has no endpoint"
 
 
-def _is_usual(result: SchedulingResult[Any]) -> bool:
-    """Whether it is one profile that picked one endpoint, as nearly always: 0.6 us instead of 2."""
+def is_usual(result: object) -> bool:
+    """Whether it is one profile that picked one endpoint, and good.
+
+    Nearly every result is: this takes 0.6 us, :func:`result_fault` 2.
+    """
+    if type(result) is not SchedulingResult or result.destination != "":
+        return False
     profiles = result.profiles
-    if type(profiles) not in _PLAIN or len(profiles) != 1 or result.destination != "":
+    if type(profiles) not in _PLAIN or len(profiles) != 1:
         return False
     only = profiles.get(result.primary)
     if type(only) is not ProfileResult or type(only.scored) is not ScoredEndpoints:

@@ -18,7 +18,7 @@ from epp.scheduling.errors import (
 from epp.scheduling.guards import GuardRails, call_each
 from epp.scheduling.plugins import PostSchedule, PreSchedule, ProfileHandler
 from epp.scheduling.profile import SchedulerProfile
-from epp.scheduling.result_check import ResultWatch, result_fault
+from epp.scheduling.result_check import ResultWatch, is_usual, result_fault
 from epp.scheduling.types import EndpointT, ProfileResult, RequestT, SchedulingResult
 
 
@@ -173,7 +173,7 @@ class Scheduler(Generic[RequestT, EndpointT]):
         except PLUGIN_FAULTS as error:
             self._handler_failed(error, perf_counter() - began)
         try:
-            if fault := result_fault(result, endpoints):
+            if not is_usual(result) and (fault := result_fault(result, endpoints)):
                 raise PluginContractError(  # noqa: TRY301 - counted like any other failure
                     f"the result of profile handler {self.handler.name!r} {fault}"
                 )

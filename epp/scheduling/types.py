@@ -158,9 +158,8 @@ class ScoredEndpoints(Sequence[ScoredEndpoint[EndpointT]]):
         """Return whether ``item`` is one of these, and still what it was made as."""
         for position, own in self._items.items():
             if own is item:
-                return (
-                    own.endpoint is self.endpoints[position] and own.score is self.scores[position]
-                )
+                endpoints, scores = self.endpoints, self.scores
+                return own.endpoint is endpoints[position] and own.score is scores[position]
         return False
 
     def __iter__(self) -> Iterator[ScoredEndpoint[EndpointT]]:
