@@ -1,7 +1,7 @@
 """Flags and environment variables of the reference that are no options of ``epp serve``.
 
 A manifest written for the reference starts this endpoint picker unchanged: a flag without effect is
-accepted, its value is validated as Go does, and one log line names it. A flag is refused if ignoring
+accepted, its value is validated as in Go, and one log line names it. A flag is refused if ignoring
 it would silently weaken security. So is a flag that the reference has withdrawn, with its hint.
 """
 

@@ -20,7 +20,7 @@ _MATCHES: Final = StateKey[Any]("prefix-matches")
 def acceptance(
     headers: Mapping[str, str], state: CycleState
 ) -> Callable[[SchedulingResult], None] | None:
-    """Return the check that a result must pass; None if the request does not require a cached prefix.
+    """Return the check that a result must pass; None if the request needs no cached prefix.
 
     Args:
         headers: The request's headers, by lower-case name.
