@@ -1,8 +1,8 @@
-"""A command line as Go programs read it (the library pflag), made into one that click reads.
+"""Translates a command line in the syntax of Go's pflag library into one that click parses.
 
-Manifests that were written for the reference have ``--secure-serving``, ``--secure-serving=1`` and
-``-v=4``; click knows flags without a value and options with one. Unknown flags pass unchanged:
-click refuses them with a proposal.
+Manifests written for the reference use ``--secure-serving``, ``--secure-serving=1`` and ``-v=4``;
+click supports only flags without a value and options with one. Unknown flags pass through
+unchanged: click refuses them and suggests the nearest name.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,26 +16,26 @@ from epp.cli.running import fail
 from epp.cli.units import TRUE_OR_FALSE, true_or_false
 
 _IGNORED_FIRST_WORD: Final = "serve"
-"""``docker run IMAGE serve ...`` was right while the image's entrypoint was ``epp`` alone."""
+"""``docker run IMAGE serve ...`` was correct while the image's entrypoint was ``epp`` only."""
 
 
 @dataclass(slots=True)
 class CommandLine:
-    """What was read besides the options that click gets."""
+    """What was parsed besides the options for click."""
 
     reference: list[Given] = field(default_factory=list)
-    """Flags of the reference that are no options here, in their order."""
+    """Flags of the reference that are not options here, in command-line order."""
     stray: list[str] = field(default_factory=list)
     """Words that belong to no flag; the reference ignores them, too."""
 
 
 class GoFlagsCommand(TyperCommand):
-    """A command whose flags may be written as for Go; ``ctx.obj`` is its :class:`CommandLine`."""
+    """A command whose flags may use Go's syntax; ``ctx.obj`` is its :class:`CommandLine`."""
 
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - Typer's
         super().__init__(**attributes)
         unused = ", ".join(flag.name for flag in FLAGS.values() if not flag.is_withdrawn)
-        self.epilog = f"Taken for manifests of the Go EPP, without effect: {unused}"
+        self.epilog = f"Accepted for manifests of the Go EPP, without effect: {unused}"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer hides it
         options = [each for each in self.params if isinstance(each, TyperOption)]
@@ -65,7 +65,7 @@ class GoFlagsCommand(TyperCommand):
 
 
 class _Reader:
-    """Reads one command line.
+    """Parses one command line.
 
     Args:
         flags: Options without a value, for click.
@@ -84,11 +84,11 @@ class _Reader:
         """Return the arguments for click.
 
         Raises:
-            ValueError: A boolean is neither true nor false, or a value of a flag is missing.
+            ValueError: A boolean is neither true nor false, or a flag lacks its value.
         """
         left = iter(args)
         plain = [text for each in left for text in self._read(each, left)]
-        # The last one wins; for click a flag is there or not.
+        # The last one wins; click only distinguishes present from absent.
         return plain + [name for name, is_set in self._set.items() if is_set]
 
     def _read(self, text: str, left: Iterator[str]) -> Iterator[str]:
@@ -122,11 +122,11 @@ def _split(text: str) -> tuple[str, str, str]:
 
 
 def _with_value(name: str, given: str | None, left: Iterator[str]) -> Iterator[str]:
-    """Join a value to its option, so that click takes one with a dash (``-1s``) for no option."""
+    """Join a value to its option, so that click does not parse ``-1s`` as an option."""
     if given is None:
         given = next(left, None)
     if given is None:
-        yield name  # click says what is missing
+        yield name  # click reports the missing value
     elif name.startswith("--"):
         yield f"{name}={given}"
     else:

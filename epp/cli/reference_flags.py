@@ -1,8 +1,8 @@
 """Flags and environment variables of the reference that are no options of ``epp serve``.
 
-A manifest that was written for it starts this endpoint picker unchanged: what has no effect here is
-taken, its value checked as Go checks it, and named in one log line. What would weaken security
-without a word is refused, and so is what the reference has withdrawn, with its own hint.
+A manifest written for the reference starts this endpoint picker unchanged: a flag without effect is
+accepted, its value is validated as in Go, and one log line names it. A flag is refused if ignoring
+it would silently weaken security. So is a flag that the reference has withdrawn, with its hint.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,14 +25,14 @@ class WithdrawnFlagError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One flag as it was given."""
+    """One flag as given on the command line."""
 
     name: str
     value: str
     reason: str
     """Why it has no effect."""
     asks_for_more: bool
-    """It asks for something that is not there."""
+    """Whether it requests a feature that does not exist here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,15 @@ class ReferenceFlag:
     """One flag without effect here."""
 
     name: str
-    """With its dashes."""
+    """With its leading dashes."""
     reason: str
-    """Why it has no effect; goes to the log and to ``--help``."""
+    """Why it has no effect; shown in the log."""
     check: Callable[[str], object] = str
-    """Raises ValueError for a value that the reference refuses, too."""
+    """Raises ValueError for a value that the reference also refuses."""
     is_boolean: bool = False
     """May be given without a value, which means true."""
     asks_for_more: Callable[[str], bool] = lambda _: False
-    """Tells whether a value asks for something that is not there."""
+    """Returns whether a value requests a feature that does not exist here."""
 
     is_withdrawn: bool = False
     """The reference itself refuses it."""
@@ -90,9 +90,9 @@ def _withdrawn(name: str, field: str) -> ReferenceFlag:
 def _not_authenticated(text: str) -> None:
     if true_or_false("value", text):
         raise ValueError(
-            "tokens are checked by the Kubernetes API, which this endpoint picker does not ask:"
-            " /metrics would be open to all. Give --metrics-endpoint-auth=false, and keep others"
-            " away by a network policy or by --metrics-cert-dir with --metrics-client-ca-file"
+            "tokens are checked by the Kubernetes API, which this endpoint picker does not use:"
+            " /metrics would be open to all. Set --metrics-endpoint-auth=false, and restrict access"
+            " with a network policy or with --metrics-cert-dir and --metrics-client-ca-file"
         )
 
 
@@ -154,15 +154,21 @@ _VARIABLES: Final = frozenset(
     {"NAMESPACE", "POD_NAME", "PREDICTION_SERVER_URL", "TRAINING_SERVER_URL"}
 )
 _PREFIXES: Final = ("OTEL_", "LATENCY_")
+_READ: Final = "OTEL_TRACES_SAMPLER_ARG"
+"""The share of requests that ``--tracing`` marks as sampled."""
 
 
 def unused_variables(environment: Iterable[str]) -> list[str]:
     """Return the names of variables that the reference reads and this endpoint picker does not."""
-    return sorted(name for name in environment if name in _VARIABLES or name.startswith(_PREFIXES))
+    return sorted(
+        name
+        for name in environment
+        if (name in _VARIABLES or name.startswith(_PREFIXES)) and name != _READ
+    )
 
 
 def tell_of_unused(given: Iterable[Given], environment: Iterable[str]) -> None:
-    """Name in one log line what the reference would heed; a warning if something is missed."""
+    """Log all flags and variables without effect in one line; a warning if a feature is missing."""
     latest = {each.name: each for each in given}
     variables = unused_variables(environment)
     if not latest and not variables:

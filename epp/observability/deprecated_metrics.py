@@ -1,9 +1,9 @@
-"""The names that metrics had before, for dashboards and autoscalers which still ask for them.
+"""Former names of metrics, for dashboards and autoscalers that still use them.
 
-A family of such a name is a mirror: it keeps no numbers, and is made from the present family when
-a page is written. So it costs nothing per request. Where it has fewer labels, the children that
-differ by the others are summed. What it adds to the page is counted with the present family's
-children (:mod:`.page_budget`), as if none were summed.
+A family with a former name is a mirror: it stores no values and is computed from the present family
+at each scrape, so it costs nothing per request. If it has fewer labels, the children that differ
+only in the dropped labels are summed. The bytes that it adds to the page are counted with the
+present family's children (:mod:`.page_budget`), as if none were summed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -18,17 +18,17 @@ from epp.observability.hot_metrics import Child, Family
 
 _PREFIX: Final = "llm_d_epp_"
 _CHILDREN_AT_ONCE: Final = 200
-"""Children that are summed before the writer of the page may rest: less than a millisecond."""
+"""Children that are summed before the page writer may yield: less than a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormerName:
-    """A name that a metric had before.
+    """A former name of a metric.
 
     Attributes:
-        name: On the page.
-        labels: Its labels; those of the same name have the same values. None for all of them.
-        renamed: Present names of labels by the former ones.
+        name: The name on the page.
+        labels: Its labels; labels of the same name have the same values. None for all labels.
+        renamed: Pairs of a former label name and the present one.
     """
 
     name: str
@@ -119,7 +119,7 @@ class Mirror(Collector):
         source.mirrored_by(self)
 
     def cost(self, values: tuple[str, ...]) -> int:
-        """Return at most how many bytes a child of the source with these label values adds."""
+        """Return an upper bound of the bytes that a source child with these label values adds."""
         return self._empty.cost(*self._pick(values))
 
     def collect(self) -> Iterable[Metric]:
@@ -130,7 +130,7 @@ class Mirror(Collector):
         return copy.collect()
 
     def describe(self) -> Iterable[Metric]:
-        """Return the family without samples: its names are taken."""
+        """Return the family without samples, to reserve its names."""
         return self._empty.describe()
 
     def lines(self, *, openmetrics: bool, names: Collection[str] | None = None) -> Iterator[bytes]:
@@ -157,14 +157,14 @@ class MirroredCollector(Collector):
     """A collector whose metrics are repeated under their former names.
 
     Args:
-        collector: Makes metrics when it is asked.
+        collector: Computes metrics at each scrape.
     """
 
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
 
     def collect(self) -> Iterable[Metric]:
-        """Return each metric, and behind it the one of its former name."""
+        """Return each metric, followed by its copy under the former name."""
         for metric in self._collector.collect():
             yield metric
             if (former := former_name(metric.name, metric.type)) is not None:
@@ -188,7 +188,7 @@ def former_name(name: str, kind: str) -> FormerName | None:
 
 
 def mirror_of(family: Family[Any]) -> Mirror | None:
-    """Return the mirror of ``family``; None if it had no other name before."""
+    """Return the mirror of ``family``; None if it has no former name."""
     former = former_name(family.name, family.kind)
     return None if former is None else Mirror(family, former)
 

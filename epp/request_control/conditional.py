@@ -1,7 +1,7 @@
 """``Prefer: if-available``: send the request only to a server that has its prefix in its cache.
 
-A coordinator asks so for a decode without a prefill (conditional decode): with 412 it knows that it
-has to have the prompt prefilled first. Nothing is reserved then, and no plugin learns of it.
+A coordinator uses it to request a decode without a prefill (conditional decode): status 412 tells
+it that the prompt must be prefilled first. Nothing is reserved then, and no plugin is notified.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,14 +20,14 @@ _MATCHES: Final = StateKey[Any]("prefix-matches")
 def acceptance(
     headers: Mapping[str, str], state: CycleState
 ) -> Callable[[SchedulingResult], None] | None:
-    """Return what a choice has to pass; None for a request that does not ask for a cached prefix.
+    """Return the check that a result must pass; None if the request needs no cached prefix.
 
     Args:
-        headers: The request's, by lower-case name.
-        state: What the producers found out.
+        headers: The request's headers, by lower-case name.
+        state: The cycle state with the results of the data producers.
     """
     preferred = headers.get(PREFER_HEADER)
-    # RFC 7240 §2: preferences parted by commas, each a token that ends at "=" or ";".
+    # RFC 7240 §2: preferences separated by commas, each a token that ends at "=" or ";".
     if preferred is None or not any(
         each.partition(";")[0].partition("=")[0].strip().lower() == "if-available"
         for each in preferred.split(",")

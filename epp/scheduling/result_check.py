@@ -1,8 +1,8 @@
-"""Checks of what a profile handler answers, and of what hooks leave of it.
+"""Validates the result of a profile handler, and again after each hook that may change it.
 
-Whoever reads a result (reservations, the gateway's destination, the hooks) relies on it, so every
-profile of it is looked at before anything is reserved. A hook that spoils a result gets the blame
-itself, and the next one sees the result as it was.
+Reservations, the gateway's destination and the hooks rely on the result, so every profile in it is
+validated before anything is reserved. If a hook makes a result invalid, the error names that hook,
+and the result is restored before the next hook runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,10 @@ _PLAIN: Final = (MappingProxyType, dict)
 
 
 def result_fault(result: object, candidates: Sequence[Any]) -> str:
-    """Return what is wrong with a scheduling result; "" if nothing is.
+    """Return why a scheduling result is invalid; "" if it is valid.
 
     Args:
-        result: What a profile handler answered.
+        result: What a profile handler returned.
         candidates: The endpoints that it may send the request to.
     """
     if not isinstance(result, SchedulingResult):
@@ -51,9 +51,9 @@ def result_fault(result: object, candidates: Sequence[Any]) -> str:
 
 
 def is_usual(result: object) -> bool:
-    """Whether it is one profile that picked one endpoint, and good.
+    """Return whether ``result`` is valid and one profile picked one endpoint.
 
-    Nearly every result is: this takes 0.6 us, :func:`result_fault` 2.
+    That is the common case: this check takes 0.6 us, :func:`result_fault` 2 us.
     """
     if type(result) is not SchedulingResult or result.destination != "":
         return False
@@ -77,8 +77,8 @@ def is_candidate(
     """Return whether ``item`` is a scored endpoint, and its endpoint one of the candidates.
 
     Args:
-        item: What a plugin gave as such.
-        scored: What its profile scored; looked at first, for most items are of it.
+        item: What a plugin returned as a scored endpoint.
+        scored: What its profile scored; checked first, because most items come from it.
         candidates: Compared by identity.
     """
     if isinstance(scored, ScoredEndpoints) and scored.is_own(item):
@@ -112,26 +112,26 @@ def _profile_fault(profile: object, candidates: Sequence[Any]) -> str:
 
 
 class _Kept(NamedTuple):
-    """One profile of a result as it was."""
+    """A saved copy of one profile of a result."""
 
     name: str
     profile: ProfileResult[Any]
     picked: Sequence[ScoredEndpoint[Any]]
     items: Sequence[ScoredEndpoint[Any]]
-    """What was in ``picked``, which may be changed in place."""
+    """The contents of ``picked``, which a hook may change in place."""
     endpoints: Sequence[Any]
-    """What was in the items."""
+    """The endpoints of the items."""
 
 
 _Plain = tuple[ProfileResult[Any], Sequence[ScoredEndpoint[Any]], ScoredEndpoint[Any], Any]
-"""The only profile, what it picked, the only item of that, and its endpoint."""
+"""The only profile, its picked endpoints, the only one of these, and its endpoint."""
 
 
 class ResultWatch:
-    """Sees to it that hooks leave a result as good as it was.
+    """Checks that hooks leave a result valid, and restores it if they do not.
 
     Args:
-        result: It was checked.
+        result: A result that is already validated.
         candidates: The endpoints that the request may go to.
     """
 
@@ -151,10 +151,10 @@ class ResultWatch:
         self._take()
 
     def check(self, plugin: Plugin) -> None:
-        """See to it that ``plugin``, which has run, left the result good.
+        """Check that ``plugin``, which has just run, left the result valid.
 
         Raises:
-            PluginContractError: It did not; the result is again what it was before.
+            PluginContractError: It did not; the result has been restored.
         """
         result, profiles, plain = self._result, self._profiles, self._plain
         if (
@@ -165,7 +165,7 @@ class ResultWatch:
             if plain is None:
                 if self._is_unchanged():
                     return
-            else:  # one profile that picked one endpoint, as nearly always: 0.3 us instead of 1
+            else:  # one profile that picked one endpoint, the common case: 0.3 us, not 1
                 profile, picked, item, endpoint = plain
                 if (
                     len(profiles) == len(picked) == 1
@@ -227,7 +227,7 @@ class ResultWatch:
                 item.endpoint = endpoint
             each.profile.endpoints = tuple(each.items)
         result = self._result
-        # A mapping of our own: the one before may have been changed in place.
+        # A new mapping: the previous one may have been changed in place.
         result.profiles = {each.name: each.profile for each in kept}
         result.primary, result.destination = self._primary, self._destination
         self._take()

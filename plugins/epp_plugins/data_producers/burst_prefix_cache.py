@@ -1,30 +1,30 @@
-"""``burst-prefix-cache-producer``: sends requests of one prompt that come together to one endpoint.
+"""``burst-prefix-cache-producer``: places concurrent requests of one prompt together.
 
-For bursts such as the samples of a step of reinforcement learning: all come before any endpoint has
-the prompt in its cache, so that nothing else tells where to send them. Every request with a prompt
-waits until the window of ``windowDurationMs`` is over that the first of them began. Then all of the
-window are placed:
+It is meant for bursts such as the samples of a reinforcement-learning step: all arrive before any
+endpoint has cached the prompt, so no other signal shows where to send them. The first request opens
+a window of ``windowDurationMs``; every request with a prompt waits until the window ends. Then all
+requests of the window are placed:
 
-* those with the same prompt go to one endpoint, at most ``maxPerReplica`` of them, the next ones to
-  the next;
-* with ``minColocateBlocks`` other prompts are placed, too, that have at least so many first blocks
-  in common with another; each goes where most of it has been placed in this window, if that
-  endpoint has less than its fair share of the window (all, by the number of endpoints, rounded up);
-* else the endpoint that has least of the window gets them, counted in requests, or with
-  ``balanceBy: tokens`` in blocks of prompts that it has to compute.
+* requests with the same prompt go to one endpoint, at most ``maxPerReplica`` of them; the next ones
+  go to the next endpoint;
+* with ``minColocateBlocks``, different prompts that share at least that many first blocks are
+  placed, too; each goes to the endpoint that has the longest part of it from this window, if that
+  endpoint has less than its fair share (requests divided by endpoints, rounded up);
+* otherwise they go to the endpoint with the least load from this window, counted in requests, or
+  with ``balanceBy: tokens`` in prompt blocks that it must compute.
 
 Prompts of several requests are placed before others, and longer ones before shorter ones. The
-endpoint chosen is told to hold all of the prompt, the others nothing; a request that is not placed
-is held by nobody. Blocks are hashed as by ``approx-prefix-cache-producer``; a model, or cache salt,
-of its own has prompts of its own.
+producer reports that the chosen endpoint has all of the prompt cached and the others nothing; for a
+request that is not placed, no endpoint has a match. Blocks are hashed as by
+``approx-prefix-cache-producer``; prompts for different models or cache salts never match.
 
-A request is not placed, and does not wait, if the window has ``maxBatchSize`` of them or 32 MiB of
-hashes; ``burst_prefix_left_out_total`` counts these. The reference fails its producer there, which
-means the same for the request. A prompt without a whole ``blockSizeTokens`` in
+A request is not placed, and does not wait, if the window already has ``maxBatchSize`` requests or
+32 MiB of hashes; ``burst_prefix_left_out_total`` counts these. The reference's producer fails in
+this case, with the same effect on the request. A prompt without a whole ``blockSizeTokens`` in
 ``maxPrefixTokensToMatch`` is not placed either.
 
-The reference's text does not say which endpoints a burst of different candidates is placed on: here
-it is all of the pool, and a request that may not go to its endpoint is held by nobody.
+The reference does not specify the endpoints for a burst whose requests have different candidates:
+here all endpoints of the pool are used. If a request may not go to its endpoint, it has no match.
 
 Reads:  ``TOKENIZED_PROMPT``.
 Writes: ``PREFIX_MATCHES`` of its own name, for plugins that name it in

@@ -1,30 +1,30 @@
-"""``mm-embeddings-cache-producer``: guesses which endpoints have encoded a prompt's media already.
+"""``mm-embeddings-cache-producer``: estimates which endpoints have cached a prompt's media.
 
-An endpoint is taken to hold the embeddings of the pictures, films and sounds that were sent there
-last, so that a request with the same ones can go there again. The media are those of
-``token-producer``, each with the size of the tokens that it takes, at least 1. Without that
-producer those of chat messages (``image_url``, ``video_url``, ``audio_url``, ``input_audio``) are
-read here, each with the size 1; a medium is known by its address or its data. One that a request
-has several times counts once.
+The producer assumes that an endpoint holds the embeddings of the images, videos and audio that were
+sent there last, so that a request with the same media can go there again. It uses the media that
+``token-producer`` found; the size of each is its number of tokens, at least 1. Without that
+producer it reads the media of chat messages (``image_url``, ``video_url``, ``audio_url``,
+``input_audio``), each with the size 1. A medium is identified by its URL or its data. Duplicates in
+a request count once.
 
-A request's media are entered for the endpoint that the primary profile chooses, in the step that
-chooses it; as in the reference, not for that of an encode profile.
+A request's media are recorded for the endpoint that the primary profile picks, in the step that
+picks it; as in the reference, not for the endpoint of an encode profile.
 
-``cacheSizeInMBPerServer`` at 2 MiB for each medium says how many an endpoint keeps: 2048 by
-default. All endpoints together keep at most 131072, about 16 MB, of which each gets the same share.
-Of one request the first 256 different media count, and fewer with more than 32 endpoints: 8192
-pairs of a medium and an endpoint are compared.
+An endpoint keeps ``cacheSizeInMBPerServer`` divided by 2 MiB media: 2048 by default. All endpoints
+together keep at most 131072, about 16 MB, divided equally. Of one request the first 256 different
+media count, and fewer with more than 32 endpoints: at most 8192 pairs of a medium and an endpoint
+are compared.
 
 Counters: ``encoder_cache_queries_total`` by ``modality`` (media of requests) and
 ``encoder_cache_hits_total`` by ``pod`` and ``modality`` (those that the chosen endpoint held); the
 histogram ``encoder_cache_hit_ratio``, the held share of a request's media by size; the gauge
 ``encoder_cache_entries``. The reference counts each endpoint that holds a medium as a hit.
 
-The reference's text does not say what a size below 2 MiB means; here an endpoint keeps one medium.
+The reference does not specify a size below 2 MiB; here an endpoint then keeps one medium.
 
-Reads:  ``TOKENIZED_PROMPT`` if somebody writes it; else ``request.prompt``.
-Writes: ``ENCODER_MATCHES``; under another name than its type its own key instead, which plugins
-        read that name it in ``producerName``; nothing for a request without media.
+Reads:  ``TOKENIZED_PROMPT`` if a plugin writes it; else ``request.prompt``.
+Writes: ``ENCODER_MATCHES``; a plugin with a name other than its type writes its own key instead,
+        for plugins that name it in ``producerName``; nothing for a request without media.
 Example::
 
     plugins:

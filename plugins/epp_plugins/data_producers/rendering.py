@@ -1,8 +1,8 @@
 """Tokens from a renderer, for ``token-producer``.
 
-A renderer is another process, which may be dead, slow or wrong. So what is under way is bounded in
-number and bytes, answers in length, and after failures in a row requests are not kept waiting for
-it: one a second tries whether it is back.
+A renderer is another process, which may be down, slow or wrong. So calls in flight are bounded in
+number and bytes, and responses in length. After several failures in a row requests no longer wait
+for the renderer: one request per second probes whether it is back.
 """
 
 from asyncio import timeout as time_limit
@@ -23,33 +23,33 @@ from epp_plugins.state_keys import Modality, MultiModalFeature, TokenizedPrompt
 _log = structlog.get_logger(__name__)
 
 MOST_IDS: Final = 1024 * 1024
-"""Token ids of one prompt: no model is served with more."""
+"""Maximum token ids of one prompt: no served model has a longer context."""
 MOST_BYTES: Final = 128 * 1024 * 1024
-"""Of all questions under way or waiting."""
+"""Maximum bytes of all calls in flight or waiting."""
 MOST_CALLS: Final = 32
-"""Questions about text under way at once: more than one renderer works on."""
+"""Maximum text calls in flight: more than one renderer processes at once."""
 MOST_MEDIA_CALLS: Final = 8
-"""Questions about media under way at once; their answers are long, as they hold the pictures."""
+"""Maximum media calls in flight; their responses are long, as they contain the images."""
 MOST_WAITING: Final = 256
-"""Questions of each kind that wait for one of those to end."""
+"""Maximum calls of each kind that wait for one in flight to end."""
 FAILURES_IN_A_ROW: Final = 5
-"""After so many the renderer counts as down."""
+"""After this many failures the renderer counts as down."""
 RETRY_SECONDS: Final = 1.0
-"""Time between two questions to a renderer that is down."""
+"""Time between two probes of a renderer that is down."""
 _LOG_SECONDS: Final = 10.0
 _LEAST_ANSWER_BYTES: Final = 1024 * 1024
 _ANSWER_BYTES_PER_BYTE: Final = 16
 """A byte of a prompt is one token at the most, and an id has ten digits."""
 MOST_ANSWER_BYTES: Final = 32 * 1024 * 1024
-"""Of the longest answer."""
+"""Maximum length of a response."""
 _CLIENT_ERRORS: Final = range(400, 500)
 _NOT_THE_CLIENTS: Final = (401, 403, 404, 405, 408, 429)
-"""Of the client errors those that tell of the renderer: its key, its paths, its load."""
+"""Client errors that are the renderer's fault: its key, its paths, its load."""
 _MODALITIES: Final = frozenset[str](get_args(Modality))
 
 
 class RenderError(Exception):
-    """No tokens came.
+    """The renderer returned no usable tokens.
 
     Args:
         kind: Closed set of causes, a metric label.
@@ -65,21 +65,21 @@ class RenderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """The tokens of one prompt, as a renderer tells of them."""
+    """The tokens of one prompt, as a renderer returned them."""
 
     token_ids: Sequence[int]
-    """Each of 32 bits."""
+    """Each fits in 32 bits."""
     hashes: Mapping[str, Sequence[str]]
-    """Of its media, by modality."""
+    """Hashes of its media, by modality."""
     places: Mapping[str, Sequence[tuple[int, int]]]
-    """Where in the tokens those are: offset and length, in the same order."""
+    """Offset and length of each medium in the tokens, in the order of the hashes."""
 
 
 class Backend(Protocol):
-    """Asks one renderer."""
+    """Calls one renderer."""
 
     where: str
-    """For messages."""
+    """The renderer's address, for messages."""
 
     async def ask(
         self, question: Question, *, has_media: bool, max_answer_bytes: int
@@ -87,9 +87,9 @@ class Backend(Protocol):
         """Return the tokens of each prompt of ``question``.
 
         Raises:
-            RenderError: The answer makes no sense, or is a refusal.
-            ScrapeError: There is none.
-            UnreadableRequestError: The request cannot be asked for.
+            RenderError: The response is invalid, or a refusal.
+            ScrapeError: There is no response.
+            UnreadableRequestError: The request cannot be converted to a call.
         """
 
     def close(self) -> None:
@@ -97,13 +97,13 @@ class Backend(Protocol):
 
 
 class Renderer:
-    """Asks one renderer within bounds, and not while it is down.
+    """Calls one renderer within limits, and skips it while it is down.
 
     Args:
-        backend: Asks it.
-        timeouts: Seconds that a question about text may take, and one about media.
-        outcomes: Counts questions by outcome.
-        clock: Seconds.
+        backend: Calls the renderer.
+        timeouts: Time limits of a text call and of a media call, in seconds.
+        outcomes: Counts calls by outcome.
+        clock: Returns seconds.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Renderer:
         self._is_told = False
 
     def is_worth_asking(self) -> bool:
-        """Return whether to ask now; False, and counted, for most while the renderer is down."""
+        """Return whether to call now; while the renderer is down, most requests are skipped."""
         if self._failures < FAILURES_IN_A_ROW:
             return True
         now = self._clock()
@@ -139,7 +139,7 @@ class Renderer:
         """Return the tokens of ``request``.
 
         Raises:
-            RenderError: None came in time, or what came makes no sense; counted and logged already.
+            RenderError: No valid response came in time; already counted and logged.
         """
         try:
             found = await self._asked(question, request)
@@ -217,10 +217,10 @@ def _most_answer_bytes(prompt_bytes: int, has_media: bool) -> int:
 
 
 def _tokenized(rendered: Sequence[Rendered]) -> TokenizedPrompt:
-    """Return the tokens that an answer tells of, those of several prompts one after the other.
+    """Return the tokens of a response, those of several prompts concatenated.
 
     Raises:
-        RenderError: They make no sense.
+        RenderError: They are invalid.
     """
     ids = [token for each in rendered for token in each.token_ids]
     if not 0 < len(ids) <= MOST_IDS:

@@ -1,6 +1,7 @@
 """``token-producer``: turns the prompt into token ids, for all plugins that count or hash tokens.
 
-There are two modes: ``estimate``, which needs nobody, and ``vllm``, which asks a renderer.
+There are two modes: ``estimate``, which needs no other process, and ``vllm``, which calls a
+renderer.
 
 Mode ``estimate``, the default: the raw JSON bytes of tools and prompt, in this order, taken four at
 a time as little-endian pseudo tokens::
@@ -26,7 +27,7 @@ as features. Of a message with such parts only role and content count::
 
 A picture has its own size where it is a data URI of a GIF, JPEG or PNG, else ``defaultResolution``.
 The request headers ``x-llm-d-video-duration-seconds``, ``x-llm-d-video-resolution`` (such as
-``1280x720``) and ``x-llm-d-video-fps`` speak for all films of the request. Each medium takes at
+``1280x720``) and ``x-llm-d-video-fps`` apply to all videos of the request. Each medium takes at
 least 1 token, and all of a request together no more than 262144 besides. Malformed parts count as
 the text that they are. So do parts after 1024 media, messages after the first 2048, a message of
 2048 parts, what comes after 8192 messages and parts, and an address of more than 64 KiB with
@@ -48,30 +49,31 @@ chat template and the tokenizer of ``modelName``::
 A chat is sent with its tools and all that decides the template (``chat_template_kwargs`` and so
 on). Messages of the Anthropic API become the chat that vLLM makes of them: without the billing
 header of the system prompt, the arguments of tools as Python writes JSON, without thinking and
-without pictures in the results of tools. Token ids stay the ids that they are and ask nobody.
-Media come back as placeholder ids and are listed as features. Ids of several prompts are put one
-behind the other. For requests of other kinds (responses, embeddings, conversations, images)
+without pictures in the results of tools. Token ids are used as they are, without a
+call. Media come back as placeholder ids and are listed as features. The ids of several prompts are
+concatenated. For requests of other kinds (responses, embeddings, conversations, images)
 nothing is written.
 
-A request waits for its tokens at most ``timeout``, with media at most ``mmTimeout``. If none come
-it is scheduled without: prefix caches know nothing of it and token counts are missing, as in the
-reference. After 5 failures in a row requests do not wait any more; one a second tries whether the
-renderer is back. At most 32 questions (8 about media) are under way and 256 wait, with 128 MiB
-in all; more count as ``busy``. An answer may have 1 MiB and 16 bytes for each of the prompt,
-32 MiB at most. ``token_render_requests_total`` counts by ``outcome``: ``ok``, ``timeout``,
-``connect``, ``reset``, ``status``, ``protocol``, ``too-large``, ``junk``, ``busy``, ``skipped``
-(the renderer is down), ``refused`` (the renderer did not like the request), ``unreadable`` and
-``unsupported`` (no such path).
+A request waits for its tokens at most ``timeout``, with media at most ``mmTimeout``. Without a
+response it is scheduled without tokens: prefix caches have no match and token counts are missing,
+as in the reference. After 5 failures in a row requests no longer wait; one request per second
+probes whether the renderer is back. At most 32 calls (8 with media) are in flight and 256 wait,
+with 128 MiB in total; further ones count as ``busy``. A response may have 1 MiB plus 16 bytes for
+each byte of the prompt, at most 32 MiB. ``token_render_requests_total`` counts by ``outcome``:
+``ok``, ``timeout``, ``connect``, ``reset``, ``status``, ``protocol``, ``too-large``, ``junk``,
+``busy``, ``skipped`` (the renderer is down), ``refused`` (the renderer rejected the request),
+``unreadable`` and ``unsupported`` (no such path).
 
-The reference does not say what an empty ``modelName`` means (here: the model that the request is
-sent to), what it does with the kinds of requests that are left out here, and what of a message
-with thinking it sends. Its EPP is not ready before the renderer has answered once; this one is.
+The reference does not specify the meaning of an empty ``modelName`` (here: the model that the
+request is sent to), the handling of the request kinds that are left out here, or which parts of a
+message with thinking it sends. Its EPP is not ready before the renderer has answered once; this one
+is.
 
 ``udsTokenizerConfig`` (``socketFile``, or ``host:port`` there with ``useTCP``) asks llm-d's
 tokenizer service over gRPC instead, by ``RenderChatCompletion`` and ``RenderCompletion``. All else
-is as in mode ``vllm``, with its default time limits. The service takes texts and pictures; calls of
-tools, films and sounds are left out of the question. The reference has deprecated it; what its time
-limits are it does not say.
+is as in mode ``vllm``, with its default time limits. The service accepts text and images; tool
+calls, videos and audio are omitted. The reference has deprecated it and does not document its time
+limits.
 
 Reads:  ``request.prompt``, ``request.tools``, ``request.template``, ``request.headers``.
 Writes: ``TOKENIZED_PROMPT``, kept until the request is sent on; nothing for a request without a

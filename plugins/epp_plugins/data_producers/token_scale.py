@@ -1,22 +1,23 @@
-"""How many tokens of a prefix index one token of a model server takes.
+"""Converts a model server's tokens to the estimated tokens that a prefix index counts.
 
 The index counts what it has hashed: whole blocks of estimated tokens, four bytes each, of which the
 last one of a prompt may be partial. A model server counts real tokens. English prose has about 5
 bytes in a token, source code 3, JSON with escapes 6 and more, so a cache of 100 000 tokens holds
-anything between 50 000 and 200 000 tokens of the index. An index that forgets before the server
-does sends prompts away from the server that holds them; one that forgets a little late costs less.
+anything between 50 000 and 200 000 tokens of the index. An index that evicts a prefix
+before the server does routes prompts away from the server that has them cached; an index that
+evicts slightly too late costs less.
 
-So the scale starts at twice the estimate and is then learned, from the better of two sources:
+The scale therefore starts at twice the estimate and is then learned from the better of two sources:
 
-1. The usage in the answers, where answers pass through this process: exact, request by request.
+1. The usage in the responses, if they pass through this process: exact, per request.
 2. The server's own counters of prompt tokens and of prompts (vLLM: ``vllm:prompt_tokens_total`` and
    the count of ``vllm:time_to_first_token_seconds``), whose growth is compared with what was sent
-   there: the mean length of a prompt in the index, divided by its mean length on the server. Where
-   the server counts clearly more prompts than were sent from here, others use it, too, and their
-   prompts may be unlike ours: then the scale is never below where it started.
+   there: the mean length of a prompt in the index, divided by its mean length on the server. If the
+   server counts clearly more prompts than were sent from here, it has other clients, whose prompts
+   may differ from ours: then the scale never drops below its initial value.
 
-A learned scale has a margin on top. Both sources forget: half of what they know each time that a
-million tokens have been seen.
+A margin is added to a learned scale. Both sources decay: their sums are halved after every million
+tokens.
 """
 
 from typing import Final
@@ -24,14 +25,14 @@ from typing import Final
 from epp.scheduling import NEVER_SCRAPED, EndpointMetrics
 
 GENEROUS: Final = 2.0
-"""Until something is known."""
+"""The initial scale, before anything is learned."""
 MARGIN: Final = 1.25
-"""On top of what was learned: prompts that stay in the cache may be denser than the mean."""
+"""Factor on a learned scale: prompts that stay in the cache may be denser than the mean."""
 LOWEST: Final = 0.25
 HIGHEST: Final = 8.0
-"""No scale is outside of these, whatever a server says."""
+"""The bounds of a scale, whatever a server reports."""
 ENOUGH_TOKENS: Final = 16_384
-"""Real tokens from which on a source is believed."""
+"""Real tokens that a source must have counted before its scale is used."""
 ENOUGH_PROMPTS: Final = 16
 HALVED_TOKENS: Final = 1 << 20
 OTHERS: Final = 1.1
@@ -66,14 +67,14 @@ class TokenScale:
         self._sent_prompts = 0.0
 
     def sent(self, index_tokens: int, page: EndpointMetrics) -> None:
-        """Count a prompt sent to the endpoint, whose last page is ``page``."""
+        """Count a prompt sent to the endpoint whose latest metrics page is ``page``."""
         if page is not self._page and not self._from_usage:
             self._look(page)
         self._sent_index_tokens += index_tokens
         self._sent_prompts += 1
 
     def answered(self, index_tokens: int, tokens: int) -> None:
-        """Learn from an answer that a prompt of ``index_tokens`` in the index has ``tokens``."""
+        """Learn from a response that a prompt of ``index_tokens`` has ``tokens`` real tokens."""
         self._answered_index_tokens += index_tokens
         self._answered_tokens += tokens
         if self._answered_tokens >= ENOUGH_TOKENS:
@@ -84,13 +85,13 @@ class TokenScale:
                 self._answered_tokens /= 2
 
     def _look(self, page: EndpointMetrics) -> None:
-        """Compare what the server has counted with what was sent."""
+        """Compare the server's counters with what was sent."""
         before, self._page = self._page, page
         if (
             before is NEVER_SCRAPED
             or page.prompt_tokens < before.prompt_tokens
             or page.prompts < before.prompts
-        ):  # the first page, or the server has started anew
+        ):  # the first page, or the server was restarted
             self._tokens_at_start, self._prompts_at_start = page.prompt_tokens, page.prompts
             self._sent_index_tokens = self._sent_prompts = 0.0
             return

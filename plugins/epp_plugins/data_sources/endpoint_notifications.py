@@ -1,13 +1,12 @@
-"""``endpoint-notification-source``: tells its extractors of endpoints that come, change and go.
+"""``endpoint-notification-source``: notifies its extractors of changes of the pool.
 
-Its extractors are plugins that hear of endpoints (``EndpointListener``). Each is told of every
-endpoint of the pool when it starts, and then of every change: an endpoint that joins, one whose
-labels change, one that leaves. An endpoint with another address under the same name leaves and
-joins. It asks the endpoints nothing.
+Its extractors are ``EndpointListener`` plugins. Each is notified of every endpoint of the pool at
+start-up, and then of every change: an endpoint joins, its labels change, or it leaves. If the
+address of a name changes, the endpoint leaves and joins. The source does not contact the endpoints.
 
-Listing a plugin here is what the reference needs for some plugins; here every such plugin is told
-anyway, once, whether it is listed or not. The reference says nothing of a plugin that two such
-sources list: here it hears from the first.
+The reference requires some plugins to be listed as extractors; here every such plugin is notified
+once per change, listed or not. The reference does not specify a plugin that two such sources list:
+here the first source notifies it.
 
 Example::
 

@@ -1,10 +1,10 @@
-"""``multicluster-file-discovery``: the pool is the clusters that a file lists.
+"""``multicluster-file-discovery``: reads the clusters of the pool from a file.
 
-An endpoint is a cluster: ``address`` and ``port`` are those of its gateway. All is as in
-``file-discovery`` but for two things. ``address`` may be a host name (RFC 1123); it is handed to
-the gateway in front of this EPP as it is, which must be able to use one: Envoy's ORIGINAL_DST
-clusters take addresses alone. And two labels tell where a cluster's own metrics are, if that is
-not at its gateway::
+An endpoint is a cluster: ``address`` and ``port`` are those of its gateway. There are
+two differences from ``file-discovery``. ``address`` may be a host name (RFC 1123); it is passed
+unchanged to the gateway in front of this EPP, which must support host names: Envoy's ORIGINAL_DST
+clusters accept only IP addresses. Two labels locate a cluster's own metrics, if they are not served
+at its gateway::
 
     endpoints:
       - name: east
@@ -14,9 +14,9 @@ not at its gateway::
           metricsAddress: 10.1.0.9      # host name or IP address
           metricsPort: "9090"           # the endpoint's own port without it
 
-Without ``metricsAddress`` the label ``metricsPort`` means nothing. What a faulty label does the
-reference does not say; here a ``metricsAddress`` that is no host, or a ``metricsPort`` that is no
-port, makes the file faulty.
+Without ``metricsAddress`` the label ``metricsPort`` has no effect. The reference does not specify
+the effect of an invalid label; here a ``metricsAddress`` that is not a host, or a ``metricsPort``
+that is not a port, makes the file invalid.
 
 Example::
 

@@ -5,8 +5,8 @@ Over the clusters whose value is known::
     score = (max - q) / (max - min)    # multicluster-queue-scorer; 1.0 for all when all are equal
     score = 1 - usage                  # multicluster-kv-cache-utilization-scorer
 
-A cluster without the value scores 0, and does not count for the range. A usage outside of 0.0 to
-1.0, and a negative queue, count as the nearer end. Without ``multicluster-metrics-extractor`` the
+A cluster without the value scores 0, and is ignored in the range. A usage outside of 0.0 to
+1.0, and a negative queue, are clamped. Without ``multicluster-metrics-extractor`` the
 configuration is refused.
 
 Reads:  the attribute ``llm-d.ai/multicluster-queue-size`` or

@@ -2,23 +2,23 @@
 
 The source GETs the metrics page of each cluster's own EPP. It is ``metrics-data-source`` with other
 defaults: ``https``, and the server's certificate is checked (``insecureSkipVerify: false``) against
-``caCertPath`` or the authorities that the system trusts, as the page comes from another cluster. It
-is asked where the label ``metricsAddress`` (with ``metricsPort``) of the endpoint says, else at the
-endpoint's host and ``port``. A page has 8 MiB at most, as all pages (``--max-scrape-page-bytes``).
+``caCertPath`` or the authorities that the system trusts, as the page comes from another cluster.
+The page is at the endpoint's label ``metricsAddress`` (with ``metricsPort``), else at the
+endpoint's host and ``port``. A page may have 8 MiB, as all pages (``--max-scrape-page-bytes``).
 
 The extractor reads the averages over a cluster's pool::
 
     kvCacheUtilizationMetric    ->  llm-d.ai/multicluster-kv-cache-utilization
     queueSizeMetric             ->  llm-d.ai/multicluster-queue-size
 
-A name may be narrowed down by labels, ``name{name=my-pool}``, which a page that tells of several
-pools needs: series that all fit are added up. A value that is missing, negative or no number takes
-its attribute off the endpoint and counts as an extract error; the other one is read all the same.
+A name may have label matchers, ``name{name=my-pool}``, which a page with several pools needs: all
+matching series are summed. If a value is missing, negative or not a number, its attribute is
+removed from the endpoint and an extract error is counted; the other value is still read.
 
-The reference does not say whether ``port`` or the labels win (here the labels), nor what becomes of
-a value that a page lacks.
+The reference does not specify whether ``port`` or the labels take precedence (here the labels), nor
+the effect of a missing value.
 
-Writes: the two attributes above, which bear no producer's name.
+Writes: the two attributes above, whose keys have no producer's name.
 Example::
 
     plugins:

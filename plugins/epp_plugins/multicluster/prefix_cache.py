@@ -6,9 +6,9 @@ model server.
 
 The producer writes the matches under its own name. The scorer reads those of
 ``approx-prefix-cache-producer``, as the reference's does, unless ``prefixMatchInfoProducerName``
-names another. Metrics bear the types of these plugins; the reference's bear those of the plugins
-that they wrap. A cluster has no engine to tell the size of its cache: give
-``lruCapacityPerServer`` the blocks of all its servers.
+names another. Metrics are labelled with the types of these plugins; the reference's with
+those of the plugins that they wrap. A cluster does not report the size of its cache: set
+``lruCapacityPerServer`` to the blocks of all its servers.
 
 Reads:  what the plugins of the other names read.
 Writes: ``PREFIX_MATCHES`` under the producer's own name.

@@ -1,9 +1,9 @@
-"""``multicluster-session-affinity-filter``: keeps the cluster of the request's session.
+"""``multicluster-session-affinity-filter``: keeps a session on one cluster.
 
 It is ``session-affinity-filter`` with the same parameters. An endpoint is a cluster here: a session
-stays in one, and that cluster's own EPP chooses the model server. Both need headers of their own
-if sessions are to stay on a server, too, as the cluster's EPP reads the same request. Metrics bear
-this plugin's type; the reference's bear that of the plugin that it wraps.
+stays in one, and that cluster's own EPP chooses the model server. If sessions must also stay on one
+server, use different headers on the two levels, as the cluster's EPP reads the same request.
+Metrics are labelled with this plugin's type; the reference's with that of the plugin that it wraps.
 
 Reads:  what ``session-affinity-filter`` reads.
 Example::

@@ -1,19 +1,19 @@
 """``dp-rank-header-handler``: tells the model server which of its data-parallel ranks to use.
 
-For servers that have several ranks behind one address, such as vLLM with internal or hybrid load
-balancing: the request goes to the rank whose cache holds most of its prompt. The header
+Use it for servers that have several ranks behind one address, such as vLLM with internal or hybrid
+load balancing: the request goes to the rank whose cache holds most of its prompt. The header
 ``x-data-parallel-rank`` is set to the rank that a producer of prefix matches has found on the best
 endpoint of the primary profile, or, if none has, to the one that the endpoint's label ``rankLabel``
-names: a whole number of up to nine digits. Without a rank the server chooses; then, too, the header
-that a client sent is removed, and so is ``x-llm-d-dp-winning-ranks``, by which releases of the
-reference pass ranks on. With external load balancing each rank is an endpoint of its own: leave
+names: a whole number of up to nine digits. Without a rank the server chooses. The header
+of a client is always removed, and so is ``x-llm-d-dp-winning-ranks``, with which releases of the
+reference forward ranks. With external load balancing each rank is an endpoint of its own: leave
 the plugin out.
 
 The reference's text has the name of this type only; the header and the rule are those of its public
-documentation. ``rankLabel`` is ours. No producer of this release writes ranks yet: until one does,
-the label decides.
+documentation. ``rankLabel`` is an extension. No producer of this release writes ranks yet: until
+one does, the label decides.
 
-Reads:  ``PREFIX_RANKS`` if somebody writes it; ``endpoint.labels``.
+Reads:  ``PREFIX_RANKS`` if a plugin writes it; ``endpoint.labels``.
 Example::
 
     plugins:

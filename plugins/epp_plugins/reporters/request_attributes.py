@@ -1,30 +1,30 @@
-"""``request-attribute-reporter``: tells the gateway a number that is computed from the usage.
+"""``request-attribute-reporter``: sends the gateway a number that is computed from the usage.
 
-With the end of the answer the gateway gets dynamic metadata: under ``key.namespace`` the value of
-``expression`` as ``key.name``, a whole number; a fraction is cut off. Both expressions are CEL
-(Common Expression Language). They see one variable::
+At the end of the response the gateway receives dynamic metadata: ``key.name`` in the namespace
+``key.namespace`` is the value of ``expression``, truncated to an integer. ``expression`` and
+``condition`` are CEL (Common Expression Language). They can read one variable::
 
     usage.prompt_tokens
     usage.completion_tokens
     usage.total_tokens                          # the sum of both
-    usage.prompt_tokens_details.cached_tokens   # 0 if the answer does not say
+    usage.prompt_tokens_details.cached_tokens   # 0 if the response omits it
 
-The numbers are doubles, as in the reference, where ``usage.prompt_tokens + 1`` fails for its whole
-number: CEL does not mix the two. Here such an expression is evaluated once more with whole
-numbers. Nothing is reported where ``condition`` is not true, where an expression fails or its value
-is no number of 64 bits, and for an answer without usage; the counter
-``request_attribute_reports_total`` has these by ``outcome`` (``reported``, ``skipped``,
-``failed``). A name other than ``usage`` is refused when the configuration is loaded.
+The numbers are doubles, as in the reference, where ``usage.prompt_tokens + 1`` fails because CEL
+does not mix doubles and integers. Here such an expression is evaluated again with integers. Nothing
+is reported if ``condition`` is not true, if an expression fails, if its value is not a 64-bit
+number, or if the response has no usage; the counter ``request_attribute_reports_total`` counts by
+``outcome`` (``reported``, ``skipped``, ``failed``). A name other than ``usage`` is refused when the
+configuration is loaded.
 
-The answer's body has to pass here. In adaptive mode the gateway is asked for the body of each
-answer that has usage, which costs a message per chunk; in lean mode nothing is reported. A streamed
-answer has usage if the client asks for it (``stream_options``). The gateway has to accept the
-namespace: ``metadata_options.receiving_namespaces`` of Envoy's filter.
+The response body must pass through the endpoint picker. In adaptive mode the plugin requests the
+body of each response that has usage, which costs a message per chunk; in lean mode nothing is
+reported. A streamed response has usage if the client requests it (``stream_options``). The gateway
+must accept the namespace: ``metadata_options.receiving_namespaces`` of Envoy's filter.
 
-The reference does not say what ``usage`` is where an answer has none, nor what a value of -1 means:
-here the one is not reported and the other is a number like any other.
+The reference does not specify ``usage`` for a response without it, nor the meaning of the value -1:
+here nothing is reported without usage, and -1 is an ordinary number.
 
-Reads:  the usage of the answer.
+Reads:  the usage of the response.
 Writes: dynamic metadata.
 Example::
 
