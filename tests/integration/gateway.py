@@ -128,6 +128,28 @@ class Gateway(Picker):
 
 
 @asynccontextmanager
+async def serving(settings: ServeSettings) -> AsyncIterator[Picker]:
+    """Run an EPP; its ports are open."""
+    stop = asyncio.Event()
+    ready: asyncio.Future[Ports] = asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as tasks:
+        app = await asyncio.to_thread(App, settings)  # it looks for plugins on disk
+        running = tasks.create_task(app.run(stop, ready.set_result), name="app")
+        try:
+            running.add_done_callback(lambda _: ready.done() or ready.cancel())
+            yield Picker(app, await ready, stop)
+        finally:
+            stop.set()
+            await running
+
+
+def is_scraped(app: App, endpoints: int) -> bool:
+    """Return whether the pool has so many endpoints, all of them scraped."""
+    pool = app.store.snapshot
+    return len(pool) == endpoints and all(e.metrics.requested_at is not None for e in pool)
+
+
+@asynccontextmanager
 async def picking(
     fleet: Servers,
     *,
@@ -145,8 +167,6 @@ async def picking(
     A path as ``config`` is followed, with many looks a second. ``endpoints_file`` lists the fleet's
     servers; without it they are fixed endpoints. ``serve`` are more settings of the EPP.
     """
-    stop = asyncio.Event()
-    ready: asyncio.Future[Ports] = asyncio.get_running_loop().create_future()
     settings = ServeSettings(
         **serve,
         config=await asyncio.to_thread(load_file, config)
@@ -168,22 +188,9 @@ async def picking(
         refresh_metrics_interval_seconds=refresh_seconds,
         seed=1,
     )
-    async with asyncio.TaskGroup() as tasks:
-        app = await asyncio.to_thread(App, settings)  # it looks for plugins on disk
-        serving = tasks.create_task(app.run(stop, ready.set_result), name="app")
-        try:
-            serving.add_done_callback(lambda _: ready.done() or ready.cancel())
-            ports = await ready
-            await until(
-                lambda: (
-                    len(app.store.snapshot) == len(fleet.addresses)
-                    and all(each.metrics.requested_at is not None for each in app.store.snapshot)
-                )
-            )
-            yield Picker(app, ports, stop)
-        finally:
-            stop.set()
-            await serving
+    async with serving(settings) as picker:
+        await until(lambda: is_scraped(picker.app, len(fleet.addresses)))
+        yield picker
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from typing import Any
 from epp.app import App, Ports, ServeSettings
 from epp.config import load_text
 
-from .gateway import until
+from .gateway import is_scraped, serving, until
 
 
 @dataclass
@@ -74,8 +74,6 @@ async def scraping(
     serve: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncIterator[tuple[App, Ports]]:
     """Run an EPP over ``servers``, all of them scraped; ``serve`` are more settings of it."""
-    stop = asyncio.Event()
-    ready: asyncio.Future[Ports] = asyncio.get_running_loop().create_future()
     async with listening(servers):
         endpoints = [
             {"name": name, "address": "127.0.0.1", "port": each.port, "labels": dict(each.labels)}
@@ -95,19 +93,6 @@ async def scraping(
             drain_timeout_seconds=2.0,
             seed=1,
         )
-        app = await asyncio.to_thread(App, settings)
-        async with asyncio.TaskGroup() as tasks:
-            serving = tasks.create_task(app.run(stop, ready.set_result), name="app")
-            serving.add_done_callback(lambda _: ready.done() or ready.cancel())
-            ports = await ready
-            try:
-                await until(
-                    lambda: (
-                        len(app.store.snapshot) == len(servers)
-                        and all(e.metrics.requested_at is not None for e in app.store.snapshot)
-                    )
-                )
-                yield app, ports
-            finally:
-                stop.set()
-                await serving
+        async with serving(settings) as picker:
+            await until(lambda: is_scraped(picker.app, len(servers)))
+            yield picker.app, picker.ports

@@ -11,11 +11,11 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from epp.app import App, Ports, ServeSettings
+from epp.app import App, ServeSettings
 from epp.config import ConfigError, load_text
 from epp_plugins.state_keys import MULTICLUSTER_QUEUE_SIZE
 
-from .gateway import until
+from .gateway import serving, until
 from .scraped import Server, listening
 from .test_decisions import HEAD, LONG, Epp
 
@@ -68,8 +68,6 @@ async def choosing(
     tmp_path: Path, config: str, clusters: dict[str, ClusterEpp]
 ) -> AsyncIterator[Epp]:
     """Run an EPP over clusters whose gateways are names, and a client of it."""
-    stop = asyncio.Event()
-    ready: asyncio.Future[Ports] = asyncio.get_running_loop().create_future()
     async with listening(clusters):
         file = tmp_path / "clusters.json"
         entries = [
@@ -92,18 +90,11 @@ async def choosing(
             drain_timeout_seconds=2.0,
             seed=1,
         )
-        app = await asyncio.to_thread(App, settings)
-        async with asyncio.TaskGroup() as tasks:
-            serving = tasks.create_task(app.run(stop, ready.set_result), name="app")
-            serving.add_done_callback(lambda _: ready.done() or ready.cancel())
-            ports = await ready
-            try:
-                await until(lambda: len(app.store.snapshot) == len(clusters))
-                async with grpc.aio.insecure_channel(f"127.0.0.1:{ports.grpc}") as channel:
-                    yield Epp(app, clusters, channel)
-            finally:
-                stop.set()
-                await serving
+        async with serving(settings) as picker:
+            app, port = picker.app, picker.ports.grpc
+            await until(lambda: len(app.store.snapshot) == len(clusters))
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                yield Epp(app, clusters, channel)
 
 
 def queues(app: App) -> list[float | None]:
