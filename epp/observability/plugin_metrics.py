@@ -88,9 +88,7 @@ class PluginMetricsCollector(Collector):
         """
         wanted = tuple(labels)
         known = self._counters.get(name)
-        is_taken = name in self._gauges or name in self._histograms
-        if is_taken or (known is not None and known[0] != wanted):
-            raise ValueError(_taken(name))
+        self._check_name(name, self._counters, is_same=known is None or known[0] == wanted)
         if known is None:
             family = Family(
                 "counter", _PREFIX + name, documentation, (*wanted, *_PLUGIN_LABELS), Counter
@@ -114,9 +112,7 @@ class PluginMetricsCollector(Collector):
         """
         wanted = tuple(bounds)
         known = self._histograms.get(name)
-        is_taken = name in self._gauges or name in self._counters
-        if is_taken or (known is not None and known[0] != wanted):
-            raise ValueError(_taken(name))
+        self._check_name(name, self._histograms, is_same=known is None or known[0] == wanted)
         if known is None:
             family = Family(
                 "histogram",
@@ -146,12 +142,28 @@ class PluginMetricsCollector(Collector):
         """
         wanted = tuple(labels)
         known = self._gauges.get(name)
-        is_taken = name in self._counters or name in self._histograms
-        if is_taken or (known is not None and known.labels != wanted):
-            raise ValueError(_taken(name))
+        self._check_name(name, self._gauges, is_same=known is None or known.labels == wanted)
         if known is None:
             known = self._gauges[name] = _Gauge(documentation, wanted, plugin_labels)
         known.reads[plugin.type, plugin.name] = WeakMethod(read)
+
+    def _check_name(self, name: str, own: Mapping[str, Any], *, is_same: bool) -> None:
+        """Refuse a name that another metric has.
+
+        Args:
+            name: The metric's name.
+            own: The metrics of its kind.
+            is_same: Whether the metric of that kind and name, if there is one, is declared alike.
+
+        Raises:
+            ValueError: Another kind has the name, or the one of this kind is declared otherwise.
+        """
+        kinds: tuple[Mapping[str, Any], ...] = (self._counters, self._histograms, self._gauges)
+        if not is_same or any(name in each for each in kinds if each is not own):
+            raise ValueError(
+                f"metric {name!r} is declared already, of another kind or with other labels; give"
+                " it another name"
+            )
 
     @property
     def page_bytes(self) -> int:
@@ -268,10 +280,3 @@ def _limited(values: _Values) -> _Values:
 
 def _is_too_long(labels: tuple[str, ...]) -> bool:
     return any(len(str(value)) > MAX_VALUE_CHARS for value in labels)
-
-
-def _taken(name: str) -> str:
-    return (
-        f"metric {name!r} is declared already, of another kind or with other labels; give it"
-        " another name"
-    )
