@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import cast
 
-from click import Group
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from epp.cli import cli
@@ -29,7 +29,7 @@ def test_documented_defaults_can_be_given_as_they_stand_and_change_nothing() -> 
 
 
 def test_every_flag_of_the_security_page_is_a_flag_of_a_command() -> None:
-    commands = cast("Group", get_command(cli)).commands.values()
+    commands = cast("TyperGroup", get_command(cli)).commands.values()
     flags = {flag for command in commands for option in command.params for flag in option.opts}
     named = set(re.findall(r"--[a-z][a-z-]+", (DOCS / "security.md").read_text()))
     assert named - flags == {"--only"}  # an argument of `make bench`
