@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import itertools
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -13,6 +14,20 @@ WITH_FLOWS = Needs(setups=(Setup.FLOW, Setup.SELF_NAMED_FLOWS))
 FAIRNESS = "x-llm-d-inference-fairness-id"
 API_KEY = "x-api-key"
 SMALL = b'{"model":"tiny","max_tokens":1,"prompt":"x"}'
+"""All of these go to the server that got the first one, by the prefix cache."""
+
+_numbers = itertools.count()
+
+
+def fresh_completion() -> bytes:
+    """Return a small body whose prompt is new, so that any server may get it."""
+    return b'{"model":"tiny","max_tokens":1,"stream":true,"prompt":"%d"}' % next(_numbers)
+
+
+def fresh_chat() -> bytes:
+    """Return the same for a chat."""
+    message = b'{"role":"user","content":"%d"}' % next(_numbers)
+    return b'{"model":"tiny","max_tokens":1,"stream":true,"messages":[%b]}' % message
 
 
 class SilentUploads(Attack):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from attacks.attack import Attack, Needs, Posts, Server, Tally, Target
-from attacks.listed_clients import SMALL
+from attacks.listed_clients import SMALL, fresh_completion
 from attacks.sending import COMPLETIONS, HOST, post
 
 OPENING_AT_ONCE = 300
@@ -109,8 +109,9 @@ class SlowReaders(Attack):
 
     async def _stall(self, target: Target, tally: Tally, after: float) -> None:
         await asyncio.sleep(5 * after)
-        request = post(SMALL, COMPLETIONS, {"x-answer": "long", "connection": "close"})
+        headers = {"x-answer": "long", "connection": "close"}
         while True:
+            request = post(fresh_completion(), COMPLETIONS, headers)
             try:
                 reader, writer = await asyncio.open_connection(HOST, target.gateway, limit=1 << 12)
                 writer.write(request)

@@ -13,6 +13,7 @@ from attacks.bodies import (
     nested,
     zstd,
 )
+from attacks.listed_clients import fresh_chat, fresh_completion
 from attacks.sending import CHAT, COMPLETIONS, head, post
 
 MIB = 1 << 20
@@ -260,10 +261,10 @@ class GiantAnswers(Posts):
     at_once = 4
 
     def requests(self) -> Iterator[bytes]:
-        body = b'{"model":"tiny","max_tokens":1,"stream":true,"prompt":"x"}'
-        for kind in ("line", "events", "usage", "headers"):
-            yield post(body, COMPLETIONS, {"x-answer": kind})
-            yield post(body, CHAT, {"x-answer": kind})
+        for _ in range(40):
+            for kind in ("line", "events", "usage", "headers"):
+                yield post(fresh_completion(), COMPLETIONS, {"x-answer": kind})
+                yield post(fresh_chat(), CHAT, {"x-answer": kind})
 
 
 class TinyChunks(Posts):
