@@ -90,7 +90,7 @@ def _in_one_line(error: Any) -> str:  # noqa: ANN401 - Typer hides its class
         text = _KINDS.sub(lambda found: _WORDS[found[1]], error.message)
         name = max(error.param.opts, key=len)
         return f"{name}: {text}".rstrip(".")
-    text = error.format_message()
+    text: str = error.format_message()
     return (text[:1].lower() + text[1:]).rstrip(".")
 
 
