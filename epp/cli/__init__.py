@@ -87,9 +87,9 @@ class _Group(TyperGroup):
 def _in_one_line(error: Any) -> str:  # noqa: ANN401 - Typer hides its class
     """Return a wrong command line's fault as the commands themselves put theirs."""
     if isinstance(error, typer.BadParameter) and error.param is not None and error.message:
-        text = _KINDS.sub(lambda found: _WORDS[found[1]], error.message)
+        fault = _KINDS.sub(lambda found: _WORDS[found[1]], error.message)
         name = max(error.param.opts, key=len)
-        return f"{name}: {text}".rstrip(".")
+        return f"{name}: {fault}".rstrip(".")
     text: str = error.format_message()
     return (text[:1].lower() + text[1:]).rstrip(".")
 
