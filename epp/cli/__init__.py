@@ -6,6 +6,7 @@ until ``epp serve`` listened.
 
 import gc
 import os
+import re
 import sys
 from collections.abc import Iterator, MutableMapping
 from functools import cache
@@ -31,6 +32,14 @@ _MODULES: Final = {
     "session": "session",
 }
 """The module of each command; in it, a function or a ``typer.Typer`` of the command's name."""
+
+
+# Typer exports one of the subclasses alone, and has had more than one such class in its history.
+_UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
+_NO_ARGUMENTS: Final = "NoArgsIsHelpError"
+"""Its message is the help, which Typer prints."""
+_WORDS: Final = {"int": "a whole number", "float": "a number"}
+_KINDS: Final = re.compile(rf"a valid ({'|'.join(_WORDS)})(?: range)?\b")
 
 
 class _Commands(MutableMapping[str, Any]):
@@ -64,6 +73,25 @@ class _Group(TyperGroup):
         if args and args[0].startswith("-") and args[0].partition("=")[0] not in own:
             args = ["serve", *args]
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer hides it
+        try:
+            return super().invoke(ctx)
+        except _UsageError as error:
+            if type(error).__name__ == _NO_ARGUMENTS:
+                raise
+            print(f"epp: {_in_one_line(error)}", file=sys.stderr)  # noqa: T201 - a user's error
+            raise typer.Exit(2) from None
+
+
+def _in_one_line(error: Any) -> str:  # noqa: ANN401 - Typer hides its class
+    """Return a wrong command line's fault as the commands themselves put theirs."""
+    if isinstance(error, typer.BadParameter) and error.param is not None and error.message:
+        fault = _KINDS.sub(lambda found: _WORDS[found[1]], error.message)
+        name = max(error.param.opts, key=len)
+        return f"{name}: {fault}".rstrip(".")
+    text: str = error.format_message()
+    return (text[:1].lower() + text[1:]).rstrip(".")
 
 
 @cache

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -94,6 +94,7 @@ from epp.cli.units import duration, signed_duration, size, true_or_false
 from epp.config import LoadedConfig, PluginRegistry, default_config, load_file, load_text
 from epp.observability import configure
 from epp.request_control import DEFAULT_SOURCE_HEADERS
+from epp.transport import TlsSettings
 
 log = structlog.get_logger()
 
@@ -297,7 +298,6 @@ def serve(
     if words := stray_words(given):
         log.warning("words on the command line were ignored", **words)
     tell_of_unused(given.reference, os.environ)
-    warn_of_open_metrics(tls_of_metrics)
     if tls is None:
         warn_of_unused(cert_path, tls_min_version, tls_cipher_suites or ())
 
@@ -346,7 +346,7 @@ def serve(
         tame_garbage_collection()
         app = App(settings)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.reload_now)
-        await app.run(stop, _announce(ready_file))
+        await app.run(stop, partial(_announce, ready_file, tls_of_metrics))
 
     run_until_signalled(main)
 
@@ -355,16 +355,12 @@ def _maybe(text: str) -> float | None:
     return duration(text) if text else None
 
 
-def _announce(ready_file: Path | None) -> Callable[[Ports], None] | None:
-    if ready_file is None:
-        return None
-    path = ready_file
-
-    def announce(ports: Ports) -> None:
+def _announce(ready_file: Path | None, tls_of_metrics: TlsSettings | None, ports: Ports) -> None:
+    """Say what there is to say once every port listens: certificates have been read by then."""
+    warn_of_open_metrics(tls_of_metrics)
+    if ready_file is not None:
         document = {"grpc": ports.grpc, "health": ports.health, "metrics": ports.metrics}
-        write_whole(path, json.dumps(document))
-
-    return announce
+        write_whole(ready_file, json.dumps(document))
 
 
 def _load(config_file: Path | None, config_text: str | None) -> LoadedConfig:

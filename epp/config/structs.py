@@ -49,6 +49,8 @@ _QUOTABLE = frozenset(f"expected a text, got {_WORDS[each]}" for each in ("bool"
 
 _IS_A_MAPPING = ", got a mapping"
 _MOST_NAMES = 20
+# Helm writes a large whole number of a values file as 1e+06, and so does the reference read it.
+_INT_LIMIT = 2**63
 
 _LISTS = (list, tuple, set, frozenset)
 _UNIONS = (Union, UnionType)
@@ -120,7 +122,7 @@ class _Reader:
     )
 
     def walk(self, value: object, wanted: Annotation, path: str, *, on_key: bool = False) -> object:
-        """Return ``value`` without the fields that are null."""
+        """Return ``value`` without the fields that are null, ``1e+06`` for an int as an int."""
         whole = wanted
         meta: list[msgspec.Meta] = []
         wanted = _unwrapped(wanted, meta)
@@ -129,6 +131,8 @@ class _Reader:
                 return None
             whole = reduce(or_, (each for each in get_args(wanted) if each is not NoneType))
             wanted = _unwrapped(whole, meta)
+        if isinstance(value, float) and _is_whole(value) and _takes_int_alone(wanted):
+            value = int(value)
         before = len(self.faults)
         origin = _origin(wanted)
         if isinstance(origin, type) and issubclass(origin, msgspec.Struct):
@@ -248,6 +252,17 @@ def _unwrapped(wanted: Annotation, meta: list[msgspec.Meta]) -> Annotation:
         wanted, *extras = get_args(wanted)
         meta.extend(each for each in extras if isinstance(each, msgspec.Meta))
     return wanted
+
+
+def _is_whole(value: float) -> bool:
+    return value.is_integer() and abs(value) < _INT_LIMIT
+
+
+def _takes_int_alone(wanted: Annotation) -> bool:
+    """Whether a number of this type must be a whole one."""
+    members = get_args(wanted) if _origin(wanted) in _UNIONS else (wanted,)
+    kinds = {_unwrapped(each, []) for each in members}
+    return int in kinds and float not in kinds
 
 
 def _fault_of(error: Exception, path: str) -> Fault:

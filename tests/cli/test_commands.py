@@ -99,6 +99,17 @@ def test_help_has_a_short_form(command: tuple[str, ...]) -> None:
         ),
         (("serve", "--secure-serving=maybe"), "must be true or false, not 'maybe'"),
         ((*SERVE, "--drain-timeout", "5"), "--drain-timeout: '5' is not a duration"),
+        ((*SERVE, "--v=abc"), "epp: --v: 'abc' is not a whole number\n"),
+        ((*SERVE, "-v", "abc"), "epp: --v: 'abc' is not a whole number\n"),
+        ((*SERVE, "--grpc-port=abc"), "epp: --grpc-port: 'abc' is not a whole number\n"),
+        ((*SERVE, "--grpc-port=70000"), "--grpc-port: 70000 is not in the range 0<=x<=65535\n"),
+        ((*SERVE, "--max-stream-seconds=x"), "epp: --max-stream-seconds: 'x' is not a number\n"),
+        ((*SERVE, "--compat=all"), "epp: --compat: 'all' is not one of 'none', 'reference'\n"),
+        ((*SERVE, "--seed"), "epp: option '--seed' requires an argument\n"),
+        ((*SERVE, "--poolname=a"), "epp: no such option: --poolname (Possible options: --pool-"),
+        (("serv",), "epp: no such command 'serv'. Did you mean 'serve'?\n"),
+        (("config", "check"), "epp: missing argument 'FILE...'\n"),
+        (("load", "--concurrency", "x"), "epp: --concurrency: 'x' is not a whole number\n"),
         ((*SERVE, "--refresh-metrics-interval", "5"), "--refresh-metrics-interval: '5'"),
         ((*SERVE, "--metrics-staleness-threshold", "5"), "--metrics-staleness-threshold: '5'"),
         ((*SERVE, "--grpc-max-recv-msg-size", "x"), "--grpc-max-recv-msg-size: 'x' is not a size"),
@@ -134,6 +145,12 @@ def test_usage_error_ends_with_status_2_and_one_line(args: tuple[str, ...], text
     assert result.stdout == ""
 
 
+def test_a_group_without_a_command_prints_its_help() -> None:
+    result = epp_here("config")
+    assert "check" in result.output
+    assert "epp: " not in result.output
+
+
 @pytest.mark.parametrize(
     ("args", "text"),
     [
@@ -141,6 +158,7 @@ def test_usage_error_ends_with_status_2_and_one_line(args: tuple[str, ...], text
             ("--secure-serving=true", "--cert-path", "/nonexistent"),
             "/nonexistent: the directory",
         ),
+        (("--metrics-cert-dir", "/nonexistent"), "/nonexistent: the directory"),
         (("--config-file", "/nonexistent.yaml"), "/nonexistent.yaml"),
         (
             ("--config-text", "{kind: EndpointPickerConfig, apiVersion: v0}"),
@@ -155,6 +173,7 @@ def test_serve_says_in_one_line_what_it_cannot_use(args: tuple[str, ...], text: 
     assert text in done.stderr
     assert done.stderr.startswith("epp: ")
     assert done.stderr.count("\n") == 1
+    assert "open to every client" not in done.stdout
 
 
 def test_port_out_of_range_is_a_usage_error() -> None:

@@ -77,12 +77,35 @@ def test_sound_value_is_converted_and_its_references_are_gathered() -> None:
     )
 
 
+def test_whole_numbers_may_be_written_as_helm_writes_large_ones() -> None:
+    value = {
+        "inner": {"theName": "a", "even": 1e6},
+        "some": [2.0, -3e0],
+        "number": 4.0,
+        "loose": {"x": 5.0},
+    }
+    found = read(value, Outer).value
+    assert found is not None
+    assert found.inner == Inner("a", 1_000_000)
+    assert found.some == [2, -3]
+    assert all(type(each) is int for each in found.some)
+    assert type(found.number) is float
+    assert type((found.loose or {})["x"]) is float
+
+
 def test_null_counts_as_absent_except_below_values_of_any_kind() -> None:
     value = {"inner": None, "many": None, "byName": None, "loose": {"x": None}, "fixed": None}
     assert read(value, Outer).value == Outer(loose={"x": None})
 
 
 FAULTS: dict[str, tuple[object, list[tuple[str, str]]]] = {
+    "a fraction for a whole number": (
+        {"some": [1.5, 1e300]},
+        [
+            ("some[0]", "expected a whole number, got a number"),
+            ("some[1]", "expected a whole number, got a number"),
+        ],
+    ),
     "no mapping": ([], [("", "expected a mapping, got a list")]),
     "nothing": (None, [("", "expected a mapping, got nothing")]),
     "unknown field with a near one": (

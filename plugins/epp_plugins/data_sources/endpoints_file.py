@@ -13,29 +13,21 @@ YAML or JSON, the format of the reference endpoint picker, with numbers as ports
 faulty entries alone, as the reference does when it reloads a file.
 """
 
-import json
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 import yaml
 
 from epp.data_layer.plugins import DiscoveryError, EndpointSpec
+from epp_plugins.data_sources.marked_yaml import ItemLines, load
 
-if TYPE_CHECKING:
-    _SafeLoader = yaml.SafeLoader
-else:
-    # The C loader reads 1 MiB in a fraction of the time; wheels have it, some systems do not.
-    _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-_MOST_NESTED = 32
-"""The C loader calls itself for each level: 30 thousand of them end the process."""
-_MOST_KEYS = 1000
-"""In one mapping; ``<<: [*a, *a]`` doubles them with each line."""
+MOST_FAULTS: Final = 20
+"""Told of at once."""
 
 _MOST_NAME = 253
 _HOST_NAME = re.compile(
@@ -68,16 +60,14 @@ class FileEndpoint(LenientEndpoint, frozen=True, forbid_unknown_fields=True, ren
     """The same, strict."""
 
 
-class EndpointsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The whole file, strict."""
-
-    endpoints: list[FileEndpoint]
-
-
 class LenientFile(msgspec.Struct, frozen=True, rename="camel"):
     """The whole file with entries of any form; other sections are ignored."""
 
     endpoints: list[Any]
+
+
+class EndpointsFile(LenientFile, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The same, strict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +82,8 @@ class EntryRules:
 
 _PLAIN: Final = EntryRules()
 
+_File = TypeVar("_File", bound=LenientFile)
+
 
 def parse(path: Path, content: bytes, rules: EntryRules = _PLAIN) -> list[EndpointSpec]:
     """Return the endpoints that ``content`` lists, in its order.
@@ -103,23 +95,32 @@ def parse(path: Path, content: bytes, rules: EntryRules = _PLAIN) -> list[Endpoi
 
     Raises:
         DiscoveryError: It is no YAML or JSON, a field is missing, unknown, wrong or given twice, or
-            two entries have the same namespace and name. The message names file, entry and field.
+            two entries have the same namespace and name. The message has a line for each faulty
+            entry, with file, line, entry and field.
     """
-    try:
-        file = msgspec.convert(_loaded(path, content), EndpointsFile)
-    except msgspec.ValidationError as error:
-        raise DiscoveryError(f"endpoints file {path}: {error}") from None
+    file = _file(path, content, EndpointsFile)
+    faults = _Faults(path, content)
     specs: list[EndpointSpec] = []
     seen: dict[str, int] = {}
-    for index, entry in enumerate(file.endpoints):
-        spec = _spec(path, index, entry, rules)
+    for index, raw in enumerate(file.endpoints):
+        try:
+            spec = _spec(raw, FileEndpoint, rules)
+        except _EntryError as error:
+            faults.add(index, error)
+            continue
         if spec.name in seen:
-            raise DiscoveryError(
-                f"endpoints file {path}: $.endpoints[{index}] has the same namespace and name as "
-                f"$.endpoints[{seen[spec.name]}], {spec.name!r}: rename or remove one of them"
+            first = seen[spec.name]
+            line = faults.line(first)
+            text = (
+                f"same namespace and name as `$.endpoints[{first}]`"
+                f"{f' in line {line}' if line else ''}, {spec.name!r}: rename or remove one of them"
             )
-        seen[spec.name] = index
-        specs.append(spec)
+            faults.add(index, _EntryError(text))
+        else:
+            seen[spec.name] = index
+            specs.append(spec)
+    if faults.texts:
+        raise DiscoveryError(faults.summary())
     return specs
 
 
@@ -135,49 +136,83 @@ def parse_leniently(
         DiscoveryError: It is no YAML or JSON, or has no list ``endpoints``; or it has entries, all
             of them faulty.
     """
-    try:
-        file = msgspec.convert(_loaded(path, content), LenientFile)
-    except msgspec.ValidationError as error:
-        raise DiscoveryError(f"endpoints file {path}: {error}") from None
+    file = _file(path, content, LenientFile)
+    faults = _Faults(path, content)
     specs: dict[str, EndpointSpec] = {}
-    faults: list[str] = []
     for index, raw in enumerate(file.endpoints):
-        faults += _unknown_fields(path, index, raw)
+        for key in raw if isinstance(raw, dict) else ():
+            if key not in FileEndpoint.__struct_encode_fields__:
+                faults.add(index, _EntryError(f"unknown field `{key}` ignored"))
         try:
-            entry = msgspec.convert(raw, LenientEndpoint)
-            spec = _spec(path, index, entry, rules)
-        except msgspec.ValidationError as error:
-            message, _, place = str(error).partition(" - at `$")
-            where = f"$.endpoints[{index}]{place.rstrip('`')}"
-            faults.append(f"endpoints file {path}: {message} - at `{where}`")
-        except DiscoveryError as error:
-            faults.append(str(error))
-        else:
-            if spec.name in specs:
-                text = f"another entry before is {spec.name!r}, too; the last one counts"
-                faults.append(f"endpoints file {path}: $.endpoints[{index}]: {text}")
-            specs[spec.name] = spec
-    if faults and not specs:
-        raise DiscoveryError("\n".join(faults))
-    return list(specs.values()), faults
+            spec = _spec(raw, LenientEndpoint, rules)
+        except _EntryError as error:
+            faults.add(index, error)
+            continue
+        if spec.name in specs:
+            text = f"another entry before is {spec.name!r}, too; the last one counts"
+            faults.add(index, _EntryError(text))
+        specs[spec.name] = spec
+    if faults.texts and not specs:
+        raise DiscoveryError(faults.summary())
+    return list(specs.values()), faults.texts
 
 
-def _unknown_fields(path: Path, index: int, raw: object) -> Iterator[str]:
-    for key in raw if isinstance(raw, dict) else ():
-        if key not in FileEndpoint.__struct_encode_fields__:
-            yield f"endpoints file {path}: $.endpoints[{index}]: unknown field `{key}` ignored"
+class _EntryError(Exception):
+    """What is wrong with an entry; ``where`` is the place in it, ``.port``."""
+
+    def __init__(self, text: str, where: str = "") -> None:
+        super().__init__(text)
+        self.where = where
 
 
-def _spec(path: Path, index: int, entry: LenientEndpoint, rules: EntryRules) -> EndpointSpec:
+class _Faults:
+    """What is wrong with a file, each with the line of its entry or field."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self.texts: list[str] = []
+        self._path = path
+        self._content = content
+        self._lines: ItemLines | None = None
+
+    def add(self, index: int, error: _EntryError) -> None:
+        line = self.line(index, error.where.removeprefix("."))
+        self.texts.append(
+            f"endpoints file {self._path}{f', line {line}' if line else ''}: {error} - at"
+            f" `$.endpoints[{index}]{error.where}`"
+        )
+
+    def line(self, index: int, field: str = "") -> int | None:
+        if self._lines is None:  # sound files are not read twice
+            self._lines = ItemLines(self._content, "endpoints")
+        return self._lines.line(index, field)
+
+    def summary(self) -> str:
+        more = len(self.texts) - MOST_FAULTS
+        last = [f"endpoints file {self._path}: {more} more faults"] if more > 0 else []
+        return "\n".join([*self.texts[:MOST_FAULTS], *last])
+
+
+def _spec(raw: object, kind: type[LenientEndpoint], rules: EntryRules) -> EndpointSpec:
+    try:
+        entry = msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        text, _, where = str(error).partition(" - at `$")
+        raise _EntryError(text, where.rstrip("`")) from None
     name = f"{entry.namespace or 'default'}/{entry.name}"
-    host = _checked_host(path, index, entry.address, takes_names=rules.takes_names)
-    address, labels = f"{host}:{_checked_port(path, index, entry)}", entry.labels or {}
+    host = _checked_host(entry.address, takes_names=rules.takes_names)
+    address, labels = f"{host}:{_checked_port(entry)}", entry.labels or {}
     try:
         rules.check(address, labels)
     except ValueError as error:
-        where = f"`$.endpoints[{index}].labels`"
-        raise DiscoveryError(f"endpoints file {path}: {error} - at {where}") from None
+        raise _EntryError(str(error), ".labels") from None
     return EndpointSpec(name, address, labels)
+
+
+def _file(path: Path, content: bytes, kind: type[_File]) -> _File:
+    try:
+        return msgspec.convert(_loaded(path, content), kind)
+    except msgspec.ValidationError as error:
+        raise DiscoveryError(f"endpoints file {path}: {error}") from None
 
 
 def _loaded(path: Path, content: bytes) -> object:
@@ -187,7 +222,7 @@ def _loaded(path: Path, content: bytes) -> object:
         DiscoveryError: It is no YAML or JSON.
     """
     try:
-        return _load(content)
+        return load(content)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -200,67 +235,12 @@ def _loaded(path: Path, content: bytes) -> object:
         raise DiscoveryError(text) from None
 
 
-def _load(content: bytes) -> object:
-    if content.lstrip()[:1] == b"{":
-        try:
-            return json.loads(content, object_pairs_hook=_unique)
-        except json.JSONDecodeError:
-            pass  # a YAML flow mapping starts the same way, and YAML's error names line and column
-    _check_depth(content)
-    return yaml.load(content, Loader=_StrictLoader)  # noqa: S506 - a safe loader
-
-
-def _check_depth(content: bytes) -> None:
-    depth = 0
-    for event in yaml.parse(content, Loader=_SafeLoader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > _MOST_NESTED:
-                raise yaml.MarkedYAMLError(
-                    problem="nested too deeply",
-                    problem_mark=event.start_mark,  # type: ignore[arg-type] # the C loader's class
-                )
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"duplicate key {key!r}")
-        found[key] = value
-    return found
-
-
-class _StrictLoader(_SafeLoader):
-    """Refuses a key given twice, of which the last would win, and mappings without bounds."""
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        super().flatten_mapping(node)
-        if len(node.value) > _MOST_KEYS:
-            text = f"more than {_MOST_KEYS} keys"
-            raise yaml.constructor.ConstructorError(None, None, text, node.start_mark)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Hashable] = set()
-        for key_node, _ in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                continue  # refused below, with its mark
-            key = (key_node.tag, key_node.value)
-            if key in seen:
-                text = f"duplicate key {key_node.value!r}"
-                raise yaml.constructor.ConstructorError(None, None, text, key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
-
-
 def is_host_name(text: str) -> bool:
     """Return whether ``text`` is a DNS name (RFC 1123) with a letter in it."""
     return len(text) <= _MOST_NAME and _HOST_NAME(text) is not None
 
 
-def _checked_host(path: Path, index: int, address: str, *, takes_names: bool) -> str:
+def _checked_host(address: str, *, takes_names: bool) -> str:
     try:
         ip = ip_address(address)
     except ValueError:
@@ -273,20 +253,14 @@ def _checked_host(path: Path, index: int, address: str, *, takes_names: bool) ->
             if takes_names
             else "an IPv4 or IPv6 address, which the gateway must be given"
         )
-        raise DiscoveryError(
-            f"endpoints file {path}: {address!r} is not {wanted} - at"
-            f" `$.endpoints[{index}].address`"
-        )
+        raise _EntryError(f"{address!r} is not {wanted}", ".address")
     return f"[{ip}]" if isinstance(ip, IPv6Address) else str(ip)
 
 
-def _checked_port(path: Path, index: int, entry: LenientEndpoint) -> int:
+def _checked_port(entry: LenientEndpoint) -> int:
     port = entry.port
     if isinstance(port, int):
         return port
     if not (port.isascii() and port.isdecimal()) or int(port) not in _PORTS:
-        raise DiscoveryError(
-            f"endpoints file {path}: port {port!r} must be a number from 1 to 65535 - at "
-            f"`$.endpoints[{index}].port`"
-        )
+        raise _EntryError(f"port {port!r} must be a number from 1 to 65535", ".port")
     return int(port)

@@ -46,14 +46,11 @@ from epp.data_layer.plugins import (
     look,
     read,
 )
-from epp_plugins.data_sources.endpoints_file import EntryRules, parse, parse_leniently
+from epp_plugins.data_sources.endpoints_file import MOST_FAULTS, EntryRules, parse, parse_leniently
 
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-
-_MOST_FAULTS = 20
-"""Told of in one log line."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -158,8 +155,8 @@ class FileDiscovery(EndpointDiscovery):
                 "endpoints file has faults, its sound entries are used",
                 path=str(self._path),
                 endpoints=len(specs),
-                faults=faults[:_MOST_FAULTS],
-                more_faults=max(0, len(faults) - _MOST_FAULTS),
+                faults=faults[:MOST_FAULTS],
+                more_faults=max(0, len(faults) - MOST_FAULTS),
             )
         return specs
 

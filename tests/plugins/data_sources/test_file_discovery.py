@@ -151,7 +151,8 @@ def test_files_are_read(content: str, expected: list[EndpointSpec]) -> None:
         ),
         pytest.param(
             "endpoints:\n" + "- {name: a, address: 1.1.1.1, port: 1}\n" * 2,
-            "$.endpoints[1] has the same namespace and name as $.endpoints[0], 'default/a'",
+            "pool.yaml, line 3: same namespace and name as `$.endpoints[0]` in line 2, 'default/a':"
+            " rename or remove one of them - at `$.endpoints[1]`",
             id="duplicate",
         ),
     ],
@@ -179,18 +180,95 @@ def test_faulty_entries_are_left_out_where_the_reference_leaves_them_out() -> No
     specs, faults = parse_leniently(Path("f"), FAULTY.encode())
     assert specs == [EndpointSpec("default/a", "10.0.0.2:80", {"role": "decode"})]
     assert faults == [
-        "endpoints file f: $.endpoints[0]: unknown field `metricsHost` ignored",
+        "endpoints file f, line 2: unknown field `metricsHost` ignored - at `$.endpoints[0]`",
         (
-            "endpoints file f: 'vllm.local' is not an IPv4 or IPv6 address, which the gateway must"
-            " be given - at `$.endpoints[1].address`"
+            "endpoints file f, line 3: 'vllm.local' is not an IPv4 or IPv6 address, which the"
+            " gateway must be given - at `$.endpoints[1].address`"
         ),
-        ("endpoints file f: port '0' must be a number from 1 to 65535 - at `$.endpoints[2].port`"),
-        ("endpoints file f: Object missing required field `port` - at `$.endpoints[3]`"),
         (
-            "endpoints file f: $.endpoints[4]: another entry before is 'default/a', too; the last"
-            " one counts"
+            "endpoints file f, line 4: port '0' must be a number from 1 to 65535 - at"
+            " `$.endpoints[2].port`"
+        ),
+        "endpoints file f, line 5: Object missing required field `port` - at `$.endpoints[3]`",
+        (
+            "endpoints file f, line 6: another entry before is 'default/a', too; the last one"
+            " counts - at `$.endpoints[4]`"
         ),
     ]
+
+
+def test_every_faulty_entry_is_named_with_its_line() -> None:
+    content = """\
+# The pool
+endpoints:
+- name: a
+  address: 10.0.0.1
+  port: "x"
+- name: b
+  address: 10.0.0.2
+  port: 80
+  lables: {role: decode}
+- [c]
+- name: d
+  address: vllm.local
+  port: 80
+- {name: e, address: 10.0.0.5, port: 80}
+- name: e
+  address: 10.0.0.6
+  port: 80
+"""
+    with pytest.raises(DiscoveryError) as caught:
+        parse(Path("f"), content.encode())
+    assert str(caught.value).splitlines() == [
+        (
+            "endpoints file f, line 5: port 'x' must be a number from 1 to 65535 - at"
+            " `$.endpoints[0].port`"
+        ),
+        ("endpoints file f, line 6: Object contains unknown field `lables` - at `$.endpoints[1]`"),
+        "endpoints file f, line 10: Expected `object`, got `array` - at `$.endpoints[2]`",
+        (
+            "endpoints file f, line 12: 'vllm.local' is not an IPv4 or IPv6 address, which the"
+            " gateway must be given - at `$.endpoints[3].address`"
+        ),
+        (
+            "endpoints file f, line 15: same namespace and name as `$.endpoints[4]` in line 14,"
+            " 'default/e': rename or remove one of them - at `$.endpoints[5]`"
+        ),
+    ]
+
+
+def test_the_faults_told_are_limited() -> None:
+    content = "endpoints:\n" + "- {name: a, address: x, port: 1}\n" * 50
+    with pytest.raises(DiscoveryError) as caught:
+        parse(Path("f"), content.encode())
+    *told, more = str(caught.value).splitlines()
+    assert (len(told), more) == (20, "endpoints file f: 30 more faults")
+
+
+@pytest.mark.parametrize(
+    ("content", "where"),
+    [
+        pytest.param(
+            '{\n "endpoints": [\n  {"name": "a", "address": "x",\n   "port": 1}]}',
+            "f, line 3: 'x' is not",
+            id="JSON",
+        ),
+        pytest.param(
+            '{"note": "\\ud83d", "endpoints": [{"name": "a", "address": "x", "port": 1}]}',
+            "f: 'x' is not",
+            id="JSON that is no YAML",
+        ),
+        pytest.param(
+            "base: &b {address: x, port: 1}\nendpoints:\n- name: a\n  <<: *b\n",
+            "f, line 3: 'x' is not",
+            id="merged",
+        ),
+    ],
+)
+def test_lines_are_told_where_they_are_known(content: str, where: str) -> None:
+    with pytest.raises(DiscoveryError) as caught:
+        parse_leniently(Path("f"), content.encode())
+    assert f"endpoints file {where}" in str(caught.value)
 
 
 @pytest.mark.parametrize(

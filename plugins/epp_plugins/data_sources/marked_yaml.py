@@ -1,0 +1,121 @@
+"""YAML and JSON files from outside: read strictly and within bounds, with lines for messages.
+
+A key given twice, deep nesting and merges that double are refused.
+"""
+
+import json
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    _SafeLoader = yaml.SafeLoader
+else:
+    # The C loader reads 1 MiB in a fraction of the time; wheels have it, some systems do not.
+    _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_MOST_NESTED = 32
+"""The C loader calls itself for each level: 30 thousand of them end the process."""
+_MOST_KEYS = 1000
+"""In one mapping; ``<<: [*a, *a]`` doubles them with each line."""
+
+
+def load(content: bytes) -> object:
+    """Return the plain values of a document.
+
+    Raises:
+        yaml.MarkedYAMLError: It is no YAML or JSON, or beyond the bounds; with its place.
+        Exception: A tag does not fit its value; what PyYAML raises then is not documented.
+    """
+    if content.lstrip()[:1] == b"{":
+        try:
+            return json.loads(content, object_pairs_hook=_unique)
+        except json.JSONDecodeError:
+            pass  # a YAML flow mapping starts the same way, and YAML's error names line and column
+    _check_depth(content)
+    return yaml.load(content, Loader=_StrictLoader)  # noqa: S506 - a safe loader
+
+
+def _check_depth(content: bytes) -> None:
+    depth = 0
+    for event in yaml.parse(content, Loader=_SafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _MOST_NESTED:
+                raise yaml.MarkedYAMLError(
+                    problem="nested too deeply",
+                    problem_mark=event.start_mark,  # type: ignore[arg-type] # the C loader's class
+                )
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"duplicate key {key!r}")
+        found[key] = value
+    return found
+
+
+class _StrictLoader(_SafeLoader):
+    """Refuses a key given twice, of which the last would win, and mappings without bounds."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > _MOST_KEYS:
+            text = f"more than {_MOST_KEYS} keys"
+            raise yaml.constructor.ConstructorError(None, None, text, node.start_mark)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                continue  # refused below, with its mark
+            key = (key_node.tag, key_node.value)
+            if key in seen:
+                text = f"duplicate key {key_node.value!r}"
+                raise yaml.constructor.ConstructorError(None, None, text, key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+class ItemLines:
+    """The lines of the items of a list that a document has at its top level.
+
+    Args:
+        content: The document; :func:`load` could read it.
+        key: The list's key.
+    """
+
+    def __init__(self, content: bytes, key: str) -> None:
+        self._items = _items(content, key)
+
+    def line(self, index: int, field: str = "") -> int | None:
+        """Return the line, from 1, of an item or, if it is written there, of one of its fields.
+
+        None where it is not known: not all JSON is YAML.
+        """
+        if index >= len(self._items):
+            return None
+        item = self._items[index]
+        found: Any = item
+        for key, value in item.value if isinstance(item, yaml.MappingNode) else ():
+            if key.value == field:
+                found = value
+        return int(found.start_mark.line) + 1
+
+
+def _items(content: bytes, key: str) -> Sequence[yaml.Node]:
+    try:
+        _check_depth(content)
+        document = yaml.compose(content, Loader=_SafeLoader)
+    except yaml.YAMLError:
+        return ()
+    for name, value in document.value if isinstance(document, yaml.MappingNode) else ():
+        if name.value == key and isinstance(value, yaml.SequenceNode):
+            items: list[yaml.Node] = value.value
+            return items
+    return ()
