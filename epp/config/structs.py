@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import reduce
+from math import isnan
 from operator import or_
 from types import NoneType, UnionType
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
@@ -215,6 +216,9 @@ class _Reader:
         path: str,
         on_key: bool,
     ) -> None:
+        if isinstance(value, float) and isnan(value):
+            self._fault(path, "must be a number, not .nan", on_key)
+            return
         try:
             for each in meta:
                 check: Callable[[Any], object] | None = (each.extra or {}).get("check")

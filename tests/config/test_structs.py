@@ -106,6 +106,7 @@ FAULTS: dict[str, tuple[object, list[tuple[str, str]]]] = {
             ("some[1]", "expected a whole number, got a number"),
         ],
     ),
+    "not a number": ({"number": float("nan")}, [("number", "must be a number, not .nan")]),
     "no mapping": ([], [("", "expected a mapping, got a list")]),
     "nothing": (None, [("", "expected a mapping, got nothing")]),
     "unknown field with a near one": (
