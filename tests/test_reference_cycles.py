@@ -17,8 +17,8 @@ from observability.raw_http import connected as http_connected
 from transport.raw_client import call, connected, serving
 
 from epp.data_layer import HttpClient
-from epp.data_layer.http_client import HttpConnection as ScrapeConnection
-from epp.observability.http_connection import HttpConnection, HttpLimits, Request, Response
+from epp.data_layer.http_client import HttpClientConnection
+from epp.observability.http_connection import HttpLimits, HttpServerConnection, Request, Response
 from epp.observability.http_server import HttpServer
 from epp.sockets import listen_on
 from epp.transport.grpc import Session
@@ -26,7 +26,7 @@ from epp.transport.http2 import Connection
 from epp.transport.protocol import ConnectionProtocol
 
 CONNECTIONS = 5
-CLASSES = (ConnectionProtocol, Connection, Session, HttpConnection, ScrapeConnection)
+CLASSES = (ConnectionProtocol, Connection, Session, HttpServerConnection, HttpClientConnection)
 
 
 @pytest.fixture

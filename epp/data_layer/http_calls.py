@@ -11,7 +11,7 @@ from typing import Final
 
 from epp.data_layer.address import split_address
 from epp.data_layer.errors import CallerBusyError, ScrapeConnectError, ScrapeResetError
-from epp.data_layer.http_client import HttpConnection
+from epp.data_layer.http_client import HttpClientConnection
 
 _REMEDY: Final = "it is not what was asked for"
 
@@ -72,8 +72,8 @@ class HttpCalls:
         self._host, self._port = split_address(address)
         self._tls = tls
         self._slots = Slots(address, max_connections, max_waiting)
-        self._open: set[HttpConnection] = set()
-        self._idle: list[HttpConnection] = []
+        self._open: set[HttpClientConnection] = set()
+        self._idle: list[HttpClientConnection] = []
         self._is_closed = False
 
     async def post(self, path: str, body: bytes, *, max_answer_bytes: int) -> bytes:
@@ -117,7 +117,7 @@ class HttpCalls:
         return await self._exchange(await self._connect(), request, max_answer_bytes)
 
     async def _exchange(
-        self, connection: HttpConnection, request: bytes, max_answer_bytes: int
+        self, connection: HttpClientConnection, request: bytes, max_answer_bytes: int
     ) -> bytes:
         connection.max_page_bytes = max_answer_bytes
         try:
@@ -128,10 +128,10 @@ class HttpCalls:
             else:
                 self._open.discard(connection)
 
-    async def _connect(self) -> HttpConnection:
+    async def _connect(self) -> HttpClientConnection:
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: HttpConnection(0, _REMEDY),
+                lambda: HttpClientConnection(0, _REMEDY),
                 self._host,
                 self._port,
                 ssl=self._tls,

@@ -37,7 +37,7 @@ _OK: Final = 200
 _FRAMING: Final = (b"content-length", b"transfer-encoding")
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpClientConnection(asyncio.Protocol):
     """One TCP connection; ``exchange`` sends a request and waits for the body of its answer.
 
     Args:
@@ -213,7 +213,7 @@ class HttpClient:
         self._tls = tls
         self._clock = clock
         self._max_page_bytes = max_page_bytes
-        self._connection: HttpConnection | None = None
+        self._connection: HttpClientConnection | None = None
         self._spent_before = 0.0
         self._request = (
             f"GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: text/plain, application/json\r\n"
@@ -251,11 +251,11 @@ class HttpClient:
             self._spent_before += connection.spent_seconds
             connection.abort()
 
-    async def _connect(self) -> HttpConnection:
+    async def _connect(self) -> HttpClientConnection:
         self.close()
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: HttpConnection(self._max_page_bytes),
+                lambda: HttpClientConnection(self._max_page_bytes),
                 self._host,
                 self._port,
                 ssl=self._tls,
@@ -266,7 +266,7 @@ class HttpClient:
         self._connection = connection
         return connection
 
-    async def _exchange(self, connection: HttpConnection) -> Page:
+    async def _exchange(self, connection: HttpClientConnection) -> Page:
         requested_at = self._clock()
         return Page(await connection.exchange(self._request), requested_at)
 

@@ -100,17 +100,17 @@ class ConnectionOwner(Protocol):
     async def handle(self, request: Request) -> Response:
         """Return the answer."""
 
-    def opened(self, connection: "HttpConnection") -> None:
+    def opened(self, connection: "HttpServerConnection") -> None:
         """Add a connection."""
 
-    def closed(self, connection: "HttpConnection") -> None:
+    def closed(self, connection: "HttpServerConnection") -> None:
         """Remove a connection."""
 
-    def sending(self, connection: "HttpConnection", body_bytes: int) -> None:
+    def sending(self, connection: "HttpServerConnection", body_bytes: int) -> None:
         """Note the length of an answer that is about to be sent; 0 when it has been sent."""
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpServerConnection(asyncio.Protocol):
     """Reads requests, has them answered, and keeps the time."""
 
     _transport: asyncio.Transport

@@ -15,7 +15,7 @@ from socket import socket
 import structlog
 import uvloop
 
-from epp.observability.http_connection import HttpConnection, HttpLimits, Request, Response
+from epp.observability.http_connection import HttpLimits, HttpServerConnection, Request, Response
 from epp.observability.page_queue import QueueFullError
 from epp.sockets import Acceptor, PortFigures
 
@@ -47,12 +47,12 @@ class HttpServer:
         self._answer = answer
         self._evicted = 0
         self._refused = 0
-        self._connections: set[HttpConnection] = set()
-        self._sending: dict[HttpConnection, int] = {}
+        self._connections: set[HttpServerConnection] = set()
+        self._sending: dict[HttpServerConnection, int] = {}
         """Bytes of the answers that are being read, the oldest first."""
         self._acceptor = Acceptor(
             name,
-            lambda: HttpConnection(self),
+            lambda: HttpServerConnection(self),
             admit=lambda: tls is None or self._admit_handshake(),
             tls=tls,
             handshake_seconds=limits.head_seconds,
@@ -113,7 +113,7 @@ class HttpServer:
                 HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"
             )
 
-    def opened(self, connection: HttpConnection) -> None:
+    def opened(self, connection: HttpServerConnection) -> None:
         self._connections.add(connection)
         if len(self._connections) <= self.limits.max_connections:
             return
@@ -130,11 +130,11 @@ class HttpServer:
             self._evicted += 1
             self._drop(victim)
 
-    def closed(self, connection: HttpConnection) -> None:
+    def closed(self, connection: HttpServerConnection) -> None:
         self._connections.discard(connection)
         self._sending.pop(connection, None)
 
-    def sending(self, connection: HttpConnection, body_bytes: int) -> None:
+    def sending(self, connection: HttpServerConnection, body_bytes: int) -> None:
         self._sending.pop(connection, None)
         if not body_bytes:
             return
@@ -148,7 +148,7 @@ class HttpServer:
 
     # the end
 
-    def _drop(self, connection: HttpConnection) -> None:
+    def _drop(self, connection: HttpServerConnection) -> None:
         # connection_lost comes a turn later; until then the connection would be chosen again.
         self.closed(connection)
         connection.abort()
