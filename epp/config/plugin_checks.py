@@ -222,8 +222,10 @@ def _duck_typed(plugin: type) -> Iterator[tuple[type[Plugin], str]]:
         if issubclass(plugin, point):
             continue
         for method, contract in vars(point).items():
+            if not getattr(contract, "__isabstractmethod__", False):
+                continue  # first, because it is much cheaper than to look for the method
             function = _function(plugin, method)
-            if function is None or not getattr(contract, "__isabstractmethod__", False):
+            if function is None:
                 continue
             wanted = list(inspect.signature(contract).parameters)
             if is_nothing_yet or list(inspect.signature(function).parameters) == wanted:

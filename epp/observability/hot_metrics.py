@@ -16,7 +16,7 @@ reads: what it sees of one child may be an observation apart, as with prometheus
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -252,10 +252,14 @@ class Family(Collector, Generic[C]):
         self._labels = tuple(labels)
         self._make = make
         self._children: dict[tuple[str, ...], C] = {}
-        self._layout = Layout(kind, self._name, text, self._labels, tuple(make().samples()))
         self._mirror: MirrorCost | None = None
         self.page_bytes = 0
         """About how long the lines of all children are, and what a mirror makes of them."""
+
+    @cached_property
+    def _layout(self) -> Layout:
+        samples = tuple(self._make().samples())
+        return Layout(self._kind, self._name, self._text, self._labels, samples)
 
     def labels(self, *values: str) -> C:
         """Return the child of ``values``, made at the first call; bind it, do not ask again.

@@ -5,6 +5,7 @@ values and the numbers. A :class:`Layout` holds the rest, made once.
 """
 
 from collections.abc import Container, Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
 from prometheus_client.openmetrics.exposition import escape_label_name, escape_metric_name
@@ -109,7 +110,9 @@ class Layout:
         self._labels = sorted((escape_label_name(each), at) for at, each in enumerate(labels))
         own_names = {own for _, more, _ in samples for own, _ in more}
         self._own_name = min(own_names, default="")
-        self._lines = [self._line(name + suffix, more) for suffix, more, _ in samples]
+        self._lines = _lines(
+            name, tuple([(suffix, more) for suffix, more, _ in samples]), has_labels=bool(labels)
+        )
         self._fixed_bytes = sum(
             len(line.start) + len(line.own) + len(line.end) + _NUMBER_CHARS for line in self._lines
         )
@@ -151,12 +154,22 @@ class Layout:
         name = f"{self._name}_total" if self._kind == "counter" else self._name
         return Block(_header(name, text, self._kind), wanted)
 
-    def _line(self, sample: str, more: Sequence[tuple[str, str]]) -> _Line:
-        name = escape_metric_name(sample)
-        own = "".join([f'{label}="{_escaped(value)}"' for label, value in more])
-        if own or self._labels:
-            return _Line(sample, f"{name}{{", own, "} ")
-        return _Line(sample, name, own, " ")
+
+# Cached: the metrics of one picker have 311 lines, and a process may make many pickers (tests do).
+@cache
+def _lines(
+    name: str, samples: tuple[tuple[str, tuple[tuple[str, str], ...]], ...], *, has_labels: bool
+) -> tuple[_Line, ...]:
+    """Return a line for each sample, given as its suffix and the labels of its own."""
+    return tuple([_line(name + suffix, more, has_labels) for suffix, more in samples])
+
+
+def _line(sample: str, more: Sequence[tuple[str, str]], has_labels: bool) -> _Line:
+    name = escape_metric_name(sample)
+    own = "".join([f'{label}="{_escaped(value)}"' for label, value in more])
+    if own or has_labels:
+        return _Line(sample, f"{name}{{", own, "} ")
+    return _Line(sample, name, own, " ")
 
 
 def _header(name: str, text: str, kind: str) -> str:

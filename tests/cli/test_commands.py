@@ -53,7 +53,7 @@ def started(folder: Path, *args: str) -> Iterator["subprocess.Popen[bytes]"]:
 
 def document_at(path: Path, process: "subprocess.Popen[bytes]") -> dict[str, Any]:
     """Wait for a file that the process writes when it is ready."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 40
     while not path.exists():
         assert process.poll() is None, (path.parent / "output").read_text()
         assert time.monotonic() < deadline

@@ -1,6 +1,7 @@
 """The plugin reference in docs/plugins, and the command that writes it."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,11 +32,18 @@ def epp(*args: object) -> Result:
     return CliRunner().invoke(cli, ["plugins", "docs", *map(str, args)])
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the command has written."""
+    folder = tmp_path_factory.mktemp("written")
+    assert epp(folder, "--package", PACKAGE).exit_code == 0
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with the pages of all plugins of the tree."""
-    assert epp(tmp_path, "--package", PACKAGE).exit_code == 0
-    return tmp_path
+def folder(written: Path, tmp_path: Path) -> Path:
+    """A copy of what the command has written."""
+    return shutil.copytree(written, tmp_path / "docs")
 
 
 def rows(text: str) -> Iterator[list[str]]:

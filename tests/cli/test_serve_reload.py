@@ -27,7 +27,7 @@ def serving(folder: Path, *args: str) -> Iterator["subprocess.Popen[bytes]"]:
     try:
         yield process
         process.terminate()
-        assert process.wait(15) == 0
+        assert process.wait(40) == 0
     finally:
         process.kill()
         process.wait()
@@ -35,7 +35,7 @@ def serving(folder: Path, *args: str) -> Iterator["subprocess.Popen[bytes]"]:
 
 def logged(folder: Path, event: str, process: "subprocess.Popen[bytes]") -> dict[str, Any]:
     """Wait for a log line; return its facts."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 40
     while True:
         text = (folder / "output").read_text()
         for line in text.splitlines():

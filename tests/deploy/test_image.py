@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from epp.cli import cli
 
 from .harness import DEPLOY
 
@@ -133,13 +136,8 @@ def test_the_entrypoint_starts_with_the_arguments_of_the_references_installs(
     with entrypoint(tmp_path, args) as process:
         ports = until_ready(ready, process)
         assert all(ports.values())
-        asked = subprocess.run(
-            [sys.executable, "-m", "epp", "health", "--address", f"127.0.0.1:{ports['health']}"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (asked.returncode, asked.stdout) == (0, "SERVING\n"), asked.stderr
+        asked = CliRunner().invoke(cli, ["health", "--address", f"127.0.0.1:{ports['health']}"])
+        assert (asked.exit_code, asked.stdout) == (0, "SERVING\n"), asked.stderr
         # SIGTERM would begin the drain that one of them asks for.
         process.send_signal(signal.SIGKILL)
         process.wait()

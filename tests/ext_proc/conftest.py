@@ -1,4 +1,7 @@
-"""The wires; a test module that drives an ``Envoy`` runs on all of them by using ``wire``."""
+"""The wires; a test that drives an ``Envoy`` and uses ``wire`` runs on all of them.
+
+See ``on_one_wire`` in the harness for those that need not.
+"""
 
 from collections.abc import Iterator
 

@@ -26,6 +26,13 @@ Headers = Mapping[str, str] | Sequence[tuple[str, str]]
 
 Modes = tuple[Mode.BodySendMode, Mode.BodySendMode]
 
+on_one_wire = pytest.mark.parametrize("wire", ["direct"], indirect=True)
+"""For a module about what the service answers, which no wire changes.
+
+What a wire may change runs on all of them: ends of streams, limits of time, bytes held, pauses, the
+rules of the protocol (tests/conformance), and random sequences of messages.
+"""
+
 on_no_transport = pytest.mark.parametrize("wire", ["direct"], indirect=True)
 """For a test of what cannot be on a wire; beside it stands the reason."""
 

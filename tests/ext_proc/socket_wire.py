@@ -22,7 +22,7 @@ from ext_proc.wires import Line, Recorder, Wire
 T = TypeVar("T")
 Transport = Literal["http2", "grpcio"]
 
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 40.0
 """Every step takes milliseconds; what has not come by then never will."""
 
 _LINE_ID = "x-line-id"

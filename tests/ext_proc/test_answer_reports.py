@@ -16,9 +16,9 @@ from epp.request_control.plugins import AnswerFacts
 from epp.scheduling import CycleState, Endpoint, LLMRequest
 from epp.testing import make_plugin
 from epp_plugins.reporters.request_attributes import RequestAttributeReporter
-from ext_proc.harness import FULL_DUPLEX, LEAN, Envoy, Mode, Modes, echoed
+from ext_proc.harness import FULL_DUPLEX, LEAN, Envoy, Mode, Modes, echoed, on_one_wire
 
-pytestmark = pytest.mark.usefixtures("wire")
+pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
 HELD = (Mode.BUFFERED, Mode.BUFFERED)
 ADAPTIVE = (Mode.BUFFERED, Mode.NONE)

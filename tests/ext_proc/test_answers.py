@@ -21,10 +21,11 @@ from ext_proc.harness import (
     Modes,
     changed_headers,
     echoed,
+    on_one_wire,
 )
 from ext_proc.held import Holding
 
-pytestmark = pytest.mark.usefixtures("wire")
+pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
 STREAMED = (Mode.BUFFERED, Mode.STREAMED)
 HELD = (Mode.BUFFERED, Mode.BUFFERED)

@@ -11,9 +11,9 @@ from epp_plugins import session_affinity, slo_headers
 from epp_plugins.data_producers import agent_identity, media
 from epp_plugins.filters import header_based_testing
 from epp_plugins.profile_handlers.header_profile import Params as HeaderProfileParams
-from ext_proc.harness import FULL_DUPLEX, POST, Envoy, changed_headers
+from ext_proc.harness import FULL_DUPLEX, POST, Envoy, changed_headers, on_one_wire
 
-pytestmark = pytest.mark.usefixtures("wire")
+pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
 FAIRNESS, OBJECTIVE = "x-llm-d-inference-fairness-id", "x-llm-d-inference-objective"
 SENT = {FAIRNESS: "alice", OBJECTIVE: "critical"}

@@ -16,9 +16,10 @@ from ext_proc.harness import (
     Envoy,
     Modes,
     changed_headers,
+    on_one_wire,
 )
 
-pytestmark = pytest.mark.usefixtures("wire")
+pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])

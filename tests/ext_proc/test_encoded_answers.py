@@ -11,9 +11,9 @@ from request_control.harness import Epp, make_pool
 from structlog.testing import capture_logs
 
 from epp.parsing import answer_decoder
-from ext_proc.harness import FULL_DUPLEX, Envoy, echoed
+from ext_proc.harness import FULL_DUPLEX, Envoy, echoed, on_one_wire
 
-pytestmark = pytest.mark.usefixtures("wire")
+pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
 ANSWER = b'{"choices":[{"text":"%s"}],"usage":{"prompt_tokens":3,"completion_tokens":4}}'
 PLAIN = ANSWER % (b"hello " * 200)

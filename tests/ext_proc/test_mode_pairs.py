@@ -18,9 +18,10 @@ from ext_proc.harness import (
     Modes,
     assert_routes,
     echoed,
+    on_one_wire,
 )
 
-pytestmark = pytest.mark.usefixtures("wire")
+pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
 A = "10.0.0.1:8000"
 ALL = [*Mode.BodySendMode.values(), 17]

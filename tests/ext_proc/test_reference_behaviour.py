@@ -11,9 +11,9 @@ from request_control.harness import Epp, make_pool
 
 from epp.ext_proc.settings import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from ext_proc.harness import DESTINATION, FULL_DUPLEX, Envoy, changed_headers
+from ext_proc.harness import DESTINATION, FULL_DUPLEX, Envoy, changed_headers, on_one_wire
 
-pytestmark = pytest.mark.usefixtures("wire")
+pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
 HEADERS = {":method": "POST", "content-type": "application/json", "x-request-id": "r-1"}
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"

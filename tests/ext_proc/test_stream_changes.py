@@ -35,11 +35,12 @@ from ext_proc.harness import (
     assert_routes,
     changed_headers,
     echoed,
+    on_one_wire,
     set_headers,
 )
 from ext_proc.held import Change, HeldDecision, PatientEnvoy
 
-pytestmark = pytest.mark.usefixtures("wire")
+pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
 A = "10.0.0.1:8000"
 CONTINUE_RESPONSE_HEADERS = pb.ProcessingResponse(response_headers=pb.HeadersResponse())

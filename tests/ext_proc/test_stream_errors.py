@@ -18,9 +18,9 @@ from epp.ext_proc import ExtProcSettings, StreamState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import AdmissionDeniedError, Admitter
 from epp.scheduling import CycleState, Endpoint, LLMRequest
-from ext_proc.harness import BUFFERED, FULL_DUPLEX, LEAN, Envoy, Modes
+from ext_proc.harness import BUFFERED, FULL_DUPLEX, LEAN, Envoy, Modes, on_one_wire
 
-pytestmark = pytest.mark.usefixtures("wire")
+pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
 DROP_REASON = "x-llm-d-request-dropped-reason"
 

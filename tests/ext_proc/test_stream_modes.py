@@ -21,10 +21,11 @@ from ext_proc.harness import (
     Modes,
     assert_routes,
     echoed,
+    on_one_wire,
     set_headers,
 )
 
-pytestmark = pytest.mark.usefixtures("wire")
+pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
 A = "10.0.0.1:8000"
 LARGE = b'{"model": "llama", "prompt": "' + b"x" * 300_000 + b'"}'

@@ -20,10 +20,11 @@ from ext_proc.harness import (
     Modes,
     assert_routes,
     echoed,
+    on_one_wire,
 )
 from ext_proc.held import DecidedAtOnce, HeldDecision, PatientEnvoy
 
-pytestmark = pytest.mark.usefixtures("wire")
+pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
 A = "10.0.0.1:8000"
 CONTINUE_REQUEST_HEADERS = pb.ProcessingResponse(request_headers=pb.HeadersResponse())

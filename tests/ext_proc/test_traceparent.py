@@ -13,9 +13,18 @@ from epp.ext_proc.settings import ExtProcSettings
 from epp.ext_proc.traceparent import new_traceparent
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, PreRequest
 from epp.scheduling import CycleState, LLMRequest, SchedulingResult
-from ext_proc.harness import BUFFERED, FULL_DUPLEX, LEAN, POST, Envoy, Modes, changed_headers
+from ext_proc.harness import (
+    BUFFERED,
+    FULL_DUPLEX,
+    LEAN,
+    POST,
+    Envoy,
+    Modes,
+    changed_headers,
+    on_one_wire,
+)
 
-pytestmark = pytest.mark.usefixtures("wire")
+pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
 CLIENTS = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 # W3C Trace Context §3.2.2: no field of zeros.

@@ -35,11 +35,8 @@ async def gateway(request: pytest.FixtureRequest) -> AsyncIterator[FaultGateway]
     """A gateway that all runs share: each leaves it as it found it."""
     gc.collect()
     gc.freeze()  # what other tests keep is not looked at
-    try:
-        async with in_process(request.param) as made:
-            yield made
-    finally:
-        gc.unfreeze()
+    async with in_process(request.param) as made:
+        yield made
 
 
 def live_objects() -> dict[str, int]:

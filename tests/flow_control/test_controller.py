@@ -15,8 +15,10 @@ HIGH, LOW = 10, -1
 
 
 @pytest.fixture
-def driven() -> Iterator[Driven]:
+def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
     """Return a controller that is on, with one endpoint and no room."""
+    # Tries take no time: after slow ones, parked requests wait.
+    monkeypatch.setattr("epp.flow_control.dispatching.perf_counter", lambda: 0.0)
     made = Driven()
     with made.loop.running():
         made.use()

@@ -281,7 +281,7 @@ async def _endpoints_file(fleet: Fleet, labels: Labels | None) -> AsyncIterator[
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something outside the test's reach has happened; fail after 10 s."""
-    async with asyncio.timeout(10):
+    """Wait until something outside the test's reach has happened; fail after 40 s."""
+    async with asyncio.timeout(40):
         while not holds():  # noqa: ASYNC110 - nothing there tells of it
             await asyncio.sleep(0.005)

@@ -1,6 +1,7 @@
 """Requests that wait in the endpoint picker's queue, through Envoy in each of its modes."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -58,7 +59,9 @@ async def test_a_request_that_has_waited_too_long_is_refused(gateway: Gateway) -
     async with occupied(gateway):
         answer = await ask(gateway, {"x-llm-d-request-ttl-ms": "50"})
     assert reason(answer) == (429, "rejected-ttl-expired")
-    assert "it has waited for 0.05" in answer.text
+    waited = re.search(r"it has waited for ([\d.]+) s", answer.text)
+    assert waited is not None, answer.text
+    assert float(waited[1]) >= 0.05  # more on a busy machine
     assert "saturation is 1.00" in answer.text
 
 

@@ -4,9 +4,13 @@ import json
 import re
 import subprocess
 import sys
-from typing import Any
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Protocol
 
 import pytest
+
+from .forks import Forks
 
 HOSTILE = r"\x1b]0;owned\x07\x9b2J\u202eevil\u2066\r\n"
 BEGIN = """
@@ -18,20 +22,22 @@ log = structlog.get_logger()
 FORMATS = pytest.mark.parametrize("log_format", ["json", "console"])
 
 
-def written(script: str, log_format: str = "json", *, standard_streams: bool = False) -> bytes:
-    """Return what a process of its own writes, to standard output and standard error together."""
-    begin = BEGIN.format(log_format=log_format, standard_streams=standard_streams)
-    return subprocess.run(
-        [sys.executable, "-c", begin + script],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    ).stdout
+class Written(Protocol):
+    """Returns what a process of its own writes, to standard output and standard error together."""
+
+    def __call__(
+        self, script: str, log_format: str = "json", *, standard_streams: bool = False
+    ) -> bytes: ...
 
 
-def entry(script: str) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(written(script))
-    return made
+@pytest.fixture(scope="module")
+def written() -> Iterator[Written]:
+    def run(script: str, log_format: str = "json", *, standard_streams: bool = False) -> bytes:
+        begin = BEGIN.format(log_format=log_format, standard_streams=standard_streams)
+        return forks.written(begin + script)
+
+    with closing(Forks()) as forks:
+        yield run
 
 
 def assert_harmless(output: bytes) -> None:
@@ -57,7 +63,9 @@ CanonicalLine('request finished').write(F('{0}'))
     ],
     ids=["fields", "nested", "event", "raised", "exception", "canonical"],
 )
-def test_no_field_reaches_a_terminal_as_more_than_text(script: str, log_format: str) -> None:
+def test_no_field_reaches_a_terminal_as_more_than_text(
+    script: str, log_format: str, written: Written
+) -> None:
     output = written(script.format(HOSTILE), log_format)
     assert b"evil" in output
     assert_harmless(output)
@@ -65,7 +73,9 @@ def test_no_field_reaches_a_terminal_as_more_than_text(script: str, log_format: 
 
 @FORMATS
 @pytest.mark.parametrize("text", ["m", r"\x01", "😀", r"\udc80", r"\u202e"], ids=ascii)
-def test_a_line_of_a_request_is_short_whatever_its_fields_hold(text: str, log_format: str) -> None:
+def test_a_line_of_a_request_is_short_whatever_its_fields_hold(
+    text: str, log_format: str, written: Written
+) -> None:
     script = (
         f"t = '{text}' * 1_000_000\n"
         "log.info('request refused', request_id=t, model=t, target_model=t, fairness_id=t, error=t,"
@@ -78,7 +88,7 @@ def test_a_line_of_a_request_is_short_whatever_its_fields_hold(text: str, log_fo
 
 
 @FORMATS
-def test_a_canonical_line_is_as_short(log_format: str) -> None:
+def test_a_canonical_line_is_as_short(log_format: str, written: Written) -> None:
     script = (
         "import msgspec\nclass F(msgspec.Struct):\n    request_id: str\n    model: str\n"
         "CanonicalLine('request finished').write(F('r', '\\x01m' * 1_000_000))"
@@ -88,24 +98,28 @@ def test_a_canonical_line_is_as_short(log_format: str) -> None:
     assert len(output) <= 4096
 
 
-def test_each_field_is_cut_and_says_how_much_is_left_out() -> None:
+def test_each_field_is_cut_and_says_how_much_is_left_out(written: Written) -> None:
     script = (
         "log.info('request refused', request_id='r' * 300, model='m' * 1000, n=-7, big=1 << 99)"
     )
-    line = entry(script)
+    line = json.loads(written(script))
     assert line["request_id"] == "r" * 256 + "…+44"
     assert line["model"] == "m" * 256 + "…+744"
     assert (line["n"], line["big"]) == (-7, 1 << 99)
 
 
-def test_what_tells_an_operator_of_a_faulty_file_has_more_room() -> None:
-    line = entry("log.error('configuration refused', problems=['p' * 1000], error='e' * 3000)")
+def test_what_tells_an_operator_of_a_faulty_file_has_more_room(written: Written) -> None:
+    line = json.loads(
+        written("log.error('configuration refused', problems=['p' * 1000], error='e' * 3000)")
+    )
     assert line["problems"] == ["p" * 1000]
     assert line["error"] == "e" * 2048 + "…+952"
 
 
 @FORMATS
-def test_a_line_with_a_traceback_is_bounded_and_has_both_ends(log_format: str) -> None:
+def test_a_line_with_a_traceback_is_bounded_and_has_both_ends(
+    log_format: str, written: Written
+) -> None:
     script = (
         "def plugin(n):\n"
         "    if n: plugin(n - 1)\n"
@@ -129,7 +143,9 @@ def test_a_line_with_a_traceback_is_bounded_and_has_both_ends(log_format: str) -
     ],
     ids=["asyncio", "library", "warning"],
 )
-def test_what_libraries_log_is_a_line_like_any_other(script: str, event: str, level: str) -> None:
+def test_what_libraries_log_is_a_line_like_any_other(
+    script: str, event: str, level: str, written: Written
+) -> None:
     output = written(script.format(HOSTILE), standard_streams=True)
     line = json.loads(output)
     assert (line["event"], line["level"]) == ("library logged", level)
@@ -137,12 +153,12 @@ def test_what_libraries_log_is_a_line_like_any_other(script: str, event: str, le
     assert_harmless(output)
 
 
-def test_what_libraries_say_below_a_warning_is_not_written() -> None:
+def test_what_libraries_say_below_a_warning_is_not_written(written: Written) -> None:
     script = "import logging; logging.getLogger('x').info('chatter')"
     assert written(script, standard_streams=True) == b""
 
 
-def test_a_record_that_cannot_be_made_text_is_told_of_like_any_handlers() -> None:
+def test_a_record_that_cannot_be_made_text_is_told_of_like_any_handlers(written: Written) -> None:
     script = "import logging; logging.getLogger('x').error('%d', 'no number')"
     assert b"Logging error" in written(script, standard_streams=True)
 
@@ -160,11 +176,13 @@ def test_a_record_that_cannot_be_made_text_is_told_of_like_any_handlers() -> Non
     ],
     ids=["lines", "no end", "in order", "escaped", "long", "long without end", "attributes"],
 )
-def test_what_is_printed_takes_the_way_of_the_log(script: str, expected: bytes) -> None:
+def test_what_is_printed_takes_the_way_of_the_log(
+    script: str, expected: bytes, written: Written
+) -> None:
     assert written(script, standard_streams=True).startswith(expected)
 
 
-def test_an_uncaught_exception_is_told_of() -> None:
+def test_an_uncaught_exception_is_told_of(written: Written) -> None:
     output = written("raise ValueError('\\x1b[2J' + 'x' * 1_000_000)", standard_streams=True)
     assert b"ValueError: \\x1b[2Jxxx" in output
     assert len(output) < 6000

@@ -80,11 +80,11 @@ def left_alone(_pool: Pool, _: PendingDecision | None) -> None:
 @pytest.fixture
 def no_collections() -> Iterator[None]:
     """Let nothing be freed but what nothing refers to; what there is already is not looked at."""
+    gc.collect()
     gc.freeze()
     gc.disable()
     yield
     gc.enable()
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("no_collections")

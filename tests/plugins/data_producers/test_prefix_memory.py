@@ -7,13 +7,11 @@ from bench.prefix_memory import Case, measure
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(Case(blocks=4, prompts=160_000, max_bytes=2**24), id="short prompts"),
-        pytest.param(Case(blocks=64, prompts=60_000, max_bytes=2**24), id="long prompts"),
+        pytest.param(Case(blocks=4, prompts=40_000, max_bytes=2**22), id="short prompts"),
+        pytest.param(Case(blocks=64, prompts=15_000, max_bytes=2**22), id="long prompts"),
+        pytest.param(Case(blocks=12, shared=8, prompts=30_000, max_bytes=2**22), id="shared heads"),
         pytest.param(
-            Case(blocks=12, shared=8, prompts=120_000, max_bytes=2**24), id="shared heads"
-        ),
-        pytest.param(
-            Case(blocks=12, shared=8, prompts=60_000, endpoints=200, holders=3, max_bytes=2**24),
+            Case(blocks=12, shared=8, prompts=15_000, endpoints=200, holders=3, max_bytes=2**22),
             id="several holders among many endpoints",
         ),
     ],
