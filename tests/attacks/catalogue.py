@@ -43,6 +43,7 @@ _OURS: tuple[type[Attack], ...] = (
     own_connections.CancelledUploads,
     own_connections.Pipelines,
     own_connections.RapidResets,
+    own_connections.EndsTogether,
     own_connections.SlowHeads,
 )
 
