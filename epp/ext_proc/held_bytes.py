@@ -1,8 +1,9 @@
 """The memory of all requests, and which of them give way when it runs short.
 
 Every byte that is kept for a request until it is sent on counts once: what arrived of its body, the
-body decoded or with another model name, the prompt of a request that waits, and what the transport
-keeps (parts of messages, answers that Envoy does not read yet).
+body decoded or with another model name, the prompt of a request that waits, long headers while a
+body arrives, and what the transport keeps (parts of messages, answers that Envoy does not read
+yet).
 
 * From three quarters of the limit on, all but a few of the bodies that are still arriving have to
   wait: their HTTP/2 windows close at the next chunk, and their bytes stay with Envoy. When memory

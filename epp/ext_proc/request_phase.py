@@ -16,7 +16,7 @@ answered after it, and a stream that ends meanwhile takes the question back.
 from collections.abc import Callable
 from functools import partial
 from io import BytesIO
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from epp.ext_proc import control_headers, messages
 from epp.ext_proc.fitness import too_large, unfit
@@ -30,6 +30,7 @@ from epp.ext_proc.traceparent import TRACEPARENT, new_traceparent
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import (
     Exchange,
+    HeldBytesError,
     PartialBodyError,
     PendingDecision,
     RequestError,
@@ -37,6 +38,10 @@ from epp.request_control import (
 )
 
 _Answer = Callable[[Exchange], None]
+
+_COUNTED_HEADERS_BYTES: Final = 4 << 10
+"""Longer headers count as held while the body comes: 48 KB of them, in 4000 requests whose bodies
+did not end, took 256 MB beside the account."""
 
 
 class RequestPhase(StreamLife):
@@ -68,8 +73,18 @@ class RequestPhase(StreamLife):
             self._decide(self._answer_headers)
         else:
             self.state = StreamState.REQUEST_BODY
+            if size > _COUNTED_HEADERS_BYTES and not self._has_room_for_headers(size):
+                return
             if self._request_body_mode in HELD:
                 self._stream.send(messages.CONTINUE_REQUEST_HEADERS)
+
+    def _has_room_for_headers(self, size: int) -> bool:
+        """Count headers that are kept until the body has come; refuse the request without room."""
+        try:
+            self.hold(size)
+        except HeldBytesError as error:
+            self._turn_away(error)
+        return self.state is StreamState.REQUEST_BODY
 
     def _request_body(self, chunk: RequestChunk, _: Beside) -> None:
         body, end_of_stream = chunk
@@ -183,6 +198,8 @@ class RequestPhase(StreamLife):
             self._body = b""
             if self._echo is None:
                 self._drop_body()
+        elif self._extra_bytes:  # a body of trailers alone
+            self._drop_body()
 
     def _answer_headers(self, exchange: Exchange) -> None:
         self._send_route(exchange, on_body=False)

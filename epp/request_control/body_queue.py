@@ -1,9 +1,10 @@
-"""Requests with long or compressed bodies take turns; all others are decided at once.
+"""Requests with small bodies are decided at once; all others take turns.
 
 The time to decide a request grows with its body, and nothing else runs on the event loop meanwhile.
-So each turn of the loop has a budget for bodies that are not short. A request that fits is decided
-at once; the others wait in one of two lanes. Ordinary bodies wait in a lane that moves on with each
-turn of the loop; long and compressed ones in another, which
+So each turn of the loop has a budget for bodies that are not small. A request that fits is decided
+at once; the others wait in one of three lanes. Short bodies wait in a lane that decides as many in
+a turn as fit; when it is full, they are decided at once. Ordinary ones wait in a lane that moves on
+with each turn; long and compressed ones in another, which
 
 * decodes in a thread, a slice per turn (the libraries release the GIL), and puts each slice on the
   request's memory account before the next one,
@@ -11,8 +12,8 @@ turn of the loop; long and compressed ones in another, which
 * rests after each turn for as long as it took, so that such bodies never take more than half of the
   loop.
 
-Both lanes serve the sources of requests in turn, by the CPU time that each has had
-(:mod:`.fair_queue`), and refuse what they cannot decide in time.
+All lanes serve the sources of requests in turn, by the CPU time that each has had
+(:mod:`.fair_queue`). Those of ordinary and of long bodies refuse what they cannot decide in time.
 """
 
 import asyncio
@@ -38,14 +39,18 @@ from epp.request_control.memory import (
 from epp.request_control.pending import PendingDecision
 from epp.request_control.plugins import EndCause
 
-SHORT_BODY_BYTES: Final = 16 << 10
+SMALL_BODY_BYTES: Final = 4 << 10
 """A request with a body up to this is decided at once, unless the body is compressed."""
+SHORT_BODY_BYTES: Final = 16 << 10
+"""A request with a body up to this waits only for others like it, and is never refused."""
 LONG_BODY_BYTES: Final = 1 << 20
 """A longer body has a turn of its own, never the one in which it came."""
 TURN_SECONDS: Final = 0.005
 """Time for bodies in one turn of the loop: a tenth of what a client would notice."""
 MAX_WAITING: Final = 256
 """Requests in a lane; one more makes the source with most of them lose its last one."""
+MAX_SHORT_WAITING: Final = 1024
+"""Requests with short bodies that wait; one more is decided at once."""
 MAX_WAIT_SECONDS: Final = 30.0
 
 _INLINE_BYTES: Final = 64 << 10
@@ -118,6 +123,7 @@ class BodyQueue:
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._turn = _Turn()
+        self._short = _ShortLane(self, self._turn)
         self._ordinary = _Lane(self, "ordinary bodies")
         self._long = _Lane(self, "long and compressed bodies")
         self._seconds_per_byte = _FIRST_ESTIMATE
@@ -125,7 +131,7 @@ class BodyQueue:
     @property
     def waiting(self) -> int:
         """How many requests wait."""
-        return len(self._ordinary.queue) + len(self._long.queue)
+        return len(self._short.queue) + len(self._ordinary.queue) + len(self._long.queue)
 
     def handle(
         self,
@@ -143,7 +149,7 @@ class BodyQueue:
             RequestError: What to answer instead.
         """
         # Spelled out, because nearly every request takes this path: a partial would cost 0.3 us.
-        if len(body) <= SHORT_BODY_BYTES and "content-encoding" not in headers:
+        if len(body) <= SMALL_BODY_BYTES and "content-encoding" not in headers:
             return self._director.handle(
                 request_id=request_id,
                 headers=headers,
@@ -153,6 +159,11 @@ class BodyQueue:
                 memory=memory,
             )
         request = _Request(request_id, headers, body, received_at, subset, memory)
+        if len(body) <= SHORT_BODY_BYTES and "content-encoding" not in headers:
+            if self._short.is_due:
+                return self.decide(request)
+            request.body = bytes(body)
+            return self._wait(request, self._short)
         if "content-encoding" in headers:
             self._begin_decoding(request)
         if request.decoding is None and isinstance(body, memoryview):
@@ -194,7 +205,7 @@ class BodyQueue:
         spent = self._turn.spent_seconds
         return not spent or (spent + request.body_bytes * self._seconds_per_byte <= TURN_SECONDS)
 
-    def _wait(self, request: _Request, lane: "_Lane") -> PendingDecision:
+    def _wait(self, request: _Request, lane: "_Lane | _ShortLane") -> PendingDecision:
         source = source_of(request.headers, self._source_headers)
         waiting = _Waiting(request, self._clock(), partial(lane.queue.remove, source))
         displaced = lane.queue.push(source, waiting)
@@ -234,7 +245,7 @@ class BodyQueue:
             request.drop()  # the director has had it
             seconds = self._cpu_clock() - began
             self._turn.spend(seconds)
-            if size:
+            if size > SHORT_BODY_BYTES:
                 change = seconds / size - self._seconds_per_byte
                 self._seconds_per_byte += _LEARNT_SHARE * change
 
@@ -246,6 +257,15 @@ class BodyQueue:
             headers=request.headers,
             received_at=request.received_at,
         )
+
+    def decide_waiting(self, waiting: "_Waiting") -> None:
+        """Decide a request whose body is ready to be parsed."""
+        try:
+            waiting.end(self.decide(waiting.request))
+        except RequestError as error:
+            waiting.end(error)
+        except Exception as error:  # the others have to be served all the same
+            waiting.fail(self.refuse(waiting.request, error))
 
     async def serve(self, waiting: "_Waiting") -> float:
         """Have a slice of ``waiting`` decoded, and after the last one have it decided.
@@ -317,6 +337,44 @@ class _Turn:
     def _end(self) -> None:
         self._is_open = False
         self.spent_seconds = 0.0
+
+
+class _ShortLane:
+    """Requests with short bodies that wait because their turn of the loop has had its time."""
+
+    __slots__ = ("_is_scheduled", "_owner", "_turn", "queue")
+
+    def __init__(self, owner: BodyQueue, turn: _Turn) -> None:
+        self.queue: FairQueue[_Waiting] = FairQueue(MAX_SHORT_WAITING)
+        self._owner = owner
+        self._turn = turn
+        self._is_scheduled = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether one more is to be decided at once."""
+        waiting = len(self.queue)
+        if waiting:
+            return waiting >= MAX_SHORT_WAITING
+        return self._turn.spent_seconds <= TURN_SECONDS
+
+    def work(self) -> None:
+        """Serve the lane from the next turn on."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_scheduled = False
+        try:
+            while self.queue and self._turn.spent_seconds <= TURN_SECONDS:
+                source, waiting = self.queue.pop()
+                before = self._turn.spent_seconds
+                self._owner.decide_waiting(waiting)
+                self.queue.charge(source, self._turn.spent_seconds - before)
+        finally:
+            if self.queue:
+                self.work()
 
 
 class _Lane:

@@ -1,4 +1,4 @@
-"""Pauses the reading of a socket for two reasons that do not undo each other."""
+"""Pauses the reading of a socket for reasons that do not undo each other."""
 
 import asyncio
 from enum import Flag, auto
@@ -11,6 +11,8 @@ class Pause(Flag):
     """The peer does not read what it makes us write."""
     TURN = auto()
     """It is the others' turn."""
+    BACKLOG = auto()
+    """What was read is not handled yet."""
 
 
 class ReadPauses:

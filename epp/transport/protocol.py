@@ -12,6 +12,7 @@ from typing import Protocol, cast
 
 import structlog
 
+from epp.transport.backlog import Backlog
 from epp.transport.budget import ByteBudget
 from epp.transport.grpc import Session
 from epp.transport.http2 import Connection, HeaderCache
@@ -36,6 +37,7 @@ class ConnectionOwner(Protocol):
     cache: HeaderCache
     methods: dict[str, OpenStream]
     budget: ByteBudget
+    backlog: Backlog
 
     def opened(self, protocol: "ConnectionProtocol") -> bool:
         """Take note of a connection; False if the server is stopping."""
@@ -70,6 +72,7 @@ class ConnectionProtocol(asyncio.Protocol):
             call_later=loop.call_later,
             limits=owner.settings.messages,
             counters=owner.counters.grpc,
+            clock=owner.backlog.clock,
         )
         self._time = Timekeeper(owner.settings.timeouts)
         self.accepted_at = loop.time()
@@ -106,10 +109,16 @@ class ConnectionProtocol(asyncio.Protocol):
             return
         size = len(data)
         self._time.read_bytes += size
-        self._session.receive(data)
+        session, backlog = self._session, self._owner.backlog
+        session.receive(data, later=bool(backlog))
         if self._is_unfinished and self.connection.is_established:
             self._is_unfinished = False
             self._owner.established(self)
+        if session.is_behind:
+            if Pause.BACKLOG not in self._pauses.reasons:
+                self._pauses.begin(Pause.BACKLOG)
+                backlog.add(self._go_on, self._loop)
+            return
         if size >= _LARGE_READ_BYTES:
             self._let_others_read()
         if not self.connection.streams:
@@ -123,6 +132,16 @@ class ConnectionProtocol(asyncio.Protocol):
         """
         self._pauses.begin(Pause.TURN)
         self._loop.call_soon(self._pauses.end, Pause.TURN)
+
+    def _go_on(self) -> bool:
+        """Handle more of what was read; return whether there is still more."""
+        self._session.go_on()
+        if self._session.is_behind:
+            return True
+        self._pauses.end(Pause.BACKLOG)
+        if not self.connection.streams:
+            self._close_if_finished()
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_closing = True

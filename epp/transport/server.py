@@ -16,6 +16,7 @@ from pathlib import Path
 import structlog
 
 from epp.sockets import BACKLOG, Acceptor, PortFigures, listen_on
+from epp.transport.backlog import Backlog
 from epp.transport.budget import Budget, ByteBudget
 from epp.transport.errors import ListenError
 from epp.transport.eviction import Evictor
@@ -77,6 +78,8 @@ class Http2Server:
         self.cache = HeaderCache(self.settings.header_cache_bytes)
         self.budget = ByteBudget(self.settings.max_total_buffered_bytes, budget)
         """For the bytes that are kept for all connections."""
+        self.backlog = Backlog()
+        """Connections that have read more than they could handle in a turn of the loop."""
         self.connections: set[ConnectionProtocol] = set()
         """Those open now."""
         self._host = host

@@ -43,6 +43,8 @@ _OURS: tuple[type[Attack], ...] = (
     own_connections.CancelledUploads,
     own_connections.Pipelines,
     own_connections.RapidResets,
+    own_connections.EndsTogether,
+    own_connections.LongHeads,
     own_connections.SlowHeads,
 )
 

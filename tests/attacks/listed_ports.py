@@ -22,6 +22,7 @@ class UnreadLog(Attack):
     needs = Needs(unread_log=True)
 
     async def run(self, target: Target, tally: Tally) -> None:
+        tally["left unread"] += 1
         await asyncio.Event().wait()
 
 

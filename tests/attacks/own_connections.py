@@ -1,14 +1,15 @@
 """Attacks of our own by how requests are sent, and not sent."""
 
 import asyncio
+import json
 from random import Random
 from typing import ClassVar
 
 from attacks.attack import Attack, Needs, Setup, Tally, Target, paced
 from attacks.listed_clients import SMALL
-from attacks.sending import COMPLETIONS, HOST, post
+from attacks.sending import CHAT, COMPLETIONS, HOST, post
 from faults.aborts import HESITATION_SECONDS, POINTS, Point
-from faults.asking import BROKEN, connected, make_request
+from faults.asking import BROKEN, Request, connected, make_request
 from faults.http2_client import connected as http2_connected
 
 ALL_SETUPS = Needs(setups=tuple(Setup))
@@ -102,6 +103,84 @@ class RapidResets(Attack):
                     client.reset(stream)
                     tally["reset"] += 1
         except (OSError, TimeoutError):
+            tally["broken off"] += 1
+
+
+class EndsTogether(Attack):
+    """500 bodies of 12 KB with pictures whose last bytes are sent at once, on ten connections.
+
+    A thousand of them were decided in one turn of the loop, which took 2.1 s.
+    """
+
+    name = "ends-together"
+    needs = ALL_SETUPS
+    connections: ClassVar[int] = 10
+    streams: ClassVar[int] = 50
+    seconds_between: ClassVar[float] = 10.0
+
+    def prepare(self) -> None:
+        picture = {"type": "image_url", "image_url": {"url": "a"}}
+        messages = [{"role": "user", "content": [picture] * 220}]
+        body = json.dumps({"model": "tiny", "max_tokens": 1, "messages": messages}).encode()
+        self._request = Request("ends-together", body, headers={":path": CHAT})
+
+    async def run(self, target: Target, tally: Tally) -> None:
+        async for _ in paced(1 / self.seconds_between):
+            almost_whole = asyncio.Barrier(self.connections)
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(self.connections):
+                    tasks.create_task(self._one(target.gateway, tally, almost_whole))
+
+    async def _one(self, port: int, tally: Tally, almost_whole: asyncio.Barrier) -> None:
+        body = self._request.body
+        try:
+            async with http2_connected(port) as client:
+                streams = [client.begin(self._request) for _ in range(self.streams)]
+                for stream in streams:
+                    await client.send(stream, body[:-1], end=False)
+                await almost_whole.wait()
+                for stream in streams:
+                    await client.send(stream, body[-1:], end=True)
+                for stream in streams:
+                    await stream.ended
+                    tally[str(stream.status)] += 1
+        except (OSError, TimeoutError, asyncio.BrokenBarrierError):
+            await almost_whole.abort()
+            tally["broken off"] += 1
+
+
+class LongHeads(Attack):
+    """800 requests with 48 KB of headers, each followed by a body that does not end.
+
+    4000 of them took 256 MB that no limit counted.
+    """
+
+    name = "long-heads"
+    connections: ClassVar[int] = 800
+    rate: ClassVar[float] = 100.0
+    """Requests a second, until all are open."""
+
+    def prepare(self) -> None:
+        headers = {f"x-long-{number}": "v" * 530 for number in range(90)}
+        self._request = post(SMALL, COMPLETIONS, headers)[:-1]
+
+    async def run(self, target: Target, tally: Tally) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            async for number in paced(self.rate):
+                tasks.create_task(self._one(target.gateway, tally))
+                if number + 1 == self.connections:
+                    break
+
+    async def _one(self, port: int, tally: Tally) -> None:
+        try:
+            reader, writer = await asyncio.open_connection(HOST, port)
+            tally["sent"] += 1
+            try:
+                writer.write(self._request)
+                tally[(await reader.readline())[9:12].decode() or "broken off"] += 1
+            finally:
+                writer.transport.abort()
+        except OSError:
             tally["broken off"] += 1
 
 

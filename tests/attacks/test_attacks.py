@@ -24,7 +24,17 @@ from attacks.watching import value_of
 
 from epp.lab.envoy import Mode
 
-IN_THE_SUITE = ("bombs", "odd-unicode", "tiny-chunks", "cancelled-uploads", "header-storm")
+IN_THE_SUITE = (
+    "bombs",
+    "long-names",
+    "rewritten-large",
+    "unread-log",
+    "odd-unicode",
+    "tiny-chunks",
+    "cancelled-uploads",
+    "ends-together",
+    "header-storm",
+)
 
 
 @pytest.mark.integration

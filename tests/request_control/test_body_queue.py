@@ -1,4 +1,4 @@
-"""Long and compressed bodies wait for their turn; all others are decided at once."""
+"""Bodies wait for their turn, small ones excepted: those are decided at once."""
 
 import asyncio
 import gc
@@ -29,9 +29,11 @@ from epp.request_control import (
 )
 from epp.request_control.body_queue import (
     LONG_BODY_BYTES,
+    MAX_SHORT_WAITING,
     MAX_WAIT_SECONDS,
     MAX_WAITING,
     SHORT_BODY_BYTES,
+    SMALL_BODY_BYTES,
     TURN_SECONDS,
 )
 from request_control.harness import BODY, HEADERS, Epp, Policies, make_pool
@@ -46,6 +48,8 @@ def body_of(size: int) -> bytes:
     return b'{"model":"llama","prompt":"%s"}' % (b"x" * size)
 
 
+SMALL = BODY.ljust(SMALL_BODY_BYTES)
+SHORT = BODY.ljust(SHORT_BODY_BYTES)
 ORDINARY = body_of(SHORT_BODY_BYTES)
 LONG = body_of(LONG_BODY_BYTES)
 # Above what is decoded at once, and below the ratio that makes it a bomb.
@@ -185,6 +189,73 @@ async def test_short_bodies_wait_for_nothing(size: int) -> None:
     assert asking.ask("short", BODY.ljust(size)) is None
     assert asking.decided == ["short"]
     await asking.settled(2)
+
+
+async def test_as_many_short_bodies_are_decided_in_a_turn_as_it_has_time_for() -> None:
+    """A thousand that end together were decided in one, which took 2.1 s."""
+    asking = Asking()
+    asking.costs.of_body[len(SHORT)] = TURN_SECONDS * 0.4
+    waits = [asking.ask(str(number), SHORT) is not None for number in range(9)]
+    assert waits == [False] * 3 + [True] * 6
+    assert asking.queue.waiting == 6
+    seen = {len(asking.decided)}
+    while asking.queue.waiting:
+        await asyncio.sleep(0)
+        seen.add(len(asking.decided))
+    assert seen == {3, 6, 9}
+    assert asking.decided == [str(number) for number in range(9)]
+
+
+async def test_small_bodies_do_not_wait_behind_short_ones() -> None:
+    asking = Asking()
+    asking.costs.of_body[len(SHORT)] = 2 * TURN_SECONDS
+    assert asking.ask("a", SHORT) is None
+    assert asking.ask("b", memoryview(SHORT)) is not None
+    assert asking.ask("small", SMALL) is None
+    await asking.settled(3)
+    assert asking.decided == ["a", "small", "b"]
+
+
+async def test_a_source_with_many_short_bodies_makes_only_itself_wait() -> None:
+    asking = Asking()
+    asking.costs.of_body[len(SHORT)] = 2 * TURN_SECONDS
+    for number in range(9):
+        asking.ask(f"flood {number}", SHORT, x_forwarded_for="10.0.0.9")
+    asking.ask("other", SHORT, x_forwarded_for="10.0.0.7")
+    await asking.settled(10)
+    assert asking.decided.index("other") <= 2
+
+
+async def test_short_bodies_are_decided_at_once_where_too_many_wait() -> None:
+    asking = Asking()
+    asking.costs.of_body[len(SHORT)] = 2 * TURN_SECONDS
+    for number in range(1 + MAX_SHORT_WAITING):
+        asking.ask(str(number), SHORT)
+    assert asking.queue.waiting == MAX_SHORT_WAITING
+    assert asking.ask("one more", SHORT) is None
+    await asking.settled(2 + MAX_SHORT_WAITING)
+    assert all(isinstance(each, Exchange) for each in asking.outcomes.values())
+
+
+async def test_a_short_body_whose_client_has_left_is_not_decided() -> None:
+    asking = Asking()
+    asking.costs.of_body[len(SHORT)] = 2 * TURN_SECONDS
+    waiting = [asking.ask(name, SHORT) for name in "abc"]
+    assert waiting[1] is not None
+    waiting[1].cancel(EndCause.CLIENT_DISCONNECT)
+    await asking.settled(2)
+    assert asking.decided == ["a", "c"]
+    assert asking.queue.waiting == 0
+
+
+async def test_a_short_body_that_cannot_be_read_leaves_the_others_their_turn() -> None:
+    asking = Asking()
+    asking.costs.of_body[len(SHORT)] = 2 * TURN_SECONDS
+    for name, body in (("a", SHORT), ("broken", SHORT.replace(b"}", b" ")), ("c", SHORT)):
+        asking.ask(name, body)
+    await asking.settled(3)
+    assert isinstance(asking.outcomes["broken"], BadRequestError)
+    assert isinstance(asking.outcomes["c"], Exchange)
 
 
 async def test_ordinary_bodies_are_decided_at_once_while_their_turn_has_room() -> None:
@@ -399,10 +470,15 @@ async def test_one_that_waits_for_a_producer_does_so_after_its_turn(is_wanted: b
     assert asking.epp.in_flight == len(asking.decided)
 
 
+@pytest.mark.parametrize("body", [SHORT, LONG], ids=["short", "long"])
 async def test_a_fault_of_the_queue_ends_one_request_and_no_other(
-    monkeypatch: pytest.MonkeyPatch,
+    body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asking = Asking()
+    asking.costs.of_body[len(SHORT)] = 2 * TURN_SECONDS
+    if body is SHORT:
+        asking.ask("before", SHORT)
+        asking.decided.clear()
     decide, calls = asking.queue.decide, 0
 
     def broken(request: Any) -> Any:
@@ -413,8 +489,8 @@ async def test_a_fault_of_the_queue_ends_one_request_and_no_other(
         return decide(request)
 
     monkeypatch.setattr(asking.queue, "decide", broken)
-    asking.ask("a")
-    asking.ask("b")
+    asking.ask("a", body)
+    asking.ask("b", body)
     with capture_logs() as lines:
         await asking.settled(2)
     assert isinstance(asking.outcomes["a"], InternalError)

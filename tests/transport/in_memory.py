@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 from epp.transport import Http2Server, OpenStream, Stream, Timeouts, TransportSettings
+from epp.transport.backlog import Backlog
 from epp.transport.grpc import GrpcLimits
 from epp.transport.http2 import ConnectionLimits
 from epp.transport.protocol import ConnectionProtocol
@@ -173,10 +174,13 @@ def connect(
     loop: asyncio.AbstractEventLoop | None = None,
     can_end: bool = True,
     handshake_seconds: float = 0.0,
+    server: Http2Server | None = None,
 ) -> InMemory:
-    """Connect to a server that does not listen."""
-    server = Http2Server(methods, settings=settings)
+    """Connect to a server that does not listen; a new one, unless one is given."""
     timers = Timers()
+    if server is None:
+        server = Http2Server(methods, settings=settings)
+        server.backlog = Backlog(timers.time)  # time passes when a test says so
     clock = cast("asyncio.AbstractEventLoop", timers)  # no more of a loop is needed
     protocol = ConnectionProtocol(server, loop or clock)
     timers.now += handshake_seconds

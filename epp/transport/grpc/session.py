@@ -1,12 +1,16 @@
 """gRPC on one HTTP/2 connection: events in, calls of the handlers out.
 
-Everything read at once is handled in one go and answered with one write: while bytes are being
-received, what the handlers send only piles up in the connection. No task, no future, no await.
+What is read at once is handled in one go and answered with one write: while bytes are being
+received, what the handlers send only piles up in the connection. If that takes longer than
+:data:`TURN_SECONDS`, the rest is left for :meth:`Session.go_on`. No task, no future, no await.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
+from time import monotonic
+from typing import Final
 
 import structlog
 
@@ -18,11 +22,19 @@ from epp.transport.grpc.turns import Turns
 from epp.transport.http2 import (
     Connection,
     DataReceived,
+    Event,
     RequestReceived,
     StreamReset,
 )
 from epp.transport.http2 import Stream as HttpStream
 from epp.transport.interface import HANDLER_FAULT, OpenStream, StatusCode, StreamHandler
+
+TURN_SECONDS: Final = 0.005
+"""How long a connection may go on before others have their turn."""
+_MOST_BLOCKS: Final = 128
+"""Header blocks that are decoded before anything else is done: up to 40 us each."""
+_FEW_EVENTS: Final = 2
+"""Handled at once: a request in a read of its own needs no clock."""
 
 log = structlog.get_logger()
 
@@ -53,6 +65,7 @@ class Session:
         call_later: Callable[[float, Callable[[], None]], Timer],
         limits: GrpcLimits,
         counters: GrpcCounters,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         """Serve ``methods`` on ``connection``.
 
@@ -63,6 +76,7 @@ class Session:
             call_later: Calls after some seconds, for deadlines.
             limits: What messages may cost.
             counters: Where it is counted.
+            clock: Monotonic seconds, for how long a turn lasts.
         """
         self.connection = connection
         self._methods = methods
@@ -73,27 +87,69 @@ class Session:
         self._max_stream_seconds = limits.max_stream_seconds
         self._counters = counters
         self._turns = Turns(connection)
+        self._clock = clock
+        self._unhandled: deque[Event] = deque()
         self.is_busy = False
         """Bytes are being received; what is sent meanwhile goes out at the end."""
 
     # --- what the driver tells ------------------------------------------------------------------
 
-    def receive(self, data: bytes) -> None:
-        """Take bytes that were read."""
+    def receive(self, data: bytes, *, later: bool = False) -> None:
+        """Take bytes that were read, and handle them for as long as a turn lasts.
+
+        Args:
+            data: The bytes.
+            later: Leave all of it for :meth:`go_on`.
+        """
+        events = self.connection.receive(data, _MOST_BLOCKS)
+        if self._unhandled or later:
+            self._unhandled.extend(events)
+            self.flush()
+        elif len(events) > _FEW_EVENTS:
+            self._unhandled.extend(events)
+            self.go_on()
+        else:
+            self.is_busy = True
+            try:
+                for event in events:
+                    self._handle(event)
+            finally:
+                self.is_busy = False
+            self.flush()
+
+    @property
+    def is_behind(self) -> bool:
+        """Bytes were received that are not handled yet."""
+        return bool(self._unhandled) or self.connection.has_unread
+
+    def go_on(self) -> None:
+        """Handle what was received before, for as long as a turn lasts."""
+        unhandled, clock = self._unhandled, self._clock
+        until = clock() + TURN_SECONDS
         self.is_busy = True
         try:
-            for event in self.connection.receive(data):
-                if isinstance(event, DataReceived):
-                    self._data(event)
-                elif isinstance(event, RequestReceived):
-                    self._opened(event)
-                elif isinstance(event, StreamReset):
-                    self._reset(event.stream)
+            while True:
+                if unhandled:
+                    self._handle(unhandled.popleft())
+                elif self.connection.has_unread:
+                    unhandled.extend(self.connection.receive(b"", _MOST_BLOCKS))
                 else:
-                    log.warning("connection ended", code=event.code.name, reason=event.reason)
+                    break
+                if clock() >= until:
+                    break
         finally:
             self.is_busy = False
         self.flush()
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, DataReceived):
+            self._data(event)
+        elif isinstance(event, RequestReceived):
+            self._opened(event)
+        elif isinstance(event, StreamReset):
+            self._reset(event.stream)
+        else:
+            log.warning("connection ended", code=event.code.name, reason=event.reason)
 
     def flush(self) -> None:
         """Write what there is and what has room, unless bytes are just being received."""
@@ -112,6 +168,10 @@ class Session:
     def lost(self) -> None:
         """The connection is gone: tell the handlers of all open streams."""
         self._write = _to_nobody
+        unhandled, self._unhandled = self._unhandled, deque()
+        for event in unhandled:
+            if isinstance(event, StreamReset):  # the connection has forgotten its stream
+                self._reset(event.stream)
         for http in list(self.connection.streams.values()):
             self._reset(http)
 

@@ -9,6 +9,8 @@ Every fault of the peer has one of two ends: :class:`StreamFault` becomes RST_ST
 :class:`ConnectionFault` becomes GOAWAY and the last event.
 """
 
+from sys import maxsize
+
 from epp.transport.budget import ByteBudget
 from epp.transport.http2 import frames
 from epp.transport.http2.constants import (
@@ -127,14 +129,25 @@ class Connection:
 
     # --- bytes in, bytes out --------------------------------------------------------------------
 
-    def receive(self, data: bytes) -> list[Event]:
-        """Take bytes read from the peer and return what they mean, in order."""
+    @property
+    def has_unread(self) -> bool:
+        """The last call of ``receive`` left frames unread, because of ``most_blocks``."""
+        return not self.is_closed and self._parser.has_unread
+
+    def receive(self, data: bytes, most_blocks: int = maxsize) -> list[Event]:
+        """Take bytes read from the peer and return what they mean, in order.
+
+        Args:
+            data: The bytes; none to go on with those left unread.
+            most_blocks: Header blocks to be read in this call; a new one costs up to 40 us. What
+                comes after them is kept.
+        """
         events: list[Event] = []
         if self.is_closed:
             return events
         self._events = events
         try:
-            self._parser.feed(data)
+            self._parser.feed(data, most_blocks)
         except ConnectionFault as fault:
             self._fail(fault)
         # Not kept until the next read, which may be far: they hold streams, and what was read.

@@ -6,6 +6,7 @@ header and never collected.
 """
 
 from collections.abc import Callable, Mapping
+from sys import maxsize
 
 from epp.transport.http2.constants import (
     ACK,
@@ -45,6 +46,7 @@ _RULES: dict[FrameType, tuple[range, range]] = {
 }
 
 _HEADERS, _CONTINUATION = FrameType.HEADERS, FrameType.CONTINUATION
+_ANY_NUMBER = maxsize
 
 _unpack = FRAME_HEADER.unpack_from
 
@@ -81,6 +83,7 @@ class FrameParser:
         self._faulted = faulted
         self._rest = bytearray()
         self._needed_bytes = 1
+        self._blocks_left = _ANY_NUMBER
         self._block = bytearray()
         self._block_stream_id = 0
         self._block_flags = 0
@@ -102,12 +105,22 @@ class FrameParser:
         """The preface, a frame or a header block has begun and not ended."""
         return bool(self._rest) or self._block_stream_id != 0
 
-    def feed(self, data: bytes) -> None:
+    @property
+    def has_unread(self) -> bool:
+        """The last call of ``feed`` left frames unread, because of ``most_blocks``."""
+        return not self._blocks_left and bool(self._rest)
+
+    def feed(self, data: bytes, most_blocks: int = _ANY_NUMBER) -> None:
         """Take bytes as they come.
+
+        Args:
+            data: The bytes; none to go on with those left unread.
+            most_blocks: Header blocks to be read in this call; what comes after them is kept.
 
         Raises:
             ConnectionFault: They are not HTTP/2, or a handler refused a frame.
         """
+        self._blocks_left = most_blocks
         rest = self._rest
         if rest:
             if len(rest) + len(data) < self._needed_bytes:
@@ -175,6 +188,8 @@ class FrameParser:
                 take(flags, stream_id, payload)
             except StreamFault as fault:
                 self._faulted(stream_id, fault)
+            if not self._blocks_left:
+                break
         self._needed_bytes = FRAME_HEADER_BYTES
         return start
 
@@ -189,6 +204,7 @@ class FrameParser:
             payload = payload[PRIORITY_BYTES:]
         self._check_block(len(payload))
         if flags & END_HEADERS:
+            self._blocks_left -= 1
             self._headers(flags, stream_id, payload)
             return
         self._block_stream_id = stream_id
@@ -205,6 +221,7 @@ class FrameParser:
             block = bytes(self._block)
             self._block.clear()
             self._block_stream_id = 0
+            self._blocks_left -= 1
             self._headers(self._block_flags, stream_id, block)
 
     def _check_block(self, size: int) -> None:

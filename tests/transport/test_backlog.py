@@ -1,0 +1,190 @@
+"""A connection that has read more than a turn of the loop has time for goes on in later turns."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+
+from epp.transport import Http2Server, Stream
+from epp.transport.backlog import Backlog
+from epp.transport.grpc.session import TURN_SECONDS
+from transport.in_memory import InMemory, Timers, connect
+from transport.raw_client import METHOD, Idle, data, headers, message, reset
+
+REQUEST_SECONDS = TURN_SECONDS / 2
+"""What the handlers of these tests take for a message."""
+HEADER_BLOCKS = 128
+"""Decoded at once."""
+A_TURN = 2
+"""Messages that a turn has time for."""
+
+
+class Work:
+    """Handlers that take their time, and what they are told, in order."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.opening_seconds = 0.0
+        self.done: list[str] = []
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def connect(self, server: Http2Server | None = None) -> InMemory:
+        if server is None:
+            server = Http2Server({METHOD: self._opened})
+            server.backlog = Backlog(self.clock)
+        return connect({}, server=server)
+
+    def _opened(self, stream: Stream, metadata: Mapping[str, str]) -> "Busy":
+        self.seconds += self.opening_seconds
+        return Busy(stream, metadata, self)
+
+
+class Busy(Idle):
+    """Takes a while for each message."""
+
+    def __init__(self, stream: Stream, metadata: Mapping[str, str], work: Work) -> None:
+        super().__init__(stream, metadata)
+        self._work = work
+
+    def message(self, data: bytes) -> None:
+        self._work.seconds += REQUEST_SECONDS
+        self._work.done.append(data.decode())
+
+    def half_closed(self) -> None:
+        self.stream.finish()
+
+    def reset(self) -> None:
+        self._work.done.append("reset")
+
+
+def requests(count: int, name: str = "") -> bytes:
+    """Return the frames of so many requests, each of one message."""
+    return b"".join(
+        headers(stream_id) + data(stream_id, message(b"%b%d" % (name.encode(), number)), end=True)
+        for number, stream_id in enumerate(range(1, 2 * count, 2))
+    )
+
+
+def turn(client: InMemory) -> None:
+    """Let a turn of the loop pass."""
+    client.timers.run()
+    client.read()
+
+
+def all_turns(*clients: InMemory) -> int:
+    """Let turns pass until nothing is left to do; return how many it took."""
+    count = 0
+    while any(client.timers.timers for client in clients):
+        for client in clients:
+            turn(client)
+        count += 1
+    return count
+
+
+def test_a_read_of_many_requests_is_handled_in_turns_and_in_order() -> None:
+    work = Work()
+    client = work.connect()
+    client.send(requests(7))
+    assert len(work.done) == A_TURN
+    assert client.transport.is_reading_paused
+    for _ in range(2):
+        turn(client)
+    assert len(work.done) == 3 * A_TURN
+    all_turns(client)
+    assert work.done == [str(number) for number in range(7)]
+    assert not client.transport.is_reading_paused
+    assert not client.protocol.connection.streams
+    assert not client.server.backlog
+
+
+def test_header_blocks_are_decoded_in_turns() -> None:
+    work = Work()
+    work.opening_seconds = TURN_SECONDS
+    client = work.connect()
+    counters = client.server.counters.http2
+    ids = range(1, 8 * HEADER_BLOCKS, 2)
+    client.send(b"".join(map(headers, ids)))
+    decoded = {counters.streams_opened}
+    while client.timers.timers:
+        turn(client)
+        decoded.add(counters.streams_opened)
+    assert decoded == {HEADER_BLOCKS * turns for turns in (1, 2, 3, 4)}
+    assert len(client.protocol.connection.streams) == len(ids)
+    assert not client.transport.is_reading_paused
+
+
+def test_answers_are_written_at_the_end_of_each_turn() -> None:
+    work = Work()
+    client = work.connect()
+    assert client.send(requests(3 * A_TURN)) == 1
+    before = client.read_writes
+    turn(client)
+    assert client.read_writes == before + 1
+
+
+def test_what_is_read_all_the_same_waits_behind_what_came_before() -> None:
+    work = Work()
+    client = work.connect()
+    client.send(requests(A_TURN + 1))
+    client.send(headers(99) + data(99, message(b"later")))  # TLS may have had it already
+    assert len(work.done) == A_TURN
+    all_turns(client)
+    assert work.done == ["0", "1", "2", "later"]
+
+
+def test_connections_take_turns() -> None:
+    work = Work()
+    first = work.connect()
+    second = work.connect(first.server)
+    first.send(requests(3 * A_TURN, "a"))
+    second.send(requests(2 * A_TURN, "b"))
+    assert [name[0] for name in work.done] == ["a"] * A_TURN  # the second one began behind it
+    all_turns(first, second)
+    assert "".join(name[0] for name in work.done) == "aaaabbaabb"
+
+
+def test_a_few_requests_are_handled_at_once_however_long_they_take() -> None:
+    work = Work()
+    client = work.connect()
+    client.send(headers(1) + data(1, message(b"0")))
+    assert work.done == ["0"]
+    assert not client.transport.is_reading_paused
+    assert client.timers.timers == []
+
+
+def test_a_lost_connection_tells_every_handler_once_whatever_was_left_to_do() -> None:
+    work = Work()
+    client = work.connect()
+    opened = b"".join(headers(stream_id) for stream_id in range(1, 9, 2))
+    client.send(opened)
+    messages = b"".join(data(stream_id, message(b"m")) for stream_id in range(1, 9, 2))
+    client.send(messages + reset(1) + reset(3))
+    assert work.done == ["m"] * A_TURN
+    client.protocol.connection_lost(None)
+    assert work.done == ["m"] * A_TURN + ["reset"] * 4
+    all_turns(client)
+    assert work.done == ["m"] * A_TURN + ["reset"] * 4
+    assert not client.server.backlog
+
+
+def test_a_connection_that_fails_leaves_the_others_their_turn() -> None:
+    backlog, timers, seen = Backlog(), Timers(), list[int]()
+    loop = cast("asyncio.AbstractEventLoop", timers)  # no more of a loop is needed
+
+    def fail() -> bool:
+        raise ValueError("a bug")
+
+    def go_on() -> bool:
+        seen.append(1)
+        return len(seen) < 3
+
+    backlog.add(fail, loop)
+    backlog.add(go_on, loop)
+    with pytest.raises(ValueError, match="a bug"):
+        timers.run()
+    while timers.timers:
+        timers.run()
+    assert len(seen) == 3
