@@ -45,8 +45,11 @@ SHORT_BODY_BYTES: Final = 16 << 10
 """A request with a body up to this waits only for others like it, and is never refused."""
 LONG_BODY_BYTES: Final = 1 << 20
 """A longer body has a turn of its own, never the one in which it came."""
-TURN_SECONDS: Final = 0.005
-"""Time for bodies in one turn of the loop: a tenth of what a client would notice."""
+TURN_SECONDS: Final = 0.001
+"""Time for bodies in one turn of the loop. Much less than a connection may go on in a turn, so that
+a burst is read, and its small requests are decided, before most of its bodies cost anything."""
+REST_ABOVE_SECONDS: Final = 0.005
+"""After a decision that took longer the lane rests: a tenth of what a client would notice."""
 MAX_WAITING: Final = 256
 """Requests in a lane; one more makes the source with most of them lose its last one."""
 MAX_SHORT_WAITING: Final = 1024
@@ -175,7 +178,7 @@ class BodyQueue:
         try:
             return self.decide(request)
         finally:
-            if self._turn.spent_seconds > TURN_SECONDS:
+            if self._turn.spent_seconds > REST_ABOVE_SECONDS:
                 self._ordinary.work(rest_seconds=self._turn.spent_seconds)
 
     def priority_of(self, headers: Mapping[str, str]) -> int:
@@ -413,7 +416,7 @@ class _Lane:
                 self.queue.charge(source, seconds)
                 if waiting.is_undone:
                     self.queue.put_back(source, waiting)
-                await asyncio.sleep(seconds if seconds > TURN_SECONDS else 0)
+                await asyncio.sleep(seconds if seconds > REST_ABOVE_SECONDS else 0)
         finally:
             self._worker = None
 

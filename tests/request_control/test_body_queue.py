@@ -36,6 +36,7 @@ from epp.request_control.body_queue import (
     SMALL_BODY_BYTES,
     TURN_SECONDS,
 )
+from epp.transport.grpc import session
 from request_control.harness import BODY, HEADERS, Epp, Policies, make_pool
 from request_control.producers import Async
 
@@ -204,6 +205,15 @@ async def test_as_many_short_bodies_are_decided_in_a_turn_as_it_has_time_for() -
         seen.add(len(asking.decided))
     assert seen == {3, 6, 9}
     assert asking.decided == [str(number) for number in range(9)]
+
+
+async def test_bodies_leave_most_of_a_connections_turn_to_reading() -> None:
+    """Otherwise small requests wait, unread, until all bodies before them are decided: 1.2 s."""
+    asking = Asking()
+    asking.costs.of_body[len(SHORT)] = session.TURN_SECONDS * 0.3
+    waits = [asking.ask(str(number), SHORT) is not None for number in range(9)]
+    assert waits == [False] + [True] * 8
+    await asking.settled(9)
 
 
 async def test_small_bodies_do_not_wait_behind_short_ones() -> None:

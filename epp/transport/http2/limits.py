@@ -19,8 +19,9 @@ class ConnectionLimits:
     """Streams open at once; announced, and above it streams are refused."""
     max_frame_bytes: int = MIN_MAX_FRAME_BYTES
     """Payload of one frame; announced. The least, so that no stream holds up others for long."""
-    stream_window_bytes: int = 1 << 20
-    """Receive window of each stream; announced. A 400 KB prompt needs no update on the way."""
+    stream_window_bytes: int = 256 << 10
+    """Receive window of each stream; announced. Streams with long bodies stop here, so that they do
+    not use up the connection's window, for which a small request would have to wait."""
     connection_window_bytes: int = 16 << 20
     """Receive window of all streams together."""
     max_header_list_bytes: int = 16 << 10
