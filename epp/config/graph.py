@@ -4,7 +4,7 @@ A build goes through steps that each take note of everything wrong instead of st
 the plan (:mod:`.plan`), the parsers (:mod:`.parsers`), the instances (:mod:`.instances`), the
 producers of the keys that they read (:mod:`.producers`), the twins for shadows (:mod:`.shadows`).
 Only what is without fault is wired (:mod:`.wiring`), with a warning of what nothing asks
-(:mod:`.unasked`).
+(:mod:`.unused_plugins`).
 """
 
 import random
@@ -24,7 +24,7 @@ from epp.config.producers import add_producers, ordered, warn_of_keys
 from epp.config.registry import PluginRegistry, PluginTypes
 from epp.config.schema import ConfigFile
 from epp.config.shadows import add_twins, only_in_shadows, twin_name
-from epp.config.unasked import warn_of_unasked
+from epp.config.unused_plugins import warn_of_unused
 from epp.config.wiring import guard_rails, make_profiles, make_scheduler, make_shadows
 from epp.scheduling import (
     GuardRails,
@@ -165,7 +165,7 @@ class GraphBuilder:
             make_extensions(self._makers, plan, types, previous)
             tell_of_experimental(plan, self._experimental)
             _refuse_faulty(plan)
-            warn_of_unasked(plan, maker.instances, self._kinds)
+            warn_of_unused(plan, maker.instances, self._kinds)
             warn_of_keys(plan, maker.instances)
             return self._wired(plan, maker.instances, plugins, types, observer or self._observer)
         except BaseException:

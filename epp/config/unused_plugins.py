@@ -33,7 +33,7 @@ _GATED = ("fairness", "ordering", "usage limit")
 _GATE_OFF = "the feature gate `flowControl` is off"
 
 
-def warn_of_unasked(plan: Plan, instances: Mapping[str, Instance], kinds: Kinds) -> None:
+def warn_of_unused(plan: Plan, instances: Mapping[str, Instance], kinds: Kinds) -> None:
     """Add a warning to ``plan`` for each configured plugin that can never be asked."""
     asked = set(_asked(plan)).union(*(each.depends_on for each in instances.values()))
     for name, blueprint in plan.blueprints.items():
