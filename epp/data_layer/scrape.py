@@ -12,8 +12,8 @@ from typing import Protocol
 
 import structlog
 
-from epp.data_layer.beliefs import Beliefs
 from epp.data_layer.errors import ScrapeError, ScrapeTimeoutError
+from epp.data_layer.load_estimates import LoadEstimates
 from epp.data_layer.plugins import CostlyClient, DataSource, Extractor, Page, PageClient
 from epp.data_layer.scrape_pace import PoolPace, ScrapePace
 from epp.data_layer.scrape_state import Faults, ScrapeState
@@ -65,7 +65,7 @@ class ScrapeSettings:
     timeout_seconds: float
     clock: Callable[[], float]
     observer: ScrapeObserver
-    beliefs: Beliefs
+    load_estimates: LoadEstimates
     pool_pace: PoolPace
     told_bugs: set[tuple[str, str]] = field(default_factory=set)
     """Plugin and exception class of the bugs that were logged with their traceback."""
@@ -151,7 +151,7 @@ class Scrape:
         pace, endpoint = self._pace, self._endpoint
         pace.note(self._spent_seconds + max(0.0, _spent(client) - before))
         if wrote and pace.interval_seconds > pace.configured_seconds:
-            self._settings.beliefs.slow_down(endpoint, pace.interval_seconds)
+            self._settings.load_estimates.slow_down(endpoint, pace.interval_seconds)
         if pace.is_costly and not self._told_costly:
             self._told_costly = True
             _log.warning(
@@ -214,7 +214,7 @@ class Scrape:
         """Believe what an extractor has just written."""
         if self._replaced is None:
             self._replaced = before
-        self._settings.beliefs.take_metrics(
+        self._settings.load_estimates.take_metrics(
             self._endpoint,
             self._replaced,
             page.requested_at,

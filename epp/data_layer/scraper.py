@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, cast
 
 import structlog
 
-from epp.data_layer.beliefs import Beliefs
+from epp.data_layer.load_estimates import LoadEstimates
 from epp.data_layer.plugins import DataSource, Extractor
 from epp.data_layer.scrape import NullScrapeObserver, Scrape, ScrapeObserver, ScrapeSettings
 from epp.data_layer.scrape_pace import DEFAULT_SHARE, PoolPace
@@ -87,7 +87,7 @@ class Scraper:
     ) -> None:
         self._store = store
         self._interval = interval_seconds
-        self._beliefs = Beliefs(
+        self._load_estimates = LoadEstimates(
             interval_seconds=interval_seconds, staleness_seconds=staleness_seconds, clock=clock
         )
         self._pool_pace = PoolPace(cpu_share)
@@ -96,7 +96,7 @@ class Scraper:
             timeout_seconds=timeout_seconds,
             clock=clock,
             observer=observer or NullScrapeObserver(),
-            beliefs=self._beliefs,
+            load_estimates=self._load_estimates,
             pool_pace=self._pool_pace,
         )
         self._bound: list[_Bound] = []
@@ -106,7 +106,7 @@ class Scraper:
         self._starts = count(1)
         self.states: Mapping[tuple[str, str], ScrapeState] = MappingProxyType(self._states)
         """Live faults of every scrape, by names of endpoint and source."""
-        self.ages: Mapping[str, MetricsAge] = MappingProxyType(self._beliefs.ages)
+        self.ages: Mapping[str, MetricsAge] = MappingProxyType(self._load_estimates.ages)
         """Live age of every endpoint's metrics, by endpoint name."""
         self.use(bindings)
 
@@ -146,7 +146,7 @@ class Scraper:
                 settled_at = self._settings.clock()
                 while True:
                     await asyncio.sleep(self._interval)
-                    self._beliefs.age()
+                    self._load_estimates.age()
                     now = self._settings.clock()
                     if now - settled_at >= _SETTLE_SECONDS:
                         settled_at = now
@@ -156,7 +156,7 @@ class Scraper:
                 self._group = None
                 self._tasks.clear()
                 self._states.clear()
-                self._beliefs.ages.clear()
+                self._load_estimates.ages.clear()
 
     def _settle(self) -> None:
         """Share out what scraping may cost."""
@@ -174,7 +174,7 @@ class Scraper:
     def endpoint_added(self, endpoint: Endpoint) -> None:
         assert self._group is not None, "the scraper listens only while it runs"  # noqa: S101
         self._tasks[endpoint.name] = {}
-        self._beliefs.add(endpoint, self._store.version)
+        self._load_estimates.add(endpoint, self._store.version)
         for bound in self._bound:
             self._start(self._group, endpoint, bound)
 
@@ -182,7 +182,7 @@ class Scraper:
         for bound in self._bound:
             self._stop(endpoint, bound)
         del self._tasks[endpoint.name]
-        self._beliefs.remove(endpoint)
+        self._load_estimates.remove(endpoint)
 
     def _start(self, group: asyncio.TaskGroup, endpoint: Endpoint, bound: _Bound) -> None:
         source = bound.source

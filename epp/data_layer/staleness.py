@@ -24,7 +24,7 @@ FADE_INTERVALS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
+class LoadEstimate:
     """The three values of a page that age; a median may lie between whole numbers."""
 
     waiting: float
@@ -32,13 +32,13 @@ class Belief:
     kv_cache_usage: float
 
 
-NOTHING_KNOWN = Belief(0.0, 0.0, 0.0)
+ZERO_LOAD = LoadEstimate(0.0, 0.0, 0.0)
 """What is believed when no endpoint of the pool was ever scraped."""
 
 
-def page_belief(page: EndpointMetrics) -> Belief:
+def page_estimate(page: EndpointMetrics) -> LoadEstimate:
     """Return the values of ``page`` as they are."""
-    return Belief(page.waiting_requests, page.running_requests, page.kv_cache_usage)
+    return LoadEstimate(page.waiting_requests, page.running_requests, page.kv_cache_usage)
 
 
 def threshold_seconds(configured_seconds: float, interval_seconds: float) -> float:
@@ -54,21 +54,21 @@ def faded_fraction(age_seconds: float, configured_seconds: float, interval_secon
     return min(1.0, beyond / (FADE_INTERVALS * interval_seconds))
 
 
-def fade(last: Belief, target: Belief, fraction: float) -> Belief:
+def fade(last: LoadEstimate, target: LoadEstimate, fraction: float) -> LoadEstimate:
     """Return the belief ``fraction`` of the way from ``last`` to ``target``."""
     keep = 1.0 - fraction  # exact at both ends, which last + fraction * (target - last) is not
-    return Belief(
+    return LoadEstimate(
         keep * last.waiting + fraction * target.waiting,
         keep * last.running + fraction * target.running,
         keep * last.kv_cache_usage + fraction * target.kv_cache_usage,
     )
 
 
-def pool_median(pages: Sequence[EndpointMetrics]) -> Belief:
+def pool_median(pages: Sequence[EndpointMetrics]) -> LoadEstimate:
     """Return the median of each value over ``pages``, zeros if there are none."""
     if not pages:
-        return NOTHING_KNOWN
-    return Belief(
+        return ZERO_LOAD
+    return LoadEstimate(
         median(page.waiting_requests for page in pages),
         median(page.running_requests for page in pages),
         median(page.kv_cache_usage for page in pages),

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from epp.data_layer.scrape_state import MetricsAge
-from epp.data_layer.staleness import NOTHING_KNOWN, Belief, fade, page_belief, pool_median
+from epp.data_layer.staleness import ZERO_LOAD, LoadEstimate, fade, page_estimate, pool_median
 from epp.scheduling import Endpoint, EndpointMetrics
 
 
-class Beliefs:
+class LoadEstimates:
     """Corrects ``endpoint.load`` when metrics come, and when they have not come for too long.
 
     Args:
@@ -23,7 +23,7 @@ class Beliefs:
         self._interval = interval_seconds
         self._staleness = staleness_seconds
         self._clock = clock
-        self._target = NOTHING_KNOWN
+        self._target = ZERO_LOAD
         self._target_version = -1
         self.ages: dict[str, MetricsAge] = {}
         """By endpoint name."""
@@ -76,9 +76,9 @@ class Beliefs:
         """
         doubted, target = self._sort_by_age()
         for age, faded in doubted:
-            _assume(age.endpoint, fade(page_belief(age.endpoint.metrics), target, faded))
+            _assume(age.endpoint, fade(page_estimate(age.endpoint.metrics), target, faded))
 
-    def _sort_by_age(self) -> tuple[list[tuple[MetricsAge, float]], Belief]:
+    def _sort_by_age(self) -> tuple[list[tuple[MetricsAge, float]], LoadEstimate]:
         """Return the endpoints to doubt and how much, and what they fade to."""
         now = self._clock()
         doubted: list[tuple[MetricsAge, float]] = []
@@ -90,12 +90,12 @@ class Beliefs:
             else:
                 fresh.append(age.endpoint.metrics)
         if not doubted:
-            return doubted, NOTHING_KNOWN
+            return doubted, ZERO_LOAD
         pages = [age.endpoint.metrics for age, _ in doubted]
         return doubted, pool_median(fresh or [p for p in pages if p.requested_at is not None])
 
 
-def _assume(endpoint: Endpoint, belief: Belief) -> None:
+def _assume(endpoint: Endpoint, belief: LoadEstimate) -> None:
     endpoint.load.assume(
         waiting=belief.waiting,
         running=belief.running,
