@@ -26,11 +26,11 @@ from epp.config import (
 )
 from epp.data_layer import (
     DataLayerError,
+    DataLayerRuntime,
     EndpointStore,
     ObjectFiles,
     ObjectStore,
     Scraper,
-    Supply,
     configured_names,
     fixed_discoveries,
     polled,
@@ -136,7 +136,7 @@ class App:
         )
         self.metrics.watch_scrapes(scraper.intervals)
         fixed = fixed_discoveries(self._builder, settings.endpoints, settings.endpoints_file)
-        self._supply = Supply(self.store, scraper, self.graph, fixed)
+        self._data_layer = DataLayerRuntime(self.store, scraper, self.graph, fixed)
         self.metrics.watch_pool(
             settings.pool_name,
             lambda: self.store.snapshot,
@@ -289,7 +289,7 @@ class App:
         ):
             self._watch_ports(server, health, metrics_server)
             running = [
-                tasks.create_task(self._supply.run(), name="supply"),
+                tasks.create_task(self._data_layer.run(), name="data layer"),
                 tasks.create_task(self._object_files.run(self._objects), name="objects"),
             ]
             uploads = self.service.uploads
@@ -353,9 +353,9 @@ class App:
         self._lifetimes.enter(graph)
         try:
             following = _pipeline(graph)
-            await self._supply.prepare(graph)
+            await self._data_layer.prepare(graph)
             use_flow = self._prepare_flow(graph)
-            self._supply.use(graph)
+            self._data_layer.use(graph)
         except BaseException as error:
             # A turn later: the task of a discovery that was given up ends in this one.
             loop.call_soon(self._lifetimes.leave, graph)

@@ -16,7 +16,7 @@ from epp.data_layer.scraper import Binding, Scraper
 from epp.data_layer.store import EndpointStore
 
 
-class Supply:
+class DataLayerRuntime:
     """Keeps the pool supplied with endpoints and with what the plugins of a graph know of them.
 
     Args:
