@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from epp.config.instances import Report
+from epp.config.instances import ReportProblem
 from epp.config.plan import Plan
 from epp.config.plugin_files import RunFile
 from epp.config.registry import PluginTypes
@@ -19,7 +19,7 @@ class ExtensionMaker(Protocol):
         self,
         section: Any,  # noqa: ANN401 - a class of the schema; which one depends on the section
         files: Mapping[str, RunFile],
-        report: Report,
+        report: ReportProblem,
     ) -> object:
         """Return what is made of ``section``; runs on the event loop.
 

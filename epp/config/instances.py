@@ -28,11 +28,11 @@ Services = Mapping[str, Callable[[str], Any]]
 from the plugin's name to the object it gets."""
 
 
-class Report(Protocol):
+class ReportProblem(Protocol):
     """Takes what is wrong with the configuration."""
 
     def __call__(self, path: str, message: str, *, on_key: bool = False) -> None:
-        """Take note of a problem at ``path``, or with the key there."""
+        """Record a problem at ``path``, or with the key there."""
 
 
 _REFER: Final = "refer"
@@ -95,7 +95,7 @@ class InstanceMaker:
         *,
         services: Services,
         previous: Mapping[str, Instance],
-        report: Report,
+        report: ReportProblem,
         rename: Callable[[str, str], str] = lambda _, name: name,
         profiles: Collection[str] = (),
     ) -> None:
@@ -131,13 +131,13 @@ class InstanceMaker:
                 yield instance.plugin
 
     def _made(self, blueprint: Blueprint, found: PluginType) -> Instance | None:
-        reading = read_parameters(
+        decoded = read_parameters(
             found.plugin, blueprint.parameters or {}, blueprint.parameters_path
         )
-        for fault in reading.faults:
+        for fault in decoded.faults:
             self._report(fault.path, fault.message, on_key=fault.on_key)
-        params = reading.value
-        if not self._knows(reading.references) or params is None:
+        params = decoded.value
+        if not self._knows(decoded.references) or params is None:
             return None
         canonical = _canonical(params)
         if (kept := self._kept(blueprint, found, canonical)) is not None:

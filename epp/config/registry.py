@@ -22,7 +22,7 @@ from epp.config.loader import Inspect, LoadedConfig
 from epp.config.paths import join
 from epp.config.plugin_checks import check_plugin_class, params_of
 from epp.config.plugin_files import RunFile, Version, load_plugin_file, run_file
-from epp.config.structs import Fault, Reading, read, suggestion
+from epp.config.structs import DecodedStruct, Fault, read, suggestion
 from epp.config.supported import OLD_TYPES, unsupported_type
 from epp.scheduling import Plugin
 
@@ -218,7 +218,7 @@ class PluginRegistry:
 
 def read_parameters(
     plugin: type[Plugin], parameters: Mapping[str, Any], path: str
-) -> Reading[msgspec.Struct]:
+) -> DecodedStruct[msgspec.Struct]:
     """Read parameters, which stand at ``path``, as the ``Params`` of ``plugin``."""
     return read(parameters, params_of(plugin), path)
 

@@ -79,7 +79,7 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(Generic[T]):
+class DecodedStruct(Generic[T]):
     """A value as far as it could be read."""
 
     value: T | None
@@ -89,7 +89,7 @@ class Reading(Generic[T]):
     references: tuple[Reference, ...]
 
 
-def read(value: object, wanted: type[T], path: str = "") -> Reading[T]:
+def read(value: object, wanted: type[T], path: str = "") -> DecodedStruct[T]:
     """Read ``value``, which stands at ``path`` of its document, as a Struct."""
     reader = _Reader()
     cleaned = reader.walk(value, wanted, path)
@@ -99,7 +99,7 @@ def read(value: object, wanted: type[T], path: str = "") -> Reading[T]:
             converted = msgspec.convert(cleaned, wanted)
         except Exception as error:  # __post_init__ and default factories are anyone's code
             reader.faults.append(_fault_of(error, path))
-    return Reading(converted, tuple(reader.faults), tuple(reader.references))
+    return DecodedStruct(converted, tuple(reader.faults), tuple(reader.references))
 
 
 def suggestion(name: str, known: Collection[str], what: str = "known") -> str:
