@@ -25,7 +25,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Diagnosis:
     """What all checks say."""
 
     rows: tuple[Row, ...]
@@ -72,7 +72,7 @@ class Report:
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def examine(gateway: Gateway, checks: Iterable[Check] = CHECKS) -> Report:
+def examine(gateway: Gateway, checks: Iterable[Check] = CHECKS) -> Diagnosis:
     """Run the checks."""
     rows: list[Row] = []
     not_checked: list[str] = []
@@ -86,4 +86,4 @@ def examine(gateway: Gateway, checks: Iterable[Check] = CHECKS) -> Report:
         rows.extend(Row(check.name, each) for each in findings)
     rank = list(Level)
     rows.sort(key=lambda row: rank.index(row.finding.level))
-    return Report(tuple(rows), tuple(not_checked))
+    return Diagnosis(tuple(rows), tuple(not_checked))
