@@ -24,7 +24,7 @@ LIMIT_SECONDS = 2.0
 """How long the event loop is waited for."""
 
 
-class Page(NamedTuple):
+class DebugPage(NamedTuple):
     """A document, made anew each time that it is asked for."""
 
     document: Callable[[], object]
@@ -33,11 +33,11 @@ class Page(NamedTuple):
     """Who is to blame if it cannot be made."""
 
 
-Pages = Callable[[], Mapping[str, Page]]
+DebugPages = Callable[[], Mapping[str, DebugPage]]
 """Returns the pages that there are now, by their path below ``/debug/``; called on the loop."""
 
 
-def no_pages() -> Mapping[str, Page]:
+def no_pages() -> Mapping[str, DebugPage]:
     """Return none."""
     return {}
 
@@ -53,7 +53,7 @@ class DebugPages:
 
     def __init__(
         self,
-        pages: Pages,
+        pages: DebugPages,
         loop: asyncio.AbstractEventLoop,
         *,
         limit_seconds: float = LIMIT_SECONDS,

@@ -128,7 +128,7 @@ class Gauge(Child):
         return [number(self._value)]
 
 
-class Reading(Child):
+class CallbackGauge(Child):
     """A gauge of what is kept elsewhere; read when Prometheus asks."""
 
     __slots__ = ("_read",)
@@ -143,7 +143,7 @@ class Reading(Child):
         return [number(self._read())]
 
 
-class Counted(Reading):
+class CallbackCounter(CallbackGauge):
     """A counter that is kept elsewhere; read when Prometheus asks."""
 
     __slots__ = ()
@@ -378,14 +378,14 @@ class Maker:
         """Declare a gauge."""
         return self._registered(Family("gauge", f"llm_d_epp_{name}", text, labels, Gauge))
 
-    def reading(self, name: str, text: str, read: Callable[[], float]) -> None:
+    def callback_gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Declare a gauge without labels that is read from ``read`` at each scrape."""
-        make = partial(Reading, read)
+        make = partial(CallbackGauge, read)
         self._registered(Family("gauge", f"llm_d_epp_{name}", text, (), make)).labels()
 
-    def counted(self, name: str, text: str, read: Callable[[], float]) -> None:
+    def callback_counter(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Declare a counter without labels that is read from ``read`` at each scrape."""
-        make = partial(Counted, read)
+        make = partial(CallbackCounter, read)
         self._registered(Family("counter", f"llm_d_epp_{name}", text, (), make)).labels()
 
     def histogram(

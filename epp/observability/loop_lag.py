@@ -126,12 +126,12 @@ class LoopLag:
         ).labels()
         self._longest_wall, self._longest_own = Longest(clock), Longest(clock)
         text = "Longest pause of the event loop in the last one to two minutes, the present one too"
-        make.reading(
+        make.callback_gauge(
             "event_loop_longest_pause_wall_seconds",
             f"{text}.",
             lambda: max(self._longest_wall.value(), self._pause()[0]),
         )
-        make.reading(
+        make.callback_gauge(
             "event_loop_longest_pause_own_seconds",
             f"{text}, without its waits for a CPU.",
             lambda: max(self._longest_own.value(), self._pause()[1]),

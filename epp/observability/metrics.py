@@ -188,29 +188,29 @@ class Metrics:
 
     def watch_held_bytes(self, read: Callable[[], float]) -> None:
         """Export what bodies take until they are passed on, read from ``read`` at each scrape."""
-        self._make.reading(
+        self._make.callback_gauge(
             "request_held_bytes", "Bytes of request bodies held until they are passed on.", read
         )
 
     def _watch_budget(self) -> None:
         budget = self.budget
-        self._make.reading(
+        self._make.callback_gauge(
             "metrics_page_bytes",
             "Estimated length of this page, without metrics that are read at each scrape.",
             lambda: self.registry.page_bytes,
         )
-        self._make.reading(
+        self._make.callback_gauge(
             "metrics_page_limit_bytes",
             "Length of this page beyond which names count as other.",
             lambda: budget.max_bytes,
         )
         for standing in Standing:
-            self._make.reading(
+            self._make.callback_gauge(
                 f"metrics_page_{standing.name.lower()}_names_bytes",
                 f"Length of the series whose names are {standing.name.lower()}.",
                 partial(budget.claimed_bytes, standing),
             )
-        self._make.counted(
+        self._make.callback_counter(
             "metrics_names_folded_total",
             "How often a label set got no series of its own and counted as other.",
             lambda: budget.folded,
