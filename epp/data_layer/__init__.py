@@ -1,4 +1,4 @@
-"""Endpoints and what is known of them: discovery, scraping, snapshots, objectives and rewrites."""
+"""Endpoints of the pool and their data: discovery, scraping, snapshots, objectives, rewrites."""
 
 from epp.data_layer.address import join_address, split_address
 from epp.data_layer.discoveries import Discoveries

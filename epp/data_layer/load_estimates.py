@@ -1,4 +1,4 @@
-"""What is believed of each endpoint's load between pages, kept up to date over the whole pool."""
+"""Estimates of each endpoint's load, from its latest scrape and, if that is old, from the pool."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,12 +9,13 @@ from epp.scheduling import Endpoint, EndpointMetrics
 
 
 class LoadEstimates:
-    """Corrects ``endpoint.load`` when metrics come, and when they have not come for too long.
+    """Updates ``endpoint.load`` when metrics arrive and when they become stale.
 
     Args:
-        interval_seconds: How often endpoints are asked, for those not heard of yet.
-        staleness_seconds: Age above which metrics are doubted, if they come often enough.
-        clock: Seconds of the monotonic clock that pages are stamped with.
+        interval_seconds: Scrape interval assumed for endpoints that were never scraped.
+        staleness_seconds: Lower limit of the age at which metrics become stale; see
+            :func:`~epp.data_layer.staleness.threshold_seconds`.
+        clock: Monotonic clock of the pages' timestamps, in seconds.
     """
 
     def __init__(
@@ -29,9 +30,11 @@ class LoadEstimates:
         """By endpoint name."""
 
     def add(self, endpoint: Endpoint, pool_version: int) -> None:
-        """Believe that a newcomer is like the rest of the pool."""
+        """Start estimating a new endpoint; its load is assumed to be the pool's median."""
         self.ages[endpoint.name] = MetricsAge(endpoint, self._interval)
-        if self._target_version != pool_version:  # once for all that came together
+        if (
+            self._target_version != pool_version
+        ):  # once per pool change, however many endpoints were added
             self._target_version = pool_version
             self._target = self._sort_by_age()[1]
         _assume(endpoint, self._target)
@@ -49,10 +52,18 @@ class LoadEstimates:
         *,
         unbroken: bool,
     ) -> None:
-        """Believe the metrics that an extractor has put in the place of ``before``."""
+        """Apply the metrics that an extractor has just written.
+
+        Args:
+            endpoint: The endpoint, with the new metrics.
+            before: The metrics that they replaced.
+            page_requested_at: When the page was requested; used if the extractor set no time.
+            interval_seconds: Scrape interval of the source.
+            unbroken: Whether no scrape failed since ``before``.
+        """
         metrics = endpoint.metrics
         requested_at = metrics.requested_at
-        if requested_at is None:  # an extractor need not stamp them
+        if requested_at is None:  # extractors need not set it
             requested_at = page_requested_at
             endpoint.metrics = replace(metrics, requested_at=requested_at)
         self.ages[endpoint.name].note_page(interval_seconds, before.requested_at, unbroken=unbroken)
@@ -64,40 +75,37 @@ class LoadEstimates:
         )
 
     def slow_down(self, endpoint: Endpoint, interval_seconds: float) -> None:
-        """Record that the next metrics of ``endpoint`` come in ``interval_seconds``."""
+        """Record that ``endpoint`` is now scraped at most every ``interval_seconds``."""
         age = self.ages.get(endpoint.name)
         if age is not None:
             age.interval_seconds = max(age.interval_seconds, interval_seconds)
 
     def age(self) -> None:
-        """Replace what is believed of endpoints whose metrics are old or have never come.
-
-        Free of effect, and nearly of cost, while all are fresh.
-        """
-        doubted, target = self._sort_by_age()
-        for age, faded in doubted:
+        """Update the load of endpoints whose metrics are stale or missing."""
+        stale, target = self._sort_by_age()
+        for age, faded in stale:
             _assume(age.endpoint, fade(page_estimate(age.endpoint.metrics), target, faded))
 
     def _sort_by_age(self) -> tuple[list[tuple[MetricsAge, float]], LoadEstimate]:
-        """Return the endpoints to doubt and how much, and what they fade to."""
+        """Return the stale endpoints with their faded fraction, and the load they fade to."""
         now = self._clock()
-        doubted: list[tuple[MetricsAge, float]] = []
+        stale: list[tuple[MetricsAge, float]] = []
         fresh: list[EndpointMetrics] = []
         for age in self.ages.values():
             faded = age.faded(now, self._staleness)
             if faded > 0:
-                doubted.append((age, faded))
+                stale.append((age, faded))
             else:
                 fresh.append(age.endpoint.metrics)
-        if not doubted:
-            return doubted, ZERO_LOAD
-        pages = [age.endpoint.metrics for age, _ in doubted]
-        return doubted, pool_median(fresh or [p for p in pages if p.requested_at is not None])
+        if not stale:
+            return stale, ZERO_LOAD
+        pages = [age.endpoint.metrics for age, _ in stale]
+        return stale, pool_median(fresh or [p for p in pages if p.requested_at is not None])
 
 
-def _assume(endpoint: Endpoint, belief: LoadEstimate) -> None:
+def _assume(endpoint: Endpoint, estimate: LoadEstimate) -> None:
     endpoint.load.assume(
-        waiting=belief.waiting,
-        running=belief.running,
-        kv_cache_usage=belief.kv_cache_usage,
+        waiting=estimate.waiting,
+        running=estimate.running,
+        kv_cache_usage=estimate.kv_cache_usage,
     )

@@ -1,12 +1,12 @@
-"""What is believed of an endpoint whose page is old: arithmetic only.
+"""Load estimates for endpoints with stale metrics: arithmetic only.
 
-A page that is too old is neither trusted (the server may have filled up since) nor thrown away (a
-pool of endpoints that are all slow to scrape would stop). Its values fade, in a straight line over
-ten intervals, to what the rest of the pool is like; an endpoint never scraped is there already::
+Stale metrics are neither trusted (the server may have filled up since) nor dropped (a pool whose
+endpoints are all slow to scrape would stop). They fade linearly over ten intervals to the median
+of the rest of the pool. An endpoint that was never scraped gets the median at once::
 
     threshold = max(configured, 3 * interval)
     faded     = clamp((age - threshold) / (10 * interval), 0, 1)
-    believed  = page + faded * (median of the fresh pages - page)
+    estimate  = page + faded * (median of the fresh pages - page)
 """
 
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ from typing import Final
 from epp.scheduling import EndpointMetrics
 
 THRESHOLD_INTERVALS: Final = 3
-"""A page is never stale before this many scrapes were due: one lost scrape is no fault."""
+"""A page becomes stale after this many intervals at the earliest: one may be lost."""
 
 FADE_INTERVALS: Final = 10
-"""Intervals from the first doubt to none of the old value left."""
+"""Intervals over which a stale value fades out."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadEstimate:
-    """The three values of a page that age; a median may lie between whole numbers."""
+    """The load values that fade; floats, as a median may lie between whole numbers."""
 
     waiting: float
     running: float
@@ -33,7 +33,7 @@ class LoadEstimate:
 
 
 ZERO_LOAD = LoadEstimate(0.0, 0.0, 0.0)
-"""What is believed when no endpoint of the pool was ever scraped."""
+"""The estimate while no endpoint of the pool was scraped yet."""
 
 
 def page_estimate(page: EndpointMetrics) -> LoadEstimate:
@@ -42,12 +42,12 @@ def page_estimate(page: EndpointMetrics) -> LoadEstimate:
 
 
 def threshold_seconds(configured_seconds: float, interval_seconds: float) -> float:
-    """Return the age above which a page is stale, for an endpoint's present interval."""
+    """Return the age above which a page is stale, for the endpoint's current interval."""
     return max(configured_seconds, THRESHOLD_INTERVALS * interval_seconds)
 
 
 def faded_fraction(age_seconds: float, configured_seconds: float, interval_seconds: float) -> float:
-    """Return how much of a page's value is given up at this age, from 0.0 (fresh) to 1.0."""
+    """Return the faded fraction of a page at this age, from 0.0 (fresh) to 1.0."""
     beyond = age_seconds - threshold_seconds(configured_seconds, interval_seconds)
     if beyond <= 0:
         return 0.0
@@ -55,7 +55,7 @@ def faded_fraction(age_seconds: float, configured_seconds: float, interval_secon
 
 
 def fade(last: LoadEstimate, target: LoadEstimate, fraction: float) -> LoadEstimate:
-    """Return the belief ``fraction`` of the way from ``last`` to ``target``."""
+    """Interpolate linearly: ``last`` at ``fraction`` 0.0, ``target`` at 1.0."""
     keep = 1.0 - fraction  # exact at both ends, which last + fraction * (target - last) is not
     return LoadEstimate(
         keep * last.waiting + fraction * target.waiting,

@@ -52,7 +52,8 @@ FAULTS: dict[str, tuple[str, str]] = {
         ON + BAND % "fairnessPolicyRef: queue-scorer",
         (
             f"f:5:64: {FAIRNESS}: `queue-scorer` (queue-scorer) does not implement"
-            " FairnessPolicy; candidates: `round-robin-fairness-policy`, `global-strict-fairness-policy`"
+            " FairnessPolicy; candidates: `round-robin-fairness-policy`,"
+            " `global-strict-fairness-policy`"
         ),
     ),
     "a policy of another role for all bands, told of once": (
