@@ -126,7 +126,7 @@ class _Reader:
     )
 
     def walk(self, value: object, wanted: Annotation, path: str, *, on_key: bool = False) -> object:
-        """Return ``value`` without null fields, and with ``1e+06`` as an int where one is wanted."""
+        """Return ``value`` without null fields; ``1e+06`` becomes an int where one is wanted."""
         whole = wanted
         meta: list[msgspec.Meta] = []
         wanted = _unwrapped(wanted, meta)
