@@ -173,7 +173,7 @@ class Acceptor:
                 ssl_handshake_timeout=self._handshake_seconds,
             )
         except OSError:
-            pass  # the peer has closed, or the handshake failed: the transport has closed the socket
+            pass  # the peer has closed, or TLS failed: the transport has closed the socket
         except Exception:
             connection.close()
             _log.exception("connection could not be served", port=self._name)
