@@ -1,4 +1,4 @@
-"""All checks run over one Envoy, and what they say as lines or JSON."""
+"""Run all checks on one Envoy, and format the findings as lines or JSON."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from epp.doctor.gateway import Gateway
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A finding and the check it is of."""
+    """A finding with the name of its check."""
 
     check: str
     finding: Finding
@@ -26,7 +26,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What all checks say."""
+    """The findings of all checks."""
 
     rows: tuple[Row, ...]
     """Errors first, then warnings; in the order of the checks."""
@@ -35,11 +35,11 @@ class Diagnosis:
     """Checks for which the source tells too little."""
 
     def count(self, level: Level) -> int:
-        """Return how many rows are of a level."""
+        """Return the number of rows of a level."""
         return sum(row.finding.level is level for row in self.rows)
 
     def lines(self) -> Iterator[str]:
-        """Yield the report for eyes."""
+        """Yield the human-readable report."""
         width = max((len(row.check) for row in self.rows), default=0)
         yield from (row.line(width) for row in self.rows)
         if self.not_checked:
@@ -51,7 +51,7 @@ class Diagnosis:
         return f"{count} {level.value}" if count == 1 else f"{count} {level.value}s"
 
     def json(self) -> str:
-        """Return the report for programs."""
+        """Return the report as JSON."""
         findings = [
             {
                 "level": row.finding.level.value,

@@ -1,4 +1,4 @@
-"""What a check says."""
+"""The findings of checks."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -36,7 +36,7 @@ class Finding:
     """The field to set, and its value."""
 
     def text(self) -> str:
-        """Return it in one line, without the place."""
+        """Return it as one line, without the path."""
         return ". ".join(each for each in (self.found, self.why, self.mend) if each)
 
 
@@ -51,5 +51,5 @@ def warning(where: str, found: str, why: str, mend: str) -> Finding:
 
 
 def note(where: str, found: str) -> Finding:
-    """Return something worth knowing where nothing is wrong."""
+    """Return a remark about a correct configuration."""
     return Finding(Level.OK, where, found)

@@ -125,8 +125,8 @@ class FlowMetrics:
         """Keys of ``_bound``, by labels."""
         self._by_flow: dict[Labels, set[Labels]] = {}
         """Their labels, by fairness id and priority."""
-        # A flow may get series of its own while one of its requests is queued as ``other``, and a request
-        # another target model: subtract from the series to which the request was added.
+        # A flow may get series of its own while one of its requests is queued as ``other``, and a
+        # request a new target model: subtract from the series to which the request was added.
         self._waiting: dict[WaitingRequest, _Series] = {}
 
     def passed(self, request: LLMRequest) -> None:

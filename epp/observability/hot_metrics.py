@@ -341,7 +341,7 @@ class Family(Collector, Generic[C]):
         """Yield the family's part of the page, in pieces.
 
         Args:
-            openmetrics: In that format instead of Prometheus's own.
+            openmetrics: Use the OpenMetrics format instead of Prometheus's text format.
             names: Only samples of these names; None for all.
         """
         children = list(self._children.values())

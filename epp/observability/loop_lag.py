@@ -62,7 +62,7 @@ class Longest:
 class CpuWait:
     """Time that the entering thread was runnable but had no CPU.
 
-    Linux counts it per thread; elsewhere :meth:`seconds` is a clock, as if the thread always waited.
+    Linux counts it per thread; elsewhere :meth:`seconds` is a clock, as if it always waited.
     """
 
     def __init__(self) -> None:

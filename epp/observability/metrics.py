@@ -354,9 +354,9 @@ class PoolCollector(Collector):
 
 
 def shown_names(names: Collection[str]) -> dict[str, str]:
-    """Return the values of ``model_server_endpoint``: names without their namespace.
+    """Return the values of ``model_server_endpoint``: names without the namespace.
 
-    An endpoint keeps its namespace where another one has the same name without it.
+    An endpoint keeps its namespace if two would otherwise have the same name.
     """
     short = {name: name.rpartition("/")[2] for name in names}
     count = Counter(short.values())

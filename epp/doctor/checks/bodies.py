@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from epp.doctor.checks.check import Check
 from epp.doctor.findings import Finding, error, warning
 from epp.doctor.gateway import Gateway
+from epp.doctor.routes import FULL_DUPLEX, Use
 from epp.doctor.tree import Node
-from epp.doctor.ways import FULL_DUPLEX, Use
 
 DEFAULT_BUFFER_BYTES = 2**20
 

@@ -15,8 +15,8 @@ from epp.doctor.clusters import (
 from epp.doctor.findings import Finding, error, note, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import DESTINATION, NAMESPACE
+from epp.doctor.routes import Use
 from epp.doctor.tree import Node
-from epp.doctor.ways import Use
 
 _SERVER_IDLE_SECONDS = 5.0
 """uvicorn, in which vLLM and SGLang run, closes idle connections after this."""

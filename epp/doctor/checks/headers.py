@@ -7,8 +7,8 @@ from epp.doctor.clusters import reads_header
 from epp.doctor.findings import Finding, error, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import DESTINATION, POLICY_HEADERS, STAGE_HEADERS
+from epp.doctor.routes import Manager
 from epp.doctor.tree import Node
-from epp.doctor.ways import Manager
 
 _KNOWN = (DESTINATION, *STAGE_HEADERS, *POLICY_HEADERS)
 _APPEND_ACTIONS = (

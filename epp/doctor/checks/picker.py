@@ -9,7 +9,7 @@ from epp.doctor.clusters import is_original_dst, reads_header
 from epp.doctor.findings import Finding, error, note, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import DESTINATION
-from epp.doctor.ways import EXT_PROC, ROUTER, Manager
+from epp.doctor.routes import EXT_PROC, ROUTER, Manager
 
 _RETRY_ON = "connect-failure,refused-stream,reset-before-request"
 

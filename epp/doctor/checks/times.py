@@ -7,8 +7,8 @@ from epp.doctor.checks.check import Check
 from epp.doctor.clusters import protocol_options
 from epp.doctor.findings import Finding, error, warning
 from epp.doctor.gateway import Gateway
+from epp.doctor.routes import FULL_DUPLEX
 from epp.doctor.tree import Node
-from epp.doctor.ways import FULL_DUPLEX
 
 LONG_ANSWER_SECONDS = 600.0
 """A reasoning model's answer, or a wait and a long prompt, may take that."""

@@ -116,7 +116,7 @@ def targets_of(table: Node) -> Iterator[Target]:
                 yield Target(table, host, route, action.get("cluster").text(), levels)
 
 
-def ways_past(manager: Manager, item: Node) -> Iterator[tuple[Use, bool]]:
+def routes_through(manager: Manager, item: Node) -> Iterator[tuple[Use, bool]]:
     """Yield each route's use of an ext_proc filter, and whether the filter is on there."""
     on = not item.get("disabled").flag()
     use = Use(manager, item, item.typed_config().unwrapped())
