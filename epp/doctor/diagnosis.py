@@ -29,10 +29,10 @@ class Diagnosis:
     """The findings of all checks."""
 
     rows: tuple[Row, ...]
-    """Errors first, then warnings; in the order of the checks."""
+    """Errors first, then warnings; within a level in the order of the checks."""
 
     not_checked: tuple[str, ...]
-    """Checks for which the source tells too little."""
+    """Checks that were skipped because the source lacks the data they need."""
 
     def count(self, level: Level) -> int:
         """Return the number of rows of a level."""

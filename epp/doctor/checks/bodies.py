@@ -1,4 +1,4 @@
-"""What of a message Envoy sends to the endpoint picker, and how."""
+"""Checks of the processing mode: which parts of a message Envoy sends to the EPP, and how."""
 
 from collections.abc import Iterator
 
@@ -164,7 +164,7 @@ def _buffer_limit(gateway: Gateway) -> Iterator[Finding]:
 
 
 def _buffer_limit_of(use: Use) -> Node:
-    """Return the limit in force, or the listener's place for it."""
+    """Return the effective buffer limit, or the listener's absent field."""
     if use.target is not None:
         for level in (use.target.route, use.target.host):
             if level.get("request_body_buffer_limit"):

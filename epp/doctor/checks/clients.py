@@ -1,4 +1,4 @@
-"""What one client may take of Envoy, and what it may ask of the endpoint picker."""
+"""Checks of limits per client, and of headers by which clients control the endpoint picker."""
 
 from collections.abc import Iterator
 

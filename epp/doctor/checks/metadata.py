@@ -1,4 +1,4 @@
-"""Dynamic metadata between Envoy and the endpoint picker, in both directions."""
+"""Checks of dynamic metadata between Envoy and the endpoint picker, in both directions."""
 
 from collections.abc import Iterator
 

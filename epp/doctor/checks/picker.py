@@ -1,4 +1,4 @@
-"""Is the endpoint picker asked at all, and do its answers count?"""
+"""Checks that Envoy calls the endpoint picker and applies its responses."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def _missing(gateway: Gateway) -> Iterator[Finding]:
 
 
 def _bypassed(gateway: Gateway) -> Iterator[Finding]:
-    """Look at routes to the model servers, or to anywhere, that the EPP does not see."""
+    """Check routes that bypass the EPP."""
     for manager, target in gateway.bypasses:
         cluster = gateway.clusters.get(target.cluster)
         anywhere = cluster is not None and is_original_dst(cluster) and reads_header(cluster)

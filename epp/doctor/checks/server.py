@@ -1,4 +1,4 @@
-"""Envoy itself: its version, its admin endpoint, and what its counters tell."""
+"""Checks of Envoy's version, admin endpoint and counters."""
 
 from collections.abc import Iterator, Mapping
 
