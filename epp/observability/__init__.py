@@ -2,7 +2,7 @@
 
 from epp.observability.bounded_text import MOST_ANSWER_CHARS, MOST_CHARS, cut, printable
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
-from epp.observability.debug_pages import DebugPage, DebugPages
+from epp.observability.debug_pages import DebugPage, DebugPagesCallback
 from epp.observability.exposition import Exposition
 from epp.observability.fault_log import FaultLog
 from epp.observability.flow_gauges import FlowCollector, FlowState
@@ -39,7 +39,7 @@ __all__ = [
     "CertificateCollector",
     "ConfigMetrics",
     "DebugPage",
-    "DebugPages",
+    "DebugPagesCallback",
     "Exposition",
     "FaultLog",
     "FlowCollector",

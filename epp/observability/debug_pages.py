@@ -33,7 +33,7 @@ class DebugPage(NamedTuple):
     """The component named in the error if rendering fails."""
 
 
-DebugPages = Callable[[], Mapping[str, DebugPage]]
+DebugPagesCallback = Callable[[], Mapping[str, DebugPage]]
 """Returns the current pages by path below ``/debug/``; called on the event loop."""
 
 
@@ -53,7 +53,7 @@ class DebugPages:
 
     def __init__(
         self,
-        pages: DebugPages,
+        pages: DebugPagesCallback,
         loop: asyncio.AbstractEventLoop,
         *,
         limit_seconds: float = LIMIT_SECONDS,

@@ -12,7 +12,13 @@ from urllib.parse import parse_qs, unquote_to_bytes
 
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
-from epp.observability.debug_pages import LIMIT_SECONDS, PREFIX, DebugPages, no_pages
+from epp.observability.debug_pages import (
+    LIMIT_SECONDS,
+    PREFIX,
+    DebugPages,
+    DebugPagesCallback,
+    no_pages,
+)
 from epp.observability.exposition import Exposition
 from epp.observability.http_connection import HttpLimits, Request, Response
 from epp.observability.http_server import HttpServer
@@ -57,7 +63,7 @@ class MetricsServer:
         *,
         host: str,
         port: int,
-        pages: DebugPages = no_pages,
+        pages: DebugPagesCallback = no_pages,
         page_limit_seconds: float = LIMIT_SECONDS,
         limits: HttpLimits | None = None,
         tls: ssl.SSLContext | None = None,

@@ -91,7 +91,7 @@ FAULTS: dict[str, tuple[str, str]] = {
         ON + OURS % "priorityBands: [{priority: 1, floorShare: 0}, {priority: 1}]",
         (
             "f:5:85: extensions.flowControl.priorityBands[1].priority: there is another band of"
-            " priority 1; leave one"
+            " priority 1; keep one"
         ),
     ),
     "a negative time": (

@@ -126,7 +126,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "source that is none": (
         "plugins: [{type: queue-scorer}]\ndataLayer: {sources: [{pluginRef: queue-scorer}]}\n",
         "dataLayer.sources[0].pluginRef",
-        "is no DataSource",
+        "does not implement DataSource",
     ),
     "source that is there twice": (
         (
@@ -142,7 +142,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
             " models-data-source, extractors: [{pluginRef: models-data-source}]}]}\n"
         ),
         "dataLayer.sources[0].extractors[0].pluginRef",
-        "is no Extractor",
+        "does not implement Extractor",
     ),
     "failure policy of a scorer": (
         (
