@@ -337,7 +337,7 @@ def test_wrong_endpoint_is_refused_before_anything_runs() -> None:
 
 def test_discovery_reference_to_another_plugin_is_a_config_error() -> None:
     text = DEFAULT_CONFIG + "  discovery: {pluginRef: queue-scorer}\n"
-    with pytest.raises(ConfigError, match=r"`queue-scorer` .* is no EndpointDiscovery"):
+    with pytest.raises(ConfigError, match=r"`queue-scorer` .* not implement EndpointDiscovery"):
         App(make_settings(config=load_text(text, "test")))
 
 
