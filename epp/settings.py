@@ -33,12 +33,12 @@ class ServeSettings:
     endpoints: tuple[str, ...] = ()
     """Static endpoints, ``host:port`` or ``name=host:port``."""
     endpoints_file: str | None = None
-    """File in the reference's discovery format, followed while running."""
+    """File in the Go EPP's discovery format, which is followed at run time."""
     pool_name: str = "default"
     host: str = "0.0.0.0"  # noqa: S104 - a gateway on another host has to reach it
     grpc_port: int = 9002
     socket_file: Path | None = None
-    """Of ext_proc, in place of ``grpc_port``."""
+    """Unix socket for ext_proc, instead of ``grpc_port``."""
     grpc_health_port: int = 9003
     metrics_port: int = 9090
     max_metrics_connections: int = 64
@@ -48,7 +48,7 @@ class ServeSettings:
     has_stream_metrics: bool = False
     """Count and time the streams of the ext_proc port."""
     has_deprecated_metrics: bool = False
-    """Export metrics also under the names that the reference had for them before."""
+    """Export metrics also under the Go EPP's former names."""
     transport: Transport = "http2"
     """``http2`` is this project's transport, ``grpcio`` the gRPC C core."""
     transport_settings: TransportSettings = field(default_factory=TransportSettings)

@@ -1,6 +1,6 @@
 """Translate a command line from the syntax of Go's pflag library to that of click.
 
-Manifests written for the reference use ``--secure-serving``, ``--secure-serving=1`` and ``-v=4``;
+Manifests written for the Go EPP use ``--secure-serving``, ``--secure-serving=1`` and ``-v=4``;
 click supports only flags without a value and options with one. Unknown flags pass through
 unchanged: click refuses them and suggests the nearest name.
 """
@@ -24,7 +24,7 @@ class CommandLine:
     """Parsed flags and words that are not passed to click."""
 
     reference: list[Given] = field(default_factory=list)
-    """Flags of the reference that are not options here, in command-line order."""
+    """Flags of the Go EPP that are not options here, in command-line order."""
     stray: list[str] = field(default_factory=list)
     """Words that belong to no flag; the Go EPP ignores them, too."""
 

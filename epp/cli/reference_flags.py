@@ -20,7 +20,7 @@ _MAX_PORT = 65535
 
 
 class WithdrawnFlagError(Exception):
-    """A flag that the reference has withdrawn; the text says what replaces it."""
+    """A flag that the Go EPP has withdrawn; the text says what replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ReferenceFlag:
     reason: str
     """Why it has no effect; shown in the log."""
     check: Callable[[str], object] = str
-    """Raises ValueError for a value that the reference also refuses."""
+    """Raises ValueError for a value that the Go EPP also refuses."""
     is_boolean: bool = False
     """May be given without a value, which means true."""
     asks_for_more: Callable[[str], bool] = lambda _: False
@@ -159,7 +159,7 @@ _READ: Final = "OTEL_TRACES_SAMPLER_ARG"
 
 
 def unused_variables(environment: Iterable[str]) -> list[str]:
-    """Return the names of variables that the reference reads and this endpoint picker does not."""
+    """Return the variables that the Go EPP reads and this endpoint picker does not."""
     return sorted(
         name
         for name in environment

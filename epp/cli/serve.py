@@ -115,7 +115,7 @@ def serve(
         bool,
         typer.Option(
             "--allow-experimental-plugins",
-            help="Take configurations with plugin types that the Go EPP calls Alpha.",
+            help="Accept plugin types that the Go EPP marks as Alpha.",
         ),
     ] = False,
     endpoint: Annotated[
@@ -222,7 +222,7 @@ def serve(
     drain_delay_seconds: DrainDelaySeconds = None,
     drain_timeout: DrainTimeout = None,
     log_format: Annotated[
-        Literal["json", "console"], typer.Option(help="json for machines, console for eyes.")
+        Literal["json", "console"], typer.Option(help="json for machines, console for people.")
     ] = "json",
     log_queue_bytes: Annotated[
         str,
@@ -233,9 +233,10 @@ def serve(
     log_level_name: LogLevelOption = None,
     verbosity: Verbosity = None,
     zap_log_level: ZapLogLevel = "",
-    seed: Annotated[int | None, typer.Option(help="Make random choices repeatable.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Make random choices reproducible.")] = None,
     ready_file: Annotated[
-        Path | None, typer.Option(help="Write the ports there, as JSON, when everything listens.")
+        Path | None,
+        typer.Option(help="Write the port numbers to this file, as JSON, once every port listens."),
     ] = None,
 ) -> None:
     """Run the endpoint picker: an ext_proc server for Envoy."""

@@ -135,7 +135,7 @@ def warn_of_unused(cert_path: str, minimum_version: str, ciphers: Sequence[str])
     }
     flags = [flag for flag, value in given.items() if value]
     if flags:
-        # No error: the reference starts with these, too, and manifests written for it may have
+        # Not an error: the Go EPP starts with these, too, and manifests written for it may have
         # them. Plaintext is what they ask for in so many words.
         log.warning("flags were ignored", flags=flags, reason="--secure-serving=false: plaintext")
 

@@ -22,7 +22,7 @@ from epp.config.supported import (
 
 Raw = Mapping[str, Any]
 
-# What the reference takes for a boolean (Go's strconv.ParseBool), in lower case.
+# What the Go EPP accepts as a boolean (strconv.ParseBool), in lower case.
 _BOOLEANS = {
     **dict.fromkeys(("1", "t", "true"), True),
     **dict.fromkeys(("0", "f", "false"), False),

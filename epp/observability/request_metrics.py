@@ -22,7 +22,7 @@ _LATENCY: tuple[float, ...] = (
 )
 # First byte: as for latencies, but no response begins after more than two minutes.
 _FIRST_BYTE = _LATENCY[: _LATENCY.index(120.0) + 1]
-# Tokens and bytes of answers; 32778 is the reference's.
+# Tokens and bytes of responses; 32778 is the Go EPP's.
 _ANSWER_BYTES: tuple[int, ...] = (
     *(1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32778, 65536),
 )
@@ -32,7 +32,7 @@ _BETWEEN_CHUNKS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0),
 )
 _PER_TOKEN = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-# Between two tokens of a stream: 2.05 ms is the reference's.
+# Between two tokens of a stream; 2.05 ms is the Go EPP's.
 _BETWEEN_TOKENS: tuple[float, ...] = (
     *(0.0005, 0.00205, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.3, 0.4, 0.5),
     *(0.6, 0.8, 1.0, 2.0),
