@@ -1,10 +1,9 @@
 """The composition root: builds every component and owns every long-running task.
 
-Start: plugins, store, metrics, listeners, then discovery and scraping; the ext_proc port opens
-last, when there are endpoints to choose from. Stop: readiness goes off, after the drain delay the
-port is closed, open streams get the drain timeout and are then ended so that their HTTP answers go
-on, and everything else is cancelled. In between, a reload may put another plugin graph in the place
-of the present one.
+Startup order: plugins, store, metrics, listeners, discovery and scraping. The ext_proc port opens
+last, once there are endpoints. Shutdown: the process becomes unready, waits for the drain delay,
+closes the port, gives open streams the drain timeout, ends them such that their HTTP responses
+continue, and cancels everything else. A configuration reload replaces the plugin graph.
 """
 
 import asyncio
@@ -26,11 +25,11 @@ from epp.config import (
 )
 from epp.data_layer import (
     DataLayerError,
+    DataLayerRuntime,
     EndpointStore,
     ObjectFiles,
     ObjectStore,
     Scraper,
-    Supply,
     configured_names,
     fixed_discoveries,
     polled,
@@ -73,8 +72,8 @@ from epp.transport import Http2Server, OpenStream, Server, watched
 __all__ = ["App", "Ports", "ServeSettings", "Transport"]
 
 FIRST_ENDPOINTS_SECONDS = 5.0
-"""How long the ext_proc port waits for discovery's first report. Open without one, it answers every
-request with 503, which at least says why."""
+"""How long the ext_proc port waits for the first report of a discovery. After that it opens all the
+same and answers every request with 503, which gives the reason."""
 
 log = structlog.get_logger()
 
@@ -83,11 +82,11 @@ class App:
     """One endpoint picker."""
 
     def __init__(self, settings: ServeSettings) -> None:
-        """Build every part; nothing listens or runs yet.
+        """Build every component; nothing listens or runs yet.
 
         Raises:
-            ConfigError: The configuration cannot be built.
-            DataLayerError: There are no endpoints, or one is not what it should be.
+            ConfigError: The configuration is invalid.
+            DataLayerError: There are no endpoints, or one is invalid.
         """
         self.settings = settings
         self.metrics = Metrics(
@@ -120,7 +119,7 @@ class App:
             observer=FlowMetrics(self.metrics, settings.pool_name),
             revocations=RevocationMetrics(self.metrics.registry, settings.pool_name),
         )
-        """Who goes now, and who waits."""
+        """Queues requests while the pool is saturated."""
         self._prepare_flow(self.graph)()
         self._flow_view = WaitingView(self.flow)
         gauges = FlowGauges(self.flow)
@@ -136,7 +135,7 @@ class App:
         )
         self.metrics.watch_scrapes(scraper.intervals)
         fixed = fixed_discoveries(self._builder, settings.endpoints, settings.endpoints_file)
-        self._supply = Supply(self.store, scraper, self.graph, fixed)
+        self._data_layer = DataLayerRuntime(self.store, scraper, self.graph, fixed)
         self.metrics.watch_pool(
             settings.pool_name,
             lambda: self.store.snapshot,
@@ -187,13 +186,13 @@ class App:
 
     @property
     def is_ready(self) -> bool:
-        """Discovery has reported and the process is not stopping."""
+        """Whether discovery has reported and the process is not stopping."""
         return self.store.synced and not self._draining
 
     def reload_now(self) -> None:
-        """Read the configuration again, whether it has changed or not."""
+        """Reload the configuration, even if its file is unchanged."""
         if self._reloader is None:
-            log.warning("nothing to reload, the configuration is from no file")
+            log.warning("nothing to reload, the configuration does not come from a file")
         else:
             self._reloader.reload_now()
 
@@ -202,12 +201,12 @@ class App:
 
         Args:
             stop: Ends the run, draining first.
-            ready: Called once with the ports when everything listens.
+            ready: Called once, with the ports, when everything listens.
 
         Raises:
-            ExceptionGroup: A part failed (a taken port, a discovery that cannot start, a bug);
-                the others were stopped first.
-            ObjectFileError: A file of objects is faulty.
+            ExceptionGroup: A component failed, for example because a port is in use or a discovery
+                cannot start; the others have been stopped.
+            ObjectFileError: An objects file is invalid.
         """
         settings = self.settings
         try:
@@ -253,7 +252,7 @@ class App:
         return len(polled(self.graph.sources))
 
     def _free_descriptors(self) -> None:
-        """Close what is least needed, so that a port can accept; callable from any thread."""
+        """Close idle connections, so that a port can accept new ones; thread-safe."""
         for close_idle in self._idle_closers:
             close_idle()
 
@@ -289,7 +288,7 @@ class App:
         ):
             self._watch_ports(server, health, metrics_server)
             running = [
-                tasks.create_task(self._supply.run(), name="supply"),
+                tasks.create_task(self._data_layer.run(), name="data layer"),
                 tasks.create_task(self._object_files.run(self._objects), name="objects"),
             ]
             uploads = self.service.uploads
@@ -336,33 +335,33 @@ class App:
         )
 
     def build(self, config: LoadedConfig, types: PluginTypes) -> PluginGraph:
-        """Build a graph that keeps what it can of the one in use.
+        """Build a graph that keeps the unchanged instances of the current one.
 
         Raises:
-            ConfigError: Something is wrong with it.
+            ConfigError: The configuration is invalid.
         """
         return self._builder.build(config, self.graph, types=types, observer=self._watch(config))
 
     async def swap(self, graph: PluginGraph) -> None:
-        """Take ``graph`` into use between two requests; those under way end on the one before.
+        """Replace the current graph; requests in flight finish on the previous one.
 
         Raises:
-            ConfigError: Its discovery finds nothing; the graph in use is still in use.
+            ConfigError: Its discovery failed; the current graph stays in use.
         """
         loop = asyncio.get_running_loop()
         self._lifetimes.enter(graph)
         try:
             following = _pipeline(graph)
-            await self._supply.prepare(graph)
+            await self._data_layer.prepare(graph)
             use_flow = self._prepare_flow(graph)
-            self._supply.use(graph)
+            self._data_layer.use(graph)
         except BaseException as error:
-            # A turn later: the task of a discovery that was given up ends in this one.
+            # One loop iteration later: the cancelled task of a failed discovery ends in this one.
             loop.call_soon(self._lifetimes.leave, graph)
             if isinstance(error, DataLayerError):
                 raise ConfigError(f"{graph.config.source}: {error}") from error
             raise
-        use_flow()  # now that nothing can fail any more
+        use_flow()  # nothing below can fail
         before, self.graph = self.graph, graph
         pipeline, self.director.pipeline = self.director.pipeline, following
         before.guards.observer.retire()
@@ -370,13 +369,13 @@ class App:
         self._tell_of(graph)
 
         def leave() -> None:
-            # A turn later, here too: the tasks of a dropped discovery or source end in this one.
+            # One iteration later, as above: tasks of dropped discoveries and sources end first.
             loop.call_soon(self._lifetimes.leave, before)
 
         pipeline.when_idle(leave)
 
     def _prepare_flow(self, graph: PluginGraph) -> Callable[[], None]:
-        """Return what has flow control go over to ``graph``.
+        """Return a callback that switches flow control to ``graph``.
 
         Raises:
             ConfigError: Its session plugins cannot be configured.
@@ -394,7 +393,7 @@ class App:
             raise ConfigError(f"{graph.config.source}: extensions.sessions: {error}") from error
 
     async def _until_there_are_endpoints(self) -> None:
-        """Let discovery speak first: a gateway that finds the port open again sends at once."""
+        """Wait for the first report: a gateway sends requests as soon as the port is open."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_ENDPOINTS_SECONDS):
                 await self.store.reported.wait()
@@ -428,12 +427,12 @@ class App:
         if delay := self.settings.drain_delay_seconds:
             log.info("not ready any more", drain_delay_seconds=delay)
             await asyncio.sleep(delay)
-        self._health.close()  # watchers are no requests to be waited for
+        self._health.close()  # health watchers need no draining
         timeout = self.settings.drain_timeout_seconds
         log.info("draining", open_streams=len(self.service.open_streams), timeout_seconds=timeout)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.service.drain(timeout), name="drain")
-            # A second more than the drain: ended streams still have to flush their status.
+            # One second longer than the drain: ended streams still have to flush their status.
             more = LAST_CHUNK_SECONDS + 1
             tasks.create_task(server.stop(timeout + more), name="stop-server")
         log.info("endpoint picker stopped", requests_in_flight=self.director.in_flight)

@@ -1,7 +1,7 @@
-"""The graph builder of this process: the kinds of plugins and the services of every layer.
+"""Create the graph builder with the plugin classes and services of every layer.
 
-The configuration layer knows roles and services by name only; here they get their classes and
-their makers.
+The configuration layer knows roles and services by name only; this module supplies their classes
+and factories.
 """
 
 import random
@@ -48,7 +48,7 @@ KINDS: dict[str, type[Plugin]] = {
     "source": DataSource,
     "usage limit": UsageLimitPolicy,
 }
-"""Classes of the roles that a configuration gives to plugins outside of its profiles."""
+"""Classes of the plugin roles outside scheduling profiles."""
 
 
 def make_builder(
@@ -63,13 +63,12 @@ def make_builder(
     """Return the builder of this process's plugin graphs.
 
     Args:
-        seed: Makes every random choice repeatable.
-        registry: Finds plugin classes; by default all that are installed.
-        metrics: Where plugins declare metrics of their own.
-        max_page_bytes: Longest page that an endpoint may answer a data source with.
-        compat: ``reference`` where plugins are to do as the reference's do.
-        experimental: What becomes of configurations with plugin types that the reference calls
-            Alpha.
+        seed: Makes every random choice reproducible.
+        registry: Finds plugin classes; default: all installed ones.
+        metrics: Registers the plugins' own metrics.
+        max_page_bytes: Longest response of an endpoint to a data source.
+        compat: ``reference`` to make plugins behave like those of the Go EPP.
+        experimental: How to treat configurations with Alpha plugin types.
 
     Raises:
         ConfigError: Two installed plugins have the same type.
@@ -94,5 +93,5 @@ def make_builder(
 
 
 def make_random(seed: int | None, name: str) -> random.Random:
-    """Return the random generator of what has that name, so that each draws apart."""
+    """Return a random generator of its own for the component ``name``."""
     return random.Random(None if seed is None else f"{seed}/{name}")  # noqa: S311 - no secrets

@@ -1,4 +1,4 @@
-"""Shares out the descriptors of the process among its ports and the pool, and warns of too few."""
+"""Divide the process's file descriptors among its ports and the pool, and warn if too few."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from epp.sockets import Demand, Shares, descriptor_limit, share_out
 from epp.transport.eviction import connections_for, descriptors_for
 
 LEAST_SCRAPES = 256
-"""Connections to model servers that are provided for, however small the pool is at the start."""
+"""Minimum number of connections to model servers to reserve descriptors for."""
 _REMEDY = "raise the hard limit (ulimit -Hn, LimitNOFILE=, the container runtime's default-ulimits)"
 
 log = structlog.get_logger()
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class PortLimits:
-    """How many connections each port may have."""
+    """Maximum number of connections of each port."""
 
     ext_proc: int
     health: int
@@ -29,11 +29,11 @@ class PortLimits:
 
 
 def share_descriptors(settings: ServeSettings, *, sources: int) -> tuple[Shares, PortLimits]:
-    """Return what the limit of the process allows, and log it.
+    """Divide the descriptor limit of the process, and log the result.
 
     Args:
-        settings: Say how many connections each port wants.
-        sources: How many data sources scrape every endpoint.
+        settings: Configured connection limits of the ports.
+        sources: Number of data sources that scrape every endpoint.
     """
     demand = Demand(
         ext_proc=descriptors_for(settings.transport_settings.max_connections),
@@ -62,12 +62,12 @@ def share_descriptors(settings: ServeSettings, *, sources: int) -> tuple[Shares,
 
 
 class PoolDescriptors:
-    """Warns, once, when the pool has more endpoints than descriptors to scrape them with.
+    """Warns once if scraping the pool needs more descriptors than reserved for it.
 
     Args:
         store: The pool.
-        shares: Of the process.
-        sources: Returns how many data sources scrape every endpoint.
+        shares: Descriptors per purpose.
+        sources: Returns the number of data sources that scrape every endpoint.
     """
 
     def __init__(self, store: EndpointStore, shares: Shares, sources: Callable[[], int]) -> None:
@@ -91,4 +91,4 @@ class PoolDescriptors:
             )
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
-        """Fewer connections are no problem."""
+        """Do nothing."""

@@ -1,7 +1,7 @@
-"""gRPC health checking (grpc.health.v1): on a port of its own, and beside ext_proc.
+"""gRPC health checking (grpc.health.v1), on a separate port and optionally on the ext_proc port.
 
-The port of its own is for kubelets; it has a thread and an event loop of its own, so that answers
-come when the loop of the endpoint picker stands still, too. Beside ext_proc it is for Envoy.
+The separate port is for kubelet probes. It has its own thread and event loop, so that it responds
+even if the main event loop is blocked. The service on the ext_proc port is for Envoy.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _Response = health_pb2.HealthCheckResponse
 _SERVICE = "/grpc.health.v1.Health/"
 _MAX_NAME = 200
 MAX_CONNECTIONS = 256
-"""Most connections of the health port, by default."""
+"""Default connection limit of the health port."""
 
 _SETTINGS = TransportSettings().with_values(
     {
@@ -42,20 +42,20 @@ _SETTINGS = TransportSettings().with_values(
         "max_waiting_stream_bytes": 64 << 10,
     }
 )
-"""A question is some 60 bytes long."""
+"""Small limits: a health request has about 60 bytes."""
 
 
 class HealthService:
-    """Answers for one event loop.
+    """The health service for one event loop.
 
-    ``liveness`` is SERVING while ``is_alive``; ``""``, ``readiness``, the ext_proc name and
-    ``inference-extension`` (the name the conformance manifests probe) while ``is_ready`` as well;
-    any other name is NOT_FOUND, and SERVICE_UNKNOWN for who watches it.
+    ``liveness`` is SERVING while ``is_alive``. ``""``, ``readiness``, the ext_proc service and
+    ``inference-extension`` (probed by the conformance manifests) are SERVING while ``is_ready`` as
+    well. For any other name, Check returns NOT_FOUND and Watch sends SERVICE_UNKNOWN.
 
     Args:
-        is_ready: Looked at for each answer.
-        is_alive: Likewise.
-        poll_seconds: Time between two looks while somebody watches.
+        is_ready: Called for each response.
+        is_alive: Called for each response.
+        poll_seconds: Polling interval while there are watchers.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class HealthService:
             f"{_SERVICE}List": lambda stream, _: _Call(stream, self._list),
             f"{_SERVICE}Watch": lambda stream, _: _Watch(stream, self),
         }
-        """The service, for a transport."""
+        """Handlers by gRPC method path, for a transport."""
 
     def status(self, name: str) -> int | None:
-        """Return how the service of this name is; None if there is none."""
+        """Return the ServingStatus of the service ``name``; None if it is unknown."""
         if name == _LIVENESS:
             is_serving = self._is_alive()
         elif name in _FOLLOW_READINESS:
@@ -90,7 +90,7 @@ class HealthService:
         return int(status)
 
     def close(self) -> None:
-        """Tell the watchers the last news and end them; later ones are told once."""
+        """Send watchers the final status and end their streams; later ones get one status."""
         self._is_closed = True
         for watch in list(self._watches):
             watch.look()
@@ -101,7 +101,7 @@ class HealthService:
             self._timer = None
 
     def watched_by(self, watch: "_Watch") -> None:
-        """Look for news from now on."""
+        """Start polling for ``watch``."""
         if self._is_closed:
             watch.end()
             return
@@ -110,7 +110,7 @@ class HealthService:
             self._timer = asyncio.get_running_loop().call_later(self._poll_seconds, self._look)
 
     def left_by(self, watch: "_Watch") -> None:
-        """Look no more for this one."""
+        """Stop polling for ``watch``."""
         self._watches.discard(watch)
 
     def _look(self) -> None:
@@ -136,7 +136,7 @@ class HealthService:
 
 
 class _Call:
-    """A call with one question, which is answered when the client has nothing more to say."""
+    """A unary call: responds to the one request message when the client half-closes."""
 
     def __init__(self, stream: Stream, answer: Callable[[Stream, bytes], None]) -> None:
         self._stream = stream
@@ -158,14 +158,14 @@ class _Call:
             self._stream.finish(StatusCode.INVALID_ARGUMENT, "the question cannot be read")
 
     def reset(self) -> None:
-        """There is nobody to answer."""
+        """Nothing to clean up."""
 
     def writable(self) -> None:
-        """An answer waits for nothing."""
+        """Nothing to send: the response is sent at once."""
 
 
 class _Watch(_Call):
-    """A call that is told of every change."""
+    """A Watch call, which sends every status change."""
 
     def __init__(self, stream: Stream, service: HealthService) -> None:
         super().__init__(stream, self._begin)
@@ -174,7 +174,7 @@ class _Watch(_Call):
         self._told: int | None = None
 
     def look(self) -> None:
-        """Tell of a change, if there is one and the client reads."""
+        """Send the status if it has changed and the stream is writable."""
         status = self._service.status(self._name)
         told = _Response.SERVICE_UNKNOWN if status is None else status
         if told != self._told and self._stream.is_writable:
@@ -182,7 +182,7 @@ class _Watch(_Call):
             self._stream.send(_Response(status=told).SerializeToString())
 
     def end(self) -> None:
-        """There will be no more news."""
+        """End the stream."""
         self._stream.finish()
 
     def reset(self) -> None:
@@ -204,7 +204,7 @@ def _answer(stream: Stream, answer: Message) -> None:
 
 
 class HealthServer:
-    """gRPC health checking on a port of its own, plaintext; see :class:`HealthService`."""
+    """The plaintext gRPC health port; see :class:`HealthService`."""
 
     def __init__(
         self,
@@ -216,15 +216,15 @@ class HealthServer:
         max_connections: int = MAX_CONNECTIONS,
         exhausted: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make a server that does not listen yet.
+        """Create the server; :meth:`start` makes it listen.
 
         Args:
-            is_ready: Looked at for each answer, from another thread.
-            host: Where to listen.
-            port: Likewise; 0 for any.
-            is_alive: Looked at like ``is_ready``.
-            max_connections: Open at once.
-            exhausted: Called when the process has no descriptor for a connection; may close others.
+            is_ready: Called for each response, in the server's thread.
+            host: Address to listen on.
+            port: Port to listen on; 0 for any free one.
+            is_alive: Called like ``is_ready``.
+            max_connections: Limit on open connections.
+            exhausted: Called when the process runs out of descriptors; may close connections.
         """
         self._service = HealthService(is_ready, is_alive)
         self._server = Http2Server(
@@ -233,7 +233,7 @@ class HealthServer:
             port=port,
             settings=replace(_SETTINGS, max_connections=max_connections),
             name="health",
-            # A client that watches can ask again; a refused probe restarts the gateway.
+            # A watcher can reconnect, but a refused probe would get the pod restarted.
             evicts_streams=True,
             exhausted=exhausted,
         )
@@ -243,18 +243,18 @@ class HealthServer:
         self._thread: threading.Thread | None = None
 
     def figures(self) -> PortFigures:
-        """Return what there is to say of the port; callable from any thread."""
+        """Return statistics of the port; thread-safe."""
         return self._server.figures()
 
     def close_idle(self) -> None:
-        """Close idle connections, as descriptors have run out; callable from any thread."""
+        """Close idle connections to free descriptors; thread-safe."""
         self._server.close_idle()
 
     async def start(self) -> int:
         """Listen; return the port.
 
         Raises:
-            PortError: It is taken, or the host is not this one.
+            PortError: The port is in use, or the address is not local.
         """
         loop = self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=loop.run_forever, name="health", daemon=True)
@@ -269,7 +269,7 @@ class HealthServer:
             ) from error
 
     async def stop(self) -> None:
-        """End what is watched, and stop."""
+        """End all Watch streams and stop the server."""
         loop, thread, self._loop = self._loop, self._thread, None
         if loop is None or thread is None:
             return

@@ -1,4 +1,4 @@
-"""The ports that may speak TLS: which transport serves ext_proc, and with which certificates."""
+"""Create the ext_proc transport and the TLS contexts of the ext_proc and metrics ports."""
 
 import ssl
 from collections.abc import Callable, Mapping
@@ -29,11 +29,11 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A transport, and what keeps its certificate up to date."""
+    """A transport with the task that reloads its certificate."""
 
     server: Server
     follower: CredentialsFollower | None = None
-    """To be run beside it; None if there is no file to follow."""
+    """Must be run beside the server; None if there is no certificate file to follow."""
 
 
 def make_listener(
@@ -43,16 +43,16 @@ def make_listener(
     budget: Budget | None = None,
     exhausted: Callable[[], None] = lambda: None,
 ) -> Listener:
-    """Make the transport, which does not listen yet; blocks, as it reads and makes certificates.
+    """Create the transport, which does not listen yet; blocks: it reads or generates certificates.
 
     Args:
-        settings: What to serve, and how.
-        methods: By path.
-        budget: What the bytes that the transport keeps are a part of; grpcio keeps no account.
-        exhausted: Called when the process has no descriptor for a connection; may close others.
+        settings: Ports, transport and TLS.
+        methods: Handlers by gRPC method path.
+        budget: Memory budget for bytes that the transport buffers; grpcio ignores it.
+        exhausted: Called when the process runs out of descriptors; may close connections.
 
     Raises:
-        TlsError: The certificate cannot be used.
+        TlsError: The certificate is invalid.
     """
     tls = settings.tls
     credentials = None if tls is None else load_credentials(tls)
@@ -81,7 +81,7 @@ def make_listener(
 def _grpcio_server(
     settings: ServeSettings, methods: Mapping[str, OpenStream], credentials: Credentials | None
 ) -> "GrpcioServer":
-    from epp.transport.grpcio import GrpcioServer  # noqa: PLC0415 - only if it is asked for
+    from epp.transport.grpcio import GrpcioServer  # noqa: PLC0415 - an optional dependency
 
     messages = settings.transport_settings.messages
     return GrpcioServer(
@@ -99,10 +99,10 @@ def _grpcio_server(
 def make_metrics_tls(
     settings: ServeSettings,
 ) -> tuple[ssl.SSLContext, CredentialsFollower] | tuple[None, None]:
-    """Return the TLS of the metrics port, and what keeps it up to date; blocks.
+    """Return the TLS context of the metrics port and the task that reloads it; blocks.
 
     Raises:
-        TlsError: The certificate cannot be used.
+        TlsError: The certificate is invalid.
     """
     tls = settings.metrics_tls
     if tls is None:

@@ -20,7 +20,7 @@ from log_watch import Logs, watched_logs
 from epp.app import App, Ports, ServeSettings
 from epp.config import DEFAULT_CONFIG, ConfigError, load_file, load_text
 from epp.config.plugin_files import load_plugin_file
-from epp.data_layer import DataLayerError, Supply
+from epp.data_layer import DataLayerError, DataLayerRuntime
 from epp.ext_proc import METHOD, ExtProcSettings
 from epp.ext_proc.settings import Compat
 from epp.health import EXT_PROC_SERVICE
@@ -119,14 +119,14 @@ async def test_app_serves_health_and_metrics_of_its_pool() -> None:
 async def test_the_port_opens_when_there_are_endpoints_behind_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = Supply.run
+    run = DataLayerRuntime.run
 
-    async def run_later(supply: Supply) -> None:
+    async def run_later(supply: DataLayerRuntime) -> None:
         # Much longer than all the rest takes to start.
         await asyncio.sleep(0.3)
         await run(supply)
 
-    monkeypatch.setattr(Supply, "run", run_later)
+    monkeypatch.setattr(DataLayerRuntime, "run", run_later)
     app = await asyncio.to_thread(App, make_settings())
     stop, there = asyncio.Event(), list[int]()
 
@@ -141,10 +141,10 @@ async def test_the_port_opens_when_there_are_endpoints_behind_it(
 async def test_the_port_opens_all_the_same_if_discovery_is_slow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def find_nothing(_: Supply) -> None:
+    async def find_nothing(_: DataLayerRuntime) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Supply, "run", find_nothing)
+    monkeypatch.setattr(DataLayerRuntime, "run", find_nothing)
     monkeypatch.setattr("epp.app.FIRST_ENDPOINTS_SECONDS", 0.01)
     async with running() as epp:
         assert not epp.app.is_ready
@@ -337,7 +337,7 @@ def test_wrong_endpoint_is_refused_before_anything_runs() -> None:
 
 def test_discovery_reference_to_another_plugin_is_a_config_error() -> None:
     text = DEFAULT_CONFIG + "  discovery: {pluginRef: queue-scorer}\n"
-    with pytest.raises(ConfigError, match=r"`queue-scorer` .* is no EndpointDiscovery"):
+    with pytest.raises(ConfigError, match=r"`queue-scorer` .* not implement EndpointDiscovery"):
         App(make_settings(config=load_text(text, "test")))
 
 

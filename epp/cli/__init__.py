@@ -1,7 +1,7 @@
 """The commands of ``epp``.
 
-A command's module is imported when it is asked for: importing all of them took a sixth of the time
-until ``epp serve`` listened.
+The module of a command is imported on first use: importing all of them took a sixth of the start-up
+time of ``epp serve``.
 """
 
 import gc
@@ -31,19 +31,19 @@ _MODULES: Final = {
     "plugins": "plugins",
     "session": "session",
 }
-"""The module of each command; in it, a function or a ``typer.Typer`` of the command's name."""
+"""Module of each command; it contains a function or ``typer.Typer`` named like the command."""
 
 
 # Typer exports one of the subclasses alone, and has had more than one such class in its history.
 _UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
 _NO_ARGUMENTS: Final = "NoArgsIsHelpError"
-"""Its message is the help, which Typer prints."""
+"""Class name of click's error whose message is the help, which Typer prints."""
 _WORDS: Final = {"int": "a whole number", "float": "a number"}
 _KINDS: Final = re.compile(rf"a valid ({'|'.join(_WORDS)})(?: range)?\b")
 
 
 class _Commands(MutableMapping[str, Any]):
-    """The commands by name, each made when it is first asked for."""
+    """The commands by name, created on first use."""
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - Typer hides the type of commands
         return _make(name, _MODULES[name])
@@ -62,7 +62,7 @@ class _Commands(MutableMapping[str, Any]):
 
 
 class _Group(TyperGroup):
-    """``epp``: a flag in the place of the command means ``epp serve``."""
+    """The group ``epp``; a flag instead of a command means ``epp serve``."""
 
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - Typer's
         super().__init__(**attributes | {"commands": {}})
@@ -108,7 +108,7 @@ def _make(name: str, module: str) -> Any:  # noqa: ANN401 - Typer hides the type
 
 
 def _imported(module: str) -> ModuleType:
-    """Import without garbage collection, which takes a tenth of the time and finds nothing."""
+    """Import without garbage collection, which would take a tenth of the time for nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""``epp config check | show | schema | diff``: a configuration looked at without running it."""
+"""``epp config check | show | schema | diff``: inspect configurations without running them."""
 
 import sys
 from collections.abc import Iterator, Sized
@@ -36,10 +36,10 @@ Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="EndpointPi
 
 @config.command("check")
 def check(files: Files) -> None:
-    """Check configurations and say everything that is wrong with them.
+    """Check configurations and print all problems.
 
-    One problem a line, FILE:LINE:COLUMN: FIELD: PROBLEM; the status is 1 if there are any. Plugins
-    in files are loaded and checked, too, and session plugins configure themselves. Nothing is
+    Each line has the form FILE:LINE:COLUMN: FIELD: PROBLEM; the exit status is 1 if there are any.
+    Plugin files are loaded and checked, too, and session plugins are configured. Nothing is
     started.
     """
     with _refusals_to(sys.stdout):
@@ -50,7 +50,7 @@ def check(files: Files) -> None:
 
 
 def _check(builder: GraphBuilder, file: Path, *, is_named: bool) -> bool:
-    """Say what is wrong with ``file``, or how many plugins and profiles it has."""
+    """Print the problems of ``file``, or its number of plugins and profiles."""
     try:
         graph = _built(builder, file)
         if fault := fault_in_configuring(session_plan(graph)):
@@ -83,7 +83,7 @@ def show(
 ) -> None:
     """Print a configuration as YAML with every default written out.
 
-    What is printed is a configuration itself and means the same.
+    The output is an equivalent configuration.
     """
     with _refusals_to(sys.stderr):
         graph = _built(make_builder(), file)
@@ -95,8 +95,8 @@ def show(
 def schema() -> None:
     """Print the JSON Schema of configurations, for editors.
 
-    It knows the parameters of every installed plugin. With the YAML language server, name it in the
-    first line of the file: # yaml-language-server: $schema=PATH
+    It includes the parameters of every installed plugin. With the YAML language server, put its
+    path into the first line of the file: # yaml-language-server: $schema=PATH
     """
     with _refusals_to(sys.stderr):
         found = editor_schema(make_builder().registry)
@@ -108,9 +108,9 @@ def diff(
     running: Annotated[Path, typer.Argument(metavar="A", help="The configuration that runs.")],
     following: Annotated[Path, typer.Argument(metavar="B", help="The one to be loaded.")],
 ) -> None:
-    """Say what loading configuration B would do to an endpoint picker that runs A.
+    """Show what a reload from configuration A to B would do to each plugin.
 
-    A plugin that is kept keeps all that it has learned; a rebuilt one starts anew.
+    A plugin that is kept keeps its state; a rebuilt one starts without.
     """
     with _refusals_to(sys.stderr):
         builder = make_builder()
@@ -129,7 +129,7 @@ def diff(
 
 @contextmanager
 def _refusals_to(stream: TextIO) -> Iterator[None]:
-    """Write a configuration's problems to ``stream`` and end the command with status 1."""
+    """On ConfigError, write the problems to ``stream`` and exit with status 1."""
     try:
         yield
     except ConfigError as error:
@@ -160,9 +160,9 @@ def _close(*graphs: PluginGraph) -> None:
 
 
 def _plain(effective: ConfigFile) -> object:
-    """Return the values to write; without the extensions if they say nothing.
+    """Return the values to print, without ``extensions`` if all of it is default.
 
-    Then the reference accepts the file, too.
+    Then the Go EPP accepts the file, too.
     """
     value = msgspec.to_builtins(effective)
     if effective.extensions == ExtensionsEntry():
@@ -171,7 +171,7 @@ def _plain(effective: ConfigFile) -> object:
 
 
 def _without_nulls(value: object) -> object:
-    """Leave out what is absent; parameters are what the file says, nulls in maps among them."""
+    """Drop null fields, but keep parameters as in the file, including nulls in maps."""
     if isinstance(value, dict):
         return {
             key: each if key in {"parameters", "arguments"} else _without_nulls(each)
@@ -184,7 +184,7 @@ def _without_nulls(value: object) -> object:
 
 
 def _changed_sections(before: ConfigFile, after: ConfigFile) -> Iterator[str]:
-    """Yield the sections that differ; ``plugins`` is told of one by one."""
+    """Yield the sections that differ, except ``plugins``, whose changes are listed one by one."""
     for field in msgspec.structs.fields(ConfigFile):
         if field.name != "plugins" and getattr(before, field.name) != getattr(after, field.name):
             yield field.encode_name

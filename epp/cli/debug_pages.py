@@ -1,4 +1,4 @@
-"""Asks a running endpoint picker for its debug pages."""
+"""Client for the debug pages of a running endpoint picker."""
 
 import httpx
 import msgspec
@@ -7,28 +7,28 @@ TIMEOUT_SECONDS = 10.0
 
 
 class PageError(Exception):
-    """A page could not be had; the text says where and why."""
+    """A page could not be fetched; the text says where and why."""
 
 
 class NoSuchPageError(PageError):
-    """An endpoint picker answers, and it has other pages only."""
+    """The endpoint picker does not have the page."""
 
 
 class _Told(msgspec.Struct):
-    """What comes instead of a page."""
+    """The error document."""
 
     error: str
     pages: list[str] | None = None
 
 
 class DebugClient:
-    """Fetches pages from where ``/metrics`` is served too."""
+    """Fetches debug pages from the metrics port."""
 
     def __init__(self, admin: str) -> None:
-        """Take the address as it was given.
+        """Parse the address of the metrics port.
 
         Raises:
-            PageError: It is none.
+            PageError: It is invalid.
         """
         base = _parsed(admin)
         if base is None:
@@ -40,10 +40,10 @@ class DebugClient:
         """The address without a password."""
 
     def get(self, page: str) -> bytes:
-        """Return the page of this path below ``/debug/``; blocks until it is there.
+        """Return the page at this path below ``/debug/``; blocks.
 
         Raises:
-            PageError: It could not be had.
+            PageError: It could not be fetched.
         """
         path = f"/debug/{page}"
         target = self._base.copy_with(path=self._base.path.rstrip("/") + path)
@@ -88,7 +88,7 @@ def _parsed(text: str) -> httpx.URL | None:
 
 
 def plain(text: str) -> str:
-    """Return ``text`` without what a terminal would obey: clients name flows and requests."""
+    """Return ``text`` without terminal control characters: names of flows come from clients."""
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )

@@ -1,4 +1,4 @@
-"""``epp doctor``: an Envoy looked over for traps."""
+"""``epp doctor``: check an Envoy configuration for known problems."""
 
 from pathlib import Path
 from typing import Annotated
@@ -42,11 +42,11 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, no lines.")] = False,
 ) -> None:
-    """Look an Envoy over for what makes requests fail or go astray.
+    """Check an Envoy for settings that make requests fail or reach the wrong server.
 
-    One line a finding: error, warning or ok, the check, where in Envoy's configuration, what stands
-    there, why it hurts and what to set. The status is 1 if there are errors, 2 if nothing could be
-    read. Nothing is changed.
+    Each line is a finding: error, warning or ok, the check, the field in Envoy's configuration, its
+    value, the consequence, and what to set. The exit status is 1 if there are errors, 2 if the
+    configuration could not be read. Nothing is changed.
     """
     if (admin is None) == (file is None):
         fail("give either --admin URL or --file PATH")

@@ -1,7 +1,7 @@
-"""The JSON Schema of a configuration, by which editors complete and check it while it is written.
+"""The JSON Schema of configurations, for completion and validation in editors.
 
-It is made of the types that the loader reads with; the text in it comes from docstrings. What a
-plugin's ``parameters`` may hold depends on its ``type``, one condition for each plugin.
+It is generated from the types of the loader; the descriptions come from docstrings. The schema of a
+plugin's ``parameters`` depends on its ``type``, with one condition per plugin.
 """
 
 import inspect
@@ -25,9 +25,9 @@ _FILE_TYPE = r"^file:.+\.py:[A-Za-z_]\w*$"
 
 
 def editor_schema(plugins: Iterable[type[Plugin]]) -> Schema:
-    """Return the JSON Schema (2020-12) of a file that may use ``plugins`` and plugins in files.
+    """Return the JSON Schema (2020-12) of a configuration that may use ``plugins`` or plugin files.
 
-    Faulty classes, which no configuration may use, are left out.
+    Invalid classes, which no configuration can use, are left out.
     """
     sound = (plugin for plugin in plugins if not check_plugin_class(plugin))
     by_type = {plugin.type: plugin for plugin in sorted(sound, key=lambda each: each.type)}
@@ -57,7 +57,7 @@ def editor_schema(plugins: Iterable[type[Plugin]]) -> Schema:
 
 
 def _add_structs(wanted: Any, found: dict[type[msgspec.Struct], None]) -> None:  # noqa: ANN401 - any type expression
-    """Add the Structs that a type is made of, itself first; types may contain themselves."""
+    """Add all Structs in a type, itself first; types may be recursive."""
     if isinstance(wanted, type) and issubclass(wanted, msgspec.Struct):
         if wanted in found:
             return
@@ -69,7 +69,7 @@ def _add_structs(wanted: Any, found: dict[type[msgspec.Struct], None]) -> None: 
 
 
 def _describe(struct: type[msgspec.Struct], definition: Schema) -> None:
-    """Put the docstrings of a Struct and its fields into its schema."""
+    """Add the docstrings of a Struct and its fields to its schema."""
     if doc := inspect.getdoc(struct):
         definition["description"] = _plain(doc.partition("\n")[0])
     docs = field_docs(struct)
@@ -79,7 +79,7 @@ def _describe(struct: type[msgspec.Struct], definition: Schema) -> None:
 
 
 def _add_plugins(entry: Schema, plugins: dict[str, tuple[type[Plugin], str]]) -> None:
-    """Say which types an entry of ``plugins`` may have, and which parameters go with each."""
+    """Add the allowed plugin types to an entry of ``plugins``, and the parameters of each."""
     entry["properties"]["type"] = {
         "description": entry["properties"]["type"]["description"],
         "anyOf": [

@@ -1,4 +1,4 @@
-"""Options of Envoy's side: a client's headers, and limits on what one client may take."""
+"""Options for the Envoy configuration: client headers, and limits per client."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict

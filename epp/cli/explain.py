@@ -1,4 +1,4 @@
-"""``epp explain``: why a running endpoint picker does what it does."""
+"""``epp explain``: show why a running endpoint picker makes its decisions."""
 
 import time
 from contextlib import suppress
@@ -16,7 +16,7 @@ from epp.flow_control.debug import PATH
 from epp.flow_control.session_page import SessionPage
 
 PIPED_WIDTH = 200
-"""Columns of a table that no terminal shows."""
+"""Width of tables if the output is not a terminal."""
 
 explain = typer.Typer(
     help="Ask a running endpoint picker why it does what it does.", no_args_is_help=True
@@ -25,7 +25,7 @@ explain = typer.Typer(
 
 @explain.callback()
 def _explain() -> None:
-    """Keep ``queue`` a command of its own."""
+    """Make ``queue`` a subcommand, although it is the only one."""
 
 
 @explain.command("queue")
@@ -40,10 +40,10 @@ def queue(
         typer.Option(help="Seconds between two looks of --watch.", min=0.1, callback=finite),
     ] = 2.0,
 ) -> None:
-    """Tell who waits, in which order, why the heads do not go, and what each flow has.
+    """Show the queued requests in order, why the first ones wait, and the share of each flow.
 
-    Flows stand in the order in which they are served next; which one follows is decided anew after
-    every dispatch. The status is 2 if nothing could be read.
+    Flows are listed in the order in which they would be served now; the order is recomputed after
+    every dispatch. The exit status is 2 if the page could not be read.
     """
     try:
         client = DebugClient(admin)
@@ -59,7 +59,7 @@ def queue(
 
 
 def _next_page(client: DebugClient, interval: float) -> SessionPage:
-    """Return the page after ``interval``; what keeps it away is told until it is there."""
+    """Return the page after ``interval``; retry on errors and print them."""
     while True:
         time.sleep(interval)
         try:

@@ -1,4 +1,4 @@
-"""The flags of ``epp serve`` for the ext_proc boundary: limits, and the form of the answers."""
+"""The ext_proc flags of ``epp serve``: limits, and the format of responses."""
 
 import os
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.client_headers import headers_to_ignore
 
 SAMPLER_ARG: Final = "OTEL_TRACES_SAMPLER_ARG"
-"""Environment variable of OpenTelemetry, 0.1 where it is not set."""
+"""Environment variable of OpenTelemetry; default 0.1."""
 
 Compat = Annotated[
     Literal["none", "reference"],
@@ -167,10 +167,10 @@ def ext_proc_settings(
     keep_control_headers: bool,
     tracing: str,
 ) -> ExtProcSettings:
-    """Return the settings that the flags ask for.
+    """Return the settings of the flags.
 
     Raises:
-        ValueError: A value is not allowed; the message names the flag.
+        ValueError: A value is invalid; the message names the flag.
     """
     forms = {"--error-body": error_body, "--retry-after-seconds": retry_after_seconds}
     given = [flag for flag, value in forms.items() if value is not None]
@@ -208,7 +208,7 @@ def _trace_ratio() -> float:
     """Return the share of new traces that are sampled.
 
     Raises:
-        ValueError: The environment variable is no number from 0 to 1.
+        ValueError: The environment variable is not a number from 0 to 1.
     """
     text = os.environ.get(SAMPLER_ARG, "") or "0.1"
     try:

@@ -1,6 +1,6 @@
-"""Translates a command line in the syntax of Go's pflag library into one that click parses.
+"""Translate a command line from the syntax of Go's pflag library to that of click.
 
-Manifests written for the reference use ``--secure-serving``, ``--secure-serving=1`` and ``-v=4``;
+Manifests written for the Go EPP use ``--secure-serving``, ``--secure-serving=1`` and ``-v=4``;
 click supports only flags without a value and options with one. Unknown flags pass through
 unchanged: click refuses them and suggests the nearest name.
 """
@@ -21,12 +21,12 @@ _IGNORED_FIRST_WORD: Final = "serve"
 
 @dataclass(slots=True)
 class CommandLine:
-    """What was parsed besides the options for click."""
+    """Parsed flags and words that are not passed to click."""
 
     reference: list[Given] = field(default_factory=list)
-    """Flags of the reference that are not options here, in command-line order."""
+    """Flags of the Go EPP that are not options here, in command-line order."""
     stray: list[str] = field(default_factory=list)
-    """Words that belong to no flag; the reference ignores them, too."""
+    """Words that belong to no flag; the Go EPP ignores them, too."""
 
 
 class GoFlagsCommand(TyperCommand):

@@ -1,4 +1,4 @@
-"""``epp health``: asks the health port of an endpoint picker, where there is no gRPC probe."""
+"""``epp health``: check the health port, for environments without gRPC probes."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ def health(
         str, typer.Option(help="liveness, readiness, or another that it knows.")
     ] = "readiness",
 ) -> None:
-    """Ask whether an endpoint picker serves; the exit status is 0 if so, else 1."""
+    """Check whether an endpoint picker is serving; the exit status is 0 if so, else 1."""
     request = health_pb2.HealthCheckRequest(service=service)
     with grpc.insecure_channel(address) as channel:
         try:

@@ -1,4 +1,4 @@
-"""The laboratory's commands: a fake fleet, load, an Envoy bootstrap, and all of it at once."""
+"""The lab commands: a fake fleet, load, an Envoy bootstrap, and all of them together."""
 
 import asyncio
 import json
@@ -193,7 +193,7 @@ def load(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, no table.")] = False,
 ) -> None:
-    """Send load through a gateway and print what came of it; status 1 if all requests failed."""
+    """Send load through a gateway and print the results; exit status 1 if all requests failed."""
     if concurrency is None and rate is None:
         concurrency = 16
     if requests is None and duration is None:

@@ -1,7 +1,7 @@
-"""Docstrings as Markdown.
+"""Convert docstrings to Markdown.
 
-They are written as reST is, in the few forms that plugins need: paragraphs, lists, terms with their
-meaning indented below, blocks of code after ``::`` or just indented, and code in double backticks.
+Supports the subset of reST that plugins use: paragraphs, lists, definition lists, code blocks after
+``::`` or just indented, and code in double backticks.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Options of the metrics port: TLS, and which metrics there are."""
+"""Options of the metrics port: TLS, and the set of metrics."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -44,10 +44,10 @@ DeprecatedMetrics = Annotated[
 
 
 def metrics_tls(cert_dir: str, client_ca_file: str) -> TlsSettings | None:
-    """Return what the flags say; None for plain HTTP.
+    """Return the TLS settings of the flags; None for plain HTTP.
 
     Raises:
-        ValueError: Client certificates are asked for without TLS; the message names the flags.
+        ValueError: Client certificates are required without TLS; the message names the flags.
     """
     if not cert_dir:
         if client_ca_file:
@@ -63,7 +63,7 @@ def metrics_tls(cert_dir: str, client_ca_file: str) -> TlsSettings | None:
 
 
 def warn_of_open_metrics(tls: TlsSettings | None) -> None:
-    """Warn where TLS is asked for and nobody is kept out."""
+    """Warn if TLS is enabled but clients are not authenticated."""
     if tls is not None and tls.client_authorities is None:
         log.warning(
             "metrics are encrypted, but open to every client",

@@ -1,7 +1,7 @@
-"""What can be said of a plugin's parameters from their Struct: names, types, ranges, meanings.
+"""Documentation of a plugin's parameters, from their Struct: names, types, ranges, descriptions.
 
-Structs within Structs are told of too, each field under its path: ``a.b``, ``a[].b`` in a list,
-``a.*.b`` in a map.
+Nested Structs are included; each field has a path: ``a.b``, ``a[].b`` in a list, ``a.*.b`` in a
+map.
 """
 
 import ast
@@ -16,7 +16,7 @@ from msgspec import inspect
 
 Schema = dict[str, Any]
 Above = tuple[tuple[str, type[msgspec.Struct]], ...]
-"""The Structs that a field lies in, each with its path."""
+"""The Structs that enclose a field, each with its path."""
 
 _BOUNDS: Final = {
     "minimum": "at least {}",
@@ -52,7 +52,7 @@ class ParameterDoc(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def parameter_docs(params: type[msgspec.Struct]) -> tuple[ParameterDoc, ...]:
-    """Return what there is to know of each parameter, those of Structs in it right below it."""
+    """Return the documentation of each parameter, followed by that of its nested parameters."""
     return tuple(_parameters(params, "", ()))
 
 
@@ -81,7 +81,7 @@ def _parameters(params: type[msgspec.Struct], path: str, above: Above) -> Iterat
 
 
 def _structs_in(kind: inspect.Type) -> Iterator[tuple[type[msgspec.Struct], str]]:
-    """Yield the Structs a value may be made of, each with the path to it."""
+    """Yield the Structs in a type, each with its path."""
     inner: Iterable[inspect.Type] = ()
     suffix = ""
     match kind:
@@ -121,7 +121,7 @@ def _is_all_default(value: msgspec.Struct) -> bool:
 
 
 def field_docs(params: type[msgspec.Struct]) -> dict[str, str]:
-    """Return the docstring below each field, where the source is to be had."""
+    """Return the docstring of each field, if the source is available."""
     docs: dict[str, str] = {}
     for cls in reversed(params.__mro__):
         try:
@@ -142,7 +142,7 @@ def field_docs(params: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def _type_in_words(annotation: Any) -> tuple[str, list[str]]:  # noqa: ANN401 - any type expression
-    """Return the kind of values, and what restricts them."""
+    """Return a description of the type, and its restrictions."""
     try:
         (schema,), structs = msgspec.json.schema_components([annotation])
     except TypeError:

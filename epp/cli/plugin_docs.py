@@ -1,7 +1,7 @@
-"""What can be said of a plugin class from its source alone, for ``epp plugins list|show|docs``.
+"""Documentation of plugin classes from their source, for ``epp plugins list|show|docs``.
 
-Nothing is instantiated: the text comes from docstrings, that of the parameters from
-:mod:`.parameter_docs`. The commands differ in how they print it.
+Nothing is instantiated: the text comes from docstrings, and for parameters from
+:mod:`.parameter_docs`.
 """
 
 import inspect
@@ -79,7 +79,7 @@ ROLES: Final[Mapping[str, tuple[type[Plugin], ...]]] = {
         ResponseComplete,
     ),
 }
-"""What a plugin is for, by what it can be; the first that holds counts."""
+"""Roles of plugins by extension point; the first match applies."""
 _OTHERS: Final = "Others"
 
 
@@ -88,21 +88,21 @@ class PluginDoc(msgspec.Struct, frozen=True, rename="camel"):
 
     type: str
     class_name: str
-    """With its module, or its file if that is no part of an installed package."""
+    """With its module, or its file if it is not in an installed package."""
     role: str
     """One of :data:`ROLES`, "Session plugins" or "Others"."""
     extension_points: tuple[str, ...]
     summary: str
     """The first line of the class's docstring."""
     doc: str
-    """What the module says, without the example."""
+    """The module's docstring, without the example."""
     example: str
     """Lines of a configuration file; "" if there is none."""
     parameters: tuple[ParameterDoc, ...]
     reads: tuple[str, ...]
     """Names of the keys it needs."""
     optional_reads: tuple[str, ...]
-    """Names of the keys it looks at if somebody writes them."""
+    """Names of the keys it reads if they are written."""
     writes: tuple[str, ...]
     """Names of the keys or attributes it writes."""
     old_names: tuple[str, ...]
@@ -110,7 +110,7 @@ class PluginDoc(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def describe(plugin: type[Plugin]) -> PluginDoc:
-    """Return what there is to know of a plugin class that has passed the checks."""
+    """Return the documentation of a valid plugin class."""
     doc, example = doc_and_example(plugin)
     return PluginDoc(
         type=plugin.type,
@@ -129,7 +129,7 @@ def describe(plugin: type[Plugin]) -> PluginDoc:
 
 
 def extension_point_names(plugin: type[Plugin]) -> tuple[str, ...]:
-    """Return the extension points of a class; one that another of them refines is left out."""
+    """Return the most specific extension points of a class."""
     points = extension_points_of(plugin)
     return tuple(
         point.__name__
@@ -165,7 +165,7 @@ def summary_of(plugin: Callable[..., object]) -> str:
 
 
 def doc_and_example(plugin: Callable[..., object]) -> tuple[str, str]:
-    """Return what a plugin's module, or else itself, says of it, and its example."""
+    """Return the docstring of a plugin's module, or else of the plugin, and its example."""
     module = sys.modules.get(plugin.__module__)
     text = inspect.cleandoc((module and module.__doc__) or vars(plugin).get("__doc__") or "")
     doc, _, rest = text.partition("Example::\n")

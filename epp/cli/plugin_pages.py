@@ -1,4 +1,4 @@
-"""The reference of plugins in Markdown: one page for each type, and a list of them by role."""
+"""The plugin reference in Markdown: one page per type, and an index by role."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -26,13 +26,13 @@ def pages_of(docs: Iterable[PluginDoc]) -> dict[str, str]:
 
 
 def write_pages(pages: Mapping[str, str], directory: Path) -> tuple[list[str], list[str]]:
-    """Write pages to a folder, and remove those of an earlier run that are none any more.
+    """Write pages to a folder, and remove obsolete pages of an earlier run.
 
     Returns:
         The files that were written because they were missing or stale, and those removed.
 
     Raises:
-        FileExistsError: A page has the name of a file that is no generated page.
+        FileExistsError: A file with the name of a page exists and was not generated.
     """
     there = {path.name: path.read_text(encoding="utf-8") for path in directory.glob("*.md")}
     ours = {name for name, text in there.items() if f"\n\n{_GENERATED}" in text}

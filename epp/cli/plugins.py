@@ -1,4 +1,4 @@
-"""``epp plugins list | show | docs | new``: what plugins there are, what each takes, a new one."""
+"""``epp plugins list | show | docs | new``: list, document and create plugins."""
 
 import re
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @plugins.command("list")
 def list_plugins(as_json: AsJson = False) -> None:
-    """List every installed plugin type; those that cannot be used are told of at the end."""
+    """List every installed plugin type; invalid ones are reported at the end."""
     docs, faults = _installed()
     with _refusals():
         docs += installed_session_docs()
@@ -87,7 +87,7 @@ def show(
 ) -> None:
     """Show what a plugin does, what it reads and writes, and its parameters.
 
-    A plugin in a file is loaded and checked as the endpoint picker does it; all faults are told.
+    A plugin file is loaded and checked as in the endpoint picker; all faults are reported.
     """
     doc = _session_doc(plugin_type)
     if doc is None:
@@ -108,9 +108,9 @@ def docs(
         str, typer.Option(help="Only the plugins of this Python package, such as my_plugins.")
     ] = "",
 ) -> None:
-    """Write a page in Markdown for every installed plugin type, and README.md with a list of them.
+    """Write a Markdown page for every installed plugin type, and README.md as the index.
 
-    Pages that an earlier run wrote for types that are gone are removed.
+    Pages of types that no longer exist are removed.
     """
     found, faults = _installed(package)
     if faults:
@@ -133,7 +133,7 @@ def new(
     kind: Annotated[str, typer.Option(help=f"One of {', '.join(KINDS)}.")],
     directory: Annotated[Path, typer.Option(help="Where to write the two files.")] = Path(),
 ) -> None:
-    """Write a plugin of one file and its test; both work as they are, ready to be changed."""
+    """Create a plugin file and its test; both work as generated and are meant to be edited."""
     if kind not in KINDS:
         fail(f"--kind must be one of {', '.join(KINDS)}, not {kind!r}")
     if not _NAME.fullmatch(name):
@@ -162,7 +162,7 @@ def new(
 
 
 def _use_of(kind: str, name: str, plugin_type: str) -> str:
-    """Return the lines of a configuration that have the plugin used."""
+    """Return configuration lines that use the plugin."""
     if kind == _SESSION_PLUGIN:
         return (
             "featureGates: [flowControl]\nextensions:\n  sessions:\n    plugins:\n"
@@ -206,7 +206,7 @@ def _find(plugin_type: str) -> type[Plugin]:
 
 
 def _session_doc(plugin_type: str) -> PluginDoc | None:
-    """Return what there is to know of a session plugin; None if there is none of that name."""
+    """Return the documentation of a session plugin; None if it does not exist."""
     with _refusals():
         if not plugin_type.startswith(FILE_PREFIX):
             builder = installed_builders().builder(plugin_type)
@@ -221,7 +221,7 @@ def _session_doc(plugin_type: str) -> PluginDoc | None:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """End the command with status 1 at a ``ConfigError``."""
+    """Exit with status 1 on ``ConfigError``."""
     try:
         yield
     except ConfigError as error:
@@ -229,7 +229,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _installed(package: str = "") -> tuple[list[PluginDoc], list[str]]:
-    """Return what there is to know of the installed plugins, and what is wrong with others."""
+    """Return the documentation of the valid installed plugins, and the faults of the others."""
     docs: list[PluginDoc] = []
     faults: list[str] = []
     for plugin in sorted(_registry(), key=lambda plugin: plugin.type):

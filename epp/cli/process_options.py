@@ -1,4 +1,4 @@
-"""Options of ``epp serve`` about the process: how it ends, what it logs."""
+"""Process options of ``epp serve``: shutdown and logging."""
 
 from typing import Annotated, Final, Literal
 
@@ -11,7 +11,7 @@ from epp.cli.units import count, duration
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 OPEN_STREAMS_SECONDS: Final = 30.0
-"""How long open streams may go on where no flag says so."""
+"""Default drain timeout of open streams."""
 
 DrainDelaySeconds = Annotated[
     float | None,
@@ -65,12 +65,13 @@ _DEBUG_FROM: Final = 4
 
 
 def drain_times(delay_seconds: float | None, timeout: str | None) -> tuple[float, float]:
-    """Return for how long new requests are served, and how long open ones may go on after that.
+    """Return the drain delay and the drain timeout, in seconds.
 
-    The reference's flag alone means new requests, as there; with our own beside it, open ones.
+    The Go EPP's flag alone sets the delay, as there; together with this EPP's own flag for the
+    delay, it sets the timeout.
 
     Raises:
-        ValueError: ``timeout`` is no duration; the message names the flag.
+        ValueError: ``timeout`` is not a duration; the message names the flag.
     """
     given = None if timeout is None else from_flag("--drain-timeout", duration, timeout)
     if delay_seconds is None:
@@ -79,10 +80,10 @@ def drain_times(delay_seconds: float | None, timeout: str | None) -> tuple[float
 
 
 def log_level(own: LogLevel | None, verbosity: int | None, zap: str) -> LogLevel:
-    """Return the level that the flags ask for.
+    """Return the log level of the flags.
 
     Raises:
-        ValueError: ``zap`` is no level; the message names the flag.
+        ValueError: ``zap`` is not a level; the message names the flag.
     """
     if own is not None:
         return own

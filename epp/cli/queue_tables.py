@@ -1,4 +1,4 @@
-"""``/debug/session`` as tables for people."""
+"""Format ``/debug/session`` as tables."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -128,7 +128,7 @@ def _plugins(lines: Iterable[PluginLine]) -> Table:
 
 
 def _reasons(texts: Iterable[str], blocked: str) -> str:
-    """Return what keeps somebody from going; what keeps all is told above the tables."""
+    """Return why a request waits; a reason that applies to all is shown above the tables."""
     return _lines("as above" if text and text == blocked else plain(text) for text in texts)
 
 

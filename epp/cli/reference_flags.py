@@ -1,8 +1,8 @@
-"""Flags and environment variables of the reference that are no options of ``epp serve``.
+"""Flags and environment variables of the Go EPP that ``epp serve`` does not have.
 
-A manifest written for the reference starts this endpoint picker unchanged: a flag without effect is
+A manifest written for the Go EPP starts this endpoint picker unchanged: a flag without effect is
 accepted, its value is validated as in Go, and one log line names it. A flag is refused if ignoring
-it would silently weaken security. So is a flag that the reference has withdrawn, with its hint.
+it would weaken security, or if the Go EPP has withdrawn it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ _MAX_PORT = 65535
 
 
 class WithdrawnFlagError(Exception):
-    """A flag that the reference has withdrawn; the text says what replaces it."""
+    """A flag that the Go EPP has withdrawn; the text says what replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ReferenceFlag:
     reason: str
     """Why it has no effect; shown in the log."""
     check: Callable[[str], object] = str
-    """Raises ValueError for a value that the reference also refuses."""
+    """Raises ValueError for a value that the Go EPP also refuses."""
     is_boolean: bool = False
     """May be given without a value, which means true."""
     asks_for_more: Callable[[str], bool] = lambda _: False
@@ -159,7 +159,7 @@ _READ: Final = "OTEL_TRACES_SAMPLER_ARG"
 
 
 def unused_variables(environment: Iterable[str]) -> list[str]:
-    """Return the names of variables that the reference reads and this endpoint picker does not."""
+    """Return the variables that the Go EPP reads and this endpoint picker does not."""
     return sorted(
         name
         for name in environment
@@ -168,7 +168,7 @@ def unused_variables(environment: Iterable[str]) -> list[str]:
 
 
 def tell_of_unused(given: Iterable[Given], environment: Iterable[str]) -> None:
-    """Log all flags and variables without effect in one line; a warning if a feature is missing."""
+    """Log flags and variables without effect in one line; as a warning if a feature is missing."""
     latest = {each.name: each for each in given}
     variables = unused_variables(environment)
     if not latest and not variables:

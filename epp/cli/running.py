@@ -1,4 +1,4 @@
-"""What the long-running commands share: the loop, signals, and errors that a user understands."""
+"""Helpers for long-running commands: event loop, signals, and error messages for users."""
 
 import asyncio
 import ctypes
@@ -32,8 +32,8 @@ _MMAP_THRESHOLD: Final = -3
 _LARGE_BLOCK_BYTES: Final = 1 << 20
 
 _COLLECTION_THRESHOLDS: Final = (2_000, 10, 50)
-"""The youngest objects are looked at after so many more of them (0.3 ms), the next older ones after
-so many of these collections, all after so many of those. Python's defaults are 700, 10, 10."""
+"""Arguments of ``gc.set_threshold``; a collection of the youngest objects then takes 0.3 ms.
+Python's defaults are 700, 10, 10."""
 
 _SWITCH_SECONDS: Final = 0.0005
 
@@ -70,12 +70,11 @@ def run_until_signalled(
 
 
 def tame_garbage_collection() -> None:
-    """Have the garbage collector look at what is loaded by now never again, and at the rest rarely.
+    """Exempt all present objects from garbage collection, and collect the rest rarely.
 
-    A whole collection holds up the loop: with 80 000 objects, as under attack, for 40 ms. Requests
-    and connections leave no cycles of references, so there is next to nothing to collect. What is
-    exempt and part of a cycle is never freed, so this is called before anything is made that may
-    go.
+    A full collection blocks the loop: for 40 ms with 80 000 objects, as under attack. Requests and
+    connections leave no reference cycles, so there is almost nothing to collect. Exempt objects in
+    a cycle are never freed, so call this before creating objects of limited lifetime.
     """
     gc.collect()
     gc.freeze()
@@ -83,20 +82,20 @@ def tame_garbage_collection() -> None:
 
 
 def hand_over_the_interpreter_sooner() -> None:
-    """Let the event loop have the interpreter's lock within 0.5 ms when another thread computes.
+    """Set the GIL switch interval to 0.5 ms, so that the event loop gets the GIL sooner.
 
-    By default it takes 5 ms, after each time that the loop waits for sockets: as long as a page of
-    metrics is being made, every request took 5 to 10 ms longer.
+    With the default of 5 ms, whenever the loop had waited for sockets, every request took 5 to
+    10 ms longer while another thread rendered a metrics page.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
 def keep_large_blocks_apart() -> None:
-    """Make the C library (glibc) return freed blocks of 1 MiB and more to the system.
+    """Make glibc return freed blocks of 1 MiB and more to the system.
 
-    By itself it moves that bound up, to 32 MiB, with each block that is freed, and keeps holes
-    between blocks: with bodies of 28 MB the process took 790 to 980 MB for 470 MB that were held.
-    If the environment sets ``MALLOC_MMAP_THRESHOLD_``, that value stays.
+    By default glibc raises that threshold, up to 32 MiB, when such blocks are freed, and fragments:
+    with bodies of 28 MB the process used 790 to 980 MB for 470 MB of data. A value of
+    ``MALLOC_MMAP_THRESHOLD_`` in the environment takes precedence.
     """
     if "MALLOC_MMAP_THRESHOLD_" in os.environ:
         return
@@ -115,13 +114,13 @@ def raise_descriptor_limit() -> None:
 
 
 def fail(text: str, *, status: int = 2) -> NoReturn:
-    """End the command with an error, by default one of usage."""
+    """Exit with an error message; the default status is that of usage errors."""
     print(f"epp: {text}", file=sys.stderr)  # noqa: T201 - a user's error, not a log line
     raise typer.Exit(status)
 
 
 def own_command() -> str:
-    """Return the words, quoted for a shell, that call this program again from any folder."""
+    """Return a shell command that runs this program from any directory."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         return f"{shlex.quote(sys.executable)} -m epp"
@@ -132,10 +131,10 @@ def own_command() -> str:
 
 
 def from_flag(flag: str, parse: Callable[[T], R], value: T) -> R:
-    """Return ``value`` as ``parse`` reads it.
+    """Return ``parse(value)``.
 
     Raises:
-        ValueError: It is refused; the message begins with ``flag``.
+        ValueError: The value is invalid; the message begins with ``flag``.
     """
     try:
         return parse(value)
@@ -144,13 +143,13 @@ def from_flag(flag: str, parse: Callable[[T], R], value: T) -> R:
 
 
 def require_folder(option: str, path: Path) -> None:
-    """End the command with a usage error unless ``path`` can be written as a new file."""
+    """Exit with a usage error unless the directory of ``path`` exists."""
     if not path.parent.is_dir():
         fail(f"{option} {path}: there is no folder {path.parent}")
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that others wait for: it is there whole or not at all."""
+    """Write a file atomically, for readers that wait for it to appear."""
     partial = path.with_suffix(".partial")
     partial.write_text(text)
     partial.replace(path)

@@ -1,4 +1,4 @@
-"""``epp serve``: the endpoint picker itself, with the reference's flags where they exist."""
+"""``epp serve``: run the endpoint picker; accepts the flags of the Go EPP."""
 
 import asyncio
 import json
@@ -115,7 +115,7 @@ def serve(
         bool,
         typer.Option(
             "--allow-experimental-plugins",
-            help="Take configurations with plugin types that the Go EPP calls Alpha.",
+            help="Accept plugin types that the Go EPP marks as Alpha.",
         ),
     ] = False,
     endpoint: Annotated[
@@ -222,7 +222,7 @@ def serve(
     drain_delay_seconds: DrainDelaySeconds = None,
     drain_timeout: DrainTimeout = None,
     log_format: Annotated[
-        Literal["json", "console"], typer.Option(help="json for machines, console for eyes.")
+        Literal["json", "console"], typer.Option(help="json for machines, console for people.")
     ] = "json",
     log_queue_bytes: Annotated[
         str,
@@ -233,9 +233,10 @@ def serve(
     log_level_name: LogLevelOption = None,
     verbosity: Verbosity = None,
     zap_log_level: ZapLogLevel = "",
-    seed: Annotated[int | None, typer.Option(help="Make random choices repeatable.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Make random choices reproducible.")] = None,
     ready_file: Annotated[
-        Path | None, typer.Option(help="Write the ports there, as JSON, when everything listens.")
+        Path | None,
+        typer.Option(help="Write the port numbers to this file, as JSON, once every port listens."),
     ] = None,
 ) -> None:
     """Run the endpoint picker: an ext_proc server for Envoy."""
@@ -320,7 +321,7 @@ def serve(
             has_stream_metrics=enable_grpc_stream_metrics,
             has_deprecated_metrics=deprecated_metrics == "true"
             or (not deprecated_metrics and ext_proc.compat == "reference"),
-            # Below 50 ms the reference raises the interval, too.
+            # The Go EPP raises intervals below 50 ms, too.
             refresh_metrics_interval_seconds=max(0.05, interval),
             metrics_staleness_seconds=2.0 if staleness is None else staleness,
             eviction_staleness_seconds=0.2 if staleness is None else staleness,
@@ -356,7 +357,7 @@ def _maybe(text: str) -> float | None:
 
 
 def _announce(ready_file: Path | None, tls_of_metrics: TlsSettings | None, ports: Ports) -> None:
-    """Say what there is to say once every port listens: certificates have been read by then."""
+    """Print warnings and write the ready file, once every port listens."""
     warn_of_open_metrics(tls_of_metrics)
     if ready_file is not None:
         document = {"grpc": ports.grpc, "health": ports.health, "metrics": ports.metrics}

@@ -1,4 +1,4 @@
-"""``epp session run``: one dispatch session over a cluster that a file describes."""
+"""``epp session run``: run one dispatch session on a cluster described in a file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ console = Console(highlight=False)
 
 @session.callback()
 def _session() -> None:
-    """Keep ``run`` a command of its own."""
+    """Make ``run`` a subcommand, although it is the only one."""
 
 
 @session.command("run")
@@ -33,9 +33,9 @@ def run(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run one session; print who went where, who lost a place, and why the others wait.
+    """Run one session; print the dispatched and evicted requests, and why the others wait.
 
-    It exits with 1 if a plugin or an action failed.
+    The exit status is 1 if a plugin or an action failed.
     """
     try:
         file = load_cluster(cluster_file)
@@ -75,7 +75,7 @@ class _Outcome:
         self.waiting: list[Job] = []
 
     def run(self) -> None:
-        """Run the session, after the plugins were told of what runs already."""
+        """Notify the plugins of the running requests, then run the session."""
         self._dispatcher.replay()
         self.explanations = self._dispatcher.run()
         self.waiting = [job for job in self._file.cluster.jobs.values() if job.pending()]
@@ -87,12 +87,12 @@ class _Outcome:
             typer.echo(f"plugin {plugin} failed in {point}: {kind}: {fault}", err=True)
 
     def commit(self, evictions: Sequence[Eviction], bindings: Sequence[Binding]) -> None:
-        """Note what was done."""
+        """Record the session's evictions and bindings."""
         self.evictions += evictions
         self.bindings += bindings
 
     def as_document(self) -> dict[str, object]:
-        """Return it for JSON."""
+        """Return the outcome as a JSON document."""
         return {
             "placed": [
                 {

@@ -1,6 +1,7 @@
-"""What can be said of session plugins, for ``epp plugins list`` and ``show``.
+"""Documentation of session plugins, for ``epp plugins list`` and ``show``.
 
-Their arguments are in no Struct: a plugin is built once with none, and what it asks for is noted.
+Their arguments have no Struct: a plugin is built once without arguments, and its lookups of
+arguments are recorded.
 """
 
 import inspect
@@ -29,7 +30,7 @@ _TYPES: Final = {
 
 
 def installed_session_docs() -> list[PluginDoc]:
-    """Return what there is to know of the session plugins of installed packages; blocks.
+    """Return the documentation of the installed session plugins; blocks.
 
     Raises:
         ConfigError: Two packages have a plugin of one name.
@@ -40,7 +41,7 @@ def installed_session_docs() -> list[PluginDoc]:
 
 
 def describe_session_plugin(name: str, builder: Builder) -> PluginDoc:
-    """Return what there is to know of the plugin that is configured under ``name``."""
+    """Return the documentation of the session plugin ``name``."""
     doc, example = doc_and_example(builder)
     if not _is_alone(builder):
         doc = f"{inspect.getdoc(builder) or ''}\n\n{doc}".strip()
@@ -61,7 +62,7 @@ def describe_session_plugin(name: str, builder: Builder) -> PluginDoc:
 
 
 def _is_alone(builder: Builder) -> bool:
-    """Whether it is the only session plugin of its module, so that the module speaks of it."""
+    """Whether it is the only session plugin of its module, so that the module docstring is its."""
     module = sys.modules.get(builder.__module__)
     there = vars(module).values() if module is not None else ()
     plugins = [
@@ -76,7 +77,7 @@ def _is_alone(builder: Builder) -> bool:
 
 def _arguments_of(name: str, builder: Builder) -> tuple[ParameterDoc, ...]:
     arguments = Arguments(plugin=name)
-    # It may want an argument that has no default; what it asked for so far is known.
+    # A required argument may be missing; the lookups until then are recorded.
     with suppress(*PLUGIN_FAULTS):
         builder(arguments)
     return tuple(

@@ -1,4 +1,4 @@
-"""Options of the ext_proc port: which transport, TLS, limits."""
+"""Options of the ext_proc port: transport, TLS, limits."""
 
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -62,23 +62,23 @@ TransportSetting = Annotated[
 ]
 
 _OF_GRPCIO = frozenset({"max_message_bytes", "max_sent_message_bytes"})
-"""The settings that the C core's server takes, too."""
+"""The settings that grpcio supports, too."""
 
 _SOCKET = "unix:"
 
 _ROOM_BESIDE_BODY = 1 << 20
-"""In a message with a body: a body above the limit shall meet the 413 of its reader, and not end
-its stream as too long a message."""
+"""Margin of the message limit over the body limit, so that a body above its limit gets a 413
+instead of failing its stream."""
 
 _ROOM_FOR_MESSAGES = 1.5
-"""``max_buffered_bytes`` as a multiple of the longest message: one, while others come, too."""
+"""``max_buffered_bytes`` as a multiple of the longest message: one, and parts of others."""
 
 
 def socket_file(listen: str) -> Path | None:
-    """Return the path that ``--listen`` names; None if it is not given.
+    """Return the path in ``--listen``; None if it is not given.
 
     Raises:
-        ValueError: It names something else.
+        ValueError: It is not a socket path.
     """
     if not listen:
         return None
@@ -99,14 +99,14 @@ def tls_settings(
     ciphers: Sequence[str],
     client_ca_file: str = "",
 ) -> TlsSettings | None:
-    """Return what the flags say; None for plaintext.
+    """Return the TLS settings of the flags; None for plaintext.
 
     Raises:
-        ValueError: A flag's value is not allowed; the message names the flag.
+        ValueError: A value is invalid; the message names the flag.
     """
     if not true_or_false("--secure-serving", secure_serving):
         if client_ca_file:
-            # No mere warning: it is there to keep others out.
+            # An error, not a warning: the flag is meant for access control.
             raise ValueError(
                 "--client-ca-file: there are no client certificates without TLS; leave it out, or"
                 " --secure-serving=false"
@@ -127,7 +127,7 @@ def tls_settings(
 
 
 def warn_of_unused(cert_path: str, minimum_version: str, ciphers: Sequence[str]) -> None:
-    """Warn, for plaintext, of flags that mean nothing there."""
+    """Warn about TLS flags that have no effect with plaintext."""
     given = {
         "--cert-path": cert_path,
         "--tls-min-version": minimum_version,
@@ -135,7 +135,7 @@ def warn_of_unused(cert_path: str, minimum_version: str, ciphers: Sequence[str])
     }
     flags = [flag for flag, value in given.items() if value]
     if flags:
-        # No error: the reference starts with these, too, and manifests written for it may have
+        # Not an error: the Go EPP starts with these, too, and manifests written for it may have
         # them. Plaintext is what they ask for in so many words.
         log.warning("flags were ignored", flags=flags, reason="--secure-serving=false: plaintext")
 
@@ -151,11 +151,11 @@ def transport_settings(
 
     Args:
         given: ``NAME=VALUE``; ``_bytes`` take a quantity (64MiB), ``_seconds`` a duration (30s),
-            the others a whole number, or true or false.
-        max_message: Longest message, as a quantity; ``max_message_bytes`` in ``given`` outdoes it;
-            empty for the default, or 1 MiB more than the longest body if that is more.
-        max_sent_message: Likewise the longest one sent, and ``max_sent_message_bytes``.
-        max_body_bytes: Longest request body that is taken.
+            the others an integer or a boolean.
+        max_message: Limit on received messages, as a quantity; ``max_message_bytes`` in ``given``
+            takes precedence. Empty for the default, but at least the body limit plus 1 MiB.
+        max_sent_message: Likewise for sent messages, with ``max_sent_message_bytes``.
+        max_body_bytes: Limit on request bodies.
 
     Raises:
         ValueError: A name is unknown, or a value not allowed; the message names the flag.
@@ -167,7 +167,7 @@ def transport_settings(
         ("--grpc-max-send-msg-size", "max_sent_message_bytes", max_sent_message),
     ):
         least = max(defaults[name], max_body_bytes + _ROOM_BESIDE_BODY)
-        # 0 is the default for the reference, too.
+        # 0 means the default, as in the Go EPP.
         values.setdefault(name, (from_flag(flag, quantity, text) if text else 0) or least)
     room = values["max_message_bytes"] * _ROOM_FOR_MESSAGES
     if room > defaults["max_buffered_bytes"]:
@@ -178,12 +178,12 @@ def transport_settings(
 
 
 def refuse_for_grpcio(given: Sequence[str], tls: TlsSettings | None) -> None:
-    """Refuse what the C core's server cannot do, rather than do without it in silence.
+    """Refuse settings that grpcio does not support, instead of ignoring them.
 
-    ``VersionTLS12`` is not refused: that is what the C core does anyway.
+    ``VersionTLS12`` is accepted: it is grpcio's default.
 
     Raises:
-        ValueError: Something of it is asked for; the message names the flag.
+        ValueError: There is such a setting; the message names the flag.
     """
     refused = [
         f"--transport-setting {text}: only {' and '.join(sorted(_OF_GRPCIO))} can be set"

@@ -1,4 +1,4 @@
-"""Values on the command line, as the reference writes them: ``true``, ``50ms``, ``10MiB``."""
+"""Parse command-line values in the Go EPP's syntax: ``true``, ``50ms``, ``10MiB``."""
 
 from typing import Final
 
@@ -6,17 +6,17 @@ from epp.config.quantities import duration_seconds
 from epp.config.quantities import quantity as kubernetes_quantity
 
 TRUE_OR_FALSE: Final = "true|false"
-"""The ``metavar`` of an option with a value that is meant as a flag."""
+"""The ``metavar`` of a boolean option that takes a value."""
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
 
 
 def true_or_false(flag: str, text: str) -> bool:
-    """Return what a boolean of Go says: ``true``, ``1``, ``t``, ``false``, ``0``, ``f``.
+    """Parse a Go boolean: ``true``, ``1``, ``t``, ``false``, ``0``, ``f``.
 
     Raises:
-        ValueError: Neither; the message names the flag.
+        ValueError: It is invalid; the message names the flag.
     """
     if text not in _TRUE | _FALSE:
         raise ValueError(f"{flag} must be true or false, not {text!r}")
@@ -24,10 +24,10 @@ def true_or_false(flag: str, text: str) -> bool:
 
 
 def duration(text: str) -> float:
-    """Parse a duration of Go (``50ms``, ``1m30s``, ``.5s``) to seconds.
+    """Parse a Go duration (``50ms``, ``1m30s``, ``.5s``) to seconds.
 
     Raises:
-        ValueError: It is none, or below 0.
+        ValueError: It is invalid or negative.
     """
     seconds = signed_duration(text)
     if seconds < 0:
@@ -36,10 +36,10 @@ def duration(text: str) -> float:
 
 
 def signed_duration(text: str) -> float:
-    """Parse a duration of Go that may be below 0.
+    """Parse a Go duration that may be negative.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is invalid.
     """
     sign = -1.0 if text.startswith("-") else 1.0
     try:
@@ -49,12 +49,12 @@ def signed_duration(text: str) -> float:
 
 
 def quantity(text: str) -> int:
-    """Parse a quantity of Kubernetes (``10Mi``, ``25M``, ``1e6``), a ``B`` behind it or not.
+    """Parse a Kubernetes quantity (``10Mi``, ``25M``, ``1e6``), optionally with a trailing ``B``.
 
-    A ``K`` means 1000, too. A part of a byte counts as a byte.
+    ``K`` is accepted for ``k``. Fractions are rounded up.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is invalid.
     """
     number = text.removesuffix("B")
     if number.endswith("K"):
@@ -66,10 +66,10 @@ def quantity(text: str) -> int:
 
 
 def size(text: str) -> int:
-    """Parse a byte quantity that is more than none.
+    """Parse a positive number of bytes.
 
     Raises:
-        ValueError: It is no quantity, or 0.
+        ValueError: It is invalid or 0.
     """
     size_bytes = quantity(text)
     if not size_bytes:
@@ -78,10 +78,10 @@ def size(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """Parse a whole number.
+    """Parse an integer.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is invalid.
     """
     if not (text.isascii() and text.isdecimal()):
         raise ValueError(f"{text!r} is not a whole number")

@@ -1,4 +1,4 @@
-"""What a reload does to each plugin, told before or after it is done."""
+"""Differences between two plugin graphs: what a reload does to each plugin."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,7 +8,7 @@ from epp.config.instances import Instance
 
 
 class Fate(Enum):
-    """What becomes of a plugin."""
+    """What a reload does with a plugin."""
 
     KEPT = "kept"
     REBUILT = "rebuilt"
@@ -18,7 +18,7 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of one plugin, and why."""
+    """What a reload does with one plugin, and why."""
 
     name: str
     fate: Fate
@@ -26,9 +26,10 @@ class Change:
 
 
 def changes(previous: PluginGraph, following: PluginGraph) -> tuple[Change, ...]:
-    """Return what becomes of every plugin when ``following`` takes the place of ``previous``.
+    """Return the change of every plugin when ``following`` replaces ``previous``.
 
-    In the order of ``following``, then what is removed. ``following`` was built with ``previous``.
+    The order is that of ``following``; removed plugins come last. ``following`` must have been
+    built with ``previous`` as its predecessor.
     """
     before, after = previous.instances, following.instances
     told = []

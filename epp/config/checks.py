@@ -1,8 +1,8 @@
-"""What the schema cannot say: names that must be unique or exist, and what is not there yet.
+"""Checks that the schema cannot express: unique names, references, unsupported features.
 
-The checks look at the plain values of a file, not at the typed ones, so that they also see the
-sound parts of a file that could not be read whole. A part of the wrong type is skipped, as
-:mod:`epp.config.structs` has told of it.
+The checks read the plain values of a file, not the typed ones, so that they also cover the valid
+parts of a file that fails the schema. They skip parts of the wrong type, which
+:mod:`epp.config.structs` has already reported.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ from epp.config.supported import (
 
 Raw = Mapping[str, Any]
 
-# What the reference takes for a boolean (Go's strconv.ParseBool), in lower case.
+# What the Go EPP accepts as a boolean (strconv.ParseBool), in lower case.
 _BOOLEANS = {
     **dict.fromkeys(("1", "t", "true"), True),
     **dict.fromkeys(("0", "f", "false"), False),
@@ -32,7 +32,7 @@ _GATED = "is not in effect: the feature gate `flowControl` is off"
 
 
 def faults(file: Raw, references: Iterable[Reference]) -> Iterator[Fault]:
-    """Yield what is wrong with ``file`` beyond its schema.
+    """Yield the faults of ``file`` that the schema does not cover.
 
     Args:
         file: The plain values of the whole file.
@@ -68,7 +68,7 @@ def faults(file: Raw, references: Iterable[Reference]) -> Iterator[Fault]:
 
 
 def warnings(file: Raw) -> Iterator[Fault]:
-    """Yield what of a sound ``file`` is deprecated or without effect."""
+    """Yield a warning for each field of a valid ``file`` that is deprecated or has no effect."""
     if file.get("apiVersion") == DEPRECATED_API_VERSION:
         yield Fault("apiVersion", f"is deprecated; write `{API_VERSION}`")
     for path, entry in _entries(file, "plugins"):
@@ -92,7 +92,7 @@ def warnings(file: Raw) -> Iterator[Fault]:
 
 
 def _gated(file: Raw) -> Iterator[Fault]:
-    """Yield what needs the feature gate of flow control, if that is off."""
+    """Yield the fields that have no effect because the feature gate `flowControl` is off."""
     if is_gate_on("flowControl", [text for _, text in _gate_texts(file)]):
         return
     for field, value in _section(file, "flowControl").items():
@@ -106,7 +106,7 @@ def _gated(file: Raw) -> Iterator[Fault]:
 
 
 def is_gate_on(name: str, texts: Iterable[str]) -> bool:
-    """Return whether the feature gate ``name`` is on; of several texts the last counts."""
+    """Return whether the feature gate ``name`` is on; the last of several entries wins."""
     is_on = FEATURE_GATES[name]
     for text in texts:
         key, _, value = text.partition("=")
@@ -135,7 +135,7 @@ def _unknown_names(
 
 
 def _for_defaults(hint: str) -> str:
-    """Add to a hint at names of which some need no entry that others do."""
+    """Add to ``hint`` that names other than the suggested ones need an entry in `plugins`."""
     is_question = hint.endswith("?")
     return f"{hint}{' Others' if is_question else '; others'} need an entry in `plugins`"
 
@@ -151,7 +151,7 @@ def _gates(file: Raw) -> Iterator[Fault]:
 
 
 def _boolean(value: str) -> bool | None:
-    """Return what the value of a feature gate means; None if nothing."""
+    """Return the value of a feature gate; None if it is not a boolean."""
     return _BOOLEANS.get(value.strip().lower()) if value else True
 
 
@@ -163,9 +163,9 @@ def _gate_texts(file: Raw) -> Iterator[tuple[str, str]]:
 
 
 def _detectors(file: Raw, types: Mapping[str, str]) -> Iterator[Fault]:
-    """Check that the saturation detector is defined; one needs no entry.
+    """Check that the saturation detector is defined; the default one needs no entry.
 
-    The section at the top level is the deprecated place for it.
+    The section at the top level is deprecated.
     """
     for path, section in (
         ("saturationDetector", _section(file, "saturationDetector")),
@@ -206,7 +206,7 @@ def _actions(file: Raw) -> Iterator[Fault]:
         if name in actions[:place]:
             yield Fault(f"{path}[{place}]", f"action `{name}` is listed twice; once is enough")
     if "allocate" not in actions:
-        yield Fault(path, "`allocate` is missing; without it no request that waits ever goes on")
+        yield Fault(path, "`allocate` is missing; without it no queued request is ever dispatched")
 
 
 def _discovery(file: Raw) -> Iterator[Fault]:
@@ -232,7 +232,7 @@ def _section(file: Raw, name: str) -> Raw:
 
 
 def _entries(file: Raw, name: str, path: str = "") -> Iterator[tuple[str, Raw]]:
-    """Yield the mappings of a list with their paths."""
+    """Yield the mappings in a list, each with its path."""
     entries = file.get(name)
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         if isinstance(entry, Mapping):

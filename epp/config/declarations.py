@@ -1,6 +1,6 @@
-"""What a plugin says of itself beside its methods: its type, its keys, the scale of its scores.
+"""Checks of the attributes that a plugin declares: its type, its keys, the scale of its scores.
 
-A class says it in its body; an instance may say something else, if that depends on its parameters.
+They are class attributes; an instance may override them if they depend on its parameters.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def is_named_plugin(found: object) -> TypeGuard[type[Plugin]]:
 
 
 def declared_faults(plugin: Plugin | type[Plugin]) -> Iterator[str]:
-    """Yield what is wrong with what a plugin, or its class, declares."""
+    """Yield the faults in the declarations of a plugin or plugin class."""
     if not _is_text(_type_of(plugin)):
         yield "`type` must be a text, such as `type: ClassVar[str] = 'spot-filter'`"
     for attribute in _KEY_ATTRIBUTES:
@@ -34,7 +34,7 @@ def declared_faults(plugin: Plugin | type[Plugin]) -> Iterator[str]:
 
 
 def instance_faults(plugin: object, wanted: type[Plugin], name: str) -> Iterator[str]:
-    """Yield what is wrong with what the constructor of ``wanted`` made under ``name``."""
+    """Yield the faults of ``plugin``, which the constructor of ``wanted`` returned for ``name``."""
     if not isinstance(plugin, wanted):
         yield f"calling {wanted.__name__} makes a {type(plugin).__name__}; remove its `__new__`"
         return

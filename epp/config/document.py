@@ -1,8 +1,8 @@
-"""YAML text to plain values that remember where each of them stands.
+"""Parse YAML into plain values with their line and column.
 
-The text is composed into nodes, which carry marks, and the nodes are turned into plain values by
-rules of our own: duplicate keys are refused, aliases are limited, and scalars mean what they mean
-to the reference, which reads YAML as JSON (no dates, no sexagesimal numbers, ``1e3`` is a number).
+PyYAML composes the text into nodes, which carry positions. This module converts the nodes with
+stricter rules: it refuses duplicate keys, limits aliases, and reads scalars as the Go EPP does,
+which reads YAML as JSON (no dates, no sexagesimal numbers, ``1e3`` is a number).
 """
 
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ MAX_VALUES: Final = 50_000
 
 @dataclass(slots=True)
 class Tree:
-    """A value, its place (from 1), and the trees below it."""
+    """A value, its line and column (from 1), and the trees of its members."""
 
     value: Any
     line: int
     column: int
     key_line: int = 0
-    """Where its key stands; 0 for the root and the members of a list."""
+    """Line of its key; 0 for the root and for members of a list."""
     key_column: int = 0
     children: "dict[str | int, Tree]" = field(default_factory=dict)
 
@@ -40,14 +40,15 @@ class Document:
 
     root: Tree
     problems: tuple[ConfigProblem, ...]
-    """What is wrong with it as YAML."""
+    """Errors in the YAML."""
     is_whole: bool = True
-    """Whether only the parts that ``problems`` name are missing from ``root``."""
+    """False if parsing stopped early; otherwise only the parts named in ``problems`` are missing
+    from ``root``."""
 
     def problem(self, path: str, message: str, *, on_key: bool = False) -> ConfigProblem:
         """Return a problem of the field at ``path`` with its line and column.
 
-        Where the field is absent, the nearest one around it that is there is pointed at.
+        If the field is absent, the position is that of the nearest enclosing field.
 
         Args:
             path: Such as ``plugins[2].parameters.label``.
@@ -67,7 +68,7 @@ class Document:
 
 
 def parse(text: str) -> Document:
-    """Read one YAML (or JSON) document; what is wrong with it stands in its problems."""
+    """Parse one YAML or JSON document; errors are in ``Document.problems``."""
     try:
         node = _composed(text)
         if node is None:
@@ -81,7 +82,7 @@ def parse(text: str) -> Document:
 
 
 class _UnreadableError(Exception):
-    """The document is malformed or goes beyond a limit."""
+    """The document is malformed or exceeds a limit."""
 
     def __init__(self, message: str, path: str = "", place: tuple[int, int] = (0, 0)) -> None:
         super().__init__(message)
@@ -104,12 +105,12 @@ def _composed(text: str) -> yaml.Node | None:
         message = f"not valid YAML: character U+{error.character:04X} is not allowed"
         raise _UnreadableError(message, "", place) from error
     except (OverflowError, ValueError) as error:
-        # Escapes beyond Unicode ("\U00110000") and a version of 5000 digits, without a mark.
+        # Escapes beyond Unicode ("\U00110000") and a version of 5000 digits carry no position.
         raise _UnreadableError(f"not valid YAML: {error}") from error
 
 
 class _Reader:
-    """Turns nodes into trees; ``path`` is where the node stands."""
+    """Converts nodes to trees; ``path`` is the path of the node."""
 
     def __init__(self) -> None:
         self.problems: list[ConfigProblem] = []
@@ -145,13 +146,13 @@ class _Reader:
     def _members(
         self, node: yaml.MappingNode, path: tuple[str | int, ...]
     ) -> dict[str | int, Tree]:
-        """Return the entries of a mapping; what ``<<`` brings in stands behind its own."""
+        """Return the entries of a mapping, its own before those merged with ``<<``."""
         members: dict[str | int, Tree] = {}
         for key_node, value_node in self._pairs(node, path):
             key = key_node.value
             if key in members:
                 first = members[key].key_line
-                message = f"duplicate key `{key}`; it stands on line {first}, too"
+                message = f"duplicate key `{key}`; it is also on line {first}"
                 self._refuse(key_node, (*path, key), message)
                 continue
             below = self.tree(value_node, (*path, key))
@@ -164,7 +165,7 @@ class _Reader:
     def _pairs(
         self, node: yaml.MappingNode, path: tuple[str | int, ...]
     ) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
-        """Yield the entries of a mapping whose keys are scalars, merge keys left out."""
+        """Yield the entries of a mapping whose keys are scalars, without merge keys."""
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 self._refuse(key_node, path, "a key must be a word, not a list or mapping")
@@ -172,7 +173,7 @@ class _Reader:
                 yield key_node, value_node
 
     def _merged(self, node: yaml.MappingNode, path: tuple[str | int, ...]) -> dict[str | int, Tree]:
-        """Return what ``<<`` brings into a mapping; of several, the first wins."""
+        """Return the entries that ``<<`` merges into a mapping; the first of several wins."""
         merged: dict[str | int, Tree] = {}
         for key_node, value_node in node.value:
             if key_node.tag != MERGE_TAG:

@@ -9,7 +9,7 @@ class ConfigProblem:
     """One thing that is wrong with a configuration."""
 
     message: str
-    """What is wrong and how to mend it, one sentence without a full stop."""
+    """What is wrong and how to fix it, one sentence without a full stop."""
     path: str = ""
     """Path of the field, such as ``plugins[2].parameters.weight``; "" for the whole file."""
     line: int = 0
@@ -18,28 +18,27 @@ class ConfigProblem:
     """From 1; 0 if unknown."""
 
     def text(self, source: str) -> str:
-        """Return one line: ``FILE:LINE:COLUMN: PATH: MESSAGE``, without what is unknown."""
+        """Return one line, ``FILE:LINE:COLUMN: PATH: MESSAGE``; unknown parts are left out."""
         where = ":".join([source, *(str(n) for n in (self.line, self.column) if n)])
         return f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
 
 
 def in_order(problems: Iterable[ConfigProblem]) -> list[ConfigProblem]:
-    """Return problems in the order of the file, each once."""
+    """Return problems in file order, without duplicates."""
     return sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column))
 
 
 def why_unreadable(error: OSError | ValueError) -> str:
-    """Return why a file cannot be read, without error number and path: the caller names it."""
+    """Return why a file cannot be read, without the error number and the path."""
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return reason[:1].lower() + reason[1:]
 
 
 class ConfigError(ValueError):
-    """The configuration asks for something that cannot be built; the text says where and why.
+    """The configuration is invalid; the text says where and why.
 
     Attributes:
-        problems: All that is wrong with it, in the order of the file; empty if the error is not
-            about a file.
+        problems: All problems, in file order; empty if the error is not about a file.
     """
 
     def __init__(self, text: str, problems: Sequence[ConfigProblem] = ()) -> None:
@@ -48,5 +47,5 @@ class ConfigError(ValueError):
 
     @classmethod
     def of(cls, source: str, problems: Sequence[ConfigProblem]) -> "ConfigError":
-        """Return the error of a configuration with ``problems``, one line each."""
+        """Return an error whose text has one line per problem."""
         return cls("\n".join(problem.text(source) for problem in problems), problems)

@@ -1,8 +1,8 @@
-"""Plugin types that the reference calls Alpha, which a configuration uses only when it is allowed.
+"""Gate for plugin types that the Go EPP marks as Alpha.
 
-The reference refuses them without ``--allow-experimental-plugins``. Here the configuration may say
-so itself, under ``extensions.allowExperimentalPlugins``. Types of our own and of plugin files are
-never refused.
+The Go EPP refuses them without ``--allow-experimental-plugins``. Here the configuration may also
+allow them, with ``extensions.allowExperimentalPlugins``. Types that only this project has and
+plugin files are never refused.
 """
 
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ FIELD: Final = "extensions.allowExperimentalPlugins"
 
 
 Experimental = Literal["allow", "warn", "refuse"]
-"""What becomes of a configuration that uses Alpha types and does not say so."""
+"""How to treat a configuration that uses Alpha types without allowing them."""
 
 
 def tell_of_experimental(plan: Plan, experimental: Experimental) -> None:
-    """Take note of each plugin of an Alpha type, as a problem or as a warning."""
+    """Report each plugin of an Alpha type, as a problem or as a warning."""
     if experimental == "allow":
         return
     for path, message in _experimental(plan):
@@ -34,7 +34,7 @@ def _experimental(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.config.file.extensions.allow_experimental_plugins:
         return
     for name, blueprint in plan.blueprints.items():
-        # The reference evicts by these two policies whatever a configuration says of them.
+        # The Go EPP uses these two eviction policies by default without asking for the flag.
         is_ours = not blueprint.path and blueprint.type in DEFAULT_EVICTION_POLICIES
         if blueprint.type not in ALPHA_TYPES or blueprint.scope or is_ours:
             continue

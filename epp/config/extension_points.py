@@ -1,7 +1,7 @@
-"""What a plugin can be: the extension points of every layer.
+"""Discovery of the extension points of every layer.
 
-Every abstract subclass of :class:`Plugin` in a module named ``plugins`` is one, whichever layer
-declares it; so nobody needs a list of them, nor an import of the layers above.
+Every abstract subclass of :class:`Plugin` in a module named ``plugins`` is an extension point, in
+whichever layer. That avoids a central list and imports of the layers above.
 """
 
 import inspect
@@ -10,7 +10,7 @@ from epp.scheduling import Plugin
 
 
 def extension_points() -> list[type[Plugin]]:
-    """Return every extension point of the layers imported so far, by name."""
+    """Return the extension points of all imported modules, sorted by name."""
     found: set[type[Plugin]] = set()
     waiting: list[type[Plugin]] = [Plugin]
     while waiting:
@@ -22,12 +22,12 @@ def extension_points() -> list[type[Plugin]]:
 
 
 def extension_points_of(plugin: type) -> list[type[Plugin]]:
-    """Return the extension points that a class inherits from, the most special first."""
+    """Return the extension points that a class inherits from, the most specific first."""
     return [each for each in plugin.__mro__ if _is_extension_point(each)]
 
 
 def import_name(point: type[Plugin]) -> str:
-    """Return the name under which plugins import an extension point."""
+    """Return the public dotted name from which plugins import an extension point."""
     package = point.__module__
     if package == "epp.scheduling.plugins":
         package = "epp.scheduling"
@@ -39,5 +39,5 @@ def _is_extension_point(cls: type) -> bool:
 
 
 def declares_contracts(cls: type) -> bool:
-    """Return whether the public methods of a class are a contract for those who inherit it."""
+    """Return whether the public methods of a class are a contract for its subclasses."""
     return issubclass(cls, Plugin) and cls is not Plugin and cls.__module__.endswith(".plugins")

@@ -1,9 +1,9 @@
-"""What layers above make of the sections of ``extensions`` that this one knows by name only."""
+"""Sections of ``extensions`` that layers above turn into objects; this layer knows their names."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from epp.config.instances import Report
+from epp.config.instances import ReportProblem
 from epp.config.plan import Plan
 from epp.config.plugin_files import RunFile
 from epp.config.registry import PluginTypes
@@ -13,38 +13,38 @@ if TYPE_CHECKING:
 
 
 class ExtensionMaker(Protocol):
-    """Makes an object of one section."""
+    """Builds an object from one section."""
 
     def __call__(
         self,
         section: Any,  # noqa: ANN401 - a class of the schema; which one depends on the section
         files: Mapping[str, RunFile],
-        report: Report,
+        report: ReportProblem,
     ) -> object:
-        """Return what is made of ``section``; runs on the event loop.
+        """Build the object; runs on the event loop.
 
         Args:
-            section: As the schema has it.
-            files: Those that the section names, by name as it spells them.
-            report: Is told of everything wrong, at paths of the whole configuration; what is
-                returned then is not used.
+            section: The typed section.
+            files: Plugin files that the section names, keyed by the name in the configuration.
+            report: Receives every problem, with paths from the root of the configuration. The
+                return value is ignored if there is one.
         """
 
 
 ExtensionMakers = Mapping[str, ExtensionMaker]
-"""By section, such as ``sessions``."""
+"""By section name, such as ``sessions``."""
 
 
 def make_extensions(
     makers: ExtensionMakers, plan: Plan, types: PluginTypes, previous: "PluginGraph | None"
 ) -> None:
-    """Add to ``plan`` what is made of each section, or was if the section has not changed."""
+    """Add the object of each section to ``plan``; an unchanged section keeps its object."""
     for name, make in makers.items():
         section = getattr(plan.config.file.extensions, name)
         if (
             previous is not None
             and name in previous.extensions
-            # As text, in which 1, 1.0 and true are three things.
+            # Compared as text: 1 == 1.0 == True, but their repr differs.
             and repr(section) == repr(getattr(previous.config.file.extensions, name))
             and types.session_files == previous.types.session_files
         ):

@@ -1,4 +1,4 @@
-"""The section ``flowControl`` with every default written out, and the policies that it names."""
+"""Defaults of the section ``flowControl``, and the policies that it names."""
 
 from collections.abc import Iterator, Sequence
 from math import inf
@@ -38,7 +38,7 @@ _BAND_REQUESTS = 5000
 
 
 def add_flow_control(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> None:
-    """Fill in the section, and add policies that need no entry, if its feature gate is on."""
+    """Fill in the section's defaults and add its default policies, if the feature gate is on."""
     if not plan.config.has_gate(GATE) or "fairness" not in kinds:
         return
     filled = _filled(plan.config.file.flow_control or FlowControlEntry())
@@ -60,12 +60,15 @@ def _check_priorities(plan: Plan, path: str, bands: Sequence[PriorityBand | Band
     for place, band in enumerate(bands):
         if band.priority in seen:
             where = f"{path}[{place}].priority"
-            plan.report(where, f"there is another band of priority {band.priority}; leave one")
+            plan.report(where, f"there is another band of priority {band.priority}; keep one")
         seen.add(band.priority)
 
 
 def longest_wait_seconds(config: LoadedConfig) -> float:
-    """Return for how long a request may wait in the queue: 0 without one, infinite if for ever."""
+    """Return the longest time that a request may queue.
+
+    0 without flow control; infinity if a TTL is 0, which means no limit.
+    """
     if not config.has_gate(GATE):
         return 0.0
     section = config.file.flow_control or FlowControlEntry()
@@ -92,7 +95,7 @@ def _filled(section: FlowControlEntry) -> FlowControlEntry:
 
 
 def _band(band: Band) -> Band:
-    """Return ``band`` with its defaults; 0 is none, as in the reference: no band is unlimited."""
+    """Return ``band`` with its defaults; 0 also means the default, as in the Go EPP."""
     return msgspec.structs.replace(
         band,
         max_bytes=band.max_bytes or _BAND_BYTES,
@@ -103,7 +106,7 @@ def _band(band: Band) -> Band:
 
 
 def _policies(section: FlowControlEntry) -> Iterator[tuple[str, str, str]]:
-    """Yield role, name and place of every policy."""
+    """Yield the role, name and path of every policy."""
     limits = section.usage_limit_policy_plugin_ref
     if limits is not None:
         yield "usage limit", limits, "flowControl.usageLimitPolicyPluginRef"
@@ -111,7 +114,7 @@ def _policies(section: FlowControlEntry) -> Iterator[tuple[str, str, str]]:
     bands: list[tuple[str, PriorityBandTemplate | None]] = [
         ("flowControl.defaultPriorityBand", template)
     ]
-    if negative is not template:  # else it was filled in, and is told of once
+    if negative is not template:  # otherwise it is the template, already listed
         bands.append(("flowControl.defaultNegativePriorityBand", negative))
     bands += [
         (join("flowControl.priorityBands", place), band)
@@ -125,7 +128,7 @@ def _policies(section: FlowControlEntry) -> Iterator[tuple[str, str, str]]:
 
 
 def _eviction(plan: Plan, section: FlowControlEntry) -> EvictionEntry | None:
-    """Return how requests in flight are evicted; None if they are not."""
+    """Return the eviction settings with defaults; None if eviction is off."""
     extensions = plan.config.file.extensions
     own, actions = extensions.flow_control.eviction, extensions.sessions.actions
     if section.enable_eviction:

@@ -1,10 +1,10 @@
-"""Configuration to wired plugins: the plugin graph that a running EPP consists of.
+"""Build the plugin graph of a configuration: all plugins, instantiated and wired.
 
-A build goes through steps that each take note of everything wrong instead of stopping at the first:
+A build has several steps, each of which collects all problems instead of stopping at the first:
 the plan (:mod:`.plan`), the parsers (:mod:`.parsers`), the instances (:mod:`.instances`), the
-producers of the keys that they read (:mod:`.producers`), the twins for shadows (:mod:`.shadows`).
-Only what is without fault is wired (:mod:`.wiring`), with a warning of what nothing asks
-(:mod:`.unasked`).
+producers of the keys that they read (:mod:`.producers`), the copies for shadow profiles
+(:mod:`.shadows`). If there are no problems, the graph is wired (:mod:`.wiring`), with a warning for
+each plugin that is never used (:mod:`.unused_plugins`).
 """
 
 import random
@@ -24,7 +24,7 @@ from epp.config.producers import add_producers, ordered, warn_of_keys
 from epp.config.registry import PluginRegistry, PluginTypes
 from epp.config.schema import ConfigFile
 from epp.config.shadows import add_twins, only_in_shadows, twin_name
-from epp.config.unasked import warn_of_unasked
+from epp.config.unused_plugins import warn_of_unused
 from epp.config.wiring import guard_rails, make_profiles, make_scheduler, make_shadows
 from epp.scheduling import (
     GuardRails,
@@ -40,7 +40,7 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class SourceBinding:
-    """A data source, and the extractors that read its pages."""
+    """A data source with its extractors."""
 
     source: Plugin
     extractors: tuple[Plugin, ...]
@@ -52,30 +52,30 @@ class PluginGraph:
 
     config: LoadedConfig
     types: PluginTypes
-    """The classes it was built of."""
+    """The plugin classes."""
     effective: ConfigFile
     """The configuration with every default written out."""
     warnings: tuple[ConfigProblem, ...]
-    """What is odd about the wiring; what is odd about the text is in ``config.warnings``."""
+    """Warnings about the wiring; those about the text are in ``config.warnings``."""
     plugins: Mapping[str, Plugin]
-    """By name, in the order of the file; who writes a key stands before who reads it."""
+    """By name, in file order, except that the writer of a key comes before its readers."""
     hooks: tuple[Plugin, ...]
-    """Those that act upon requests, in the same order: all but what only shadow profiles name."""
+    """Plugins that act on requests, in the same order: all but those only shadow profiles use."""
     instances: Mapping[str, Instance]
-    """All plugins, and the twins that shadow profiles use in their place."""
+    """All plugins, and the copies that shadow profiles use in their place."""
     scheduler: Scheduler
     guards: GuardRails
     shadows: tuple[ShadowProfile, ...]
     detector: Plugin | None
-    """The plugin named by ``flowControl.saturationDetector``, or the default one."""
+    """The plugin of ``flowControl.saturationDetector``, or the default one."""
     discovery: Plugin | None
-    """The plugin named by ``dataLayer.discovery``."""
+    """The plugin of ``dataLayer.discovery``."""
     sources: tuple[SourceBinding, ...]
     parsers: tuple[Plugin, ...]
-    """Those that can be asked, in the order of ``requestHandler``."""
+    """The parsers in use, in the order of ``requestHandler``."""
     extensions: Mapping[str, object]
-    """What layers above made of sections of ``extensions``, by section. A reload keeps an object
-    if neither its section nor a file named there has changed."""
+    """Objects that layers above built from sections of ``extensions``, by section. A reload keeps
+    an object if neither its section nor a file named there has changed."""
 
     def implementing(self, kind: type[P]) -> list[P]:
         """Return the plugins that implement an extension point, in order."""
@@ -83,27 +83,27 @@ class PluginGraph:
 
     @property
     def version(self) -> str:
-        """Changes with the text of the configuration and of every plugin file in it."""
+        """Identifier that changes with the configuration text and with each plugin file."""
         return version_of(self.config, self.types)
 
 
 def version_of(config: LoadedConfig, types: PluginTypes) -> str:
-    """Return the :attr:`PluginGraph.version` that a graph of these would have."""
+    """Return the :attr:`PluginGraph.version` of a graph built from ``config`` and ``types``."""
     return f"{config.digest}/{types.digest}"
 
 
 class GraphBuilder:
-    """Builds plugin graphs out of configurations.
+    """Builds plugin graphs from configurations.
 
     Args:
-        registry: Finds the classes.
-        services: What constructors may ask for.
-        observer: Is told of plugin calls, unless a build is given another.
-        kinds: Classes of the roles that this layer knows by name only; one that is left out is
+        registry: Finds the plugin classes.
+        services: Services that plugin constructors may take.
+        observer: Default observer of plugin calls.
+        kinds: Classes of the roles that this layer knows by name only. A role that is missing is
             neither checked nor given its defaults.
-        makers: Make objects of sections of ``extensions``.
-        experimental: What becomes of plugin types that the reference calls Alpha where
-            ``extensions.allowExperimentalPlugins`` is off.
+        makers: Build objects from sections of ``extensions``.
+        experimental: How to treat Alpha plugin types if ``extensions.allowExperimentalPlugins``
+            is off.
     """
 
     def __init__(
@@ -134,13 +134,13 @@ class GraphBuilder:
         """Instantiate and wire all plugins, defaults included.
 
         Args:
-            config: What to build.
-            previous: The graph that is to be replaced; instances that have not changed are kept.
-            types: What ``registry.prepare`` made of ``config``; without it files are read here.
-            observer: Is told of the plugin calls of this graph.
+            config: The configuration.
+            previous: The graph to be replaced; its unchanged instances are kept.
+            types: Result of ``registry.prepare(config)``; if None, files are read here (blocks).
+            observer: Observer of the plugin calls of this graph.
 
         Raises:
-            ConfigError: Something is wrong; it lists all problems. What was made is closed again.
+            ConfigError: Lists all problems. New instances have been closed.
         """
         if types is None:
             types = self.registry.prepare(config)
@@ -165,7 +165,7 @@ class GraphBuilder:
             make_extensions(self._makers, plan, types, previous)
             tell_of_experimental(plan, self._experimental)
             _refuse_faulty(plan)
-            warn_of_unasked(plan, maker.instances, self._kinds)
+            warn_of_unused(plan, maker.instances, self._kinds)
             warn_of_keys(plan, maker.instances)
             return self._wired(plan, maker.instances, plugins, types, observer or self._observer)
         except BaseException:
@@ -173,10 +173,10 @@ class GraphBuilder:
             raise
 
     def make(self, plugin_type: str, name: str, parameters: Mapping[str, Any]) -> Plugin:
-        """Make a plugin that no configuration names, out of an installed type.
+        """Create a plugin of an installed type outside any configuration.
 
         Raises:
-            ConfigError: There is no such type, or the parameters are wrong.
+            ConfigError: The type does not exist, or the parameters are invalid.
         """
         problems: list[ConfigProblem] = []
 
@@ -237,7 +237,7 @@ class GraphBuilder:
 
 
 def _ask_handler(plan: Plan, instances: Mapping[str, Instance]) -> None:
-    """Take note of what the profile handler finds wrong with the profiles."""
+    """Report what the profile handler finds wrong with the profiles."""
     handler = instances.get(plan.handler)
     if handler is None or not isinstance(handler.plugin, ProfileHandler):
         return
@@ -250,6 +250,6 @@ def _ask_handler(plan: Plan, instances: Mapping[str, Instance]) -> None:
 
 
 def _refuse_faulty(plan: Plan) -> None:
-    """Raise ConfigError with all problems of ``plan``, if it has any."""
+    """Raise ConfigError if ``plan`` has problems."""
     if plan.problems:
         raise ConfigError.of(plan.config.source, in_order(plan.problems))

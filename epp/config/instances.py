@@ -1,8 +1,7 @@
-"""Plugin instances: how one is made, and when a reload keeps the one there is.
+"""Construct plugin instances, and keep the unchanged ones over a reload.
 
-An instance outlives a reload if its type, its parameters, the plugins it refers to and, for a
-plugin from a file, the text of that file are what they were. Then it is the same object with all
-that it has learned; anything else makes a new one.
+A reload keeps an instance, with its state, if its type, its parameters, the plugins it refers to
+and, for a plugin from a file, the text of that file are unchanged. Otherwise it makes a new one.
 """
 
 import inspect
@@ -24,15 +23,15 @@ P = TypeVar("P", bound=Plugin)
 _log = structlog.get_logger(__name__)
 
 Services = Mapping[str, Callable[[str], Any]]
-"""What plugins may ask for by the name of a constructor argument (``rng``, ``clock``): a function
-from the plugin's name to the object it gets."""
+"""Services that a plugin receives through a constructor argument of the same name (``rng``,
+``clock``). Each value is a factory that takes the plugin's name."""
 
 
-class Report(Protocol):
-    """Takes what is wrong with the configuration."""
+class ReportProblem(Protocol):
+    """Callback that collects configuration problems."""
 
     def __call__(self, path: str, message: str, *, on_key: bool = False) -> None:
-        """Take note of a problem at ``path``, or with the key there."""
+        """Record a problem with the value at ``path``, or with its key."""
 
 
 _REFER: Final = "refer"
@@ -40,53 +39,53 @@ _REFER: Final = "refer"
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """What an instance is to be made of."""
+    """Specification of an instance."""
 
     name: str
     type: str
-    """As the configuration spells it."""
+    """As spelled in the configuration."""
     found: PluginType | None
-    """None if the type is faulty, which has been told of."""
+    """None if the type is invalid, which has been reported."""
     parameters: Mapping[str, Any] | None = None
     path: str = ""
-    """Of its entry in the configuration; "" for one made by default."""
+    """Path of its entry in the configuration; "" for a default plugin."""
     scope: str = ""
-    """The shadow profile it is for; "" for the real decisions."""
+    """The shadow profile that it belongs to; "" for none."""
 
     @property
     def parameters_path(self) -> str:
-        """Where problems of its parameters are told of."""
+        """Path of its parameters; "" for a default plugin."""
         return f"{self.path}.parameters" if self.path else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A plugin, and what decides whether it outlives a reload."""
+    """A plugin, and what a reload compares to decide whether to keep it."""
 
     plugin: Plugin
     type: str
     parameters: bytes
-    """In one canonical form, defaults included."""
+    """Canonical encoding, defaults included."""
     digest: str = ""
-    """Of its source file; "" for an installed plugin."""
+    """Digest of its source file; "" for an installed plugin."""
     depends_on: tuple[str, ...] = ()
     """Names of the instances it refers to."""
 
 
 class _BrokenReferenceError(ConfigError):
-    """The plugin referred to is faulty, which has been told of."""
+    """The plugin referred to is invalid, which has been reported."""
 
 
 class InstanceMaker:
-    """Makes the instances of one graph, each after those that it refers to.
+    """Creates the instances of one graph, each after those that it refers to.
 
     Args:
-        blueprints: By name; may grow while instances are made.
-        services: What constructors may ask for.
-        previous: Instances of the graph that is to be replaced, by name.
-        report: Is told of everything wrong; faulty instances are left out.
-        rename: The name by which an instance of a scope (first argument) finds another.
-        profiles: Names of the scheduling profiles, which parameters may name.
+        blueprints: By name; may grow while instances are created.
+        services: Services that constructors may take.
+        previous: Instances of the graph to be replaced, by name.
+        report: Receives every problem; invalid instances are left out.
+        rename: Maps (scope, plugin name) to the name of the instance to use in that scope.
+        profiles: Names of the scheduling profiles, to which parameters may refer.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class InstanceMaker:
         *,
         services: Services,
         previous: Mapping[str, Instance],
-        report: Report,
+        report: ReportProblem,
         rename: Callable[[str, str], str] = lambda _, name: name,
         profiles: Collection[str] = (),
     ) -> None:
@@ -108,10 +107,10 @@ class InstanceMaker:
         self._open: list[str] = []
         self._faulty: set[str] = set()
         self.instances: dict[str, Instance] = {}
-        """Made or kept so far, by name."""
+        """Instances created or kept so far, by name."""
 
     def make(self, name: str) -> Instance | None:
-        """Return the instance ``name``; None if it is faulty."""
+        """Return the instance ``name``, creating it if needed; None if it is invalid."""
         if name in self._faulty:
             return None
         if name not in self.instances:
@@ -125,19 +124,19 @@ class InstanceMaker:
         return self.instances[name]
 
     def new(self) -> Iterator[Plugin]:
-        """Yield the plugins that were made and not kept."""
+        """Yield the plugins that were created, not kept."""
         for name, instance in self.instances.items():
             if not self._is_kept(name):
                 yield instance.plugin
 
     def _made(self, blueprint: Blueprint, found: PluginType) -> Instance | None:
-        reading = read_parameters(
+        decoded = read_parameters(
             found.plugin, blueprint.parameters or {}, blueprint.parameters_path
         )
-        for fault in reading.faults:
+        for fault in decoded.faults:
             self._report(fault.path, fault.message, on_key=fault.on_key)
-        params = reading.value
-        if not self._knows(reading.references) or params is None:
+        params = decoded.value
+        if not self._knows(decoded.references) or params is None:
             return None
         canonical = _canonical(params)
         if (kept := self._kept(blueprint, found, canonical)) is not None:
@@ -157,7 +156,7 @@ class InstanceMaker:
         return Instance(plugin, blueprint.type, canonical, found.digest, names)
 
     def _knows(self, references: Iterable[Reference]) -> bool:
-        """Tell of names in parameters that nothing has; "" is none."""
+        """Return whether all references resolve, and report those that do not; "" is no name."""
         are_known = True
         for each in references:
             known = self._profiles if each.kind == "profile" else self._blueprints
@@ -174,7 +173,7 @@ class InstanceMaker:
         params: msgspec.Struct,
         services: Mapping[str, Any],
     ) -> Plugin | None:
-        """Call the constructor; None if it fails, or makes what is no sound plugin."""
+        """Call the constructor; None if it fails or the result is not a valid plugin."""
         make = cast("Callable[..., object]", wanted)
         self._open.append(blueprint.name)
         try:
@@ -185,7 +184,7 @@ class InstanceMaker:
         except ValueError as error:
             self._report(blueprint.parameters_path, str(error))
             return None
-        # Anyone's code: a fault of the configuration, not of ours.
+        # Third-party code: report it as a configuration problem instead of crashing.
         except (Exception, SystemExit) as error:
             self._report(blueprint.path, f"`{blueprint.type}` cannot be made: {_told(error)}")
             return None
@@ -198,7 +197,7 @@ class InstanceMaker:
         return plugin if isinstance(plugin, Plugin) and not wrong else None
 
     def _kept(self, blueprint: Blueprint, found: PluginType, parameters: bytes) -> Instance | None:
-        """Return the instance that is there already, if nothing that makes it up has changed."""
+        """Return the previous instance if it is unchanged, with all that it refers to."""
         before = self._previous.get(blueprint.name)
         if (
             before is None
@@ -244,30 +243,30 @@ class InstanceMaker:
 
 
 def close_all(plugins: Iterable[Plugin]) -> None:
-    """Close plugins; one that raises is logged and keeps none of the others from it."""
+    """Close plugins; an exception is logged and the others are closed all the same."""
     for plugin in plugins:
         try:
             plugin.close()
         except (Exception, SystemExit):
-            name = getattr(plugin, "name", "")  # a faulty one may lack it
+            name = getattr(plugin, "name", "")  # an invalid plugin may lack it
             _log.exception("plugin failed to close", plugin=name, plugin_type=plugin.type)
 
 
 def takes(plugin: type[Plugin], service: str) -> bool:
-    """Return whether the constructor of ``plugin`` asks for ``service``."""
+    """Return whether the constructor of ``plugin`` takes ``service``."""
     return service in inspect.signature(plugin).parameters
 
 
 def _canonical(params: object) -> bytes:
     try:
-        # Not JSON, to which infinity, NaN and null are one.
+        # Not JSON, which encodes infinity, NaN and null alike.
         return msgspec.msgpack.encode(params, order="deterministic")
     except (TypeError, ValueError, OverflowError):
-        return repr(params).encode()  # a type of the author's own, which msgpack has no form for
+        return repr(params).encode()  # a type that msgpack cannot encode
 
 
 def _told(error: BaseException) -> str:
-    """Return an exception of foreign code with the line it comes from."""
+    """Return the text of an exception of plugin code with its file and line."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,8 +1,8 @@
-"""How long plugins live: until the last graph that has them is out of use.
+"""Close plugins when the last graph that contains them goes out of use.
 
-A reload drops plugins while requests that were scheduled with them are still open, and later
-reloads may drop more. Each graph is in use from the moment it is chosen until its last request has
-ended; a plugin is closed when no graph in use has it any more.
+A reload drops plugins while requests that were scheduled with them are still open. A graph is in
+use from the swap until its last request has ended; a plugin is closed when no graph in use
+contains it.
 """
 
 from collections import Counter
@@ -12,18 +12,18 @@ from epp.config.instances import close_all
 
 
 class PluginLifetimes:
-    """Counts the graphs in use that have a plugin, and closes it after the last one."""
+    """Reference counts of plugins over the graphs in use."""
 
     def __init__(self) -> None:
         # By id: a plugin that is a dataclass cannot be hashed. The graphs keep it alive.
         self._uses: Counter[int] = Counter()
 
     def enter(self, graph: PluginGraph) -> None:
-        """Take note that ``graph`` is in use."""
+        """Count ``graph`` as in use."""
         self._uses.update(id(each.plugin) for each in graph.instances.values())
 
     def leave(self, graph: PluginGraph) -> None:
-        """Close what only ``graph`` has; to be called once per :meth:`enter`."""
+        """Close the plugins that no other graph in use contains; call once per :meth:`enter`."""
         over = []
         for instance in graph.instances.values():
             key = id(instance.plugin)

@@ -1,8 +1,8 @@
-"""Text to a checked configuration: YAML, then the schema, then what the schema cannot say.
+"""Load a configuration: parse YAML, apply the schema, run the checks that a schema cannot express.
 
-Everything wrong is told at once, each with its place in the file. Plugin types and parameters are
-the graph builder's business; a file that is refused here never gets that far, so a loader that is
-given ``inspect`` tells of those faults, too.
+All problems are reported at once, with line and column. Plugin types and parameters are checked by
+the graph builder. A file that is refused here never gets that far; pass ``inspect`` to report those
+problems, too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,26 +28,26 @@ from epp.config.structs import Fault, read
 from epp.config.supported import OLD_TYPES
 
 Inspect = Callable[[str, Mapping[str, Any]], Iterable[Fault]]
-"""Says what is wrong with a plugin's type and parameters; the paths begin at the plugin's entry
+"""Returns the faults of a plugin's type and parameters; paths are relative to the plugin's entry
 (``type``, ``parameters.label``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A configuration that is sound as far as it can be without its plugins."""
+    """A configuration that passed every check that does not need its plugins."""
 
     file: ConfigFile
-    """Every plugin named, what is deprecated in its new place."""
+    """Normalized: every plugin has a name, deprecated fields are moved to their successors."""
     source: str
     """For messages: a path, ``--config-text`` or ``built-in default``."""
     directory: Path
-    """Where relative paths of plugin files begin."""
+    """Base of relative paths of plugin files."""
     digest: str
     """SHA-256 of the text."""
     warnings: tuple[ConfigProblem, ...]
-    """What is deprecated or without effect."""
+    """Fields that are deprecated or have no effect."""
     document: Document
-    """The places of its values."""
+    """Positions of the values."""
 
     def has_gate(self, name: str) -> bool:
         """Return whether a feature gate is on."""
@@ -56,11 +56,11 @@ class LoadedConfig:
     def problem(self, path: str, message: str, *, on_key: bool = False) -> ConfigProblem:
         """Return a problem of the field at ``path`` with its line and column.
 
-        Where the file lacks the field, the nearest one around it is pointed at.
+        If the field is absent, the position is that of the nearest enclosing field.
 
         Args:
             path: Such as ``plugins[2].parameters.label``.
-            message: What is wrong and how to mend it.
+            message: What is wrong and how to fix it.
             on_key: Point at the field's key instead of at its value.
         """
         return self.document.problem(path, message, on_key=on_key)
@@ -89,12 +89,12 @@ def load_text(
 
     Args:
         text: YAML or JSON.
-        source: Where it is from, for messages.
-        directory: Where relative paths of plugin files begin.
-        inspect: Looks at the plugins of a file that is refused.
+        source: Origin, for messages.
+        directory: Base of relative paths of plugin files.
+        inspect: Checks the plugins of a file that is refused for another reason.
 
     Raises:
-        ConfigError: It is refused; its problems are all that is wrong, in the order of the file.
+        ConfigError: It is invalid; lists all problems in file order.
     """
     document = parse(text)
     if not document.is_whole:
@@ -121,7 +121,7 @@ def load_text(
 
 
 def default_config() -> LoadedConfig:
-    """Return what runs without a configuration."""
+    """Return the configuration that is used if none is given."""
     return load_text(DEFAULT_CONFIG, "built-in default")
 
 
@@ -141,7 +141,7 @@ def _plugin_faults(value: Mapping[str, Any], inspect: Inspect) -> Iterator[Fault
 
 
 def _defaulted(file: ConfigFile) -> ConfigFile:
-    """Name every plugin, and put what is deprecated into its new place."""
+    """Name every plugin and move deprecated fields to their successors."""
     flow_control, request_handler = file.flow_control, file.request_handler
     if file.parser is not None and not request_handler.parsers:
         request_handler = RequestHandlerEntry(parsers=(file.parser,))

@@ -1,7 +1,7 @@
-"""Which parsers are asked, and in which order: ``requestHandler.parsers``.
+"""The request parsers and their order: ``requestHandler.parsers``.
 
-A reference is the name of an entry of ``plugins``, or else an installed type, which then needs no
-entry. Where none is listed there are those of :data:`~epp.config.supported.DEFAULT_PARSERS`.
+A reference is the name of an entry of ``plugins`` or an installed plugin type, which needs no
+entry. An empty list means :data:`~epp.config.supported.DEFAULT_PARSERS`.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from epp.scheduling import Plugin
 
 
 def add_parsers(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> None:
-    """Add the parsers to ``plan``, with a warning for each that can never be asked."""
+    """Add the parsers to ``plan``, with a warning for each that is never used."""
     kind = kinds.get("parser")
     if kind is None:
         return
@@ -35,7 +35,7 @@ def add_parsers(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> None:
         else:
             why = ""
         if why:
-            plan.warnings.append(plan.config.problem(path, f"`{name}` is never asked here: {why}"))
+            plan.warnings.append(plan.config.problem(path, f"`{name}` is never used here: {why}"))
             continue
         asked.append(name)
         types[plugin_type] = name
@@ -46,7 +46,7 @@ def add_parsers(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> None:
 
 
 def _listed(plan: Plan, registry: PluginRegistry, kind: type[Plugin]) -> Iterator[tuple[str, str]]:
-    """Yield place and name of every parser that is listed, and of the default ones if none is."""
+    """Yield the path and name of each listed parser, or of the default ones if none is listed."""
     section = plan.config.file.request_handler.parsers
     if not section:
         for plugin_type in DEFAULT_PARSERS:
@@ -69,7 +69,10 @@ def _listed(plan: Plan, registry: PluginRegistry, kind: type[Plugin]) -> Iterato
 
 
 def _places(plan: Plan) -> list[str]:
-    """Return where the references stand; the loader has moved a deprecated one."""
+    """Return the paths of the references in the file.
+
+    The loader moves the deprecated ``parser`` to ``requestHandler``; its path is the old one.
+    """
     count = len(plan.config.file.request_handler.parsers)
     written = plan.config.document.root.value
     section = written.get("requestHandler") if isinstance(written, dict) else None

@@ -1,4 +1,4 @@
-"""Paths of fields in a document, as messages write them: ``plugins[2].parameters.label``."""
+"""Paths of fields in a document, as in messages: ``plugins[2].parameters.label``."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def join_all(members: Sequence[str | int]) -> str:
 
 
 def split(path: str) -> list[str | int]:
-    """Return the keys and indices of ``path``, up to the first that is not written as here."""
+    """Return the keys and indices of ``path``, up to the first malformed segment."""
     members: list[str | int] = []
     position = 0
     while match := _SEGMENT.match(path, position):

@@ -1,8 +1,8 @@
-"""A configuration after defaulting: what is to be built and how it is wired, by name.
+"""The plan of a plugin graph: instances and wiring by name, with defaults filled in.
 
-Everything here is decided by the classes of the plugins alone, so that what is wrong with the
-wiring is told of together with what is wrong with the parameters. Where the reference walks a map
-in random order, this goes by the order of the file.
+The plan depends only on the plugin classes, not on instances, so that problems of the wiring are
+reported together with those of the parameters. Where the Go EPP iterates over a map in random
+order, the order here is that of the file.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from epp.config.supported import DEFAULT_DETECTOR, DEFAULT_MEMBERS
 from epp.scheduling import Filter, Picker, Plugin, ProfileHandler, Scorer
 
 Kinds = Mapping[str, type[Plugin]]
-"""Classes of the roles that the configuration knows by name only: ``detector``, ``discovery``,
+"""Classes of the roles that this layer knows by name only: ``detector``, ``discovery``,
 ``source``, ``extractor``, ``endpoint source``, ``endpoint listener``, ``parser``, ``fairness``,
 ``ordering``, ``usage limit``, ``eviction filter`` and ``eviction order``."""
 
@@ -42,57 +42,57 @@ _SOURCE = "metrics-data-source"
 _EXTRACTOR = "core-metrics-extractor"
 _ENDPOINT_SOURCE = "endpoint source"
 ENDPOINT_LISTENER = "endpoint listener"
-"""The role of an endpoint source's extractors; the pool tells them also if no source lists them."""
+"""Role of an endpoint source's extractors; the pool notifies those that no source lists."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """What a graph is made of; grows while defaults are filled in."""
+    """The contents of a graph; grows while defaults are filled in."""
 
     config: LoadedConfig
     blueprints: dict[str, Blueprint] = field(default_factory=dict)
-    """By name: those of the file, in its order, then those made by default."""
+    """By name: those of the file, in file order, then the default ones."""
     profiles: tuple[ProfileEntry, ...] = ()
-    """Shadows among them."""
+    """All profiles, shadows included."""
     handler: str = ""
     detector: str = ""
-    """The saturation detector in force; "" for none."""
+    """The saturation detector; "" for none."""
     sources: tuple[SourceEntry, ...] = ()
     parsers: tuple[str, ...] = ()
-    """Those that can be asked, in their order."""
+    """The parsers in use, in order."""
     flow_control: FlowControlEntry | None = None
     """The section with its defaults; None if flow control is off."""
     eviction: EvictionEntry | None = None
-    """How requests in flight are evicted, with its defaults; None if they are not."""
+    """The eviction settings with defaults; None if eviction is off."""
     policies: tuple[str, ...] = ()
-    """Those that it names."""
+    """Names of the flow-control and eviction policies."""
     extensions: dict[str, object] = field(default_factory=dict)
-    """What layers above made of sections of ``extensions``."""
+    """Objects that layers above built from sections of ``extensions``."""
     problems: list[ConfigProblem] = field(default_factory=list)
     warnings: list[ConfigProblem] = field(default_factory=list)
 
     @property
     def shadows(self) -> frozenset[str]:
-        """Names of the profiles that run beside the real choice."""
+        """Names of the shadow profiles, whose results are not used."""
         return frozenset(shadow.profile for shadow in self.config.file.extensions.shadow)
 
     def report(self, path: str, message: str, *, on_key: bool = False) -> None:
-        """Take note of a problem at ``path``, or with the key there."""
+        """Record a problem with the value at ``path``, or with its key."""
         self.problems.append(self.config.problem(path, message, on_key=on_key))
 
     def is_a(self, name: str, kind: type | tuple[type, ...]) -> bool:
-        """Return whether ``name`` is a plugin of ``kind``; False if its type is faulty."""
+        """Return whether ``name`` is a plugin of ``kind``; False if its type is invalid."""
         blueprint = self.blueprints.get(name)
         found = None if blueprint is None else blueprint.found
         return found is not None and issubclass(found.plugin, kind)
 
     def may_be(self, name: str, kind: type | tuple[type, ...]) -> bool:
-        """Return whether ``name`` is a plugin of ``kind``; True if its type is faulty."""
+        """Return whether ``name`` is a plugin of ``kind``; True if its type is invalid."""
         blueprint = self.blueprints.get(name)
         return blueprint is not None and (blueprint.found is None or self.is_a(name, kind))
 
     def type_of(self, name: str) -> str:
-        """Return the type of plugin ``name`` as the configuration spells it."""
+        """Return the type of plugin ``name`` as spelled in the configuration."""
         entries = {entry.name: entry.type for entry in self.config.file.plugins}
         return entries.get(name, name)
 
@@ -138,7 +138,7 @@ class Plan:
 def make_plan(
     config: LoadedConfig, types: PluginTypes, registry: PluginRegistry, kinds: Kinds
 ) -> Plan:
-    """Return the plan of ``config``, with its problems."""
+    """Return the plan of ``config``; problems are in ``Plan.problems``."""
     plan = Plan(config, problems=list(types.problems))
     for place, entry in enumerate(config.file.plugins):
         found = types.by_name.get(entry.type)
@@ -161,7 +161,7 @@ def make_plan(
 
 
 def add_default(plan: Plan, registry: PluginRegistry, plugin_type: str) -> str:
-    """Add a plugin of ``plugin_type`` named like its type, unless it is there; return the name."""
+    """Add a plugin of ``plugin_type``, named like its type, unless present; return the name."""
     taken = plan.blueprints.get(plugin_type)
     if taken is not None:
         if taken.type != plugin_type:
@@ -175,7 +175,7 @@ def add_default(plan: Plan, registry: PluginRegistry, plugin_type: str) -> str:
     try:
         found = registry.installed(plugin_type)
     except ConfigError as error:
-        plan.report("", f"a default is needed that cannot be had: {error}")
+        plan.report("", f"a default plugin cannot be created: {error}")
     plan.blueprints[plugin_type] = Blueprint(plugin_type, plugin_type, found)
     return plugin_type
 
@@ -183,7 +183,7 @@ def add_default(plan: Plan, registry: PluginRegistry, plugin_type: str) -> str:
 def _profiles(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> tuple[ProfileEntry, ...]:
     entries = plan.config.file.scheduling_profiles
     if not entries:
-        # Saturation detectors are filters too, but nobody who names one for the pool means that.
+        # Saturation detectors are filters too, but the default profile must not filter by them.
         detectors = plan.named(kinds["detector"]) if "detector" in kinds else ()
         members = [each for each in plan.named((Filter, Scorer, Picker)) if each not in detectors]
         entries = (ProfileEntry("default", tuple(ProfilePlugin(name) for name in members)),)
@@ -204,7 +204,7 @@ def _profile(plan: Plan, registry: PluginRegistry, entry: ProfileEntry, where: s
         if plan.is_a(name, Picker):
             pickers.append(name)
         elif not plan.may_be(name, (Filter, Scorer)):
-            # The reference passes over it without a word, so there are files that have it.
+            # The Go EPP ignores it silently, so such files exist: warn instead of refusing.
             text = (
                 f"`{name}` ({plan.type_of(name)}) does nothing in a profile, as it is neither"
                 " filter, scorer nor picker"
@@ -268,15 +268,15 @@ def _sources(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> tuple[Source
         if source.plugin_ref in seen:
             plan.report(
                 f"{where}.pluginRef",
-                f"source `{source.plugin_ref}` is there already; list all its extractors there",
+                f"source `{source.plugin_ref}` is listed before; list all its extractors there",
             )
         seen.add(source.plugin_ref)
-        tells_of_pool = _ENDPOINT_SOURCE in kinds and plan.is_a(
+        is_endpoint_source = _ENDPOINT_SOURCE in kinds and plan.is_a(
             source.plugin_ref, kinds[_ENDPOINT_SOURCE]
         )
-        if not tells_of_pool:
+        if not is_endpoint_source:
             check_role(plan, kinds, "source", source.plugin_ref, f"{where}.pluginRef")
-        role = ENDPOINT_LISTENER if tells_of_pool else "extractor"
+        role = ENDPOINT_LISTENER if is_endpoint_source else "extractor"
         for below, extractor in enumerate(source.extractors):
             path = f"{where}.extractors[{below}].pluginRef"
             check_role(plan, kinds, role, extractor.plugin_ref, path)
@@ -295,12 +295,13 @@ def _check_discovery(plan: Plan, kinds: Kinds) -> None:
 
 
 def check_role(plan: Plan, kinds: Kinds, role: str, name: str, path: str) -> None:
-    """Take note if the plugin named at ``path`` is not what its role takes."""
+    """Report a problem if the plugin ``name`` at ``path`` does not have the class of ``role``."""
     kind = kinds.get(role)
     if kind is not None and not plan.may_be(name, kind):
         fit = ", ".join(f"`{each}`" for each in plan.named(kind))
-        hint = f"those there are: {fit}" if fit else "there is none in `plugins`"
-        plan.report(path, f"`{name}` ({plan.type_of(name)}) is no {kind.__name__}; {hint}")
+        hint = f"candidates: {fit}" if fit else "there is none in `plugins`"
+        text = f"`{name}` ({plan.type_of(name)}) does not implement {kind.__name__}; {hint}"
+        plan.report(path, text)
 
 
 def _first_of_type(plan: Plan, plugin_type: str) -> str | None:

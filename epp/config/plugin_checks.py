@@ -1,7 +1,7 @@
-"""What a plugin class must be, checked when it is loaded and not when a request first meets it.
+"""Check plugin classes against the contracts of their extension points when they are loaded.
 
-A class is held against the contracts it inherits (:mod:`.extension_points`). Each text names file,
-line and method, and says how to mend it.
+See :mod:`.extension_points`. Each message names the file, line and method, and says how to fix the
+fault.
 """
 
 import inspect
@@ -32,14 +32,14 @@ SERVICES = (
     "refer",
     "rng",
 )
-"""What a constructor may ask for by the name of an argument, besides ``name`` and ``params``."""
+"""Services that a constructor may take as arguments, besides ``name`` and ``params``."""
 
 
 def params_of(plugin: type[Plugin]) -> type[msgspec.Struct]:
     """Return the class of a plugin's parameters: the annotation of ``params``.
 
     Raises:
-        TypeError: There is none, or it is no ``msgspec.Struct``; the text says how to mend it.
+        TypeError: It is missing or not a ``msgspec.Struct``; the text says how to fix it.
     """
     parameters = list(inspect.signature(plugin.__init__).parameters.values())[1:]
     want = f"write `def __init__(self, name: str, params: Params)` in {plugin.__name__}"
@@ -59,14 +59,14 @@ def params_of(plugin: type[Plugin]) -> type[msgspec.Struct]:
 
 
 def inheritance_hint(plugin: type) -> str:
-    """Return which extension point a class seems to be meant for, and how to say so; or ""."""
+    """Return a hint which extension point a class should inherit from; "" if none fits."""
     for point, method in _duck_typed(plugin):
         return f"it has a method `{method}`: inherit from {import_name(point)}"
     return ""
 
 
 def check_plugin_class(plugin: type[Plugin]) -> list[str]:
-    """Return what is wrong with a plugin class, each text with file, line and method."""
+    """Return the faults of a plugin class, each with file, line and method."""
     faults = list(_faults(plugin))
     if not faults:
         return []
@@ -128,7 +128,7 @@ def _method_faults(plugin: type[Plugin]) -> Iterator[_Fault]:
 
 
 def _difference(plugin: type, method: str, contract: types.FunctionType) -> Iterator[str]:
-    """Say how a method differs from what its extension point declares."""
+    """Yield the differences of a method from the declaration in its extension point."""
     head = _head(contract)
     found = inspect.getattr_static(plugin, method)
     called = getattr(plugin, method)
@@ -137,14 +137,14 @@ def _difference(plugin: type, method: str, contract: types.FunctionType) -> Iter
     except (TypeError, ValueError):
         yield f"it must be a method: write `{head}`"
         return
-    # A decorator may hide the coroutine that it passes on.
+    # A decorator may hide that the wrapped function is a coroutine.
     functions = (called, inspect.unwrap(called))
     is_coroutine = any(map(inspect.iscoroutinefunction, functions))
     if any(inspect.isasyncgenfunction(f) or inspect.isgeneratorfunction(f) for f in functions):
         yield f"it must not `yield`: return the whole result from `{head}`"
     elif inspect.iscoroutinefunction(contract) != is_coroutine:
         yield (
-            f"it must not be a coroutine: write `{head}`; what has to be waited for belongs in an"
+            f"it must not be a coroutine: write `{head}`; asynchronous work belongs in an"
             " AsyncDataProducer or the data layer"
             if is_coroutine
             else f"it must be a coroutine: write `{head}`"
@@ -157,9 +157,9 @@ def _difference(plugin: type, method: str, contract: types.FunctionType) -> Iter
 
 
 def _takes(parameters: list[inspect.Parameter], wanted: list[str]) -> bool:
-    """Return whether a call with ``wanted``, in that order and by position, is what is meant.
+    """Return whether ``parameters`` accept a positional call with the arguments ``wanted``.
 
-    A name may begin with an underscore where the argument is not used; further arguments must have
+    Names must match; an unused argument may have a leading underscore. Further parameters must have
     defaults.
     """
     given = list(parameters)
@@ -214,8 +214,8 @@ def _constructor_faults(plugin: type[Plugin]) -> Iterator[_Fault]:
 def _duck_typed(plugin: type) -> Iterator[tuple[type[Plugin], str]]:
     """Find methods of extension points that ``plugin`` does not inherit from.
 
-    A plugin of another kind may have a method that happens to be called ``open`` or ``run``: there
-    the arguments must agree too.
+    In a plugin that inherits from another extension point, a method such as ``open`` or ``run``
+    counts only if its arguments match too.
     """
     is_nothing_yet = not extension_points_of(plugin)
     for point in extension_points():
@@ -246,7 +246,7 @@ def _head(contract: types.FunctionType) -> str:
 
 
 def _place_of(plugin: type) -> tuple[str, int]:
-    """Return file and line of a class; line 0 where its source is not to be had."""
+    """Return the file and line of a class; line 0 if its source is not available."""
     try:
         return inspect.getsourcefile(plugin) or plugin.__module__, (
             inspect.getsourcelines(plugin)[1]

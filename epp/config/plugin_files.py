@@ -1,10 +1,10 @@
-"""Plugin classes out of single Python files: ``type: "file:/etc/epp/plugins/spot.py:SpotFilter"``.
+"""Load plugin classes from Python files: ``type: "file:/etc/epp/plugins/spot.py:SpotFilter"``.
 
-The bytes that are hashed are the bytes that run. Each version of a file is a module of its own, so
-a changed file gives a new class while instances of the old one work on. The newest version is kept,
-and an older one for as long as somebody has its :class:`PluginFile`, so that a configuration which
-is taken back has the classes it had. The file's folder does not come onto ``sys.path``: what a
-plugin file imports has to be installed.
+The bytes that are hashed are the bytes that run. Each version of a file is a separate module, so a
+changed file gives a new class while instances of the old one keep working. The newest version is
+kept, and older ones as long as their :class:`PluginFile` is referenced, so that a rollback gets the
+same classes. The file's directory is not added to ``sys.path``: imports of a plugin file must be
+installed.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 class Version:
-    """A version of a plugin file that has run; it is importable until this is forgotten."""
+    """A loaded version of a plugin file; its module stays in ``sys.modules`` while this lives."""
 
     def __init__(self, module: ModuleType) -> None:
         self.module = module
@@ -37,12 +37,12 @@ class Version:
 
 
 class RunFile(NamedTuple):
-    """A file that has run."""
+    """A loaded file."""
 
     digest: str
     """SHA-256 of it, in hexadecimal."""
     version: Version
-    """To be kept for as long as what is in it is in use."""
+    """Keep it while anything in the module is in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +53,18 @@ class PluginFile:
     digest: str
     """SHA-256 of the file, in hexadecimal."""
     version: Version
-    """To be kept for as long as instances of ``plugin`` are made."""
+    """Keep it while instances of ``plugin`` are created."""
 
 
 def load_plugin_file(path: Path, class_name: str) -> PluginFile:
-    """Run a Python file, unless this version of it has run already, and return one of its classes.
+    """Load a Python file, unless this version is loaded, and return one of its classes.
 
-    Blocks: reads the file and runs it. A class without a ``type`` of its own gets the kebab-case of
-    its name.
+    Blocks: reads the file and runs it. A class without a ``type`` of its own gets its name in
+    kebab-case.
 
     Raises:
-        ConfigError: The file cannot be read or raises, or has no such plugin; the text begins with
-            file and line.
+        ConfigError: The file cannot be read, raises, or has no such plugin; the text begins with
+            the file and line.
     """
     path = path.absolute()
     digest, version = run_file(path)
@@ -75,7 +75,7 @@ def load_plugin_file(path: Path, class_name: str) -> PluginFile:
 
 
 def run_file(path: Path) -> RunFile:
-    """Run a Python file, unless this version of it has run already.
+    """Load a Python file, unless this version is loaded.
 
     Raises:
         ConfigError: The file cannot be read or raises.
@@ -117,8 +117,8 @@ def _run(path: Path, source: bytes, name: str) -> ModuleType:
     module.__file__ = str(path)
     module.__package__ = ""
     module.__spec__ = ModuleSpec(name, None, origin=str(path))
-    # Registered first: dataclasses and msgspec look annotations up in sys.modules, msgspec only
-    # when it is asked for them.
+    # Register it before running: dataclasses and msgspec resolve annotations via sys.modules,
+    # msgspec not until they are needed.
     sys.modules[name] = module
     try:
         exec(code, module.__dict__)  # noqa: S102 - running the operator's own file is the point
@@ -164,7 +164,7 @@ def _plugins_of(module: ModuleType) -> Iterator[type[Plugin]]:
 
 
 def _line_in(path: Path, traceback: TracebackType | None) -> int:
-    """Return the line of the file that an exception came through last."""
+    """Return the line of the innermost traceback frame in ``path``; 0 if there is none."""
     line = 0
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == str(path):
@@ -174,7 +174,7 @@ def _line_in(path: Path, traceback: TracebackType | None) -> int:
 
 
 def _line_of(cls: type) -> int:
-    """Return the line of a class's first method, where most of the class is seen."""
+    """Return the line of a class's first method; 0 if it has none."""
     methods = [each for each in vars(cls).values() if isinstance(each, FunctionType)]
     return min((each.__code__.co_firstlineno for each in methods), default=0)
 
@@ -188,7 +188,7 @@ def _import_hint(path: Path, error: BaseException) -> str:
             "; a plugin file cannot import its neighbours: put all into one file, or install them"
             " as a package"
         )
-    return "; what a plugin file imports has to be installed beside the endpoint picker"
+    return "; modules that a plugin file imports must be installed beside the endpoint picker"
 
 
 def _error(path: Path, message: str, line: int = 0, column: int = 0) -> ConfigError:

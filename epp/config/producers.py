@@ -1,6 +1,7 @@
-"""Data keys to the order of plugins: who writes what a plugin reads comes before it.
+"""Order plugins by data keys: the writer of a key comes before its readers.
 
-A key that is read and that nobody writes gets its default producer, and that one's keys theirs.
+A key that is read but not written gets its default producer, and so do the keys that this producer
+reads.
 """
 
 from collections.abc import Mapping
@@ -13,17 +14,18 @@ from epp.scheduling import AttributeKey, Plugin
 
 
 def add_producers(plan: Plan, registry: PluginRegistry, maker: InstanceMaker) -> None:
-    """Add the default producers of keys that nobody writes to ``plan``, and make them."""
+    """Add the default producers of unwritten keys to ``plan`` and instantiate them."""
     wanted = [(key, name) for name, each in maker.instances.items() for key in _keys(each, "reads")]
     written = {key for each in maker.instances.values() for key in _keys(each, "writes")}
-    for key, reader in wanted:  # grows while producers bring needs of their own
+    for key, reader in wanted:  # grows: producers read keys, too
         if key in written:
             continue
-        written.add(key)  # told of once, found or not
+        written.add(key)  # handle each key once, found or not
         path = plan.blueprints[reader].path
         default = registry.default_for(key)
         if default is None:
-            # A key of one producer ends in its name; that this one is faulty has been told of.
+            # The key of a named producer ends in its name; if that plugin is invalid, that has
+            # been reported.
             producer = key.name.rpartition("/")[2]
             if producer not in plan.blueprints or producer in maker.instances:
                 text = f"`{reader}` reads `{key.name}`, which no plugin produces"
@@ -42,11 +44,11 @@ def add_producers(plan: Plan, registry: PluginRegistry, maker: InstanceMaker) ->
 
 
 def warn_of_keys(plan: Plan, instances: Mapping[str, Instance]) -> None:
-    """Add a warning for each key that is looked for in vain, or produced in vain.
+    """Add a warning for each endpoint attribute that is read but never written, and vice versa.
 
-    That is an endpoint attribute that nobody writes, as its name was misspelt; a request's value
-    may well be there for some requests only. And a producer under another name than the default
-    one's that no plugin names.
+    An attribute that nothing writes is probably misspelt. Request values are not checked: they may
+    exist for some requests only. A producer with a name of its own is reported if no plugin reads
+    its key.
     """
     written = {key for each in instances.values() for key in _keys(each, "writes")}
     read = {
@@ -72,7 +74,7 @@ def warn_of_keys(plan: Plan, instances: Mapping[str, Instance]) -> None:
 
 
 def ordered(plan: Plan, instances: Mapping[str, Instance]) -> dict[str, Plugin]:
-    """Return the plugins with a key's writers before its readers; otherwise in the plan's order."""
+    """Return the plugins in the plan's order, but with the writers of a key before its readers."""
     done: dict[str, Plugin] = {}
     visiting: list[str] = []
 

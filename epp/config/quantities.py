@@ -1,4 +1,4 @@
-"""Values with units as the reference's configuration writes them: ``60s``, ``10Gi``, ``20k``."""
+"""Parse Go durations (``60s``) and Kubernetes quantities (``10Gi``, ``20k``)."""
 
 import math
 import re
@@ -36,12 +36,12 @@ _MAX_TEXT = 64
 
 
 def duration_seconds(value: str | float) -> float:
-    """Return the seconds of a Go duration of 0 or more (``200ms``, ``1m30s``, ``0``).
+    """Return the seconds of a non-negative Go duration (``200ms``, ``1m30s``, ``"0"``).
 
-    A number, even 0, is none: it has no unit.
+    Numbers, even 0, are invalid: they have no unit.
 
     Raises:
-        ValueError: It is none, or beyond 292 years.
+        ValueError: It is invalid, or longer than 292 years.
     """
     text = _text(value)
     parts = _DURATION_PART.findall(text) if len(text) <= _MAX_TEXT else []
@@ -60,12 +60,12 @@ def duration_seconds(value: str | float) -> float:
 
 
 def quantity(value: str | float) -> int:
-    """Return the whole number of a Kubernetes quantity of 0 or more (``10Gi``, ``20k``, ``5000``).
+    """Return the integer value of a non-negative Kubernetes quantity (``10Gi``, ``20k``, ``5000``).
 
-    A fraction is rounded up, as Kubernetes does.
+    Fractions are rounded up, as in Kubernetes.
 
     Raises:
-        ValueError: It is none, or beyond 64 bits.
+        ValueError: It is invalid, or exceeds 64 bits.
     """
     text = _text(value)
     match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_TEXT else None
@@ -82,7 +82,7 @@ def quantity(value: str | float) -> int:
 
 
 def _text(value: str | float) -> str:
-    """Return a value as YAML has it."""
+    """Return a value as YAML text."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,9 +1,9 @@
-"""Plugin types: which class a configuration means by ``type``.
+"""Resolve plugin types: the class for each ``type`` in a configuration.
 
-A type is the name of an installed plugin (the entry-point group ``epp.plugins``; the plugins in
-this tree are listed there too) or ``file:PATH.py:ClassName``, a path relative to the folder of the
-configuration. Finding the classes of a configuration reads and runs files, so it is a step of its
-own (:meth:`PluginRegistry.prepare`) that a reload takes in a thread.
+A type is the name of an installed plugin (the entry-point group ``epp.plugins``, which also lists
+the plugins of this repository) or ``file:PATH.py:ClassName``, with a path relative to the
+configuration file. Resolving reads and runs files, so it is a separate step
+(:meth:`PluginRegistry.prepare`), which a reload runs in a thread.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from epp.config.loader import Inspect, LoadedConfig
 from epp.config.paths import join
 from epp.config.plugin_checks import check_plugin_class, params_of
 from epp.config.plugin_files import RunFile, Version, load_plugin_file, run_file
-from epp.config.structs import Fault, Reading, read, suggestion
+from epp.config.structs import DecodedStruct, Fault, read, suggestion
 from epp.config.supported import OLD_TYPES, unsupported_type
 from epp.scheduling import Plugin
 
@@ -34,13 +34,13 @@ FILE_PREFIX: Final = "file:"
 
 @dataclass(frozen=True, slots=True)
 class PluginType:
-    """A class that a configuration may name."""
+    """A plugin class and the version of its source file."""
 
     plugin: type[Plugin]
     digest: str = ""
-    """Of the source file; "" for an installed plugin, which does not change while we run."""
+    """Digest of the source file; "" for an installed plugin, which cannot change at run time."""
     version: Version | None = None
-    """The version of the file, which must not be forgotten; None for an installed plugin."""
+    """Keeps the module of the file importable; None for an installed plugin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,15 @@ class PluginTypes:
     """The classes that one configuration names."""
 
     by_name: Mapping[str, PluginType]
-    """By ``type`` as the configuration spells it; faulty ones are left out."""
+    """Valid classes by ``type`` as spelled in the configuration."""
     problems: tuple[ConfigProblem, ...] = ()
-    """What is wrong with the others."""
+    """Problems of the other types."""
     session_files: Mapping[str, RunFile] = field(default_factory=dict)
-    """Files of session plugins, by name as the configuration spells it."""
+    """Files of session plugins, by name as spelled in the configuration."""
 
     @property
     def digest(self) -> str:
-        """Changes with every source file among them."""
+        """Digest over all types and the content of their source files."""
         digests = sorted(f"{name} {each.digest}" for name, each in self.by_name.items())
         digests += sorted(f"{name} {each.digest}" for name, each in self.session_files.items())
         return sha256("\n".join(digests).encode()).hexdigest()
@@ -68,7 +68,7 @@ class PluginRegistry:
     def __init__(self, plugins: Iterable[type[Plugin]] = ()) -> None:
         self._by_type: dict[str, type[Plugin]] = {}
         self._sound: set[str] = set()
-        """Types whose classes :meth:`installed` has looked at."""
+        """Types whose classes :meth:`installed` has checked."""
         for plugin in plugins:
             self.add(plugin)
 
@@ -76,8 +76,7 @@ class PluginRegistry:
     def from_entry_points(cls) -> "PluginRegistry":
         """Collect every installed plugin listed under the ``epp.plugins`` entry-point group.
 
-        A package that cannot be imported, and what is no plugin in it, costs its own plugins only;
-        it is logged.
+        A package that cannot be imported and an entry that is not a plugin are logged and skipped.
 
         Raises:
             ConfigError: Two plugins have the same type name.
@@ -125,7 +124,7 @@ class PluginRegistry:
         """Return the installed class of ``plugin_type``.
 
         Raises:
-            ConfigError: There is none; the text names the nearest one.
+            ConfigError: It does not exist; the text suggests a similar one.
         """
         try:
             return self._by_type[plugin_type]
@@ -133,20 +132,20 @@ class PluginRegistry:
             raise ConfigError(self._unknown(plugin_type)) from None
 
     def installed(self, plugin_type: str) -> PluginType:
-        """Return what to make an installed plugin of that no configuration names.
+        """Return the checked class of an installed ``plugin_type``.
 
         Raises:
-            ConfigError: There is none of that type, or its class is faulty.
+            ConfigError: It does not exist, or its class is invalid.
         """
         plugin = self.get(plugin_type)
-        if plugin_type not in self._sound:  # a check takes 2 ms, and this runs on the event loop
+        if plugin_type not in self._sound:  # the check takes 2 ms on the event loop: do it once
             if faults := check_plugin_class(plugin):
                 raise ConfigError("\n".join(faults))
             self._sound.add(plugin_type)
         return PluginType(plugin)
 
     def default_for(self, key: object) -> str | None:
-        """Return the type of the plugin that is made where nothing else writes ``key``."""
+        """Return the type of the default plugin that writes ``key``; None if there is none."""
         for plugin in self:
             keys = getattr(plugin, "default_for", ())
             if isinstance(keys, tuple) and key in keys:
@@ -154,7 +153,7 @@ class PluginRegistry:
         return None
 
     def prepare(self, config: LoadedConfig) -> PluginTypes:
-        """Find and check the classes that ``config`` names; blocks, as it reads and runs files."""
+        """Find and check the classes that ``config`` names; blocks: it reads and runs files."""
         by_name: dict[str, PluginType] = {}
         faults: dict[str, Sequence[str]] = {}
         problems: list[ConfigProblem] = []
@@ -179,10 +178,10 @@ class PluginRegistry:
         return PluginTypes(by_name, tuple(problems), session_files)
 
     def inspector(self, directory: Path) -> Inspect:
-        """Return what tells of faults in types and parameters where no graph can be built.
+        """Return a function that checks a plugin's type and parameters without building a graph.
 
         Args:
-            directory: Where relative paths of plugin files begin.
+            directory: Base of relative paths of plugin files.
         """
 
         def faults_of(name: str, parameters: Mapping[str, Any]) -> Iterator[Fault]:
@@ -195,7 +194,7 @@ class PluginRegistry:
         return faults_of
 
     def _find(self, name: str, directory: Path) -> PluginType | Sequence[str]:
-        """Return the class that ``name`` stands for, or what is wrong with it."""
+        """Return the class of type ``name``, or its faults."""
         try:
             if name.startswith(FILE_PREFIX):
                 path, class_name = split_file_type(name)
@@ -218,16 +217,16 @@ class PluginRegistry:
 
 def read_parameters(
     plugin: type[Plugin], parameters: Mapping[str, Any], path: str
-) -> Reading[msgspec.Struct]:
-    """Read parameters, which stand at ``path``, as the ``Params`` of ``plugin``."""
+) -> DecodedStruct[msgspec.Struct]:
+    """Decode the parameters at ``path`` as the ``Params`` of ``plugin``."""
     return read(parameters, params_of(plugin), path)
 
 
 def split_file_type(name: str) -> tuple[Path, str]:
-    """Return file and class of a type like ``file:plugins/spot.py:SpotFilter``.
+    """Return the file and class of a type such as ``file:plugins/spot.py:SpotFilter``.
 
     Raises:
-        ConfigError: It has another form.
+        ConfigError: It is malformed.
     """
     path, _, class_name = name.removeprefix(FILE_PREFIX).rpartition(":")
     if not path.endswith(".py") or not class_name.isidentifier():
@@ -236,18 +235,18 @@ def split_file_type(name: str) -> tuple[Path, str]:
 
 
 def plugin_files(config: LoadedConfig) -> frozenset[Path]:
-    """Return the files of the plugins that ``config`` names by file."""
+    """Return the plugin files that ``config`` names."""
     paths: set[Path] = set()
     types = [each.type for each in config.file.plugins if each.type.startswith(FILE_PREFIX)]
     for name in (*types, *session_files_of(config)):
         try:
             paths.add(config.directory / split_file_type(name)[0])
         except ConfigError:
-            continue  # told of where the type is looked up
+            continue  # reported where the type is resolved
     return frozenset(paths)
 
 
 def session_files_of(config: LoadedConfig) -> list[str]:
-    """Return the session plugins that ``config`` names by file and that are enabled."""
+    """Return the enabled session plugins that ``config`` names by file."""
     plugins = config.file.extensions.sessions.plugins
     return [name for name in plugins if name.startswith(FILE_PREFIX) and plugins[name].enabled]

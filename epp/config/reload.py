@@ -1,8 +1,8 @@
-"""Following the configuration of a running EPP: read, build beside the running graph, swap.
+"""Hot reload of the configuration: read the files, build a new graph, swap it in.
 
-Reading and importing run in a thread, construction and swap on the event loop. Whatever goes wrong,
-the graph in use stays: the problems are logged once and the metrics tell of it. A graph that makes
-requests fail is taken back (:mod:`.rollback`), and its version is refused until the files change.
+Reading and importing run in a thread, construction and the swap on the event loop. On any error the
+current graph stays in use; the problems are logged once and counted in metrics. A graph that makes
+requests fail is rolled back (:mod:`.rollback`), and its version is refused until the files change.
 """
 
 import asyncio
@@ -25,23 +25,23 @@ _log = structlog.get_logger(__name__)
 
 
 class GraphUser(Protocol):
-    """What runs on a plugin graph: the app."""
+    """Owner of the current plugin graph: the app."""
 
     graph: PluginGraph
     """The graph in use."""
 
     def build(self, config: LoadedConfig, types: PluginTypes) -> PluginGraph:
-        """Build a graph that keeps what it can of the one in use.
+        """Build a graph that keeps the unchanged instances of the current one.
 
         Raises:
-            ConfigError: Something is wrong with it.
+            ConfigError: The configuration is invalid.
         """
 
     async def swap(self, graph: PluginGraph) -> None:
-        """Take ``graph`` into use between two requests.
+        """Replace the current graph with ``graph``.
 
         Raises:
-            ConfigError: That is not possible; the graph in use is still in use.
+            ConfigError: ``graph`` cannot be used; the current graph stays in use.
         """
 
 
@@ -50,13 +50,13 @@ class ConfigReloader:
 
     Args:
         path: The configuration file.
-        user: Has the graph in use, made of what the file said at the start.
+        user: Owns the graph in use.
         registry: Finds plugin classes.
-        metrics: Is told of every reload.
-        clock: Seconds, monotonic.
-        rollback: When a reload is taken back.
-        poll_seconds: Time between two looks at the files; a change is acted on when two looks in a
-            row have seen the same, so that a file is not read while it is being written.
+        metrics: Counts reloads.
+        clock: Monotonic clock in seconds.
+        rollback: When to roll a reload back.
+        poll_seconds: Time between two polls of the files. A change is applied once two polls in a
+            row find the same content, so that a half-written file is not read.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ConfigReloader:
         self.outcomes = RollbackWatch(
             rollback or RollbackSettings(), clock=clock, give_up=self._give_up
         )
-        """To be told of every request's outcome."""
+        """Must be given the outcome of every request."""
         self._files = frozenset({path})
         self._previous: PluginGraph | None = None
         self._refused_version = ""
@@ -94,7 +94,7 @@ class ConfigReloader:
 
     async def run(self) -> None:
         """Follow the files until cancelled."""
-        # The first settled look is acted on: the file may have changed since it was read.
+        # Reload after the first two equal polls: the file may have changed since it was loaded.
         acted_on = seen = ""
         while True:
             if self._is_given_up:
@@ -117,7 +117,7 @@ class ConfigReloader:
         self._wake.clear()
 
     async def _reload(self, *, is_asked: bool) -> None:
-        """Do what the files say, or say once why not."""
+        """Load the files and swap to their configuration; log each distinct problem once."""
         try:
             config, types = await asyncio.to_thread(self._read)
             before = self._user.graph
@@ -131,12 +131,12 @@ class ConfigReloader:
         except ConfigError as error:
             self._note_fault(str(error), is_asked=is_asked)
             return
-        except Exception as error:  # a plugin's bug; the loop has to live on
+        except Exception as error:  # a bug in a plugin; the reload loop must survive it
             self._note_fault(f"{type(error).__name__}: {error}", is_asked=is_asked, bug=error)
             return
         self._previous = before
         self._refused_version = self._last_fault = ""
-        self._is_given_up = False  # what the graph before had done wrong is over
+        self._is_given_up = False  # it was about the graph that is now replaced
         self.outcomes.reloaded()
         self._metrics.reloaded("success")
         _log.info("configuration reloaded", **self._facts(graph), **_told(before, graph))
@@ -155,7 +155,7 @@ class ConfigReloader:
             )
 
     async def _roll_back(self) -> None:
-        """Take the previous graph back, rebuilt from what is known of it, not from the files."""
+        """Return to the previous graph, rebuilt from memory, not from the files."""
         self._is_given_up = False
         previous, self._previous = self._previous, None
         failing = self._user.graph
@@ -204,14 +204,14 @@ class ConfigReloader:
 
 
 def _told(before: PluginGraph, after: PluginGraph) -> dict[str, list[str]]:
-    """Return what became of the plugins, for the log line."""
+    """Return the plugins by what the reload did to them, for the log event."""
     told = changes(before, after)
     names = {
         fate.value: [each.name for each in told if each.fate is fate]
         for fate in Fate
         if fate is not Fate.KEPT
     }
-    # Such as session plugins: they have no names here, and a changed file of theirs is to show.
+    # Extensions, such as session plugins, are not instances; list those that were rebuilt.
     names[Fate.REBUILT.value] += [
         f"extensions.{section}"
         for section, made in after.extensions.items()

@@ -1,8 +1,8 @@
-"""EndpointPickerConfig, as written in the file: the reference's sections and names, and ours.
+"""Schema of EndpointPickerConfig.
 
-Everything but ``extensions`` is the reference's. A field keeps what the file says (a duration its
-text), so that a configuration can be shown as it was written; what a value means is checked by
-:mod:`epp.config.structs` while it is read, through the ``check`` in its metadata.
+Everything except ``extensions`` is defined by the Go EPP. Fields keep the values of the file (for
+example durations as text), so that a configuration can be shown as written.
+:mod:`epp.config.structs` validates them with the ``check`` in their metadata.
 """
 
 import math
@@ -21,13 +21,13 @@ PluginRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "plugi
 """Name of an entry of ``plugins``."""
 
 MemberRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "member"})]
-"""Name of an entry of ``plugins``, or the type of a plugin that defaulting may add to a profile."""
+"""Name of an entry of ``plugins``, or type of a default plugin of profiles."""
 
 PolicyRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "policy"})]
-"""Name of an entry of ``plugins``, or the type of a flow-control policy that is always there."""
+"""Name of an entry of ``plugins``, or type of a built-in flow-control policy."""
 
 EvictionRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "eviction policy"})]
-"""The same of an eviction policy."""
+"""Name of an entry of ``plugins``, or type of a built-in eviction policy."""
 
 ProfileRef = Annotated[str, msgspec.Meta(min_length=1, extra={"refers_to": "profile"})]
 """Name of an entry of ``schedulingProfiles``."""
@@ -48,7 +48,7 @@ Gates = Annotated[
     tuple[str, ...],
     msgspec.Meta(extra={"not_a_mapping": "write `featureGates: [flowControl=true]`"}),
 ]
-"""Feature gates; Kubernetes' own are a mapping."""
+"""Feature gates. Kubernetes writes them as a mapping, a likely mistake here."""
 
 
 def _check_weight(weight: str | float) -> None:
@@ -58,7 +58,7 @@ def _check_weight(weight: str | float) -> None:
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Strict, camel-cased."""
+    """Base of all sections: camel-cased names, no unknown fields."""
 
 
 class PluginEntry(Section, frozen=True):
@@ -67,13 +67,13 @@ class PluginEntry(Section, frozen=True):
     type: Annotated[str, msgspec.Meta(min_length=1)]
     """A registered type, or ``file:PATH:CLASS``."""
     name: str = ""
-    """Unique; the type where there is none."""
+    """Unique; defaults to the type."""
     parameters: dict[str, Any] | None = None
-    """What they are depends on the type."""
+    """Defined by the type."""
 
 
 class ProfilePlugin(Section, frozen=True):
-    """A plugin's place in a profile."""
+    """A plugin in a profile."""
 
     plugin_ref: MemberRef
     weight: Annotated[float, msgspec.Meta(extra={"check": _check_weight})] | None = None
@@ -88,17 +88,17 @@ class ProfileEntry(Section, frozen=True):
 
 
 class ReferredPlugin(Section, frozen=True):
-    """A plugin that is named and no more."""
+    """A reference to a plugin."""
 
     plugin_ref: PluginRef
 
 
 class DiscoveryEntry(Section, frozen=True):
-    """The plugin that finds the endpoints; one of the two fields names it."""
+    """The discovery plugin, named by one of the two fields."""
 
     plugin_ref: PluginRef | None = None
     endpoints: ReferredPlugin | None = None
-    """Where ``apiVersion: llm-d.ai/v1`` names it; an older file has it in ``pluginRef``."""
+    """Used with ``apiVersion: llm-d.ai/v1``; older versions use ``pluginRef``."""
 
     @property
     def plugin(self) -> str:
@@ -107,23 +107,23 @@ class DiscoveryEntry(Section, frozen=True):
 
     @property
     def path(self) -> str:
-        """Where the file names it."""
+        """Path of the field that names it."""
         below = "endpoints.pluginRef" if self.endpoints else "pluginRef"
         return f"dataLayer.discovery.{below}"
 
 
 class SourceEntry(Section, frozen=True):
-    """A data source, and what is read out of its pages."""
+    """A data source and its extractors."""
 
     plugin_ref: PluginRef
     extractors: tuple[ReferredPlugin, ...] = ()
 
 
 class DataLayerEntry(Section, frozen=True):
-    """Where endpoints come from, and what is known of them."""
+    """Discovery and scraping of endpoints."""
 
     inject_defaults: bool = True
-    """Whether ``metrics-data-source`` with ``core-metrics-extractor`` is added if absent."""
+    """Whether to add ``metrics-data-source`` with ``core-metrics-extractor`` if absent."""
     sources: tuple[SourceEntry, ...] = ()
     discovery: DiscoveryEntry | None = None
     peer_discovery: ReferredPlugin | None = None
@@ -132,14 +132,14 @@ class DataLayerEntry(Section, frozen=True):
 
 
 class DetectorRef(Section, frozen=True):
-    """The saturation detector; its reference may name the default one, which needs no entry."""
+    """The saturation detector; the default one needs no entry in ``plugins``."""
 
     plugin_ref: str = ""
     """"" for the default one."""
 
 
 class PriorityBandTemplate(Section, frozen=True):
-    """Limits and policies of a priority band; what is absent has the reference's default."""
+    """Limits and policies of a priority band; absent fields have the Go EPP's defaults."""
 
     fields_elsewhere: ClassVar = dict.fromkeys(
         ("requestTTL", "floorShare"), "extensions.flowControl.priorityBands[]"
@@ -184,40 +184,40 @@ class FlowControlEntry(Section, frozen=True):
 
 
 class ParserRef(Section, frozen=True):
-    """A parser; its reference may be a type, which needs no entry."""
+    """A parser: the name of an entry of ``plugins``, or a plugin type."""
 
     plugin_ref: Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class RequestHandlerEntry(Section, frozen=True):
-    """How requests are read."""
+    """How requests are parsed."""
 
     parsers: tuple[ParserRef, ...] = ()
 
 
 class ShadowEntry(Section, frozen=True):
-    """A profile that runs beside the real choice without effect."""
+    """A shadow profile: it runs for comparison, and its result is not used."""
 
     profile: ProfileRef
     sample: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
-    """Share of requests that it runs for."""
+    """Share of requests for which it runs."""
     budget_ms: Annotated[float, msgspec.Meta(gt=0)] = 1.0
-    """Milliseconds it may take per request."""
+    """Time limit per request, in milliseconds."""
 
 
 class GuardRailsEntry(Section, frozen=True):
-    """What happens when plugins fail."""
+    """Handling of plugin failures."""
 
     failure_policy: dict[PluginRef, Literal["open", "closed"]] = {}
-    """By filter: whether a failing one passes all endpoints or none."""
+    """By filter name: whether a failing filter passes all endpoints (``open``) or none."""
     disable_after: Annotated[int, msgspec.Meta(ge=1)] = 10
-    """Failures in a row after which a plugin is left alone until the next reload."""
+    """Failures in a row after which a plugin is disabled until the next reload."""
     slow_call_ms: Annotated[float, msgspec.Meta(gt=0)] = 50.0
     """Milliseconds above which a call counts as an overrun."""
 
 
 class BandExtension(Section, frozen=True):
-    """What a priority band has beyond the reference's."""
+    """Fields of a priority band that the Go EPP does not have."""
 
     fields_elsewhere: ClassVar = dict.fromkeys(
         ("maxBytes", "maxRequests", "fairnessPolicyRef", "orderingPolicyRef"),
@@ -226,65 +226,66 @@ class BandExtension(Section, frozen=True):
 
     priority: int
     request_ttl: Duration | None = msgspec.field(default=None, name="requestTTL")
-    """How long its requests wait; ``flowControl.defaultRequestTTL`` if absent, 0s for ever."""
+    """How long its requests may queue; 0s for no limit; default
+    ``flowControl.defaultRequestTTL``."""
     floor_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] | None = None
-    """That of ``extensions.flowControl`` if absent."""
+    """Default: ``extensions.flowControl.floorShare``."""
 
 
 class EvictionEntry(Section, frozen=True):
-    """How requests in flight are evicted for others; in effect with ``enableEviction``."""
+    """Eviction of requests in flight; requires ``flowControl.enableEviction``."""
 
     min_run_time: Duration = "0s"
-    """How long a request is left alone after it was dispatched."""
+    """Time after dispatch during which a request cannot be evicted."""
     max_per_decision: Annotated[int, msgspec.Meta(ge=1)] = 2
     confirmation_timeout: Duration = "10s"
-    """How long the end of a victim's stream is waited for."""
+    """How long to wait for the end of a victim's stream."""
     grace: Duration | None = None
-    """How long nobody is evicted after that; by the saturation detector if absent."""
+    """Pause between evictions; default: set by the saturation detector."""
     filter_plugin_ref: EvictionRef | None = None
-    """Who may be evicted at all."""
+    """Selects the requests that may be evicted."""
     order_plugin_ref: EvictionRef | None = None
-    """Who is evicted first."""
+    """Orders the candidates for eviction."""
 
 
 class FlowControlExtension(Section, frozen=True):
-    """What flow control has beyond the reference's."""
+    """Fields of flow control that the Go EPP does not have."""
 
     floor_share: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.05
-    """The part of all dispatches that each band gets while bands above it have work; 0 for none."""
+    """Minimum share of dispatches for each band while higher bands have queued requests."""
     when_filtered: Literal["wait", "refuse"] = "wait"
-    """What becomes of a request for which a profile's filters leave no endpoint."""
+    """What happens to a request if a profile's filters leave no endpoint."""
     when_full: Literal["displace", "refuse"] = "displace"
-    """What happens to a request that arrives when a limit is reached: it displaces a waiting one of
-    the flow that holds most, or it is refused."""
+    """What happens to a request that arrives when a limit is reached: it displaces a queued request
+    of the largest flow, or it is refused."""
     priority_bands: tuple[BandExtension, ...] = ()
     eviction: EvictionEntry | None = None
 
 
 class SessionPluginEntry(Section, frozen=True):
-    """What is said of a session plugin."""
+    """Settings of a session plugin."""
 
     enabled: bool = True
     priority: int = 0
-    """Higher ones come first, then by name."""
+    """Higher priorities run first; ties are ordered by name."""
     arguments: dict[str, Any] = {}
-    """What they are depends on the plugin."""
+    """Defined by the plugin."""
 
 
 class SessionsEntry(Section, frozen=True):
-    """What the sessions are made of that dispatch waiting requests."""
+    """Actions and plugins of the sessions that dispatch queued requests."""
 
     actions: tuple[Literal["allocate", "reclaim", "preempt"], ...] = ("allocate",)
-    """In the order in which they run."""
+    """In execution order."""
     plugins: dict[Annotated[str, msgspec.Meta(min_length=1)], SessionPluginEntry] = {}
-    """By name: that of an installed one, or ``file:PATH:CLASS``."""
+    """Key: name of an installed plugin, or ``file:PATH:CLASS``."""
 
 
 class ExtensionsEntry(Section, frozen=True):
-    """What this endpoint picker has and the reference has not."""
+    """Settings that the Go EPP does not have."""
 
     allow_experimental_plugins: bool = False
-    """Whether plugin types that the reference calls Alpha may be used without the flag
+    """Allow plugin types that the Go EPP marks as Alpha, like the flag
     ``--allow-experimental-plugins``."""
     shadow: tuple[ShadowEntry, ...] = ()
     guard_rails: GuardRailsEntry = GuardRailsEntry()
@@ -307,9 +308,9 @@ class ConfigFile(Section, frozen=True):
     flow_control: FlowControlEntry | None = None
     request_handler: RequestHandlerEntry = RequestHandlerEntry()
     saturation_detector: DetectorRef | None = None
-    """Deprecated for that of ``flowControl``."""
+    """Deprecated: use ``flowControl.saturationDetector``; the loader moves it there."""
     parser: ParserRef | None = None
-    """Deprecated for those of ``requestHandler``; the loader moves it there."""
+    """Deprecated: use ``requestHandler.parsers``; the loader moves it there."""
     extensions: ExtensionsEntry = ExtensionsEntry()
 
 
@@ -334,4 +335,4 @@ dataLayer:
     extractors:
     - pluginRef: core-metrics-extractor
 """
-"""What runs without a configuration file: the reference's default."""
+"""Used without a configuration file: the Go EPP's default."""

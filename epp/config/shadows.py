@@ -1,10 +1,9 @@
-"""Twins: what a shadow profile uses in place of plugins that draw from a random generator.
+"""Twins: copies of randomized plugins for shadow profiles.
 
-A picker that the real and the shadow profile shared would draw for both, and every real decision
-after the first would be another one than without the shadow. So a plugin of a shadow profile that
-asks for ``rng``, or refers to one that does, is made a second time for it, with a generator of its
-own. Twins serve no other extension point: no hook is told of a shadow's pick. Nor is a plugin told
-of real picks that only shadow profiles name: it would act on requests that it has no part in.
+If a shadow profile shared a picker with a real profile, its draws from the random generator would
+change the real decisions. So a plugin of a shadow profile that takes ``rng``, or refers to one that
+does, is instantiated again for the shadow, with its own generator. Hooks are not called on twins,
+nor on plugins that only shadow profiles use: they do not take part in real requests.
 """
 
 from collections.abc import Mapping
@@ -15,13 +14,13 @@ from epp.config.plan import Plan
 
 
 def twin_name(plan: Plan, scope: str, name: str) -> str:
-    """Return the name by which a profile of ``scope`` (a shadow, or "") finds plugin ``name``."""
+    """Return the instance name of plugin ``name`` in ``scope`` (a shadow profile, or "")."""
     twin = f"{name}@{scope}"
     return twin if scope and twin in plan.blueprints else name
 
 
 def add_twins(plan: Plan, maker: InstanceMaker) -> None:
-    """Add the twins of every shadow profile to ``plan``, and make them."""
+    """Add the twins of every shadow profile to ``plan`` and instantiate them."""
     for profile in plan.profiles:
         if profile.name not in plan.shadows:
             continue
@@ -43,7 +42,7 @@ def add_twins(plan: Plan, maker: InstanceMaker) -> None:
 
 
 def only_in_shadows(plan: Plan, instances: Mapping[str, Instance]) -> frozenset[str]:
-    """Return the plugins of profiles that no profile names but shadows."""
+    """Return the plugins that only shadow profiles use."""
     shadowed: set[str] = set()
     real: set[str] = set()
     for profile in plan.profiles:
@@ -54,7 +53,7 @@ def only_in_shadows(plan: Plan, instances: Mapping[str, Instance]) -> frozenset[
 
 
 def _with_references(names: list[str], maker: InstanceMaker) -> list[str]:
-    """Return ``names`` and everything that they refer to, near and far."""
+    """Return ``names`` and everything that they refer to, directly or indirectly."""
     found = [name for name in names if name in maker.instances]
     for name in found:  # grows
         found.extend(n for n in maker.instances[name].depends_on if n not in found)

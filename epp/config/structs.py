@@ -1,15 +1,18 @@
-"""Plain values to msgspec Structs with every fault named, where msgspec alone stops at the first.
+"""Decode plain values into msgspec Structs and report every fault (msgspec stops at the first).
 
-:func:`read` walks a value along the wanted type: each unknown key, missing field and wrong value
-is a :class:`Fault` of its own, and the names that refer to something are gathered for the checks
-that need the whole file. A field that is null counts as absent, as in the reference.
+:func:`read` walks a value along the wanted type. Each unknown key, missing field and wrong value
+becomes a :class:`Fault`; names that refer to other parts of the file are collected for later
+checks. A null field counts as absent, as in the Go EPP.
 
-The metadata of a field's type may hold ``check``, a function that raises ValueError for a scalar
-that means nothing, whatever its type, ``refers_to``, the kind of thing that the value names,
-``not_a_mapping``, how to write what many write as a mapping, and ``newer_values``, those that only
-newer releases of the reference know. A Struct may have the class variables ``fields_elsewhere``,
-where those stand that are looked for in it, and ``newer_fields``, what to do instead of giving a
-field that only newer releases know.
+The metadata of a field's type may contain:
+
+- ``check``: a function that raises ValueError for an invalid scalar;
+- ``refers_to``: the kind of thing that the value names;
+- ``not_a_mapping``: a hint for a field that is often written as a mapping by mistake;
+- ``newer_values``: values that only newer releases of the Go EPP accept.
+
+A Struct may have the class variables ``fields_elsewhere`` (fields that belong in another section,
+and where) and ``newer_fields`` (fields that only newer releases accept, and what to do instead).
 """
 
 import re
@@ -30,9 +33,9 @@ from epp.config.supported import newer
 T = TypeVar("T")
 
 Annotation = Any
-"""A type as annotations hold it: a class, a union, a Literal …"""
+"""A type annotation: a class, a union, a Literal …"""
 
-# msgspec speaks of JSON and Python, a configuration is YAML.
+# msgspec's messages use terms of JSON and Python; these are for YAML.
 _WORDS = {
     "array": "a list",
     "bool": "true or false",
@@ -45,12 +48,12 @@ _WORDS = {
 _JSON_WORD = rf"(?:{'|'.join(_WORDS)})"
 _JSON_WORDS = re.compile(rf"`({_JSON_WORD}(?: \| {_JSON_WORD})*)`")
 
-# YAML reads a bare 1 or yes as what it looks like, also where a label is meant.
+# YAML reads an unquoted 1 or yes as a number or boolean, even where a string is expected.
 _QUOTABLE = frozenset(f"expected a text, got {_WORDS[each]}" for each in ("bool", "float", "int"))
 
 _IS_A_MAPPING = ", got a mapping"
 _MOST_NAMES = 20
-# Helm writes a large whole number of a values file as 1e+06, and so does the reference read it.
+# Helm renders large integers as 1e+06, which the Go EPP accepts for an integer.
 _INT_LIMIT = 2**63
 
 _LISTS = (list, tuple, set, frozenset)
@@ -64,12 +67,12 @@ class Fault:
     path: str
     message: str
     on_key: bool = False
-    """Whether the key is wrong, not its value."""
+    """Whether the key is wrong, rather than its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A name of something that is defined elsewhere in the file."""
+    """A reference by name to something that the file defines elsewhere."""
 
     kind: str
     """The ``refers_to`` of its type."""
@@ -79,8 +82,8 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(Generic[T]):
-    """A value as far as it could be read."""
+class DecodedStruct(Generic[T]):
+    """The result of :func:`read`."""
 
     value: T | None
     """None if there are faults."""
@@ -89,21 +92,21 @@ class Reading(Generic[T]):
     references: tuple[Reference, ...]
 
 
-def read(value: object, wanted: type[T], path: str = "") -> Reading[T]:
-    """Read ``value``, which stands at ``path`` of its document, as a Struct."""
+def read(value: object, wanted: type[T], path: str = "") -> DecodedStruct[T]:
+    """Decode ``value``, found at ``path`` of its document, as ``wanted``."""
     reader = _Reader()
     cleaned = reader.walk(value, wanted, path)
     converted: T | None = None
     if not reader.faults:
         try:
             converted = msgspec.convert(cleaned, wanted)
-        except Exception as error:  # __post_init__ and default factories are anyone's code
+        except Exception as error:  # __post_init__ and default factories may be plugin code
             reader.faults.append(_fault_of(error, path))
-    return Reading(converted, tuple(reader.faults), tuple(reader.references))
+    return DecodedStruct(converted, tuple(reader.faults), tuple(reader.references))
 
 
 def suggestion(name: str, known: Collection[str], what: str = "known") -> str:
-    """Return the end of a sentence about an unknown name: the nearest one, or what there is."""
+    """Return a hint for an unknown name: the most similar known one, or a list of all."""
     by_lower = {each.lower(): each for each in known}
     near = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
     if near:
@@ -117,13 +120,13 @@ def suggestion(name: str, known: Collection[str], what: str = "known") -> str:
 class _Reader:
     faults: list[Fault] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
-    # Of this reading: kept longer, they would keep the versions of plugin files.
+    # Cached per call only: a longer life would keep old versions of plugin files alive.
     _known: dict[type[msgspec.Struct], dict[str, msgspec.structs.FieldInfo]] = field(
         default_factory=dict
     )
 
     def walk(self, value: object, wanted: Annotation, path: str, *, on_key: bool = False) -> object:
-        """Return ``value`` without the fields that are null, ``1e+06`` for an int as an int."""
+        """Return ``value`` without null fields; ``1e+06`` becomes an int where one is wanted."""
         whole = wanted
         meta: list[msgspec.Meta] = []
         wanted = _unwrapped(wanted, meta)
@@ -137,7 +140,7 @@ class _Reader:
         before = len(self.faults)
         origin = _origin(wanted)
         if isinstance(origin, type) and issubclass(origin, msgspec.Struct):
-            # A tagged one is chosen among several by msgspec itself.
+            # For a tagged union, msgspec chooses the member.
             if origin.__struct_config__.tag is None:
                 return self._struct(value, origin, path)
         elif origin in _LISTS and get_args(wanted)[1:] in ((), (...,)):
@@ -157,7 +160,7 @@ class _Reader:
         return value
 
     def _advise(self, before: int, advice: str) -> None:
-        """Say how to write it to the faults after ``before`` that tell of a mapping."""
+        """Append ``advice`` to the faults from index ``before`` on that complain of a mapping."""
         self.faults[before:] = [
             replace(each, message=f"{each.message}; {advice}")
             if each.message.endswith(_IS_A_MAPPING)
@@ -245,13 +248,13 @@ class _Reader:
 
 
 def _origin(wanted: Annotation) -> Annotation:
-    """Return ``list`` for ``list[int]``, and a type that is not made of others itself."""
+    """Return ``list`` for ``list[int]``; a type without parameters unchanged."""
     generic: Annotation = get_origin(wanted)
     return generic or wanted
 
 
 def _unwrapped(wanted: Annotation, meta: list[msgspec.Meta]) -> Annotation:
-    """Take the Annotated off a type; its metadata is added to ``meta``."""
+    """Return the type inside Annotated; its metadata is added to ``meta``."""
     while _origin(wanted) is Annotated:
         wanted, *extras = get_args(wanted)
         meta.extend(each for each in extras if isinstance(each, msgspec.Meta))
@@ -263,21 +266,21 @@ def _is_whole(value: float) -> bool:
 
 
 def _takes_int_alone(wanted: Annotation) -> bool:
-    """Whether a number of this type must be a whole one."""
+    """Whether the type accepts integers but not floats."""
     members = get_args(wanted) if _origin(wanted) in _UNIONS else (wanted,)
     kinds = {_unwrapped(each, []) for each in members}
     return int in kinds and float not in kinds
 
 
 def _fault_of(error: Exception, path: str) -> Fault:
-    """Put msgspec's ``… - at `$.field[2]``` behind ``path``."""
+    """Convert an exception to a fault; msgspec's ``… - at `$.field[2]``` is added to ``path``."""
     if not isinstance(error, ValueError | OverflowError | RecursionError):
         return Fault(path, f"reading it raised {type(error).__name__}: {error}")
     message, _, where = str(error).partition(" - at `$")
     below = where.rstrip("`")
     if below and not path:
         below = below.removeprefix(".")
-    if not message[:2].isupper():  # the name of an environment variable stays as it is
+    if not message[:2].isupper():  # keep the case of environment variable names
         message = message[:1].lower() + message[1:]
     message = _JSON_WORDS.sub(
         lambda match: " or ".join(_WORDS[each] for each in match[1].split(" | ")), message
@@ -293,7 +296,7 @@ def _not_among(value: object, allowed: Collection[object]) -> str:
 
 
 def _kind(value: object) -> str:
-    """Name a value's kind in the words of YAML."""
+    """Describe the type of a value in YAML terms."""
     if isinstance(value, str | Mapping):
         return "a text" if isinstance(value, str) else "a mapping"
     if isinstance(value, list | tuple):

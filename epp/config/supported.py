@@ -1,6 +1,6 @@
-"""Names of the reference that mean something here though no plugin of ours has them.
+"""Tables of names from the Go EPP: defaults, feature gates, renamed and unsupported plugin types.
 
-A plugin type that is registered is looked up first, so a type leaves these tables by being built.
+Registered plugin types take precedence over these tables.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ DEFAULT_PARSERS: Final = (
     "vllmhttp-parser",
     "passthrough-parser",
 )
-"""The parsers where a configuration lists none."""
+"""The parsers if a configuration lists none."""
 
 DEFAULT_DETECTOR: Final = "utilization-detector"
 """The saturation detector that needs no entry in ``plugins``."""
@@ -24,7 +24,7 @@ DEFAULT_MEMBERS: Final = frozenset(
         "single-profile-handler",
     }
 )
-"""What defaulting may add, so that a profile may name it without an entry in ``plugins``."""
+"""Default plugins, which a profile may name without an entry in ``plugins``."""
 
 DEFAULT_POLICIES: Final = frozenset(
     {
@@ -38,7 +38,7 @@ DEFAULT_POLICIES: Final = frozenset(
 DEFAULT_EVICTION_POLICIES: Final = frozenset(
     {"priority-then-time-eviction-order-policy", "sheddable-eviction-filter"}
 )
-"""Those of evictions, which need none either."""
+"""The eviction policies that need no entry in ``plugins``."""
 
 FEATURE_GATES: Final[Mapping[str, bool]] = {
     "flowControl": False,
@@ -51,7 +51,7 @@ OLD_TYPES: Final[Mapping[str, str]] = {
     "prefill-header-handler": "disagg-headers-handler",
     "tokenizer": "token-producer",
 }
-"""Plugin types under their deprecated names."""
+"""Deprecated names of plugin types, with the current name."""
 
 DEPRECATED_TYPES: Final[Mapping[str, str]] = {
     "by-label": "use `label-selector-filter`",
@@ -59,7 +59,7 @@ DEPRECATED_TYPES: Final[Mapping[str, str]] = {
     "disagg-headers-handler": "`disagg-profile-handler` sets the headers itself",
     "pd-profile-handler": "use `disagg-profile-handler`",
 }
-"""Plugin types that the reference is going to give up, and what to do instead."""
+"""Plugin types that the Go EPP has deprecated, and what to do instead."""
 
 NOT_SUPPORTED_YET: Final = frozenset(
     {
@@ -83,7 +83,7 @@ NOT_SUPPORTED_YET: Final = frozenset(
         "thunder-agent",
     }
 )
-"""Plugin types of the reference that do not exist here yet."""
+"""Plugin types of the Go EPP that are not implemented yet."""
 
 REFERENCE_RELEASE: Final = "v0.10 of the Go EPP"
 """The release that this endpoint picker follows."""
@@ -96,7 +96,7 @@ NEWER_TYPES: Final = frozenset(
         "lmetric-scorer",
     }
 )
-"""Plugin types of guides for newer releases."""
+"""Plugin types of releases newer than :data:`REFERENCE_RELEASE`."""
 
 ALPHA_TYPES: Final = frozenset(
     {
@@ -130,11 +130,11 @@ ALPHA_TYPES: Final = frozenset(
         "utilization-filter",
     }
 )
-"""Plugin types that the reference takes with ``--allow-experimental-plugins`` only."""
+"""Plugin types that the Go EPP accepts only with ``--allow-experimental-plugins``."""
 
 
 def unsupported_type(plugin_type: str) -> str | None:
-    """Return why a plugin type that is not registered is refused by name; None if unknown."""
+    """Return why an unregistered plugin type is not supported; None if it is unknown."""
     if plugin_type in NOT_SUPPORTED_YET:
         return f"plugin type `{plugin_type}` is not supported yet; remove what uses it"
     if plugin_type in NEWER_TYPES:
@@ -143,5 +143,5 @@ def unsupported_type(plugin_type: str) -> str | None:
 
 
 def newer() -> str:
-    """Return how a name of a newer release is told of, without a subject."""
+    """Return the predicate of a message about a name of a newer release."""
     return f"newer than {REFERENCE_RELEASE}, which this endpoint picker follows"

@@ -1,8 +1,8 @@
-"""Whether any of some files has another content than before.
+"""Detect changes in a set of files by hashing their content.
 
-The content itself is looked at, not the times: an edit in place, an atomic rename and the link swap
-of a mounted ConfigMap all show, and two edits within one tick of the file system's clock do too.
-The files are small, so two looks a second cost less than a scrape.
+Hashing detects edits in place, atomic renames, the link swap of a mounted ConfigMap, and two edits
+within one tick of the file system's clock. The files are small: two polls a second cost less than a
+scrape.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def fingerprint(paths: Iterable[Path]) -> str:
-    """Return what changes with the content of the files, or with why one cannot be read; blocks."""
+    """Return a digest over the files' content, or their read errors; blocks."""
     digest = sha256()
     for path in sorted(paths):
         try:

@@ -1,4 +1,4 @@
-"""A faultless plan and its instances to the scheduler, its profiles and their shadows."""
+"""Build the scheduler, its profiles and their shadows from a valid plan and its instances."""
 
 import random
 from collections.abc import Callable, Iterable, Mapping
@@ -25,11 +25,11 @@ from epp.scheduling import (
 )
 
 MakeRandom = Callable[[str], random.Random]
-"""Gives the random generator of what has that name."""
+"""Returns the random generator for a component's name."""
 
 
 def guard_rails(plan: Plan, observer: PluginObserver | None) -> GuardRails:
-    """Return the guard rails that ``extensions.guardRails`` asks for."""
+    """Return the guard rails configured by ``extensions.guardRails``."""
     rails = plan.config.file.extensions.guard_rails
     policies = {name: policy == "open" for name, policy in rails.failure_policy.items()}
     twins = {
@@ -47,9 +47,9 @@ def guard_rails(plan: Plan, observer: PluginObserver | None) -> GuardRails:
 def make_profiles(
     plan: Plan, instances: Mapping[str, Instance], guards: GuardRails, make_random: MakeRandom
 ) -> dict[str, SchedulerProfile]:
-    """Return all profiles by name, shadows among them."""
+    """Return all profiles by name, shadows included."""
     return {
-        # Apart, so that what fails in a shadow is not turned off where it decides.
+        # Shadows have separate guards, so that failures there disable no plugin of a real profile.
         entry.name: _profile(
             plan,
             entry,
@@ -68,7 +68,7 @@ def make_scheduler(
     profiles: Mapping[str, SchedulerProfile],
     guards: GuardRails,
 ) -> Scheduler:
-    """Return the scheduler over the profiles that are no shadows."""
+    """Return the scheduler of the real profiles."""
     assert isinstance(handler, ProfileHandler)  # noqa: S101 - the plan has looked
     return Scheduler(
         handler,
@@ -82,7 +82,7 @@ def make_scheduler(
 def make_shadows(
     plan: Plan, profiles: Mapping[str, SchedulerProfile], make_random: MakeRandom
 ) -> tuple[ShadowProfile, ...]:
-    """Return what runs beside the real choice, in the order of ``extensions.shadow``."""
+    """Return the shadow profiles in the order of ``extensions.shadow``."""
     return tuple(
         ShadowProfile(
             profiles[shadow.profile],

@@ -1,4 +1,4 @@
-"""YAML text to nodes and values to YAML text, with the scalars of the reference's reader."""
+"""Compose YAML into nodes and dump values to YAML, with the scalar rules of the Go EPP's parser."""
 
 import re
 from typing import Final
@@ -29,7 +29,7 @@ _MAX_DIGITS = 100
 
 
 class _Composer(yaml.SafeLoader):
-    """Composes nodes within limits."""
+    """Composes nodes; limits depth and count."""
 
     def __init__(self, text: str, max_depth: int, max_nodes: int) -> None:
         super().__init__(text)
@@ -52,7 +52,7 @@ class _Composer(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes plain what :class:`_Composer` reads back, and repeats instead of using aliases."""
+    """Writes scalars so that :class:`_Composer` reads them back; uses no aliases."""
 
     def resolve(self, kind: type[yaml.Node], value: str, implicit: tuple[bool, bool]) -> str:
         return _resolved(kind, value, implicit)
@@ -80,8 +80,8 @@ def compose(text: str, *, max_depth: int, max_nodes: int) -> yaml.Node | None:
     """Return the root node of a document; None for an empty one.
 
     Raises:
-        yaml.YAMLError: It is malformed, or goes beyond a limit.
-        ValueError: An escape or number in it has no value.
+        yaml.YAMLError: It is malformed or exceeds a limit.
+        ValueError: It contains an invalid escape or number.
     """
     loader = _Composer(text, max_depth, max_nodes)
     try:
@@ -92,16 +92,16 @@ def compose(text: str, *, max_depth: int, max_nodes: int) -> yaml.Node | None:
 
 
 def dump(value: object) -> str:
-    """Return plain values as YAML, keys in their order."""
+    """Return plain values as YAML; keys keep their order."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return text
 
 
 def require_plain(node: yaml.Node) -> None:
-    """Check that a mapping or list has no tag of its own.
+    """Check that a mapping or list has no explicit tag.
 
     Raises:
-        ValueError: It has one, such as ``!!set``.
+        ValueError: It has a tag such as ``!!set``.
     """
     if node.tag != _DEFAULT_TAGS[type(node)]:
         raise ValueError(f"tag `{node.tag}` has no meaning here; remove it")
@@ -111,7 +111,7 @@ def scalar(node: yaml.ScalarNode) -> str | int | float | bool | None:
     """Return the value of a scalar.
 
     Raises:
-        ValueError: Its tag and its text do not fit, or it is beyond 64 bits.
+        ValueError: The text does not match the tag, or the number exceeds 64 bits.
     """
     text: str = node.value
     if node.tag == _DEFAULT_TAGS[yaml.ScalarNode] or node.tag == MERGE_TAG:

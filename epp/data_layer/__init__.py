@@ -1,4 +1,4 @@
-"""Endpoints and what is known of them: discovery, scraping, snapshots, objectives and rewrites."""
+"""Endpoints of the pool and their data: discovery, scraping, snapshots, objectives, rewrites."""
 
 from epp.data_layer.address import join_address, split_address
 from epp.data_layer.discoveries import Discoveries
@@ -30,19 +30,20 @@ from epp.data_layer.plugins import (
     Page,
     PageClient,
 )
+from epp.data_layer.runtime import DataLayerRuntime, polled
 from epp.data_layer.scrape import ScrapeObserver
 from epp.data_layer.scrape_pace import DEFAULT_SHARE
 from epp.data_layer.scrape_state import MetricsAge, ScrapeState
 from epp.data_layer.scraper import Binding, Scraper
 from epp.data_layer.static import StaticDiscovery, fixed_discoveries
 from epp.data_layer.store import EndpointStore, PoolListener
-from epp.data_layer.supply import Supply, polled
 
 __all__ = [
     "DEFAULT_SHARE",
     "MAX_PAGE_BYTES",
     "Binding",
     "DataLayerError",
+    "DataLayerRuntime",
     "DataSource",
     "Discoveries",
     "DiscoveryError",
@@ -73,7 +74,6 @@ __all__ = [
     "ScrapeState",
     "Scraper",
     "StaticDiscovery",
-    "Supply",
     "configured_names",
     "fixed_discoveries",
     "join_address",

@@ -1,4 +1,4 @@
-"""Addresses as the gateway takes them: ``ip:port``, an IPv6 address in brackets."""
+"""Addresses in the form that the gateway takes: ``ip:port``, an IPv6 address in brackets."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Return host (without brackets) and port of ``host:port``.
 
     Raises:
-        ValueError: It has another form; the message says which part is wrong.
+        ValueError: It is malformed; the message says which part.
     """
     host, colon, digits = address.rpartition(":")
     if not colon:

@@ -1,8 +1,8 @@
-"""The running discoveries of a pool, of which a reload may put one in another's place.
+"""Run the discoveries of a pool and replace one on a configuration reload.
 
-A new discovery is started beside the old one, and what it first finds is held back until the whole
-configuration is taken into use. Then its endpoints take the place of the old one's in one step, so
-that the pool is never empty in between, and servers that both know keep their metrics and load.
+The new discovery starts while the old one still runs, and its first report is held back until the
+new configuration is swapped in. Then its endpoints replace the old ones in one step, so that the
+pool is never empty in between, and servers that both report keep their metrics and load.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from epp.data_layer.store import EndpointStore
 _log = structlog.get_logger(__name__)
 
 FIRST_REPORT_SECONDS: Final = 10.0
-"""How long a new discovery may take to find out what there is, before the reload is given up."""
+"""How long a new discovery may take until its first report; then the reload fails."""
 
 
 class _Run:
-    """One running discovery: its task, and its way into the store (an ``EndpointSink``).
+    """One running discovery: its task, and the ``EndpointSink`` that feeds the store.
 
     Args:
         store: The pool.
-        discovery: What runs.
-        is_held: Keep what it finds until :meth:`release`; if it fails before it has found
-            anything, the fault is kept, too, instead of being raised.
+        discovery: The discovery to run.
+        is_held: Hold its reports back until :meth:`release`. A failure before the first report is
+            then stored in ``fault`` instead of being raised.
     """
 
     def __init__(
@@ -36,10 +36,10 @@ class _Run:
     ) -> None:
         self.discovery = discovery
         self.begun = asyncio.Event()
-        """Set by the first report, and by a fault before it."""
+        """Set by the first report, or by a failure before it."""
         self.fault: Exception | None = None
         self.sources: set[str] = set()
-        """Names under which the store knows its endpoints."""
+        """Source names under which it has reported endpoints."""
         self._store = store
         self._is_over = False
         self._held: dict[str, Sequence[EndpointSpec]] | None = {} if is_held else None
@@ -73,11 +73,11 @@ class _Run:
         self.begun.set()
 
     def release(self, instead_of: "_Run | None") -> None:
-        """Let what was held back, and all that follows, into the store.
+        """Pass the held reports, and all later ones, to the store.
 
         Raises:
-            DuplicateEndpointError: A third discovery has an endpoint of the same name; nothing has
-                changed then.
+            DuplicateEndpointError: Another discovery has an endpoint of the same name; nothing has
+                changed.
         """
         held, self._held = self._held or {}, None
         replaced = set() if instead_of is None else instead_of.sources
@@ -85,7 +85,7 @@ class _Run:
         self.sources.update(held)
 
     def end(self) -> None:
-        """Stop it; its endpoints stay."""
+        """Stop the discovery; its endpoints stay in the pool."""
         self._is_over = True
         if self._task is not None:
             self._task.cancel()
@@ -96,8 +96,8 @@ class Discoveries:
 
     Args:
         store: The pool.
-        fixed: Discoveries that run as long as the process.
-        chosen: The one that the configuration names, which a reload may change.
+        fixed: Discoveries that run until shutdown.
+        chosen: The discovery of the configuration, which a reload may replace.
     """
 
     def __init__(
@@ -113,10 +113,10 @@ class Discoveries:
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Run all of them until cancelled.
+        """Run all discoveries until cancelled.
 
         Raises:
-            ExceptionGroup: One of the first ones failed before its first report.
+            ExceptionGroup: One of the initial discoveries failed before its first report.
         """
         async with asyncio.TaskGroup() as group:
             self._group = group
@@ -125,12 +125,12 @@ class Discoveries:
             await asyncio.Event().wait()
 
     async def prepare(self, discovery: EndpointDiscovery | None) -> None:
-        """Start ``discovery``, unless it runs, and wait until it has found something out.
+        """Start ``discovery``, unless it is running, and wait for its first report.
 
         Raises:
             DiscoveryError: It failed, or took longer than ``FIRST_REPORT_SECONDS``.
         """
-        if self._next is not None:  # of a reload that was given up
+        if self._next is not None:  # from a failed reload
             self._next.end()
             self._next = None
         if discovery is None or self._is_chosen(discovery):
@@ -155,10 +155,10 @@ class Discoveries:
             raise DiscoveryError(f"discovery {discovery.name!r}: {text}") from run.fault
 
     def use(self, discovery: EndpointDiscovery | None) -> None:
-        """Put ``discovery``, which has been prepared, in the place of the present one.
+        """Replace the current discovery with ``discovery``, which must have been prepared.
 
         Raises:
-            DuplicateEndpointError: It knows an endpoint of a fixed discovery; nothing has changed.
+            DuplicateEndpointError: A fixed discovery has one of its endpoints; nothing has changed.
         """
         if discovery is not None and self._is_chosen(discovery):
             return

@@ -1,6 +1,6 @@
 """Errors of the data layer; the root is :class:`DataLayerError`.
 
-Each says what is wrong, where, and, if the user can do something, how to mend it.
+Each text says what is wrong, where, and, if the user can fix it, how.
 """
 
 from typing import ClassVar
@@ -11,7 +11,7 @@ class DataLayerError(Exception):
 
 
 class DiscoveryError(DataLayerError):
-    """The endpoints could not be found out: an unreadable file, an unknown host, a wrong field."""
+    """Discovery failed, for example because of an unreadable file or an unknown host."""
 
 
 class DuplicateEndpointError(DiscoveryError):
@@ -32,10 +32,10 @@ class DuplicateEndpointError(DiscoveryError):
 
 
 class ScrapeError(DataLayerError):
-    """One scrape of an endpoint failed; its last values stay and grow old."""
+    """One scrape of an endpoint failed; the endpoint keeps its last metrics."""
 
     kind: ClassVar[str] = "scrape"
-    """Closed set of causes: a metric label, and what is logged when it changes."""
+    """Cause, from a closed set: the value of a metric label. A change is logged."""
 
 
 class ScrapeConnectError(ScrapeError):
@@ -51,7 +51,7 @@ class ScrapeResetError(ScrapeError):
 
 
 class ScrapeTimeoutError(ScrapeError):
-    """The page did not come in time."""
+    """The page did not arrive in time."""
 
     kind = "timeout"
 
@@ -67,25 +67,25 @@ class ScrapeStatusError(ScrapeError):
 
 
 class ScrapeProtocolError(ScrapeError):
-    """What came back is not an HTTP/1.1 answer."""
+    """The response is not HTTP/1.1."""
 
     kind = "protocol"
 
 
 class CallerBusyError(ScrapeError):
-    """So many calls to one server wait that another one is not made."""
+    """Too many calls to one server are waiting; this one was not made."""
 
     kind = "busy"
 
 
 class PageTooLargeError(ScrapeError):
-    """The page is larger than a limit, in bytes or in series; the text says what to do."""
+    """The page exceeds a limit on bytes or series; the text says how to fix that."""
 
     kind = "too-large"
 
 
 class PageError(ScrapeError):
-    """The page came, but it does not tell what it must: a value is missing or no number."""
+    """A value that the page must contain is missing or not a number."""
 
     kind = "page"
 

@@ -1,6 +1,6 @@
-"""Files that are followed while they change: what tells one version from the next, and reading.
+"""Detect changes of a followed file and read it.
 
-All of it blocks, so call it through ``asyncio.to_thread``.
+Everything here blocks: call it through ``asyncio.to_thread``.
 """
 
 import os
@@ -12,16 +12,16 @@ from epp.config.errors import why_unreadable
 from epp.data_layer.errors import DataLayerError
 
 MAX_FILE_BYTES: Final = 1024 * 1024
-"""The reference's limit of an endpoints file."""
+"""The Go EPP's limit for an endpoints file."""
 
 
 class UnreadableFileError(DataLayerError):
-    """A file cannot be read; the text says why but not which file."""
+    """A file cannot be read; the text gives the reason but not the path."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What tells one version of a file from the next, without reading it."""
+    """Metadata that identifies a version of a file without reading it."""
 
     device: int
     inode: int
@@ -30,15 +30,15 @@ class FileState:
 
     @classmethod
     def of(cls, stat: os.stat_result) -> "FileState":
-        """Take the state out of what ``stat`` says of the file (not of a link to it)."""
+        """Return the state from the ``stat`` result of the file itself, not of a link to it."""
         return cls(stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
 
 
 def look(path: Path) -> FileState:
-    """Return the present state of the file; links are followed, so a swapped one shows.
+    """Return the current state of the file; follows links, so that a swapped link is a change.
 
     Raises:
-        UnreadableFileError: It cannot be seen.
+        UnreadableFileError: Its metadata cannot be read.
     """
     try:
         return FileState.of(path.stat())
@@ -47,7 +47,7 @@ def look(path: Path) -> FileState:
 
 
 def read(path: Path) -> tuple[FileState, bytes]:
-    """Return the content of the file and the state it had before it was read.
+    """Return the state of the file before it was read, and its content.
 
     Raises:
         UnreadableFileError: It cannot be read or is larger than ``MAX_FILE_BYTES``.

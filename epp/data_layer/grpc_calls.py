@@ -1,6 +1,6 @@
-"""Unary gRPC calls to one server, bytes to bytes, for plugins that ask another process something.
+"""Unary gRPC client with serialized messages, for plugins that call another process.
 
-Bounded as the calls over HTTP (:mod:`.http_calls`). grpc is imported with the first client: it
+Bounded like the HTTP calls (:mod:`.http_calls`). grpc is imported by the first call: the import
 takes a tenth of a second, and few configurations need it.
 """
 
@@ -17,7 +17,7 @@ _MOST_DETAILS: Final = 200
 _BACKOFF: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
-    # By default up to two minutes, for which a server that is back would not be asked.
+    # The default of two minutes would leave a recovered server unused for as long.
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 
@@ -27,9 +27,9 @@ class GrpcCalls:
 
     Args:
         target: ``unix:PATH`` or ``host:port``.
-        max_calls: Calls under way at once.
-        max_waiting: Calls that wait for one of them to end; more are refused.
-        max_answer_bytes: Longer answers are refused.
+        max_calls: Concurrent calls.
+        max_waiting: Calls that may wait for a slot; more are refused.
+        max_answer_bytes: Longer responses are refused.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class GrpcCalls:
         self._closing: asyncio.Task[None] | None = None
 
     async def call(self, method: str, message: bytes) -> bytes:
-        """Return the answer to ``message``; ``method`` is ``/package.Service/Method``.
+        """Return the response to ``message``; ``method`` is ``/package.Service/Method``.
 
         The caller sets the time limit.
 
         Raises:
-            ScrapeError: The server cannot be reached, refuses, or answers at too great a length.
-            CallerBusyError: Too many calls wait already.
+            ScrapeError: The server is unreachable, returned an error, or the response is too long.
+            CallerBusyError: Too many calls are waiting.
         """
         import grpc  # noqa: PLC0415 - late, see above
 
@@ -66,7 +66,7 @@ class GrpcCalls:
             return answer
 
     def close(self) -> None:
-        """Close the connection; calls under way fail. Idempotent."""
+        """Close the connection; calls in flight fail. Idempotent."""
         channel, self._channel = self._channel, None
         if channel is not None:
             self._closing = asyncio.get_running_loop().create_task(
@@ -74,7 +74,7 @@ class GrpcCalls:
             )
 
     async def closed(self) -> None:
-        """Wait until :meth:`close` has done its work."""
+        """Wait until the channel that :meth:`close` closes is closed."""
         if self._closing is not None:
             await self._closing
 

@@ -1,8 +1,8 @@
-"""POSTs to one HTTP server, for plugins that ask another process something about a request.
+"""HTTP POST client with a connection pool, for plugins that call another process per request.
 
-The connections are those of the scrapers (:mod:`.http_client`), several to one server and kept. How
-many there are, how many callers wait for one, and how long an answer may be is bounded, because the
-calls are made at the pace of the clients and the answers come from a server that may be faulty.
+It uses the connections of the scraper (:mod:`.http_client`). Connections, waiting callers and the
+length of a response are bounded, because clients determine the rate of calls and the server may be
+faulty.
 """
 
 import asyncio
@@ -13,16 +13,16 @@ from epp.data_layer.address import split_address
 from epp.data_layer.errors import CallerBusyError, ScrapeConnectError, ScrapeResetError
 from epp.data_layer.http_client import HttpClientConnection
 
-_REMEDY: Final = "it is not what was asked for"
+_REMEDY: Final = "it is not the expected response"
 
 
 class Slots:
-    """Bounds the calls to one server that are under way, and those that wait.
+    """Limits the concurrent calls to one server, and the callers waiting for a slot.
 
     Args:
-        server: For messages.
-        most: Calls under way at once.
-        most_waiting: Calls that wait for one of them to end.
+        server: Name for messages.
+        most: Concurrent calls.
+        most_waiting: Callers that may wait.
     """
 
     def __init__(self, server: str, most: int, most_waiting: int) -> None:
@@ -32,10 +32,10 @@ class Slots:
         self._waiting = 0
 
     async def __aenter__(self) -> None:
-        """Wait for a place.
+        """Wait for a slot.
 
         Raises:
-            CallerBusyError: Too many calls wait already.
+            CallerBusyError: Too many calls are waiting.
         """
         if self._free.locked() and self._waiting >= self._most_waiting:
             raise CallerBusyError(f"{self._waiting} calls to {self._server} are waiting already")
@@ -46,7 +46,7 @@ class Slots:
             self._waiting -= 1
 
     async def __aexit__(self, *_: object) -> None:
-        """Give the place back."""
+        """Release the slot."""
         self._free.release()
 
 
@@ -56,8 +56,8 @@ class HttpCalls:
     Args:
         address: ``host:port``, an IPv6 address in brackets; a name is looked up at each connect.
         tls: For https; None for plaintext.
-        max_connections: Calls under way at once.
-        max_waiting: Calls that wait for one of them to end; more are refused.
+        max_connections: Concurrent calls.
+        max_waiting: Calls that may wait for a connection; more are refused.
     """
 
     def __init__(
@@ -77,15 +77,15 @@ class HttpCalls:
         self._is_closed = False
 
     async def post(self, path: str, body: bytes, *, max_answer_bytes: int) -> bytes:
-        """Return the body of the answer to ``body``, which is JSON; idempotent calls only.
+        """Send the JSON ``body`` and return the response body; for idempotent calls only.
 
-        A call over a kept connection that the server has closed meanwhile is made again. The caller
-        sets the time limit; a cancelled call closes its connection.
+        The call is retried if the server has meanwhile closed the idle connection. The caller sets
+        the time limit; a cancelled call closes its connection.
 
         Raises:
-            ScrapeError: No connection, no complete answer, not HTTP, not 200, or too long; the
-                class tells which.
-            CallerBusyError: Too many calls wait already.
+            ScrapeError: No connection, no complete response, not HTTP, not 200, or too long; the
+                subclass says which.
+            CallerBusyError: Too many calls are waiting.
         """
         async with self._slots:
             head = (
@@ -96,7 +96,7 @@ class HttpCalls:
             return await self._answer(b"".join((head.encode("ascii"), body)), max_answer_bytes)
 
     def close(self) -> None:
-        """Close all connections; calls under way fail."""
+        """Close all connections; calls in flight fail."""
         self._is_closed = True
         for connection in self._open:
             connection.abort()
@@ -137,7 +137,7 @@ class HttpCalls:
                 ssl=self._tls,
                 server_hostname=self._host if self._tls else None,
             )
-        except OSError as error:  # a failed handshake is one too, and so is an unknown name
+        except OSError as error:  # includes failed TLS handshakes and unknown host names
             raise ScrapeConnectError(f"cannot connect to {self._address}: {error}") from None
         if self._is_closed:
             connection.abort()

@@ -1,7 +1,7 @@
-"""Changes of the pool on their way to the plugins of one graph.
+"""Notify the plugins of a graph of changes to the pool.
 
-A listener hears from the pool itself, or, if an ``EndpointSource`` lists it as an extractor, what
-that source passes on; never both, so each change reaches it once.
+A listener receives every event of the pool, or, if an ``EndpointSource`` lists it as an extractor,
+the events that the source passes on; never both, so each change reaches it once.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from epp.scheduling import Endpoint
 
 
 class Notified(EndpointListener):
-    """Tells one listener what its source passes on."""
+    """Passes events of the pool through a source to one listener."""
 
     type: ClassVar[str] = "notified"
 
@@ -52,7 +52,7 @@ class Notified(EndpointListener):
 
 
 class Notifications:
-    """The listeners of one graph after another, and the way by which each hears of the pool.
+    """Subscribes the listeners of the current graph to the pool.
 
     Args:
         store: The pool.
@@ -61,12 +61,12 @@ class Notifications:
     def __init__(self, store: EndpointStore) -> None:
         self._store = store
         self._ways: dict[int, _Way] = {}
-        """By identity of the listener: a plugin may be equal to another, or not hashable."""
+        """By identity of the listener: plugins may compare equal or be unhashable."""
 
     def use(self, listeners: Iterable[EndpointListener], bindings: Iterable[Binding]) -> None:
-        """Tell these from now on; a new one is told of every endpoint there is.
+        """Replace the listeners; a new one is notified of every endpoint in the pool.
 
-        A listener that stays is not told again, also where it hears from another source now.
+        A listener that stays is not notified again, even if its source has changed.
         """
         sources = _sources_by_listener(bindings)
         before, self._ways = self._ways, {}
@@ -85,13 +85,13 @@ class Notifications:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How one listener hears of the pool."""
+    """How one listener is subscribed."""
 
     listener: EndpointListener
     source: EndpointSource | None
-    """None for the pool itself."""
+    """None if it receives the events of the pool directly."""
     told: EndpointListener
-    """What the store knows it as."""
+    """The object registered with the store: the listener or its :class:`Notified`."""
 
 
 def _sources_by_listener(bindings: Iterable[Binding]) -> dict[int, EndpointSource]:

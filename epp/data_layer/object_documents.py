@@ -1,7 +1,7 @@
-"""The text of an objects file to objectives and rewrites.
+"""Parse objects files into objectives and rewrites.
 
-A file holds YAML documents (or one of JSON) as Kubernetes takes and gives them, lists of objects
-included; other kinds are skipped with a warning, so that a file may hold a whole deployment::
+A file contains Kubernetes objects as YAML documents or one JSON document; ``kind: List`` is
+supported. Other kinds are skipped with a warning, so that a file may hold a whole deployment::
 
     apiVersion: llm-d.ai/v1alpha2
     kind: InferenceObjective
@@ -39,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-# YAML 1.2 §9.1.2: a line that begins so starts a document, in a block of text too.
+# YAML 1.2 §9.1.2: such a line starts a document, even inside a block scalar.
 _DOCUMENT_START = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -50,7 +50,7 @@ class _Strict(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
-    """The server adds more fields than are named here."""
+    """Not strict: the API server adds more fields."""
 
     name: _Text
     creation_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
@@ -83,7 +83,7 @@ class _Target(_Strict):
 
 class _Rule(_Strict):
     targets: list[_Target] = []
-    """The definition of the resource lets a rule have none; then it renames nothing."""
+    """The CRD allows an empty list; such a rule rewrites nothing."""
     matches: list[_Match] = []
 
 
@@ -108,11 +108,11 @@ class _RewriteObject(_Object, kw_only=True):
 
 
 def read_objects(path: Path, content: bytes) -> list[Objective | Rewrite]:
-    """Return the objectives and rewrites that ``content`` lists, in its order.
+    """Return the objectives and rewrites in ``content``, in its order.
 
     Raises:
-        ObjectFileError: It is no YAML or JSON, or a field is missing, unknown, wrong or given
-            twice, or two objects have the same kind and name.
+        ObjectFileError: It is not valid YAML or JSON, a field is missing, unknown, invalid or
+            duplicate, or two objects have the same kind and name.
     """
     try:
         text = content.decode()
@@ -138,7 +138,7 @@ def read_objects(path: Path, content: bytes) -> list[Objective | Rewrite]:
 
 
 class _Place:
-    """Where an object stands in a file."""
+    """Position of an object in a file."""
 
     def __init__(self, path: Path, document: Document, lines_before: int, prefix: str = "") -> None:
         self._path = path

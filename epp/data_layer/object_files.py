@@ -1,7 +1,7 @@
-"""Files of objectives and rewrites (``--objects FILE|DIR``), followed while they change.
+"""Follow files of objectives and rewrites (``--objects FILE|DIR``).
 
-Files are looked at every half second. A file that breaks keeps its last good objects, with one
-warning for each distinct fault; a file that leaves a directory takes its objects along.
+Files are polled every half second. If a file becomes invalid, its last valid objects stay in use,
+with one warning per distinct error. If a file is removed from a directory, so are its objects.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ class _File:
 
     path: Path
     objects: Sequence[Objective | Rewrite] = ()
-    """The last good ones."""
+    """The last valid objects."""
     fault: str | None = None
-    """Why the present ones cannot be used."""
+    """Why the current content is invalid; None if it is valid."""
     told_fault: str | None = None
     """The fault of the last warning."""
     state: FileState | None = None
@@ -47,8 +47,8 @@ class _File:
             self.settled, self.content = False, None
             self.fault = f"objects file {self.path}: {error}"
             return False
-        # After a change the file is read once more at the next look: a second write within the
-        # clock tick of the first (4 ms) leaves the same time and perhaps the same size.
+        # After a change, read the file again at the next poll: a second write within the same
+        # clock tick (4 ms) leaves the modification time, and perhaps the size, unchanged.
         self.settled = state == self.state
         self.state = state
         if content == self.content:
@@ -69,7 +69,7 @@ class ObjectFiles:
     Args:
         paths: Files, and directories whose ``*.yaml``, ``*.yml`` and ``*.json`` are read in the
             order of their names.
-        poll_seconds: Time between two looks.
+        poll_seconds: Time between two polls.
     """
 
     def __init__(self, paths: Sequence[Path], *, poll_seconds: float = 0.5) -> None:
@@ -82,7 +82,7 @@ class ObjectFiles:
         """Read all files for the first time.
 
         Raises:
-            ObjectFileError: One of them cannot be used; the store is as it was.
+            ObjectFileError: One of them is invalid; the store is unchanged.
         """
         await asyncio.to_thread(self._refresh)
         faults = [file.fault for file in self._files.values() if file.fault]
@@ -92,10 +92,10 @@ class ObjectFiles:
         self._publish(store)
 
     async def run(self, store: ObjectStore) -> None:
-        """Read all files, unless they have been, and follow them until cancelled.
+        """Load all files, unless :meth:`load` has, and follow them until cancelled.
 
         Raises:
-            ObjectFileError: One of them cannot be used at the first look.
+            ObjectFileError: One of them is invalid at the first load.
         """
         if not self._is_loaded:
             await self.load(store)
@@ -108,7 +108,7 @@ class ObjectFiles:
                 _log.info("objects reloaded", objects=count)
 
     def _refresh(self) -> bool:
-        """Look at all files; return whether any object came, went or changed."""
+        """Poll all files; return whether any object was added, removed or changed."""
         before = self._files
         self._files = {
             path: before.get(path) or _File(path)
@@ -141,11 +141,11 @@ class ObjectFiles:
 
 
 def _files(given: Path, known: Iterable[Path]) -> list[Path]:
-    """Return the files that ``given`` stands for; hidden ones are no manifests."""
+    """Return ``given``, or the manifests in it if it is a directory; skips hidden files."""
     try:
         found = list(given.iterdir())
     except OSError:
-        # A file; or a directory that was one, whose files are said to be gone one by one.
+        # Not a directory. If it was one before, its known files are polled and reported missing.
         return [*(path for path in known if path.parent == given), given]
     return sorted(
         path
@@ -158,4 +158,4 @@ def _may_be_file(path: Path) -> bool:
     try:
         return path.is_file()
     except OSError:
-        return True  # forbidden: reading it says so
+        return True  # no permission: reading it reports the error

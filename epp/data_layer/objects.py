@@ -1,9 +1,9 @@
-"""Objectives and model rewrites: what the director asks of every request.
+"""Objectives and model rewrites, which the director looks up for every request.
 
-Objects come whole, in the order of their files (:mod:`.object_files`), and are made into two
-look-ups. Of several rewrite rules that match a model, an exact one wins over one for all models;
-then the rule of the oldest object (one without a creationTimestamp counts as the newest); then the
-first in the order of files and rules. This is the reference's order.
+:mod:`.object_files` passes all objects at once, in file order. If several rewrite rules match a
+model, an exact match wins over a rule for all models, then the rule of the oldest object (one
+without a creationTimestamp counts as newest), then the first in the order of files and rules. The
+Go EPP uses the same order.
 """
 
 import random
@@ -23,14 +23,14 @@ _NEWEST = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ObjectMeta:
-    """What every object has."""
+    """Fields common to all objects."""
 
     kind: str
     name: str
     origin: str
     """``FILE:LINE``, for messages."""
     pool: str = ""
-    """Name of the pool it is for; "" for any."""
+    """Name of its pool; "" for any."""
     created_at: datetime | None = None
 
 
@@ -40,19 +40,19 @@ class Objective:
 
     meta: ObjectMeta
     priority: int = 0
-    """At least 0 is critical, below 0 sheddable."""
+    """0 or more is critical, negative is sheddable."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteRule:
-    """Other names for some models, or for all."""
+    """Replaces the model name of requests for some models, or for all."""
 
     models: tuple[str, ...]
-    """Names that clients ask for; empty for all."""
+    """Model names to match; empty for all."""
     targets: tuple[str, ...]
-    """Names that model servers are asked for instead; none for the name asked for."""
+    """Replacement names, of which one is drawn; empty to leave the name unchanged."""
     weights: tuple[int, ...] = ()
-    """Shares of the targets; empty for equal ones."""
+    """Weights of the targets; empty for equal ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Rewrite:
 
 
 class _Draw:
-    """The targets of a rule, ready to choose from."""
+    """Weighted random choice among the targets of a rule."""
 
     __slots__ = ("_cumulative", "_rng", "name", "targets")
 
@@ -84,9 +84,9 @@ class ObjectStore:
     """The objectives and rewrites of one pool.
 
     Args:
-        pool_name: Objects for other pools are left out.
-        rng: Draws among the weighted targets of a rewrite.
-        rewritten: Told of each decision: the rewrite's name, the model asked for, its target.
+        pool_name: Objects of other pools are ignored.
+        rng: Random generator for weighted targets.
+        rewritten: Called with each decision: name of the rewrite, requested model, target.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class ObjectStore:
         return self._priorities.get(objective, 0)
 
     def target_of(self, model: str) -> str | None:
-        """Return the name to ask model servers for instead of ``model``, None for the same."""
+        """Return the name that replaces ``model``, None if it stays unchanged."""
         draw = self._exact.get(model, self._generic)
         if draw is None or not draw.targets:
             return None
@@ -119,11 +119,11 @@ class ObjectStore:
         return target
 
     def renames_all(self) -> bool:
-        """Return whether a rule matches every model, and so a request that names none."""
+        """Return whether a rule matches every request, even one without a model."""
         return self._generic is not None and bool(self._generic.targets)
 
     def names(self) -> OperatorNames:
-        """Return the names in the objects, for metrics."""
+        """Return the names in the objects; metrics may use them as label values."""
         draws = [*self._exact.values(), *([self._generic] if self._generic else ())]
         return OperatorNames(
             models=self._exact.keys(),
@@ -132,10 +132,9 @@ class ObjectStore:
         )
 
     def replace(self, objects: Iterable[Objective | Rewrite]) -> None:
-        """Make ``objects`` all there are; their order is that of files and of objects in them.
+        """Replace all objects; ``objects`` are in file order.
 
-        Objects for another pool and second ones of the same kind and name are left out, and a
-        warning says so once.
+        Objects of another pool and duplicates (same kind and name) are ignored, with one warning.
         """
         wanted = self._sorted_out(objects)
         self._priorities = {o.meta.name: o.priority for o in wanted if isinstance(o, Objective)}
@@ -152,7 +151,7 @@ class ObjectStore:
 
     def _sorted_out(self, objects: Iterable[Objective | Rewrite]) -> Sequence[Objective | Rewrite]:
         wanted: dict[tuple[str, str], Objective | Rewrite] = {}
-        told, self._told = self._told, set()  # what is mended and comes again is news
+        told, self._told = self._told, set()  # warn again if a fixed object breaks again
         for found in objects:
             meta = found.meta
             first = wanted.get((meta.kind, meta.name))

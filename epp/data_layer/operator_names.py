@@ -1,4 +1,4 @@
-"""The names that the pool and the configuration vouch for; metrics keep them apart from junk."""
+"""Names from the pool and the configuration, which metrics accept as label values."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -9,7 +9,7 @@ from epp.scheduling import Endpoint
 
 
 def served_names(endpoints: Sequence[Endpoint]) -> OperatorNames:
-    """Return the models and adapters that the endpoints say they serve."""
+    """Return the models and adapters that the endpoints report."""
     served = [endpoint.attributes.get(SERVED_MODELS, ()) for endpoint in endpoints]
     for endpoint in endpoints:
         served += (endpoint.metrics.active_adapters, endpoint.metrics.waiting_adapters)
@@ -17,7 +17,7 @@ def served_names(endpoints: Sequence[Endpoint]) -> OperatorNames:
 
 
 def configured_names(config: LoadedConfig) -> OperatorNames:
-    """Return the texts in parameters of plugins, among them models and tenants, and priorities."""
+    """Return all strings in plugin parameters, such as models and tenants, and all priorities."""
     file = config.file
     parameters = [plugin.parameters for plugin in file.plugins]
     arguments = [plugin.arguments for plugin in file.extensions.sessions.plugins.values()]

@@ -1,7 +1,7 @@
 """The extension points of the data layer.
 
-Where endpoints come from, who hears of their coming, what each is asked, and what is read out of
-the answers.
+They cover discovering endpoints, listening to changes of the pool, polling endpoints and extracting
+values from the responses.
 """
 
 import ssl
@@ -64,22 +64,22 @@ __all__ = [
 
 
 SERVED_MODELS: Final = AttributeKey[frozenset[str]]("served-models")
-"""Names that an endpoint serves models and adapters under, from an extractor that knows. Metrics
-count requests for these under their names whatever else clients ask for."""
+"""Names of the models and adapters that an endpoint serves, written by an extractor. Metrics always
+accept these names as label values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What an endpoint answered."""
+    """The response of an endpoint to one poll."""
 
     body: bytes
     requested_at: float
-    """When the GET was sent, in seconds of the clock that reservations use."""
+    """When the request was sent, in seconds of the clock that reservations use."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointSpec:
-    """An endpoint as discovery sees it."""
+    """An endpoint as reported by a discovery."""
 
     name: str
     """``namespace/name``, unique in the pool."""
@@ -89,13 +89,14 @@ class EndpointSpec:
 
 
 class EndpointSink(Protocol):
-    """Takes what a discovery found."""
+    """Receives the reports of discoveries."""
 
     def replace_endpoints(self, source: str, specs: Iterable[EndpointSpec]) -> None:
-        """Make ``specs`` the whole of what ``source`` knows; what is unchanged stays as it is.
+        """Replace all endpoints of ``source`` with ``specs``; unchanged ones keep their state.
 
         Raises:
-            DuplicateEndpointError: Two specs, or another source's, have the same name.
+            DuplicateEndpointError: Two specs have the same name, or another source has an endpoint
+                of that name.
         """
 
 
@@ -107,20 +108,20 @@ class EndpointDiscovery(Plugin):
         """Report the endpoints to ``sink``, then every change, until cancelled.
 
         Raises:
-            DiscoveryError: The first look failed; later failures are logged and the last good
-                state stays.
+            DiscoveryError: The first report could not be made. Log later failures instead and keep
+                the last reported endpoints.
         """
 
 
 class EndpointListener(Plugin):
-    """Hears of endpoints that come, change and go."""
+    """Is notified when endpoints join the pool, change and leave."""
 
     @abstractmethod
     def endpoint_added(self, endpoint: Endpoint) -> None:
-        """``endpoint`` is in the pool from now on."""
+        """``endpoint`` has joined the pool."""
 
     def endpoint_changed(self, endpoint: Endpoint) -> None:
-        """``endpoint`` has other labels than before; it has been added and not yet removed."""
+        """The labels of ``endpoint`` have changed."""
 
     @abstractmethod
     def endpoint_removed(self, endpoint: Endpoint) -> None:
@@ -132,7 +133,7 @@ class EndpointChange(Enum):
 
     ADDED = "added"
     CHANGED = "changed"
-    """It has other labels than before."""
+    """Its labels have changed."""
     REMOVED = "removed"
 
 
@@ -145,59 +146,59 @@ class EndpointEvent:
 
 
 class EndpointSource(Plugin):
-    """Passes changes of the pool on to the listeners that are its extractors.
+    """Filters changes of the pool for the listeners that are its extractors.
 
-    A listener that no source lists is told of every change all the same, by the pool itself. Of
-    several sources that list a listener, the first one counts.
+    A listener that no source lists receives every change directly from the pool. If several sources
+    list a listener, the first one applies.
     """
 
     @abstractmethod
     def notify(self, event: EndpointEvent) -> EndpointEvent | None:
-        """Return what the extractors are told of ``event``: itself, another one, or None."""
+        """Return the event to pass to the extractors: ``event``, another one, or None for none."""
 
 
 class PageClient(Protocol):
-    """Gets one page from one endpoint, again and again, over a connection that it keeps."""
+    """Polls one page of one endpoint over a persistent connection."""
 
     async def get(self) -> Page:
-        """Return the page as it is now.
+        """Poll the page.
 
         Raises:
-            ScrapeError: There is none.
+            ScrapeError: The page could not be read.
         """
 
     def close(self) -> None:
-        """Give up the connection; idempotent."""
+        """Close the connection; idempotent."""
 
 
 @runtime_checkable
 class CostlyClient(Protocol):
-    """A client that knows what its pages cost to receive; costly pages are scraped less often.
+    """A client that measures the CPU cost of receiving; expensive pages are polled less often.
 
-    The cost of reading them is known without it.
+    The scraper measures the cost of extractors itself.
     """
 
     @property
     def spent_seconds(self) -> float:
-        """CPU time that receiving has taken on the event loop so far."""
+        """CPU time of the event loop spent on receiving so far."""
 
 
 class OpenPage(Protocol):
-    """Makes clients for HTTP pages: the service ``open_page`` of a source's constructor."""
+    """Creates clients for HTTP pages: the service ``open_page`` of a source's constructor."""
 
     def __call__(self, address: str, path: str, tls: ssl.SSLContext | None = None, /) -> PageClient:
-        """Return a client for ``path`` at ``ip:port``; over TLS if there is a context."""
+        """Return a client for ``path`` at ``ip:port``; over TLS if ``tls`` is given."""
 
 
 class HttpCaller(Protocol):
-    """POSTs JSON to one HTTP server, over connections that it keeps."""
+    """Sends JSON with POST to one HTTP server over persistent connections."""
 
     async def post(self, path: str, body: bytes, *, max_answer_bytes: int) -> bytes:
-        """Return the body of the answer; a call may be made twice.
+        """Return the response body; the request may be sent twice.
 
         Raises:
-            ScrapeError: There is none, or it is longer than that; a CallerBusyError if so many
-                calls are waiting that this one was not made.
+            ScrapeError: The call failed, or the response is longer than ``max_answer_bytes``.
+            CallerBusyError: Too many calls are waiting; this one was not made.
         """
 
     def close(self) -> None:
@@ -205,7 +206,7 @@ class HttpCaller(Protocol):
 
 
 class OpenCaller(Protocol):
-    """Makes clients for calls: the service ``open_caller`` of a plugin's constructor."""
+    """Creates HTTP callers: the service ``open_caller`` of a plugin's constructor."""
 
     def __call__(
         self,
@@ -219,22 +220,22 @@ class OpenCaller(Protocol):
         """Return a client for ``host:port``; it connects when first used.
 
         Args:
-            address: Where to; a host name is looked up at each connect.
+            address: ``host:port``; a host name is resolved at each connect.
             tls: For https.
-            max_connections: Calls under way at once.
-            max_waiting: Calls that may wait for one of them to end.
+            max_connections: Concurrent calls.
+            max_waiting: Calls that may wait for a connection.
         """
 
 
 class GrpcCaller(Protocol):
-    """Makes unary gRPC calls to one server, bytes to bytes."""
+    """Makes unary gRPC calls with serialized messages to one server."""
 
     async def call(self, method: str, message: bytes) -> bytes:
-        """Return the answer to ``message``; ``method`` is ``/package.Service/Method``.
+        """Return the response to ``message``; ``method`` is ``/package.Service/Method``.
 
         Raises:
-            ScrapeError: There is none; a CallerBusyError if so many calls are waiting that this one
-                was not made.
+            ScrapeError: The call failed.
+            CallerBusyError: Too many calls are waiting; this one was not made.
         """
 
     def close(self) -> None:
@@ -242,7 +243,7 @@ class GrpcCaller(Protocol):
 
 
 class OpenGrpcCaller(Protocol):
-    """Makes clients for gRPC: the service ``open_grpc_caller`` of a plugin's constructor."""
+    """Creates gRPC callers: the service ``open_grpc_caller`` of a plugin's constructor."""
 
     def __call__(
         self, target: str, /, *, max_calls: int, max_waiting: int, max_answer_bytes: int
@@ -250,55 +251,54 @@ class OpenGrpcCaller(Protocol):
         """Return a client for ``unix:PATH`` or ``host:port``; it connects when first used.
 
         Args:
-            target: Where to.
-            max_calls: Calls under way at once.
-            max_waiting: Calls that may wait for one of them to end.
-            max_answer_bytes: Longest answer.
+            target: ``unix:PATH`` or ``host:port``.
+            max_calls: Concurrent calls.
+            max_waiting: Calls that may wait for a slot.
+            max_answer_bytes: Longer responses are refused.
         """
 
 
 class DataSource(Plugin):
-    """Says what to ask each endpoint for, and how often.
+    """Polls each endpoint for a page, such as its metrics.
 
     Attributes:
-        interval_seconds: Time between the starts of two questions to one endpoint, at least 0.05;
-            0 for the process's own interval (``--refresh-metrics-interval``).
+        interval_seconds: Time between the starts of two polls of one endpoint, at least 0.05; 0 for
+            the default interval (``--refresh-metrics-interval``).
     """
 
     interval_seconds: float = 0.0
 
     @abstractmethod
     def open(self, endpoint: Endpoint) -> PageClient:
-        """Return a client that asks ``endpoint`` for it; it connects when first used."""
+        """Return a client that polls ``endpoint``; it connects when first used."""
 
 
 class Extractor(Plugin):
-    """Reads values out of the pages of a source and writes them to the endpoint.
+    """Extracts values from the pages of a source and writes them to the endpoint.
 
     Attributes:
-        writes: Attributes it writes; empty for one that writes ``endpoint.metrics``. A reload that
-            drops the last extractor of an attribute takes it off all endpoints.
+        writes: Attributes that it writes; empty for one that writes ``endpoint.metrics``. A reload
+            that drops the last extractor of an attribute removes it from all endpoints.
     """
 
     writes: ClassVar[tuple[AttributeKey[Any], ...]] = ()
 
     @abstractmethod
     def extract(self, endpoint: Endpoint, page: Page) -> None:
-        """Write what ``page`` says to ``endpoint.metrics`` or ``endpoint.attributes``.
+        """Write the values of ``page`` to ``endpoint.metrics`` or ``endpoint.attributes``.
 
-        Synchronous, as it runs on the event loop. A page has at most ``--max-scrape-page-bytes``
-        (8 MiB); of one that may be long read a part at a time, in :meth:`steps`. Metrics without
-        ``requested_at`` get the page's.
+        Runs on the event loop, so it must not block. A page has at most ``--max-scrape-page-bytes``
+        (8 MiB); override :meth:`steps` to parse long pages in parts. Metrics without
+        ``requested_at`` get that of the page.
 
         Raises:
-            ScrapeError: The page is not what it should be; what was known of the endpoint stays.
+            ScrapeError: The page is invalid; the endpoint keeps its last values.
         """
 
     def steps(self, endpoint: Endpoint, page: Page) -> Iterator[None]:
-        """Do the same in steps of some milliseconds at the most; requests go on in between.
+        """Do the same in steps of a few milliseconds; requests are processed between them.
 
-        What it finds is written in the last step, which ends the iteration. The default is one
-        step.
+        Write the values in the last step, which ends the iteration. The default is one step.
 
         Raises:
             ScrapeError: As :meth:`extract`.

@@ -1,6 +1,7 @@
-"""One source asking one endpoint, again and again; and what is made of the answers.
+"""The loop that scrapes one endpoint for one source and runs the extractors on each page.
 
-Sources and extractors may be anyone's: a fault of one is counted and told of, and stays with it.
+Sources and extractors may be third-party code: a failure of one is counted and logged, and does not
+affect the others.
 """
 
 import asyncio
@@ -12,8 +13,8 @@ from typing import Protocol
 
 import structlog
 
-from epp.data_layer.beliefs import Beliefs
 from epp.data_layer.errors import ScrapeError, ScrapeTimeoutError
+from epp.data_layer.load_estimates import LoadEstimates
 from epp.data_layer.plugins import CostlyClient, DataSource, Extractor, Page, PageClient
 from epp.data_layer.scrape_pace import PoolPace, ScrapePace
 from epp.data_layer.scrape_state import Faults, ScrapeState
@@ -23,22 +24,22 @@ _log = structlog.get_logger(__name__)
 
 
 class ScrapeObserver(Protocol):
-    """Is told how scrapes go, for metrics."""
+    """Callbacks for scrape metrics."""
 
     def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
-        """A page came and was given to the extractors, ``seconds`` after its GET was sent."""
+        """The extractors have read a page, ``seconds`` after it was requested."""
 
     def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
-        """No page came; ``kind`` is the error class's (``datalayer_poll_errors_total``)."""
+        """A poll failed; ``kind`` is that of the error class (``datalayer_poll_errors_total``)."""
 
     def extract_failed(
         self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
     ) -> None:
-        """An extractor could not use a page (``datalayer_extract_errors_total``)."""
+        """An extractor failed on a page (``datalayer_extract_errors_total``)."""
 
 
 class NullScrapeObserver:
-    """Listens to nothing."""
+    """An observer that does nothing."""
 
     def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
         """Ignore the page."""
@@ -53,33 +54,33 @@ class NullScrapeObserver:
 
 
 class PluginFaultError(ScrapeError):
-    """A source or an extractor raised what its contract does not name: a bug of the plugin."""
+    """A source or an extractor raised an exception outside its contract: a bug of the plugin."""
 
     kind = "plugin"
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ScrapeSettings:
-    """What all scrapes of a pool share."""
+    """Settings and state that all scrapes of a pool share."""
 
     timeout_seconds: float
     clock: Callable[[], float]
     observer: ScrapeObserver
-    beliefs: Beliefs
+    load_estimates: LoadEstimates
     pool_pace: PoolPace
     told_bugs: set[tuple[str, str]] = field(default_factory=set)
-    """Plugin and exception class of the bugs that were logged with their traceback."""
+    """Plugin and exception class of each bug that was logged with its traceback."""
 
 
 class Scrape:
     """The scraping of one endpoint by one source.
 
     Args:
-        source: Is asked.
-        extractors: Read the answers, in this order.
-        endpoint: Whom they are about.
-        interval_seconds: Time between the starts of two questions.
-        settings: What all scrapes share.
+        source: Opens the client.
+        extractors: Read each page, in this order.
+        endpoint: The endpoint to scrape.
+        interval_seconds: Time between the starts of two scrapes.
+        settings: Shared by all scrapes.
     """
 
     def __init__(
@@ -102,15 +103,15 @@ class Scrape:
         self._settings = settings
         self._told_costly = False
         self._spent_seconds = 0.0
-        """CPU time of this scrape so far, without what the client has spent."""
+        """CPU time of this scrape so far, without that of the client."""
         self._page_bytes = 0
         self._replaced: EndpointMetrics | None = None
         """The metrics that this scrape has replaced."""
         self._unbroken = True
-        """Whether every page since the last metrics has come and been understood."""
+        """Whether no poll or extractor failed since the last metrics were written."""
 
     async def run(self, phase: float) -> None:
-        """Ask at once, then at ``phase`` (0.0 to 1.0) of every interval, until cancelled."""
+        """Scrape at once, then at ``phase`` (0.0 to 1.0) of every interval, until cancelled."""
         clock = self._settings.clock
         due = clock() + phase * self._pace.configured_seconds
         client: PageClient | None = None
@@ -121,9 +122,9 @@ class Scrape:
                 if client is not None:
                     await self._measured(client)
                 now, tick = clock(), self._pace.configured_seconds
-                if now > due:  # late: the ticks missed are left out, the phase is kept
+                if now > due:  # late: skip the missed ticks, keep the phase
                     due += tick * -(-(now - due) // tick)
-                due += self._pace.interval_seconds - tick  # it is too costly for every tick
+                due += self._pace.interval_seconds - tick  # expensive pages skip ticks
                 await asyncio.sleep(due - now)
                 due += tick
         finally:
@@ -144,14 +145,14 @@ class Scrape:
             self._note_poll(error)
 
     async def _measured(self, client: PageClient) -> None:
-        """Scrape, and find out how soon the next one may be."""
+        """Scrape once, and adapt the interval to the CPU time that it took."""
         self._spent_seconds = 0.0
         before = _spent(client)
         wrote = await self._scrape(client)
         pace, endpoint = self._pace, self._endpoint
         pace.note(self._spent_seconds + max(0.0, _spent(client) - before))
         if wrote and pace.interval_seconds > pace.configured_seconds:
-            self._settings.beliefs.slow_down(endpoint, pace.interval_seconds)
+            self._settings.load_estimates.slow_down(endpoint, pace.interval_seconds)
         if pace.is_costly and not self._told_costly:
             self._told_costly = True
             _log.warning(
@@ -165,7 +166,7 @@ class Scrape:
             )
 
     async def _scrape(self, client: PageClient) -> bool:
-        """Ask once; return whether an extractor has written metrics."""
+        """Scrape once; return whether an extractor has written metrics."""
         try:
             page = await self._poll(client)
         except Exception as error:
@@ -198,7 +199,7 @@ class Scrape:
         except Exception as raised:
             error = raised
         self._spent_seconds += thread_time() - began
-        # What came before a fault stands, if it can be reckoned with.
+        # Values written before a failure are kept, if they are valid.
         if endpoint.metrics is not before and not _are_usable(endpoint.metrics):
             error = PluginFaultError(f"it wrote {endpoint.metrics!r} to endpoint.metrics")
             endpoint.metrics = before
@@ -211,10 +212,10 @@ class Scrape:
         return True
 
     def _take_metrics(self, before: EndpointMetrics, page: Page) -> None:
-        """Believe what an extractor has just written."""
+        """Update the load estimate with the metrics that an extractor has just written."""
         if self._replaced is None:
             self._replaced = before
-        self._settings.beliefs.take_metrics(
+        self._settings.load_estimates.take_metrics(
             self._endpoint,
             self._replaced,
             page.requested_at,
@@ -228,7 +229,7 @@ class Scrape:
             async with asyncio.timeout(timeout):
                 page: object = await client.get()
         except TimeoutError:
-            raise ScrapeTimeoutError(f"the page did not come within {timeout} s") from None
+            raise ScrapeTimeoutError(f"no page within {timeout} s") from None
         if not isinstance(page, Page) or not _are_counts(page.requested_at):
             raise PluginFaultError(f"its client gave {repr(page)[:100]}, which is no Page")
         return page
@@ -281,13 +282,13 @@ class Scrape:
 
 
 def _spent(client: PageClient) -> float:
-    """Return the CPU time that receiving pages has taken; plugins may give anything."""
+    """Return the CPU time that the client has reported; 0.0 if that is not a valid number."""
     spent = client.spent_seconds if isinstance(client, CostlyClient) else 0.0
     return spent if _are_counts(spent) else 0.0
 
 
 def _are_usable(metrics: object) -> bool:
-    """Return whether what an extractor wrote can be reckoned with."""
+    """Return whether ``metrics`` holds valid numbers."""
     return isinstance(metrics, EndpointMetrics) and _are_counts(
         metrics.waiting_requests,
         metrics.running_requests,
@@ -297,7 +298,7 @@ def _are_usable(metrics: object) -> bool:
 
 
 def _are_counts(*values: float) -> bool:
-    """Return whether all are numbers of at least 0; plugins may give anything."""
+    """Return whether all values are finite numbers of at least 0; plugins may pass any type."""
     try:
         return all(0 <= value < inf for value in values)
     except TypeError:

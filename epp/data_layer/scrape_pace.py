@@ -1,9 +1,9 @@
-"""How often endpoints are scraped, so that scrapes never take more than a share of a core.
+"""Adaptive scrape intervals, which limit scraping to a share of one core.
 
-A page of 54 KB costs 70 us, one with 180 000 series 35 ms: at 20 a second that is 71 % of a core,
-which requests then lack. So the interval of one source and endpoint stretches until its scrapes
-take a tenth of the pool's share. If all together take more than that share, the intervals of the
-costliest stretch further until they fit.
+A page of 54 KB costs 70 us, one with 180 000 series 35 ms: at 20 scrapes a second that is 71 % of a
+core. So the interval of each source and endpoint grows until its scrapes take at most a tenth of
+the pool's share. If all scrapes together exceed that share, the intervals of the most expensive
+ones grow further until they fit.
 """
 
 from collections import deque
@@ -13,13 +13,13 @@ from statistics import median
 from typing import Final
 
 DEFAULT_SHARE: Final = 0.2
-"""Of a core, for the whole pool: what 150 endpoints with the page of a vLLM server take."""
+"""Share of a core for the whole pool; enough for 150 endpoints with a vLLM server's page."""
 ENDPOINT_PART: Final = 0.1
-"""Of the pool's share, for one source and endpoint."""
+"""Largest part of the pool's share for one source and endpoint."""
 MAX_INTERVAL_SECONDS: Final = 60.0
-"""No interval stretches further."""
+"""Intervals never grow beyond this."""
 _COSTS: Final = 3
-"""Scrapes whose median cost counts: a garbage collection during one of them does not matter."""
+"""The cost is the median of this many scrapes, so that one garbage collection does not count."""
 
 
 class ScrapePace:
@@ -27,7 +27,7 @@ class ScrapePace:
 
     Args:
         interval_seconds: The configured interval, used while scrapes are cheap.
-        pool: Shares the core out.
+        pool: Divides the CPU budget.
     """
 
     __slots__ = ("_costs", "_pool", "configured_seconds", "cost_seconds")
@@ -40,13 +40,13 @@ class ScrapePace:
         self._costs: deque[float] = deque(maxlen=_COSTS)
 
     def note(self, cost_seconds: float) -> None:
-        """Record what a scrape has cost, in CPU time of the event loop."""
+        """Record the cost of a scrape, in CPU time of the event loop."""
         self._costs.append(cost_seconds)
         self.cost_seconds = median(self._costs)
 
     @property
     def load(self) -> float:
-        """The share of a core that it takes at its own interval, regardless of the pool."""
+        """The share of a core that its scrapes need, before the pool's limit applies."""
         return min(self._pool.endpoint_share, self.cost_seconds / self.configured_seconds)
 
     @property
@@ -56,7 +56,7 @@ class ScrapePace:
 
     @property
     def interval_seconds(self) -> float:
-        """What the interval is now, a multiple of the configured one."""
+        """The current interval, a multiple of the configured one."""
         wanted = self.cost_seconds / self._pool.cap
         if wanted <= self.configured_seconds:
             return self.configured_seconds
@@ -65,32 +65,32 @@ class ScrapePace:
 
 
 class PoolPace:
-    """Shares of a core for all scrapes of a pool.
+    """Divides the CPU budget among all scrapes of a pool.
 
     Args:
-        share: Of one core, for all together.
+        share: Share of one core for all scrapes together.
     """
 
     def __init__(self, share: float = DEFAULT_SHARE) -> None:
         self._share = share
         self.endpoint_share = share * ENDPOINT_PART
-        """The most that one source and endpoint takes."""
+        """Limit for one source and endpoint."""
         self.cap = self.endpoint_share
-        """The most that one takes now; less if all together would take too much."""
+        """Current limit for one source and endpoint; lower if the pool's budget is exceeded."""
 
     @property
     def is_tight(self) -> bool:
-        """Whether the pool's share stretches intervals, not the cost of single pages."""
+        """Whether the pool's budget limits scrapes further than the limit for one endpoint."""
         return self.cap < self.endpoint_share
 
     def settle(self, paces: Iterable[ScrapePace]) -> None:
-        """Lower the cap until all fit into the share, or raise it again; now and then is enough."""
+        """Recompute the cap so that all scrapes fit into the share; call about once a second."""
         loads = sorted(pace.load for pace in paces)
         self.cap = self.endpoint_share
         left, above = self._share, len(loads)
         if sum(loads) <= left:
             return
-        for load in loads:  # those below the cap keep what they take
+        for load in loads:  # scrapes below the cap keep their load
             if load * above > left:
                 self.cap = left / above
                 return

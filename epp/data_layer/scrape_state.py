@@ -1,4 +1,4 @@
-"""What the scraper knows beyond the pages themselves: faults of each source, age of the metrics."""
+"""State of scraping: failures of each source and extractor, age of each endpoint's metrics."""
 
 from dataclasses import dataclass, field
 
@@ -10,15 +10,15 @@ from epp.scheduling import Endpoint
 
 @dataclass(slots=True, eq=False)
 class Faults:
-    """The failures of one step: of asking, or of one extractor."""
+    """Failures of one step: of polling, or of one extractor."""
 
     last: ScrapeError | None = None
-    """Why it failed last; None after a success."""
+    """The latest failure; None after a success."""
     in_a_row: int = 0
     total: int = 0
 
     def note(self, error: ScrapeError) -> bool:
-        """Count a failure; return whether its kind is news."""
+        """Count a failure; return whether its kind differs from the previous one."""
         news = self.last is None or self.last.kind != error.kind
         self.last = error
         self.in_a_row += 1
@@ -26,20 +26,20 @@ class Faults:
         return news
 
     def clear(self) -> int:
-        """Take note of a success; return how many failures it ends."""
+        """Record a success; return the number of failures in a row before it."""
         ended, self.in_a_row, self.last = self.in_a_row, 0, None
         return ended
 
 
 @dataclass(slots=True, eq=False)
 class ScrapeState:
-    """What one source says of one endpoint."""
+    """State of scraping one endpoint by one source."""
 
     endpoint: Endpoint
     source: str
     """Name of the source."""
     pace: ScrapePace
-    """How often it is asked."""
+    """Its scrape interval."""
     polls: Faults = field(default_factory=Faults)
     extracts: dict[str, Faults] = field(default_factory=dict)
     """By name of the extractor."""
@@ -51,31 +51,31 @@ class MetricsAge:
 
     endpoint: Endpoint
     interval_seconds: float
-    """The present interval: the configured one, or what scrapes really take if that is longer."""
+    """The configured interval, or the actual time between scrapes if that is longer."""
 
     def seconds(self, now: float) -> float | None:
-        """Return the time since the last page was asked for, None if there was never one."""
+        """Return the time since the latest page was requested, None if there was none."""
         requested_at = self.endpoint.metrics.requested_at
         return None if requested_at is None else now - requested_at
 
     def faded(self, now: float, staleness_seconds: float) -> float:
-        """Return how much of the last page is given up: 0.0 when fresh, 1.0 when never scraped."""
+        """Return the faded fraction of the latest page: 0.0 if fresh, 1.0 if never scraped."""
         age = self.seconds(now)
         return 1.0 if age is None else faded_fraction(age, staleness_seconds, self.interval_seconds)
 
     def note_page(
         self, configured_interval_seconds: float, previous: float | None, *, unbroken: bool
     ) -> None:
-        """Take note of new metrics.
+        """Record the arrival of new metrics.
 
         Args:
-            configured_interval_seconds: How often their source is asked.
-            previous: When the metrics before these were asked for.
-            unbroken: No failure came in between.
+            configured_interval_seconds: Interval of their source.
+            previous: When the previous metrics were requested.
+            unbroken: Whether no scrape failed since then.
         """
         requested_at = self.endpoint.metrics.requested_at
         gap = 0.0
-        # A gap that failures made is not the interval: it would put off the doubt they deserve.
+        # A gap caused by failures is not the interval: it would delay staleness after them.
         if unbroken and previous is not None and requested_at is not None:
             gap = requested_at - previous
         self.interval_seconds = max(configured_interval_seconds, gap)

@@ -1,9 +1,8 @@
-"""Keeps what is known of every endpoint of the pool up to date.
+"""Scrape every endpoint of the pool.
 
-For each endpoint one task per data source, started and stopped as the store tells of endpoints and
-as a reload changes the sources. Beside them one pass per interval looks for metrics that have grown
-old and replaces what is believed of those endpoints (:mod:`epp.data_layer.staleness`). A failed
-scrape changes nothing but the age.
+Each endpoint has one task per data source. Tasks start and stop as endpoints join and leave the
+pool and as a reload changes the sources. Once per interval, stale metrics are replaced by
+estimates (:mod:`epp.data_layer.staleness`). A failed scrape leaves the last metrics in place.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from typing import Any, Final, Protocol, cast
 
 import structlog
 
-from epp.data_layer.beliefs import Beliefs
+from epp.data_layer.load_estimates import LoadEstimates
 from epp.data_layer.plugins import DataSource, Extractor
 from epp.data_layer.scrape import NullScrapeObserver, Scrape, ScrapeObserver, ScrapeSettings
 from epp.data_layer.scrape_pace import DEFAULT_SHARE, PoolPace
@@ -27,17 +26,17 @@ from epp.scheduling import AttributeKey, Endpoint, Plugin
 _log = structlog.get_logger(__name__)
 
 MIN_SOURCE_INTERVAL_SECONDS: Final = 0.05
-"""The reference's base tick; a source cannot ask for more."""
+"""Shortest interval of a source: the base tick of the Go EPP."""
 
 _SETTLE_SECONDS: Final = 1.0
-"""Time between two looks at what all scrapes cost together."""
+"""Time between two updates of the CPU budget of all scrapes."""
 
 _GOLDEN_RATIO: Final = 0.618033988749895
-"""Multiples of it modulo 1 are spread evenly for any number of endpoints."""
+"""Its multiples modulo 1 spread the phases evenly for any number of endpoints."""
 
 
 class Binding(Protocol):
-    """A source and the extractors of its pages; ``SourceBinding`` of a plugin graph is one."""
+    """A source and its extractors, such as a ``SourceBinding`` of a plugin graph."""
 
     @property
     def source(self) -> Plugin:
@@ -49,10 +48,10 @@ class Binding(Protocol):
 
 
 class _Bound:
-    """A binding with its types known; equal to another of the same instances."""
+    """A typed binding; ``key`` identifies its plugin instances."""
 
     def __init__(self, binding: Binding) -> None:
-        # The graph has checked what they are; the configuration layer cannot name these classes.
+        # The graph has checked the types; the configuration layer cannot name these classes.
         self.source = cast("DataSource", binding.source)
         self.extractors = cast("tuple[Extractor, ...]", tuple(binding.extractors))
         self.key = (id(self.source), *map(id, self.extractors))
@@ -64,13 +63,13 @@ class Scraper:
 
     Args:
         store: The pool.
-        bindings: What every endpoint is asked, and who reads the answers.
+        bindings: Sources with their extractors.
         interval_seconds: Time between the starts of two scrapes, for sources without their own.
         timeout_seconds: Limit of one scrape, connecting included.
-        staleness_seconds: Age above which metrics are doubted, if scrapes come often enough.
-        clock: Seconds of the monotonic clock that reservations use too.
-        observer: Is told of every scrape.
-        cpu_share: Of one core, that all scrapes together may take.
+        staleness_seconds: Lower limit of the age at which metrics become stale.
+        clock: Monotonic clock in seconds, the same as that of reservations.
+        observer: Callbacks for metrics.
+        cpu_share: Share of one core that all scrapes together may use.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class Scraper:
     ) -> None:
         self._store = store
         self._interval = interval_seconds
-        self._beliefs = Beliefs(
+        self._load_estimates = LoadEstimates(
             interval_seconds=interval_seconds, staleness_seconds=staleness_seconds, clock=clock
         )
         self._pool_pace = PoolPace(cpu_share)
@@ -96,7 +95,7 @@ class Scraper:
             timeout_seconds=timeout_seconds,
             clock=clock,
             observer=observer or NullScrapeObserver(),
-            beliefs=self._beliefs,
+            load_estimates=self._load_estimates,
             pool_pace=self._pool_pace,
         )
         self._bound: list[_Bound] = []
@@ -105,22 +104,22 @@ class Scraper:
         self._states: dict[tuple[str, str], ScrapeState] = {}
         self._starts = count(1)
         self.states: Mapping[tuple[str, str], ScrapeState] = MappingProxyType(self._states)
-        """Live faults of every scrape, by names of endpoint and source."""
-        self.ages: Mapping[str, MetricsAge] = MappingProxyType(self._beliefs.ages)
-        """Live age of every endpoint's metrics, by endpoint name."""
+        """Live view of the state of every scrape, by names of endpoint and source."""
+        self.ages: Mapping[str, MetricsAge] = MappingProxyType(self._load_estimates.ages)
+        """Live view of the age of every endpoint's metrics, by endpoint name."""
         self.use(bindings)
 
     def intervals(self) -> Mapping[tuple[str, str], float]:
-        """Return the present interval of every scrape, by endpoint and source; in any thread."""
+        """Return the current interval of every scrape, by endpoint and source; thread-safe."""
         states = list(self._states.items())
         return {names: state.pace.interval_seconds for names, state in states}
 
     def use(self, bindings: Iterable[Binding]) -> None:
-        """Scrape these from now on.
+        """Replace the bindings.
 
-        A binding of the same instances goes on undisturbed; the tasks of the others are cancelled
-        and let go of their connections in the next turn of the loop. Endpoints keep their metrics,
-        and lose the attributes that no extractor writes any more.
+        A binding with the same plugin instances keeps its tasks. The tasks of dropped bindings are
+        cancelled and close their connections in the next iteration of the loop. Endpoints keep
+        their metrics, but lose attributes that no extractor writes any more.
         """
         before, self._bound = self._bound, [_Bound(binding) for binding in bindings]
         kept = {bound.key for bound in before} & {bound.key for bound in self._bound}
@@ -146,7 +145,7 @@ class Scraper:
                 settled_at = self._settings.clock()
                 while True:
                     await asyncio.sleep(self._interval)
-                    self._beliefs.age()
+                    self._load_estimates.age()
                     now = self._settings.clock()
                     if now - settled_at >= _SETTLE_SECONDS:
                         settled_at = now
@@ -156,10 +155,10 @@ class Scraper:
                 self._group = None
                 self._tasks.clear()
                 self._states.clear()
-                self._beliefs.ages.clear()
+                self._load_estimates.ages.clear()
 
     def _settle(self) -> None:
-        """Share out what scraping may cost."""
+        """Divide the CPU budget among the scrapes."""
         self._pool_pace.settle(state.pace for state in self._states.values())
         if self._pool_pace.is_tight and not self._told_tight:
             self._told_tight = True
@@ -174,7 +173,7 @@ class Scraper:
     def endpoint_added(self, endpoint: Endpoint) -> None:
         assert self._group is not None, "the scraper listens only while it runs"  # noqa: S101
         self._tasks[endpoint.name] = {}
-        self._beliefs.add(endpoint, self._store.version)
+        self._load_estimates.add(endpoint, self._store.version)
         for bound in self._bound:
             self._start(self._group, endpoint, bound)
 
@@ -182,7 +181,7 @@ class Scraper:
         for bound in self._bound:
             self._stop(endpoint, bound)
         del self._tasks[endpoint.name]
-        self._beliefs.remove(endpoint)
+        self._load_estimates.remove(endpoint)
 
     def _start(self, group: asyncio.TaskGroup, endpoint: Endpoint, bound: _Bound) -> None:
         source = bound.source
@@ -205,7 +204,7 @@ class Scraper:
 
 
 def _own_interval_seconds(source: DataSource) -> float:
-    """Return how often ``source`` wants to ask, 0.0 if it does not say so."""
+    """Return the interval of ``source``, 0.0 if it has none of its own."""
     own: object = source.interval_seconds
     if isinstance(own, int | float) and 0 <= own < inf:
         return max(MIN_SOURCE_INTERVAL_SECONDS, own) if own else 0.0

@@ -1,12 +1,12 @@
-"""What is believed of an endpoint whose page is old: arithmetic only.
+"""Load estimates for endpoints with stale metrics: arithmetic only.
 
-A page that is too old is neither trusted (the server may have filled up since) nor thrown away (a
-pool of endpoints that are all slow to scrape would stop). Its values fade, in a straight line over
-ten intervals, to what the rest of the pool is like; an endpoint never scraped is there already::
+Stale metrics are neither trusted (the server may have filled up since) nor dropped (a pool whose
+endpoints are all slow to scrape would stop). They fade linearly over ten intervals to the median
+of the rest of the pool. An endpoint that was never scraped gets the median at once::
 
     threshold = max(configured, 3 * interval)
     faded     = clamp((age - threshold) / (10 * interval), 0, 1)
-    believed  = page + faded * (median of the fresh pages - page)
+    estimate  = page + faded * (median of the fresh pages - page)
 """
 
 from collections.abc import Sequence
@@ -17,58 +17,58 @@ from typing import Final
 from epp.scheduling import EndpointMetrics
 
 THRESHOLD_INTERVALS: Final = 3
-"""A page is never stale before this many scrapes were due: one lost scrape is no fault."""
+"""A page becomes stale after this many intervals at the earliest: one may be lost."""
 
 FADE_INTERVALS: Final = 10
-"""Intervals from the first doubt to none of the old value left."""
+"""Intervals over which a stale value fades out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
-    """The three values of a page that age; a median may lie between whole numbers."""
+class LoadEstimate:
+    """The load values that fade; floats, as a median may lie between whole numbers."""
 
     waiting: float
     running: float
     kv_cache_usage: float
 
 
-NOTHING_KNOWN = Belief(0.0, 0.0, 0.0)
-"""What is believed when no endpoint of the pool was ever scraped."""
+ZERO_LOAD = LoadEstimate(0.0, 0.0, 0.0)
+"""The estimate while no endpoint of the pool was scraped yet."""
 
 
-def page_belief(page: EndpointMetrics) -> Belief:
+def page_estimate(page: EndpointMetrics) -> LoadEstimate:
     """Return the values of ``page`` as they are."""
-    return Belief(page.waiting_requests, page.running_requests, page.kv_cache_usage)
+    return LoadEstimate(page.waiting_requests, page.running_requests, page.kv_cache_usage)
 
 
 def threshold_seconds(configured_seconds: float, interval_seconds: float) -> float:
-    """Return the age above which a page is stale, for an endpoint's present interval."""
+    """Return the age above which a page is stale, for the endpoint's current interval."""
     return max(configured_seconds, THRESHOLD_INTERVALS * interval_seconds)
 
 
 def faded_fraction(age_seconds: float, configured_seconds: float, interval_seconds: float) -> float:
-    """Return how much of a page's value is given up at this age, from 0.0 (fresh) to 1.0."""
+    """Return the faded fraction of a page at this age, from 0.0 (fresh) to 1.0."""
     beyond = age_seconds - threshold_seconds(configured_seconds, interval_seconds)
     if beyond <= 0:
         return 0.0
     return min(1.0, beyond / (FADE_INTERVALS * interval_seconds))
 
 
-def fade(last: Belief, target: Belief, fraction: float) -> Belief:
-    """Return the belief ``fraction`` of the way from ``last`` to ``target``."""
+def fade(last: LoadEstimate, target: LoadEstimate, fraction: float) -> LoadEstimate:
+    """Interpolate linearly: ``last`` at ``fraction`` 0.0, ``target`` at 1.0."""
     keep = 1.0 - fraction  # exact at both ends, which last + fraction * (target - last) is not
-    return Belief(
+    return LoadEstimate(
         keep * last.waiting + fraction * target.waiting,
         keep * last.running + fraction * target.running,
         keep * last.kv_cache_usage + fraction * target.kv_cache_usage,
     )
 
 
-def pool_median(pages: Sequence[EndpointMetrics]) -> Belief:
+def pool_median(pages: Sequence[EndpointMetrics]) -> LoadEstimate:
     """Return the median of each value over ``pages``, zeros if there are none."""
     if not pages:
-        return NOTHING_KNOWN
-    return Belief(
+        return ZERO_LOAD
+    return LoadEstimate(
         median(page.waiting_requests for page in pages),
         median(page.running_requests for page in pages),
         median(page.kv_cache_usage for page in pages),

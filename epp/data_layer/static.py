@@ -1,7 +1,7 @@
 """Endpoints given on the command line: ``--endpoint [name=]host:port``, any number of times.
 
-A host name is resolved once, at start, because the gateway has to be told an ``ip:port``; what
-changes in DNS later is another discovery's business.
+A host name is resolved once, at start, because the gateway needs an ``ip:port``. Later DNS changes
+are not followed.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ def parse_endpoint(value: str, index: int) -> StaticEndpoint:
 
 
 async def resolve_host(host: str) -> str:
-    """Return the first address the system's resolver gives for ``host``, asked in a thread."""
+    """Return the first address of ``host`` from the system's resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return str(found[0][4][0])
 
@@ -110,10 +110,10 @@ class StaticDiscovery(EndpointDiscovery):
 def fixed_discoveries(
     builder: GraphBuilder, endpoints: Sequence[str], endpoints_file: str | None
 ) -> list[EndpointDiscovery]:
-    """Return the discoveries that the command line asks for.
+    """Return the discoveries of the command line.
 
     Args:
-        builder: Makes the plugin that follows a file.
+        builder: Creates the plugin that follows a file.
         endpoints: Values of ``--endpoint``.
         endpoints_file: Value of ``--endpoints-file``.
 
@@ -122,7 +122,7 @@ def fixed_discoveries(
     """
     discoveries: list[EndpointDiscovery] = []
     if endpoints_file is not None:
-        # Like --endpoint's, a name that no plugin of a configuration has: the store goes by it.
+        # Like "--endpoint", a source name that cannot clash with a configured plugin.
         made = builder.make("file-discovery", "--endpoints-file", {"path": endpoints_file})
         assert isinstance(made, EndpointDiscovery)  # noqa: S101 - it is installed with us
         discoveries.append(made)

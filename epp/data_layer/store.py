@@ -1,9 +1,9 @@
-"""The pool: every endpoint that some discovery has reported, as one shared snapshot.
+"""The pool: all endpoints that the discoveries have reported, as one shared snapshot.
 
-Discoveries report what they know by source name, the store keeps what did not change and tells its
-listeners what came, changed and went. Requests read ``snapshot``: a tuple made only when something
-changed, so a request costs no copy and can hold it for as long as it likes. Everything runs on the
-event loop; nothing here waits.
+Each discovery reports its complete list under a source name. The store keeps unchanged endpoints
+and notifies its listeners of added, changed and removed ones. Requests read ``snapshot``, an
+immutable tuple that is rebuilt only on changes, so a request copies nothing and may hold it for as
+long as it runs. Everything runs on the event loop; nothing here waits.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ _log = structlog.get_logger(__name__)
 
 
 class PoolListener(Protocol):
-    """Hears of endpoints that come and go.
+    """Is notified when endpoints join and leave the pool.
 
-    Every ``EndpointListener`` plugin is one; those hear of changed labels too.
+    Every ``EndpointListener`` plugin is one; it is also notified of changed labels.
     """
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
-        """``endpoint`` is in the pool from now on."""
+        """``endpoint`` has joined the pool."""
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         """``endpoint`` has left the pool; requests in flight there may still end."""
@@ -39,11 +39,11 @@ class EndpointStore:
 
     def __init__(self) -> None:
         self.snapshot: tuple[Endpoint, ...] = ()
-        """The pool now, sorted by name; another tuple object after every change."""
+        """All endpoints, sorted by name; a new tuple after every change."""
         self.version = 0
-        """Number of changes so far: endpoints that came or went, or labels."""
+        """Number of changes so far: of the set of endpoints or of their labels."""
         self.reported = asyncio.Event()
-        """Set by the first successful report of a discovery (an empty one counts)."""
+        """Set by the first successful report of a discovery, even an empty one."""
         self._sources: dict[str, dict[str, Endpoint]] = {}
         self._by_address: dict[str, Endpoint] = {}
         self._listeners: list[PoolListener] = []
@@ -58,11 +58,11 @@ class EndpointStore:
         return self._by_address.get(address)
 
     def add_listener(self, listener: PoolListener, *, tells_present: bool = True) -> None:
-        """Tell ``listener`` of all endpoints there are, then of every change.
+        """Notify ``listener`` of every change from now on.
 
         Args:
-            listener: Who is told.
-            tells_present: Whether it is told of those that are there already.
+            listener: The listener.
+            tells_present: Whether to notify it of the present endpoints first.
         """
         self._listeners.append(listener)
         if tells_present:
@@ -70,34 +70,35 @@ class EndpointStore:
                 _tell(listener, "added", endpoint)
 
     def remove_listener(self, listener: PoolListener) -> None:
-        """Tell ``listener`` nothing more; it must have been added."""
+        """Stop notifying ``listener``, which must have been added."""
         self._listeners.remove(listener)
 
     def replace_endpoints(self, source: str, specs: Iterable[EndpointSpec]) -> None:
-        """Make ``specs`` the whole of what ``source`` knows; what is unchanged stays as it is.
+        """Replace all endpoints of ``source`` with ``specs``.
 
-        The same name and address keep their Endpoint object, and with it metrics and load. Another
-        address under the same name is another server: the old endpoint leaves, a new one comes.
+        A spec with the name and address of an existing endpoint keeps the Endpoint object, with its
+        metrics and load. A new address under an existing name is a different server: the old
+        endpoint is removed and a new one added.
 
         Raises:
-            DuplicateEndpointError: Two specs, or another source's, have the same name; nothing
-                has changed then.
+            DuplicateEndpointError: Two specs have the same name, or another source has an endpoint
+                of that name; nothing has changed.
         """
         self.replace_sources({source: specs})
 
     def replace_sources(
         self, reports: Mapping[str, Iterable[EndpointSpec]], *, instead_of: Collection[str] = ()
     ) -> None:
-        """Take the reports of several sources in one step, each as :meth:`replace_endpoints` does.
+        """Replace the endpoints of several sources in one step, see :meth:`replace_endpoints`.
 
         Args:
-            reports: All endpoints that each source knows, by its name.
-            instead_of: Sources whose place they take: those know nothing any more, and what they
-                have in common with ``reports`` stays as it is.
+            reports: The complete list of each source, by source name.
+            instead_of: Sources that ``reports`` replace. They lose all endpoints; those that are
+                also in ``reports`` keep their Endpoint object.
 
         Raises:
-            DuplicateEndpointError: Two specs, or another source's, have the same name; nothing
-                has changed then.
+            DuplicateEndpointError: Two specs have the same name, or another source has an endpoint
+                of that name; nothing has changed.
         """
         replaced = {*reports, *instead_of}
         wanted = self._by_unique_name(reports, replaced)
@@ -158,7 +159,8 @@ class EndpointStore:
     def _announce(
         self, added: list[Endpoint], changed: list[Endpoint], removed: list[Endpoint]
     ) -> None:
-        # Removed first: a listener that keeps endpoints by name must not drop the new incarnation.
+        # Removed first: a listener that keys endpoints by name must not drop a new one that
+        # reuses the name.
         for listener in tuple(self._listeners):
             for endpoint in removed:
                 _tell(listener, "removed", endpoint)
@@ -182,8 +184,8 @@ def _tell(listener: PoolListener, event: str, endpoint: Endpoint) -> None:
         else:
             listener.endpoint_removed(endpoint)
     except Exception:
-        # A listener may be anyone's plugin: its bug must not keep the others, the scraper among
-        # them, from hearing of the endpoint, nor end the discovery.
+        # A listener may be a third-party plugin: its bug must neither stop the discovery nor keep
+        # other listeners, such as the scraper, from being notified.
         _log.exception(
             "endpoint listener failed",
             listener=listener.name if isinstance(listener, Plugin) else type(listener).__name__,

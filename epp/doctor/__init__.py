@@ -4,19 +4,19 @@ A `Source` is read from a file or an admin endpoint, arranged as a `Gateway`, an
 `examine`. Nothing of the endpoint picker is needed for that, nor a connection to it.
 """
 
+from epp.doctor.diagnosis import Diagnosis, Row, examine
 from epp.doctor.errors import DoctorError, UnreadableError
 from epp.doctor.findings import Finding, Level
 from epp.doctor.gateway import QUEUED_SECONDS, Gateway
 from epp.doctor.reading import Source, read_admin, read_file
-from epp.doctor.report import Report, Row, examine
 
 __all__ = [
     "QUEUED_SECONDS",
+    "Diagnosis",
     "DoctorError",
     "Finding",
     "Gateway",
     "Level",
-    "Report",
     "Row",
     "Source",
     "UnreadableError",

@@ -1,4 +1,4 @@
-"""What a cluster is: how it finds its hosts, and how Envoy speaks with them."""
+"""Properties of Envoy clusters: how hosts are found, and which protocol is used."""
 
 from epp.doctor.names import DESTINATION
 from epp.doctor.tree import Node
@@ -9,7 +9,7 @@ _CLUSTER_TYPES = ("STATIC", "STRICT_DNS", "LOGICAL_DNS", "EDS", "ORIGINAL_DST")
 
 
 def is_original_dst(cluster: Node) -> bool:
-    """Whether a cluster goes wherever a request says."""
+    """Whether the cluster has the type ORIGINAL_DST."""
     if cluster.get("cluster_type"):
         return cluster.get("cluster_type", "name").text() == "envoy.cluster.original_dst"
     return cluster.get("type").choice(*_CLUSTER_TYPES) == "ORIGINAL_DST"
@@ -24,7 +24,7 @@ def original_dst_options(cluster: Node) -> Node:
 
 
 def override_host(cluster: Node) -> Node:
-    """Return a cluster's override_host policy, absent if it has another one."""
+    """Return the cluster's override_host policy; absent if it has another policy."""
     for policy in cluster.get("load_balancing_policy", "policies").items():
         config = policy.get("typed_extension_config").typed_config()
         if config.type_name() == _OVERRIDE_HOST:
@@ -43,14 +43,14 @@ def reads_header(pool: Node) -> bool:
 
 
 def protocol_options(cluster: Node) -> Node:
-    """Return a cluster's HttpProtocolOptions, or their place."""
+    """Return the cluster's HttpProtocolOptions, possibly absent."""
     return cluster.get("typed_extension_protocol_options", _HTTP_OPTIONS).unwrapped()
 
 
 def speaks_http2(cluster: Node) -> bool:
-    """Whether Envoy speaks HTTP/2 with a cluster, whoever the client is."""
+    """Whether Envoy always uses HTTP/2 with the cluster, whatever the client uses."""
     options = protocol_options(cluster)
-    if options.get("auto_config"):  # by ALPN, which plaintext has not
+    if options.get("auto_config"):  # needs ALPN, which plaintext lacks
         return is_tls(cluster)
     explicit = options.get("explicit_http_config")
     return bool(explicit.get("http2_protocol_options") or cluster.get("http2_protocol_options"))

@@ -1,9 +1,9 @@
-"""What keeps the doctor from reading an Envoy."""
+"""Errors of the doctor."""
 
 
 class DoctorError(Exception):
-    """Root of the doctor's errors; the text is for the user and holds nothing of the input."""
+    """Root of the doctor's errors; the text never quotes the input, which may contain secrets."""
 
 
 class UnreadableError(DoctorError):
-    """The input is not there, is neither YAML nor JSON, or is no configuration of Envoy's."""
+    """The input is missing, is neither YAML nor JSON, or is not an Envoy configuration."""

@@ -1,42 +1,42 @@
-"""What a check says."""
+"""The findings of checks."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class Level(Enum):
-    """How much a finding matters; an error fails the command."""
+    """Severity of a finding; an error fails the command."""
 
     ERROR = "error"
-    """Requests fail or go astray under ordinary traffic."""
+    """Requests fail or are misrouted under ordinary traffic."""
 
     WARNING = "warning"
-    """Requests fail or go astray in some cases, or the EPP works with less than it could."""
+    """Requests fail or are misrouted in some cases, or the EPP lacks data that it could use."""
 
     OK = "ok"
-    """Nothing to mend; the text may say what a configuration cannot show."""
+    """Nothing to fix; the text may name what the configuration does not show."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One trap at one place."""
+    """One misconfiguration."""
 
     level: Level
 
     where: str
-    """Path in the configuration of the field that is set, or is to be set."""
+    """Path of the field that is set or should be set."""
 
     found: str
-    """What stands there."""
+    """Its current value."""
 
     why: str = ""
-    """What comes of it."""
+    """The consequence."""
 
     mend: str = ""
     """The field to set, and its value."""
 
     def text(self) -> str:
-        """Return it in one line, without the place."""
+        """Return it as one line, without the path."""
         return ". ".join(each for each in (self.found, self.why, self.mend) if each)
 
 
@@ -51,5 +51,5 @@ def warning(where: str, found: str, why: str, mend: str) -> Finding:
 
 
 def note(where: str, found: str) -> Finding:
-    """Return something worth knowing where nothing is wrong."""
+    """Return a remark about a correct configuration."""
     return Finding(Level.OK, where, found)

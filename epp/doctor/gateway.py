@@ -1,15 +1,15 @@
-"""An Envoy as the checks see it: connection managers, clusters, and the ways of requests."""
+"""An Envoy's configuration arranged for the checks: connection managers, clusters, routes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 
 from epp.doctor.reading import Source, Version
+from epp.doctor.routes import EXT_PROC, Manager, Target, Use, routes_through, targets_of
 from epp.doctor.tree import Node
-from epp.doctor.ways import EXT_PROC, Manager, Target, Use, targets_of, ways_past
 
 QUEUED_SECONDS = 60.0
-"""A request may well wait so long for room; the queue's own default limit is of this size."""
+"""How long a request may plausibly queue: the default TTL of the EPP's queue."""
 
 _MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 
@@ -26,11 +26,11 @@ _TABLE_LISTS = {
     "static_route_configs": "route_config",
     "dynamic_route_configs": "route_config",
 }
-"""Where the sections of a dump have resources, and where in an item of those lists."""
+"""Fields of the dump's sections that list resources, and the path of the resource in an item."""
 
 
 class Gateway:
-    """What the checks look at."""
+    """Input of the checks."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class Gateway:
         """Arrange a source.
 
         Args:
-            source: What was read.
-            ext_proc: Name of the filter, or of the EPP's cluster, to look at; None for all.
-            queued_seconds: For how long a request may wait in the EPP's queue.
+            source: The configuration.
+            ext_proc: Name of the filter or of the EPP's cluster to check; None for all.
+            queued_seconds: How long a request may wait in the EPP's queue.
         """
         self._source = source
         self._chosen = ext_proc
@@ -66,14 +66,14 @@ class Gateway:
 
     @cached_property
     def uses(self) -> tuple[Use, ...]:
-        """Every way on which the EPP is asked."""
+        """Every combination of route and ext_proc filter that calls the EPP."""
         return tuple(
             use for use, asked in self._ways if asked and self._chosen in self._names_of(use)
         )
 
     @cached_property
     def bypasses(self) -> tuple[tuple[Manager, Target], ...]:
-        """Routes on which the EPP is not asked, of managers with an ext_proc filter or without."""
+        """Routes that do not call the EPP, of managers with or without an ext_proc filter."""
         asked = {id(use.target) for use in self.uses}
         return tuple(
             (manager, target)
@@ -84,7 +84,7 @@ class Gateway:
 
     @cached_property
     def pools(self) -> dict[str, Node]:
-        """Clusters of the model servers by name: where requests go that passed the EPP."""
+        """Clusters of the model servers by name: targets of routes that call the EPP."""
         names = {use.target.cluster for use in self.uses if use.target is not None}
         return {name: node for name, node in self.clusters.items() if name in names}
 
@@ -95,7 +95,7 @@ class Gateway:
         return {name: node for name, node in self.clusters.items() if name in names}
 
     def pool_of(self, use: Use) -> Node:
-        """Return the cluster behind ``use``; absent if it is not known."""
+        """Return the cluster to which ``use`` routes; absent if it is unknown."""
         name = use.target.cluster if use.target is not None else ""
         return self.clusters.get(name, Node(None, f"clusters[{name}]"))
 
@@ -109,11 +109,11 @@ class Gateway:
             for manager in self.managers
             for item in manager.filters
             if item.typed_config().type_name() == EXT_PROC
-            for way in ways_past(manager, item)
+            for way in routes_through(manager, item)
         )
 
     def _resources(self, name: str, lists: Mapping[str, str]) -> dict[str, Node]:
-        """Return resources by name; a dump's own sections come before the bootstrap in it."""
+        """Return resources by name; the dump's sections take precedence over its bootstrap."""
         found: dict[str, Node] = {}
         for root in self._source.roots:
             for field, path in lists.items():

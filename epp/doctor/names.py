@@ -1,7 +1,7 @@
-"""Names of the endpoint picker protocol (GIE proposal 004) and of the stages' sidecar headers."""
+"""Headers and metadata of the endpoint picker protocol (GIE proposal 004) and of sidecars."""
 
 DESTINATION = "x-gateway-destination-endpoint"
-"""Request header and metadata key with the picked endpoints."""
+"""Request header and metadata key that hold the picked endpoints."""
 
 NAMESPACE = "envoy.lb"
 """Metadata namespace of the destination and of the endpoint that served."""
@@ -14,7 +14,7 @@ STAGE_HEADERS = (
     "x-kv-cache-source-host-port",
     "x-prefiller-host-port",
 )
-"""By these the EPP tells a model server's sidecar which other servers to call."""
+"""Headers in which the EPP tells a model server's sidecar which other servers to call."""
 
 POLICY_HEADERS = (
     "x-llm-d-inference-objective",
@@ -25,4 +25,4 @@ POLICY_HEADERS = (
     "x-gateway-model-name-rewrite",
     "x-llm-d-request-ttl-ms",
 )
-"""By these a request names its priority, its flow, its model and how long it may wait."""
+"""Headers in which a request sets its priority, flow, model and queue timeout."""

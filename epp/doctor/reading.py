@@ -1,7 +1,7 @@
-"""Where a configuration comes from: a file, or the admin endpoint of a running Envoy.
+"""Read an Envoy configuration from a file or from the admin endpoint of a running Envoy.
 
-A file may hold a bootstrap, a `/config_dump`, or either of them inside the document of a tool that
-collects them from several Envoys. Texts of errors never hold what was read: it may have secrets.
+A file may contain a bootstrap, a `/config_dump`, or either of them inside the document of a tool
+that collects them from several Envoys. Error texts never quote the input: it may contain secrets.
 """
 
 import re
@@ -19,7 +19,7 @@ from epp.doctor.tree import Node, with_proto_names
 
 TIMEOUT_SECONDS = 10.0
 _MOST_NESTED = 4
-"""How deep in a tool's document a configuration is looked for."""
+"""Maximum depth at which to search a tool's document for a configuration."""
 
 _YAML: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SEVERAL = "expected a single document in the stream"
@@ -32,26 +32,26 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What was read of one Envoy."""
+    """The configuration and state of one Envoy."""
 
     roots: tuple[Node, ...]
     """Bootstraps and sections of a `/config_dump`."""
 
     version: Version | None = None
-    """None if the source does not tell it."""
+    """None if unknown."""
 
     counters: Mapping[str, int] | None = None
     """Counters and gauges by name; None for a file."""
 
     bootstraps: tuple[Node, ...] = field(default=())
-    """Those of the roots that may have an admin endpoint."""
+    """The roots that may contain the admin endpoint."""
 
 
 def read_file(path: Path) -> Source:
     """Read a bootstrap or a `/config_dump`, YAML or JSON.
 
     Raises:
-        UnreadableError: There is no such file, or it holds neither.
+        UnreadableError: The file does not exist, or contains neither.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -63,14 +63,14 @@ def read_file(path: Path) -> Source:
 
 
 def read_admin(url: str) -> Source:
-    """Read a running Envoy's configuration, version and counters; blocks until they are there.
+    """Read the configuration, version and counters of a running Envoy; blocks.
 
     Raises:
-        UnreadableError: Nobody answers there, or not as Envoy's admin endpoint does.
+        UnreadableError: There is no response, or not that of an Envoy admin endpoint.
     """
     try:
         base = httpx.URL(url)
-    except httpx.InvalidURL:  # its text may quote a password
+    except httpx.InvalidURL:  # its text may contain a password
         raise UnreadableError("--admin: not a URL such as http://127.0.0.1:9901") from None
     if base.scheme not in {"http", "https"} or not base.host:
         raise UnreadableError("--admin: give a URL such as http://127.0.0.1:9901")
@@ -97,10 +97,10 @@ def read_admin(url: str) -> Source:
 
 
 def source(document: object, name: str) -> Source:
-    """Return what is in a document that was read from ``name``.
+    """Extract the source from a document that was read from ``name``.
 
     Raises:
-        UnreadableError: Nothing of Envoy's is in it.
+        UnreadableError: It contains no Envoy configuration.
     """
     try:
         envoys = list(_envoys(with_proto_names(document), _MOST_NESTED))
@@ -124,7 +124,7 @@ def source(document: object, name: str) -> Source:
 
 
 def _envoys(value: object, deepest: int) -> Iterator[tuple[Node, ...]]:
-    """Yield each Envoy's bootstrap or sections of its dump, wherever they stand."""
+    """Yield each Envoy's bootstrap or the sections of its dump, at any depth up to ``deepest``."""
     if not isinstance(value, Mapping) or not deepest:
         return
     configs = value.get("configs")
@@ -162,7 +162,7 @@ def _parsed(text: str, name: str) -> object:
 
 
 def _counters(text: str) -> Iterator[tuple[str, int]]:
-    """Yield counters and gauges; histograms, whose values are no numbers, are left out."""
+    """Yield counters and gauges; skip histograms."""
     for line in text.splitlines():
         name, _, value = line.rpartition(": ")
         if name and value.isascii() and value.isdecimal():

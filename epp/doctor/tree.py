@@ -1,8 +1,8 @@
-"""Envoy's configuration as a tree in which every place knows its path.
+"""Envoy's configuration as a tree of nodes that know their path.
 
-Envoy takes its messages as YAML or JSON, field names as in the .proto files or in camelCase, enums
-by name or number, durations as ``1.5s``, wrapped messages with ``@type``. `Node` reads them all
-alike: a field that is not there is a node, too, whose path says where it would stand.
+Envoy accepts YAML and JSON, field names as in the .proto files or in camelCase, enums by name or
+number, durations as ``1.5s``, and wrapped messages with ``@type``. `Node` handles all forms. An
+absent field is a node, too, so that findings can name its path.
 """
 
 import re
@@ -40,7 +40,7 @@ class Node:
     path: str
 
     def __bool__(self) -> bool:
-        """Whether the field is set, be it to 0 or to an empty message."""
+        """Whether the field is set, even to 0 or to an empty message."""
         return self.value is not None
 
     def get(self, *keys: str) -> "Node":
@@ -53,7 +53,7 @@ class Node:
         return node
 
     def items(self) -> Iterator["Node"]:
-        """Yield the items of a list; one with a name stands under it in the path."""
+        """Yield the items of a list; the path of a named item contains the name."""
         if isinstance(self.value, Sequence) and not isinstance(self.value, str):
             for index, each in enumerate(self.value):
                 name = each.get("name") if isinstance(each, Mapping) else None
@@ -73,7 +73,7 @@ class Node:
         return self.value is True
 
     def number(self, default: int) -> int:
-        """Return a whole number; JSON has large ones as strings."""
+        """Return an integer; in JSON, large ones are strings."""
         if isinstance(self.value, bool):
             return default
         if isinstance(self.value, int | float):
@@ -82,12 +82,12 @@ class Node:
         return int(text) if text.isascii() and text.isdecimal() else default
 
     def seconds(self, default: float) -> float:
-        """Return a duration, ``default`` if it is absent or none."""
+        """Return a duration, ``default`` if it is absent or invalid."""
         text = self.text()
         return float(text[:-1]) if _DURATION.fullmatch(text) else default
 
     def choice(self, *names: str) -> str:
-        """Return the name of an enum's value; ``names`` are in the order of their numbers."""
+        """Return the name of an enum value; ``names`` are in the order of their numbers."""
         if isinstance(self.value, int) and not isinstance(self.value, bool):
             return names[self.value] if 0 <= self.value < len(names) else str(self.value)
         return self.text(names[0])
@@ -98,14 +98,14 @@ class Node:
         return self.get("type_url").text().rpartition("/")[2] if name in _STRUCTS else name
 
     def unwrapped(self) -> "Node":
-        """Return the message itself if it stands in a wrapper that other places lead through."""
+        """Return the message inside a wrapper, or the node itself if it is not wrapped."""
         name = self._type()
         if name in _STRUCTS:
             return self.get("value")
         return self
 
     def typed_config(self) -> "Node":
-        """Return the wrapped message of an extension, past a matcher around it."""
+        """Return the wrapped message of an extension, also if a matcher is around it."""
         config = self.get("typed_config")
         if config.type_name() == _WITH_MATCHER:
             config = config.unwrapped().get("extension_config", "typed_config")

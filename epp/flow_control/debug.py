@@ -21,7 +21,7 @@ from epp.flow_control.session_page import (
 )
 from epp.flow_control.sessions import ExtensionPoints
 from epp.flow_control.sessions.plugin import PLUGIN_FAULTS, PluginFault
-from epp.observability import Page, printable
+from epp.observability import DebugPage, printable
 
 PATH = "session"
 MOST = 100
@@ -63,7 +63,7 @@ class Queues(Protocol):
 
 def session_pages(
     queues: Queues, points: ExtensionPoints, plugins: Iterable[str], clock: Callable[[], float]
-) -> dict[str, Page]:
+) -> dict[str, DebugPage]:
     """Return ``/debug/session`` and the pages that session plugins have registered below it.
 
     Args:
@@ -72,9 +72,9 @@ def session_pages(
         plugins: Their names, in configured order.
         clock: Of the queues' times.
     """
-    pages = {PATH: Page(lambda: session_page(queues, points, plugins, clock()))}
+    pages = {PATH: DebugPage(lambda: session_page(queues, points, plugins, clock()))}
     for path, (plugin, function) in points.http_handlers.items():
-        pages[f"{PATH}/{path}"] = Page(function, owner=f"session plugin {plugin!r}")
+        pages[f"{PATH}/{path}"] = DebugPage(function, owner=f"session plugin {plugin!r}")
     return pages
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from epp.config import ConfigError, PluginGraph
-from epp.config.instances import Report
+from epp.config.instances import ReportProblem
 from epp.config.paths import join
 from epp.config.plugin_files import RunFile, run_file
 from epp.config.registry import FILE_PREFIX, split_file_type
@@ -71,7 +71,7 @@ class SessionPlanMaker:
         self._installed = installed_builders()
 
     def __call__(
-        self, section: SessionsEntry, files: Mapping[str, RunFile], report: Report
+        self, section: SessionsEntry, files: Mapping[str, RunFile], report: ReportProblem
     ) -> SessionPlan:
         """Build the plugins of ``section``; each that cannot be built is told of."""
         try:
@@ -200,7 +200,7 @@ def _class_in(module: ModuleType, name: str) -> Builder:
 
 
 def _built(
-    registry: Registry, name: str, setting: PluginSetting, report: Report
+    registry: Registry, name: str, setting: PluginSetting, report: ReportProblem
 ) -> SessionPlugin | None:
     path = join(_PLUGINS, name)
     try:

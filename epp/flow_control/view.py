@@ -7,7 +7,7 @@ from epp.flow_control.controller import FlowController
 from epp.flow_control.debug import session_pages
 from epp.flow_control.plugins import Share
 from epp.flow_control.queues import Band, Flow, QueuedRequest
-from epp.observability import Page
+from epp.observability import DebugPage
 
 
 class FlowGauges:
@@ -102,7 +102,7 @@ class WaitingView:
         band = self._controller.bands[flow.band.priority]
         return band.settings.fairness.plugin.shares(flow, self._controller.now())
 
-    def pages(self) -> dict[str, Page]:
+    def pages(self) -> dict[str, DebugPage]:
         """Return the pages there are; none before flow control was ever on."""
         dispatcher = self._controller.dispatcher
         if dispatcher is None or not (self._controller.is_on or self._controller.waiting):

@@ -2,7 +2,7 @@
 
 from epp.observability.bounded_text import MOST_ANSWER_CHARS, MOST_CHARS, cut, printable
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
-from epp.observability.debug_pages import Page, Pages
+from epp.observability.debug_pages import DebugPage, DebugPagesCallback
 from epp.observability.exposition import Exposition
 from epp.observability.fault_log import FaultLog
 from epp.observability.flow_gauges import FlowCollector, FlowState
@@ -38,6 +38,8 @@ __all__ = [
     "CanonicalLine",
     "CertificateCollector",
     "ConfigMetrics",
+    "DebugPage",
+    "DebugPagesCallback",
     "Exposition",
     "FaultLog",
     "FlowCollector",
@@ -52,8 +54,6 @@ __all__ = [
     "Metrics",
     "MetricsServer",
     "OperatorNames",
-    "Page",
-    "Pages",
     "PluginCounter",
     "PluginHistogram",
     "PluginMetrics",

@@ -1,8 +1,8 @@
-"""Makes text from clients fit to be shown in log lines, error answers and debug pages.
+"""Truncate and escape text from clients for log lines, error responses and debug pages.
 
 A model name, a header or an error that quotes one may be as long as a request and may contain
-characters that a terminal obeys. Wherever such text is shown, it is cut, and characters that act on
-a terminal or are invisible are escaped.
+terminal control characters. Such text is truncated, and control and invisible characters are
+escaped.
 """
 
 import json
@@ -14,12 +14,12 @@ from typing import Final
 import msgspec
 
 MOST_CHARS: Final = 256
-"""Characters of one text; the rest is cut off."""
+"""Maximum length of one string; the rest is cut off."""
 MOST_ANSWER_CHARS: Final = 1024
-"""Characters of an error answer: its own words come on top of what it quotes."""
+"""Maximum length of an error response: its own text plus what it quotes."""
 MOST_TRACEBACK_CHARS: Final = 8192
 MOST_FRAMES: Final = 40
-"""Frames of one exception's traceback, those next to the fault."""
+"""Maximum frames of one exception's traceback; the innermost are kept."""
 
 _MOST_VALUES = 128
 """Values in one list or mapping, nested ones included."""
@@ -45,7 +45,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=repr)
 def cut(text: str, most_chars: int = MOST_CHARS) -> str:
     """Return the first characters of ``text``, and ``…+N`` if there are N more.
 
-    What this function has cut is not cut again.
+    Text that is already truncated is not truncated again.
     """
     more = len(text) - most_chars
     if more <= 0 or (more <= _MARKER_CHARS and _is_marker(text[most_chars:])):
@@ -58,7 +58,7 @@ def _is_marker(text: str) -> bool:
 
 
 def cut_middle(text: str, most_chars: int) -> str:
-    """Return the beginning and the end of ``text``, and between them how much is left out."""
+    """Return the beginning and end of ``text``, with the number of omitted characters between."""
     more = len(text) - most_chars
     if more <= 0:
         return text
@@ -67,15 +67,12 @@ def cut_middle(text: str, most_chars: int) -> str:
 
 
 def printable(text: str, most_chars: int = MOST_CHARS) -> str:
-    """Return ``text`` cut and escaped.
-
-    The result has a UTF-8 encoding whatever ``text`` is.
-    """
+    """Return ``text`` truncated and escaped; the result can always be encoded as UTF-8."""
     return escaped(cut(text, most_chars))
 
 
 def escaped(text: str) -> str:
-    """Return ``text`` with every character escaped that must not reach a terminal."""
+    """Return ``text`` with control and invisible characters escaped."""
     return text if text.isprintable() else _UNSAFE.sub(_escape, text)
 
 
@@ -84,9 +81,9 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def json_line(document: object) -> bytes:
-    """Return ``document`` as JSON on one line, with no character in it that acts on a terminal.
+    """Return ``document`` as one line of JSON, with control and invisible characters escaped.
 
-    What is escaped is escaped as JSON does: a reader of the JSON gets the text as it was.
+    The escapes are JSON's, so parsing the line gives the original text.
     """
     try:
         line = _ENCODER.encode(document)
@@ -101,12 +98,12 @@ def json_line(document: object) -> bytes:
 
 
 def is_safe(line: bytes) -> bool:
-    """Return whether JSON is sure to have nothing more to escape."""
+    """Return whether a line of JSON certainly needs no more escapes (a fast check)."""
     return line.isascii() and _DELETE not in line
 
 
 def escaped_json(text: str) -> bytes:
-    """Return JSON on one line, with every character escaped that must not reach a terminal."""
+    """Return one line of JSON with control and invisible characters escaped."""
     return _UNSAFE.sub(_json_escape, text).encode()
 
 
@@ -115,21 +112,21 @@ def _json_escape(match: re.Match[str]) -> str:
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return the traceback of ``error``; of a long one the beginning and the end."""
+    """Return the traceback of ``error``; a long one without its middle."""
     try:
         text = "".join(traceback.format_exception(error, limit=-MOST_FRAMES))
-    except Exception as fault:  # an exception's own methods are a plugin's
+    except Exception as fault:  # the exception class may be a plugin's
         text = f"{type(error).__name__}, which cannot be printed: {type(fault).__name__}"
     return cut_middle(text.rstrip("\n"), MOST_TRACEBACK_CHARS)
 
 
 def bounded(value: object, most_chars: int = MOST_CHARS, most_values: int = _MOST_VALUES) -> object:
-    """Return ``value`` as plain JSON types, with its texts cut and its values limited in number.
+    """Return ``value`` as plain JSON types of limited size.
 
     Args:
-        value: What is logged.
-        most_chars: Most characters of each text.
-        most_values: Most values in all lists and mappings together.
+        value: Any value of a log field.
+        most_chars: Maximum length of each string.
+        most_values: Maximum number of values in all lists and mappings together.
     """
     return _Bounder(most_chars, most_values).bounded(value)
 

@@ -1,4 +1,4 @@
-"""Metrics of the configuration: which one is in use, and how the reloads went."""
+"""Metrics of the configuration: the version in use and the results of reloads."""
 
 from hashlib import sha256
 from typing import Final, Literal
@@ -44,11 +44,11 @@ class ConfigMetrics:
         self._last.labels().set(1)
 
     def in_use(self, digest: str, version: str) -> None:
-        """Take note of the configuration that requests are decided by from now on.
+        """Set the configuration in use.
 
         Args:
-            digest: Of its text.
-            version: Changes with its text and with the plugin files it names.
+            digest: Digest of its text.
+            version: Identifier that changes with its text and with its plugin files.
         """
         self._info.clear()
         short = sha256(version.encode()).hexdigest()[:_VERSION_CHARS]
@@ -60,5 +60,5 @@ class ConfigMetrics:
         self._last.labels().set(result == "success")
 
     def unchanged(self) -> None:
-        """Take note that the file says again what is in use."""
+        """Record that the file matches the configuration in use again."""
         self._last.labels().set(1)

@@ -1,7 +1,7 @@
-"""Log lines for a terminal: short ones, where JSON has every field.
+"""Compact log lines for a terminal; the JSON format has every field.
 
-The one line of each request shows what a reader looks for first. Other lines leave out the date,
-nothing else.
+The canonical line of a request shows only the most important fields. Other lines omit only the
+date.
 """
 
 import os
@@ -15,7 +15,7 @@ from structlog.typing import EventDict
 from epp.observability.bounded_text import escaped
 
 _QUOTED = frozenset(" =\"'")
-"""What has structlog's console put quotes around a field."""
+"""Characters that make structlog's console quote a field."""
 _UNQUOTED = frozenset({"event", "exception", "stack"})
 """What it writes as it is."""
 _OWN = ("timestamp", "level", "event", "exception", "stack")
@@ -30,7 +30,7 @@ _MOST_ID_CHARS: Final = 16
 _SHORT_ID_CHARS: Final = 8
 """Of an id that is longer: enough to find the request in the log of another process."""
 _FRESH_SECONDS: Final = 0.2
-"""Age of an endpoint's metrics up to which it is not worth a word."""
+"""Age of an endpoint's metrics up to which it is not shown."""
 _FEW_SECONDS: Final = 0.01
 """Times below have two digits, times above whole milliseconds."""
 _USUAL_OUTCOMES = frozenset({"ended", "completed"})
@@ -38,9 +38,9 @@ _USUAL_OUTCOMES = frozenset({"ended", "completed"})
 
 
 def console_renderer() -> Callable[[EventDict], bytes]:
-    """Return what makes an event a line for a terminal.
+    """Return the structlog renderer for a terminal.
 
-    It has colours if standard output is a terminal and the environment does not set ``NO_COLOR``.
+    It uses colours if standard output is a terminal and the environment does not set ``NO_COLOR``.
     """
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     renderer = structlog.dev.ConsoleRenderer(

@@ -1,7 +1,7 @@
-"""What operators ask a running endpoint picker: JSON documents below ``/debug/``.
+"""Debug pages for operators: JSON documents below ``/debug/``.
 
-They tell of what lives on the event loop, so they are made there, between two of its callbacks:
-nothing moves while a page is made. Whoever asks waits on the loop of the HTTP server.
+The pages show state of the main event loop, so they are rendered there, in one callback, as a
+consistent snapshot. The request waits on the loop of the HTTP server.
 """
 
 import asyncio
@@ -21,39 +21,39 @@ PREFIX = "/debug"
 _NO_STORE = (("Cache-Control", "no-store"),)
 OURS = "the endpoint picker"
 LIMIT_SECONDS = 2.0
-"""How long the event loop is waited for."""
+"""How long to wait for the event loop."""
 
 
-class Page(NamedTuple):
-    """A document, made anew each time that it is asked for."""
+class DebugPage(NamedTuple):
+    """A document that is rendered for each request."""
 
     document: Callable[[], object]
-    """Called on the event loop. What JSON has no word for is shown as its ``repr``."""
+    """Called on the event loop. Values without a JSON type are shown as their ``repr``."""
     owner: str = OURS
-    """Who is to blame if it cannot be made."""
+    """The component named in the error if rendering fails."""
 
 
-Pages = Callable[[], Mapping[str, Page]]
-"""Returns the pages that there are now, by their path below ``/debug/``; called on the loop."""
+DebugPagesCallback = Callable[[], Mapping[str, DebugPage]]
+"""Returns the current pages by path below ``/debug/``; called on the event loop."""
 
 
-def no_pages() -> Mapping[str, Page]:
+def no_pages() -> Mapping[str, DebugPage]:
     """Return none."""
     return {}
 
 
 class DebugPages:
-    """Answers GETs below ``/debug/``.
+    """Handles GET requests below ``/debug/``.
 
     Args:
-        pages: What there is.
-        loop: Where pages are made.
-        limit_seconds: How long it is waited for.
+        pages: Returns the current pages.
+        loop: The event loop that renders them.
+        limit_seconds: How long to wait for it.
     """
 
     def __init__(
         self,
-        pages: Pages,
+        pages: DebugPagesCallback,
         loop: asyncio.AbstractEventLoop,
         *,
         limit_seconds: float = LIMIT_SECONDS,
@@ -63,7 +63,7 @@ class DebugPages:
         self._limit_seconds = limit_seconds
 
     async def answer(self, path: str) -> Response:
-        """Return the page at ``path``; awaited on the loop of the HTTP server."""
+        """Return the page at ``path``; runs on the loop of the HTTP server."""
         made: Future[Response] = Future()
 
         def make() -> None:

@@ -1,8 +1,8 @@
-"""The metrics page, written in pieces.
+"""Render the metrics page in pieces.
 
-prometheus_client makes an object for every line and formats it (7 us), and returns the page as one
-text. Here our own families (:mod:`.hot_metrics`) write their lines themselves, and everything else
-goes through prometheus_client, one part at a time. The result is the same, byte for byte.
+prometheus_client creates an object per line (7 us) and returns the page as one string. Here the
+families of :mod:`.hot_metrics` write their own lines, and everything else goes through
+prometheus_client, one metric at a time. The result is identical, byte for byte.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -45,7 +45,7 @@ class Registry(CollectorRegistry):
     """A registry that tells which collectors it has.
 
     Args:
-        has_former_names: Whether metrics are also there under the names that they had before.
+        has_former_names: Whether to export metrics under their former names, too.
     """
 
     def __init__(self, *, has_former_names: bool = False) -> None:
@@ -70,7 +70,7 @@ class Registry(CollectorRegistry):
         """Add a collector.
 
         Raises:
-            ValueError: One of its names is taken.
+            ValueError: One of its names is in use.
         """
         is_measured = isinstance(collector, Family | Composite)
         if self.has_former_names and not is_measured and not isinstance(collector, Mirror):
@@ -92,12 +92,12 @@ class Exposition:
         self._registry = registry
 
     def render(self, *, openmetrics: bool, names: Sequence[str]) -> Iterator[bytes]:
-        """Yield the page in pieces of at most some 64 KB, each the work of about a millisecond.
+        """Yield the page in pieces of about 64 KB, each of which takes about a millisecond.
 
-        May run in any thread, while the event loop goes on counting.
+        Thread-safe: the event loop may count meanwhile.
 
         Args:
-            openmetrics: In that format instead of Prometheus's own.
+            openmetrics: Use the OpenMetrics format instead of Prometheus's text format.
             names: Only samples of these names (``?name[]=``); empty for all.
         """
         collected = 0

@@ -1,14 +1,14 @@
-"""Faults that may come back with every request: each kind is logged with its traceback once."""
+"""Log the traceback of a recurring fault only once per kind."""
 
 from traceback import walk_tb
 from typing import Final
 
 _MOST_KINDS: Final = 1000
-"""Kinds that are remembered; a fault whose text differs each time is of one kind all the same."""
+"""Number of kinds to remember; the text of an exception is not part of its kind."""
 
 
 class FaultLog:
-    """Says whether a fault's traceback is worth writing: once for its class and its place."""
+    """Remembers faults by exception class and source line."""
 
     __slots__ = ("_told",)
 
@@ -16,7 +16,7 @@ class FaultLog:
         self._told: set[tuple[str, str, int]] = set()
 
     def traceback_of(self, error: BaseException) -> BaseException | None:
-        """Return ``error`` for ``exc_info`` of a log line if it is the first of its kind."""
+        """Return ``error``, for ``exc_info``, if it is the first of its kind; else None."""
         file, line = "", 0
         for frame, number in walk_tb(error.__traceback__):
             file, line = frame.f_code.co_filename, number

@@ -1,4 +1,4 @@
-"""How full flow control and the pool are, read when Prometheus asks.
+"""Gauges of flow control and pool saturation, computed at each Prometheus scrape.
 
 ``flow_control_queue_depth`` is what an autoscaler goes by: one series that is always there, also
 while nothing waits and while there are no endpoints.
@@ -14,11 +14,11 @@ from prometheus_client.registry import Collector
 _PREFIX = "llm_d_epp_flow_control_"
 
 MAX_BANDS = 200
-"""Further priorities have no gauges of their own; they are in those of all bands."""
+"""Maximum number of priorities with gauges of their own; the totals include all."""
 
 
 class BandState(Protocol):
-    """A priority band: what waits in it, and how much may."""
+    """A priority band: its queue and limits."""
 
     @property
     def priority(self) -> int: ...
@@ -33,28 +33,28 @@ class BandState(Protocol):
 
 
 class FlowState(Protocol):
-    """What flow control knows; asked in the thread of the metrics server.
+    """State of flow control; read in the thread of the metrics server.
 
     What it returns is copied in one step, by ``list()``, and may go on changing.
     """
 
     @property
     def bands(self) -> Collection[BandState]:
-        """All there are."""
+        """All bands."""
 
     @property
     def max_requests(self) -> int | None:
-        """How many may wait in all bands; None or 0 for any number."""
+        """Limit on queued requests of all bands; None or 0 for none."""
 
     @property
     def max_bytes(self) -> int | None:
-        """What their bodies may take; None or 0 for any amount."""
+        """Limit on the bytes of their bodies; None or 0 for none."""
 
     def saturation(self) -> Mapping[str, float]:
-        """Return how full the pool is, by stage: prefill, decode, effective."""
+        """Return the saturation of the pool by stage: prefill, decode, effective."""
 
     def stale_endpoints(self) -> Mapping[str, int]:
-        """Return for how many endpoints a saturation detector has no fresh page, by its name."""
+        """Return the number of endpoints with stale metrics by name of the saturation detector."""
 
 
 class FlowCollector(Collector):
@@ -62,7 +62,7 @@ class FlowCollector(Collector):
 
     Args:
         pool: Its name.
-        read: Returns the state there is now, None while flow control is off.
+        read: Returns the current state, None while flow control is off.
     """
 
     def __init__(self, pool: str, read: Callable[[], FlowState | None]) -> None:
@@ -102,7 +102,7 @@ class FlowCollector(Collector):
         yield from (saturation, stale)
 
     def describe(self) -> Iterable[Metric]:
-        """Tell the registry nothing, so that registering does not collect."""
+        """Return nothing, so that registering does not collect."""
         return ()
 
     def _bands(self, bands: Collection[BandState]) -> Iterator[Metric]:

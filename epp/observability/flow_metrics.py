@@ -1,9 +1,9 @@
-"""What flow control does to requests: how many it lets go, how long they wait, what waits.
+"""Metrics of flow control: dispatched requests, queue times, queue sizes.
 
-A request that need not wait costs two observations on children bound once per flow and model
-(0.35 us). The series of a flow that flow control has forgotten are removed; its fairness id came
-from a client. How many flows and models have series of their own is a matter of the page's length
-(:mod:`.label_sets`).
+A request that is dispatched at once costs two observations on children that are bound once per flow
+and model (0.35 us). Fairness ids come from clients, so the series of a flow are removed when flow
+control drops the flow, and the size of the metrics page limits how many flows and models have
+series of their own (:mod:`.label_sets`).
 """
 
 from typing import Final, Protocol
@@ -15,17 +15,17 @@ from epp.observability.metrics import SCHEDULING, Metrics
 from epp.observability.page_budget import Claim
 from epp.scheduling import LLMRequest
 
-# The reference's; waits start far below the usual latencies.
+# The Go EPP's buckets; queue times start far below the usual latencies.
 _WAITS: Final = (
     *(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
     *(30.0, 60.0),
 )
 MAX_PLACES: Final = 200
-"""What plugins and the amounts they provide are called is theirs; further pairs are ``other``."""
+"""Plugins choose their own names and dimensions; pairs beyond this number are ``other``."""
 
 _DISPATCHED: Final = "Dispatched"
 _STILL_WAITS: Final = "NotYetFinalized"
-"""The reference's outcome of a request that has just begun to wait."""
+"""The Go EPP's outcome for a request that was just queued."""
 
 _Key = tuple[str, str, str, int]
 """Model, target model, fairness id and priority, in the order of ``Metrics.for_request``."""
@@ -48,7 +48,7 @@ class KnownFlow(Protocol):
 
 
 class WaitingRequest(Protocol):
-    """A request that waits, or has waited."""
+    """A request that is or was queued."""
 
     @property
     def request(self) -> LLMRequest: ...
@@ -57,7 +57,7 @@ class WaitingRequest(Protocol):
 
 
 class FlowMetrics:
-    """Counts and times what flow control tells it; a ``FlowObserver``."""
+    """Counters and histograms of flow control; a ``FlowObserver``."""
 
     def __init__(self, metrics: Metrics, pool: str) -> None:
         self._pool = pool
@@ -120,27 +120,27 @@ class FlowMetrics:
             cost=lambda labels: self.enqueueing.cost(*labels, _STILL_WAITS),
         )
         self._bound: dict[_Key, _Series] = {}
-        """Flows and models that did not fold, by the names as they came."""
+        """Flows and models with series of their own, by the names in the requests."""
         self._keys: dict[Labels, _Key] = {}
-        """Under what they are bound, by their labels."""
+        """Keys of ``_bound``, by labels."""
         self._by_flow: dict[Labels, set[Labels]] = {}
         """Their labels, by fairness id and priority."""
-        # A flow may get a name of its own while a request of it waits as ``other``, and a request
-        # another target model: it has to be taken off where it was added.
+        # A flow may get series of its own while one of its requests is queued as ``other``, and a
+        # request a new target model: subtract from the series to which the request was added.
         self._waiting: dict[WaitingRequest, _Series] = {}
 
     def passed(self, request: LLMRequest) -> None:
-        """Count a request that did not have to wait."""
+        """Count a request that was dispatched without queueing."""
         series = self._of(request)
         series.dispatched.inc()
         series.dispatched_after.observe(0.0)
 
     def rejected(self, request: LLMRequest, outcome: str) -> None:
-        """Count a request that was turned away instead of waiting."""
+        """Count a request that was rejected instead of queued."""
         self._of(request).ended(outcome, 0.0)
 
     def enqueued(self, queued: WaitingRequest, seconds: float) -> None:
-        """Take note that ``queued`` waits; to put it there took ``seconds``."""
+        """Count ``queued`` as queued; enqueueing took ``seconds``."""
         series = self._of(queued.request)
         self._waiting[queued] = series
         self._flows.bind(series.labels[2:]).enqueueing.observe(seconds)
@@ -148,14 +148,14 @@ class FlowMetrics:
         series.queue_bytes.add(queued.size_bytes)
 
     def left(self, queued: WaitingRequest, outcome: str, seconds: float) -> None:
-        """Take note that ``queued`` waits no more, after ``seconds``."""
+        """Record that ``queued`` has left the queue after ``seconds``."""
         series = self._waiting.pop(queued)
         series.queue_size.dec()
         series.queue_bytes.add(-queued.size_bytes)
         series.ended(outcome, seconds)
 
     def flow_removed(self, flow: KnownFlow) -> None:
-        """Remove the series of ``flow``; nothing of it waits."""
+        """Remove the series of ``flow``, which has no queued requests."""
         key = (flow.fairness_id, str(flow.band.priority))
         for labels in tuple(self._by_flow.get(key, ())):
             self.sets.drop(labels)
@@ -185,7 +185,7 @@ class FlowMetrics:
         return (*flow, outcome, self._pool, model, target_model)
 
     def total_of(self, labels: Labels, outcome: str) -> Counter:
-        """Return the total of an outcome, which is not one flow's alone and stays."""
+        """Return the total of an outcome; it is shared by flows and not removed with one."""
         return self.total.labels(outcome, self._priority_label(labels[3]), self._pool)
 
     def forget(self, labels: Labels) -> None:
@@ -234,7 +234,7 @@ class _FlowSeries(LabelSet):
         return self.enqueueing.total
 
     def retry(self) -> None:
-        """It has no other children."""
+        """Do nothing: it uses no children of other sets."""
 
     def remove(self) -> None:
         self._metrics.enqueueing.remove(*self.labels, _STILL_WAITS)
@@ -269,13 +269,13 @@ class _Series(LabelSet):
         self.dispatched, self.dispatched_after = self.of(_DISPATCHED)
 
     def ended(self, outcome: str, seconds: float) -> None:
-        """Count a request that flow control is done with after ``seconds``."""
+        """Count a request that has left flow control after ``seconds``."""
         total, wait = self.of(outcome)
         total.inc()
         wait.observe(seconds)
 
     def of(self, outcome: str) -> tuple[Counter, Histogram]:
-        """Return the total and the waiting times of an outcome."""
+        """Return the total and the queue times of an outcome."""
         found = self._outcomes.get(outcome)
         if found is None:
             found = self._outcomes[outcome] = (

@@ -27,14 +27,14 @@ from prometheus_client.registry import Collector
 from epp.observability.sample_lines import LabelTexts, Layout, number
 
 Sample = tuple[str, tuple[tuple[str, str], ...], float]
-"""Suffix of the sample's name, labels besides the family's own, value."""
+"""Suffix of the sample's name, additional labels, value."""
 
 
 class Child(ABC):
     """The numbers of one label set.
 
     Attributes:
-        label_texts: Its labels as they stand on the page; its family sets them.
+        label_texts: Its labels as formatted for the page; set by its family.
     """
 
     __slots__ = ("label_texts",)
@@ -47,7 +47,7 @@ class Child(ABC):
 
     @abstractmethod
     def numbers(self) -> list[str]:
-        """Return the values of the samples, as they stand on the page."""
+        """Return the values of the samples, formatted for the page."""
 
     def absorb(self, other: Self) -> None:
         """Add the numbers of ``other``, a child of the same make.
@@ -59,7 +59,7 @@ class Child(ABC):
 
 
 class Counter(Child):
-    """A number that only grows."""
+    """A monotonic counter."""
 
     __slots__ = ("_value",)
 
@@ -79,7 +79,7 @@ class Counter(Child):
 
     @property
     def value(self) -> int:
-        """What was counted."""
+        """The count."""
         return self._value
 
     def samples(self) -> Iterator[Sample]:
@@ -90,7 +90,7 @@ class Counter(Child):
 
 
 class Gauge(Child):
-    """A number that grows and shrinks."""
+    """A gauge."""
 
     __slots__ = ("_value",)
 
@@ -102,7 +102,7 @@ class Gauge(Child):
         self._value += 1
 
     def dec(self) -> None:
-        """Take one off."""
+        """Subtract one."""
         self._value -= 1
 
     def add(self, amount: float) -> None:
@@ -110,7 +110,7 @@ class Gauge(Child):
         self._value += amount
 
     def set(self, value: float) -> None:
-        """Make it ``value``."""
+        """Set it to ``value``."""
         self._value = value
 
     def absorb(self, other: Self) -> None:
@@ -118,7 +118,7 @@ class Gauge(Child):
 
     @property
     def value(self) -> float:
-        """What it is now."""
+        """The current value."""
         return self._value
 
     def samples(self) -> Iterator[Sample]:
@@ -128,8 +128,8 @@ class Gauge(Child):
         return [number(self._value)]
 
 
-class Reading(Child):
-    """A gauge of what is kept elsewhere; read when Prometheus asks."""
+class CallbackGauge(Child):
+    """A gauge whose value a callback returns at each scrape."""
 
     __slots__ = ("_read",)
 
@@ -143,8 +143,8 @@ class Reading(Child):
         return [number(self._read())]
 
 
-class Counted(Reading):
-    """A counter that is kept elsewhere; read when Prometheus asks."""
+class CallbackCounter(CallbackGauge):
+    """A counter whose value a callback returns at each scrape."""
 
     __slots__ = ()
 
@@ -153,7 +153,7 @@ class Counted(Reading):
 
 
 class Histogram(Child):
-    """How many observations fell into each bucket, and their sum.
+    """Observations per bucket, and their sum.
 
     Args:
         bounds: The buckets' inclusive upper bounds, ascending, without infinity.
@@ -167,7 +167,7 @@ class Histogram(Child):
         self._sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Take in ``value``, which is not NaN."""
+        """Observe ``value``, which must not be NaN."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
@@ -177,7 +177,7 @@ class Histogram(Child):
 
     @property
     def total(self) -> int:
-        """How many values there were."""
+        """Number of observations."""
         return sum(self._counts)
 
     def watched(self, limit: float, exceeded: Callable[[], None]) -> Callable[[float], None]:
@@ -203,7 +203,7 @@ class Histogram(Child):
     def samples(self) -> Iterator[Sample]:
         bounds = (*self._bounds, float("inf"))
         total = 0
-        # Copied first: the event loop may count on while this thread walks.
+        # Copy first: the event loop may count while this thread iterates.
         for bound, total in zip(bounds, accumulate(self._counts.copy()), strict=True):
             yield "_bucket", (("le", number(bound)),), total
         yield "_count", (), total
@@ -215,20 +215,20 @@ class Histogram(Child):
 
 
 class MirrorCost(Protocol):
-    """A family that repeats another one's numbers under another name."""
+    """A family that exports the values of another one under a different name."""
 
     def cost(self, values: tuple[str, ...]) -> int:
-        """Return at most how many bytes it adds for a child with these label values."""
+        """Return an upper bound of the bytes that it adds for a child with these label values."""
 
 
 C = TypeVar("C", bound=Child)
 
 _PIECE_CHARS = 32 * 1024
-"""A page is handed over in pieces of about so much."""
+"""Approximate size of the pieces of a page, in bytes."""
 
 
 def _text(value: object) -> str:
-    """Return ``value`` as text that has an encoding; half of a surrogate pair has none."""
+    """Return ``value`` as text that can be encoded: without lone surrogates."""
     return str(value).encode(errors="backslashreplace").decode()
 
 
@@ -254,7 +254,7 @@ class Family(Collector, Generic[C]):
         self._children: dict[tuple[str, ...], C] = {}
         self._mirror: MirrorCost | None = None
         self.page_bytes = 0
-        """About how long the lines of all children are, and what a mirror makes of them."""
+        """Approximate length of the lines of all children, including a mirror's."""
 
     @cached_property
     def _layout(self) -> Layout:
@@ -262,7 +262,7 @@ class Family(Collector, Generic[C]):
         return Layout(self._kind, self._name, self._text, self._labels, samples)
 
     def labels(self, *values: str) -> C:
-        """Return the child of ``values``, made at the first call; bind it, do not ask again.
+        """Return the child of ``values``, creating it if needed; keep it instead of calling again.
 
         Raises:
             ValueError: There are more or fewer values than labels.
@@ -271,7 +271,7 @@ class Family(Collector, Generic[C]):
         if child is None:
             if len(values) != len(self._labels):
                 raise ValueError(f"{self._name} has labels {self._labels}, given were {values}")
-            # One value that is no text would fail every scrape from now on.
+            # A value that is not a string would fail every scrape from now on.
             texts = tuple(map(_text, values))
             child = self._children.get(texts)
             if child is None:
@@ -282,19 +282,19 @@ class Family(Collector, Generic[C]):
         return child
 
     def cost(self, *values: str) -> int:
-        """Return about how long the lines of the child of ``values`` are, its mirror's included."""
+        """Return the approximate length of the lines of a child, including its mirror's."""
         texts = tuple(map(_text, values))
         return self._length(texts, self._layout.label_texts(texts))
 
     def remove(self, *values: str) -> None:
-        """Forget the child of ``values``, if there is one, as in :meth:`clear`."""
+        """Remove the child of ``values``, if there is one; see :meth:`clear`."""
         texts = tuple(map(_text, values))
         child = self._children.pop(texts, None)
         if child is not None:
             self.page_bytes -= self._length(texts, child.label_texts)
 
     def clear(self) -> None:
-        """Forget every child; those that were bound count for nothing from now on."""
+        """Remove all children; observations on removed children are lost."""
         self._children.clear()
         self.page_bytes = 0
 
@@ -315,16 +315,16 @@ class Family(Collector, Generic[C]):
 
     @property
     def children(self) -> list[tuple[tuple[str, ...], C]]:
-        """The children there are now, by their label values."""
-        # list() is one step, so the event loop cannot add a child in the middle of it.
+        """The current children, by label values."""
+        # list() is atomic: the event loop cannot add a child in the middle of it.
         return list(self._children.items())
 
     def like(self, name: str, text: str, labels: Sequence[str]) -> "Family[C]":
-        """Return an empty family whose children are of the same make."""
+        """Return an empty family with children of the same type."""
         return Family(self._kind, name, text, labels, self._make)
 
     def mirrored_by(self, mirror: "MirrorCost") -> None:
-        """Count what ``mirror`` adds to the page for each child as a part of that child's cost."""
+        """Include the bytes of ``mirror`` in the cost of each child."""
         self._mirror = mirror
         self.page_bytes += sum(mirror.cost(values) for values, _ in self.children)
 
@@ -338,14 +338,14 @@ class Family(Collector, Generic[C]):
         return [family]
 
     def describe(self) -> Iterable[Metric]:
-        """Return the family without samples: its names are taken, and ``?name[]=`` finds them."""
+        """Return the family without samples, which reserves its names and supports ``?name[]=``."""
         return [Metric(self._name, self._text, self._kind)]
 
     def lines(self, *, openmetrics: bool, names: Container[str] | None = None) -> Iterator[bytes]:
         """Yield the family's part of the page, in pieces.
 
         Args:
-            openmetrics: In that format instead of Prometheus's own.
+            openmetrics: Use the OpenMetrics format instead of Prometheus's text format.
             names: Only samples of these names; None for all.
         """
         children = list(self._children.values())
@@ -382,14 +382,14 @@ class Maker:
         """Declare a gauge."""
         return self._registered(Family("gauge", f"llm_d_epp_{name}", text, labels, Gauge))
 
-    def reading(self, name: str, text: str, read: Callable[[], float]) -> None:
+    def callback_gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Declare a gauge without labels that is read from ``read`` at each scrape."""
-        make = partial(Reading, read)
+        make = partial(CallbackGauge, read)
         self._registered(Family("gauge", f"llm_d_epp_{name}", text, (), make)).labels()
 
-    def counted(self, name: str, text: str, read: Callable[[], float]) -> None:
+    def callback_counter(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Declare a counter without labels that is read from ``read`` at each scrape."""
-        make = partial(Counted, read)
+        make = partial(CallbackCounter, read)
         self._registered(Family("counter", f"llm_d_epp_{name}", text, (), make)).labels()
 
     def histogram(

@@ -1,8 +1,8 @@
 """One connection of a small HTTP/1.1 server for scrapers and operators.
 
-It answers GET and HEAD, one request at a time, and gives the client a limited time for everything:
-to send the head of a request, to say nothing between two, to read an answer. Requests sent before
-the last one is answered (pipelining) are not read: the connection ends after the answer.
+It handles GET and HEAD, one request at a time, with time limits for sending the head of a request,
+for idling between requests and for reading a response. Pipelined requests are not read: the
+connection closes after the response.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ class HttpLimits:
     max_head_bytes: int = 16 << 10
     """Request line and headers together."""
     head_seconds: float = 5.0
-    """From the connection, or from a request's first byte, to the end of the request's head."""
+    """Time from accept, or from a request's first byte, to the end of the request's head."""
     idle_seconds: float = 30.0
-    """Between two requests."""
+    """Time between two requests."""
     write_seconds: float = 30.0
-    """To read an answer."""
+    """Time for the client to read a response."""
     linger_seconds: float = 1.0
-    """To close the connection after the last answer."""
+    """Time for the client to close the connection after the last response."""
     max_unread_bytes: int = 64 << 20
-    """Bytes of answers that are being read, over all connections; beyond it the one that has taken
-    longest is aborted."""
+    """Limit on response bytes that clients have not read yet, over all connections. Beyond it, the
+    connection that has been sending longest is aborted."""
 
 
 class Request(NamedTuple):
@@ -61,7 +61,7 @@ class Response(NamedTuple):
     def of_error(
         cls, status: HTTPStatus, error: str, *headers: tuple[str, str], **more: object
     ) -> "Response":
-        """Return a JSON document that tells of an error."""
+        """Return a JSON error document."""
         text = printable(error, MOST_ANSWER_CHARS)
         return cls(status, "application/json", as_json({"error": text, **more}), headers)
 
@@ -72,27 +72,27 @@ def as_json(document: object) -> bytes:
 
 
 class Phase(Enum):
-    """What a connection is doing; in the order in which connections are closed on a full port."""
+    """State of a connection. On a full port, connections are closed in this order."""
 
     CLOSING = 0
-    """Everything is answered; the client has to close its side."""
+    """The last response was sent; waiting for the client to close."""
     HEAD = 1
-    """A request's head has not come whole."""
+    """Receiving the head of a request."""
     IDLE = 2
     """Between two requests."""
     ANSWERING = 3
-    """An answer is being made."""
+    """Creating the response."""
     SENDING = 4
-    """The client has to read."""
+    """Sending the response."""
 
     @property
     def is_answer(self) -> bool:
-        """A request has come, and its answer is not with the client yet."""
+        """Whether a response is being created or sent."""
         return self in {Phase.ANSWERING, Phase.SENDING}
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs of its server."""
+    """The server, as seen by a connection."""
 
     limits: HttpLimits
     timed_out: int
@@ -107,11 +107,11 @@ class ConnectionOwner(Protocol):
         """Remove a connection."""
 
     def sending(self, connection: "HttpServerConnection", body_bytes: int) -> None:
-        """Note the length of an answer that is about to be sent; 0 when it has been sent."""
+        """Record the length of a response to be sent; 0 once it has been sent."""
 
 
 class HttpServerConnection(asyncio.Protocol):
-    """Reads requests, has them answered, and keeps the time."""
+    """Parses requests, sends responses, enforces time limits."""
 
     _transport: asyncio.Transport
 
@@ -121,7 +121,7 @@ class HttpServerConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.phase = Phase.HEAD
         self.since = self._loop.time()
-        """When the phase began."""
+        """Loop time at which the phase began."""
         self._timer: asyncio.TimerHandle | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._target = b""
@@ -129,7 +129,7 @@ class HttpServerConnection(asyncio.Protocol):
         self._head_bytes = 0
         self._keeps_alive = True
         self._has_ended = False
-        """The client has ended its side."""
+        """Whether the client has half-closed."""
         self._task: asyncio.Task[None] | None = None
         self._drained = asyncio.Event()
         self._drained.set()
@@ -168,7 +168,7 @@ class HttpServerConnection(asyncio.Protocol):
             )
 
     def eof_received(self) -> bool:
-        # A client may end its side once it has asked; the answer goes out all the same.
+        # A client may half-close after its request; the response is sent all the same.
         self._keeps_alive = False
         self._has_ended = True
         return self.phase.is_answer and self._transport.can_write_eof()  # not so with TLS
@@ -185,8 +185,8 @@ class HttpServerConnection(asyncio.Protocol):
             self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
-        # A cycle of references with the parser would wait for the garbage collector, which holds
-        # up the gateway's event loop, too.
+        # Break the reference cycle with the parser: the garbage collector that would free it also
+        # pauses the main event loop.
         del self._parser
         self.phase = Phase.CLOSING
         self._owner.closed(self)
@@ -275,7 +275,7 @@ class HttpServerConnection(asyncio.Protocol):
         if self._has_ended or not self._transport.can_write_eof():
             self._transport.close()
             return
-        # If the socket were closed with unread data, it would be reset and the answer lost.
+        # Closing a socket with unread data resets it, and the response would be lost.
         self._enter(Phase.CLOSING, self._limits.linger_seconds)
         self._transport.write_eof()
 

@@ -1,7 +1,7 @@
-"""A small HTTP/1.1 server on an event loop and a thread of its own.
+"""A small HTTP/1.1 server with its own thread and event loop.
 
-So it answers even when the loop of the endpoint picker is blocked. Whatever clients do, it takes
-one thread and ``max_connections`` descriptors.
+It responds even while the main event loop is blocked, and uses at most one thread and
+``max_connections`` descriptors.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ _log = structlog.get_logger(__name__)
 
 
 class HttpServer:
-    """Serves GET and HEAD from its construction on.
+    """Serves GET and HEAD; starts on construction.
 
     Args:
-        name: Of the port and the thread.
+        name: Name of the port and the thread.
         listening: Listening sockets, which the server closes.
-        answer: Answers one request; called on the server's loop.
+        answer: Returns the response to a request; called on the server's loop.
         limits: Limits on clients.
         tls: Makes it HTTPS; None for plain HTTP.
     """
@@ -49,7 +49,7 @@ class HttpServer:
         self._refused = 0
         self._connections: set[HttpServerConnection] = set()
         self._sending: dict[HttpServerConnection, int] = {}
-        """Bytes of the answers that are being read, the oldest first."""
+        """Bytes of the responses being sent, oldest first."""
         self._acceptor = Acceptor(
             name,
             lambda: HttpServerConnection(self),
@@ -64,7 +64,7 @@ class HttpServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop and abort what is under way; blocks for a moment."""
+        """Stop, and abort open connections; blocks briefly."""
         if self._loop.is_closed():
             return
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
@@ -73,12 +73,12 @@ class HttpServer:
         self._loop.close()
 
     def close_idle(self) -> None:
-        """Close the connections that wait for no answer; callable from any thread."""
+        """Close connections without a response in progress; thread-safe."""
         with contextlib.suppress(RuntimeError):  # the server has stopped
             self._loop.call_soon_threadsafe(self._close_idle)
 
     def figures(self) -> PortFigures:
-        """Return what there is to say of the port; callable from any thread."""
+        """Return statistics of the port; thread-safe."""
         return PortFigures(
             connections=len(self._connections),
             limit=self.limits.max_connections,
@@ -89,7 +89,7 @@ class HttpServer:
         )
 
     def _admit_handshake(self) -> bool:
-        """Make room for another handshake; behind it, opened() makes room for the connection."""
+        """Make room for another TLS handshake; opened() makes room for the connection after it."""
         most, pending = self.limits.max_connections, self._acceptor.pending
         if pending and len(pending) >= max(most - len(self._connections), most // 4):
             self._evicted += 1
@@ -149,7 +149,8 @@ class HttpServer:
     # the end
 
     def _drop(self, connection: HttpServerConnection) -> None:
-        # connection_lost comes a turn later; until then the connection would be chosen again.
+        # connection_lost is called one loop iteration later; until then the connection would be
+        # chosen again.
         self.closed(connection)
         connection.abort()
 
@@ -164,7 +165,7 @@ class HttpServer:
         await self._acceptor.settled()
         for each in list(self._connections):
             each.abort()
-        # connection_lost comes in the loop's next turn and cancels the tasks of connections.
+        # connection_lost is called in the next loop iteration and cancels the connection's tasks.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()

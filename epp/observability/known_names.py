@@ -1,9 +1,8 @@
-"""Which names in metrics somebody other than the client vouches for.
+"""Rank label values by trust, to protect the metrics page from names that clients invent.
 
-A model name, a fairness id and a priority come with the request. The operator's own (models that
-the pool serves, names of rewrites, objectives and the configuration) keep series of their own
-whatever clients send; a model that a server has answered for with success comes next; a name that
-nobody has vouched for comes last (:mod:`.page_budget`).
+Model names, fairness ids and priorities come with the request. Names of the operator (served
+models, and names in rewrites, objectives and the configuration) always keep their own series. Next
+come models for which a server has returned a success, last unknown names (:mod:`.page_budget`).
 """
 
 import time
@@ -14,45 +13,45 @@ from enum import IntEnum
 from typing import Final
 
 OTHER: Final = "other"
-"""The name that stands for all without series of their own."""
+"""Label value for all names without series of their own."""
 MAX_NAME_CHARS: Final = 256
 """A longer name is ``other``."""
 REFRESH_SECONDS: Final = 10.0
-"""Least time between two looks at the operator's names; only new label sets cause one."""
+"""Minimum time between two refreshes of the operator's names; new label sets trigger one."""
 MEMORY_SECONDS: Final = 3600.0
-"""An adapter is on the servers' pages only while it is loaded; its name stays known so long."""
+"""How long a name stays known: servers report an adapter only while it is loaded."""
 MAX_KNOWN: Final = 10_000
-"""Further names are treated as if nobody knew them."""
+"""Limit on known names; further ones are treated as unknown."""
 MAX_PRIORITIES: Final = 100
-"""Priorities that no objective has come from plugins; further ones are ``other`` in totals."""
+"""Limit on priorities outside objectives (plugins set them); further ones are ``other``."""
 ALWAYS_KNOWN: Final = frozenset({OTHER, "", "0", "default-flow"})
-"""Known without a source: a request that names no model, no flow, no objective."""
+"""Names that are always known: those of a request without model, flow or objective."""
 MAX_PROVEN: Final = 1000
-"""Models kept as proven; the one that was proven longest ago gives way."""
+"""Limit on proven models; the one proven longest ago is evicted."""
 
 
 Names = tuple[str, ...]
 
 
 class Standing(IntEnum):
-    """Who vouches for a name."""
+    """Trust in a name."""
 
     UNKNOWN = 0
-    """Nobody."""
+    """Only clients use it."""
     PROVEN = 1
-    """A model server has answered a request for it with success. Fairness ids cannot be proven."""
+    """A model server has returned a success for it. Fairness ids cannot be proven."""
     KNOWN = 2
-    """The operator."""
+    """It comes from the operator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorNames:
-    """The names that one source tells of."""
+    """The names from one source."""
 
     models: Collection[str] = ()
-    """Models that are served, or that the operator has named."""
+    """Models that are served or configured."""
     targets: Collection[str] = ()
-    """Models that rewrites put in the place of others."""
+    """Target models of rewrites."""
     fairness_ids: Collection[str] = ()
     priorities: Collection[int] = ()
 
@@ -76,12 +75,12 @@ class KnownNames:
         self._told_priorities: set[str] = set()
 
     def learn_from(self, source: Callable[[], OperatorNames]) -> None:
-        """Ask ``source`` for names from now on, at intervals, on the event loop."""
+        """Add a source of names, which is polled on the event loop."""
         self._sources.append(source)
         self._refreshed_at = None
 
     def prove(self, model: str) -> None:
-        """Record that a model server has answered a request for ``model`` with success."""
+        """Record that a model server has returned a success for ``model``."""
         if len(model) > MAX_NAME_CHARS or self._model(model) is Standing.KNOWN:
             return
         self._proven[model] = None
@@ -90,7 +89,7 @@ class KnownNames:
             self._proven.popitem(last=False)
 
     def model(self, name: str) -> Standing:
-        """Return who vouches for a model."""
+        """Return the standing of a model."""
         self._refresh()
         return self._model(name)
 
@@ -104,7 +103,7 @@ class KnownNames:
         return priority
 
     def flow(self, labels: Names) -> tuple[Standing, Names]:
-        """Return who vouches for a flow, and its labels without unknown names.
+        """Return the standing of a flow, and its labels with unknown names folded.
 
         Args:
             labels: Fairness id and priority.
@@ -114,12 +113,12 @@ class KnownNames:
         knows_priority = priority in self._priorities or priority in ALWAYS_KNOWN
         if knows_flow and knows_priority:
             return Standing.KNOWN, labels
-        # Nobody vouches for a fairness id; they have a share of their own all the same.
+        # Fairness ids are never known, but have a share of the page of their own.
         folded = (fairness_id if knows_flow else OTHER, priority if knows_priority else OTHER)
         return Standing.PROVEN, folded
 
     def request(self, labels: Names) -> tuple[Standing, Names]:
-        """Return who vouches for a request's labels, and the labels without unknown names.
+        """Return the standing of a request's labels, and the labels with unknown names folded.
 
         Args:
             labels: Model, target model, fairness id and priority.
@@ -133,7 +132,7 @@ class KnownNames:
             return min(standing, flow_standing), (known, known, *flow)
         target_standing = self._model(target)
         known_target = target if target_standing is Standing.KNOWN else OTHER
-        # A client may pair any two names by a header, so such a pair is not known.
+        # A client may combine any two names with a header, so a pair is not known.
         is_paired = target not in self._targets and OTHER not in {model, target}
         known = OTHER if is_paired or standing is not Standing.KNOWN else model
         standing = min(standing, target_standing, flow_standing)

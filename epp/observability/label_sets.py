@@ -1,10 +1,10 @@
-"""Label sets whose values come from clients, as many as the page has room for.
+"""Limit the label sets with values from clients to what fits on the metrics page.
 
-A table asks the :class:`.PageBudget` before it makes the children of a label set. Without room, the
-names that the operator does not know are folded into ``other``; if even that set has no room, all
-names are, and that set always exists. A set on which nothing was counted for ten minutes makes room
-for others, and its series end. Nothing is added to ``other`` then: ``rate()`` has seen all of those
-requests in the series itself and would count them again in the jump.
+A table claims space from the :class:`.PageBudget` before it creates the children of a label set. If
+there is none, names unknown to the operator are folded into ``other``; if that set does not fit
+either, all names are, and this last set always exists. A set that was idle for ten minutes may be
+removed in favour of others, and its series end. Its counts are not added to ``other``: ``rate()``
+has already seen them in the removed series and would count them twice.
 """
 
 from abc import ABC, abstractmethod
@@ -17,8 +17,7 @@ from epp.observability.page_budget import IDLE_SECONDS, Claim, PageBudget
 
 Labels = tuple[str, ...]
 Judge = Callable[[Labels], tuple[Standing, Labels]]
-"""Returns who vouches for the names in labels, and the labels without those the operator does not
-know."""
+"""Returns the standing of labels, and the labels with names unknown to the operator folded."""
 
 
 class LabelSet(ABC):
@@ -26,7 +25,7 @@ class LabelSet(ABC):
 
     Attributes:
         labels: Its values on the page.
-        claim: What it takes there.
+        claim: The space that it uses there.
     """
 
     __slots__ = ("claim", "labels")
@@ -38,20 +37,20 @@ class LabelSet(ABC):
     @property
     @abstractmethod
     def activity(self) -> float:
-        """A number that grows with everything that is counted."""
+        """A number that grows with each observation."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody is going to write to its children."""
+        """Whether more observations on its children are expected."""
         return False
 
     @abstractmethod
     def remove(self) -> None:
-        """Take its children off the page."""
+        """Remove its children from the page."""
 
     @abstractmethod
     def retry(self) -> None:
-        """Release children of other sets, so that room for its own is asked for again."""
+        """Release children borrowed from other sets, so that space for its own is claimed again."""
 
 
 S = TypeVar("S", bound=LabelSet)
@@ -62,9 +61,9 @@ class LabelSets(Generic[S]):
 
     Args:
         budget: The budget of the page.
-        judge: Says who vouches for the names.
+        judge: Returns the standing of labels.
         last: Returns labels with every name from clients folded.
-        make: Makes the children of a set.
+        make: Creates the children of a set.
         cost: Returns the length of their lines.
         is_detail: Whether they are details (:mod:`.page_budget`).
     """
@@ -99,7 +98,7 @@ class LabelSets(Generic[S]):
         return self._sets.get(labels)
 
     def bind(self, labels: Labels) -> S:
-        """Return the set of ``labels``, or the one that they fold into."""
+        """Return the set of ``labels``, or the one into which they are folded."""
         found = self._sets.get(labels)
         if found is not None:
             return found
@@ -121,15 +120,15 @@ class LabelSets(Generic[S]):
     def claim(
         self, owner: S, cost: Callable[[Labels], int], *, is_detail: bool = False
     ) -> S | None:
-        """Claim room for further children of ``owner``.
+        """Claim space for further children of ``owner``.
 
         Args:
-            owner: Whose they are.
+            owner: The set that needs them.
             cost: Returns the length of their lines.
             is_detail: Whether they are details.
 
         Returns:
-            The set whose children to use instead; None if there is room.
+            The set whose children to use instead; None if there is space.
         """
         labels, last = owner.labels, self._last(owner.labels)
         if labels == last or not self._budget.is_full(owner.claim.standing, is_detail=is_detail):
@@ -141,18 +140,18 @@ class LabelSets(Generic[S]):
         return self._sets.get(instead) or self.bind(instead)
 
     def judge_again(self, owner: S) -> None:
-        """Ask again who vouches for the names of ``owner``."""
+        """Update the standing of ``owner``."""
         self._budget.move(owner.claim, self._judge(owner.labels)[0])
 
     def drop(self, labels: Labels) -> None:
-        """Take a set off the page, if it is there."""
+        """Remove a set from the page, if present."""
         found = self._sets.pop(labels, None)
         if found is not None:
             found.remove()
             self._budget.close(found.claim)
 
     def review(self, now: float) -> Iterator[tuple[Claim, Callable[[], None]] | None]:
-        """Bring the claims up to date, see ``Claimant``."""
+        """Update the claims; see ``Claimant``."""
         for each in list(self._sets.values()):
             claim, activity = each.claim, each.activity
             self.judge_again(each)
@@ -168,7 +167,7 @@ class LabelSets(Generic[S]):
                 yield None
 
     def _drop_idle(self, found: S) -> None:
-        """Take a set off the page, unless it has been used, or replaced, since it was reviewed."""
+        """Remove a set from the page unless it was used or replaced since its review."""
         is_idle = found.activity == found.claim.activity and not found.is_busy
         if is_idle and self._sets.get(found.labels) is found:
             self.drop(found.labels)

@@ -1,8 +1,7 @@
-"""A queue of log lines and its writer thread, so that the event loop never waits for a descriptor.
+"""A bounded queue of log lines with a writer thread, so that logging never blocks the event loop.
 
-The reader of the log may be slow, or may have stopped: a pipe takes 64 KiB, and then ``write``
-blocks until somebody reads. Here a line is put into a bounded queue, and a thread writes it. Lines
-for which the queue has no room are dropped and counted.
+The reader of the log may be slow or stopped: a pipe buffers 64 KiB, then ``write`` blocks. Lines
+that do not fit in the queue are dropped and counted.
 """
 
 import os
@@ -20,13 +19,13 @@ MOST_BYTES: Final = 16 << 20
 MOST_LINES: Final = 100_000
 
 _PAUSE_SECONDS = 0.02
-"""Between two batches: a thread that is woken for each line costs the event loop 20 us a line."""
+"""Pause between two batches: waking the thread for each line costs the event loop 20 us a line."""
 _BATCH_BYTES = 128 << 10
-"""Bytes written at once; to join them takes the interpreter 10 us."""
+"""Bytes per write; joining them takes 10 us."""
 _GAP = b""
-"""Stands in the queue where lines were dropped."""
+"""Marks the position in the queue where lines were dropped."""
 _WRITABLE_MS = 1000
-"""How long to wait for a descriptor that somebody else has made non-blocking."""
+"""How long to wait until a non-blocking descriptor is writable."""
 
 
 class LogQueue:
@@ -35,10 +34,10 @@ class LogQueue:
     Any thread may put lines; they are written in that order.
 
     Args:
-        descriptor: Where to write.
+        descriptor: File descriptor to write to.
         notice: Returns the line that reports a number of dropped lines.
-        most_bytes: Most bytes of lines that wait or are being written.
-        most_lines: Most lines that wait.
+        most_bytes: Limit on bytes queued or being written.
+        most_lines: Limit on queued lines.
     """
 
     def __init__(
@@ -50,12 +49,12 @@ class LogQueue:
         most_lines: int = MOST_LINES,
     ) -> None:
         self.descriptor = descriptor
-        """Where lines are written."""
+        """File descriptor to write to."""
         self._notice = notice
         self._most_bytes = most_bytes
         self._most_lines = most_lines
         self.dropped_full = 0
-        """Lines that the queue had no room for."""
+        """Lines dropped because the queue was full."""
         self.dropped_failed = 0
         """Lines that could not be written: the reader is gone, or the disk is full."""
         self._told = 0
@@ -64,9 +63,9 @@ class LogQueue:
         os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        """Begin with an empty queue, also in a forked child: its parent writes what was queued."""
-        # Reentrant, both: a collection of garbage may begin anywhere, in the writer's thread, too,
-        # and end in a line of its own.
+        """Empty the queue; also called in a forked child, as its parent writes the queued lines."""
+        # Both are reentrant: garbage collection may run anywhere, even in the writer thread, and
+        # log a line itself.
         self._lock = threading.RLock()
         self._emptied = threading.Condition(self._lock)
         self._lines = deque[bytes]()
@@ -125,9 +124,9 @@ class LogQueue:
                 self._held_bytes = sum(map(len, self._lines))
 
     def _taken(self) -> tuple[deque[bytes], int] | None:
-        """Return the waiting lines, and how many were dropped at the gap between them.
+        """Return the queued lines and the number of dropped ones; None if there are none.
 
-        If there are none, the next line wakes the thread.
+        Then the next line wakes the thread.
         """
         with self._lock:
             if not self._lines:

@@ -1,9 +1,8 @@
-"""Structured logging: one call at start-up, one event name per fact.
+"""Structured logging, configured once at start-up.
 
-Lines go through structlog, but for the canonical line that each request writes: its fields are
-known beforehand, so they are encoded as they are (:class:`CanonicalLine`). Whatever the fields of a
-line hold, it is bounded: each text is cut (:mod:`.bounded_text`), and so is the line. It is written
-by a thread (:mod:`.log_queue`).
+Lines go through structlog, except the canonical line of each request: its fields are fixed, so they
+are encoded directly (:class:`CanonicalLine`). The length of each string (:mod:`.bounded_text`) and
+of each line is limited. A thread writes the lines (:mod:`.log_queue`).
 """
 
 import atexit
@@ -41,17 +40,17 @@ from epp.observability.standard_streams import (
 LogFormat = Literal["json", "console"]
 
 MOST_REQUEST_LINE_BYTES: Final = 4096
-"""Most bytes of a line that names a request, without a traceback."""
+"""Maximum length of a line about a request, without a traceback."""
 MOST_LINE_BYTES: Final = 16 << 10
 FLUSH_SECONDS: Final = 2.0
-"""How long the process waits at its end for lines that are not written yet."""
+"""How long the process waits for queued lines at exit."""
 
 _OWN_FIELDS = frozenset({"event", "level", "timestamp"})
 _OWN_TEXT_CHARS: Final = 2048
 _OWN_TEXTS = frozenset({"problem", "problems", "error", "message"})
-"""Fields that tell an operator what is wrong, with a file mostly, where no request is named."""
+"""Fields with messages for the operator; they may be long in lines that are not about a request."""
 _NARROW_CHARS = (64, 16)
-"""Characters of each field of a line that would be too long, tried in this order."""
+"""Field lengths to try, in this order, if a line is too long."""
 _NARROW_VALUES: Final = 8
 _NARROW_TRACEBACK_CHARS: Final = 1024
 
@@ -62,7 +61,7 @@ _STDOUT, _STDERR = 1, 2
 
 
 class _Outputs(NamedTuple):
-    """The queues behind the standard streams; one and the same if both lead to one place."""
+    """The queues behind the standard streams; the same one if both go to the same file."""
 
     output: LogQueue
     errors: LogQueue
@@ -82,13 +81,13 @@ def configure(
 ) -> None:
     """Configure structlog for the process; lines go to standard output.
 
-    A line that cannot be written is dropped and counted; the caller notices nothing.
+    Lines that cannot be written are dropped and counted; logging never raises.
 
     Args:
-        level: Lowest level written (``debug``, ``info``, …); calls below cost a ``return None``.
+        level: Lowest level written (``debug``, ``info``, …); calls below it return at once.
         log_format: One JSON object per line for production, coloured lines for a terminal.
-        queue_bytes: Bytes that may wait to be written before lines are dropped.
-        standard_streams: Whether everything else that the process writes uses the queues, too.
+        queue_bytes: Limit on queued bytes; lines beyond it are dropped.
+        standard_streams: Whether to write standard output and error through the queues, too.
     """
     global _direct, _outputs  # noqa: PLW0603 - set with structlog's configuration, global like it
     render = _json if log_format == "json" else console_renderer()
@@ -130,7 +129,7 @@ def _new_outputs(render: Callable[[EventDict], bytes], queue_bytes: int) -> _Out
 
 @atexit.register
 def _end() -> None:
-    """Write what waits, unless nobody reads it; later lines are written directly."""
+    """Flush the queues, with a time limit; later lines are written directly."""
     flush_standard_streams()
     deadline = time.monotonic() + FLUSH_SECONDS
     is_written = [each.flush(max(0.0, deadline - time.monotonic())) for each in log_queues()]
@@ -180,7 +179,7 @@ def _exception(given: object) -> BaseException | None:
 
 
 class _BoundedRenderer:
-    """Makes an event a line, or a shorter one if it would be too long."""
+    """Renders an event as a line of limited length."""
 
     def __init__(self, render: Callable[[EventDict], bytes]) -> None:
         self._render = render
@@ -214,10 +213,10 @@ def _json(event: EventDict) -> bytes:
 
 
 class CanonicalLine:
-    """Writes one event at level info with the fields of a Struct, the same line as structlog's.
+    """Writes one event at level info with the fields of a Struct, in the same format as structlog.
 
-    The configuration is that of the time it is made, as for a logger's first line. Fields that a
-    client chooses are the caller's to cut, each by itself; the line is bounded here.
+    It uses the logging configuration at its construction. The caller must truncate fields from
+    clients; the length of the line is limited here.
     """
 
     __slots__ = ("_direct", "_event", "_log", "_tail", "enabled")
@@ -228,7 +227,7 @@ class CanonicalLine:
         self._direct = _direct
         self._tail = b',"event":' + _ENCODER.encode(event) + b',"level":"info","timestamp":'
         self.enabled: bool = self._log.is_enabled_for(logging.INFO)
-        """False if lines would not be written: then make no fields either."""
+        """Whether lines are written; check it before creating the fields."""
 
     def write(self, fields: msgspec.Struct) -> None:
         """Write a line; ``fields`` has at least one."""

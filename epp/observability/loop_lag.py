@@ -1,10 +1,10 @@
-"""How late the event loop runs: the time that one callback keeps all others waiting.
+"""Measure event-loop lag: how long one callback delays all others.
 
-A timer fires late by as long as the loop was busy or was not given a CPU. ``wall`` is how late the
-timer was. ``own`` leaves out what the machine did. It is the greater of two times: how long this
-process computed meanwhile (in all its threads, because one that holds the interpreter's lock holds
-up the loop, too), and how long the loop's thread did anything but wait for a CPU, so that a call
-that blocks counts as well. A machine that is short of CPU shows in ``wall`` alone.
+A timer fires late if the loop was busy or its thread got no CPU. ``wall`` is the delay of the
+timer. ``own`` excludes delays caused by other processes. It is the greater of two times: the CPU
+time of this process (all threads, because one that holds the GIL blocks the loop, too), and the
+time during which the loop's thread was not waiting for a CPU, which includes blocking calls. A lack
+of CPU on the machine shows in ``wall`` only.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from prometheus_client import CollectorRegistry
 from epp.observability.hot_metrics import Maker
 
 BUSY_SECONDS: Final = 0.02
-"""Between two timers while requests are open; a pause may seem shorter by up to this."""
+"""Interval between timers while requests are open; measured pauses may be too short by this."""
 IDLE_SECONDS: Final = 0.2
-"""Between two timers otherwise; the timer then costs 0.07 % of a CPU core, 0.5 % when busy."""
+"""Interval otherwise; the timer then costs 0.07 % of a CPU core, 0.5 % when busy."""
 WINDOW_SECONDS: Final = 60.0
-"""The gauge covers the present window and the one before, so that every scraper that comes once a
-minute sees each pause."""
+"""The gauge covers the current and the previous window, so that a scraper that polls once a minute
+sees every pause."""
 _BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
@@ -43,7 +43,7 @@ class Longest:
         self._now = self._before = 0.0
 
     def add(self, value: float) -> None:
-        """Take in a value."""
+        """Add a value."""
         late = self._clock() - self._until
         if late >= 0.0:
             self._before = self._now if late < WINDOW_SECONDS else 0.0
@@ -52,7 +52,7 @@ class Longest:
         self._now = max(self._now, value)
 
     def value(self) -> float:
-        """Return the greatest; 0.0 if there was none. May be asked in another thread."""
+        """Return the greatest value; 0.0 if there was none. Thread-safe."""
         late = self._clock() - self._until
         if late >= WINDOW_SECONDS:
             return 0.0
@@ -60,9 +60,9 @@ class Longest:
 
 
 class CpuWait:
-    """How long the thread that enters this has been ready to run and was not given a CPU.
+    """Time that the entering thread was runnable but had no CPU.
 
-    Linux counts it for each thread; elsewhere :meth:`seconds` is a clock, as if it always waited.
+    Linux counts it per thread; elsewhere :meth:`seconds` is a clock, as if it always waited.
     """
 
     def __init__(self) -> None:
@@ -91,14 +91,14 @@ class CpuWait:
 
 
 class LoopLag:
-    """Measures the loop that it is entered on, until it is left.
+    """Context manager that measures the running loop.
 
     Args:
-        registry: Where its metrics are registered.
-        is_busy: Whether requests are open, at which the timer is due more often.
-        clock: Tells the seconds.
-        cpu_clock: Tells the CPU seconds of this process.
-        cpu_wait: Tells the seconds for which the loop's thread waited for a CPU.
+        registry: Registry for its metrics.
+        is_busy: Returns whether requests are open; the timer then runs more often.
+        clock: Returns seconds.
+        cpu_clock: Returns CPU seconds of this process.
+        cpu_wait: Returns seconds for which the loop's thread waited for a CPU.
     """
 
     def __init__(
@@ -126,12 +126,12 @@ class LoopLag:
         ).labels()
         self._longest_wall, self._longest_own = Longest(clock), Longest(clock)
         text = "Longest pause of the event loop in the last one to two minutes, the present one too"
-        make.reading(
+        make.callback_gauge(
             "event_loop_longest_pause_wall_seconds",
             f"{text}.",
             lambda: max(self._longest_wall.value(), self._pause()[0]),
         )
-        make.reading(
+        make.callback_gauge(
             "event_loop_longest_pause_own_seconds",
             f"{text}, without its waits for a CPU.",
             lambda: max(self._longest_own.value(), self._pause()[1]),
@@ -168,7 +168,7 @@ class LoopLag:
         self._arm()
 
     def _pause(self) -> tuple[float, float]:
-        """Return for how long the timer is overdue, ``wall`` and ``own``; in any thread."""
+        """Return how long the timer is overdue, as ``wall`` and ``own``; thread-safe."""
         late = max(0.0, self._clock() - self._due)
         if not late:
             return 0.0, 0.0

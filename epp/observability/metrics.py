@@ -1,9 +1,8 @@
-"""Every Prometheus metric of the process, under the reference EPP's names.
+"""All Prometheus metrics of the process, with the names of the Go EPP.
 
-What is counted by labels from clients has modules of its own (:mod:`.request_metrics`,
-:mod:`.model_metrics`, :mod:`.flow_metrics`), and a page of limited length (:mod:`.page_budget`).
-Gauges of the pool are not kept up to date; they are read off the endpoints when Prometheus asks
-(:class:`PoolCollector`).
+Metrics with labels from clients are in :mod:`.request_metrics`, :mod:`.model_metrics` and
+:mod:`.flow_metrics`; their share of the page is limited (:mod:`.page_budget`). Gauges of the pool
+are read from the endpoints at each scrape (:class:`PoolCollector`).
 """
 
 import time
@@ -25,10 +24,10 @@ from epp.observability.page_budget import DEFAULT_PAGE_BYTES, PageBudget
 from epp.observability.request_metrics import Requests
 from epp.scheduling import Endpoint, Plugin, described
 
-# A plugin or a scheduling cycle takes microseconds; the reference starts at 0.1 ms.
+# A plugin or a scheduling cycle takes microseconds; the Go EPP's buckets start at 0.1 ms.
 SCHEDULING = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
-# The reference's; a wait in flow control makes the first one long.
+# The Go EPP's buckets; time in the queue counts toward the first one.
 _REQUEST_PROCESSING = (
     *(0.0005, 0.001, 0.002, 0.005, 0.01, 0.015, 0.025, 0.04, 0.06, 0.1, 0.25, 0.5, 1.0, 2.5),
     *(5.0, 10.0),
@@ -57,14 +56,14 @@ class Metrics:
         """Declare them all.
 
         Args:
-            max_page_bytes: Length of the page that series with labels from clients do not exceed.
-            has_former_names: Whether metrics are also there under the names that the reference
-                had for them before (:mod:`.deprecated_metrics`).
+            max_page_bytes: Page size up to which series with labels from clients are added.
+            has_former_names: Whether to export metrics under the Go EPP's former names, too
+                (:mod:`.deprecated_metrics`).
             clock: Monotonic seconds.
         """
         self.registry = Registry(has_former_names=has_former_names)
         self.names = KnownNames(clock)
-        """Which label values somebody other than the client vouches for."""
+        """Trust in label values."""
         self.budget = PageBudget(lambda: self.registry.page_bytes, max_page_bytes, clock=clock)
         """The budget of the page."""
         make = self._make = Maker(self.registry)
@@ -153,10 +152,10 @@ class Metrics:
         self._watch_budget()
 
     def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
-        """Take note of a scrape; its page is all there is to tell."""
+        """Do nothing: only failures are counted."""
 
     def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
-        """Count a page that did not come."""
+        """Count a failed poll."""
         self.poll_errors.labels(source.type).inc()
         if kind == TOO_LARGE:
             self._pages_too_large.labels(source.type).inc()
@@ -183,34 +182,34 @@ class Metrics:
         self.registry.register(PoolCollector(name, snapshot, staleness_seconds=staleness_seconds))
 
     def watch_scrapes(self, read: Callable[[], Mapping[tuple[str, str], float]]) -> None:
-        """Export how often endpoints are asked, by endpoint and source, read at each scrape."""
+        """Export the scrape intervals by endpoint and source, read at each scrape."""
         self.registry.register(ScrapeCollector(read))
 
     def watch_held_bytes(self, read: Callable[[], float]) -> None:
-        """Export what bodies take until they are passed on, read from ``read`` at each scrape."""
-        self._make.reading(
+        """Export the bytes of buffered bodies, read from ``read`` at each scrape."""
+        self._make.callback_gauge(
             "request_held_bytes", "Bytes of request bodies held until they are passed on.", read
         )
 
     def _watch_budget(self) -> None:
         budget = self.budget
-        self._make.reading(
+        self._make.callback_gauge(
             "metrics_page_bytes",
             "Estimated length of this page, without metrics that are read at each scrape.",
             lambda: self.registry.page_bytes,
         )
-        self._make.reading(
+        self._make.callback_gauge(
             "metrics_page_limit_bytes",
             "Length of this page beyond which names count as other.",
             lambda: budget.max_bytes,
         )
         for standing in Standing:
-            self._make.reading(
+            self._make.callback_gauge(
                 f"metrics_page_{standing.name.lower()}_names_bytes",
                 f"Length of the series whose names are {standing.name.lower()}.",
                 partial(budget.claimed_bytes, standing),
             )
-        self._make.counted(
+        self._make.callback_counter(
             "metrics_names_folded_total",
             "How often a label set got no series of its own and counted as other.",
             lambda: budget.folded,
@@ -218,9 +217,9 @@ class Metrics:
 
 
 class PluginWatch:
-    """Takes note of plugin calls: how long they take, how they fail (a ``PluginObserver``).
+    """Counts and times plugin calls (a ``PluginObserver``).
 
-    The gauge of disabled plugins is of the graph and the profiles that decide, and of no others.
+    The gauge of disabled plugins covers only the current graph, without shadow profiles.
     """
 
     def __init__(self, metrics: Metrics, *, slow_call_seconds: float = 0.05) -> None:
@@ -230,18 +229,18 @@ class PluginWatch:
         self._decides = True
 
     def apart(self) -> "PluginWatch":
-        """Return the watch of shadow profiles: like this one, but it leaves the gauge alone."""
+        """Return the watch for shadow profiles, which does not change the gauge."""
         watch = PluginWatch(self._metrics, slow_call_seconds=self._slow_call_seconds)
         watch._told = self._told  # a fault of both is told once
         watch.retire()
         return watch
 
     def retire(self) -> None:
-        """Leave the gauge alone from now on: another graph decides."""
+        """Stop changing the gauge: another graph is in use."""
         self._decides = False
 
     def timer(self, extension_point: str, plugin: Plugin) -> Callable[[float], None]:
-        """Return what observes the seconds of a call."""
+        """Return a function that observes the seconds of a call."""
         labels = (extension_point, plugin.type, plugin.name)
         overran = self._metrics.plugin_overruns.labels(*labels).inc
         # One that is awaited holds nobody up, and has a time limit of its own.
@@ -263,7 +262,7 @@ class PluginWatch:
             )
 
     def plugin_disabled(self, plugin: Plugin, failures: int) -> None:
-        """Tell that a plugin is left alone from now on; loudly, if that changes decisions."""
+        """Log that a plugin was disabled, as an error if that changes decisions."""
         facts = {
             "plugin": plugin.name,
             "plugin_type": plugin.type,
@@ -309,7 +308,7 @@ class PoolCollector(Collector):
         self._clock = clock
 
     def collect(self) -> Iterable[Metric]:
-        """Read all gauges off the endpoints."""
+        """Compute all gauges from the endpoints."""
         endpoints = self._snapshot()
         oldest = self._clock() - self._staleness
         fresh = [e for e in endpoints if (at := e.metrics.requested_at) is not None and at > oldest]
@@ -355,9 +354,9 @@ class PoolCollector(Collector):
 
 
 def shown_names(names: Collection[str]) -> dict[str, str]:
-    """Return the values of ``model_server_endpoint``: names without their namespace.
+    """Return the values of ``model_server_endpoint``: names without the namespace.
 
-    An endpoint keeps its namespace where another one has the same name without it.
+    An endpoint keeps its namespace if two would otherwise have the same name.
     """
     short = {name: name.rpartition("/")[2] for name in names}
     count = Counter(short.values())
@@ -365,10 +364,10 @@ def shown_names(names: Collection[str]) -> dict[str, str]:
 
 
 class ScrapeCollector(Collector):
-    """How often endpoints are asked.
+    """Gauges of the scrape intervals.
 
     Args:
-        read: Returns the present intervals, by names of endpoint and source.
+        read: Returns the current intervals by names of endpoint and source.
     """
 
     def __init__(self, read: Callable[[], Mapping[tuple[str, str], float]]) -> None:

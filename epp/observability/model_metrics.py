@@ -1,8 +1,8 @@
 """Counters by model: scheduling attempts and rewrites.
 
-A model name that has no room folds into ``other`` (:mod:`.label_sets`). Attempts tell of endpoints,
-too: the series of one that has left the pool are removed when several scrapes have seen their last
-value.
+Model names that do not fit on the page are folded into ``other`` (:mod:`.label_sets`). Attempts
+have endpoint labels, too: the series of an endpoint that has left the pool are removed after
+several scrapes have seen their last value.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from epp.observability.page_budget import Claim, PageBudget
 from epp.scheduling import Endpoint
 
 DEPARTED_SECONDS: Final = 300.0
-"""How long the series of an endpoint outlive it: Prometheus looks back as far."""
+"""How long the series of a removed endpoint are kept: Prometheus's lookback period."""
 
 
 _Key = tuple[str, str, str]
@@ -46,7 +46,7 @@ class _Counted(LabelSet):
         return self.counter.value
 
     def retry(self) -> None:
-        """It has no other children."""
+        """Do nothing: it uses no children of other sets."""
 
     def remove(self) -> None:
         self._family.remove(*self.labels)
@@ -76,13 +76,13 @@ class Attempts:
             is_detail=True,
         )
         self._bound: dict[_Key, Counter] = {}
-        """Labels that did not fold."""
+        """Counters that were not folded into ``other``."""
         self._keys: dict[Labels, _Key] = {}
-        """Under what they are bound, by their labels."""
+        """Keys of ``_bound``, by labels."""
         self._by_endpoint: dict[Labels, set[Labels]] = {}
         """Their labels, by those of the endpoint."""
         self._present: collections.Counter[Labels] = collections.Counter()
-        """How many endpoints of the pool have these labels."""
+        """Number of endpoints of the pool with these labels."""
         self._departed: dict[Labels, asyncio.TimerHandle] = {}
 
     def succeeded(self, target_model: str, endpoint: Endpoint) -> None:
@@ -95,7 +95,7 @@ class Attempts:
         counter.inc()
 
     def failed(self, target_model: str) -> None:
-        """Count an attempt that chose nothing."""
+        """Count an attempt that found no endpoint."""
         self._sets.bind(("failure", target_model, "", "", "")).counter.inc()
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
@@ -171,7 +171,7 @@ class Rewrites:
         )
 
     def rewritten(self, rewrite: str, model: str, target: str) -> None:
-        """Count a request for ``model`` that is sent on as one for ``target``."""
+        """Count a request whose ``model`` was replaced by ``target``."""
         self._sets.bind((rewrite, model, target)).counter.inc()
 
 

@@ -1,11 +1,11 @@
-"""How many bytes of the metrics page may go to series whose labels come from clients.
+"""Limit the bytes of the metrics page for series whose labels come from clients.
 
-There is one budget for all families. Every table of label sets (:mod:`.label_sets`) asks it before
-it makes a child; a child costs the length of its lines on the page. Names that nobody vouches for
-get a small share, proven ones and fairness ids a larger one, and the rest is reserved for the
-operator's own names, so junk folds into ``other`` first. Details are histograms (19 to 190 lines a
-label set) and what multiplies with endpoints. They leave a part of each share to the counters of
-requests, which keep their names when details no longer do.
+There is one budget for all families. Every table of label sets (:mod:`.label_sets`) claims space
+before it creates a child; a child costs the length of its lines on the page. Unknown names get a
+small share, proven ones and fairness ids a larger one, and the rest is reserved for the operator's
+names, so that junk is folded into ``other`` first. "Details" are histograms (19 to 190 lines per
+label set) and series per endpoint. Part of each share is closed to details, so that request
+counters keep their names longer.
 """
 
 import time
@@ -20,33 +20,33 @@ from epp.observability.known_names import Standing
 _log = structlog.get_logger(__name__)
 
 DEFAULT_PAGE_BYTES: Final = 8_000_000
-"""Values become longer than is estimated here, by a tenth at most: the page then has 9 MB."""
+"""Values may become up to a tenth longer than estimated: the page then has 9 MB."""
 SWEEP_SECONDS: Final = 10.0
-"""Least time between two looks for label sets that are idle."""
+"""Minimum time between two sweeps for idle label sets."""
 STEPS_AT_ONCE: Final = 32
-"""Label sets that one request looks at (0.4 ms) or removes (2 ms): all 7,000 of a full page would
-hold up the event loop for 0.1 s."""
+"""Label sets to review (0.4 ms) or remove (2 ms) per request: all 7,000 of a full page would block
+the event loop for 0.1 s."""
 IDLE_SECONDS: Final = 600.0
-"""A label set makes room after so long without a request; several scrapes have seen its value."""
+"""A label set may be removed after this time without a request; scrapes have seen its value."""
 TELL_SECONDS: Final = 3600.0
-"""Least time between two warnings that names fold."""
+"""Minimum time between two warnings about folded names."""
 
 # Shares of the budget that label sets up to a standing may take together, and the parts of them
 # from where there is no room for details.
 _SHARES: Final = {Standing.UNKNOWN: 3 / 16, Standing.PROVEN: 1 / 2, Standing.KNOWN: 1.0}
 _DETAILS: Final = {Standing.UNKNOWN: 1 / 8, Standing.PROVEN: 3 / 8, Standing.KNOWN: 3 / 4}
 _FREED: Final = 1 / 4
-"""Share of its limit that a sweep frees at the most, so that label sets go in small batches."""
+"""Largest share of its limit that a sweep frees, so that batches are small."""
 
 
 class Claim:
-    """The part of the page that one label set takes.
+    """The space on the page that one label set uses.
 
     Attributes:
-        standing: Who vouches for its names.
+        standing: Trust in its names.
         size_bytes: Length of its lines.
-        activity: How much had been counted at the last review.
-        active_at: When it was last seen to have counted more.
+        activity: ``LabelSet.activity`` at the last review.
+        active_at: Time of the last review that found new activity.
     """
 
     __slots__ = ("active_at", "activity", "size_bytes", "standing")
@@ -62,10 +62,11 @@ class Claimant(Protocol):
     """A table of label sets."""
 
     def review(self, now: float) -> Iterator[tuple[Claim, Callable[[], None]] | None]:
-        """Bring the claims up to date, one at each step, whatever happens between two steps.
+        """Update the claims, one per step; the table may change between steps.
 
         Yields:
-            A claim that may go, with what removes it if it still may; None for one that stays.
+            A claim that may be removed, with a function that removes it if that still holds; None
+            for a claim to keep.
         """
 
 
@@ -73,8 +74,8 @@ class PageBudget:
     """The budget of one page.
 
     Args:
-        page_bytes: Returns the present length of the page.
-        max_bytes: Length that it may have.
+        page_bytes: Returns the current length of the page.
+        max_bytes: Limit on its length.
         clock: Monotonic seconds.
     """
 
@@ -87,7 +88,7 @@ class PageBudget:
     ) -> None:
         self.max_bytes = max_bytes
         self.folded = 0
-        """How often a label set was refused series of its own."""
+        """Number of label sets that were refused series of their own."""
         self._page_bytes = page_bytes
         self._clock = clock
         self._full: set[tuple[Standing, bool]] = set()
@@ -95,11 +96,11 @@ class PageBudget:
         self._claimed = dict.fromkeys(Standing, 0)
         self._swept_at: float | None = None
         self._sweeping: Iterator[None] | None = None
-        """The rest of the present look."""
+        """The rest of the current sweep."""
         self._told_at: float | None = None
 
     def add(self, claimant: Claimant) -> None:
-        """Ask ``claimant`` to make room when there is none."""
+        """Include ``claimant`` in sweeps."""
         self._claimants.append(claimant)
 
     def open(self, standing: Standing) -> Claim:
@@ -107,11 +108,11 @@ class PageBudget:
         return Claim(standing, self._clock())
 
     def claimed_bytes(self, standing: Standing) -> int:
-        """Return the bytes that label sets of ``standing`` take."""
+        """Return the bytes claimed by label sets of ``standing``."""
         return self._claimed[standing]
 
     def is_full(self, standing: Standing, *, is_detail: bool) -> bool:
-        """Return whether :meth:`take` would fail; fast, because junk asks at every request."""
+        """Return whether :meth:`take` would fail; fast: called on each request."""
         if (standing, is_detail) in self._full:
             self._sweep(standing)
         if (standing, is_detail) in self._full:
@@ -122,13 +123,13 @@ class PageBudget:
     def take(
         self, claim: Claim, size_bytes: int, *, is_detail: bool = False, always: bool = False
     ) -> bool:
-        """Add ``size_bytes`` to ``claim`` if there is room; return whether there was.
+        """Add ``size_bytes`` to ``claim`` if there is space; return whether there was.
 
         Args:
-            claim: Who asks.
+            claim: The claim to extend.
             size_bytes: Length of the lines.
             is_detail: Whether they are details.
-            always: Whether they are added even without room: ``other`` itself must exist.
+            always: Add them even without space: ``other`` itself must exist.
         """
         standing = claim.standing
         if not always and not self._has_room(standing, size_bytes, is_detail):
@@ -142,13 +143,13 @@ class PageBudget:
         return True
 
     def close(self, claim: Claim) -> None:
-        """Give back all bytes of ``claim``."""
+        """Release all bytes of ``claim``."""
         self._claimed[claim.standing] -= claim.size_bytes
         claim.size_bytes = 0
         self._full.clear()
 
     def move(self, claim: Claim, standing: Standing) -> None:
-        """Move ``claim`` to another standing: others vouch for its names now."""
+        """Move ``claim`` to another standing, as trust in its names has changed."""
         if standing is claim.standing:
             return
         self._claimed[claim.standing] -= claim.size_bytes
@@ -168,7 +169,7 @@ class PageBudget:
         return True
 
     def _sweep(self, standing: Standing) -> None:
-        """Remove what has long been idle, a few label sets at each call."""
+        """Remove idle label sets, a few per call."""
         if self._sweeping is None:
             now = self._clock()
             if self._swept_at is not None and now - self._swept_at < SWEEP_SECONDS:
@@ -181,7 +182,7 @@ class PageBudget:
             self._sweeping = None
 
     def _steps(self, standing: Standing, now: float) -> Iterator[None]:
-        """Look at everything, then remove, first of all what nobody vouches for."""
+        """Review all claims, then remove idle ones, unknown names first."""
         idle = []
         for claimant in self._claimants:
             for found in claimant.review(now):

@@ -1,4 +1,4 @@
-"""Makes pages one at a time, for any number of clients who ask for them."""
+"""Render pages one at a time, and share a page among concurrent requests for it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -8,14 +8,14 @@ T = TypeVar("T")
 
 
 class QueueFullError(Exception):
-    """Too many pages wait to be made."""
+    """Too many pages are queued."""
 
 
 class PageQueue(Generic[T]):
-    """Makes one page at a time; callers who wait for the same page share it.
+    """Renders one page at a time; concurrent callers for the same page share it.
 
     Args:
-        limit: How many different pages may wait.
+        limit: Number of different pages that may be queued.
     """
 
     def __init__(self, limit: int) -> None:
@@ -25,10 +25,10 @@ class PageQueue(Generic[T]):
         self._tasks: set[asyncio.Task[T]] = set()
 
     async def page(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
-        """Return what ``make`` returns, begun after this call.
+        """Return the result of a run of ``make`` that begins after this call.
 
         Raises:
-            QueueFullError: Too many different pages wait.
+            QueueFullError: Too many different pages are queued.
         """
         task = self._waiting.get(key)
         if task is None:
@@ -38,11 +38,11 @@ class PageQueue(Generic[T]):
             self._waiting[key] = task
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        # A client that leaves must not cancel the page for the others.
+        # A client that disconnects must not cancel the page for the others.
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Make no more pages."""
+        """Stop rendering pages."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

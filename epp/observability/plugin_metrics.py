@@ -1,7 +1,7 @@
-"""Metrics that plugins declare: counters and histograms to write, gauges that are read off them.
+"""Metrics that plugins declare: counters, histograms, and gauges read through callbacks.
 
-What is written outlives the instance, as Prometheus expects; a gauge ends with it. Instances of
-one type, also those before and after a reload, share a metric and differ by ``plugin_name``.
+Counters and histograms outlive the plugin instance, as Prometheus expects; gauges end with it.
+Instances of one type, even before and after a reload, share a metric and differ in ``plugin_name``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,11 +23,11 @@ from epp.observability.plugins import PluginCounter, PluginHistogram, PluginLabe
 from epp.scheduling import Plugin
 
 MAX_COUNTED_SETS = 1000
-"""Label values of a counter may come from clients; further ones count as ``other``."""
+"""Label sets per counter; values may come from clients, so further ones count as ``other``."""
 MAX_OWN_SETS = 20
-"""Label sets of a counter that need no room in the budget: most labels are from closed sets."""
+"""Label sets of a counter that are exempt from the budget: most labels have few values."""
 MAX_READ_SETS = 1000
-"""Values of one gauge of one plugin; further ones are left out."""
+"""Values per gauge and plugin; further ones are left out."""
 MAX_VALUE_CHARS = 256
 
 _PREFIX = "llm_d_epp_"
@@ -60,7 +60,7 @@ class PluginMetricsCollector(Collector):
 
     Args:
         budget: The budget of the page; by default one of its own.
-        has_former_names: Whether metrics are also there under the names that they had before.
+        has_former_names: Whether to export metrics under their former names, too.
     """
 
     def __init__(self, budget: PageBudget | None = None, *, has_former_names: bool = False) -> None:
@@ -73,8 +73,8 @@ class PluginMetricsCollector(Collector):
         """All counters and histograms, in the order of their declaration."""
         self._mirrors: dict[Family[Any], Mirror] = {}
         self._of_plugins: dict[tuple[str, str, str], _PluginCounter] = {}
-        """By name of the metric, type and name of the plugin: one after a reload goes on with the
-        label sets, and the room on the page, of the one before."""
+        """By name of the metric, type and name of the plugin: after a reload, the new instance
+        continues with the label sets, and the space on the page, of the old one."""
         self._gauges: dict[str, _Gauge] = {}
         self._failed: set[tuple[str, str]] = set()
 
@@ -135,7 +135,7 @@ class PluginMetricsCollector(Collector):
         *,
         plugin_labels: PluginLabels = "always",
     ) -> None:
-        """Have a gauge read off ``plugin``; see ``PluginMetrics``.
+        """Register a gauge that is read from ``plugin``; see ``PluginMetrics``.
 
         Raises:
             ValueError: Another metric has that name.
@@ -156,7 +156,7 @@ class PluginMetricsCollector(Collector):
             is_same: Whether the metric of that kind and name, if there is one, is declared alike.
 
         Raises:
-            ValueError: Another kind has the name, or the one of this kind is declared otherwise.
+            ValueError: A metric of another kind has the name, or it was declared differently.
         """
         kinds: tuple[Mapping[str, Any], ...] = (self._counters, self._histograms, self._gauges)
         if not is_same or any(name in each for each in kinds if each is not own):
@@ -167,7 +167,7 @@ class PluginMetricsCollector(Collector):
 
     @property
     def page_bytes(self) -> int:
-        """About how long the lines of all counters and histograms are."""
+        """Approximate length of the lines of all counters and histograms."""
         return sum([family.page_bytes for family in self._families])
 
     def collect(self) -> Iterable[Metric]:
@@ -176,7 +176,7 @@ class PluginMetricsCollector(Collector):
             yield from part.collect() if isinstance(part, Family | Mirror) else (part,)
 
     def parts(self) -> Iterable[Family[Any] | Mirror | Metric]:
-        """Return what is written as it is and gauges as they are read; called in any thread."""
+        """Return all counters and histograms, then the values of all gauges; thread-safe."""
         for family in self._families:
             yield family
             if family in self._mirrors:
@@ -190,7 +190,7 @@ class PluginMetricsCollector(Collector):
                 yield mirrored(metric, former)
 
     def describe(self) -> Iterable[Metric]:
-        """Tell the registry nothing, so that registering does not collect."""
+        """Return nothing, so that registering does not collect."""
         return ()
 
     def _add(self, family: Family[Any]) -> None:
@@ -221,7 +221,7 @@ class PluginMetricsCollector(Collector):
             return {}
 
     def _forget(self, name: str, plugin: tuple[str, str], read: _Read) -> None:
-        """Drop a gauge whose plugin is gone, unless another one of that name has come meanwhile."""
+        """Drop the gauge of a deleted plugin, unless another of that name has replaced it."""
         reads = self._gauges[name].reads
         if reads.get(plugin) is read:
             del reads[plugin]
@@ -270,7 +270,7 @@ class _PluginCounter:
 
 
 def _limited(values: _Values) -> _Values:
-    """Return the values of a gauge that are shown."""
+    """Return the values of a gauge, limited in number and label length."""
     copied = dict(values)
     if len(copied) <= MAX_READ_SETS and not any(map(_is_too_long, copied)):
         return copied

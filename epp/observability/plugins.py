@@ -1,4 +1,4 @@
-"""Metrics of plugins' own: the service ``metrics`` of a plugin's constructor."""
+"""Metrics that plugins declare: the service ``metrics`` of a plugin's constructor."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, Protocol
@@ -14,18 +14,18 @@ __all__ = [
 ]
 
 PluginLabels = Literal["always", "several", "never"]
-"""When ``plugin_type`` and ``plugin_name`` are added to a gauge: always, where several instances
-have it, or never, as its own labels tell instances apart."""
+"""When to add ``plugin_type`` and ``plugin_name`` to a gauge: always, if several instances have it,
+or never, because its own labels distinguish the instances."""
 
 
 class PluginCounter(Protocol):
     """Counts events of one plugin."""
 
     def inc(self, *labels: str) -> None:
-        """Count one; as many values as the counter was made with labels.
+        """Count one; pass one value per label.
 
-        Values may come from clients: beyond 1000 sets, or where the metrics page has no room,
-        they all count as ``other``.
+        Values may come from clients: beyond 1000 label sets, or if the metrics page is full,
+        further sets count as ``other``.
         """
 
 
@@ -33,15 +33,15 @@ class PluginHistogram(Protocol):
     """Distribution of a value that one plugin observes."""
 
     def observe(self, value: float) -> None:
-        """Take in ``value``, which is not NaN."""
+        """Observe ``value``, which must not be NaN."""
 
 
 class PluginMetrics(Protocol):
-    """Where a plugin declares what it wants to be seen of.
+    """Declares metrics of a plugin.
 
-    The process's prefix comes before each name, and the labels ``plugin_type`` and ``plugin_name``
-    after its own, so instances of one type share a metric. A gauge ends with its instance; a
-    counter goes on, as Prometheus expects of one.
+    Names get the prefix of the process, and the labels ``plugin_type`` and ``plugin_name`` are
+    appended, so instances of one type share a metric. A gauge ends with its instance; a counter
+    continues, as Prometheus expects.
     """
 
     def counter(
@@ -59,8 +59,8 @@ class PluginMetrics(Protocol):
         """Return a histogram; like a counter it outlives the instance.
 
         Args:
-            plugin: Whose it is.
-            name: With its unit at the end.
+            plugin: The plugin.
+            name: Name with the unit as suffix.
             documentation: One sentence.
             bounds: Inclusive upper bounds of the buckets, ascending, without infinity.
 
@@ -78,16 +78,17 @@ class PluginMetrics(Protocol):
         *,
         plugin_labels: PluginLabels = "always",
     ) -> None:
-        """Have a value read whenever somebody looks at the metrics.
+        """Register a gauge whose values are read at each scrape.
 
-        A thousand values are shown; those with a label of more than 256 characters are left out.
+        At most a thousand values are exported; those with a label of more than 256 characters are
+        left out.
 
         Args:
-            plugin: Whose it is.
-            name: With its unit at the end.
+            plugin: The plugin.
+            name: Name with the unit as suffix.
             documentation: One sentence.
             read: A method of ``plugin``; returns values by label values, ``{(): value}`` without
-                labels. Called in a thread of its own, so it reads plain values or copies.
+                labels. It is called in another thread, so it must read plain values or copies.
             labels: Names of the labels, from a closed set.
             plugin_labels: When ``plugin_type`` and ``plugin_name`` are added.
 
@@ -131,4 +132,4 @@ class _NoMetrics:
 
 
 NO_PLUGIN_METRICS: Final[PluginMetrics] = _NoMetrics()
-"""For where nobody looks: tests, and graphs built only to be checked."""
+"""Discards all metrics: for tests, and for graphs built only to be checked."""

@@ -1,4 +1,4 @@
-"""Metrics of the ports: connections, those that were closed by a limit, and descriptors."""
+"""Metrics of the ports: connections, connections closed by a limit, descriptors."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -58,5 +58,5 @@ class PortCollector(Collector):
             )
 
     def describe(self) -> Iterable[Metric]:
-        """Tell the registry nothing, so that registering does not collect."""
+        """Return nothing, so that registering does not collect."""
         return ()

@@ -1,4 +1,4 @@
-"""Metrics of the process and of what it runs: memory, CPU, descriptors, Python, the build."""
+"""Metrics of the process: memory, CPU, descriptors, Python, build information."""
 
 import os
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ def register_process(
     """Export ``process_*``, ``python_*`` and ``llm_d_epp_info``.
 
     Args:
-        registry: Where to register them; each reads what it tells when Prometheus asks.
-        environment: Variables that say what was built.
+        registry: Registry for the collectors, which read their values at each scrape.
+        environment: Environment variables with build information.
     """
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)

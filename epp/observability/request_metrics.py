@@ -1,9 +1,9 @@
-"""Counters and times of requests, by model, target model, fairness id and priority.
+"""Counters and histograms of requests, by model, target model, fairness id and priority.
 
-The request path gets its children bound once per label set (:meth:`Requests.dispatched`), so that
-an observation is one call on plain numbers (:mod:`.hot_metrics`). All four labels may come from
-clients, and a label set has up to 280 lines: how many sets have series of their own is a matter of
-the page's length (:mod:`.label_sets`). A set without room for histograms keeps its counters.
+Children are bound once per label set (:meth:`Requests.dispatched`), so that an observation on the
+request path is one call on plain numbers (:mod:`.hot_metrics`). All four labels may come from
+clients, and a label set has up to 280 lines, so the size of the page limits the number of sets
+(:mod:`.label_sets`). A set without space for histograms keeps its counters.
 """
 
 from typing import Final
@@ -13,16 +13,16 @@ from epp.observability.known_names import OTHER, KnownNames, Standing
 from epp.observability.label_sets import Labels, LabelSet, LabelSets
 from epp.observability.page_budget import Claim, PageBudget
 
-# The reference's bucket sets, so that its dashboards and rules keep working.
+# The Go EPP's buckets, so that its dashboards and rules keep working.
 # Floats for seconds, ints for bytes: comparing one with the other costs 0.1 us an observation.
 _LATENCY: tuple[float, ...] = (
     *(0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0),
     *(10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0),
     *(900.0, 1200.0, 1800.0, 2700.0, 3600.0),
 )
-# First byte: as for latencies, but no answer begins after more than two minutes.
+# First byte: as for latencies, but no response begins after more than two minutes.
 _FIRST_BYTE = _LATENCY[: _LATENCY.index(120.0) + 1]
-# Tokens and bytes of answers; 32778 is the reference's.
+# Tokens and bytes of responses; 32778 is the Go EPP's.
 _ANSWER_BYTES: tuple[int, ...] = (
     *(1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32778, 65536),
 )
@@ -32,7 +32,7 @@ _BETWEEN_CHUNKS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0),
 )
 _PER_TOKEN = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-# Between two tokens of a stream: 2.05 ms is the reference's.
+# Between two tokens of a stream; 2.05 ms is the Go EPP's.
 _BETWEEN_TOKENS: tuple[float, ...] = (
     *(0.0005, 0.00205, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.3, 0.4, 0.5),
     *(0.6, 0.8, 1.0, 2.0),
@@ -43,7 +43,7 @@ _REQUEST_BYTES = tuple(64 << n for n in range(25))  # 64 B to 1 GiB
 REQUEST_LABELS: Final = ("model_name", "target_model_name", "fairness_id", "priority")
 
 MAX_CODES: Final = 64
-"""Error codes are class attributes, some of plugins' classes; further ones are ``other``."""
+"""Limit on error codes, which plugins may define, too; further ones are ``other``."""
 MAX_CODE_CHARS: Final = 64
 
 RequestKey = tuple[str, str, str, str]
@@ -141,7 +141,7 @@ class Families:
         return own + 2 * self.first_byte.cost(*labels, "false")
 
     def remove(self, labels: Labels) -> None:
-        """Take a label set off the page, but for its errors."""
+        """Remove a label set from the page, except its errors."""
         for family in (self.total, self.running, self.duration, self.size, *self._of_answers):
             family.remove(*labels)
         for streaming in ("true", "false"):
@@ -181,10 +181,10 @@ class RequestMetrics(LabelSet):
 
     Attributes:
         total: Requests that were dispatched.
-        running: Those in progress.
-        duration: How long they took; of another set if there is no room for histograms.
-        size: Length of their bodies; likewise.
-        awaits_proof: Whether an answer with success would vouch for a name.
+        running: Requests in progress.
+        duration: Duration; of another set if there is no space for histograms.
+        size: Length of request bodies; likewise.
+        awaits_proof: Whether a success response would prove a name.
     """
 
     __slots__ = (
@@ -215,7 +215,7 @@ class RequestMetrics(LabelSet):
 
     @property
     def answer(self) -> AnswerMetrics:
-        """The children for answers, made at the first answer that is seen."""
+        """The children for responses, created for the first response body."""
         if self._answer is None:
             families = self._requests.families
             instead = self._requests.sets.claim(self, families.answer_bytes, is_detail=True)
@@ -234,12 +234,12 @@ class RequestMetrics(LabelSet):
             counter.inc()
 
     def prove(self, model: str, target_model: str) -> None:
-        """Record that a model server has answered with success.
+        """Record that a model server has returned a success.
 
         Args:
-            model: The model that the client asked for.
-            target_model: The model that the server was asked for. If it is another one, a header
-                may have set it, and the answer says nothing about ``model``.
+            model: The model that the client requested.
+            target_model: The model that the server received. If it differs, a header may have set
+                it, and the response proves nothing about ``model``.
         """
         self._requests.names.prove(target_model)
         if OTHER not in self.labels[:2] and model == target_model:
@@ -248,7 +248,7 @@ class RequestMetrics(LabelSet):
             self.retry()
 
     def bind_histograms(self) -> None:
-        """Bind ``duration`` and ``size``: its own if there is room, else those of another set."""
+        """Bind ``duration`` and ``size``: its own if there is space, else those of another set."""
         if self._has_histograms:
             return
         families = self._requests.families
@@ -299,7 +299,7 @@ class Requests:
     Args:
         make: Declares the families.
         budget: The budget of the page.
-        names: Says who vouches for a name.
+        names: Returns the standing of names.
     """
 
     def __init__(self, make: Maker, budget: PageBudget, names: KnownNames) -> None:
@@ -313,7 +313,7 @@ class Requests:
             cost=self.families.counter_bytes,
         )
         self._dispatched: dict[RequestKey, RequestMetrics] = {}
-        """Sets with everything that a dispatched request needs, by the labels as they came."""
+        """Fully bound sets, by the labels in the requests."""
         self._codes: set[str] = set()
 
     def dispatched(
@@ -326,7 +326,7 @@ class Requests:
     def refused(
         self, model: str, target_model: str, fairness_id: str, priority: int
     ) -> RequestMetrics:
-        """Return the children for a request that ends with an error of our own."""
+        """Return the children for a request that the EPP itself refuses."""
         return self.sets.bind((model, target_model, fairness_id, str(priority)))
 
     def forget(self, labels: Labels) -> None:

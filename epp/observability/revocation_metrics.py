@@ -1,4 +1,4 @@
-"""Metrics of evictions: requests in flight that make room for others of a higher band."""
+"""Metrics of evictions: requests in flight that are ended in favour of a higher band."""
 
 from typing import Final, Literal
 
@@ -9,7 +9,7 @@ from epp.observability.known_names import MAX_PRIORITIES, OTHER
 
 RevocationOutcome = Literal["confirmed", "timed_out"]
 
-# The reference's; it waits up to 10 s for the end of a stream.
+# The Go EPP's buckets; it waits up to 10 s for the end of a stream.
 _CONFIRMATIONS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -62,6 +62,6 @@ class RevocationMetrics:
             self._confirmation.observe(seconds)
 
     def reclaim(self, *, target: float, pending: float) -> None:
-        """Take note of how much is to be reclaimed, and how much is on its way."""
+        """Set the amount to be reclaimed and the amount pending."""
         self._target.set(target)
         self._pending.set(pending)

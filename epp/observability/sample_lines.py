@@ -1,7 +1,7 @@
-"""The text of a family of our own metrics: byte for byte what prometheus_client makes of it.
+"""Format metric families as text, byte for byte like prometheus_client.
 
-All children of a family have the same samples, so what differs between their lines is the label
-values and the numbers. A :class:`Layout` holds the rest, made once.
+All children of a family have the same samples, so their lines differ only in label values and
+numbers. A :class:`Layout` holds the rest, computed once.
 """
 
 from collections.abc import Container, Sequence
@@ -12,20 +12,20 @@ from prometheus_client.openmetrics.exposition import escape_label_name, escape_m
 from prometheus_client.utils import floatToGoString
 
 _GO_EXPONENT: Final = 1_000_000
-"""From here on Go, and so prometheus_client, writes an exponent."""
+"""Numbers from here on are written with an exponent, as in Go and prometheus_client."""
 _NUMBER_CHARS: Final = 8
-"""What a number is reckoned to take: ``12345.0`` and the end of the line."""
+"""Estimated length of a number: ``12345.0`` and the end of the line."""
 
 
 class LabelTexts(NamedTuple):
-    """The labels of one child as they stand on a line."""
+    """The labels of one child, formatted."""
 
     whole: str
-    """For samples without a label of their own."""
+    """For samples without an additional label."""
     before: str
-    """Those that sort before the sample's own label, with their comma."""
+    """Labels that sort before the sample's additional label, with a comma."""
     after: str
-    """Those that sort behind it, with their comma."""
+    """Labels that sort after it, with a comma."""
 
 
 class _Line(NamedTuple):
@@ -35,12 +35,12 @@ class _Line(NamedTuple):
     """Name of the sample."""
     start: str
     own: str
-    """The sample's own label, such as ``le="0.5"``; "" for none."""
+    """The additional label, such as ``le="0.5"``; "" for none."""
     end: str
 
 
 def number(value: float) -> str:
-    """Return ``value`` as it stands on a page."""
+    """Return ``value`` formatted for the page."""
     if value.__class__ is int and -1 < value < _GO_EXPONENT:
         return f"{value}.0"
     text: str = floatToGoString(value)  # type: ignore[no-untyped-call] # it has no types
@@ -48,16 +48,16 @@ def number(value: float) -> str:
 
 
 class Block:
-    """A header, and the lines below it that each child adds.
+    """A metric's header and the template of its children's lines.
 
     Attributes:
-        header: Of the metric.
+        header: The ``# HELP`` and ``# TYPE`` lines.
     """
 
     def __init__(self, header: str, lines: Sequence[tuple[int, _Line]]) -> None:
         self.header = header
         self._indexes = [index for index, _ in lines]
-        # Samples with a label of their own, the buckets, come first.
+        # Samples with an additional label, the buckets, come first.
         self._own = sum(bool(line.own) for _, line in lines)
         self._plain = len(lines) - self._own
         self._pieces: list[str] = []
@@ -86,14 +86,14 @@ class Block:
 
 
 class Layout:
-    """What the lines of all children of a family have in common.
+    """The parts common to the lines of all children of a family.
 
     Args:
         kind: ``counter``, ``gauge`` or ``histogram``.
         name: Name of the metric, a counter's without ``_total``.
         text: Its help.
         labels: Names of its labels.
-        samples: Those of any child: suffix, labels of the sample's own (one at the most), value.
+        samples: Samples of any child: suffix, additional labels (at most one), value.
     """
 
     def __init__(
@@ -128,17 +128,17 @@ class Layout:
         )
 
     def length(self, labels: LabelTexts) -> int:
-        """Return about how many bytes the lines of a child with ``labels`` take."""
+        """Return the approximate length of the lines of a child with ``labels``."""
         size = len(labels.whole)
         if not labels.whole.isascii():
             size = len(labels.whole.encode())
         return self._fixed_bytes + len(self._lines) * (size + 1)
 
     def block(self, *, openmetrics: bool, names: Container[str] | None) -> Block | None:
-        """Return the family's part of a page; None if it has none there.
+        """Return the family's part of a page; None if it is empty.
 
         Args:
-            openmetrics: In that format instead of Prometheus's own.
+            openmetrics: Use the OpenMetrics format instead of Prometheus's text format.
             names: Only samples of these names; None for all.
         """
         wanted = [

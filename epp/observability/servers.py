@@ -1,4 +1,4 @@
-"""The side door of Prometheus and of operators: /metrics and what is below /debug/."""
+"""The metrics port: /metrics for Prometheus and /debug/ for operators."""
 
 import asyncio
 import socket
@@ -12,7 +12,13 @@ from urllib.parse import parse_qs, unquote_to_bytes
 
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
-from epp.observability.debug_pages import LIMIT_SECONDS, PREFIX, DebugPages, Pages, no_pages
+from epp.observability.debug_pages import (
+    LIMIT_SECONDS,
+    PREFIX,
+    DebugPages,
+    DebugPagesCallback,
+    no_pages,
+)
 from epp.observability.exposition import Exposition
 from epp.observability.http_connection import HttpLimits, Request, Response
 from epp.observability.http_server import HttpServer
@@ -24,7 +30,7 @@ _PATH = "/metrics"
 _OPENMETRICS = "application/openmetrics-text"
 _MAX_WAITING_PAGES = 8
 _SLICE_SECONDS = 0.001
-"""Time of rendering after which the other threads get the interpreter for as long."""
+"""Rendering time after which the thread releases the GIL for as long."""
 _GZIP_LEVEL = 1
 """A page of 1 MB becomes 51 kB in 7 ms; with the library's level, 9, 25 kB in 24 ms."""
 _GZIP_WINDOW = 31
@@ -32,11 +38,11 @@ _GZIP_WINDOW = 31
 
 
 class PortError(Exception):
-    """A port of ours cannot be listened on."""
+    """A port cannot be opened."""
 
 
 class _Form(NamedTuple):
-    """What a client asks for; pages of one form are the same."""
+    """Variant of the page that a client requests."""
 
     is_openmetrics: bool
     content_type: str
@@ -45,10 +51,10 @@ class _Form(NamedTuple):
 
 
 class MetricsServer:
-    """/metrics and debug pages over HTTP, in a thread of its own.
+    """Serves /metrics and debug pages over HTTP in a separate thread.
 
-    /metrics needs nothing of the event loop and is served also while that stands still. The loop on
-    which the server is entered makes the debug pages.
+    /metrics does not need the main event loop and is served even while that is blocked. Debug pages
+    are rendered on the loop on which the server is entered.
     """
 
     def __init__(
@@ -57,24 +63,24 @@ class MetricsServer:
         *,
         host: str,
         port: int,
-        pages: Pages = no_pages,
+        pages: DebugPagesCallback = no_pages,
         page_limit_seconds: float = LIMIT_SECONDS,
         limits: HttpLimits | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Serve /metrics from now on, and the debug pages once the server is entered.
+        """Start to serve /metrics; debug pages are served once the server is entered.
 
         Args:
-            metrics: What /metrics tells.
-            host: Where to listen.
-            port: Likewise; 0 for any.
-            pages: The debug pages that there are.
-            page_limit_seconds: How long the event loop is waited for when it shall make one.
+            metrics: The metrics.
+            host: Address to listen on.
+            port: Port to listen on; 0 for any free one.
+            pages: Returns the current debug pages.
+            page_limit_seconds: How long to wait for the event loop to render a debug page.
             limits: Limits on clients.
             tls: Makes it HTTPS.
 
         Raises:
-            PortError: It cannot be listened there.
+            PortError: The port cannot be opened.
         """
         self._exposition = Exposition(metrics.registry)
         self._pages = pages
@@ -92,17 +98,17 @@ class MetricsServer:
                 " stop the other process, or give another --metrics-port or --host"
             ) from error
         self.port: int = listening[0].getsockname()[1]
-        """Where it listens."""
+        """The port number."""
         self._server = HttpServer(
             "metrics", listening, self._answer, limits or HttpLimits(), tls=tls
         )
 
     def figures(self) -> PortFigures:
-        """Return what there is to say of the port; callable from any thread."""
+        """Return statistics of the port; thread-safe."""
         return self._server.figures()
 
     def close_idle(self) -> None:
-        """Close the connections that wait for no answer; callable from any thread."""
+        """Close connections without a response in progress; thread-safe."""
         self._server.close_idle()
 
     async def __aenter__(self) -> Self:

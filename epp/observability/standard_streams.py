@@ -1,7 +1,7 @@
-"""Everything else that a process writes: print(), tracebacks, warnings, what libraries log.
+"""Redirect other output of the process (print, tracebacks, warnings, library logs) to log queues.
 
-All of it passes through the queues of the log. Written directly to a pipe that nobody reads, a
-single warning of asyncio's would block the event loop for ever.
+If the output is a pipe that nobody reads, writing a single asyncio warning directly would block the
+event loop forever.
 """
 
 import io
@@ -18,7 +18,7 @@ from epp.observability.bounded_text import printable
 from epp.observability.log_queue import LogQueue
 
 MOST_LINE_CHARS: Final = 4096
-"""Characters of a line that is not one of the log; a traceback has many lines."""
+"""Maximum length of a line of other output."""
 
 _METHODS = (
     (logging.CRITICAL, "critical"),
@@ -32,9 +32,9 @@ def descriptor_of(stream: TextIO | None, default: int) -> int:
     """Return the file descriptor behind a standard stream.
 
     Args:
-        stream: None if the process was started without it. Its number may be a socket's by now, so
-            that what is written goes nowhere.
-        default: For a stream without a descriptor, a test's.
+        stream: None if the process was started without it; its number may now belong to a socket,
+            so output is discarded.
+        default: Result for a stream without a descriptor, as in tests.
     """
     if stream is None:
         return os.open(os.devnull, os.O_WRONLY)
@@ -84,12 +84,12 @@ class QueuedStream(io.TextIOBase):
         return True
 
     def isatty(self) -> bool:
-        """Return False: colours would be escaped, as all that acts on a terminal is."""
+        """Return False: colour codes would be escaped like all control characters."""
         return False
 
 
 class LibraryLog(logging.Handler):
-    """Writes what libraries log, asyncio among them, as lines of our own."""
+    """Writes log records of libraries, such as asyncio, as structured lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
         method = next((name for level, name in _METHODS if record.levelno >= level), "debug")
@@ -102,7 +102,7 @@ class LibraryLog(logging.Handler):
 
 
 def queue_standard_streams(output: LogQueue, errors: LogQueue) -> None:
-    """Have all that is written to standard output and standard error go through queues."""
+    """Redirect standard output and standard error to queues."""
     flush_standard_streams()
     sys.stdout, sys.stderr = QueuedStream(output, "<stdout>"), QueuedStream(errors, "<stderr>")
     logging.basicConfig(handlers=[LibraryLog()], level=logging.WARNING, force=True)
@@ -110,7 +110,7 @@ def queue_standard_streams(output: LogQueue, errors: LogQueue) -> None:
 
 
 def flush_standard_streams() -> None:
-    """Write, or queue, the beginnings of lines."""
+    """Write or queue incomplete lines."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             with suppress(OSError, ValueError):
@@ -126,7 +126,7 @@ def restore_standard_streams() -> None:
 
 
 def is_same_file(one: int, other: int) -> bool:
-    """Return whether two descriptors lead to the same pipe, terminal or file."""
+    """Return whether two descriptors refer to the same pipe, terminal or file."""
     try:
         return os.path.sameopenfile(one, other)
     except OSError:  # one of them is closed

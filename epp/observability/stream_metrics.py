@@ -1,4 +1,4 @@
-"""Metrics of ext_proc streams as the reference has them, for those who ask for them."""
+"""The Go EPP's metrics of ext_proc streams; opt-in."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from epp.observability.hot_metrics import Maker
 
-# The reference's: a stream lives as long as its HTTP request.
+# The Go EPP's buckets: a stream lives as long as its HTTP request.
 _OPEN: Final = (
     *(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0),
 )

@@ -1,4 +1,4 @@
-"""Metrics of the ext_proc transport, read off its counters when Prometheus asks."""
+"""Metrics of the ext_proc transport, computed from its counters at each scrape."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -10,7 +10,7 @@ _PREFIX = "llm_d_epp_transport_"
 
 
 class TransportFigures(Protocol):
-    """What the transport counts; all are numbers since its start, or of this moment."""
+    """Statistics of the transport: counts since its start, and current values."""
 
     @property
     def connections(self) -> int: ...
@@ -95,11 +95,11 @@ class TransportCollector(Collector):
 
 
 class CertificateCollector(Collector):
-    """When the certificate of the ext_proc port expires, and how often it was reloaded.
+    """Expiry of the certificate of the ext_proc port, and number of reloads.
 
     Args:
-        expires_at: In seconds since 1970, of the one in use.
-        reloads: By result.
+        expires_at: Returns the expiry of the current one, in Unix time.
+        reloads: Returns the number of reloads by result.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
-"""Notices when the event loop stands still, and says in which line of code.
+"""Detect a blocked event loop, and log where it is blocked.
 
-Plugins run on the event loop, so one that never returns stops every request. Nothing on the loop
-could tell of that: a thread looks whether the loop still makes its mark now and then. If it does
-not, the thread logs the stack that the loop is stuck in, and liveness goes off until the loop moves
-again.
+Plugins run on the event loop, so one that never returns blocks every request. A thread checks
+whether the loop still responds. If it does not, the thread logs the stack of the loop's thread, and
+the liveness probe fails until the loop responds again.
 """
 
 import asyncio
@@ -22,17 +21,17 @@ _STACK_LINES = 12
 
 
 class LoopWatchdog:
-    """Watches the loop that it is entered on.
+    """Watches the loop on which it is entered.
 
     Args:
-        limit_seconds: How long the loop may stand still.
+        limit_seconds: How long the loop may be blocked.
     """
 
     def __init__(self, *, limit_seconds: float = 5.0) -> None:
         self.is_stuck = False
-        """Whether the loop has stood still for longer than the limit, and still does."""
+        """Whether the loop is blocked for longer than the limit."""
         self._pause_seconds = limit_seconds / _LOOKS_PER_LIMIT
-        # Looks, not a clock: a process that was suspended, looks included, is not stuck.
+        # Counts checks instead of reading a clock: a process that was suspended is not stuck.
         self._looks_without_mark = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look, name="loop-watchdog", daemon=True)
@@ -69,7 +68,7 @@ class LoopWatchdog:
                 _log.critical(
                     "event loop stands still, liveness is off",
                     limit_seconds=self._pause_seconds * _LOOKS_PER_LIMIT,
-                    # Not "stack", which structlog's console takes for text of its own making.
+                    # Not "stack": structlog's console expects its own formatted text in that field.
                     stuck_in=self._stack(),
                 )
             elif self.is_stuck and not stuck:
@@ -77,8 +76,8 @@ class LoopWatchdog:
                 _log.warning("event loop moves again, liveness is on")
 
     def _stack(self) -> list[str]:
-        """Return where the loop is, innermost call last: ``file:line in function``."""
-        # The only way to another thread's stack; documented, if underscored.
+        """Return the stack of the loop's thread, innermost call last: ``file:line in function``."""
+        # The only way to get another thread's stack; underscored, but documented.
         frame = sys._current_frames().get(self._watched)  # noqa: SLF001
         lines = traceback.extract_stack(frame)[-_STACK_LINES:]
         return [f"{line.filename}:{line.lineno} in {line.name}" for line in lines]

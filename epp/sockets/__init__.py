@@ -1,4 +1,4 @@
-"""Listening sockets: binding, accepting, and how many descriptors there are for connections."""
+"""Listening sockets: binding, accepting, and dividing file descriptors among ports."""
 
 from epp.sockets.acceptor import ACCEPTS_PER_TURN, Acceptor
 from epp.sockets.binding import BACKLOG, listen_on

@@ -1,10 +1,9 @@
-"""Accepts connections in place of ``create_server``, and waits when descriptors run out.
+"""Accept connections, like ``create_server``, but wait when descriptors run out.
 
-When a process has no descriptor left (EMFILE), asyncio writes one traceback per place in the
-backlog each second (7,000 in 3 s). uvloop accepts and closes everything that waits, the gateway's
-connections included; if another thread has taken the descriptor that libuv keeps for that, it spins
-(92 % CPU, measured). Here the connections wait in the kernel's backlog until there is a descriptor
-again.
+When a process has no descriptor left (EMFILE), asyncio logs one traceback per backlog slot each
+second (7,000 in 3 s). uvloop accepts and closes every pending connection, including the gateway's;
+if another thread has taken the descriptor that libuv reserves for that, it spins (92 % CPU,
+measured). Here, connections wait in the kernel's backlog until a descriptor is free.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 ACCEPTS_PER_TURN = 16
-"""Connections of one listening socket that are accepted before the loop handles other events."""
+"""Connections of one listening socket to accept before the loop handles other events."""
 
 _PAUSE_SECONDS = 0.1
 _SECONDS_BETWEEN_LOGS = 60.0
@@ -42,19 +41,19 @@ _log = structlog.get_logger(__name__)
 
 
 def _do_nothing() -> None:
-    """Close nothing."""
+    """Do nothing."""
 
 
 class Acceptor:
-    """Makes a protocol for each connection to some listening sockets.
+    """Accepts connections on listening sockets and creates a protocol for each.
 
     Args:
-        name: Of the port, for the log.
-        make: The protocol of one connection.
-        admit: Asked before each connection is accepted; if it returns False, it is closed.
-        tls: TLS of the port; None for plaintext.
-        handshake_seconds: How long a TLS handshake may take.
-        exhausted: Called when there is no descriptor for a connection; may close others.
+        name: Name of the port, for the log.
+        make: Creates the protocol of a connection.
+        admit: Called for each connection; if it returns False, the connection is closed.
+        tls: TLS context; None for plaintext.
+        handshake_seconds: Time limit of a TLS handshake.
+        exhausted: Called when the process runs out of descriptors; may close connections.
     """
 
     def __init__(
@@ -70,8 +69,8 @@ class Acceptor:
         self.pauses = 0
         """How often accepting paused because there was no descriptor."""
         self.pending: dict[socket.socket, float] = {}
-        """Accepted connections that are not with their protocol yet (TLS: the handshake), oldest
-        first, and the loop's time of their arrival."""
+        """Accepted connections without a protocol yet (TLS handshake in progress), oldest first;
+        the value is the loop time at which they were accepted."""
         self._name = name
         self._make = make
         self._admit = admit
@@ -84,14 +83,14 @@ class Acceptor:
         self._next_log = float("-inf")
 
     def start(self, listening: Iterable[socket.socket]) -> None:
-        """Accept from now on; the listening sockets are closed at the end."""
+        """Start to accept; :meth:`close` closes the listening sockets."""
         self._listening = list(listening)
         for each in self._listening:
             each.setblocking(False)
             self._resume(each)
 
     def close(self) -> None:
-        """Stop listening, and end the connections that are not with their protocol yet."""
+        """Stop listening, and close pending connections."""
         loop = asyncio.get_running_loop()
         for timer in self._resuming.values():
             timer.cancel()
@@ -103,15 +102,15 @@ class Acceptor:
             self.drop_oldest()
 
     async def settled(self) -> None:
-        """Return when every accepted connection has reached its protocol or ended."""
+        """Wait until no connection is pending."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     def drop_oldest(self) -> None:
-        """End the connection that has been pending for longest."""
+        """Close the connection that has been pending longest."""
         oldest = next(iter(self.pending))
         del self.pending[oldest]
-        # The transport, which has the socket by now, sees the end and closes it.
+        # The transport owns the socket by now: it sees EOF and closes it.
         with contextlib.suppress(OSError):
             oldest.shutdown(socket.SHUT_RDWR)
 
@@ -134,7 +133,7 @@ class Acceptor:
             self._take(connection)
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
-        # The socket stays readable while connections wait: a reader would spin.
+        # The socket stays readable while connections are in the backlog: a reader would spin.
         loop = asyncio.get_running_loop()
         loop.remove_reader(listening)
         self._resuming[listening] = loop.call_later(_PAUSE_SECONDS, self._resume, listening)
@@ -174,7 +173,7 @@ class Acceptor:
                 ssl_handshake_timeout=self._handshake_seconds,
             )
         except OSError:
-            pass  # the peer has gone, or its handshake failed: the transport has closed the socket
+            pass  # the peer has closed, or TLS failed: the transport has closed the socket
         except Exception:
             connection.close()
             _log.exception("connection could not be served", port=self._name)

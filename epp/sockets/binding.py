@@ -1,4 +1,4 @@
-"""Listening sockets on the addresses of a host."""
+"""Create listening sockets."""
 
 import errno
 import os
@@ -8,21 +8,21 @@ from typing import Any
 
 EVERY_ADDRESS = "::"
 BACKLOG = 1024
-"""Connections that wait in the kernel until they are accepted."""
+"""Connections that the kernel queues until they are accepted."""
 
 Address = tuple[int, int, int, str, Any]
 """What ``getaddrinfo`` returns: family, kind, protocol, canonical name, address."""
 
 
 def listen_on(addresses: Iterable[Address], *, reuse_port: bool = False) -> list[socket.socket]:
-    """Return a listening socket for each address; ``::`` is for IPv6 and IPv4.
+    """Return a listening socket for each address; ``::`` accepts IPv6 and IPv4.
 
     Args:
-        addresses: Of the host, for ``SOCK_STREAM``.
-        reuse_port: SO_REUSEPORT: other processes may share the port.
+        addresses: Results of ``getaddrinfo`` for ``SOCK_STREAM``.
+        reuse_port: Set SO_REUSEPORT, so that other processes may share the port.
 
     Raises:
-        OSError: An address is not this machine's, or the port is taken.
+        OSError: An address is not local, or the port is in use.
     """
     listening: list[socket.socket] = []
     try:
@@ -34,7 +34,7 @@ def listen_on(addresses: Iterable[Address], *, reuse_port: bool = False) -> list
             listening.append(made)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, reuse_port)
-            # Connections inherit it on Linux.
+            # On Linux, accepted connections inherit it.
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if family == socket.AF_INET6:
                 is_both = address[0] == EVERY_ADDRESS

@@ -1,8 +1,8 @@
-"""How many descriptors the process may have, and how many connections each port may hold.
+"""Raise the descriptor limit of the process and divide it among its ports.
 
-Every connection takes a descriptor, and so does every file that is opened. A process that has none
-left can neither accept nor connect, nor read its configuration. So the limit is raised as far as
-possible and shared out: whatever connects to one port, the others and the process keep theirs.
+Every connection and every open file needs a descriptor. A process without free descriptors can
+neither accept nor connect nor read its configuration. So the limit is raised as far as possible and
+divided, so that connections to one port cannot use the descriptors of the others.
 """
 
 import os
@@ -14,11 +14,11 @@ from typing import NamedTuple
 PROCESS = 64
 """Files, pipes and the event loops: 22 after a start; a reload opens some for a moment."""
 RESERVE = 64
-"""Kept for what cannot be planned: a plugin's files, a name's look-up."""
+"""Reserve for unplanned uses, such as a plugin's files and DNS lookups."""
 
 
 class DescriptorLimit(NamedTuple):
-    """RLIMIT_NOFILE, soft and hard."""
+    """RLIMIT_NOFILE."""
 
     soft: int
     hard: int
@@ -26,18 +26,18 @@ class DescriptorLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """How many descriptors are wanted, by purpose."""
+    """Number of descriptors needed, by purpose."""
 
     ext_proc: int
     health: int
     metrics: int
     scrapes: int
-    """Connections to model servers, one for each endpoint and data source."""
+    """Connections to model servers: one per endpoint and data source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """How many descriptors there are, by purpose."""
+    """Number of descriptors available, by purpose."""
 
     limit: int
     ext_proc: int
@@ -45,11 +45,11 @@ class Shares:
     metrics: int
     scrapes: int
     needed: int
-    """The least limit that would satisfy the whole demand."""
+    """The limit that would satisfy the whole demand."""
 
     @property
     def is_enough(self) -> bool:
-        """Every purpose has what it wants."""
+        """Whether the limit satisfies the whole demand."""
         return self.limit >= self.needed
 
 
@@ -57,36 +57,36 @@ _LEAST = Demand(ext_proc=16, health=8, metrics=4, scrapes=8)
 
 
 def raise_limit() -> DescriptorLimit:
-    """Raise the soft limit to the hard one, if the system allows it; return what they were."""
+    """Raise the soft limit to the hard one, if the system allows it; return the old limits."""
     before = descriptor_limit()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if before.soft != before.hard:
-        # macOS has a lower maximum than the "unlimited" that it tells (ValueError).
+        # macOS reports "unlimited" but has a lower maximum (ValueError).
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return before
 
 
 def descriptor_limit() -> DescriptorLimit:
-    """Return the limits; one that is unlimited is a large number."""
+    """Return the limits; "unlimited" becomes 2**31."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return DescriptorLimit(_number(soft), _number(hard))
 
 
 def open_descriptors() -> int | None:
-    """Return how many descriptors are open; None where that cannot be seen."""
+    """Return the number of open descriptors; None if it is unknown."""
     try:
         with os.scandir("/proc/self/fd") as found:
-            return sum(1 for _ in found) - 1  # one is the folder's own
+            return sum(1 for _ in found) - 1  # one belongs to the scan itself
     except OSError:
         return None
 
 
 def share_out(limit: int, demand: Demand) -> Shares:
-    """Return what each purpose may have.
+    """Divide ``limit`` among the purposes.
 
-    Scrapes get all that the others leave. Where the limit is too low for the demand, everybody
-    gets the same part of what they want, but not less than a handful.
+    Spare descriptors go to scrapes. If the limit is too low, every purpose gets the same fraction
+    of its demand, but at least a small minimum.
     """
     wanted = {each.name: getattr(demand, each.name) for each in fields(demand)}
     total = sum(wanted.values())

@@ -1,18 +1,18 @@
-"""What each port can say of its connections."""
+"""Connection statistics of a port."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortFigures:
-    """The connections of one port: now, and counts since its start."""
+    """Current connections of one port, and counts since its start."""
 
     connections: int
     limit: int
     evicted: int
-    """Closed for a newcomer, because the port was full."""
+    """Connections closed to admit a new one on a full port."""
     refused: int
-    """Newcomers turned away, because no connection could be closed for them."""
+    """New connections refused, because none could be evicted for them."""
     timed_out: int
     """Closed because the client took too long."""
     accept_pauses: int

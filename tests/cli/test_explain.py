@@ -16,7 +16,7 @@ from epp.cli import cli
 from epp.flow_control.debug import session_pages
 from epp.flow_control.plugins import Share
 from epp.flow_control.sessions import ExtensionPoints
-from epp.observability import Metrics, MetricsServer, Page
+from epp.observability import DebugPage, Metrics, MetricsServer
 
 
 class Picker:
@@ -24,7 +24,7 @@ class Picker:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.pages: dict[str, Page] = {}
+        self.pages: dict[str, DebugPage] = {}
 
     def has(self, waiting: Waiting, points: ExtensionPoints | None = None, *plugins: str) -> None:
         """Serve what waits there."""
@@ -219,20 +219,22 @@ def test_a_trailing_slash_a_path_and_a_password_in_the_address(picker: Picker) -
             id="flow control is off",
         ),
         pytest.param(
-            {"session": Page(lambda: [1])},
+            {"session": DebugPage(lambda: [1])},
             "URL: what it answers for /debug/session is no such page; is this the --metrics-port"
             " of an endpoint picker of this version?",
             id="another page",
         ),
         pytest.param(
-            {"session": Page(fail)},
+            {"session": DebugPage(fail)},
             "URL/debug/session: answered 500: the endpoint picker failed to make this page:"
             r" ValueError: \x1b[2Jno idea",
             id="a page that fails",
         ),
     ],
 )
-def test_a_page_that_cannot_be_shown(picker: Picker, pages: dict[str, Page], error: str) -> None:
+def test_a_page_that_cannot_be_shown(
+    picker: Picker, pages: dict[str, DebugPage], error: str
+) -> None:
     picker.pages = pages
     with capture_logs():
         assert run(picker.url) == (2, "", f"epp: {error}\n")

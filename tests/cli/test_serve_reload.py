@@ -65,7 +65,7 @@ def test_sighup_without_a_file_changes_nothing(tmp_path: Path) -> None:
     with serving(tmp_path) as process:
         logged(tmp_path, "endpoint picker started", process)
         process.send_signal(signal.SIGHUP)
-        logged(tmp_path, "nothing to reload, the configuration is from no file", process)
+        logged(tmp_path, "nothing to reload, the configuration does not come from a file", process)
 
 
 def test_every_problem_of_a_configuration_is_told_at_the_start(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ OWN = "plugins: [{type: queue-scorer}, {type: gauge-detector, name: mine}]\n"
             [
                 "saturationDetector: is deprecated; use `flowControl.saturationDetector`",
                 (
-                    "plugins[1]: `mine` is never asked: no profile names it and"
+                    "plugins[1]: `mine` is never used: no profile names it and"
                     " `flowControl.saturationDetector` does not name it"
                 ),
             ],
@@ -100,8 +100,8 @@ def test_what_is_no_detector_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         BUILDER.build(load_text(HEAD + text, "f"))
     assert str(caught.value) == (
-        "f:4:47: flowControl.saturationDetector.pluginRef: `queue-scorer` (queue-scorer) is no"
-        " SaturationDetector; those there are: `mine`"
+        "f:4:47: flowControl.saturationDetector.pluginRef: `queue-scorer` (queue-scorer) does"
+        " not implement SaturationDetector; candidates: `mine`"
     )
 
 

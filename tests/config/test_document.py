@@ -122,14 +122,14 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
     ),
     "duplicate key": (
         "a: 1\nb: 2\na: 3\n",
-        ["f:3:1: a: duplicate key `a`; it stands on line 1, too"],
+        ["f:3:1: a: duplicate key `a`; it is also on line 1"],
     ),
     "duplicate keys, every one": (
         "- {a: 1, a: 2, a: 3}\n- {b: 1, b: 2}\n",
         [
-            "f:1:10: [0].a: duplicate key `a`; it stands on line 1, too",
-            "f:1:16: [0].a: duplicate key `a`; it stands on line 1, too",
-            "f:2:10: [1].b: duplicate key `b`; it stands on line 2, too",
+            "f:1:10: [0].a: duplicate key `a`; it is also on line 1",
+            "f:1:16: [0].a: duplicate key `a`; it is also on line 1",
+            "f:2:10: [1].b: duplicate key `b`; it is also on line 2",
         ],
     ),
     "key that is a list": (

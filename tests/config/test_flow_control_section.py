@@ -51,15 +51,16 @@ FAULTS: dict[str, tuple[str, str]] = {
     "a scorer for a fairness policy": (
         ON + BAND % "fairnessPolicyRef: queue-scorer",
         (
-            f"f:5:64: {FAIRNESS}: `queue-scorer` (queue-scorer) is no FairnessPolicy; those there"
-            " are: `round-robin-fairness-policy`, `global-strict-fairness-policy`"
+            f"f:5:64: {FAIRNESS}: `queue-scorer` (queue-scorer) does not implement"
+            " FairnessPolicy; candidates: `round-robin-fairness-policy`,"
+            " `global-strict-fairness-policy`"
         ),
     ),
     "a policy of another role for all bands, told of once": (
         ON + SECTION % "defaultPriorityBand: {fairnessPolicyRef: edf-ordering-policy}",
         (
             "f:5:56: flowControl.defaultPriorityBand.fairnessPolicyRef: `edf-ordering-policy`"
-            " (edf-ordering-policy) is no FairnessPolicy; those there are:"
+            " (edf-ordering-policy) does not implement FairnessPolicy; candidates:"
             " `round-robin-fairness-policy`"
         ),
     ),
@@ -68,29 +69,29 @@ FAULTS: dict[str, tuple[str, str]] = {
         + SECTION % "defaultNegativePriorityBand: {orderingPolicyRef: round-robin-fairness-policy}",
         (
             "f:5:64: flowControl.defaultNegativePriorityBand.orderingPolicyRef:"
-            " `round-robin-fairness-policy` (round-robin-fairness-policy) is no OrderingPolicy;"
-            " those there are: `edf-ordering-policy`, `fcfs-ordering-policy`"
+            " `round-robin-fairness-policy` (round-robin-fairness-policy) does not implement"
+            " OrderingPolicy; candidates: `edf-ordering-policy`, `fcfs-ordering-policy`"
         ),
     ),
     "a scorer for a detector": (
         ON + SECTION % "saturationDetector: {pluginRef: queue-scorer}",
         (
-            "f:5:47: flowControl.saturationDetector.pluginRef: `queue-scorer` (queue-scorer) is no"
-            " SaturationDetector; there is none in `plugins`"
+            "f:5:47: flowControl.saturationDetector.pluginRef: `queue-scorer` (queue-scorer) does"
+            " not implement SaturationDetector; there is none in `plugins`"
         ),
     ),
     "two bands of one priority": (
         ON + SECTION % "priorityBands: [{priority: 1}, {priority: 2}, {priority: 1}]",
         (
             "f:5:72: flowControl.priorityBands[2].priority: there is another band of priority 1;"
-            " leave one"
+            " keep one"
         ),
     ),
     "two bands of one priority in the extension": (
         ON + OURS % "priorityBands: [{priority: 1, floorShare: 0}, {priority: 1}]",
         (
             "f:5:85: extensions.flowControl.priorityBands[1].priority: there is another band of"
-            " priority 1; leave one"
+            " priority 1; keep one"
         ),
     ),
     "a negative time": (
@@ -180,7 +181,7 @@ def test_a_fault_is_told_once_with_its_place_and_mend(text: str, said: str) -> N
 
 
 OFF_TEXT = "the feature gate `flowControl` is off"
-NEVER = f"is never asked: {OFF_TEXT}"
+NEVER = f"is never used: {OFF_TEXT}"
 
 
 @pytest.mark.parametrize(

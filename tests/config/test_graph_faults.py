@@ -121,12 +121,12 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "discovery that is none": (
         "plugins: [{type: queue-scorer}]\ndataLayer: {discovery: {pluginRef: queue-scorer}}\n",
         "test.yaml:4:36: dataLayer.discovery.pluginRef",
-        "`queue-scorer` (queue-scorer) is no EndpointDiscovery",
+        "`queue-scorer` (queue-scorer) does not implement EndpointDiscovery",
     ),
     "source that is none": (
         "plugins: [{type: queue-scorer}]\ndataLayer: {sources: [{pluginRef: queue-scorer}]}\n",
         "dataLayer.sources[0].pluginRef",
-        "is no DataSource",
+        "does not implement DataSource",
     ),
     "source that is there twice": (
         (
@@ -134,7 +134,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
             "dataLayer: {sources: [{pluginRef: m}, {pluginRef: m}]}\n"
         ),
         "test.yaml:4:51: dataLayer.sources[1].pluginRef",
-        "source `m` is there already; list all its extractors there",
+        "source `m` is listed before; list all its extractors there",
     ),
     "extractor that is none": (
         (
@@ -142,7 +142,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
             " models-data-source, extractors: [{pluginRef: models-data-source}]}]}\n"
         ),
         "dataLayer.sources[0].extractors[0].pluginRef",
-        "is no Extractor",
+        "does not implement Extractor",
     ),
     "failure policy of a scorer": (
         (

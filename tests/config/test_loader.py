@@ -335,7 +335,7 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
     ),
     "duplicate key": (
         HEAD + "plugins:\n- {type: queue-scorer, type: x}\n",
-        ["f:4:24: plugins[0].type: duplicate key `type`; it stands on line 4, too"],
+        ["f:4:24: plugins[0].type: duplicate key `type`; it is also on line 4"],
     ),
     "section of the wrong type": (
         HEAD + "plugins: 3\n",
@@ -396,12 +396,15 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         )
         for weight, said in (
             ("-1", "`-1`"),
-            (".nan", "`nan`"),
             (".inf", "`inf`"),
             ("high", "the text `high`"),
             ("'2'", "the text `2`"),
         )
     },
+    "weight .nan": (
+        profile_of("{pluginRef: queue-scorer, weight: .nan}"),
+        ["f:8:39: schedulingProfiles[0].plugins[0].weight: must be a number, not .nan"],
+    ),
     "undefined discovery": (
         HEAD + "dataLayer: {discovery: {pluginRef: nope}}\n",
         ["f:3:36: dataLayer.discovery.pluginRef: no plugin is named `nope`; defined: none"],
@@ -523,8 +526,8 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         + "    plugins:\n      p: {priorty: 1, enabled: 2, arguments: []}\n",
         [
             (
-                "f:5:14: extensions.sessions.actions: `allocate` is missing; without it no request"
-                " that waits ever goes on"
+                "f:5:14: extensions.sessions.actions: `allocate` is missing; without it no queued"
+                " request is ever dispatched"
             ),
             (
                 "f:5:15: extensions.sessions.actions[0]: must be `allocate` or `reclaim` or"

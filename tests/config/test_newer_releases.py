@@ -49,8 +49,8 @@ def test_the_plugin_that_finds_endpoints_is_named_by_either_version(text: str) -
         pytest.param(
             V1 + "plugins: [{type: queue-scorer}]\n"
             "dataLayer: {discovery: {endpoints: {pluginRef: queue-scorer}}}",
-            "f:4:48: dataLayer.discovery.endpoints.pluginRef: `queue-scorer` (queue-scorer) is no"
-            " EndpointDiscovery; there is none in `plugins`",
+            "f:4:48: dataLayer.discovery.endpoints.pluginRef: `queue-scorer` (queue-scorer) does"
+            " not implement EndpointDiscovery; there is none in `plugins`",
             id="no discovery",
         ),
         pytest.param(

@@ -46,7 +46,7 @@ def test_parsers_are_those_listed_or_the_default_ones(text: str, names: list[str
             " {pluginRef: openai-parser}]}\n",
             "requestHandler.parsers[1].pluginRef",
             (
-                "`openai-parser` is never asked here: `passthrough-parser` before it takes every"
+                "`openai-parser` is never used here: `passthrough-parser` before it takes every"
                 " request that no other parser claims"
             ),
             id="after the one of everything",
@@ -54,21 +54,21 @@ def test_parsers_are_those_listed_or_the_default_ones(text: str, names: list[str
         pytest.param(
             "requestHandler: {parsers: [{pluginRef: openai-parser}, {pluginRef: openai-parser}]}\n",
             "requestHandler.parsers[1].pluginRef",
-            "`openai-parser` is never asked here: it is listed before",
+            "`openai-parser` is never used here: it is listed before",
             id="twice",
         ),
         pytest.param(
             "requestHandler: {parsers: [{pluginRef: openai-parser}, {pluginRef: b}]}\n"
             "plugins: [{type: openai-parser, name: b}]\n",
             "requestHandler.parsers[1].pluginRef",
-            "`b` is never asked here: `openai-parser` of the same type is listed before it",
+            "`b` is never used here: `openai-parser` of the same type is listed before it",
             id="two of a type",
         ),
         pytest.param(
             "requestHandler: {parsers: [{pluginRef: openai-parser}]}\n"
             "plugins: [{type: passthrough-parser}]\n",
             "plugins[0]",
-            "`passthrough-parser` is never asked: `requestHandler.parsers` does not name it",
+            "`passthrough-parser` is never used: `requestHandler.parsers` does not name it",
             id="not listed",
         ),
     ],

@@ -257,7 +257,7 @@ def test_these_are_fine(tmp_path: Path, text: str) -> None:
             """,
             1,
             "X.filter: it must not be a coroutine: write `def filter(self, request, endpoints,"
-            " state)`; what has to be waited for belongs in an AsyncDataProducer",
+            " state)`; asynchronous work belongs in an AsyncDataProducer",
             id="a coroutine where a plain method is due",
         ),
         pytest.param(

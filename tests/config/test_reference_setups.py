@@ -44,7 +44,7 @@ SETS_ITSELF = (
 
 
 def never_asked(place: int, name: str) -> str:
-    return f"plugins[{place}]: `{name}` is never asked: no profile names it"
+    return f"plugins[{place}]: `{name}` is never used: no profile names it"
 
 
 def idle_in_profile(place: int, named: str) -> str:

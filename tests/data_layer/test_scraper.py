@@ -230,7 +230,7 @@ def serving(*pages: bytes, then_fail: bool = False) -> Get:
     return get
 
 
-def beliefs(endpoints: Sequence[Endpoint]) -> list[float]:
+def load_estimates(endpoints: Sequence[Endpoint]) -> list[float]:
     return [endpoint.load.waiting_requests for endpoint in endpoints]
 
 
@@ -252,7 +252,7 @@ async def test_an_old_page_fades_to_the_median_of_the_fresh_ones() -> None:
         assert old.load.running_requests == pytest.approx(6, abs=0.1)
         assert old.load.kv_cache_usage == pytest.approx(0.75, abs=0.01)
         await asyncio.sleep(1)
-        assert beliefs(store.snapshot) == [20, 0, 20, 50]
+        assert load_estimates(store.snapshot) == [20, 0, 20, 50]
         assert old.metrics.waiting_requests == 100  # the page itself stays
 
 
@@ -268,10 +268,10 @@ async def test_a_recovered_endpoint_is_believed_at_once() -> None:
 
     async with running(make_scraper(store, loads({"a": get, "b": serving(page(40))}))):
         await asyncio.sleep(1)
-        assert beliefs(store.snapshot) == [40, 40]
+        assert load_estimates(store.snapshot) == [40, 40]
         fail = False
         await asyncio.sleep(0.11)
-        assert beliefs(store.snapshot) == [7, 40]
+        assert load_estimates(store.snapshot) == [7, 40]
 
 
 @pytest.mark.looptime
@@ -300,7 +300,7 @@ async def test_with_nothing_fresh_the_last_known_pages_give_the_median() -> None
     }
     async with running(make_scraper(store, loads(gets))):
         await asyncio.sleep(2)
-        assert beliefs(store.snapshot) == [15, 15, 15]
+        assert load_estimates(store.snapshot) == [15, 15, 15]
 
 
 @pytest.mark.looptime
@@ -308,7 +308,7 @@ async def test_a_pool_never_scraped_is_believed_idle() -> None:
     store = make_store("never")
     async with running(make_scraper(store, loads({"never": serving()}))):
         await asyncio.sleep(1)
-        assert beliefs(store.snapshot) == [0]
+        assert load_estimates(store.snapshot) == [0]
 
 
 @pytest.mark.looptime
@@ -351,9 +351,9 @@ async def test_metrics_that_are_asked_for_seldom_are_doubted_by_their_own_interv
     source = FakeSource(gets, interval_seconds=2.0)
     async with running(make_scraper(store, Binding(source, [LoadExtractor()]))):
         await asyncio.sleep(5.9)
-        assert beliefs(store.snapshot) == [7, 40]
+        assert load_estimates(store.snapshot) == [7, 40]
         await asyncio.sleep(10.1)  # half of the ten intervals beyond 3 * 2 s
-        assert beliefs(store.snapshot) == [pytest.approx((7 + 40) / 2, abs=0.2), 40]
+        assert load_estimates(store.snapshot) == [pytest.approx((7 + 40) / 2, abs=0.2), 40]
 
 
 @pytest.mark.looptime
@@ -427,7 +427,7 @@ async def test_the_bugs_of_plugins_stay_with_them_and_are_told_once() -> None:
         ):
             await asyncio.sleep(1)
             assert [e.metrics.waiting_requests for e in store.snapshot] == [3, 4]
-            assert beliefs(store.snapshot) == [3, 4]
+            assert load_estimates(store.snapshot) == [3, 4]
     assert set(observer.kinds) == {"plugin"}
     assert set(observer.extract_errors) == {("fake-source", "broken-extractor", "plugin")}
     assert len(observer.extract_errors) > 2
@@ -475,7 +475,7 @@ async def test_metrics_that_cannot_be_reckoned_with_are_their_extractors_fault(
         async with running(make_scraper(store, binding, observer=observer)):
             await asyncio.sleep(1)
             assert store.snapshot[0].metrics.waiting_requests == 3
-            assert beliefs(store.snapshot) == [3]
+            assert load_estimates(store.snapshot) == [3]
     assert set(observer.extract_errors) == {("fake-source", "writing-extractor", "plugin")}
     (told,) = logs
     assert (told["plugin"], told["error"]) == ("writing", f"it wrote {value!r} to endpoint.metrics")
@@ -517,7 +517,7 @@ async def test_a_client_that_gives_no_page_and_fails_to_close_harms_nobody_else(
             await asyncio.sleep(0.5)
             store.replace_endpoints("test", [EndpointSpec("ns/1", "b")])
             await asyncio.sleep(0.5)
-            assert beliefs(store.snapshot) == [4]
+            assert load_estimates(store.snapshot) == [4]
     assert set(observer.kinds) == {"plugin"}
     failures = [log["error"] for log in logs if log["event"] == "endpoint scrape failed"]
     assert f"its client gave {answer!r}, which is no Page" in failures

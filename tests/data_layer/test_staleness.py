@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epp.data_layer.staleness import (
-    Belief,
+    LoadEstimate,
     fade,
     faded_fraction,
     pool_median,
@@ -41,16 +41,18 @@ def test_the_old_value_is_given_up_in_a_straight_line(age: float, expected: floa
 
 def test_the_median_is_taken_of_each_value_by_itself() -> None:
     pages = [EndpointMetrics(0, 9, 0.1), EndpointMetrics(4, 1, 0.9), EndpointMetrics(2, 5, 0.3)]
-    assert pool_median(pages) == Belief(2, 5, 0.3)
-    assert pool_median(pages[:2]) == Belief(2, 5, 0.5)  # the mean of the two in the middle
-    assert pool_median([]) == Belief(0, 0, 0)
+    assert pool_median(pages) == LoadEstimate(2, 5, 0.3)
+    assert pool_median(pages[:2]) == LoadEstimate(2, 5, 0.5)  # the mean of the two in the middle
+    assert pool_median([]) == LoadEstimate(0, 0, 0)
 
 
-_beliefs = st.builds(Belief, st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1))
+_load_estimates = st.builds(LoadEstimate, st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1))
 
 
-@given(_beliefs, _beliefs, st.floats(0, 1))
-def test_a_faded_value_lies_between_page_and_median(a: Belief, b: Belief, part: float) -> None:
+@given(_load_estimates, _load_estimates, st.floats(0, 1))
+def test_a_faded_value_lies_between_page_and_median(
+    a: LoadEstimate, b: LoadEstimate, part: float
+) -> None:
     assert fade(a, b, 0.0) == a
     assert fade(a, b, 1.0) == b
     faded = fade(a, b, part).waiting

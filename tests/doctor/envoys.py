@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from epp.doctor import Gateway, Report, Row, examine
+from epp.doctor import Diagnosis, Gateway, Row, examine
 from epp.doctor.reading import Source, source
 
 DESTINATION = "x-gateway-destination-endpoint"
@@ -107,7 +107,7 @@ class Envoy:
             each for each in extension["mutations"] if each["remove"] not in headers
         ]
 
-    def report(self, **told: Any) -> Report:
+    def report(self, **told: Any) -> Diagnosis:
         return report(self.document, **told)
 
     def _found(self, kind: str, index: int) -> Json:
@@ -120,7 +120,7 @@ def make_envoy() -> Envoy:
     return Envoy(yaml.safe_load(SOUND))
 
 
-def report(document: object, ext_proc: str | None = None, **told: Any) -> Report:
+def report(document: object, ext_proc: str | None = None, **told: Any) -> Diagnosis:
     """All checks over a document, with the counters and the version that an admin page tells."""
     read = source(document, "test")
     version = told.get("version", read.version)
@@ -128,10 +128,10 @@ def report(document: object, ext_proc: str | None = None, **told: Any) -> Report
     return examine(Gateway(given, ext_proc))
 
 
-def rows_of(found: Report, check: str) -> list[Row]:
+def rows_of(found: Diagnosis, check: str) -> list[Row]:
     return [row for row in found.rows if row.check == check]
 
 
-def level_of(found: Report, check: str) -> str:
+def level_of(found: Diagnosis, check: str) -> str:
     """The worst of a check."""
     return rows_of(found, check)[0].finding.level.value

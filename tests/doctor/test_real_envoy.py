@@ -11,7 +11,7 @@ import httpx
 import pytest
 import yaml
 
-from epp.doctor import Gateway, Level, Report, UnreadableError, examine, read_admin
+from epp.doctor import Diagnosis, Gateway, Level, UnreadableError, examine, read_admin
 from epp.doctor.names import (
     DESTINATION,
     NAMESPACE,
@@ -39,7 +39,7 @@ from .envoys import PICKER, Envoy, level_of, make_envoy, report, rows_of
 ENDPOINTS = ("127.0.0.1:9",)
 
 
-def to_mend(found: Report) -> list[tuple[str, str]]:
+def to_mend(found: Diagnosis) -> list[tuple[str, str]]:
     return [
         (row.finding.level.value, row.check)
         for row in found.rows

@@ -113,9 +113,9 @@ def test_policies_may_have_names_of_their_own_and_only_these_are_asked() -> None
         "newest",
     )
     told = [warning.text("f") for warning in graph.warnings]
-    (unasked,) = [line for line in told if "never asked" in line]
+    (unasked,) = [line for line in told if "never used" in line]
     assert unasked == (
-        "f:3:122: plugins[2]: `forgotten` is never asked: `extensions.flowControl.eviction` does"
+        "f:3:122: plugins[2]: `forgotten` is never used: `extensions.flowControl.eviction` does"
         " not name it"
     )
 
@@ -177,7 +177,8 @@ def test_what_tunes_it_is_warned_of_while_it_is_off() -> None:
         pytest.param(
             ON + TUNED % "orderPluginRef: sheddable-eviction-filter",
             "f:5:55: extensions.flowControl.eviction.orderPluginRef: `sheddable-eviction-filter`"
-            " (sheddable-eviction-filter) is no EvictionOrder; there is none in `plugins`",
+            " (sheddable-eviction-filter) does not implement EvictionOrder;"
+            " there is none in `plugins`",
             id="a filter as order",
         ),
     ],

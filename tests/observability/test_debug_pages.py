@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from epp.observability import Metrics, MetricsServer, Page
+from epp.observability import DebugPage, Metrics, MetricsServer
 
 
 class Odd:
@@ -29,19 +29,19 @@ def fail() -> object:
 
 
 @pytest_asyncio.fixture(loop_scope="function")
-async def pages() -> dict[str, Page]:
+async def pages() -> dict[str, DebugPage]:
     return {
-        "threads": Page(threading.get_ident),
-        "odd": Page(lambda: {"what": Odd(), "number": float("inf")}),
-        "a plugin's/Übersicht?#1": Page(lambda: ["found"]),
-        "broken": Page(fail),
-        "broken/theirs": Page(fail, owner="session plugin 'theirs'"),
-        "broken/inside": Page(lambda: [Unspeakable()], owner="session plugin 'mute'"),
+        "threads": DebugPage(threading.get_ident),
+        "odd": DebugPage(lambda: {"what": Odd(), "number": float("inf")}),
+        "a plugin's/Übersicht?#1": DebugPage(lambda: ["found"]),
+        "broken": DebugPage(fail),
+        "broken/theirs": DebugPage(fail, owner="session plugin 'theirs'"),
+        "broken/inside": DebugPage(lambda: [Unspeakable()], owner="session plugin 'mute'"),
     }
 
 
 @pytest_asyncio.fixture(loop_scope="function")
-async def server(pages: Mapping[str, Page]) -> AsyncIterator[MetricsServer]:
+async def server(pages: Mapping[str, DebugPage]) -> AsyncIterator[MetricsServer]:
     async with MetricsServer(Metrics(), host="127.0.0.1", port=0, pages=lambda: pages) as served:
         yield served
 
@@ -107,9 +107,11 @@ async def test_an_unknown_page_lists_those_that_there_are(
             assert (await ask(server, page)).status_code != 404
 
 
-async def test_new_pages_are_there_at_once(server: MetricsServer, pages: dict[str, Page]) -> None:
+async def test_new_pages_are_there_at_once(
+    server: MetricsServer, pages: dict[str, DebugPage]
+) -> None:
     assert (await ask(server, "/debug/new")).status_code == 404
-    pages["new"] = Page(lambda: 1)
+    pages["new"] = DebugPage(lambda: 1)
     assert (await ask(server, "/debug/new")).json() == 1
 
 
@@ -172,7 +174,7 @@ async def test_a_page_that_fails_names_whose_it_is(
 
 
 async def test_a_page_that_exits_fails_like_any_other() -> None:
-    made = {"leaves": Page(lambda: sys.exit("enough"), owner="session plugin 'leaves'")}
+    made = {"leaves": DebugPage(lambda: sys.exit("enough"), owner="session plugin 'leaves'")}
     async with MetricsServer(Metrics(), host="127.0.0.1", port=0, pages=lambda: made) as server:
         with capture_logs():
             answer = await ask(server, "/debug/leaves")
@@ -181,7 +183,7 @@ async def test_a_page_that_exits_fails_like_any_other() -> None:
 
 
 async def test_the_list_of_pages_may_fail_too() -> None:
-    def none() -> Mapping[str, Page]:
+    def none() -> Mapping[str, DebugPage]:
         raise RuntimeError("no list")
 
     async with MetricsServer(Metrics(), host="127.0.0.1", port=0, pages=none) as server:
@@ -199,7 +201,7 @@ async def test_without_pages_there_are_none() -> None:
 
 async def test_a_loop_that_stands_still_is_told_of_while_metrics_are_served() -> None:
     made: list[str] = []
-    pages = {"made": Page(lambda: made.append("made"))}
+    pages = {"made": DebugPage(lambda: made.append("made"))}
     async with MetricsServer(
         Metrics(), host="127.0.0.1", port=0, pages=lambda: pages, page_limit_seconds=0.01
     ) as server:

@@ -1,4 +1,4 @@
-"""The known traps, one check each."""
+"""The checks, one per known misconfiguration."""
 
 from epp.doctor.checks import (
     bodies,

@@ -1,12 +1,12 @@
-"""What of a message Envoy sends to the endpoint picker, and how."""
+"""Checks of the processing mode: which parts of a message Envoy sends to the EPP, and how."""
 
 from collections.abc import Iterator
 
 from epp.doctor.checks.check import Check
 from epp.doctor.findings import Finding, error, warning
 from epp.doctor.gateway import Gateway
+from epp.doctor.routes import FULL_DUPLEX, Use
 from epp.doctor.tree import Node
-from epp.doctor.ways import FULL_DUPLEX, Use
 
 DEFAULT_BUFFER_BYTES = 2**20
 
@@ -164,7 +164,7 @@ def _buffer_limit(gateway: Gateway) -> Iterator[Finding]:
 
 
 def _buffer_limit_of(use: Use) -> Node:
-    """Return the limit in force, or the listener's place for it."""
+    """Return the effective buffer limit, or the listener's absent field."""
     if use.target is not None:
         for level in (use.target.route, use.target.host):
             if level.get("request_body_buffer_limit"):

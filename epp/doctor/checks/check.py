@@ -1,4 +1,4 @@
-"""What a check is."""
+"""The record of a check."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from epp.doctor.gateway import Gateway
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One known trap."""
+    """A check for one known misconfiguration."""
 
     name: str
 
     look: Callable[[Gateway], Iterable[Finding]]
-    """Yields a finding for each place where the trap is; equal ones are reported once."""
+    """Yields a finding per occurrence; equal findings are reported once."""
 
     fine: str
-    """What to say where there is none."""
+    """Text if there is no finding."""
 
     can_see: Callable[[Gateway], bool] = lambda _: True
-    """Whether the source tells what the check looks at; without it the check is left out."""
+    """Whether the source has the data that the check needs; otherwise it is skipped."""

@@ -1,4 +1,4 @@
-"""What one client may take of Envoy, and what it may ask of the endpoint picker."""
+"""Checks of limits per client, and of headers by which clients control the endpoint picker."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,8 @@ from epp.doctor.clusters import protocol_options
 from epp.doctor.findings import Finding, note, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import POLICY_HEADERS
+from epp.doctor.routes import FULL_DUPLEX, Manager
 from epp.doctor.tree import Node
-from epp.doctor.ways import FULL_DUPLEX, Manager
 
 _LARGEST_BUFFER_BYTES = 2**20
 _DEFAULT_BUFFER_BYTES = 2**20

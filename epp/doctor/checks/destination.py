@@ -1,4 +1,4 @@
-"""Does Envoy go where the endpoint picker says, and what if it cannot?"""
+"""Checks that Envoy routes to the picked endpoint, and handles an unreachable one correctly."""
 
 from collections.abc import Iterator
 
@@ -15,11 +15,11 @@ from epp.doctor.clusters import (
 from epp.doctor.findings import Finding, error, note, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import DESTINATION, NAMESPACE
+from epp.doctor.routes import Use
 from epp.doctor.tree import Node
-from epp.doctor.ways import Use
 
 _SERVER_IDLE_SECONDS = 5.0
-"""uvicorn, in which vLLM and SGLang run, closes idle connections after this."""
+"""Idle timeout of connections in uvicorn, the HTTP server of vLLM and SGLang."""
 
 _DEFAULT_IDLE_SECONDS = 3600.0
 
@@ -75,7 +75,7 @@ def _removed(gateway: Gateway) -> Iterator[Finding]:
             yield level(
                 place.path,
                 f"{DESTINATION} is removed here, after the EPP has set it",
-                # Tried on Envoy 1.40: the router removes headers, then asks for a host.
+                # Tested with Envoy 1.40: the router removes headers before it selects a host.
                 "Envoy looks for it after that: ORIGINAL_DST answers 503, override_host falls back"
                 " on the metadata or on its fallback policy",
                 "Take it out here; a client's is removed by early_header_mutation_extensions",
@@ -83,7 +83,7 @@ def _removed(gateway: Gateway) -> Iterator[Finding]:
 
 
 def _removals(use: Use) -> Iterator[Node]:
-    """Yield where a route takes the destination off."""
+    """Yield the nodes where a route removes the destination header."""
     for level in use.target.levels if use.target is not None else ():
         place = level.get("request_headers_to_remove")
         if DESTINATION in map(str.lower, place.texts()):

@@ -1,4 +1,4 @@
-"""Which headers of a client's are taken off before the endpoint picker is asked."""
+"""Client headers that are removed before the endpoint picker is called."""
 
 from collections.abc import Iterator
 
@@ -7,8 +7,8 @@ from epp.doctor.clusters import reads_header
 from epp.doctor.findings import Finding, error, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import DESTINATION, POLICY_HEADERS, STAGE_HEADERS
+from epp.doctor.routes import Manager
 from epp.doctor.tree import Node
-from epp.doctor.ways import Manager
 
 _KNOWN = (DESTINATION, *STAGE_HEADERS, *POLICY_HEADERS)
 _APPEND_ACTIONS = (
@@ -22,9 +22,9 @@ _MUTATION = "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation"
 
 
 def removed_before(manager: Manager, last: Node | None) -> frozenset[str]:
-    """Return a client's headers that are gone when filter ``last`` runs; None for the router.
+    """Return the client headers that are removed before filter ``last`` runs; None for the router.
 
-    Seen are early_header_mutation_extensions and the header_mutation filter, not code (Lua, Wasm).
+    Covers early_header_mutation_extensions and the header_mutation filter, but not Lua or Wasm.
     """
     removed: set[str] = set()
     for extension in manager.node.get("early_header_mutation_extensions").items():

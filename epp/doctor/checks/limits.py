@@ -1,4 +1,4 @@
-"""Limits on what is in flight at once, and how Envoy reaches the endpoint picker."""
+"""Checks of circuit breakers and of the connection from Envoy to the endpoint picker."""
 
 from collections.abc import Iterator
 
@@ -47,7 +47,7 @@ def _circuit_breakers(gateway: Gateway) -> Iterator[Finding]:
 
 
 def _thresholds(cluster: Node) -> Node:
-    """Return the limits of ordinary requests; other ones hold for routes with priority HIGH."""
+    """Return the thresholds of priority DEFAULT; others apply to routes with priority HIGH."""
     thresholds = cluster.get("circuit_breakers", "thresholds")
     for each in thresholds.items():
         if each.get("priority").choice(*_PRIORITIES) == "DEFAULT":

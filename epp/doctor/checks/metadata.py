@@ -1,4 +1,4 @@
-"""Dynamic metadata between Envoy and the endpoint picker, in both directions."""
+"""Checks of dynamic metadata between Envoy and the endpoint picker, in both directions."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from epp.doctor.clusters import override_host, reads_header
 from epp.doctor.findings import Finding, error, note, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import NAMESPACE, SUBSET_NAMESPACE
-from epp.doctor.ways import Use
+from epp.doctor.routes import Use
 
 _HEADER_TO_METADATA = "envoy.extensions.filters.http.header_to_metadata.v3.Config"
 

@@ -1,4 +1,4 @@
-"""Is the endpoint picker asked at all, and do its answers count?"""
+"""Checks that Envoy calls the endpoint picker and applies its responses."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from epp.doctor.clusters import is_original_dst, reads_header
 from epp.doctor.findings import Finding, error, note, warning
 from epp.doctor.gateway import Gateway
 from epp.doctor.names import DESTINATION
-from epp.doctor.ways import EXT_PROC, ROUTER, Manager
+from epp.doctor.routes import EXT_PROC, ROUTER, Manager
 
 _RETRY_ON = "connect-failure,refused-stream,reset-before-request"
 
@@ -33,7 +33,7 @@ def _missing(gateway: Gateway) -> Iterator[Finding]:
 
 
 def _bypassed(gateway: Gateway) -> Iterator[Finding]:
-    """Look at routes to the model servers, or to anywhere, that the EPP does not see."""
+    """Check routes that bypass the EPP."""
     for manager, target in gateway.bypasses:
         cluster = gateway.clusters.get(target.cluster)
         anywhere = cluster is not None and is_original_dst(cluster) and reads_header(cluster)

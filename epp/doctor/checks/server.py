@@ -1,11 +1,11 @@
-"""Envoy itself: its version, its admin endpoint, and what its counters tell."""
+"""Checks of Envoy's version, admin endpoint and counters."""
 
 from collections.abc import Iterator, Mapping
 
 from epp.doctor.checks.check import Check
 from epp.doctor.findings import Finding, error, warning
 from epp.doctor.gateway import Gateway
-from epp.doctor.ways import FULL_DUPLEX
+from epp.doctor.routes import FULL_DUPLEX
 
 FIRST_FULL_DUPLEX = (1, 33)
 TESTED = (1, 40)

@@ -1,4 +1,4 @@
-"""Time limits that cut requests which wait in a queue, and long answers."""
+"""Checks of timeouts that may end queued requests and long responses."""
 
 from collections.abc import Iterator
 from math import ceil, inf
@@ -7,14 +7,14 @@ from epp.doctor.checks.check import Check
 from epp.doctor.clusters import protocol_options
 from epp.doctor.findings import Finding, error, warning
 from epp.doctor.gateway import Gateway
+from epp.doctor.routes import FULL_DUPLEX
 from epp.doctor.tree import Node
-from epp.doctor.ways import FULL_DUPLEX
 
 LONG_ANSWER_SECONDS = 600.0
-"""A reasoning model's answer, or a wait and a long prompt, may take that."""
+"""Plausible duration of a reasoning model's response, or of queueing plus a long prompt."""
 
 _MESSAGE_SECONDS = 1000.0
-"""What is recommended; somebody who waits for ever has left by then."""
+"""The recommended message timeout; clients have given up by then."""
 
 _DEFAULT_MESSAGE_SECONDS = 0.2
 _ENOUGH_FOR_HEADERS_SECONDS = 1.0

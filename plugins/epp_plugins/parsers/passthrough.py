@@ -2,7 +2,7 @@
 
 The body goes on byte for byte and is not looked at. The request has no model and no prompt, so it
 is scheduled on load alone; a rule or header that names another model has no effect on it. As it
-claims no path, it is the last of the parsers: one listed after it is never asked.
+claims no path, it is the last of the parsers: one listed after it is never used.
 
 Reads:  nothing.
 Writes: a request without model and prompt.

@@ -159,7 +159,7 @@ FAULTS: Sequence[tuple[str, str, str]] = [
     (
         f"{{type: {SOURCE}}}, {{type: core-metrics-extractor}}",
         listed(SOURCE, "core-metrics-extractor"),
-        "`core-metrics-extractor` (core-metrics-extractor) is no EndpointListener",
+        "`core-metrics-extractor` (core-metrics-extractor) does not implement EndpointListener",
     ),
     (
         f"{{type: {SOURCE}, parameters: {{kind: Pod}}}}",
@@ -169,7 +169,7 @@ FAULTS: Sequence[tuple[str, str, str]] = [
     (
         "{type: metrics-data-source}, {type: diary}",
         listed("metrics-data-source", "diary"),
-        "`diary` (diary) is no Extractor",
+        "`diary` (diary) does not implement Extractor",
     ),
 ]
 
@@ -187,7 +187,7 @@ def test_what_cannot_be_told_is_refused(plugins: str, sources: str, message: str
 
 def test_a_source_that_nothing_names_is_told_of() -> None:
     (warning,) = build(f"{{type: {SOURCE}}}", "").warnings
-    assert f"`{SOURCE}` is never asked: `dataLayer.sources` does not name it" in warning.message
+    assert f"`{SOURCE}` is never used: `dataLayer.sources` does not name it" in warning.message
 
 
 def test_guide_with_the_source_loads() -> None:

@@ -44,34 +44,34 @@ NO_PROFILE = "no profile names it"
 UNASKED: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "filter": (
         "plugins: [{type: queue-scorer}, {type: keep-all-filter, name: keep}]\n" + PROFILE,
-        [("plugins[1]", f"`keep` is never asked: {NO_PROFILE}")],
+        [("plugins[1]", f"`keep` is never used: {NO_PROFILE}")],
     ),
     "scorer and composite filter": (
         "plugins: [{type: decision-tree-filter, name: tree, parameters: {filter:"
         " low-queue-filter}}, {type: low-queue-filter}, {type: lora-affinity-scorer},"
         " {type: queue-scorer}]\n" + PROFILE,
         [
-            ("plugins[0]", f"`tree` is never asked: {NO_PROFILE}"),
+            ("plugins[0]", f"`tree` is never used: {NO_PROFILE}"),
             (
                 "plugins[2]",
-                f"`lora-affinity-scorer` is never asked: {NO_PROFILE}",
+                f"`lora-affinity-scorer` is never used: {NO_PROFILE}",
             ),
         ],
     ),
     "second picker": (
         "plugins: [{type: queue-scorer}, {type: last-picker}, {type: random-picker}]\n" + PROFILE,
-        [("plugins[2]", f"`random-picker` is never asked: {NO_PROFILE}")],
+        [("plugins[2]", f"`random-picker` is never used: {NO_PROFILE}")],
     ),
     "extractor and source": (
         "plugins: [{type: models-data-source}, {type: models-data-extractor, name: models}]\n",
         [
             (
                 "plugins[0]",
-                "`models-data-source` is never asked: `dataLayer.sources` does not name it",
+                "`models-data-source` is never used: `dataLayer.sources` does not name it",
             ),
             (
                 "plugins[1]",
-                "`models` is never asked: no entry of `dataLayer.sources` lists it",
+                "`models` is never used: no entry of `dataLayer.sources` lists it",
             ),
         ],
     ),
@@ -80,7 +80,7 @@ UNASKED: dict[str, tuple[str, list[tuple[str, str]]]] = {
         [
             (
                 "plugins[0]",
-                "`found` is never asked: `dataLayer.discovery` does not name it",
+                "`found` is never used: `dataLayer.discovery` does not name it",
             )
         ],
     ),
@@ -90,7 +90,7 @@ UNASKED: dict[str, tuple[str, list[tuple[str, str]]]] = {
             (
                 "plugins[1]",
                 (
-                    f"`extracting-filter` is never asked: {NO_PROFILE} and no entry"
+                    f"`extracting-filter` is never used: {NO_PROFILE} and no entry"
                     " of `dataLayer.sources` lists it"
                 ),
             )

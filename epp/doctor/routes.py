@@ -1,7 +1,7 @@
-"""The ways of requests past the endpoint picker.
+"""Routes through the endpoint picker.
 
-A `Use` is one of them: a connection manager, its ext_proc filter with what the route changes about
-it, and the cluster that the route leads to.
+A `Use` is one of them: a connection manager, its ext_proc filter with the route's overrides, and
+the target cluster of the route.
 """
 
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ class Target:
     host: Node
     route: Node
     cluster: str
-    """Empty if a header or an extension names it for each request."""
+    """Empty if a header or an extension selects it per request."""
 
     levels: tuple[Node, ...]
-    """What may have settings for filters, the most special last."""
+    """Nodes with per-filter settings, the most specific last."""
 
     def action(self, *keys: str) -> Node:
-        """Return the field of the route's action; where it is not set, its place there."""
+        """Return the field of the route's action, possibly absent."""
         return self.route.get("route", *keys)
 
 
@@ -46,16 +46,16 @@ class Manager:
     node: Node
     listener: Node
     filters: tuple[Node, ...]
-    """The http_filters, those of ECDS with their configuration where the dump has it."""
+    """The http_filters; ECDS filters include their configuration if the dump has it."""
 
     targets: tuple[Target, ...]
     missing_table: str = ""
-    """Name of the route table that is not in the source."""
+    """Name of the route table if it is missing in the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One way of a request past the endpoint picker."""
+    """One route through the endpoint picker."""
 
     manager: Manager
     filter: Node
@@ -65,12 +65,12 @@ class Use:
     """Its ExternalProcessor message."""
 
     overrides: tuple[Node, ...] = ()
-    """ExtProcOverrides, the most special last."""
+    """ExtProcOverrides, the most specific last."""
 
     target: Target | None = None
 
     def get(self, field: str, *keys: str) -> Node:
-        """Return a field of the filter as it holds here."""
+        """Return a field of the filter, with the overrides applied."""
         for override in reversed(self.overrides):
             if override.get(field):
                 return override.get(field, *keys)
@@ -81,32 +81,32 @@ class Use:
         return self.get("processing_mode", f"{direction}_body_mode").choice(*BODY_MODES)
 
     def sends(self, part: str) -> bool:
-        """Whether a part, ``response_header`` or ``response_trailer``, goes to the EPP."""
+        """Whether ``part`` (``response_header``, ``response_trailer``) is sent to the EPP."""
         mode = self.get("processing_mode", f"{part}_mode").choice(*_HEADER_MODES)
         return mode == "SEND" or (mode == "DEFAULT" and part.endswith("header"))
 
     @property
     def streams_request(self) -> bool:
-        """Whether request bodies go to the EPP as full duplex."""
+        """Whether request bodies are sent to the EPP in full-duplex mode."""
         return self.body_mode("request") == FULL_DUPLEX
 
     @property
     def fails_open(self) -> bool:
-        """Whether requests go on without the EPP when it fails."""
+        """Whether requests continue without the EPP if it fails."""
         return self.get("failure_mode_allow").flag()
 
     @property
     def epp_cluster(self) -> str:
-        """Name of the EPP's cluster; empty with google_grpc, which has none."""
+        """Name of the EPP's cluster; empty for google_grpc, which uses none."""
         return self.get("grpc_service", "envoy_grpc", "cluster_name").text()
 
 
 def targets_of(table: Node) -> Iterator[Target]:
-    """Yield where the routes of a table lead, one for each cluster."""
+    """Yield the targets of a table's routes, one per cluster."""
     for host in table.get("virtual_hosts").items():
         for route in host.get("routes").items():
             action = route.get("route")
-            if not action:  # a redirect or a direct response: nobody behind it
+            if not action:  # a redirect or a direct response: no cluster
                 continue
             levels = (table, host, route)
             weighted = tuple(action.get("weighted_clusters", "clusters").items())
@@ -116,7 +116,7 @@ def targets_of(table: Node) -> Iterator[Target]:
                 yield Target(table, host, route, action.get("cluster").text(), levels)
 
 
-def ways_past(manager: Manager, item: Node) -> Iterator[tuple[Use, bool]]:
+def routes_through(manager: Manager, item: Node) -> Iterator[tuple[Use, bool]]:
     """Yield each route's use of an ext_proc filter, and whether the filter is on there."""
     on = not item.get("disabled").flag()
     use = Use(manager, item, item.typed_config().unwrapped())

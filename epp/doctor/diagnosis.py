@@ -1,4 +1,4 @@
-"""All checks run over one Envoy, and what they say as lines or JSON."""
+"""Run all checks on one Envoy, and format the findings as lines or JSON."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from epp.doctor.gateway import Gateway
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A finding and the check it is of."""
+    """A finding with the name of its check."""
 
     check: str
     finding: Finding
@@ -25,21 +25,21 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What all checks say."""
+class Diagnosis:
+    """The findings of all checks."""
 
     rows: tuple[Row, ...]
-    """Errors first, then warnings; in the order of the checks."""
+    """Errors first, then warnings; within a level in the order of the checks."""
 
     not_checked: tuple[str, ...]
-    """Checks for which the source tells too little."""
+    """Checks that were skipped because the source lacks the data they need."""
 
     def count(self, level: Level) -> int:
-        """Return how many rows are of a level."""
+        """Return the number of rows of a level."""
         return sum(row.finding.level is level for row in self.rows)
 
     def lines(self) -> Iterator[str]:
-        """Yield the report for eyes."""
+        """Yield the human-readable report."""
         width = max((len(row.check) for row in self.rows), default=0)
         yield from (row.line(width) for row in self.rows)
         if self.not_checked:
@@ -51,7 +51,7 @@ class Report:
         return f"{count} {level.value}" if count == 1 else f"{count} {level.value}s"
 
     def json(self) -> str:
-        """Return the report for programs."""
+        """Return the report as JSON."""
         findings = [
             {
                 "level": row.finding.level.value,
@@ -72,7 +72,7 @@ class Report:
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def examine(gateway: Gateway, checks: Iterable[Check] = CHECKS) -> Report:
+def examine(gateway: Gateway, checks: Iterable[Check] = CHECKS) -> Diagnosis:
     """Run the checks."""
     rows: list[Row] = []
     not_checked: list[str] = []
@@ -86,4 +86,4 @@ def examine(gateway: Gateway, checks: Iterable[Check] = CHECKS) -> Report:
         rows.extend(Row(check.name, each) for each in findings)
     rank = list(Level)
     rows.sort(key=lambda row: rank.index(row.finding.level))
-    return Report(tuple(rows), tuple(not_checked))
+    return Diagnosis(tuple(rows), tuple(not_checked))

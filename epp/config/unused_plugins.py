@@ -1,9 +1,9 @@
-"""Plugins that are configured and can never be asked: a name forgotten where it belongs.
+"""Warnings for plugins that are configured but never called.
 
-A filter is asked by the profiles that name it, an extractor by the source that lists it. Nothing is
-wrong with one that stands under ``plugins`` alone, so it is told of as a warning. One that another
-plugin refers to is asked by that one, and one with a further extension point, such as a hook, is
-asked there.
+A filter is called only by the profiles that name it, an extractor only by the source that lists it.
+A plugin that is listed under ``plugins`` and nowhere else is valid, so it gets a warning, not an
+error. A plugin counts as used if another plugin refers to it, or if it implements an extension
+point that needs no reference, such as a hook.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,25 +28,25 @@ _PLACES = {
     "eviction order": "`extensions.flowControl.eviction` does not name it",
     "usage limit": "`flowControl.usageLimitPolicyPluginRef` does not name it",
 }
-"""By role: what is missing for it to be asked."""
+"""By role: which reference is missing."""
 _GATED = ("fairness", "ordering", "usage limit")
 _GATE_OFF = "the feature gate `flowControl` is off"
 
 
-def warn_of_unasked(plan: Plan, instances: Mapping[str, Instance], kinds: Kinds) -> None:
-    """Add a warning to ``plan`` for each configured plugin that can never be asked."""
-    asked = set(_asked(plan)).union(*(each.depends_on for each in instances.values()))
+def warn_of_unused(plan: Plan, instances: Mapping[str, Instance], kinds: Kinds) -> None:
+    """Add a warning to ``plan`` for each configured plugin that is never called."""
+    used = set(_used(plan)).union(*(each.depends_on for each in instances.values()))
     for name, blueprint in plan.blueprints.items():
-        if name in asked or not blueprint.path or blueprint.scope or blueprint.found is None:
+        if name in used or not blueprint.path or blueprint.scope or blueprint.found is None:
             continue
         missing = _missing(plan, blueprint.found.plugin, kinds)
         if missing:
-            text = f"`{name}` is never asked: {' and '.join(missing)}"
+            text = f"`{name}` is never used: {' and '.join(missing)}"
             plan.warnings.append(plan.config.problem(blueprint.path, text))
 
 
-def _asked(plan: Plan) -> Iterator[str]:
-    """Yield the names that stand where a plugin is asked."""
+def _used(plan: Plan) -> Iterator[str]:
+    """Yield the plugin names that the configuration refers to."""
     for profile in plan.profiles:
         yield from (member.plugin_ref for member in profile.plugins)
     for source in plan.sources:
@@ -62,7 +62,7 @@ def _asked(plan: Plan) -> Iterator[str]:
 
 
 def _missing(plan: Plan, plugin: type[Plugin], kinds: Kinds) -> tuple[str, ...]:
-    """Return what each extension point of an unnamed plugin lacks; () if one lacks nothing."""
+    """Return the missing reference per extension point; () if one of them needs none."""
     missing: dict[str, None] = {}
     for point in extension_points_of(plugin):
         if issubclass(point, _NAMED_BY_PROFILES):

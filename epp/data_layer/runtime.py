@@ -1,7 +1,7 @@
-"""The data layer as one plugin graph after another uses it: endpoints, and what is known of them.
+"""Run the data layer across configuration reloads.
 
-The store, its endpoints and their load outlive every graph. What a graph brings (a discovery,
-listeners, sources with their extractors) takes the place of what the graph before it brought.
+The store, its endpoints and their load outlive every plugin graph. The discovery, listeners,
+sources and extractors of a new graph replace those of the previous one.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from epp.data_layer.scraper import Binding, Scraper
 from epp.data_layer.store import EndpointStore
 
 
-class Supply:
-    """Keeps the pool supplied with endpoints and with what the plugins of a graph know of them.
+class DataLayerRuntime:
+    """Runs the discoveries, listeners and scrapes of the current plugin graph.
 
     Args:
         store: The pool.
-        scraper: Asks its endpoints.
+        scraper: Scrapes its endpoints.
         graph: The first graph.
-        fixed: Discoveries beside that of the graph.
+        fixed: Discoveries from the command line, which no reload changes.
 
     Raises:
         DiscoveryError: Neither the graph nor ``fixed`` has a discovery.
@@ -49,18 +49,19 @@ class Supply:
             tasks.create_task(self._scraper.run(), name="scraper")
 
     async def prepare(self, graph: PluginGraph) -> None:
-        """Start what has to be running before ``graph`` can be used.
+        """Start the discovery of ``graph`` and wait for its first report.
 
         Raises:
-            DiscoveryError: Its discovery failed at the first look, or there is none at all.
+            DiscoveryError: The discovery failed before its first report, or there is none.
         """
         await self._discoveries.prepare(self._discovery_of(graph))
 
     def use(self, graph: PluginGraph) -> None:
-        """Use ``graph``, which has been prepared, from now on.
+        """Switch to ``graph``, which must have been prepared.
 
         Raises:
-            DuplicateEndpointError: Its discovery clashes with a fixed one; nothing has changed.
+            DuplicateEndpointError: Its discovery and a fixed one report the same endpoint;
+                nothing has changed.
         """
         self._discoveries.use(self._discovery_of(graph))
         self._listen(graph)
@@ -81,5 +82,5 @@ class Supply:
 
 
 def polled(bindings: Iterable[Binding]) -> list[Binding]:
-    """Return those whose source asks the endpoints; an ``EndpointSource`` asks nobody."""
+    """Return the bindings whose source polls endpoints; an ``EndpointSource`` does not."""
     return [each for each in bindings if isinstance(each.source, DataSource)]

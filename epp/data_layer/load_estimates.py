@@ -1,0 +1,111 @@
+"""Estimates of each endpoint's load, from its latest scrape and, if that is old, from the pool."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from epp.data_layer.scrape_state import MetricsAge
+from epp.data_layer.staleness import ZERO_LOAD, LoadEstimate, fade, page_estimate, pool_median
+from epp.scheduling import Endpoint, EndpointMetrics
+
+
+class LoadEstimates:
+    """Updates ``endpoint.load`` when metrics arrive and when they become stale.
+
+    Args:
+        interval_seconds: Scrape interval assumed for endpoints that were never scraped.
+        staleness_seconds: Lower limit of the age at which metrics become stale; see
+            :func:`~epp.data_layer.staleness.threshold_seconds`.
+        clock: Monotonic clock of the pages' timestamps, in seconds.
+    """
+
+    def __init__(
+        self, *, interval_seconds: float, staleness_seconds: float, clock: Callable[[], float]
+    ) -> None:
+        self._interval = interval_seconds
+        self._staleness = staleness_seconds
+        self._clock = clock
+        self._target = ZERO_LOAD
+        self._target_version = -1
+        self.ages: dict[str, MetricsAge] = {}
+        """By endpoint name."""
+
+    def add(self, endpoint: Endpoint, pool_version: int) -> None:
+        """Start estimating a new endpoint; its load is assumed to be the pool's median."""
+        self.ages[endpoint.name] = MetricsAge(endpoint, self._interval)
+        if (
+            self._target_version != pool_version
+        ):  # once per pool change, however many endpoints were added
+            self._target_version = pool_version
+            self._target = self._sort_by_age()[1]
+        _assume(endpoint, self._target)
+
+    def remove(self, endpoint: Endpoint) -> None:
+        """Forget an endpoint."""
+        del self.ages[endpoint.name]
+
+    def take_metrics(
+        self,
+        endpoint: Endpoint,
+        before: EndpointMetrics,
+        page_requested_at: float,
+        interval_seconds: float,
+        *,
+        unbroken: bool,
+    ) -> None:
+        """Apply the metrics that an extractor has just written.
+
+        Args:
+            endpoint: The endpoint, with the new metrics.
+            before: The metrics that they replaced.
+            page_requested_at: When the page was requested; used if the extractor set no time.
+            interval_seconds: Scrape interval of the source.
+            unbroken: Whether no scrape failed since ``before``.
+        """
+        metrics = endpoint.metrics
+        requested_at = metrics.requested_at
+        if requested_at is None:  # extractors need not set it
+            requested_at = page_requested_at
+            endpoint.metrics = replace(metrics, requested_at=requested_at)
+        self.ages[endpoint.name].note_page(interval_seconds, before.requested_at, unbroken=unbroken)
+        endpoint.load.observe(
+            waiting=metrics.waiting_requests,
+            running=metrics.running_requests,
+            kv_cache_usage=metrics.kv_cache_usage,
+            requested_at=requested_at,
+        )
+
+    def slow_down(self, endpoint: Endpoint, interval_seconds: float) -> None:
+        """Record that ``endpoint`` is now scraped at most every ``interval_seconds``."""
+        age = self.ages.get(endpoint.name)
+        if age is not None:
+            age.interval_seconds = max(age.interval_seconds, interval_seconds)
+
+    def age(self) -> None:
+        """Update the load of endpoints whose metrics are stale or missing."""
+        stale, target = self._sort_by_age()
+        for age, faded in stale:
+            _assume(age.endpoint, fade(page_estimate(age.endpoint.metrics), target, faded))
+
+    def _sort_by_age(self) -> tuple[list[tuple[MetricsAge, float]], LoadEstimate]:
+        """Return the stale endpoints with their faded fraction, and the load they fade to."""
+        now = self._clock()
+        stale: list[tuple[MetricsAge, float]] = []
+        fresh: list[EndpointMetrics] = []
+        for age in self.ages.values():
+            faded = age.faded(now, self._staleness)
+            if faded > 0:
+                stale.append((age, faded))
+            else:
+                fresh.append(age.endpoint.metrics)
+        if not stale:
+            return stale, ZERO_LOAD
+        pages = [age.endpoint.metrics for age, _ in stale]
+        return stale, pool_median(fresh or [p for p in pages if p.requested_at is not None])
+
+
+def _assume(endpoint: Endpoint, estimate: LoadEstimate) -> None:
+    endpoint.load.assume(
+        waiting=estimate.waiting,
+        running=estimate.running,
+        kv_cache_usage=estimate.kv_cache_usage,
+    )
