@@ -315,7 +315,7 @@ def test_the_parameters_decide_the_mode(parameters: object, *, is_rendered: bool
         ({"vllm": {"url": "http://u:p@x"}}, "user, query and fragment"),
         ({"vllm": {"url": "http://x/a b"}}, "without blanks"),
         ({"vllm": {"uri": "http://x"}}, "unknown field `uri`"),
-        ({"vllm": {}, "estimate": {}}, "`estimate` and `vllm` are modes; give only one"),
+        ({"vllm": {}, "estimate": {}}, "`estimate` and `vllm` exclude each other; give only one"),
         ({"vllm": {}, "udsTokenizerConfig": {"socketFile": "a"}}, "give only one of them"),
         ({"udsTokenizerConfig": {}}, "missing required field `socketFile`"),
     ],
