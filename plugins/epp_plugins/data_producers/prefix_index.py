@@ -363,7 +363,7 @@ class PrefixIndex:
         self._ends += len(ends) - end_count
 
     def _cut(self, run: Run, holder: _Holder, position: int) -> None:
-        """Remove the blocks of ``run`` from ``position`` on from a holder; it keeps at least one."""
+        """Reduce a holder's part of ``run`` to the blocks before ``position``, at least one."""
         if run.held == holder.bit:
             self._tree.shorten(run, position)
             return
