@@ -33,13 +33,13 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``topology-affinity-filter``."""
 
     min_affinity: Literal["host", "rack", "zone", "region"] = "host"
-    """What an endpoint must at least share with the peer."""
+    """Widest level that an endpoint must share with the peer."""
     topology_producer_name: str = ""
-    """Extractor whose topology counts; "" for ``topology-extractor``."""
+    """Extractor of the topology; "" for ``topology-extractor``."""
 
 
 class TopologyAffinityFilter(Filter):
-    """Keeps the endpoints that are close enough to the one chosen for the stage before."""
+    """Keeps the endpoints that are close enough to that of the previous stage."""
 
     type: ClassVar[str] = "topology-affinity-filter"
 
