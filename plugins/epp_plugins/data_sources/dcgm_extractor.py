@@ -34,10 +34,10 @@ from epp_plugins.state_keys import GPU_UTILIZATION
 
 METRIC: Final = "DCGM_FI_DEV_GPU_UTIL"
 MAX_SAMPLES: Final = 5000
-"""GPUs on one page."""
+"""Maximum GPUs on one page."""
 _WHOLLY_BUSY: Final = 100.0
 
-# Labels have some 500 bytes. Blanks are possessive (``*+``): 8 MB of them take 0.6 s otherwise.
+# Labels have some 500 bytes. Possessive ``*+`` for spaces: 8 MB of them would take 0.6 s.
 _SAMPLE = re.compile(rb"\n%b(?:[ \t]*+(\{[^\n]{0,8192}\}))?[ \t]++([^\s]+)" % METRIC.encode())
 
 
@@ -56,10 +56,10 @@ class DcgmExtractor(Extractor):
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
-        # Keys of one name are one object.
+        # Attribute keys with equal names are the same object.
         own = AttributeKey[float](f"GPUUtilization/{name}")
         self._keys = tuple(dict.fromkeys((GPU_UTILIZATION, own)))
-        # An instance's own, unlike other plugins' keys: one may bear the instance's name.
+        # Per instance: a key may contain the instance's name.
         self.writes: tuple[AttributeKey[Any], ...] = self._keys  # type: ignore[misc]
 
     def extract(self, endpoint: Endpoint, page: Page) -> None:
@@ -75,8 +75,8 @@ class DcgmExtractor(Extractor):
             samples += _samples(part)
             if len(samples) > MAX_SAMPLES:
                 raise PageTooLargeError(
-                    f"the page has more than {MAX_SAMPLES} series of {METRIC}: have the exporter"
-                    " tell of the GPUs of its own node alone"
+                    f"the page has more than {MAX_SAMPLES} series of {METRIC}: configure the"
+                    " exporter to report only the GPUs of its own node"
                 )
             if len(page.body) > PART_BYTES:
                 yield
@@ -116,6 +116,6 @@ def _samples(part: bytes) -> Iterator[_Sample]:
             value = float(number)
         except ValueError:
             continue
-        if 0.0 <= value <= _WHOLLY_BUSY:  # NaN is not, either
+        if 0.0 <= value <= _WHOLLY_BUSY:  # excludes NaN
             labels = parse_labels(text)
             yield labels.get("pod"), labels.get("namespace"), value

@@ -1,15 +1,16 @@
-"""``prefix-cache-affinity-filter``: keeps the endpoints that hold the prompt, unless too busy.
+"""``prefix-cache-affinity-filter``: keeps the endpoints that have cached the prompt, unless busy.
 
-Sticky is an endpoint that holds at least the share ``affinityThreshold`` of the prompt's blocks.
-All endpoints are kept if the threshold is 0 or less, if none is sticky, with the probability
-``explorationProbability``, and if sticking would cost too much::
+An endpoint is sticky if it holds at least the fraction ``affinityThreshold`` of the prompt's
+blocks. The filter keeps the sticky endpoints. It keeps all endpoints if the threshold is 0 or less,
+if none is sticky, with the probability ``explorationProbability``, and if affinity would delay the
+request too much::
 
     ttft = tokens in flight / peakPrefillThroughput * 1000
-    min ttft of the sticky - min ttft of the others > maxTTFTPenaltyMs
+    min ttft of sticky endpoints - min ttft of the others > maxTTFTPenaltyMs
 
-Otherwise the sticky ones are kept. What is not known counts as 0: no block, no token in flight.
+Unknown values count as 0: no blocks, no tokens in flight.
 
-Measure ``peakPrefillThroughput`` on your own model and GPU: the default is that of a model with 32
+Measure ``peakPrefillThroughput`` on your own model and GPU; the default is that of a model with 32
 billion parameters on two H100.
 
 Reads:  ``PREFIX_MATCHES``, written by ``approx-prefix-cache-producer``; ``IN_FLIGHT_LOAD``
