@@ -1,15 +1,18 @@
-"""``core-metrics-extractor``: a model server's load, KV cache and LoRA adapters off its page.
+"""``core-metrics-extractor``: reads load, KV cache and LoRA adapters from a model server's metrics.
 
-Which metrics those are depends on the engine, which the endpoint's label ``engineLabelKey`` names
-(or the older ``inference.networking.k8s.io/engine-type``); without a label, or with one of an
-engine nobody knows, it is ``defaultEngine``. ``vllm``, ``sglang``, ``trtllm-serve``, ``triton`` and
-``triton-tensorrt-llm`` are built in; one of the same name in ``engineConfigs`` replaces it whole.
-A metric is ``name`` or ``name{label=value}``; its series are summed, those of a fraction averaged.
-An empty one is not read. A metric that is named for load or KV cache must be on the page.
+The names of the metrics depend on the engine. The endpoint's label ``engineLabelKey`` (or the older
+``inference.networking.k8s.io/engine-type``) names it; without a label, or if the engine is unknown,
+``defaultEngine`` is used. ``vllm``, ``sglang``, ``trtllm-serve``, ``triton`` and
+``triton-tensorrt-llm`` are built in; an entry of ``engineConfigs`` with the same name replaces all
+of its metrics.
 
-``customMetrics`` become endpoint attributes ``attributeKey/core-metrics-extractor``, and if the
-extractor has another name, the same under that one; a metric that is missing is taken off the
-endpoint and counted as an extract error.
+A metric is ``name`` or ``name{label=value}``. Its series are summed, or averaged if it is a
+fraction. An empty name is not read. Metrics that are named for load or KV cache must be on the
+page.
+
+``customMetrics`` become endpoint attributes ``attributeKey/core-metrics-extractor``, and, if the
+extractor has another name, also ``attributeKey/NAME``. If a metric is missing, its attribute is
+removed from the endpoint, and an extract error is counted.
 
 Writes: ``endpoint.metrics``; the attributes of ``customMetrics``.
 Example::

@@ -1,14 +1,14 @@
-"""``dcgm-extractor``: how busy an endpoint's GPUs are, off the page of a DCGM exporter.
+"""``dcgm-extractor``: reads the GPU utilization of an endpoint from a DCGM exporter's metrics.
 
-The busiest of its GPUs counts: the largest ``DCGM_FI_DEV_GPU_UTIL``, a percentage, divided by 100.
-Which GPUs are an endpoint's, the label ``pod`` tells: it is the endpoint's name without its
-namespace. If pods of that name in several namespaces are on the page, the label ``namespace``
-decides. A page on which no sample has a label ``pod`` is all of one endpoint's, as from a sidecar.
-Values that are no percentage (DCGM's mark for "not supported", NaN) count as no sample. A page
-without a sample for the endpoint takes the attribute off it and counts as an extract error.
+The value is that of the endpoint's busiest GPU: the largest ``DCGM_FI_DEV_GPU_UTIL`` (a percentage)
+divided by 100. A GPU belongs to the endpoint if its label ``pod`` is the endpoint's name without
+the namespace. If the page has pods with this name in several namespaces, the label ``namespace``
+decides. If no sample has a label ``pod``, as from a sidecar, all samples belong to the endpoint.
+Values that are not percentages (DCGM's value for "not supported", NaN) are ignored. If the page has
+no sample for the endpoint, the attribute is removed and an extract error is counted.
 
-Writes: attribute ``GPUUtilization/dcgm-extractor``, 0.0 to 1.0, and if the extractor has another
-        name, the same under that one.
+Writes: attribute ``GPUUtilization/dcgm-extractor``, 0.0 to 1.0, and, if the extractor has another
+        name, also ``GPUUtilization/NAME``.
 Example::
 
     plugins:

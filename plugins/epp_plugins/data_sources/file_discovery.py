@@ -120,7 +120,7 @@ class FileDiscovery(EndpointDiscovery):
 
     async def _load(self, sink: EndpointSink) -> None:
         state, content = await self._read_with(read)
-        # After a change the file is read once more at the next look: a second write within the
+        # After a change the file is read once more at the next check: a second write within the
         # clock tick of the first (4 ms) leaves the same time and perhaps the same size.
         self._settled = state == self._state
         self._state = state
@@ -135,7 +135,7 @@ class FileDiscovery(EndpointDiscovery):
             _log.info("endpoints file recovered", path=str(self._path))
 
     async def _specs(self, content: bytes) -> Sequence[EndpointSpec]:
-        """Return what ``content`` says; a faulty file is looked at again and again, parsed once."""
+        """Return the endpoints of ``content``; caches the result, also an error."""
         if self._parsed is None or self._parsed[0] != content:
             try:
                 self._parsed = content, await asyncio.to_thread(self._parse, content)
