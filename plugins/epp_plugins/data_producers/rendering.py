@@ -148,9 +148,7 @@ class Renderer:
             raise
         self._outcomes.inc("ok")
         if self._is_failure_logged:
-            _log.info(
-                "renderer recovered", renderer=self._backend.where, failures=self._failures
-            )
+            _log.info("renderer recovered", renderer=self._backend.where, failures=self._failures)
         self._failures, self._is_failure_logged = 0, False
         return found
 

@@ -23,7 +23,7 @@ from epp.data_layer.plugins import SERVED_MODELS, Extractor, Page, PageError, Pa
 from epp.scheduling import AttributeKey, Endpoint
 
 MAX_BYTES: Final = 768 * 1024
-"""Maximum length of a list. It cannot be read in parts, and takes up to 20 ms."""
+"""Maximum length of a list, which cannot be read in parts and takes up to 20 ms."""
 MAX_MODELS: Final = 10_000
 
 
