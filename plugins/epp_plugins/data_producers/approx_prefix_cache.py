@@ -12,13 +12,13 @@ of a prefill profile counts as having the prompt, too; that of an encode profile
 are recorded in the same step that chooses the endpoint, so the second request of a burst already
 sees the first.
 
-**Block size.** With ``autoTune`` it is the block size of the endpoint's engine, if known, otherwise
+Block size: with ``autoTune`` it is the block size of the endpoint's engine, if known, otherwise
 ``blockSizeTokens``. Values below 64 count as 64. In a pool with several block sizes, a prompt is
 hashed once for each size, each endpoint is compared by its own size, and matches are reported in
 blocks of the smallest size, rounded down. If the block size of an endpoint changes, its record
 starts empty.
 
-**Capacity.** The record of an endpoint has the size of its engine's cache (``cache_blocks`` times
+Capacity: the record of an endpoint has the size of its engine's cache (``cache_blocks`` times
 ``cache_block_size`` tokens, updated when they change), or ``lruCapacityPerServer`` blocks if either
 is unknown. The engine counts real tokens, but the index counts estimated ones of four bytes. The
 ratio of the two is learned for each endpoint: from the usage in responses, if response bodies pass
@@ -28,7 +28,7 @@ seen. A learned ratio gets a margin of a quarter, so that the index does not evi
 the engine does. If the engine counts more prompts than were sent from here, the ratio is at least
 2.
 
-**Eviction.** The blocks sent longest ago are evicted first, and of each prompt its tail first.
+Eviction: the blocks sent longest ago are evicted first, and of each prompt its tail first.
 ``maxIndexBytes`` limits all endpoints together. Above it, the endpoint that just got a prompt loses
 its oldest blocks; if that endpoint has less than the average share, one with more loses them
 instead.

@@ -3,7 +3,7 @@
 The mode ``estimate`` (the default) needs no other process. The mode ``vllm`` calls a renderer,
 which returns the tokens of the model.
 
-**Mode estimate.** The raw JSON of the tools, followed by that of the prompt, is cut into groups of
+Mode ``estimate``: the raw JSON of the tools, followed by that of the prompt, is cut into groups of
 four bytes. Each group, read as a little-endian integer, is one pseudo token::
 
     tokens = ceil((len(tools) + len(prompt)) / 4)
@@ -38,7 +38,7 @@ the first 2048; a message with 2048 or more parts; everything after the first 81
 parts; and a URL of more than 64 KiB with escape sequences in it. After 2000 JPEG segments have been
 read in one request, further images have the default size.
 
-**Mode vllm.** It applies if ``vllm`` is given, or ``modelName`` without ``estimate``. A renderer
+Mode ``vllm`` applies if ``vllm`` is given, or ``modelName`` without ``estimate``. A renderer
 (``vllm launch render``, or ``vllm serve --enable-scale-out``) applies the chat template and the
 tokenizer of ``modelName``, so the ids are those of the engine::
 
@@ -71,7 +71,7 @@ request is sent to), how it treats the other kinds of request, or which parts of
 thinking it sends. The reference's EPP becomes ready only after the renderer's first response; this
 one does not wait for it.
 
-**Tokenizer service.** ``udsTokenizerConfig`` uses llm-d's tokenizer service over gRPC instead
+Tokenizer service: ``udsTokenizerConfig`` uses llm-d's tokenizer service over gRPC instead
 (``RenderChatCompletion``, ``RenderCompletion``). ``socketFile`` is the path of its Unix socket, or
 ``host:port`` with ``useTCP``. Everything else is as in mode ``vllm``, with the default time limits.
 The service accepts text and images; tool calls, videos and audio are omitted. The reference has

@@ -24,7 +24,7 @@ the configuration of the chosen strategy has an effect: ``sessionIdConfig`` need
 ``strategy: session_id``. A reload that changes any of the parameters removes all bindings.
 
 Load does not move a session: it stays on a busy endpoint. To move busy sessions, put a
-``utilization-filter`` with ``fallbackOnEmpty: true`` **before** this filter: an overloaded endpoint
+``utilization-filter`` with ``fallbackOnEmpty: true`` before this filter: an overloaded endpoint
 is then not a candidate, and the session moves with the request. After this filter it would have no
 effect, because the session's endpoint is the only one left.
 
