@@ -1,15 +1,15 @@
-"""Fair shares: divides resources among those who claim them, level by level.
+"""Fair shares: divides resources among a tree of claims, level by level.
 
-Of each resource everybody first gets what they deserve, as far as they want it, even if that is
-more than there is. The rest goes to the claims of the highest priority until these want no more,
-then to the next ones; within one priority by weight, in rounds, as some are satisfied before
-others. What was used before counts against the weight: with ``w`` a claim's part of the weights of
-those who want more, ``u`` its past use and ``k`` how much that matters::
+Of each resource, every claim first gets what it deserves, as far as it is requested, even if that
+exceeds the total. The rest goes to the claims of the highest priority until their requests are
+satisfied, then to the next priority. Within a priority it is divided by weight, in rounds, because
+some claims are satisfied earlier than others. Past use reduces the weight: with ``w`` the claim's
+fraction of the weights in this round, ``u`` its past use and ``k`` the influence of past use::
 
     weight = max(0, w + k * (w - u))
 
-The claims below one divide its share. Resources are divided one by one; what a claim holds of them
-all is told by its dominant share, the largest part that it has of any of its shares.
+The children of a claim divide its share. Each resource is divided separately. The dominant share of
+a claim is its largest allocation of a resource in proportion to its share of that resource.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,17 +19,17 @@ from operator import attrgetter
 from typing import Final
 
 ROUNDING: Final = 1e-9
-"""Amounts are fractions that are added and taken off again: less than this is nothing."""
+"""Tolerance for rounding errors: smaller amounts count as 0."""
 NO_SHARE: Final = 1000.0
-"""How much worse it is to hold what one has no share of."""
+"""Factor for an allocation of a resource of which the claim has no share."""
 
 _priority = attrgetter("priority")
 
 
 class Claim:
-    """What somebody has, wants and may have; each list has one number per resource.
+    """Allocation, request and limits of one claimant; each list has one number per resource.
 
-    What those below it have and want is among it.
+    The amounts include those of the children.
     """
 
     __slots__ = ("allocated", "below", "deserved", "fair", "limit", "priority", "requested",
@@ -43,13 +43,13 @@ class Claim:
         weight: float = 1.0,
         priority: int = 0,
     ) -> None:
-        """Make a claim that has and wants nothing yet.
+        """Create a claim without allocation and request.
 
         Args:
-            deserved: What it is owed; 0.0 for nothing.
-            limit: The most it may have, ``inf`` for no limit.
-            weight: Its part of what is left once everybody has what they deserve; 0.0 for none.
-            priority: Higher ones get of what is left first.
+            deserved: Guaranteed amounts; 0.0 for none.
+            limit: Maximum amounts, ``inf`` for no limit.
+            weight: Weight for the remainder after the deserved amounts; 0.0 for no part of it.
+            priority: Higher priorities get the remainder first.
         """
         count = len(deserved)
         self.deserved = list(deserved)
@@ -58,30 +58,31 @@ class Claim:
         self.priority = priority
         self.allocated = [0.0] * count
         self.requested = [0.0] * count
-        """What it has and what waits."""
+        """Allocated and waiting amounts."""
         self.usage = [0.0] * count
-        """What it had of late, as a part of all there is."""
+        """Recent use as a fraction of the total."""
         self.fair = [0.0] * count
+        """Fair shares, written by :func:`divide`."""
         self.below: list[Claim] = []
-        """Those that divide its share."""
+        """Children, which divide its share."""
 
     def dominant_share(self) -> float:
-        """Return the largest part that it has of any of its shares."""
+        """Return the largest ratio of allocation to fair share."""
         return max(map(part_of, self.allocated, self.fair))
 
 
 def part_of(amount: float, share: float) -> float:
-    """Return which part of ``share`` the amount is."""
+    """Return the ratio of ``amount`` to ``share``."""
     return amount / share if share > ROUNDING else amount * NO_SHARE
 
 
 def divide(claims: Sequence[Claim], totals: Sequence[float], *, k: float = 0.0) -> None:
-    """Write the fair shares of ``claims``, which are siblings, and of all below them.
+    """Compute the fair shares of ``claims`` and of their descendants, and write them to ``fair``.
 
     Args:
-        claims: Those who divide.
-        totals: How much there is of each resource.
-        k: How much past use matters; 0.0 for not at all.
+        claims: Siblings that divide the totals.
+        totals: Available amount of each resource.
+        k: Influence of past use; 0.0 for none.
     """
     for resource, total in enumerate(totals):
         _divide(claims, resource, total, k)
@@ -101,7 +102,7 @@ def _divide(claims: Sequence[Claim], resource: int, total: float, k: float) -> N
 
 
 def _hand_out(claims: Iterable[Claim], resource: int, left: float, k: float) -> float:
-    """Hand ``left`` out by weight; return what nobody wants."""
+    """Divide ``left`` by weight; return the amount that no claim requests."""
     wanting = [
         (claim, min(claim.requested[resource], claim.limit[resource]) - claim.fair[resource])
         for claim in claims
@@ -125,7 +126,7 @@ def _hand_out(claims: Iterable[Claim], resource: int, left: float, k: float) -> 
 
 
 def _parts(claims: Sequence[Claim], resource: int, k: float) -> list[float]:
-    """Return what each gets of one unit in this round."""
+    """Return each claim's fraction in this round."""
     total = sum(claim.weight for claim in claims)
     parts = [claim.weight / total for claim in claims]
     if not k:
@@ -133,5 +134,5 @@ def _parts(claims: Sequence[Claim], resource: int, k: float) -> list[float]:
     usages = [claim.usage[resource] for claim in claims]
     weights = [max(0.0, w + k * (w - used)) for w, used in zip(parts, usages, strict=True)]
     total = sum(weights)
-    # All of them used more than their part: then past use tells nobody from the others.
+    # If all have used more than their fraction, past use does not distinguish them.
     return [weight / total for weight in weights] if total else parts

@@ -1,11 +1,11 @@
-"""Numbers that a client writes in a header."""
+"""Numbers in request headers."""
 
 from math import isfinite
 
 
 def positive_number(text: str) -> float | None:
-    """Return what ``text`` says; None if that is no finite number above 0."""
-    if "_" in text or not text.isascii():  # float() would read 1_000 and the digits of any script
+    """Return ``text`` as a number; None if it is not a finite number above 0."""
+    if "_" in text or not text.isascii():  # float() accepts 1_000 and digits of any script
         return None
     try:
         value = float(text)

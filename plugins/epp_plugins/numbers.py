@@ -1,4 +1,4 @@
-"""Numbers among the attributes of endpoints, for plugins whose configuration names one."""
+"""Numeric endpoint attributes, for plugins whose configuration names one."""
 
 import sys
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ _MOST = sys.float_info.max
 
 
 def numbers_of(endpoints: Sequence[Endpoint], key: AttributeKey[Any]) -> list[float | None]:
-    """Return the attribute of each endpoint, in their order; None if it is no finite number."""
-    # The comparison leaves out NaN, the infinities and integers that no float can hold.
+    """Return the attribute of each endpoint, in order; None if it is not a finite number."""
+    # The comparison excludes NaN, infinities and integers that a float cannot represent.
     return [
         float(value)
         if isinstance(value := endpoint.attributes.get(key), (int, float))

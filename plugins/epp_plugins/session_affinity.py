@@ -1,13 +1,13 @@
-"""Sends the requests of a session to one endpoint: what the filter and the scorer have in common.
+"""Session affinity: the common part of the filter and the scorer.
 
-Two strategies find the endpoint of a request. With ``encoded_endpoint_header`` the client carries
-its name: every answer has it in a header, which the client sends back. With ``session_id`` the
-client sends an id of its own, and this EPP keeps which endpoint that is bound to
-(:mod:`.session_bindings`): each instance by itself, and no other replica knows.
+Two strategies find the endpoint of a session. With ``encoded_endpoint_header`` the client stores
+its name: every response has it in a header, which the client sends back. With ``session_id`` the
+client sends an id, and each plugin instance stores the endpoint of that id
+(:mod:`.session_bindings`); replicas do not share these bindings.
 
-A session is bound to what was chosen for its first request (``PreRequest``), and again only when
-the endpoint it is bound to is none of those that the decision left in the choice. That stands in
-the decision itself, so an evaluation that was repeated after a wait counts by its last run.
+A session is bound to the endpoint of its first request (``PreRequest``). It is bound to another one
+only if its endpoint was not among the final candidates. The scheduling result has these candidates,
+so if an evaluation is repeated after a wait, the last one counts.
 """
 
 import time
@@ -37,38 +37,39 @@ class EncodedEndpointHeaderConfig(
     """Parameters of the strategy ``encoded_endpoint_header``."""
 
     header: str = _ANSWER_HEADER
-    """Header of requests and answers with the token; upper and lower case are the same."""
+    """Header of requests and responses with the token; case-insensitive."""
     key_file: str = ""
-    """File with the key that signs tokens, 32 bytes or more; other tokens are ignored then. It is
-    read when the plugin is made: a new key needs another path here, or a restart."""
+    """File with the key that signs tokens, at least 32 bytes; other tokens are then ignored. It is
+    read when the plugin is created, so a new key needs another path, or a restart."""
     old_key_file: str = ""
-    """File with the key before that one, whose tokens are still taken."""
+    """File with the previous key, whose tokens are still valid."""
     ttl_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=1e10)] = 0.0
-    """How long a signed token is valid after an answer; 0 for ever."""
+    """Validity of a signed token after a response; 0 for no expiry."""
     ignore_unsigned: bool = False
-    """Ignore the tokens of clients where there is no key, as they can be forged."""
+    """Without a key, ignore the tokens of clients, because they can be forged."""
 
 
 class SessionIdSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """One place that the id of a session may come from."""
+    """A source of session ids."""
 
     header: str = ""
     """Request header with the id."""
     attribute: str = ""
     """Name of a request attribute with the id, such as ``agent-identity``."""
     producer: str = ""
-    """Plugin that writes the attribute, such as ``session-id-producer``, if its key has one."""
+    """Plugin that writes the attribute, such as ``session-id-producer``, if its key names one."""
 
 
 class SessionIdConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of the strategy ``session_id``."""
 
     sources: tuple[SessionIdSource, ...] = ()
-    """Where the id comes from, the first that has one; none: the header ``x-session-id``."""
+    """Sources of the id; the first that has one is used. By default the header
+    ``x-session-id``."""
     eviction_ttl_seconds: Annotated[float, msgspec.Meta(ge=0.0)] = _TTL_SECONDS
-    """How long an unused binding lives; 0 for the default."""
+    """Seconds after which an unused binding expires; 0 for the default."""
     eviction_sweep_seconds: Annotated[float, msgspec.Meta(ge=0.0)] = _SWEEP_SECONDS
-    """Time between two removals of expired bindings, which are not believed in between; 0 for the
+    """Interval at which expired bindings are removed; expired bindings are never used. 0 for the
     default."""
 
 
@@ -76,11 +77,11 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``session-affinity-filter`` and ``session-affinity-scorer``."""
 
     strategy: Literal["encoded_endpoint_header", "session_id"] = "encoded_endpoint_header"
-    """Who keeps where a session runs: the client or this EPP."""
+    """Whether the client or this EPP stores the endpoint of a session."""
     encoded_endpoint_header_config: EncodedEndpointHeaderConfig = EncodedEndpointHeaderConfig()
-    """Looked at with ``strategy: encoded_endpoint_header`` only."""
+    """Used with ``strategy: encoded_endpoint_header`` only."""
     session_id_config: SessionIdConfig = SessionIdConfig()
-    """Looked at with ``strategy: session_id`` only."""
+    """Used with ``strategy: session_id`` only."""
     profile_name: Annotated[str, msgspec.Meta(extra={"refers_to": "profile"})] = ""
     """Scheduling profile whose endpoint the session is bound to; "" for the primary one."""
 
@@ -107,27 +108,27 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class _Strategy(Protocol):
-    """How the endpoint of a session is known."""
+    """How the endpoint of a session is found."""
 
     reads: tuple[StateKey[Any], ...]
 
     def endpoint_of(self, request: LLMRequest, state: CycleState) -> str:
-        """Return the name of the endpoint that ``request`` belongs to; "" if to none."""
+        """Return the name of the session's endpoint, or ""."""
 
     def chosen(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
-        """Take note of a decision."""
+        """Record a decision."""
 
     def answered(self, response: ResponseHead, served_by: Endpoint, state: CycleState) -> None:
-        """Tell the client."""
+        """Add headers for the client to the response."""
 
 
 class SessionAffinity(PreRequest, ResponseHeader):
-    """Knows the endpoint of a request's session, and keeps it known."""
+    """Finds the endpoint of a request's session, and records new ones."""
 
     keeps_result: ClassVar[bool] = True
 
     reads: tuple[StateKey[Any], ...]
-    """Depend on the sources of session ids."""
+    """Keys of the sources of session ids."""
 
     def __init__(
         self,
@@ -155,7 +156,7 @@ class SessionAffinity(PreRequest, ResponseHeader):
     def position_of_bound(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> int | None:
-        """Return where the endpoint of the session stands in ``endpoints``; None if nowhere."""
+        """Return the position of the session's endpoint in ``endpoints``, or None."""
         name = self._strategy.endpoint_of(request, state)
         if not name:
             return None
@@ -174,7 +175,7 @@ class SessionAffinity(PreRequest, ResponseHeader):
 
 
 class _EncodedEndpointHeader:
-    """The client sends back what the last answer told it (:mod:`.session_tokens`)."""
+    """The client sends back the token of the last response (:mod:`.session_tokens`)."""
 
     def __init__(
         self,
@@ -203,7 +204,7 @@ class _EncodedEndpointHeader:
         token = request.headers.get(self._header, "").strip()
         if not token:
             return ""
-        # Once per request, however often it is evaluated: it counts once, too.
+        # Cached per request, so that repeated evaluations count an ignored token once.
         name = state.read(self._meant)
         if name is None:
             found = self._tokens.endpoint_of(token, self._wall_clock())
@@ -226,7 +227,7 @@ class _EncodedEndpointHeader:
 
 
 class _SessionId:
-    """The client names its session, and the bindings know the endpoint."""
+    """The client sends an id, and the bindings have its endpoint."""
 
     def __init__(self, params: Params, clock: Callable[[], float]) -> None:
         config = params.session_id_config

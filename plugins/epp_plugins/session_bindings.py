@@ -1,9 +1,8 @@
-"""Which endpoint each session is bound to: bounded, and forgetful.
+"""Bindings of sessions to endpoints, in a table of limited size.
 
-A binding lives until nobody has used it for longer than the time to live. Bindings stand in the
-order of their last use, so the ones to forget are always at the front: the oldest goes when the
-store is full, and expired ones are swept off there, a few with each new use, so that no single
-request pays for many of them. Nothing runs in the background.
+A binding expires when it was not used for the time to live. Bindings are ordered by their last use,
+so the ones to remove are always first: the oldest if the table is full, and expired ones in sweeps,
+a few with each use, so that no single request pays for many of them. There is no background task.
 """
 
 from collections import OrderedDict
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 LIMIT: Final = 65_536
-"""Bindings at most: 15 MiB with ids of 36 characters, 17 MiB with ones of 64, the longest."""
+"""Maximum bindings: 15 MiB with ids of 36 characters, 17 MiB with the longest (64)."""
 _SWEPT_AT_ONCE: Final = 64
 
 
@@ -19,10 +18,10 @@ class SessionBindings:
     """Endpoint names by session id.
 
     Args:
-        ttl_seconds: How long an unused binding lives.
-        sweep_seconds: How long after a sweep that found no more to do the next one begins.
-        clock: Seconds, monotonic.
-        limit: Bindings at most.
+        ttl_seconds: Time after which an unused binding expires.
+        sweep_seconds: Time between two sweeps.
+        clock: Returns seconds, monotonic.
+        limit: Maximum bindings.
     """
 
     def __init__(
@@ -37,23 +36,23 @@ class SessionBindings:
         self._sweep_seconds = sweep_seconds
         self._clock = clock
         self._limit = limit
-        # Not a dict: taking its first item walks over all that were taken before.
+        # Not a dict: finding its first item walks over all removed entries.
         self._bindings: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._next_sweep = clock() + sweep_seconds
 
     def __len__(self) -> int:
-        """Return how many are held, expired ones that are not swept yet among them."""
+        """Return the number of bindings, including expired ones that were not removed yet."""
         return len(self._bindings)
 
     def endpoint_of(self, session: str) -> str:
-        """Return the name of the endpoint that ``session`` is bound to; "" if to none."""
+        """Return the name of the endpoint that ``session`` is bound to, or ""."""
         binding = self._bindings.get(session)
         if binding is None or self._clock() - binding[1] > self._ttl_seconds:
             return ""
         return binding[0]
 
     def bind(self, session: str, endpoint: str) -> None:
-        """Bind ``session`` to the endpoint of that name; this counts as its last use."""
+        """Bind ``session`` to the endpoint with a name; this counts as a use."""
         now = self._clock()
         self._bindings[session] = (endpoint, now)
         self._bindings.move_to_end(session)

@@ -1,20 +1,18 @@
-"""What counts as the id of a session, as a client sends it."""
+"""Validation of session ids that clients send."""
 
 from typing import Final
 
 from epp.scheduling import bounded_id
 
 LONGEST_ID: Final = 256
-"""Characters; ids are kept, so a client must not choose how much."""
+"""Maximum characters: ids are stored, so clients must not choose their length."""
 
 
 def usable_id(value: object) -> str:
-    """Return the id that ``value`` is, without blanks around it; "" if it is none.
+    """Return ``value`` as an id, without surrounding spaces; "" if it is invalid.
 
-    One that takes more than 64 bytes is replaced, as :func:`bounded_id` says.
-
-    None are: other things than texts, what is empty or longer than 256 characters, and what has a
-    character in it that cannot be printed, such as a control character.
+    An id of more than 64 bytes is shortened by :func:`bounded_id`. A value is invalid if it is not
+    a string, is empty, has more than 256 characters, or contains an unprintable character.
     """
     if not isinstance(value, str):
         return ""

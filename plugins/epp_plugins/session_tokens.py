@@ -1,10 +1,10 @@
-"""Tokens with which a client comes back to the endpoint that served it.
+"""Session tokens, which name the endpoint that served a client.
 
-Without a key a token is base64 of ``namespace/name``, as in the reference, and anyone can write
-one. With a key it is ``base64(name).expiry.signature``: a time in whole seconds since 1970 (0 for
-none) and the first 128 bits of HMAC-SHA256 over the header's name, the expiry and base64(name). The
-header is in it so that the token of one profile does not pass for that of another. Any replica with
-the same key understands it.
+Without a key a token is base64 of ``namespace/name``, as in the reference, and anyone can create
+one. With a key it is ``base64(name).expiry.signature``. The expiry is in whole seconds since 1970
+(0 for none); the signature is the first 128 bits of HMAC-SHA256 over the header's name, the expiry
+and base64(name). It includes the header so that the token of one profile is not valid for another.
+Every replica with the same key can verify it.
 """
 
 import hmac
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 LONGEST_TOKEN: Final = 1024
-"""Characters of an endpoint's name in base64, without expiry and signature."""
+"""Maximum characters of an endpoint's name in base64, without expiry and signature."""
 
 _LONGEST_EXPIRY: Final = 12
 _MAC_BYTES: Final = 16
@@ -33,18 +33,18 @@ class Refusal(StrEnum):
     MALFORMED = "malformed"
     UNSIGNED = "unsigned"
     FORGED = "forged"
-    """No key has signed it, or not for this header."""
+    """Not signed with a known key for this header."""
     EXPIRED = "expired"
 
 
 class SessionTokens:
-    """Makes tokens and verifies those of clients.
+    """Creates tokens and verifies those of clients.
 
     Args:
         header: Name of the header with the token.
-        keys: The first one signs, all of them verify; none: tokens are not signed.
-        ttl_seconds: How long a signed token is valid; 0: for ever.
-        ignore_unsigned: Without keys: ignore every token.
+        keys: The first one signs, all of them verify; without keys, tokens are not signed.
+        ttl_seconds: Validity of a signed token; 0 for no expiry.
+        ignore_unsigned: Without keys, ignore every token.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SessionTokens:
         return f"{encoded}.{expiry}.{self._signature(self._keys[0], expiry, encoded)}"
 
     def endpoint_of(self, token: str, now: float) -> str | Refusal:
-        """Return the name of the endpoint, or why there is none."""
+        """Return the name of the endpoint, or the reason why the token is ignored."""
         encoded, separator, rest = token[: _LONGEST + 1].partition(".")
         if len(token) > _LONGEST or len(encoded) > LONGEST_TOKEN:
             return Refusal.TOO_LONG
@@ -90,7 +90,7 @@ class SessionTokens:
         expiry, _, signature = rest.partition(".")
         if not (expiry.isascii() and expiry.isdecimal() and signature.isascii()):
             return Refusal.MALFORMED
-        # Every key is tried, so that the time does not reveal which one it was.
+        # All keys are tried, so that the time does not reveal which one matched.
         known = [
             hmac.compare_digest(self._signature(key, expiry, encoded), signature)
             for key in self._keys
@@ -108,10 +108,10 @@ class SessionTokens:
 
 
 def key_of(field: str, path: str) -> bytes:
-    """Return the key in a file, without the blanks around it.
+    """Return the key in a file, without surrounding whitespace.
 
     Raises:
-        ValueError: The file cannot be read, or holds none; the message begins with ``field``.
+        ValueError: The file cannot be read or has no valid key; the message begins with ``field``.
     """
     try:
         with Path(path).open("rb") as file:

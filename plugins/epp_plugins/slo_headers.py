@@ -1,6 +1,6 @@
-"""The service level objectives that a request names in its headers, in milliseconds.
+"""Service level objectives in request headers, in milliseconds.
 
-All plugins read them here, so that one value is an SLO for all of them or for none.
+All plugins use these functions, so that a value is valid for all of them or for none.
 """
 
 from collections.abc import Mapping
@@ -9,18 +9,18 @@ from typing import Final
 from epp_plugins.header_numbers import positive_number
 
 TTFT_HEADERS: Final = ("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
-"""Longest time to the first token; the first of them that has a value counts."""
+"""Headers of the time to first token, in order of precedence."""
 TPOT_HEADERS: Final = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
-"""Longest time for each token after it; the first of them that has a value counts."""
+"""Headers of the time per output token, in order of precedence."""
 
 
 def ttft_slo_ms(headers: Mapping[str, str]) -> float | None:
-    """Return the longest time to the first token; None without a number above 0."""
+    """Return the objective for the time to first token; None without a number above 0."""
     return _slo_ms(headers, TTFT_HEADERS)
 
 
 def tpot_slo_ms(headers: Mapping[str, str]) -> float | None:
-    """Return the longest time per output token; None without a number above 0."""
+    """Return the objective for the time per output token; None without a number above 0."""
     return _slo_ms(headers, TPOT_HEADERS)
 
 

@@ -1,10 +1,9 @@
-"""Values that plugins share: one typed key each.
+"""Typed keys of the values that plugins share.
 
-A consumer lists the keys it needs in the attribute ``reads``, a producer its own in ``reads`` and
-``writes``; a producer with the key in ``default_for`` is made when nobody configured one. What
-belongs to one request has a :class:`StateKey`, what belongs to an endpoint an
-:class:`AttributeKey`. Consumers of one certain producer read the key that bears its name; "" stands
-for the default producer.
+A plugin lists the keys that it needs in ``reads`` and the keys that it produces in ``writes``. A
+producer with the key in ``default_for`` is added if none is configured. Values of a request have a
+:class:`StateKey`, values of an endpoint an :class:`AttributeKey`. A consumer of a particular
+producer reads the key with the producer's name; "" stands for the default producer.
 """
 
 from collections.abc import Mapping
@@ -18,18 +17,18 @@ Modality = Literal["image", "video", "audio"]
 
 @dataclass(frozen=True, slots=True)
 class MultiModalFeature:
-    """A picture, a film or a sound in a prompt."""
+    """An image, a video or audio in a prompt."""
 
     modality: Modality
     hash: str
-    """The same for the same content."""
+    """Hash of the content."""
     offset: int
-    """Tokens of the prompt before it."""
+    """Position of its first token in the prompt."""
     length: int
-    """Tokens that it takes."""
+    """Number of its tokens."""
 
 
-# The records are not frozen: one of each is made per request, and frozen ones take 0.4 us more.
+# Not frozen: one of each is created per request, and frozen ones take 0.4 us more.
 @dataclass(slots=True)
 class TokenizedPrompt:
     """One prompt, its tools first, as an array of 32-bit little-endian token ids."""
@@ -39,7 +38,7 @@ class TokenizedPrompt:
     count: int
     """Tokens in ``data``."""
     features: tuple[MultiModalFeature, ...] = ()
-    """What in it is no text, in its order."""
+    """Media in the prompt, in their order."""
 
 
 @dataclass(slots=True)
@@ -56,12 +55,12 @@ class PrefixMatches:
 
 @dataclass(slots=True)
 class EncoderMatches:
-    """How much of one request's media each endpoint has encoded already."""
+    """How much of one request's media each endpoint has already encoded."""
 
     total_size: int
-    """Of all its media."""
+    """Size of all media of the request."""
     sizes: Mapping[str, int]
-    """Of those held, by endpoint name; an absent name holds none."""
+    """Size of the media held, by endpoint name; an absent name holds none."""
 
 
 @dataclass(slots=True)
@@ -69,14 +68,14 @@ class UncachedTokens:
     """Tokens of one request that each endpoint would have to compute."""
 
     total: int
-    """Where nothing of it is cached."""
+    """Tokens on an endpoint that has cached nothing of the prompt."""
     by_endpoint: Mapping[str, int] = field(default_factory=dict)
-    """By the names of the endpoints that hold a part of it."""
+    """Tokens by the names of the endpoints that have cached a part of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class InFlightLoad:
-    """What this EPP has sent to an endpoint and does not know to be finished."""
+    """Requests and tokens in flight from this EPP to an endpoint."""
 
     requests: int = 0
     tokens: int = 0
@@ -84,7 +83,7 @@ class InFlightLoad:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Where an endpoint runs; "" where nobody has said."""
+    """Location of an endpoint; "" where unknown."""
 
     host: str = ""
     rack: str = ""
@@ -94,19 +93,19 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class LatencyPrediction:
-    """What a predictor says of one request on one endpoint."""
+    """Prediction for one request on one endpoint."""
 
     is_ttft_valid: bool
-    """The first token would come within the request's SLO."""
+    """Whether the time to first token would be within the request's SLO."""
     is_tpot_valid: bool
-    """The tokens after it would."""
+    """Whether the time per output token would be within the request's SLO."""
 
 
 TOKENIZED_PROMPT = StateKey[TokenizedPrompt]("tokenized-prompt")
 PREFIX_MATCHES = StateKey[PrefixMatches]("prefix-matches")
 PREFIX_RANKS = StateKey[Mapping[str, int]]("prefix-ranks")
-"""By endpoint name: the data-parallel rank, counted from 0, that holds most of the prompt; written
-by nobody yet."""
+"""Data-parallel rank, from 0, that holds most of the prompt, by endpoint name; no plugin writes it
+yet."""
 ENCODER_MATCHES = StateKey[EncoderMatches](
     "MultiModalEncoderCacheMatchInfoKey/mm-embeddings-cache-producer"
 )
@@ -117,7 +116,7 @@ AGENT_IDENTITY = StateKey[str]("agent-identity/")
 LATENCY_PREDICTIONS = StateKey[Mapping[str, LatencyPrediction]](
     "LatencyPredictionInfoDataKey/predicted-latency-producer"
 )
-"""By endpoint name; written by nobody yet."""
+"""Predictions by endpoint name; no plugin writes them yet."""
 
 TOPOLOGY = AttributeKey[Topology]("Topology/topology-extractor")
 GPU_UTILIZATION = AttributeKey[float]("GPUUtilization/dcgm-extractor")
@@ -131,12 +130,12 @@ MULTICLUSTER_KV_CACHE_UTILIZATION = AttributeKey[float](
 """0.0 to 1.0, the average over a cluster's endpoints."""
 
 PEER_ENDPOINT = StateKey[Endpoint]("peer-endpoint/disagg-profile-handler")
-"""Where the stage chosen before runs; written by profile handlers with several stages."""
+"""Endpoint of the previous stage; written by profile handlers with several stages."""
 PREFILL_PROFILE = StateKey[str]("prefill-profile")
-"""The profile whose endpoint computes the prompt before the primary one goes on; written by
-profile handlers that have one, under whatever name."""
+"""Name of the profile that chooses the prefill endpoint; written by profile handlers with such a
+profile."""
 DEFAULT_PREFILL_PROFILE: Final = "prefill"
-"""Its name where no handler has said."""
+"""Name of the prefill profile if no handler has written it."""
 
 _DEFAULT_MATCH_PRODUCER = "approx-prefix-cache-producer"
 _DEFAULT_ENCODER_PRODUCER = "mm-embeddings-cache-producer"
@@ -145,37 +144,38 @@ _DEFAULT_TOPOLOGY_PRODUCER = "topology-extractor"
 
 
 def prefix_matches_of(producer: str) -> StateKey[PrefixMatches]:
-    """Return the key of one producer's own matches."""
+    """Return the key of the matches of one producer."""
     own: StateKey[PrefixMatches] = StateKey(f"prefix-matches/{producer}")
     return PREFIX_MATCHES if producer in ("", _DEFAULT_MATCH_PRODUCER) else own
 
 
 def encoder_matches_of(producer: str) -> StateKey[EncoderMatches]:
-    """Return the key of one producer's own matches."""
+    """Return the key of the matches of one producer."""
     return StateKey(f"MultiModalEncoderCacheMatchInfoKey/{producer or _DEFAULT_ENCODER_PRODUCER}")
 
 
 def in_flight_load_of(producer: str) -> AttributeKey[InFlightLoad]:
-    """Return the key of what one producer knows to be in flight."""
+    """Return the key of the load counted by one producer."""
     return AttributeKey(f"InFlightLoadDataKey/{producer or _DEFAULT_LOAD_PRODUCER}")
 
 
 def uncached_tokens_of(producer: str) -> StateKey[UncachedTokens]:
-    """Return the key of one producer's own count."""
+    """Return the key of the uncached tokens counted by one producer."""
     return StateKey(f"UncachedRequestTokensDataKey/{producer or _DEFAULT_LOAD_PRODUCER}")
 
 
 def topology_of(producer: str) -> AttributeKey[Topology]:
-    """Return the key of what one extractor has found out."""
+    """Return the key of the topology read by one extractor."""
     return AttributeKey(f"Topology/{producer or _DEFAULT_TOPOLOGY_PRODUCER}")
 
 
 def attribute_of(attribute: str, producer: str | None) -> AttributeKey[float]:
-    """Return the key of a number that a configuration names, as the reference spells it.
+    """Return the key of a numeric attribute named in a configuration.
 
     Args:
-        attribute: Its name, or ``Name/producer`` where ``producer`` is None.
-        producer: Who writes it; None for ``core-metrics-extractor``, "" for a key without one.
+        attribute: Name of the attribute, or ``Name/producer`` if ``producer`` is None.
+        producer: Plugin that writes it; None for ``core-metrics-extractor``, "" if the key names
+            none.
     """
     if producer is None and "/" in attribute:
         return AttributeKey(attribute)

@@ -1,4 +1,4 @@
-"""How close two endpoints are to each other, for all plugins that care."""
+"""Closeness of two endpoints."""
 
 from collections.abc import Sequence
 from enum import IntEnum
@@ -9,7 +9,7 @@ from epp_plugins.state_keys import Topology
 
 
 class Closeness(IntEnum):
-    """What two endpoints share; the greater, the closer."""
+    """Narrowest level that two endpoints share; greater is closer."""
 
     NONE = 0
     REGION = 1
@@ -25,14 +25,14 @@ CLOSENESS_SCORES: Final = {
     Closeness.RACK: 0.2,
     Closeness.HOST: 1.0,
 }
-"""What closeness is worth, to the scorer of it and to the choice of pairs."""
+"""Scores by closeness, for ``topology-affinity-scorer`` and for pairs of prefill and decode."""
 
-# To look a member up in its class takes as long as the comparisons (Python 3.11).
+# Looking up a member in its class takes as long as the comparisons (Python 3.11).
 _NONE, _REGION, _ZONE, _RACK, _HOST = Closeness
 
 
 def closeness(one: Topology, other: Topology) -> Closeness:
-    """Return the tightest of host, rack, zone and region that both name and name alike."""
+    """Return the narrowest of host, rack, zone and region at which both have the same value."""
     if one.host and one.host == other.host:
         return _HOST
     if one.rack and one.rack == other.rack:
@@ -47,7 +47,7 @@ def closeness(one: Topology, other: Topology) -> Closeness:
 def closeness_to(
     peer: Topology, endpoints: Sequence[Endpoint], key: AttributeKey[Topology]
 ) -> list[Closeness]:
-    """Return how close each endpoint is to ``peer``, in their order; NONE where unknown."""
+    """Return the closeness of each endpoint to ``peer``, in order; NONE if unknown."""
     return [
         _NONE if (own := endpoint.attributes.get(key)) is None else closeness(peer, own)
         for endpoint in endpoints

@@ -1,1 +1,1 @@
-"""In-tree admitters: who is turned away before anything is scheduled."""
+"""In-tree admitters, which refuse requests before scheduling."""

@@ -1,18 +1,18 @@
-"""``latency-slo-admitter``: turns sheddable requests away that no endpoint would serve in time.
+"""``latency-slo-admitter``: refuses sheddable requests that no endpoint would serve in time.
 
-A request is answered with 429 only if all of this holds:
+A request is refused with 429 only if all of these conditions hold:
 
-* its priority is below 0, and it names an SLO in ``x-llm-d-slo-ttft-ms`` or
-  ``x-llm-d-slo-tpot-ms`` (or the older ``x-slo-ttft-ms``, ``x-slo-tpot-ms``): a number of
-  milliseconds above 0, with a fraction or without; anything else counts as none;
-* for at least one endpoint there is a prediction, and none says that both SLOs are met;
-* no endpoint is idle (nothing running or waiting there) or cold (less than 2 % of its KV cache in
-  use): those may do better than predicted.
+* its priority is below 0, and it has an SLO in ``x-llm-d-slo-ttft-ms`` or ``x-llm-d-slo-tpot-ms``
+  (or the older ``x-slo-ttft-ms``, ``x-slo-tpot-ms``): a number of milliseconds above 0, optionally
+  with a fraction; other values are ignored;
+* there is a prediction for at least one endpoint, and no prediction meets both SLOs;
+* no endpoint is idle (no running or waiting requests) or cold (less than 2 % of its KV cache in
+  use), because these may be faster than predicted.
 
-Predictions come from another plugin. Nothing that ships with this EPP makes any yet; without them
+Predictions come from another plugin. No plugin of this project makes predictions yet; without them
 every request is admitted.
 
-Reads:  ``LATENCY_PREDICTIONS`` from the cycle state, if somebody writes them; ``endpoint.load``;
+Reads:  ``LATENCY_PREDICTIONS`` from the cycle state, if present; ``endpoint.load``;
         ``request.priority`` and headers.
 Example::
 
@@ -31,14 +31,14 @@ from epp_plugins.slo_headers import tpot_slo_ms, ttft_slo_ms
 from epp_plugins.state_keys import LATENCY_PREDICTIONS, LatencyPrediction
 
 COLD_KV_CACHE_USAGE = 0.02
-"""Below this predictions are not relied on, as in the reference."""
+"""Predictions for an endpoint with less KV-cache usage are not used, as in the reference."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``latency-slo-admitter``."""
 
     latency_prediction_info_producer_name: str = ""
-    """Producer whose predictions are believed; "" for ``predicted-latency-producer``."""
+    """Producer of the predictions; "" for ``predicted-latency-producer``."""
 
 
 class LatencySloAdmitter(Admitter):
@@ -65,7 +65,7 @@ class LatencySloAdmitter(Admitter):
         predicted = False
         for endpoint in endpoints:
             load = endpoint.load
-            # What was sent since the last page counts as waiting while nobody knows the slots.
+            # Requests sent since the last scrape count as waiting while the slots are unknown.
             if load.running_requests <= 0 and load.waiting_requests <= 0:
                 return
             if load.kv_cache_usage < COLD_KV_CACHE_USAGE:

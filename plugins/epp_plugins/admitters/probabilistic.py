@@ -1,13 +1,14 @@
-"""``probabilistic-admitter``: turns sheddable requests away the more often, the fuller the pool is.
+"""``probabilistic-admitter``: refuses more sheddable requests as the pool fills.
 
-Requests of priority 0 and above are always admitted. Of the others a share is answered with 429::
+Requests of priority 0 and above are always admitted. Of the others a share is refused with 429::
 
     saturation = mean of max(waiting / queueDepthThreshold, kv cache usage / kvCacheUtilThreshold)
     share      = min(1, saturation**power * k)
 
-With the defaults 1 % at a saturation of 0.13, half at 0.28, all from 0.32 on. The values are the
-effective ones: the last page corrected by what this EPP has sent since; an endpoint never scraped
-counts as the pool's median. To leave one resource out, make its threshold very large.
+With the defaults the share is 1 % at a saturation of 0.13, half at 0.28, and everything from 0.32
+on. The values are effective: the last scrape, corrected by the requests that this EPP has sent
+since. An endpoint that was never scraped counts as the median of the pool. To ignore one resource,
+make its threshold very large.
 
 Reads:  ``waiting_requests`` and ``kv_cache_usage`` of ``endpoint.load``; ``request.priority``.
 Example::
@@ -34,17 +35,17 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``probabilistic-admitter``."""
 
     queue_depth_threshold: Annotated[int, msgspec.Meta(gt=0)] = 5
-    """Waiting requests that count as a saturation of 1."""
+    """Waiting requests that equal a saturation of 1."""
     kv_cache_util_threshold: _Positive = 0.8
-    """Fraction of the KV cache in use that counts as a saturation of 1."""
+    """Fraction of the KV cache in use that equals a saturation of 1."""
     power: _Positive = 5.0
-    """How suddenly the share grows with the saturation."""
+    """Exponent of the saturation; higher values make the share grow more suddenly."""
     k: _Positive = 300.0
-    """The share at a saturation of 1, before it is cut off at 1."""
+    """Share at a saturation of 1, before it is limited to 1."""
 
 
 class ProbabilisticAdmitter(Admitter):
-    """Denies a share of the sheddable requests that grows with the saturation."""
+    """Refuses a share of the sheddable requests that grows with the saturation."""
 
     type: ClassVar[str] = "probabilistic-admitter"
 
@@ -61,7 +62,7 @@ class ProbabilisticAdmitter(Admitter):
             endpoints, params.queue_depth_threshold, params.kv_cache_util_threshold
         )
         try:
-            # In this order what is no number (0 * infinity) stays so, and denies nobody.
+            # In this order NaN (0 * infinity) stays NaN, which refuses no request.
             share = min(saturation**params.power * params.k, 1.0)
         except OverflowError:
             share = 1.0

@@ -1,17 +1,17 @@
-"""``agent-identity``: tells the sessions of coding agents apart by the headers they send.
+"""``agent-identity``: identifies the sessions of coding agents by their request headers.
 
-The first of these request headers with an id in it is the identity: those of
-``additionalSessionHeaders``, in their order, then ``x-claude-code-session-id`` (Claude Code),
-``x-session-affinity`` (OpenCode), ``session-id`` and ``session_id`` (Codex). Blanks around the id
-are no part of it; what is longer than 256 characters or has control characters in it is none.
+The identity is the first valid id in these request headers: those of ``additionalSessionHeaders``,
+in their order, then ``x-claude-code-session-id`` (Claude Code), ``x-session-affinity`` (OpenCode),
+``session-id`` and ``session_id`` (Codex). Spaces around the id are removed. An id of more than 256
+characters or with control characters is ignored.
 
-If the request says in no header to which flow it belongs (``x-llm-d-inference-fairness-id``), its
-fairness id becomes the identity, in metrics and for flow control, where all turns of an agent wait
-in one queue and agents take turns. Clients choose these ids themselves. Where they are not to be
-trusted with that, let the gateway set the fairness id.
+If the request has no ``x-llm-d-inference-fairness-id`` header, the identity becomes its fairness
+id, in metrics and for flow control: all requests of an agent session are one flow, and fairness
+policies share capacity between sessions. Clients choose these ids. If you do not trust them, have
+the gateway set the fairness id.
 
 Writes: ``AGENT_IDENTITY`` (``agent-identity/``) and ``request.fairness_id``; neither for a request
-        without an identity. ``session-affinity-filter`` and ``-scorer`` take it as a source.
+        without an identity. ``session-affinity-filter`` and ``-scorer`` can use it as a source.
 Example::
 
     plugins:
@@ -35,12 +35,11 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``agent-identity``."""
 
     additional_session_headers: tuple[str, ...] = ()
-    """Further headers with an id, asked before the known ones; upper and lower case of their names
-    are the same."""
+    """Further headers with an id, read before the built-in ones; names are case-insensitive."""
 
 
 class AgentIdentity(RequestHeaderProcessor):
-    """Finds out which agent session a request belongs to, for fairness and affinity."""
+    """Finds the agent session of a request, for fairness and affinity."""
 
     type: ClassVar[str] = "agent-identity"
     writes: ClassVar[tuple[StateKey[Any], ...]] = (AGENT_IDENTITY,)

@@ -1,42 +1,46 @@
-"""``approx-prefix-cache-producer``: guesses which endpoints hold the prompt's prefix in cache.
+"""``approx-prefix-cache-producer``: estimates which endpoints have cached the prompt's prefix.
 
-The prompt's tokens, its tools first, are cut into blocks, and each block's hash is seeded with the
-one before::
+The prompt's tokens, tools first, are cut into blocks. Each block's hash is seeded with the previous
+one::
 
     seed = xxh3(cacheSalt, xxh3(model))        # xxh3(model) without a salt
     h[0] = xxh3(block[0], seed),  h[i] = xxh3(block[i], h[i-1])
 
-``model`` is the one that the server will see, so LoRA adapters share nothing. The last, partial
-block is hashed too. An endpoint is taken to hold what was sent there; that of a prefill profile
-holds the prompt as well, that of an encode profile does not. What is chosen is entered by the
-scheduler's own step, so the second request of a burst already sees the first, also where nothing
-but the scheduler runs.
+``model`` is the target model, so LoRA adapters share no blocks. The last, partial block is hashed
+too. The producer assumes that an endpoint has cached every prompt that was sent there. The endpoint
+of a prefill profile counts as having the prompt, too; that of an encode profile does not. Prompts
+are recorded in the same step that chooses the endpoint, so the second request of a burst already
+sees the first.
 
-Block size: with ``autoTune`` that of the endpoint's engine, if known, else ``blockSizeTokens``;
-below 64 it counts as 64. In a pool with several sizes a prompt is hashed once for each size in use,
-an endpoint is compared by its own, and matches are given in blocks of the smallest size, rounded
-down. An endpoint whose size changes starts empty.
+Block size: with ``autoTune`` it is the block size of the endpoint's engine, if known, otherwise
+``blockSizeTokens``. Values below 64 count as 64. In a pool with several block sizes, a prompt is
+hashed once for each size, each endpoint is compared by its own size, and matches are reported in
+blocks of the smallest size, rounded down. If the block size of an endpoint changes, its record
+starts empty.
 
-Capacity: an endpoint keeps as much as its engine's cache holds (``cache_blocks`` times
-``cache_block_size`` tokens, followed when they change), or ``lruCapacityPerServer`` blocks where
-not both are known. The engine counts real tokens, the index blocks of estimated ones (four bytes
-each). How many of these a real token takes is learned for each endpoint: from the usage in answers,
-where answers pass through here, else from the growth of the engine's own counters (vLLM, SGLang: of
-prompt tokens and first tokens) against the prompts sent there. Until 16384 tokens are seen it
-counts as 2, and what was learned has a margin of a quarter on top, so the index does not forget
-before the engine does. If the engine counts more prompts than were sent from here, it stays at 2 at
-least. The blocks sent longest ago go first, of each prompt its tail. All endpoints together
-keep to ``maxIndexBytes``: beyond it the endpoint that was sent the prompt gives up its oldest, or,
-if it has less than the average share, another that has more.
+Capacity: the record of an endpoint has the size of its engine's cache (``cache_blocks`` times
+``cache_block_size`` tokens, updated when they change), or ``lruCapacityPerServer`` blocks if either
+is unknown. The engine counts real tokens, but the index counts estimated ones of four bytes. The
+ratio of the two is learned for each endpoint: from the usage in responses, if response bodies pass
+through the endpoint picker, otherwise from the engine's own counters (vLLM, SGLang: prompt tokens
+and first tokens) compared with the prompts sent there. The ratio is 2 until 16384 tokens have been
+seen. A learned ratio gets a margin of a quarter, so that the index does not evict a prefix before
+the engine does. If the engine counts more prompts than were sent from here, the ratio is at least
+2.
+
+Eviction: the blocks sent longest ago are evicted first, and of each prompt its tail first.
+``maxIndexBytes`` limits all endpoints together. Above it, the endpoint that just got a prompt loses
+its oldest blocks; if that endpoint has less than the average share, one with more loses them
+instead.
 
 Gauges: ``prefix_indexer_size`` (blocks, summed over the endpoints), ``prefix_indexer_bytes``,
-``prefix_indexer_bytes_limit``. Histograms, of the chosen endpoint: ``prefix_indexer_hit_ratio``
-(part of the prompt's blocks that it holds) and ``prefix_indexer_hit_bytes`` (their length).
+``prefix_indexer_bytes_limit``. Histograms for the chosen endpoint: ``prefix_indexer_hit_ratio``
+(fraction of the prompt's blocks that it had) and ``prefix_indexer_hit_bytes`` (their length).
 
 Reads:  ``TOKENIZED_PROMPT``; ``PREFILL_PROFILE``; ``ANSWER_USAGE``; ``cache_block_size``,
 ``cache_blocks``, ``prompt_tokens`` and ``prompts`` of ``endpoint.metrics``.
-Writes: ``PREFIX_MATCHES``; under another name than its type its own key instead, which plugins read
-        that name it in ``prefixMatchInfoProducerName``.
+Writes: ``PREFIX_MATCHES``; an instance with a name other than its type writes its own key instead,
+        for plugins that name it in ``prefixMatchInfoProducerName``.
 Example::
 
     plugins:
@@ -81,9 +85,9 @@ from epp_plugins.state_keys import (
 
 DEFAULT_BLOCK_SIZE_TOKENS = 16
 MIN_BLOCK_SIZE_TOKENS = 64
-"""Smaller blocks are raised to this at use, as in the reference."""
+"""Smaller block sizes are raised to this, as in the reference."""
 LONG_PROMPT_BYTES = 4096
-"""From here on cutting all blocks in C pays: 158 us instead of 207 for 400 KB, but 1.0 instead of
+"""From this length on, blocks are cut in C: 158 us instead of 207 for 400 KB, but 1.0 instead of
 0.5 for 500 bytes."""
 
 # The reference's buckets.
@@ -99,24 +103,24 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``approx-prefix-cache-producer``."""
 
     auto_tune: bool = True
-    """Whether an engine's own block size goes before ``blockSizeTokens``."""
+    """Whether the engine's block size takes precedence over ``blockSizeTokens``."""
     block_size_tokens: Positive = DEFAULT_BLOCK_SIZE_TOKENS
-    """Tokens per block where the engine's are not known; below 64 it counts as 64."""
+    """Tokens per block if the engine's block size is unknown; below 64 it counts as 64."""
     block_size: NotNegative = 0
-    """Deprecated name of ``blockSizeTokens``, used where that is left at its default."""
+    """Deprecated name of ``blockSizeTokens``, used if that has its default."""
     max_prefix_tokens_to_match: NotNegative = 131072
-    """Tokens of a prompt that are hashed at most; 0 for ``maxPrefixBlocksToMatch``."""
+    """Maximum tokens of a prompt that are hashed; 0 for ``maxPrefixBlocksToMatch``."""
     max_prefix_blocks_to_match: Positive = 2048
     """Deprecated: the same in blocks, used if ``maxPrefixTokensToMatch`` is 0."""
     lru_capacity_per_server: Positive = 31250
-    """Blocks kept per endpoint whose engine does not tell the size of its cache."""
+    """Blocks kept for an endpoint whose engine does not report the size of its cache."""
     max_index_bytes: AtLeastOneMiB = DEFAULT_MAX_BYTES
-    """Memory for all endpoints together, counted by its parts, at least 1 MiB: about 10 bytes for
-    each block of prompts of 256 blocks, 120 for each of prompts of 4."""
+    """Estimated memory for all endpoints together, at least 1 MiB. A block takes about 10 bytes in
+    prompts of 256 blocks, 120 in prompts of 4."""
 
 
 class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, ResponseComplete):
-    """Remembers which prompt blocks were sent where."""
+    """Records which prompt blocks were sent to which endpoint."""
 
     type: ClassVar[str] = "approx-prefix-cache-producer"
     keeps_result: ClassVar[bool] = True
@@ -135,13 +139,13 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, Re
             tokens = params.block_size
         self._block_size = max(MIN_BLOCK_SIZE_TOKENS, tokens)
         self._size_of: dict[str, int] = {}
-        """Block sizes of the endpoints in the index."""
+        """Block size of each endpoint in the index."""
         self._endpoints_of: dict[int, int] = {}
-        """How many of them have each size."""
+        """Number of endpoints with each block size."""
         self._sizes: list[int] = []
-        """All of those, the smallest first."""
+        """All block sizes, ascending."""
         self._scales: dict[str, TokenScale] = {}
-        """Of all endpoints that prompts were sent to."""
+        """Scales of all endpoints that prompts were sent to."""
         self._matches = prefix_matches_of(name)
         # An instance's own, unlike other plugins' keys: it comes from its name.
         self.writes: tuple[StateKey[Any], ...] = (self._matches,)  # type: ignore[misc]
@@ -177,7 +181,7 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, Re
         else:
             if sizes:
                 size = sizes[0]
-            else:  # nobody holds anything yet
+            else:  # the index is empty
                 size = self._size(endpoints[0]) if endpoints else self._block_size
             hashes = self._hashes(request, size, state)
             matches = PrefixMatches(self.index.match(hashes), len(hashes), size)
@@ -217,7 +221,7 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, Re
                 scale.answered(matches.total_blocks * matches.block_size, usage.prompt_tokens)
 
     def scale_of(self, endpoint: Endpoint) -> float:
-        """Return how many tokens of the index one of the endpoint's cache counts as."""
+        """Return the number of index tokens that equal one token of the endpoint's cache."""
         scale = self._scales.get(endpoint.name)
         return GENEROUS if scale is None else scale.factor
 
@@ -231,16 +235,16 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, Re
     def _match_each(
         self, request: LLMRequest, sizes: Sequence[int], state: CycleState
     ) -> PrefixMatches:
-        """Compare every endpoint by its own block size; in blocks of the smallest."""
+        """Compare each endpoint by its own block size; return blocks of the smallest size."""
         smallest = sizes[0]
         total = len(self._hashes(request, smallest, state))
         blocks = {}
         for size in sizes:
             hashes = self._hashes(request, size, state)
-            # Equal hashes are equal prompts, so nobody is found with a size that is not his, unless
-            # all of the prompt fits into one block.
+            # Equal hashes mean equal prompts, so an endpoint is found only with its own size,
+            # unless the whole prompt fits into one block.
             for name, held in self.index.match(hashes).items():
-                # The last block may be partial: all blocks are all of the prompt.
+                # The last block may be partial, so all blocks held means the whole prompt.
                 scaled = held * size // smallest if held < len(hashes) else total
                 blocks[name] = min(scaled, total)
         return PrefixMatches(blocks, total, smallest)
@@ -292,7 +296,7 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, Re
         self._sizes = sorted(counts)
 
     def _hashes(self, request: LLMRequest, block_size: int, state: CycleState) -> Sequence[int]:
-        """Return the hashes of the prompt's blocks, made once per size and request."""
+        """Return the hashes of the prompt's blocks, computed once per size and request."""
         by_size = state.read(self._hashed)
         if by_size is None:
             by_size = {}
@@ -325,7 +329,7 @@ class ApproxPrefixCacheProducer(DataProducer, PostSchedule, EndpointListener, Re
 
 
 def seed_of(model: str, cache_salt: str) -> int:
-    """Return the seed of the first block: other models and other salts share no block."""
+    """Return the seed of the first block; it differs for each model and salt."""
     # surrogatepass: a client's JSON may hold a lone surrogate, which strict UTF-8 refuses.
     seed = xxh3_64_intdigest(model.encode("utf-8", "surrogatepass"))
     if cache_salt:
@@ -334,7 +338,7 @@ def seed_of(model: str, cache_salt: str) -> int:
 
 
 def hash_blocks(data: bytes, block_bytes: int, seed: int) -> list[int]:
-    """Return the chained hashes of ``data`` in blocks, the last one perhaps short."""
+    """Return the chained hashes of the blocks of ``data``; the last block may be partial."""
     hashes: list[int] = []
     digest = xxh3_64_intdigest
     whole = 0

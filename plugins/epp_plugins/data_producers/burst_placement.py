@@ -1,8 +1,8 @@
-"""Which endpoint each request of a burst should go to, so that common prompts are computed once.
+"""Assigns the requests of a burst to endpoints so that common prompts are computed once.
 
-A prompt is its blocks' chained hashes, eight bytes each, in one piece of bytes: two prompts have
-their first N blocks in common if block N is equal. Work grows with the number of requests, not with
-its square: neighbours in the order of these bytes have most in common.
+A prompt is represented by the chained hashes of its blocks, concatenated, eight bytes each: if
+block N of two prompts is equal, their first N blocks are. Neighbours in the sort order of these
+bytes share the longest prefixes, so the work is not quadratic in the number of requests.
 """
 
 from bisect import bisect_left
@@ -14,28 +14,27 @@ from typing import Final
 
 BLOCK_BYTES: Final = 8
 _MOST_NEIGHBOURS: Final = 16
-"""Placed prompts that are looked at on each side of one, for the one it has most in common with."""
+"""Placed prompts that are examined on each side of a prompt to find its longest common prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementRules:
-    """How bursts are placed."""
+    """Rules for placing bursts."""
 
     max_per_replica: int = -1
-    """Requests of one prompt on an endpoint, before others get the rest; -1 for any number."""
+    """Maximum requests of one prompt for an endpoint; -1 for no limit."""
     min_colocate_blocks: int = 0
-    """First blocks that different prompts must have in common to go to one endpoint; 0 for never
-    together."""
+    """Leading blocks that different prompts must share to be placed together; 0 for never."""
     by_blocks: bool = False
-    """Balance blocks to compute, not requests."""
+    """Balance prompt blocks to compute instead of requests."""
 
 
 def place(
     prompts: Sequence[bytes], replicas: Sequence[str], rules: PlacementRules
 ) -> list[str | None]:
-    """Return the endpoint of each prompt, None for one that has nothing in common with another.
+    """Return the endpoint of each prompt; None for one that shares nothing with another.
 
-    Prompts that several requests have come first, then the others; of each the longest first.
+    Prompts of several requests are placed before others, and longer ones before shorter ones.
     """
     places: list[str | None] = [None] * len(prompts)
     if not replicas:
@@ -58,7 +57,7 @@ def place(
 
 
 def _units(members: dict[bytes, list[int]], min_colocate_blocks: int) -> list[bytes]:
-    """Return the prompts to be placed, in their order."""
+    """Return the prompts to place, in the order of placement."""
     groups = [prompt for prompt, numbers in members.items() if len(numbers) > 1 and prompt]
     groups.sort(key=len, reverse=True)
     if not min_colocate_blocks:
@@ -81,7 +80,7 @@ def _total(units: Iterable[bytes], members: dict[bytes, list[int]], rules: Place
 
 
 class _Board:
-    """What has been placed where in one burst."""
+    """The placements of one burst."""
 
     def __init__(self, replicas: Sequence[str], rules: PlacementRules, total: int) -> None:
         self._rules = rules
@@ -91,12 +90,12 @@ class _Board:
         """Sorted."""
 
     def take(self, prompt: bytes, requests: int, used: set[str]) -> str:
-        """Return the endpoint for ``requests`` of one prompt, and take note of it.
+        """Choose the endpoint for some requests of one prompt, and record the choice.
 
         Args:
-            prompt: Theirs.
-            requests: How many.
-            used: Endpoints that others of this prompt went to; the result is added.
+            prompt: Block hashes of the prompt.
+            requests: Number of requests.
+            used: Endpoints already chosen for this prompt; the result is added.
         """
         shared = 0
         replica = None
@@ -119,7 +118,7 @@ class _Board:
         return replica
 
     def _nearest(self, prompt: bytes) -> tuple[str | None, int]:
-        """Return who has most of ``prompt`` and less than a fair share, and how many blocks."""
+        """Return the endpoint below its fair share with the longest common prefix, in blocks."""
         best, most = None, self._rules.min_colocate_blocks - 1
         at = bisect_left(self._placed, (prompt, ""))
         for number in self._around(at):
@@ -137,7 +136,7 @@ class _Board:
 
 
 def common_blocks(one: bytes, other: bytes) -> int:
-    """Return how many first blocks two prompts have in common."""
+    """Return the number of leading blocks that two prompts share."""
     low, high = 0, min(len(one), len(other)) // BLOCK_BYTES
     while low < high:
         middle = (low + high + 1) // 2

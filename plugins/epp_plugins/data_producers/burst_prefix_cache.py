@@ -7,9 +7,9 @@ requests of the window are placed:
 
 * requests with the same prompt go to one endpoint, at most ``maxPerReplica`` of them; the next ones
   go to the next endpoint;
-* with ``minColocateBlocks``, different prompts that share at least that many first blocks are
-  placed, too; each goes to the endpoint that has the longest part of it from this window, if that
-  endpoint has less than its fair share (requests divided by endpoints, rounded up);
+* with ``minColocateBlocks``, different prompts that share at least that many leading blocks are
+  placed, too; each goes to the endpoint to which this window has assigned the longest matching
+  prefix, if that endpoint has less than its fair share (requests divided by endpoints, rounded up);
 * otherwise they go to the endpoint with the least load from this window, counted in requests, or
   with ``balanceBy: tokens`` in prompt blocks that it must compute.
 
@@ -57,27 +57,27 @@ from epp_plugins.state_keys import TOKENIZED_PROMPT, PrefixMatches, prefix_match
 
 DEFAULT_MOST_BLOCKS: Final = 2048
 MOST_WINDOW_BYTES: Final = 32 << 20
-"""Of the hashes of one window: a client chooses how long its prompts are."""
+"""Maximum bytes of the hashes of one window: clients choose the length of their prompts."""
 _SPARE_SECONDS: Final = 0.4
-"""Beyond the window, for a request to be told where it was placed."""
+"""Time after the end of the window for a request to resume."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``burst-prefix-cache-producer``."""
 
     window_duration_ms: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
-    """How long requests are collected, in milliseconds; each waits for as long at most."""
+    """Length of a window in milliseconds, and the longest wait of a request."""
     max_per_replica: Annotated[int, msgspec.Meta(ge=-1)] = -1
-    """Requests of one prompt that an endpoint gets in a window; -1 for any number."""
+    """Maximum requests of one prompt for an endpoint in a window; -1 for no limit."""
     block_size_tokens: Annotated[int, msgspec.Meta(gt=0)] = 64
     """Tokens per block."""
     max_prefix_tokens_to_match: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Tokens of a prompt that are compared at most; 0 for 2048 blocks."""
+    """Maximum tokens of a prompt that are compared; 0 for 2048 blocks."""
     min_colocate_blocks: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """First blocks that different prompts have in common to be placed together; 0 places only
-    prompts that several requests have."""
+    """Leading blocks that different prompts must share to be placed together; 0 places only
+    identical prompts."""
     max_batch_size: Annotated[int, msgspec.Meta(ge=-1)] = 1000
-    """Requests that a window takes; -1 for any number."""
+    """Maximum requests in a window; -1 for no limit."""
     balance_by: Literal["requests", "tokens"] = "requests"
     """What is balanced over the endpoints within a window."""
 
@@ -110,7 +110,7 @@ class _Window:
 
 
 class BurstPrefixCacheProducer(AsyncDataProducer, EndpointListener):
-    """Collects requests for a moment, and places those with a common prompt together."""
+    """Collects requests for a short window and places those with a common prompt together."""
 
     type: ClassVar[str] = "burst-prefix-cache-producer"
     reads: ClassVar[tuple[StateKey[Any], ...]] = (TOKENIZED_PROMPT,)

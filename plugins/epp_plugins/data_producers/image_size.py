@@ -1,7 +1,6 @@
-"""Width and height of a picture given as a data URI: GIF, JPEG or PNG, read from its header alone.
+"""Width and height of a GIF, JPEG or PNG in a data URI, read from the image's header.
 
-Only the bytes that are asked for are decoded, wherever they stand, so a large picture costs no more
-than a small one.
+Only the bytes that are needed are decoded, so a large image costs no more than a small one.
 """
 
 from binascii import Error as Base64Error
@@ -9,12 +8,12 @@ from binascii import a2b_base64
 from typing import Final
 
 MOST_SEGMENTS: Final = 100
-"""Of a JPEG, before its size; real ones have dozens, of 64 KiB each where it holds profiles. A
-forged one has one in every byte, and each takes 1 us."""
+"""Maximum segments read before the size of a JPEG. Real images have dozens (profiles take several
+of 64 KiB each); a forged one can have a segment in every byte, and each takes 1 us to read."""
 MOST_SEGMENTS_OF_ALL: Final = 2000
-"""Of all pictures of a request: 64 KB have room for 280 forged ones of 100 segments each."""
+"""Maximum for all images of a request: 64 KB can hold 280 forged images of 100 segments each."""
 _MOST_HEAD_BYTES = 256
-"""Of a data URI, before its base64."""
+"""Maximum length of the part of a data URI before its base64 data."""
 _MARK = 0xFF
 _FRAMES = (0xC0, 0xC1, 0xC2)
 """Markers of baseline, extended and progressive frames."""
@@ -23,7 +22,7 @@ _RESTARTS = range(0xD0, 0xD8)
 
 
 class PictureSizes:
-    """Reads the sizes of the pictures of one request."""
+    """Reads the sizes of the images of one request."""
 
     __slots__ = ("_segments_left",)
 
@@ -31,7 +30,7 @@ class PictureSizes:
         self._segments_left = MOST_SEGMENTS_OF_ALL
 
     def of_data_uri(self, uri: memoryview) -> tuple[int, int] | None:
-        """Return (width, height) in pixels; None for what is no such picture, or takes too long."""
+        """Return (width, height) in pixels; None if unsupported, malformed or too expensive."""
         head = bytes(uri[:_MOST_HEAD_BYTES])
         if not head.startswith(b"data:image/"):
             return None
@@ -40,7 +39,7 @@ class PictureSizes:
             return None
         try:
             size = self._size(uri[start + len("base64,") :])
-        except (Base64Error, IndexError):  # no base64, or cut off
+        except (Base64Error, IndexError):  # invalid base64, or truncated
             return None
         return size if size is not None and min(size) > 0 else None
 
@@ -53,7 +52,7 @@ class PictureSizes:
         return self._jpeg_size(text) if head.startswith(b"\xff\xd8\xff") else None
 
     def _jpeg_size(self, text: memoryview) -> tuple[int, int] | None:
-        """Walk the segments (ITU-T T.81, B.1.1) to the first that says how large the picture is."""
+        """Walk the segments (ITU-T T.81, B.1.1) to the first frame header, which has the size."""
         at = 2
         for _ in range(min(MOST_SEGMENTS, self._segments_left)):
             self._segments_left -= 1
@@ -63,7 +62,7 @@ class PictureSizes:
                 return None
             if marker in _FRAMES:
                 return int.from_bytes(segment[7:9], "big"), int.from_bytes(segment[5:7], "big")
-            if marker == _MARK:  # filled up with marks
+            if marker == _MARK:  # fill byte
                 at += 1
             elif marker in _RESTARTS:
                 at += 2
@@ -73,9 +72,9 @@ class PictureSizes:
 
 
 def _read(text: memoryview, offset: int, count: int) -> bytes:
-    """Return ``count`` bytes of the picture from ``offset`` on; fewer at its end."""
+    """Return ``count`` bytes of the image at ``offset``; fewer at its end."""
     skipped = offset % 3
     begin = offset // 3 * 4
     end = begin + -(-(skipped + count) // 3) * 4
-    # As base64.b64decode, which takes 0.7 us more for each.
+    # The same as base64.b64decode, which takes 0.7 us more per call.
     return a2b_base64(text[begin:end], strict_mode=True)[skipped : skipped + count]

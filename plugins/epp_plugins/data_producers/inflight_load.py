@@ -1,30 +1,31 @@
-"""``inflight-load-producer``: counts what was sent to each endpoint and is not known to be done.
+"""``inflight-load-producer``: counts the requests and tokens in flight on each endpoint.
 
-A request adds one request and its uncached tokens to the first endpoint of each profile, in the
-step that chooses them. With ``n`` prompt tokens, of which the prefix producer has looked at
-``t`` blocks of ``b`` tokens and found ``m`` on that endpoint::
+A request adds 1 request and its uncached tokens to the first endpoint of each profile, in the same
+step that chooses the endpoints. For ``n`` prompt tokens, of which the prefix producer compared
+``t`` blocks of ``b`` tokens and found ``m`` blocks on the endpoint::
 
-    uncached = max(n, t * b) - m * b           # n where nobody knows the prefix
+    uncached = max(n, t * b) - m * b           # n if there are no prefix matches
     output   = min(round(n * outputRatio), max_tokens, maxEstimatedOutputTokens)
     tokens   = uncached                        # + output with addEstimatedOutputTokens
 
-When the head of the answer comes:
+When the response headers arrive:
 
-* profiles other than the primary one, and the prefill profile under whatever name its handler gives
-  it, are done: their request and all their tokens go;
-* the others' tokens go too, unless ``addEstimatedOutputTokens`` counts the answer with them, or the
-  answer is streamed: then its head is sent before the prompt has been computed.
+* The prefill profile (whatever name its handler gives it) and all other profiles except the primary
+  one are finished: their request and tokens are subtracted.
+* The primary profile's tokens are subtracted, too, unless ``addEstimatedOutputTokens`` is on or the
+  response is streamed: headers of a stream are sent before the prompt has been computed.
 
-What is left goes when the request ends, however it ends. Counts are local to this process and never
-below 0. A reload takes them over exactly: the instances before and after it change one record.
+The rest is subtracted when the request ends, for whatever reason. Counts are local to this process
+and never below 0. A reload keeps them: the old and the new instance update the same record.
 
-Reads:  ``TOKENIZED_PROMPT``; the prefix matches of ``prefixMatchInfoProducerName`` if there are
-        any; ``PREFILL_PROFILE``.
-Writes: attribute ``InFlightLoadDataKey/NAME``, an ``InFlightLoad`` (none: nothing in flight), and
-        ``UncachedRequestTokensDataKey/NAME`` in the cycle state, NAME being the producer's own;
-        metrics ``inflight_requests`` and ``inflight_tokens`` by endpoint, fairness id and
-        priority. Every endpoint has a series of ``default-flow``. Beyond 1000 series, flows of an
-        endpoint are summed as ``other``; in a pool of more than 500 endpoints all are.
+Reads:  ``TOKENIZED_PROMPT``; the prefix matches of ``prefixMatchInfoProducerName`` if present;
+        ``PREFILL_PROFILE``.
+Writes: attribute ``InFlightLoadDataKey/NAME``, an ``InFlightLoad`` (absent if nothing is in
+        flight), and ``UncachedRequestTokensDataKey/NAME`` in the cycle state, where NAME is the
+        name of the producer; metrics ``inflight_requests`` and ``inflight_tokens`` by endpoint,
+        fairness id and priority. Every endpoint has a series of ``default-flow``. Beyond 1000
+        series, the flows of an endpoint are summed as ``other``; in a pool of more than 500
+        endpoints all flows are.
 Example::
 
     plugins:
@@ -75,9 +76,9 @@ _NOTHING = InFlightLoad()
 _DEFAULT_FLOW = ("default-flow", "0")
 _OTHER_FLOWS = ("other", "other")
 MAX_SERIES = 1000
-"""Of one gauge: more would not be shown."""
+"""Maximum series of one gauge."""
 MAX_ID_CHARS = 256
-"""A flow with a longer fairness id is one of the others."""
+"""A flow with a longer fairness id counts as ``other``."""
 
 _Flow = tuple[str, int]
 """Fairness id and priority."""
@@ -88,20 +89,23 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``inflight-load-producer``."""
 
     add_estimated_output_tokens: bool = False
-    """Whether the tokens that the answer is expected to have are counted until the end."""
+    """Whether the expected tokens of the response are counted, until the request ends."""
     output_ratio: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 1.5
-    """Expected tokens of the answer for each token of the prompt, cached or not."""
+    """Expected response tokens for each prompt token, cached or not."""
     max_estimated_output_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """Most tokens that an answer is expected to have; none for no limit but the client's."""
+    """Maximum expected tokens of a response; none for the client's limit only."""
     prefix_match_info_producer_name: str = ""
-    """Prefix producer whose matches are believed; "" for ``approx-prefix-cache-producer``."""
+    """Prefix producer whose matches are used; "" for ``approx-prefix-cache-producer``."""
     sync_cross_replica_state: bool = True
     """Accepted, without effect: each replica counts for itself."""
 
 
 @dataclass(slots=True, eq=False)
 class _Sent:
-    """What one profile of one request holds; endpoints by object, as names may be taken anew."""
+    """The load of one profile of one request.
+
+    Refers to the endpoint by object, because a name can be reused by another endpoint.
+    """
 
     endpoint: Endpoint
     flow: _Flow
@@ -113,7 +117,7 @@ class _Sent:
 class InflightLoadProducer(
     DataProducer, PreRequest, ResponseHeader, ResponseComplete, EndpointListener
 ):
-    """Keeps count of requests and tokens in flight per endpoint."""
+    """Counts requests and tokens in flight per endpoint."""
 
     type: ClassVar[str] = "inflight-load-producer"
     reads: ClassVar[tuple[DataKey, ...]] = (TOKENIZED_PROMPT,)
@@ -153,7 +157,7 @@ class InflightLoadProducer(
         )
 
     def prepare(self, request: LLMRequest, state: CycleState) -> None:
-        """Do nothing: what is uncached depends on the endpoints."""
+        """Do nothing: uncached tokens depend on the endpoints, see :meth:`attach`."""
 
     def attach(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
         prompt = state.read(TOKENIZED_PROMPT)
@@ -168,7 +172,7 @@ class InflightLoadProducer(
         total_blocks = matches.total_blocks
         if total_blocks * block_size > count:
             total += total_blocks * block_size - count
-        # Only those that hold something: a pool of 1000 has 1000 rows otherwise.
+        # Only endpoints that hold blocks: a pool of 1000 would have 1000 entries otherwise.
         by_endpoint = {
             name: total - (held if held < total_blocks else total_blocks) * block_size
             for name, held in matches.blocks.items()
@@ -247,7 +251,7 @@ class InflightLoadProducer(
 
     def _output_tokens(self, request: LLMRequest, prompt_tokens: int) -> int:
         params = self._params
-        # Halves go up, as in the reference; round() would take every other one down.
+        # Halves are rounded up, as in the reference; round() rounds them to even.
         expected = floor(prompt_tokens * params.output_ratio + 0.5)
         for limit in (request.max_output_tokens, params.max_estimated_output_tokens):
             if limit is not None and 0 <= limit < expected:
@@ -265,7 +269,7 @@ class InflightLoadProducer(
         flows: dict[_Flow, list[int]] | None = attributes.get(self._by_flow)
         if flows is None:
             flows = attributes[self._by_flow] = {}
-        # A list: a second record would cost 0.6 us, three times a request.
+        # A list: a second InFlightLoad would cost 0.6 us, three times per request.
         held = flows.get(sent.flow)
         if held is None:
             held = flows[sent.flow] = [0, 0]
@@ -275,7 +279,7 @@ class InflightLoadProducer(
             del flows[sent.flow]
         requests += load.requests
         tokens += load.tokens
-        # Below 0 only if somebody took the attribute away meanwhile.
+        # Below 0 only if other code removed the attribute meanwhile.
         attributes[self._load] = InFlightLoad(
             requests if requests > 0 else 0, tokens if tokens > 0 else 0
         )

@@ -1,6 +1,6 @@
-"""What pictures, films and sounds in a prompt cost: parameters of ``token-producer`` and formulas.
+"""Token costs of images, videos and audio in a prompt: parameters of ``token-producer``.
 
-As in the reference, a parameter that is left out, 0 or negative counts as its default.
+As in the reference, a parameter that is missing, 0 or negative has its default.
 """
 
 import re
@@ -24,124 +24,124 @@ FPS_HEADER = "x-llm-d-video-fps"
 SECONDS_HEADER = "x-llm-d-video-duration-seconds"
 RESOLUTION_HEADER = "x-llm-d-video-resolution"
 _MOST = 1e9
-"""Seconds, and frames per second, are cut to this: their product stays a number."""
+"""Upper bound of seconds and of frames per second, which keeps their product finite."""
 _RESOLUTION = re.compile(r"\s*([0-9]{1,9})\s*[xX]\s*([0-9]{1,9})\s*")
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A part of the parameters."""
+    """A section of the parameters."""
 
 
 class Resolution(_Section, frozen=True):
-    """Pixels of a picture."""
+    """Resolution of an image or of a frame."""
 
     width: int = DEFAULT_WIDTH
-    """Pixels from left to right."""
+    """Width in pixels."""
     height: int = DEFAULT_HEIGHT
-    """Pixels from top to bottom."""
+    """Height in pixels."""
 
     def or_default(self) -> tuple[int, int]:
-        """Return width and height, each by itself replaced by its default if there is none."""
+        """Return (width, height), each replaced by its default if it is not positive."""
         width, height = self.width, self.height
         return width if width > 0 else DEFAULT_WIDTH, height if height > 0 else DEFAULT_HEIGHT
 
 
 class Dynamic(_Section, frozen=True):
-    """Tokens by size."""
+    """Tokens in proportion to the size."""
 
     factor: int = DEFAULT_PIXELS_PER_TOKEN
     """Pixels per token."""
 
     def tokens(self, size: tuple[int, int]) -> int:
-        """Return how many tokens a picture of that size takes, at least 1."""
+        """Return the tokens of an image of ``size`` (width, height), at least 1."""
         factor = self.factor if self.factor > 0 else DEFAULT_PIXELS_PER_TOKEN
         return max(1, size[0] * size[1] // factor)
 
 
 class StaticImage(_Section, frozen=True):
-    """The same for each picture."""
+    """The same number of tokens for every image."""
 
     static_token: int = 1
-    """Tokens of a picture."""
+    """Tokens of an image."""
 
 
 class Image(_Section, frozen=True):
-    """What a picture costs."""
+    """Token cost of an image."""
 
     mode: Literal["", "dynamic", "static"] = "dynamic"
-    """``dynamic``: by its size; ``static``: the same for each."""
+    """``dynamic``: in proportion to the size; ``static``: the same for every image."""
     default_resolution: Resolution = Resolution()
-    """Size of a picture whose own is not known (``dynamic``)."""
+    """Size of an image if its own is unknown (``dynamic``)."""
     dynamic: Dynamic = Dynamic()
-    """Looked at with ``mode: dynamic`` only."""
+    """Used with ``mode: dynamic`` only."""
     static: StaticImage = StaticImage()
-    """Looked at with ``mode: static`` only."""
+    """Used with ``mode: static`` only."""
 
     def tokens(self, url: memoryview, sizes: PictureSizes) -> int:
-        """Return how many tokens the picture at ``url`` takes, at least 1."""
+        """Return the tokens of the image at ``url``, at least 1."""
         if self.mode == "static":
             return max(1, self.static.static_token)
         return self.dynamic.tokens(sizes.of_data_uri(url) or self.default_resolution.or_default())
 
 
 class StaticFrame(_Section, frozen=True):
-    """The same for each frame."""
+    """The same number of tokens for every frame."""
 
     num_tokens_per_frame: int = 1
     """Tokens of a frame."""
 
 
 class TokensPerFrame(_Section, frozen=True):
-    """What a frame costs."""
+    """Token cost of a frame."""
 
     mode: Literal["", "dynamic", "static"] = "dynamic"
-    """``dynamic``: by its size; ``static``: the same for each."""
+    """``dynamic``: in proportion to the size; ``static``: the same for every frame."""
     dynamic: Dynamic = Dynamic()
-    """Looked at with ``mode: dynamic`` only."""
+    """Used with ``mode: dynamic`` only."""
     static: StaticFrame = StaticFrame()
-    """Looked at with ``mode: static`` only."""
+    """Used with ``mode: static`` only."""
 
     def tokens(self, size: tuple[int, int]) -> int:
-        """Return how many tokens a frame of that size takes, at least 1."""
+        """Return the tokens of a frame of ``size`` (width, height), at least 1."""
         if self.mode == "static":
             return max(1, self.static.num_tokens_per_frame)
         return self.dynamic.tokens(size)
 
 
 class Sampled(_Section, frozen=True):
-    """Frames at a rate of the model's."""
+    """Frames sampled at the model's rate."""
 
     sample_fps: float = msgspec.field(default=DEFAULT_SAMPLE_FPS, name="sampleFPS")
-    """Frames taken of each second."""
+    """Frames sampled per second."""
     temporal_patch_size: int = 1
-    """So many of the frames taken become one, as in models that merge pairs of frames: 2."""
+    """Number of sampled frames that the model merges into one; 2 for models that merge pairs."""
 
 
 class Strided(_Section, frozen=True):
     """Every Nth frame."""
 
     default_source_fps: float = msgspec.field(default=DEFAULT_SOURCE_FPS, name="defaultSourceFPS")
-    """Frames per second of a film without the header ``x-llm-d-video-fps``."""
+    """Frames per second of a video without the header ``x-llm-d-video-fps``."""
     frame_stride: int = 1
-    """The N: of so many frames of the film one counts."""
+    """N: one of every N frames of the video counts."""
 
 
 class Frames(_Section, frozen=True):
-    """How many frames of a film count."""
+    """Number of frames of a video that count."""
 
     mode: Literal["", "sampled", "strided"] = "sampled"
-    """``sampled``: seconds times a rate; ``strided``: every Nth of the film's own."""
+    """``sampled``: duration times a rate; ``strided``: every Nth frame of the video."""
     min_frames: int = 0
-    """Fewest frames of a film, before ``temporalPatchSize``; 0 for no such limit."""
+    """Minimum frames of a video, before ``temporalPatchSize``; 0 for no minimum."""
     max_frames: int = 0
-    """Most frames of a film, before ``temporalPatchSize``; 0 for no such limit."""
+    """Maximum frames of a video, before ``temporalPatchSize``; 0 for no maximum."""
     sampled: Sampled = Sampled()
-    """Looked at with ``mode: sampled`` only."""
+    """Used with ``mode: sampled`` only."""
     strided: Strided = Strided()
-    """Looked at with ``mode: strided`` only."""
+    """Used with ``mode: strided`` only."""
 
     def count(self, seconds: float, fps: float) -> int:
-        """Return the frames of a film; ``fps`` is its own rate, 0 if it is not known."""
+        """Return the frames of a video; ``fps`` is its frame rate, 0 if unknown."""
         sampled, strided = self.sampled, self.strided
         if self.mode == "strided":
             if fps <= 0:
@@ -156,21 +156,21 @@ class Frames(_Section, frozen=True):
 
 
 class Video(_Section, frozen=True):
-    """What a film costs."""
+    """Token cost of a video."""
 
     default_resolution: Resolution = Resolution()
     """Size of a frame without the header ``x-llm-d-video-resolution``."""
     default_duration: float = DEFAULT_SECONDS
-    """Seconds of a film without the header ``x-llm-d-video-duration-seconds``."""
+    """Seconds of a video without the header ``x-llm-d-video-duration-seconds``."""
     tokens_per_frame: TokensPerFrame = TokensPerFrame()
-    """What a frame costs."""
+    """Token cost of a frame."""
     frames: Frames = Frames()
-    """How many frames of a film count."""
+    """Number of frames of a video that count."""
     max_video_tokens: int = 0
-    """Most tokens of a film; 0 for no such limit."""
+    """Maximum tokens of a video; 0 for no maximum."""
 
     def tokens(self, headers: "VideoHeaders") -> int:
-        """Return how many tokens the film takes, at least 1."""
+        """Return the tokens of a video, at least 1."""
         seconds = headers.seconds or _or(self.default_duration, DEFAULT_SECONDS)
         size = headers.size or self.default_resolution.or_default()
         tokens = self.frames.count(seconds, headers.fps) * self.tokens_per_frame.tokens(size)
@@ -181,17 +181,17 @@ class Video(_Section, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class VideoHeaders:
-    """What the client says of all films of its request."""
+    """Request headers that describe all videos of the request."""
 
     seconds: float = 0.0
-    """0 for nothing."""
+    """Duration; 0 if unknown."""
     fps: float = 0.0
-    """0 for nothing."""
+    """Frames per second; 0 if unknown."""
     size: tuple[int, int] | None = None
 
     @classmethod
     def read(cls, headers: Mapping[str, str]) -> "VideoHeaders":
-        """Read them; what is malformed counts as not said."""
+        """Read the headers; a malformed one counts as missing."""
         match = _RESOLUTION.fullmatch(headers.get(RESOLUTION_HEADER, ""))
         size = (int(match[1]), int(match[2])) if match else (0, 0)
         return cls(
@@ -202,7 +202,7 @@ class VideoHeaders:
 
 
 def audio_tokens(data: memoryview) -> int:
-    """Return how many tokens a sound takes: as many as its base64 text would."""
+    """Return the tokens of audio data: as many as its base64 text would take."""
     return max(1, -(-len(data) // BYTES_PER_TOKEN))
 
 

@@ -1,8 +1,8 @@
-"""Which media were sent to which endpoint: a least-recently-used list per endpoint.
+"""Records which media were sent to which endpoint, in one least-recently-used list per endpoint.
 
-Clients choose what is in their requests, so everything is bounded: the media kept per endpoint,
-those of all endpoints together, and what is compared for one request. An entry is a 64-bit hash,
-however long the name of the medium is; two media of one hash only cost a request a worse endpoint.
+Clients choose the media of their requests, so everything is bounded: media per endpoint, media in
+total, and comparisons per request. An entry is a 64-bit hash; a hash collision can only lead to a
+less suitable endpoint.
 """
 
 from collections import OrderedDict
@@ -13,26 +13,26 @@ from typing import Final
 from epp.scheduling import Endpoint
 
 MOST_ENTRIES: Final = 131_072
-"""Media kept over all endpoints, 120 bytes each; every endpoint gets the same share of them."""
+"""Maximum media kept for all endpoints, 120 bytes each, divided equally among the endpoints."""
 MOST_LOOKUPS: Final = 8192
 """Pairs of a medium and an endpoint that are compared for one request: about 1 ms."""
 
 
 class MediaIndex:
-    """Media by endpoint, the one sent last at the end.
+    """Media by endpoint, from least to most recently sent.
 
     Args:
-        capacity: Media kept per endpoint at most.
+        capacity: Maximum media kept per endpoint.
     """
 
     def __init__(self, capacity: int) -> None:
         self._wanted = capacity
         self.capacity = capacity
-        """Media kept per endpoint now: less than wanted where there are many endpoints."""
+        """Present maximum per endpoint: less than wanted if there are many endpoints."""
         self._held: dict[Endpoint, OrderedDict[int, None]] = {}
 
     def add_endpoint(self, endpoint: Endpoint) -> None:
-        """Keep media for ``endpoint`` too; the share of the others may get smaller."""
+        """Start recording media for ``endpoint``; this may reduce the share of the others."""
         self._held.setdefault(endpoint, OrderedDict())
         self._set_capacity()
         for held in self._held.values():
@@ -45,11 +45,11 @@ class MediaIndex:
         self._set_capacity()
 
     def entries(self) -> int:
-        """Return how many media are kept, summed over the endpoints."""
+        """Return the number of entries of all endpoints."""
         return sum(len(held) for held in self._held.values())
 
     def add(self, endpoint: Endpoint, media: Iterable[int]) -> None:
-        """Take note that ``media`` were sent to ``endpoint``, unless that has left."""
+        """Record that ``media`` were sent to ``endpoint``; ignored if it was removed."""
         held = self._held.get(endpoint)
         if held is None:
             return
@@ -61,9 +61,9 @@ class MediaIndex:
     def match(
         self, endpoints: Sequence[Endpoint], media: Collection[int]
     ) -> dict[Endpoint, list[int]]:
-        """Return the media that each of ``endpoints`` holds, without those that hold none.
+        """Return the media held by each of ``endpoints``, without endpoints that hold none.
 
-        Of more media than :data:`MOST_LOOKUPS` allows the first are compared.
+        Compares only the first media if there are more than :data:`MOST_LOOKUPS` allows.
         """
         asked = list(islice(media, max(1, MOST_LOOKUPS // max(1, len(endpoints)))))
         found = {}

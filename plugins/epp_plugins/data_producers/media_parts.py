@@ -1,11 +1,11 @@
-"""Chat messages with pictures, films and sounds to tokens, for ``token-producer``.
+"""Tokens of chat messages with images, videos and audio, for ``token-producer``.
 
-What stands before the first message with media stays the bytes that it is, so that it shares its
-blocks with the prompts that go on without media.
+The bytes before the first message with media stay as they are, so that they share prefix blocks
+with prompts that continue without media.
 
-A client decides how many messages, parts and pictures there are. So every walk has a bound, beyond
-which the rest counts as text: elements of a list, elements of the whole request, media, segments of
-its pictures. Addresses and data are looked at where they stand in the prompt, and not copied.
+The client decides how many messages, parts and images there are. Every walk is therefore bounded:
+elements of a list, elements of the whole request, media, segments of images. The rest counts as
+text. URLs and data are read in place, without a copy.
 """
 
 import re
@@ -30,28 +30,28 @@ from epp_plugins.data_producers.raw_lists import MOST_ELEMENTS, first_elements
 from epp_plugins.state_keys import Modality, MultiModalFeature, TokenizedPrompt
 
 MOST_MEDIA_TOKENS: Final = 2**18
-"""Of one request: a header or a forged picture can claim any size, and a token takes 4 bytes until
-the request ends."""
+"""Maximum of one request: a header or a forged image can claim any size, and a token takes 4 bytes
+until the request ends."""
 MOST_MEDIA: Final = 1024
-"""Parts of one request that say that they are media, malformed ones among them: 4 us each."""
+"""Maximum parts of one request with a media type, including malformed ones: 4 us each."""
 MOST_WALKED: Final = 8192
-"""Messages and parts of one request that are looked at: up to 1 us each."""
+"""Maximum messages and parts of one request that are examined: up to 1 us each."""
 
 HAS_MEDIA = re.compile(rb'"(?:image_url|video_url|audio_url|input_audio)"').search
 _WORDS = (b'_url"', b'_audio"')
-"""What all marks of media end with."""
+"""Suffixes of all media types."""
 _LOOKED_AT_WHOLE_BYTES = 1 << 20
 _PIECES = 64
 _PIECE_BYTES = 256
 _DENSE = 20
-_random = Random()  # noqa: S311 - a client sees no number of it
+_random = Random()  # noqa: S311 - clients never see its numbers
 _NO_MORE = sys.maxsize
 _between = re.compile(rb"[ \t\r\n,\[]*+").match
 _has_escape = re.compile(rb"\\").search
 _SHORTEST_PART = len(b'{"type":"image_url","image_url":{"url":"a"}}')
 _MOST_ESCAPED_BYTES = 65_536
-"""Of a text with other escapes than that of a slash. With one emoji among them a text takes four
-bytes for each of its letters."""
+"""Maximum bytes of a string with escapes other than that of a slash. With one emoji in it, a
+decoded string takes four bytes per character."""
 _OPEN = ord("{")
 _QUOTE = ord('"')
 _NOTHING = msgspec.Raw(b"")
@@ -60,10 +60,10 @@ _KINDS = frozenset({b'"image_url"', b'"video_url"', b'"audio_url"', b'"input_aud
 
 
 class _Marks:
-    """Finds what may be a medium in a prompt, in one pass, however often it is asked.
+    """Finds possible media in a prompt, in one pass over all calls of :meth:`next`.
 
-    Where quotation marks are rare, a regular expression takes 0.4 ms a MB; where they are dense 7
-    and more. There two words are looked for, which takes 1 to 3 ms whatever the prompt.
+    A regular expression takes 0.4 ms per MB if quotation marks are rare, but 7 ms and more if they
+    are dense. In that case the two suffixes are searched for, which always takes 1 to 3 ms.
     """
 
     def __init__(self, prompt: bytes) -> None:
@@ -73,10 +73,10 @@ class _Marks:
             else [partial(_found, prompt)]
         )
         self._found = [-1] * len(self._finds)
-        """Where each find has found something; before it was asked for, -1."""
+        """Last position found by each search; -1 before the first."""
 
     def next(self, at: int) -> int:
-        """Return where the next one is from ``at`` on, which never is less than the last time."""
+        """Return the next position from ``at`` on; ``at`` never decreases between calls."""
         for number, find in enumerate(self._finds):
             if self._found[number] < at or at == 0:
                 place = find(at)
@@ -90,9 +90,9 @@ def _found(prompt: bytes, at: int) -> int:
 
 
 def _has_dense_quotes(prompt: bytes) -> bool:
-    """Return whether a twentieth of the prompt, or more, are quotation marks.
+    """Return whether more than one byte in 20 is a quotation mark; False up to 1 MiB.
 
-    Of a long one pieces at random places tell: a client who knew the places could hide them.
+    Samples at random positions: a client that knew the positions could hide them.
     """
     if len(prompt) <= _LOOKED_AT_WHOLE_BYTES:
         return False
@@ -134,7 +134,7 @@ _MALFORMED = (ValueError, RecursionError)
 
 
 class MediaPrompt:
-    """One prompt being read."""
+    """Reads one prompt."""
 
     def __init__(self, request: LLMRequest, image: Image, video: Video) -> None:
         self._request = request
@@ -148,7 +148,7 @@ class MediaPrompt:
         self._sizes = PictureSizes()
 
     def read(self) -> TokenizedPrompt | None:
-        """Return its tokens; None if there is no medium in it."""
+        """Return the tokens; None if the prompt has no media."""
         prompt = self._request.prompt
         marks = _Marks(prompt)
         if marks.next(0) == _NO_MORE:
@@ -180,7 +180,7 @@ class MediaPrompt:
         return TokenizedPrompt(bytes(self._data), count, tuple(self._features))
 
     def _message(self, raw: msgspec.Raw) -> bool:
-        """Add role and content of a message; False if it has no medium that can be read."""
+        """Add role and content of a message; return False if it has no valid media."""
         try:
             message = _decode_message(raw)
             parts = first_elements(message.content)
@@ -202,10 +202,10 @@ class MediaPrompt:
         return len(self._features) > before
 
     def _is_medium(self, raw: msgspec.Raw) -> bool:
-        """Add a part of a message that is a medium; return whether it is one.
+        """Add a part of a message if it is a medium; return whether it is one.
 
         Raises:
-            ValueError: It is not what it says.
+            ValueError: The part has a media type and is malformed.
         """
         view = memoryview(raw)
         if view.nbytes < _SHORTEST_PART or view[0] != _OPEN:
@@ -249,18 +249,18 @@ class MediaPrompt:
 
 
 def _text(raw: msgspec.Raw, fewest: int = 1) -> memoryview:
-    """Return the text that ``raw`` is, in UTF-8.
+    """Return the JSON string ``raw``, decoded to UTF-8.
 
     Args:
-        raw: Any value of JSON.
-        fewest: Bytes that it must have.
+        raw: Any JSON value.
+        fewest: Minimum length in bytes.
 
     Raises:
-        ValueError: It is no text, shorter, or a long one with escapes.
+        ValueError: ``raw`` is not a string, is shorter, or is a long one with escapes.
     """
     view = memoryview(raw)
     if view.nbytes < 2 + fewest or view[0] != _QUOTE:
-        raise ValueError("it is no text")
+        raise ValueError("not a string of the required length")
     content = view[1:-1]
     if not _has_escape(content):
         return content
@@ -269,5 +269,5 @@ def _text(raw: msgspec.Raw, fewest: int = 1) -> memoryview:
         return memoryview(_decode_text(raw).encode("utf-8", "surrogatepass"))
     plain = bytes(content).replace(b"\\/", b"/")  # as PHP writes the slashes of base64
     if b"\\" in plain:
-        raise ValueError("it is a long text with escapes")
+        raise ValueError("a long string with escapes")
     return memoryview(plain)

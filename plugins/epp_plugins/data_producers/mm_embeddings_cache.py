@@ -56,10 +56,10 @@ from epp_plugins.state_keys import (
 )
 
 MEDIUM_MIB: Final = 2
-"""What the embeddings of one medium are taken to take."""
+"""Assumed size of the embeddings of one medium."""
 MOST_MEDIA: Final = 256
-"""Different media of one request that count."""
-# Its size does not matter here, so no picture is opened.
+"""Maximum different media of one request that count."""
+# Static mode: the size does not matter here, so image data is not read.
 _IMAGE = Image(mode="static")
 _VIDEO = Video()
 _LIST = ord("[")
@@ -74,18 +74,18 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cache_size_mib: Annotated[int, msgspec.Meta(ge=1)] = msgspec.field(
         default=4096, name="cacheSizeInMBPerServer"
     )
-    """MiB of embeddings that an endpoint is taken to keep, 2 of them for each medium."""
+    """Assumed size of an endpoint's cache of embeddings in MiB; each medium takes 2."""
 
 
 class _Medium(msgspec.Struct, gc=False):
-    """One of a request's media."""
+    """One medium of a request."""
 
     size: int
     modality: Modality
 
 
 class MmEmbeddingsCacheProducer(DataProducer, PreRequest, EndpointListener):
-    """Remembers which media were sent where."""
+    """Records which media were sent to which endpoint."""
 
     type: ClassVar[str] = "mm-embeddings-cache-producer"
     keeps_result: ClassVar[bool] = True
@@ -172,7 +172,7 @@ def _by_hash(features: Iterable[MultiModalFeature], *, is_sized: bool) -> dict[i
     """Return the first :data:`MOST_MEDIA` different media, by hash."""
     media: dict[int, _Medium] = {}
     for feature in features:
-        # Whoever names them may do so at any length.
+        # Hashed again: a renderer's hash may have any length.
         key = xxh3_64_intdigest(feature.hash.encode("utf-8", "surrogatepass"))
         if key not in media:
             if len(media) == MOST_MEDIA:

@@ -1,21 +1,22 @@
-"""The known prompt blocks and their holders: the radix tree under ``PrefixIndex``.
+"""Radix tree of prompt blocks and the endpoints that hold them, used by ``PrefixIndex``.
 
-Block hashes are chained, so equal hashes mean prompts that are equal up to there. A :class:`Run` is
-a stretch of blocks that every prompt entered so far goes through whole, or not at all; where two
-part, a run ends. So one comparison, of the last hash, says whether a prompt goes through a run, and
-bisecting finds where it leaves one. For the same reason one mapping, from first hash to run, does
-for the whole tree. It is made of 64 dicts: one with 175000 entries takes 12 ms to grow.
+Block hashes are chained, so an equal hash means that two prompts are equal up to that block. A
+:class:`Run` is a sequence of blocks that every prompt added so far contains as a whole or not at
+all; a run ends where two prompts diverge. So comparing the last hash of a run shows whether a
+prompt contains it, and bisection finds the point of divergence. One mapping from first hash to run
+serves the whole tree. It is split into 64 dicts, because a dict of 175000 entries takes 12 ms to
+grow.
 
 Holders are bit sets, one bit per endpoint. A holder of a run holds all of it, or a leading part and
-nothing below: then its bit is in ``cut`` as well. Who holds what, and how far, is the index's
-decision; the tree sees to it that a run without a holder is dropped at once.
+nothing below; in the second case its bit is also in ``cut``. The index decides who holds which
+blocks. The tree drops a run as soon as it has no holder.
 
-A run is not joined with its only child, even if both have the same holders. In a conversation each
-turn leaves a leaf, its last, partial block, so nothing could be joined until those are evicted; and
-a run more costs a look-up 0.2 us.
+A run is not merged with its only child, even if both have the same holders. Each turn of a
+conversation leaves a leaf (its last, partial block), so merging would be possible only after those
+are evicted; and one more run costs a lookup only 0.2 us.
 
-Clients can make two blocks with one hash, as the hash is not a cryptographic one. What follows the
-second of them is then not found, and everything else stays as it is.
+The hash is not cryptographic, so clients can create two blocks with one hash. Blocks after the
+second of them are then not found; everything else is unaffected.
 """
 
 from array import array
@@ -27,7 +28,7 @@ DICTS: Final = 64
 WHICH: Final = DICTS - 1
 
 _NOTHING_BELOW: list[int] = []
-"""Shared and never written to: a list less is 56 bytes less in each leaf."""
+"""Shared by all leaves and never modified; saves 56 bytes per leaf."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,17 +39,17 @@ class Run:
     end: int
     """Blocks from the start of the prompt to the end of this run."""
     parent: "Run"
-    """The run before."""
+    """The preceding run."""
     held: int
     """Holders, one bit each."""
     cut: int
-    """Those of them that hold only a leading part."""
+    """Holders that hold only a leading part."""
     below: list[int]
-    """How many children each holder holds, written upright: bit n of ``below[i]`` is the digit of
-    weight ``2**i`` in the number of holder n."""
+    """Number of children that each holder holds, as bit planes: bit n of ``below[i]`` is the digit
+    of weight ``2**i`` in the number for holder n."""
 
     def holds_below(self, bit: int) -> bool:
-        """Return whether a holder holds any child."""
+        """Return whether the holder ``bit`` holds any child."""
         for digits in self.below:  # noqa: SIM110 - any() takes 0.4 us instead of 0.1
             if digits & bit:
                 return True
@@ -56,15 +57,15 @@ class Run:
 
 
 class PrefixTree:
-    """Runs below a root that has no blocks.
+    """Tree of runs.
 
     Attributes:
-        root: Where every prompt begins.
-        firsts: The runs by their first hash: that of ``hash`` is in ``firsts[hash & WHICH]``.
-        blocks: Blocks in all runs.
-        runs: How many there are.
-        shared: Those with several holders.
-        digits: Bit sets in all ``below``.
+        root: Empty run where every prompt begins.
+        firsts: Runs by first hash; the run of ``hash`` is in ``firsts[hash & WHICH]``.
+        blocks: Number of blocks in all runs.
+        runs: Number of runs.
+        shared: Number of runs with several holders.
+        digits: Number of bit sets in all ``below``.
     """
 
     __slots__ = ("blocks", "digits", "firsts", "root", "runs", "shared")
@@ -75,13 +76,13 @@ class PrefixTree:
         self.shared = 0
         self.digits = 0
         self.firsts: tuple[dict[int, Run], ...] = tuple({} for _ in range(DICTS))
-        # Nobody asks for the root's parent; `Run | None` would be tested wherever a run is left.
+        # The root's parent is never read; `Run | None` would need a check at every use of `parent`.
         self.root = Run(array("Q"), 0, None, 0, 0, _NOTHING_BELOW)  # type: ignore[arg-type]
 
     def find(self, hashes: Sequence[int]) -> tuple[Run, int]:
-        """Return the last run that shares a block with ``hashes``, and how many blocks are known.
+        """Return the last run that shares a block with ``hashes``, and the number of known blocks.
 
-        That is the root and 0 if the first block is unknown.
+        Returns the root and 0 if the first block is unknown.
         """
         run = self.root
         total = len(hashes)
@@ -100,9 +101,9 @@ class PrefixTree:
         return run, known
 
     def append(self, parent: Run, hashes: Sequence[int], bit: int) -> Run:
-        """Return a new run of one holder for what follows ``parent`` in ``hashes``.
+        """Add and return a run with one holder for the part of ``hashes`` after ``parent``.
 
-        The first hash of it is in no other run's front.
+        No other run may begin with the first hash of that part.
         """
         start, end = parent.end, len(hashes)
         run = Run(array("Q", hashes[start:]), end, parent, bit, 0, _NOTHING_BELOW)
@@ -113,14 +114,15 @@ class PrefixTree:
         return run
 
     def split(self, run: Run, position: int, leaving: int) -> Run:
-        """Return a new run for the blocks before ``position``; ``run`` keeps the rest.
+        """Split off the blocks before ``position`` into a new run and return it.
 
-        The holders in ``leaving``, all of them cut, are then holders of the new run only.
+        ``run`` keeps the rest. The holders in ``leaving``, all of them cut, hold only the new run
+        afterwards.
         """
         parent, hashes, held = run.parent, run.hashes, run.held
         length = position - parent.end
         stays = held & ~leaving
-        # Slices, both of them: a shortened array keeps its memory.
+        # Both are slices, because an array that is shortened in place keeps its memory.
         before = Run(hashes[:length], position, parent, held, 0, [stays])
         run.hashes, run.parent, run.held = hashes[length:], before, stays
         run.cut &= ~leaving
@@ -133,12 +135,12 @@ class PrefixTree:
         return before
 
     def hold(self, run: Run, bit: int) -> None:
-        """Let one more hold ``run``."""
+        """Add the holder ``bit`` to ``run``."""
         self.shared += not _is_shared(run.held)
         run.held |= bit
 
     def hold_below(self, run: Run, bit: int) -> None:
-        """Let a holder hold one more child of ``run``."""
+        """Count one more child of ``run`` for the holder ``bit``."""
         below = run.below
         for at, digits in enumerate(below):
             below[at] = digits ^ bit
@@ -151,7 +153,7 @@ class PrefixTree:
             run.below = [bit]
 
     def leave_below(self, run: Run, bit: int) -> None:
-        """Let a holder hold one child of ``run`` less; it holds at least one."""
+        """Count one child of ``run`` less for the holder ``bit``, which holds at least one."""
         below = run.below
         for at, digits in enumerate(below):
             below[at] = digits ^ bit
@@ -162,7 +164,7 @@ class PrefixTree:
             self.digits -= 1
 
     def leave(self, run: Run, bit: int) -> None:
-        """Let a holder go, who holds nothing below ``run``."""
+        """Remove the holder ``bit``, which holds no children, from ``run``."""
         rest = run.held ^ bit
         if rest:
             run.held = rest
@@ -177,7 +179,7 @@ class PrefixTree:
             del firsts[first]
 
     def shorten(self, run: Run, end: int) -> None:
-        """Drop the blocks of ``run`` from ``end`` on, at least one; nobody holds anything below."""
+        """Drop the blocks of ``run`` from ``end`` on, at least one; ``run`` has no children."""
         self.blocks -= run.end - end
         del run.hashes[end - run.end :]
         run.end = end
@@ -188,7 +190,7 @@ def _is_shared(held: int) -> bool:
 
 
 def _parting(run: Run, hashes: Sequence[int], start: int) -> int:
-    """Return where ``hashes`` leaves ``run``, whose first block it shares and its last not."""
+    """Return where ``hashes`` diverges from ``run``; they share its first block, not its last."""
     own = run.hashes
     low, high = start + 1, min(len(hashes), run.end - 1)
     while low < high:

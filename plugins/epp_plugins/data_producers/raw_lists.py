@@ -1,8 +1,8 @@
-"""The elements of a JSON list as raw JSON, never more than a bound.
+"""The first elements of a JSON list as raw JSON, in bounded number.
 
-A list of ``msgspec.Raw`` makes an object of every element: of 64 MB of ``0,0,0`` 32 million, which
-took 2.6 GB. A record in the form of a list makes those that it has fields for, and passes over all
-others.
+Decoding to a list of ``msgspec.Raw`` creates an object per element: 64 MB of ``0,0,0`` became 32
+million objects and took 2.6 GB. An array-like struct creates objects for its fields only and skips
+the other elements.
 """
 
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 
 MOST_ELEMENTS: Final = 2048
-"""Of one list; a type with more fields takes long to make."""
+"""Maximum elements of one list; a struct with more fields takes long to create."""
 _FEW = 64
-"""Elements of nearly every list. To fill in the fields of a record costs 2 us instead of 20."""
+"""Nearly every list has fewer elements. A struct of 64 fields takes 2 us to fill instead of 20."""
 _LONG_BYTES = 256 * 1024
-"""From here on a second pass over the list would cost more than that."""
+"""Above this length a second pass over the list would cost more than the large struct."""
 _ABSENT = msgspec.Raw(b"")
 
 
@@ -33,8 +33,8 @@ def first_elements(array: bytes | msgspec.Raw) -> tuple[msgspec.Raw, ...]:
     """Return the first elements of the list ``array``, at most MOST_ELEMENTS.
 
     Raises:
-        DecodeError: It is no list.
-        RecursionError: It is nested too deeply.
+        DecodeError: ``array`` is not a list.
+        RecursionError: ``array`` is nested too deeply.
     """
     is_long = memoryview(array).nbytes > _LONG_BYTES
     found = msgspec.structs.astuple((_decode_most if is_long else _decode_few)(array))

@@ -1,8 +1,8 @@
-"""The questions to a vLLM renderer: which path, and what of a request goes into the body.
+"""Calls to a vLLM renderer: the path and the body for each request.
 
-The renderer applies the chat template and the tokenizer of one model, so the question names that
-model and not the client's. A chat goes as it came: messages, tools and what else decides the
-template. A request of the Anthropic API becomes the chat that vLLM makes of it.
+The renderer applies the chat template and the tokenizer of one model, so the body names that model
+and not the client's. Messages, tools and template options of a chat are sent unchanged. A request
+of the Anthropic API is converted to a chat as vLLM converts it.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ _COMPLETION = ("/completions", "/completions/render", "VllmEngine/Generate")
 _ANTHROPIC = ("/messages", "/messages/count_tokens")
 _BILLING = "x-anthropic-billing-header"
 _YIELD_BYTES: Final = 64 * 1024
-"""JSON that is converted in one step of the event loop, some 0.5 ms."""
+"""JSON converted before control returns to the event loop, about 0.5 ms."""
 
 _json = msgspec.json.encode
 
 
 class UnreadableRequestError(Exception):
-    """The request cannot be made a question of."""
+    """The request cannot be converted to a render call."""
 
 
 class Question:
-    """What is asked for one request.
+    """The call for one request.
 
     Attributes:
-        path: Where to, below the renderer's URL.
+        path: Path below the renderer's URL.
     """
 
     __slots__ = ("_model", "_request", "path")
@@ -50,7 +50,7 @@ class Question:
         """Return the JSON to send.
 
         Raises:
-            UnreadableRequestError: The request's JSON is not what its API takes.
+            UnreadableRequestError: The request's JSON is not valid for its API.
         """
         request = self._request
         if self.path == COMPLETION_PATH:
@@ -78,7 +78,7 @@ class Question:
             messages.append(_json({"role": "system", "content": text}))
         raws = first_elements(request.prompt)
         if len(raws) == MOST_ELEMENTS:
-            raise UnreadableRequestError(f"it has {MOST_ELEMENTS} messages or more")
+            raise UnreadableRequestError(f"the request has {MOST_ELEMENTS} messages or more")
         done = 0
         for raw in raws:
             messages += [_json(each) for each in _messages(msgspec.json.decode(raw))]
@@ -93,7 +93,7 @@ class Question:
 
 
 def question_of(request: LLMRequest, model: str) -> Question | None:
-    """Return what to ask for ``request``; None if no renderer takes requests of its kind."""
+    """Return the render call for ``request``; None if renderers do not support its kind."""
     if _is(request, _CHAT) or _is(request, _ANTHROPIC):
         return Question(request, model, CHAT_PATH)
     return Question(request, model, COMPLETION_PATH) if _is(request, _COMPLETION) else None
@@ -104,7 +104,7 @@ def _is(request: LLMRequest, endings: tuple[str, ...]) -> bool:
 
 
 def _tools_and_system(text: str) -> tuple[list[Any], Any]:
-    """Return what ``anthropic-parser`` has put one behind the other, either of which may lack."""
+    """Split the concatenation that ``anthropic-parser`` wrote; either part may be missing."""
     if not text:
         return [], None
     first, end = json.JSONDecoder().raw_decode(text)
@@ -116,7 +116,7 @@ def _tools_and_system(text: str) -> tuple[list[Any], Any]:
 
 
 def _system_text(system: str | list[dict[str, Any]] | None) -> str:
-    """Return the system prompt, without the block that tells who pays, which changes each time."""
+    """Return the system prompt without the billing header, which differs in every request."""
     if isinstance(system, str):
         return system
     texts = [block["text"] for block in system or () if block.get("type", "text") == "text"]
@@ -131,7 +131,7 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _messages(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the chat messages that one of the Anthropic API is, results of tools first."""
+    """Convert a message of the Anthropic API to chat messages; tool results come first."""
     role, content = message["role"], message["content"]
     if isinstance(content, str):
         yield {"role": role, "content": content}
@@ -145,7 +145,8 @@ def _messages(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
         elif kind == "image":
             parts.append({"type": "image_url", "image_url": {"url": _address(block["source"])}})
         elif kind == "tool_use":
-            # With Python's blanks: vLLM writes the arguments so before it fills in the template.
+            # With Python's spaces: vLLM writes the arguments this way before it applies the
+            # template.
             arguments = json.dumps(block.get("input") or {})
             function = {"name": block["name"], "arguments": arguments}
             calls.append({"id": block.get("id", ""), "type": "function", "function": function})

@@ -19,7 +19,7 @@ from epp_plugins.data_producers.rendering import (
 )
 
 MOST_HASH = 256
-"""Characters of the hash of a medium."""
+"""Maximum characters of the hash of a medium."""
 
 _TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 
@@ -43,11 +43,11 @@ _decode_answer = msgspec.json.Decoder(_Answer | list[_Answer]).decode
 
 
 class HttpRenderer:
-    """One renderer, asked over HTTP.
+    """Client of one renderer over HTTP.
 
     Args:
-        url: Its base URL.
-        open_caller: Makes the clients.
+        url: Base URL of the renderer.
+        open_caller: Creates the HTTP clients.
     """
 
     def __init__(self, url: str, open_caller: OpenCaller) -> None:
@@ -68,7 +68,7 @@ class HttpRenderer:
         try:
             found = _decode_answer(answer)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise RenderError("junk", f"the answer makes no sense: {error}") from None
+            raise RenderError("junk", f"the response is invalid: {error}") from None
         return [_rendered(each) for each in (found if isinstance(found, list) else [found])]
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class HttpRenderer:
     def _caller(self, has_media: bool) -> HttpCaller:
         caller = self._callers.get(has_media)
         if caller is None:
-            # Made when first used: to load the system's certificates takes 25 ms.
+            # Created at first use: loading the system's certificates takes 25 ms.
             caller = self._callers[has_media] = self._open_caller(
                 self._parts.address,
                 ssl.create_default_context() if self._parts.is_https else None,
@@ -106,7 +106,7 @@ class RendererUrl(msgspec.Struct, frozen=True):
     address: str
     """``host:port``."""
     path: str
-    """Before the API's paths; "" for none."""
+    """Prefix of the API's paths; "" for none."""
     is_https: bool
 
 
@@ -114,9 +114,9 @@ def split_url(url: str) -> RendererUrl:
     """Return the parts of ``url``.
 
     Raises:
-        ValueError: It is no URL of a renderer; the text says why.
+        ValueError: ``url`` is not a valid URL of a renderer; the text says why.
     """
-    wrong = f"vllm.url: {url!r} is no `http://HOST:PORT`"
+    wrong = f"vllm.url: {url!r} is not of the form `http://HOST:PORT`"
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -127,7 +127,7 @@ def split_url(url: str) -> RendererUrl:
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError(f"{wrong}: user, query and fragment are not sent; remove them")
     if not url.isascii() or any(character <= " " for character in url):
-        raise ValueError(f"{wrong}: write it in ASCII, without blanks")
+        raise ValueError(f"{wrong}: write it in ASCII, without spaces")
     is_https = parts.scheme == "https"
     address = join_address(host, port or (443 if is_https else 80))
     return RendererUrl(address, parts.path.rstrip("/"), is_https)

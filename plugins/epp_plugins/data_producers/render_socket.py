@@ -1,9 +1,9 @@
 """llm-d's tokenizer service over gRPC, for ``udsTokenizerConfig`` of ``token-producer``.
 
-A sidecar with vLLM's renderer behind a Unix socket; deprecated in the reference, which renders over
-HTTP now. Its messages know the text of a chat and its pictures, tools, template and template
-arguments; what a chat has besides (calls of tools, films, sounds) is left out of the question, as
-there is no field for it.
+The service is a sidecar with vLLM's renderer behind a Unix socket. The reference has deprecated it
+in favour of rendering over HTTP. Its messages have fields for a chat's text, images, tools,
+template and template arguments. Tool calls, videos and audio are omitted: there is no field for
+them.
 """
 
 from typing import Any, Final
@@ -36,7 +36,7 @@ from epp_plugins.data_producers.rendering import (
 
 _SERVICE: Final = "/tokenization.TokenizationService/"
 _MOST_PROMPTS: Final = 64
-"""Of one request: each is a call of its own."""
+"""Maximum prompts of one request: each takes a separate call."""
 _MOST_ERROR: Final = 200
 
 
@@ -71,12 +71,12 @@ _decode_completion = msgspec.json.Decoder(_Completion).decode
 
 
 class SocketRenderer:
-    """One tokenizer service, asked over gRPC.
+    """Client of one tokenizer service over gRPC.
 
     Args:
-        where: Path of its socket, or ``host:port`` with ``is_tcp``.
-        open_grpc_caller: Makes the client.
-        is_tcp: Whether it listens on TCP.
+        where: Path of the service's socket, or ``host:port`` with ``is_tcp``.
+        open_grpc_caller: Creates the gRPC client.
+        is_tcp: Whether the service listens on TCP.
     """
 
     def __init__(
@@ -116,7 +116,8 @@ class SocketRenderer:
     async def _completed(self, asked: _Completion, max_answer_bytes: int) -> list[Rendered]:
         prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
         if len(prompts) > _MOST_PROMPTS:
-            raise UnreadableRequestError(f"it has {len(prompts)} prompts, {_MOST_PROMPTS} at most")
+            text = f"the request has {len(prompts)} prompts, the maximum is {_MOST_PROMPTS}"
+            raise UnreadableRequestError(text)
         found: list[Rendered] = []
         for prompt in prompts:
             answer = RenderCompletionResponse()
@@ -142,17 +143,17 @@ class SocketRenderer:
             )
         raw = await self._caller.call(_SERVICE + method, request.SerializeToString())
         if len(raw) > max_answer_bytes:
-            text = f"the answer has {len(raw)} bytes, {max_answer_bytes} at most"
+            text = f"the response has {len(raw)} bytes, the maximum is {max_answer_bytes}"
             raise RenderError("too-large", text)
         try:
             answer.ParseFromString(raw)
         except DecodeError:
-            raise RenderError("junk", "the answer is no message of the service") from None
+            raise RenderError("junk", "the response is not a message of the service") from None
         if not answer.success:
             text = f"the renderer refused: {answer.error_message[:_MOST_ERROR]}"
             raise RenderError("refused", text, is_outage=False)
         if not answer.token_ids:
-            raise RenderError("junk", "the answer has no token ids")
+            raise RenderError("junk", "the response has no token ids")
 
 
 def _chat_request(chat: _Chat) -> RenderChatCompletionRequest:
@@ -160,7 +161,7 @@ def _chat_request(chat: _Chat) -> RenderChatCompletionRequest:
         model_name=chat.model,
         messages=[_message(each) for each in chat.messages],
         chat_template=chat.chat_template or "",
-        # As chats do by default; the service's own default is not said.
+        # The default of the chat API; the service does not document its own.
         add_generation_prompt=chat.add_generation_prompt is not False,
         continue_final_message=bool(chat.continue_final_message),
     )

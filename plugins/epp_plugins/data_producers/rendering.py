@@ -39,12 +39,12 @@ RETRY_SECONDS: Final = 1.0
 _LOG_SECONDS: Final = 10.0
 _LEAST_ANSWER_BYTES: Final = 1024 * 1024
 _ANSWER_BYTES_PER_BYTE: Final = 16
-"""A byte of a prompt is one token at the most, and an id has ten digits."""
+"""A byte of a prompt is at most one token, and an id has up to ten digits."""
 MOST_ANSWER_BYTES: Final = 32 * 1024 * 1024
 """Maximum length of a response."""
 _CLIENT_ERRORS: Final = range(400, 500)
 _NOT_THE_CLIENTS: Final = (401, 403, 404, 405, 408, 429)
-"""Client errors that are the renderer's fault: its key, its paths, its load."""
+"""Client errors that count as an outage: they depend on the renderer's key, paths or load."""
 _MODALITIES: Final = frozenset[str](get_args(Modality))
 
 
@@ -52,9 +52,9 @@ class RenderError(Exception):
     """The renderer returned no usable tokens.
 
     Args:
-        kind: Closed set of causes, a metric label.
-        text: What happened.
-        is_outage: Whether the renderer is to blame, and not this request.
+        kind: Cause, out of a closed set; the value of a metric label.
+        text: Description of the error.
+        is_outage: Whether the renderer failed; False if this request caused the error.
     """
 
     def __init__(self, kind: str, text: str, *, is_outage: bool = True) -> None:
@@ -122,7 +122,7 @@ class Renderer:
         self._failures = 0
         self._retry_at = 0.0
         self._log_at = 0.0
-        self._is_told = False
+        self._is_failure_logged = False
 
     def is_worth_asking(self) -> bool:
         """Return whether to call now; while the renderer is down, most requests are skipped."""
@@ -147,11 +147,9 @@ class Renderer:
             self._note(error)
             raise
         self._outcomes.inc("ok")
-        if self._is_told:
-            _log.info(
-                "renderer answers again", renderer=self._backend.where, failures=self._failures
-            )
-        self._failures, self._is_told = 0, False
+        if self._is_failure_logged:
+            _log.info("renderer recovered", renderer=self._backend.where, failures=self._failures)
+        self._failures, self._is_failure_logged = 0, False
         return found
 
     def close(self) -> None:
@@ -163,7 +161,7 @@ class Renderer:
         seconds = self._timeouts[has_media]
         size = len(request.prompt) + len(request.tools) + len(request.template)
         if self._bytes + size > MOST_BYTES:
-            text = f"{self._bytes} bytes of questions are under way"
+            text = f"calls with {self._bytes} bytes are already in flight"
             raise RenderError("busy", text, is_outage=False)
         self._bytes += size
         try:
@@ -175,13 +173,13 @@ class Renderer:
                 )
             return _tokenized(rendered)
         except TimeoutError:
-            raise RenderError("timeout", f"no answer within {seconds:g} s") from None
+            raise RenderError("timeout", f"no response within {seconds:g} s") from None
         except UnreadableRequestError as error:
             raise RenderError("unreadable", str(error), is_outage=False) from None
         except ScrapeStatusError as error:
             status = error.status
             mine = status not in _CLIENT_ERRORS or status in _NOT_THE_CLIENTS
-            text = f"the renderer answered with status {status}"
+            text = f"the renderer responded with status {status}"
             raise RenderError("status" if mine else "refused", text, is_outage=mine) from None
         except ScrapeError as error:
             raise RenderError(error.kind, str(error), is_outage=error.kind != "busy") from None
@@ -197,7 +195,7 @@ class Renderer:
                 self._retry_at = now + RETRY_SECONDS
         if error.is_outage and now >= self._log_at:
             self._log_at = now + _LOG_SECONDS
-            self._is_told = True
+            self._is_failure_logged = True
             _log.warning(
                 "renderer failed, requests are scheduled without tokens",
                 renderer=self._backend.where,
@@ -224,14 +222,14 @@ def _tokenized(rendered: Sequence[Rendered]) -> TokenizedPrompt:
     """
     ids = [token for each in rendered for token in each.token_ids]
     if not 0 < len(ids) <= MOST_IDS:
-        raise RenderError("junk", f"the answer has {len(ids)} token ids")
+        raise RenderError("junk", f"the response has {len(ids)} token ids")
     features: list[MultiModalFeature] = []
     before = 0
     for each in rendered:
         features += _features(each, before)
         before += len(each.token_ids)
     if len(features) > MOST_MEDIA:
-        raise RenderError("junk", f"the answer has {len(features)} media")
+        raise RenderError("junk", f"the response has {len(features)} media")
     features.sort(key=lambda feature: feature.offset)
     return TokenizedPrompt(pack(f"<{len(ids)}I", *ids), len(ids), tuple(features))
 
@@ -243,8 +241,8 @@ def _features(rendered: Rendered, before: int) -> Iterator[MultiModalFeature]:
         if modality not in _MODALITIES:
             continue
         if len(places) != len(hashes):
-            text = f"the answer has {len(hashes)} hashes and {len(places)} places of {modality}"
-            raise RenderError("junk", text)
+            text = f"{len(hashes)} hashes and {len(places)} placeholders of {modality}"
+            raise RenderError("junk", f"the response has {text}")
         for digest, (offset, length) in zip(hashes, places, strict=True):
             if offset < 0 or length < 1 or offset + length > count:
                 raise RenderError("junk", f"a {modality} is at {offset} of {count} tokens")

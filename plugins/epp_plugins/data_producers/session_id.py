@@ -1,14 +1,14 @@
-"""``session-id-producer``: takes the id of a request's session out of a header or a cookie.
+"""``session-id-producer``: reads the session id of a request from a header or a cookie.
 
-Exactly one of ``headerName`` and ``cookieName`` is to be set, so it is never made by default. A
-header is taken as it is, upper and lower case of its name being the same; of the header ``cookie``
-the first cookie of that very name. Blanks around the id are no part of it. A request without one
-has no session, and neither has one whose id is longer than 256 characters or has control characters
-in it. A cookie after the first 256 of a request is not found.
+Set exactly one of ``headerName`` and ``cookieName``; because one is required, the producer is never
+added by default. Header names are case-insensitive; cookie names are not. If a cookie occurs more
+than once, the first is used. Only the first 256 cookies of a request are read. Spaces around the id
+are removed. An id of more than 256 characters or with control characters is ignored.
 
-Writes: ``SESSION_ID`` (``SessionIDDataKey/session-id-producer``), and the same under the producer's
-        own name; nothing for a request without a session. Of several producers the one that is
-        called ``session-id-producer`` wins ``SESSION_ID``, else the first that has an id.
+Writes: ``SESSION_ID`` (``SessionIDDataKey/session-id-producer``), and the same key with the name of
+        the producer; nothing for a request without a session. With several producers,
+        ``SESSION_ID`` is written by the one named ``session-id-producer``, otherwise by the first
+        that finds an id.
 Example::
 
     plugins:
@@ -26,7 +26,7 @@ from epp_plugins.session_ids import usable_id
 from epp_plugins.state_keys import SESSION_ID
 
 _MOST_COOKIES: Final = 256
-"""Of one request that are looked at, 0.2 us each; browsers send 180 at most."""
+"""Maximum cookies of one request that are read, 0.2 us each; browsers send at most 180."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -46,7 +46,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class SessionIdProducer(DataProducer):
-    """Takes the session id out of a header or a cookie of the request."""
+    """Reads the session id from a header or a cookie of the request."""
 
     type: ClassVar[str] = "session-id-producer"
     writes: ClassVar[tuple[StateKey[Any], ...]] = (SESSION_ID,)
@@ -56,7 +56,7 @@ class SessionIdProducer(DataProducer):
         self._header = params.header_name.strip().lower()
         self._cookie = params.cookie_name.strip()
         self._own: StateKey[str] = StateKey(f"SessionIDDataKey/{name}")
-        # An instance's own: its name is in a key.
+        # Per instance: a key contains its name.
         self.writes = tuple(dict.fromkeys((SESSION_ID, self._own)))  # type: ignore[misc]
 
     def prepare(self, request: LLMRequest, state: CycleState) -> None:
@@ -74,7 +74,7 @@ class SessionIdProducer(DataProducer):
 
 
 def _cookie(header: str, name: str) -> str:
-    """Return the value of the cookie ``name`` (RFC 6265 §4.2.1); "" if there is none."""
+    """Return the value of the cookie ``name`` (RFC 6265 §4.2.1), or ""."""
     for pair in header.split(";", _MOST_COOKIES)[:_MOST_COOKIES]:
         key, _, value = pair.partition("=")
         if key.strip() == name:

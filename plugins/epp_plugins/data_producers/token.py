@@ -1,21 +1,23 @@
 """``token-producer``: turns the prompt into token ids, for all plugins that count or hash tokens.
 
-There are two modes: ``estimate``, which needs no other process, and ``vllm``, which calls a
-renderer.
+The mode ``estimate`` (the default) needs no other process. The mode ``vllm`` calls a renderer,
+which returns the tokens of the model.
 
-Mode ``estimate``, the default: the raw JSON bytes of tools and prompt, in this order, taken four at
-a time as little-endian pseudo tokens::
+Mode ``estimate``: the raw JSON of the tools, followed by that of the prompt, is cut into groups of
+four bytes. Each group, read as a little-endian integer, is one pseudo token::
 
     tokens = ceil((len(tools) + len(prompt)) / 4)
 
-Roles count because they are part of those bytes. Two kinds of prompt are more than their bytes.
+Message roles are part of that JSON, so they count too. Two kinds of prompt are treated differently:
 
-Token ids (a list of integers, or a list of at most 10000 such lists; 1048576 in all) stay the ids
-that they are, and the count is exact. Tools do not count beside them. More of them are text.
+Prompts of token ids: a list of integers, or a list of at most 10000 such lists, with at most
+1048576 ids in total. The ids are used unchanged, the count is exact, and tools are not counted.
+A prompt with more ids counts as text.
 
-In chat messages, parts of the types ``image_url``, ``video_url``, ``audio_url`` and ``input_audio``
-become N tokens of a hash of their content, from the next multiple of four bytes on, and are listed
-as features. Of a message with such parts only role and content count::
+Chat messages with media: a part of type ``image_url``, ``video_url``, ``audio_url`` or
+``input_audio`` becomes N tokens, each made from a hash of its content, and is listed as a feature.
+The tokens start at the next multiple of four bytes. Only ``role`` and ``content`` of such a message
+count. N is::
 
     image = width * height / dynamic.factor      or static.staticToken
     video = frames * tokensPerFrame              at most maxVideoTokens
@@ -25,55 +27,55 @@ as features. Of a message with such parts only role and content count::
     frames = clamp(seconds * sampleFPS, minFrames, maxFrames) / temporalPatchSize    (sampled)
     frames = clamp(seconds * fps / frameStride, minFrames, maxFrames)                (strided)
 
-A picture has its own size where it is a data URI of a GIF, JPEG or PNG, else ``defaultResolution``.
-The request headers ``x-llm-d-video-duration-seconds``, ``x-llm-d-video-resolution`` (such as
-``1280x720``) and ``x-llm-d-video-fps`` apply to all videos of the request. Each medium takes at
-least 1 token, and all of a request together no more than 262144 besides. Malformed parts count as
-the text that they are. So do parts after 1024 media, messages after the first 2048, a message of
-2048 parts, what comes after 8192 messages and parts, and an address of more than 64 KiB with
-escapes in it. After 2000 segments of JPEGs a picture has the default size.
+The size of an image is read from its data if it is a data URI of a GIF, JPEG or PNG; otherwise it
+is ``defaultResolution``. The request headers ``x-llm-d-video-duration-seconds``,
+``x-llm-d-video-resolution`` (such as ``1280x720``) and ``x-llm-d-video-fps`` apply to all videos of
+the request. Each medium takes at least 1 token; beyond that minimum, all media of a request
+together take at most 262144. A parameter of ``estimate`` that is 0 or negative has its default.
 
-A number of ``estimate`` that is 0 or negative counts as its default.
+The following count as plain text: malformed parts; parts after the first 1024 media; messages after
+the first 2048; a message with 2048 or more parts; everything after the first 8192 messages and
+parts; and a URL of more than 64 KiB with escape sequences in it. After 2000 JPEG segments have been
+read in one request, further images have the default size.
 
-Mode ``vllm``, where ``vllm`` or ``modelName`` without ``estimate`` is given: the ids are those of
-the engine. A renderer (``vllm launch render``, or ``vllm serve --enable-scale-out``) applies the
-chat template and the tokenizer of ``modelName``::
+Mode ``vllm`` applies if ``vllm`` is given, or ``modelName`` without ``estimate``. A renderer
+(``vllm launch render``, or ``vllm serve --enable-scale-out``) applies the chat template and the
+tokenizer of ``modelName``, so the ids are those of the engine::
 
     parameters:
       modelName: meta-llama/Llama-3.1-8B-Instruct
       vllm: {url: "http://vllm-render:8000", timeout: 2s}
 
-    POST vllm.url/v1/chat/completions/render    chats, and messages of the Anthropic API as chats
-    POST vllm.url/v1/completions/render         completions, and texts to vLLM's gRPC engine
+    POST vllm.url/v1/chat/completions/render    chats; Anthropic messages, converted to chats
+    POST vllm.url/v1/completions/render         completions; text prompts for vLLM's gRPC engine
 
-A chat is sent with its tools and all that decides the template (``chat_template_kwargs`` and so
-on). Messages of the Anthropic API become the chat that vLLM makes of them: without the billing
-header of the system prompt, the arguments of tools as Python writes JSON, without thinking and
-without pictures in the results of tools. Token ids are used as they are, without a
-call. Media come back as placeholder ids and are listed as features. The ids of several prompts are
-concatenated. For requests of other kinds (responses, embeddings, conversations, images)
-nothing is written.
+A chat is sent with its tools and all fields that influence the template (``chat_template_kwargs``
+and so on). A request of the Anthropic API is converted as vLLM converts it: the billing header of
+the system prompt, thinking, and images in tool results are removed, and tool arguments are written
+as Python writes JSON. Prompts of token ids are used unchanged, without a call. The renderer returns
+placeholder ids for media, which are listed as features. The ids of several prompts are
+concatenated. Requests of other kinds (responses, embeddings, conversations, images) get no tokens.
 
-A request waits for its tokens at most ``timeout``, with media at most ``mmTimeout``. Without a
-response it is scheduled without tokens: prefix caches have no match and token counts are missing,
-as in the reference. After 5 failures in a row requests no longer wait; one request per second
-probes whether the renderer is back. At most 32 calls (8 with media) are in flight and 256 wait,
-with 128 MiB in total; further ones count as ``busy``. A response may have 1 MiB plus 16 bytes for
-each byte of the prompt, at most 32 MiB. ``token_render_requests_total`` counts by ``outcome``:
-``ok``, ``timeout``, ``connect``, ``reset``, ``status``, ``protocol``, ``too-large``, ``junk``,
-``busy``, ``skipped`` (the renderer is down), ``refused`` (the renderer rejected the request),
-``unreadable`` and ``unsupported`` (no such path).
+A request waits for its tokens for at most ``timeout``, or ``mmTimeout`` if it has media. If none
+arrive it is scheduled without tokens, as in the reference: prefix caches have no match, and token
+counts are missing. After 5 consecutive failures requests no longer wait; one request per second
+probes the renderer until it responds. At most 32 calls (8 with media) are in flight and 256 wait,
+with 128 MiB in total; further requests count as ``busy``. A response may be as long as 1 MiB plus
+16 bytes per byte of the prompt, at most 32 MiB. ``token_render_requests_total`` counts by
+``outcome``: ``ok``, ``timeout``, ``connect``, ``reset``, ``status``, ``protocol``, ``too-large``,
+``junk``, ``busy``, ``skipped`` (the renderer is down), ``refused`` (the renderer rejected the
+request), ``unreadable`` and ``unsupported`` (no such path).
 
 The reference does not specify the meaning of an empty ``modelName`` (here: the model that the
-request is sent to), the handling of the request kinds that are left out here, or which parts of a
-message with thinking it sends. Its EPP is not ready before the renderer has answered once; this one
-is.
+request is sent to), how it treats the other kinds of request, or which parts of a message with
+thinking it sends. The reference's EPP becomes ready only after the renderer's first response; this
+one does not wait for it.
 
-``udsTokenizerConfig`` (``socketFile``, or ``host:port`` there with ``useTCP``) asks llm-d's
-tokenizer service over gRPC instead, by ``RenderChatCompletion`` and ``RenderCompletion``. All else
-is as in mode ``vllm``, with its default time limits. The service accepts text and images; tool
-calls, videos and audio are omitted. The reference has deprecated it and does not document its time
-limits.
+Tokenizer service: ``udsTokenizerConfig`` uses llm-d's tokenizer service over gRPC instead
+(``RenderChatCompletion``, ``RenderCompletion``). ``socketFile`` is the path of its Unix socket, or
+``host:port`` with ``useTCP``. Everything else is as in mode ``vllm``, with the default time limits.
+The service accepts text and images; tool calls, videos and audio are omitted. The reference has
+deprecated this service and does not document its time limits.
 
 Reads:  ``request.prompt``, ``request.tools``, ``request.template``, ``request.headers``.
 Writes: ``TOKENIZED_PROMPT``, kept until the request is sent on; nothing for a request without a
@@ -119,29 +121,29 @@ _decode_lists = msgspec.json.Decoder(list[list[_TokenId]]).decode
 _begins_with_ids = re.compile(rb"\[\s{0,1000}+[0-9\[]").match
 _begins_with_lists = re.compile(rb"\[\s{0,1000}+\[").match
 _MOST_LISTS = 10_000
-"""Lists of ids in one prompt; 2 million, which 8 MiB have room for, take 2 s."""
+"""Maximum lists of ids in one prompt. The 2 million that fit into 8 MiB would take 2 s."""
 _MOST_IDS = 1024 * 1024
-"""Token ids in one prompt, which take 40 ms: no model is served with more, and 12 MB of them, six
-times as many, took 0.4 s and 200 MB."""
+"""Maximum token ids in one prompt. They take 40 ms, and no served model has a longer context; six
+times as many (12 MB) took 0.4 s and 200 MB."""
 _LIST = ord("[")
-_TIMEOUT: Final = 5.0
-_MM: Final = 30.0
+_TEXT_SECONDS: Final = 5.0
+_MEDIA_SECONDS: Final = 30.0
 
 
 class Estimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of the estimate mode."""
 
     image: Image = Image()
-    """What a picture costs."""
+    """Token cost of an image."""
     video: Video = Video()
-    """What a film costs."""
+    """Token cost of a video."""
 
 
 def _seconds(duration: str | float) -> float:
-    """Return the seconds of a time limit; 0.0 for one that means the default.
+    """Return a time limit in seconds; 0.0 stands for the default.
 
     Raises:
-        ValueError: It is no duration, or a negative one.
+        ValueError: ``duration`` is negative or not a duration.
     """
     return 0.0 if duration == "" else duration_seconds(duration)
 
@@ -167,22 +169,22 @@ class UdsTokenizer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     """Parameters of the deprecated tokenizer service."""
 
     socket_file: Annotated[str, msgspec.Meta(min_length=1)]
-    """Path of its Unix socket; ``host:port`` with ``useTCP``."""
+    """Path of the service's Unix socket; ``host:port`` with ``useTCP``."""
     use_tcp: bool = msgspec.field(default=False, name="useTCP")
-    """Whether it listens on TCP."""
+    """Whether the service listens on TCP."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``token-producer``."""
 
     estimate: Estimate | None = None
-    """What media cost; the mode if neither ``vllm`` nor ``modelName`` is given."""
+    """Mode ``estimate`` and its token costs of media; the mode if none is given."""
     model_name: str = ""
-    """Model to ask the renderer for; "" for the one that the request is sent to."""
+    """Model that the renderer applies; "" for the one that the request is sent to."""
     vllm: Vllm | None = None
-    """The renderer to ask."""
+    """Mode ``vllm`` and its renderer."""
     uds_tokenizer_config: UdsTokenizer | None = None
-    """Deprecated: the tokenizer service to ask over gRPC instead."""
+    """Deprecated: llm-d's tokenizer service, called over gRPC instead of a renderer."""
 
     def __post_init__(self) -> None:
         given = {
@@ -192,21 +194,22 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         }
         modes = [f"`{name}`" for name, mode in given.items() if mode is not None]
         if len(modes) > 1:
-            raise ValueError(f"{' and '.join(modes)} are modes; give only one of them")
+            raise ValueError(f"{' and '.join(modes)} exclude each other; give only one of them")
 
     @property
     def renderer(self) -> Vllm | UdsTokenizer | None:
-        """The renderer to ask; None in mode ``estimate``."""
-        asked = self.vllm or self.uds_tokenizer_config
-        if asked is None and self.model_name and self.estimate is None:
+        """The renderer; None in mode ``estimate``."""
+        renderer = self.vllm or self.uds_tokenizer_config
+        if renderer is None and self.model_name and self.estimate is None:
             return Vllm()
-        return asked
+        return renderer
 
 
 class TokenProducer(DataProducer):
-    """Tells the tokens of a prompt; the parameters decide which of the two modes an instance is.
+    """Writes the tokens of each prompt.
 
-    An instance of mode ``vllm`` is a :class:`RenderedTokenProducer`: only that one can wait.
+    ``TokenProducer(...)`` returns a :class:`RenderedTokenProducer` if the parameters name a
+    renderer: that class is asynchronous, so estimates never wait.
     """
 
     type: ClassVar[str] = "token-producer"
@@ -223,7 +226,7 @@ class TokenProducer(DataProducer):
         metrics: PluginMetrics = NO_PLUGIN_METRICS,
         clock: Callable[[], float] = monotonic,
     ) -> "TokenProducer":
-        """Return an instance of the mode that ``params`` ask for."""
+        """Choose the class for the mode of ``params``."""
         return super().__new__(RenderedTokenProducer if params.renderer is not None else cls)
 
     def __init__(
@@ -247,7 +250,7 @@ class TokenProducer(DataProducer):
             read = None
             if _begins_with_ids(prompt):
                 read = _ids(prompt)
-            # A search for "_" alone takes 4 us in 400 KB, that for media 110.
+            # In 400 KB a search for "_" takes 4 us, one for media 110 us.
             elif b"_" in prompt:
                 read = MediaPrompt(request, self._estimate.image, self._estimate.video).read()
             if read is not None:
@@ -259,7 +262,7 @@ class TokenProducer(DataProducer):
 
 
 class RenderedTokenProducer(TokenProducer, AsyncDataProducer):
-    """Asks a renderer for the tokens; made by :class:`TokenProducer`."""
+    """Calls a renderer for the tokens; created by :class:`TokenProducer`."""
 
     def __init__(
         self,
@@ -272,23 +275,26 @@ class RenderedTokenProducer(TokenProducer, AsyncDataProducer):
         clock: Callable[[], float] = monotonic,
     ) -> None:
         super().__init__(name, params)
-        asked = params.renderer
+        renderer = params.renderer
         self._model = params.model_name
-        timeouts = (_TIMEOUT, _MM)
+        timeouts = (_TEXT_SECONDS, _MEDIA_SECONDS)
         backend: Backend
-        if isinstance(asked, Vllm) and open_caller is not None:
-            timeouts = (_seconds(asked.timeout) or _TIMEOUT, _seconds(asked.mm_timeout) or _MM)
-            backend = HttpRenderer(asked.url, open_caller)
-        elif isinstance(asked, UdsTokenizer) and open_grpc_caller is not None:
-            # Late: its messages take 5 ms to load, and few configurations need them.
+        if isinstance(renderer, Vllm) and open_caller is not None:
+            text, media = _seconds(renderer.timeout), _seconds(renderer.mm_timeout)
+            timeouts = (text or _TEXT_SECONDS, media or _MEDIA_SECONDS)
+            backend = HttpRenderer(renderer.url, open_caller)
+        elif isinstance(renderer, UdsTokenizer) and open_grpc_caller is not None:
+            # Imported here: its messages take 5 ms to load, and few configurations need them.
             from epp_plugins.data_producers.render_socket import (  # noqa: PLC0415
                 SocketRenderer,
             )
 
-            backend = SocketRenderer(asked.socket_file, open_grpc_caller, is_tcp=asked.use_tcp)
+            backend = SocketRenderer(
+                renderer.socket_file, open_grpc_caller, is_tcp=renderer.use_tcp
+            )
         else:
             raise ValueError("a renderer needs the service `open_caller` or `open_grpc_caller`")
-        # Its own limits come first: ten requests over this one would switch the plugin off.
+        # Longer than the limits of a call: ten requests over this one disable the plugin.
         self.timeout_seconds = max(timeouts) + 1.0
         self._outcomes = metrics.counter(
             self,
@@ -325,7 +331,7 @@ class RenderedTokenProducer(TokenProducer, AsyncDataProducer):
         try:
             tokens = await self._renderer.tokens(question, request)
         except RenderError as error:
-            # No fault of this plugin: it must not be switched off for it.
+            # Not raised: a failing renderer must not disable this plugin.
             self._note_failure(state, "timeout" if error.kind == "timeout" else "error")
         else:
             state.write(TOKENIZED_PROMPT, tokens, until_sent=True)
@@ -342,7 +348,7 @@ class RenderedTokenProducer(TokenProducer, AsyncDataProducer):
 
 
 def _ids(prompt: bytes) -> TokenizedPrompt | None:
-    """Return the token ids that ``prompt`` consists of; None for anything else."""
+    """Return the token ids if ``prompt`` is a list of them, else None."""
     if len(prompt) > _MOST_IDS and prompt.count(b",") >= _MOST_IDS:
         return None
     try:

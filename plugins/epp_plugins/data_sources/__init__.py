@@ -1,1 +1,1 @@
-"""Where endpoints come from, what they are asked, and what is read out of their answers."""
+"""In-tree discovery plugins, data sources and extractors."""

@@ -1,15 +1,18 @@
-"""``core-metrics-extractor``: a model server's load, KV cache and LoRA adapters off its page.
+"""``core-metrics-extractor``: reads load, KV cache and LoRA adapters from a model server's metrics.
 
-Which metrics those are depends on the engine, which the endpoint's label ``engineLabelKey`` names
-(or the older ``inference.networking.k8s.io/engine-type``); without a label, or with one of an
-engine nobody knows, it is ``defaultEngine``. ``vllm``, ``sglang``, ``trtllm-serve``, ``triton`` and
-``triton-tensorrt-llm`` are built in; one of the same name in ``engineConfigs`` replaces it whole.
-A metric is ``name`` or ``name{label=value}``; its series are summed, those of a fraction averaged.
-An empty one is not read. A metric that is named for load or KV cache must be on the page.
+The names of the metrics depend on the engine. The endpoint's label ``engineLabelKey`` (or the older
+``inference.networking.k8s.io/engine-type``) names it; without a label, or if the engine is unknown,
+``defaultEngine`` is used. ``vllm``, ``sglang``, ``trtllm-serve``, ``triton`` and
+``triton-tensorrt-llm`` are built in; an entry of ``engineConfigs`` with the same name replaces all
+of its metrics.
 
-``customMetrics`` become endpoint attributes ``attributeKey/core-metrics-extractor``, and if the
-extractor has another name, the same under that one; a metric that is missing is taken off the
-endpoint and counted as an extract error.
+A metric is ``name`` or ``name{label=value}``. Its series are summed, or averaged if it is a
+fraction. An empty name is not read. Metrics that are named for load or KV cache must be on the
+page.
+
+``customMetrics`` become endpoint attributes ``attributeKey/core-metrics-extractor``, and, if the
+extractor has another name, also ``attributeKey/NAME``. If a metric is missing, its attribute is
+removed from the endpoint, and an extract error is counted.
 
 Writes: ``endpoint.metrics``; the attributes of ``customMetrics``.
 Example::
@@ -48,9 +51,9 @@ class CustomMetric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     """A metric that becomes an endpoint attribute."""
 
     attribute_key: _Text
-    """Name of the attribute, by which filters and scorers ask for it."""
+    """Name of the attribute for filters and scorers."""
     metric_spec: _Text
-    """The metric; several series of it are summed."""
+    """The metric; its series are summed."""
 
 
 class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -59,23 +62,23 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     name: _Text
     """Value of the engine label."""
     queued_requests_spec: str = ""
-    """Gauge of the requests that wait."""
+    """Gauge of the waiting requests."""
     running_requests_spec: str = ""
-    """Gauge of the requests in the batch."""
+    """Gauge of the running requests."""
     kv_usage_spec: str = ""
     """Gauge of the used fraction of the KV cache, 0.0 to 1.0."""
     lora_spec: str = ""
-    """Gauge with vLLM's LoRA labels; its value is a time, and the latest counts."""
+    """Gauge with vLLM's LoRA labels; its value is a timestamp, and the latest series counts."""
     cache_info_spec: str = ""
-    """Metric whose labels tell the geometry of the KV cache."""
+    """Metric whose labels have the size of the KV cache."""
     cache_block_size_label_name: str = ""
-    """Label of ``cacheInfoSpec``; "" for ``block_size``."""
+    """Label of ``cacheInfoSpec`` with the tokens per block; "" for ``block_size``."""
     cache_num_blocks_label_name: str = ""
-    """Label of ``cacheInfoSpec``; "" for ``num_gpu_blocks``."""
+    """Label of ``cacheInfoSpec`` with the number of blocks; "" for ``num_gpu_blocks``."""
     cache_block_size_spec: str = ""
-    """Gauge of the tokens in a block, where no label tells."""
+    """Gauge of the tokens per block, if no label has it."""
     cache_num_blocks_spec: str = ""
-    """Gauge of the blocks of the KV cache, where no label tells."""
+    """Gauge of the number of blocks of the KV cache, if no label has it."""
     custom_metrics: tuple[CustomMetric, ...] = ()
     """Metrics that become attributes."""
 
@@ -84,20 +87,20 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``core-metrics-extractor``."""
 
     engine_label_key: str = DEFAULT_ENGINE_LABEL
-    """Label of an endpoint that names its engine; "" for the default."""
+    """Label of endpoints with the name of the engine; "" for the default."""
     default_engine: str = DEFAULT_ENGINE
-    """Engine of endpoints without such a label; "" for the default."""
+    """Engine of endpoints without the label; "" for the default."""
     engine_configs: tuple[EngineConfig, ...] = ()
-    """Engines besides the built-in ones, or instead of them."""
+    """Further engines, or replacements of built-in ones."""
 
 
 _Keys = tuple[AttributeKey[float], ...]
 _Reader = tuple[MetricsPageScanner, tuple[_Keys, ...], _Keys]
-"""What reads an engine's pages, the keys of each of its custom metrics, those of other engines."""
+"""Scanner of an engine's pages, keys of each of its custom metrics, keys of other engines."""
 
 
 class CoreMetricsExtractor(Extractor):
-    """Reads ``endpoint.metrics`` off the pages of the engines it knows."""
+    """Reads ``endpoint.metrics`` from the metrics pages of known engines."""
 
     type: ClassVar[str] = "core-metrics-extractor"
 
@@ -159,7 +162,7 @@ class CoreMetricsExtractor(Extractor):
                     endpoint.attributes.pop(key, None)
                 else:
                     endpoint.attributes[key] = value
-        for key in others:  # of the engine that it was labelled with before
+        for key in others:  # left over from a previous engine label
             endpoint.attributes.pop(key, None)
         if missing:
             raise PageError(f"the page has no number for {', '.join(missing)}")

@@ -1,14 +1,14 @@
-"""``dcgm-data-source``: the page of the DCGM exporter beside each endpoint, over HTTP.
+"""``dcgm-data-source``: scrapes the DCGM exporter (GPU metrics) of each endpoint over HTTP.
 
-GETs ``scheme://ADDRESS:port path``, ADDRESS being the endpoint's IP address: that is where an
-exporter listens that runs in the endpoint's pod, or on its node if the pod uses the node's network.
-``port`` 0 is the endpoint's own. All else is as in ``metrics-data-source``; ``interval`` and the
-certificates are there too, unlike in the reference. The servers' own metrics are asked for besides,
-unless ``dataLayer.injectDefaults`` is off.
+It scrapes ``scheme://ADDRESS:port path``, where ADDRESS is the endpoint's IP address. The exporter
+must run in the endpoint's pod, or on its node if the pod uses the host network. With ``port: 0``
+the endpoint's own port is used. The other parameters are those of ``metrics-data-source``,
+including ``interval`` and the certificates, which the reference does not have. The servers' own
+metrics are scraped as well, unless ``dataLayer.injectDefaults`` is off.
 
-With ``useNodeAddress`` one exporter is asked for all pods of a node. The address of an endpoint's
-node is known to Kubernetes only; an endpoint without one is asked at its own address, as in the
-reference, and a warning says so.
+With ``useNodeAddress`` the reference scrapes one exporter per node. Only Kubernetes knows the
+addresses of nodes; here each endpoint is scraped at its own address, as in the reference if the
+node is unknown, and a warning is logged.
 
 Example::
 
@@ -38,15 +38,15 @@ class DcgmParams(MetricsParams, frozen=True):
     port: Port = 9400
     """Port of the exporter; 0 for the endpoint's own."""
     use_node_address: bool = False
-    """Whether the exporter is asked at the address of the endpoint's node, if that is known."""
+    """Whether the exporter is scraped at the address of the endpoint's node, if that is known."""
 
     def __post_init__(self) -> None:
         if self.use_node_address and not self.port:
-            raise ValueError("useNodeAddress needs the exporter's port; leave `port: 0` out")
+            raise ValueError("useNodeAddress needs the exporter's port; remove `port: 0`")
 
 
 class DcgmDataSource(HttpSource):
-    """Asks for the metrics page of a DCGM exporter."""
+    """Scrapes the metrics page of a DCGM exporter."""
 
     type: ClassVar[str] = "dcgm-data-source"
 

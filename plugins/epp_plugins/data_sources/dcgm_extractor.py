@@ -1,14 +1,14 @@
-"""``dcgm-extractor``: how busy an endpoint's GPUs are, off the page of a DCGM exporter.
+"""``dcgm-extractor``: reads the GPU utilization of an endpoint from a DCGM exporter's metrics.
 
-The busiest of its GPUs counts: the largest ``DCGM_FI_DEV_GPU_UTIL``, a percentage, divided by 100.
-Which GPUs are an endpoint's, the label ``pod`` tells: it is the endpoint's name without its
-namespace. If pods of that name in several namespaces are on the page, the label ``namespace``
-decides. A page on which no sample has a label ``pod`` is all of one endpoint's, as from a sidecar.
-Values that are no percentage (DCGM's mark for "not supported", NaN) count as no sample. A page
-without a sample for the endpoint takes the attribute off it and counts as an extract error.
+The value is that of the endpoint's busiest GPU: the largest ``DCGM_FI_DEV_GPU_UTIL`` (a percentage)
+divided by 100. A GPU belongs to the endpoint if its label ``pod`` is the endpoint's name without
+the namespace. If the page has pods with this name in several namespaces, the label ``namespace``
+decides. If no sample has a label ``pod``, as from a sidecar, all samples belong to the endpoint.
+Values that are not percentages (DCGM's value for "not supported", NaN) are ignored. If the page has
+no sample for the endpoint, the attribute is removed and an extract error is counted.
 
-Writes: attribute ``GPUUtilization/dcgm-extractor``, 0.0 to 1.0, and if the extractor has another
-        name, the same under that one.
+Writes: attribute ``GPUUtilization/dcgm-extractor``, 0.0 to 1.0, and, if the extractor has another
+        name, also ``GPUUtilization/NAME``.
 Example::
 
     plugins:
@@ -34,10 +34,10 @@ from epp_plugins.state_keys import GPU_UTILIZATION
 
 METRIC: Final = "DCGM_FI_DEV_GPU_UTIL"
 MAX_SAMPLES: Final = 5000
-"""GPUs on one page."""
+"""Maximum GPUs on one page."""
 _WHOLLY_BUSY: Final = 100.0
 
-# Labels have some 500 bytes. Blanks are possessive (``*+``): 8 MB of them take 0.6 s otherwise.
+# Labels have some 500 bytes. Possessive ``*+`` for spaces: 8 MB of them would take 0.6 s.
 _SAMPLE = re.compile(rb"\n%b(?:[ \t]*+(\{[^\n]{0,8192}\}))?[ \t]++([^\s]+)" % METRIC.encode())
 
 
@@ -56,10 +56,10 @@ class DcgmExtractor(Extractor):
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
-        # Keys of one name are one object.
+        # Attribute keys with equal names are the same object.
         own = AttributeKey[float](f"GPUUtilization/{name}")
         self._keys = tuple(dict.fromkeys((GPU_UTILIZATION, own)))
-        # An instance's own, unlike other plugins' keys: one may bear the instance's name.
+        # Per instance: a key may contain the instance's name.
         self.writes: tuple[AttributeKey[Any], ...] = self._keys  # type: ignore[misc]
 
     def extract(self, endpoint: Endpoint, page: Page) -> None:
@@ -75,8 +75,8 @@ class DcgmExtractor(Extractor):
             samples += _samples(part)
             if len(samples) > MAX_SAMPLES:
                 raise PageTooLargeError(
-                    f"the page has more than {MAX_SAMPLES} series of {METRIC}: have the exporter"
-                    " tell of the GPUs of its own node alone"
+                    f"the page has more than {MAX_SAMPLES} series of {METRIC}: configure the"
+                    " exporter to report only the GPUs of its own node"
                 )
             if len(page.body) > PART_BYTES:
                 yield
@@ -116,6 +116,6 @@ def _samples(part: bytes) -> Iterator[_Sample]:
             value = float(number)
         except ValueError:
             continue
-        if 0.0 <= value <= _WHOLLY_BUSY:  # NaN is not, either
+        if 0.0 <= value <= _WHOLLY_BUSY:  # excludes NaN
             labels = parse_labels(text)
             yield labels.get("pod"), labels.get("namespace"), value

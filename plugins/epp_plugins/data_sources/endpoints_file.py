@@ -27,7 +27,7 @@ from epp.data_layer.plugins import DiscoveryError, EndpointSpec
 from epp_plugins.data_sources.marked_yaml import ItemLines, load
 
 MOST_FAULTS: Final = 20
-"""Told of at once."""
+"""Maximum faults in one message."""
 
 _MOST_NAME = 253
 _HOST_NAME = re.compile(

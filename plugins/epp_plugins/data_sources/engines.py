@@ -1,4 +1,4 @@
-"""The model servers whose metrics are known by heart, under the reference's names."""
+"""Metrics of the built-in engines, under the reference's names."""
 
 from typing import Final
 
@@ -11,12 +11,12 @@ VLLM: Final = EngineMetrics(
     engine="vllm",
     waiting=(_spec("vllm:num_requests_waiting"),),
     running=(_spec("vllm:num_requests_running"),),
-    # The second is the name in older versions; a page with both counts once.
+    # The second is the name in older versions; a page with both is counted once.
     kv_cache_usage=(_spec("vllm:kv_cache_usage_perc"), _spec("vllm:gpu_cache_usage_perc")),
     adapters=_spec("vllm:lora_requests_info"),
     cache_config=_spec("vllm:cache_config_info"),
     prompt_tokens=_spec("vllm:prompt_tokens_total"),
-    # Counted in the same step as the prompt's tokens; finished requests come much later.
+    # Incremented together with the prompt tokens; finished requests are counted much later.
     prompts=_spec("vllm:time_to_first_token_seconds_count"),
 )
 
@@ -50,7 +50,7 @@ TRITON_TENSORRT_LLM: Final = EngineMetrics(
     blocks=_spec("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=max}"),
 )
 
-# The reference reads as running what is a counter of all requests so far; that tells no load.
+# The reference reads running requests from a counter of all requests so far, which is not a load.
 TRITON: Final = EngineMetrics(
     engine="triton",
     waiting=(_spec("nv_inference_pending_request_count"),),

@@ -1,19 +1,19 @@
-"""``file-discovery``: the pool is what a file lists, followed while it changes.
+"""``file-discovery``: reads the endpoints of the pool from a file and watches it for changes.
 
-Needs no Kubernetes. The file is looked at every half second; edits in place, atomic renames and the
-link swaps of a mounted ConfigMap are all seen. A file that is gone or broken later leaves the last
-good endpoints in the pool, with one warning for each distinct fault.
+It needs no Kubernetes. The file is checked every half second; edits in place, atomic renames and
+the symbolic links of a mounted ConfigMap are detected. If the file is later removed or invalid, the
+last valid endpoints stay in the pool, and each distinct error is logged once as a warning.
 
-A file with one faulty entry is refused as a whole. With ``--compat=reference`` its other entries
-are used, fields that are not known are ignored, and of two entries with one name the last one
-counts; the log names what was left out.
+A file with one invalid entry is refused as a whole. With ``--compat=reference`` its other entries
+are used, unknown fields are ignored, and of two entries with the same name the last one counts; the
+log names what was left out.
 
 The file is YAML or JSON::
 
     endpoints:
       - name: vllm-0
         namespace: default      # this is the default
-        address: 10.0.0.7       # an IP address, no host name
+        address: 10.0.0.7       # an IP address, not a host name
         port: "8000"            # or 8000, without the quotes
         labels: {llm-d.ai/role: decode}
 
@@ -59,7 +59,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     path: Annotated[str, msgspec.Meta(min_length=1)]
     """The endpoints file, as above."""
     watch_file: bool = True
-    """Whether changes are followed; if not, the file is read once."""
+    """Whether the file is watched for changes; otherwise it is read once."""
 
 
 class FileDiscovery(EndpointDiscovery):
@@ -68,13 +68,13 @@ class FileDiscovery(EndpointDiscovery):
     Args:
         name: Name of the instance.
         params: Its parameters.
-        compat: ``reference`` to leave out faulty entries instead of refusing the file.
-        poll_seconds: Time between two looks at the file.
+        compat: ``reference`` to leave out invalid entries instead of refusing the file.
+        poll_seconds: Interval at which the file is checked.
     """
 
     type: ClassVar[str] = "file-discovery"
     rules: ClassVar[EntryRules] = EntryRules()
-    """What an entry of the file may say."""
+    """Rules for the entries of the file."""
 
     def __init__(
         self,
@@ -109,10 +109,10 @@ class FileDiscovery(EndpointDiscovery):
                 self._warn(error)
 
     async def _follow(self, sink: EndpointSink) -> None:
-        """Load the file if it has changed, or while it is faulty.
+        """Load the file if it has changed, or while it is invalid.
 
         Raises:
-            DiscoveryError: It is gone or broken; the pool is as it was.
+            DiscoveryError: The file is missing or invalid; the pool is unchanged.
         """
         state = await self._read_with(look)
         if state != self._state or not self._settled or self._fault is not None:
@@ -120,7 +120,7 @@ class FileDiscovery(EndpointDiscovery):
 
     async def _load(self, sink: EndpointSink) -> None:
         state, content = await self._read_with(read)
-        # After a change the file is read once more at the next look: a second write within the
+        # After a change the file is read once more at the next check: a second write within the
         # clock tick of the first (4 ms) leaves the same time and perhaps the same size.
         self._settled = state == self._state
         self._state = state
@@ -135,7 +135,7 @@ class FileDiscovery(EndpointDiscovery):
             _log.info("endpoints file recovered", path=str(self._path))
 
     async def _specs(self, content: bytes) -> Sequence[EndpointSpec]:
-        """Return what ``content`` says; a faulty file is looked at again and again, parsed once."""
+        """Return the endpoints of ``content``; caches the result, also an error."""
         if self._parsed is None or self._parsed[0] != content:
             try:
                 self._parsed = content, await asyncio.to_thread(self._parse, content)

@@ -1,10 +1,11 @@
-"""``metrics-data-source`` and ``models-data-source``: a page of each endpoint, over HTTP.
+"""``metrics-data-source`` and ``models-data-source``: scrape a page of each endpoint over HTTP.
 
-Both GET ``scheme://ADDRESS:port path`` every ``interval`` (empty: as often as
-``--refresh-metrics-interval`` says) over a connection that is kept. ``port`` 0 is the endpoint's
-own. With ``https`` the server's certificate is not checked unless ``insecureSkipVerify`` is false;
-then it must be from ``caCertPath``, or one the system trusts, and name the endpoint's IP address.
-``clientCertPath`` and ``clientKeyPath`` are for servers that ask for a certificate.
+Both request ``scheme://ADDRESS:port path`` every ``interval`` (by default
+``--refresh-metrics-interval``) over a persistent connection. With ``port: 0`` the endpoint's own
+port is used. With ``https`` the server's certificate is verified only if ``insecureSkipVerify`` is
+false; then it must be issued by an authority in ``caCertPath``, or by one that the system trusts,
+and be valid for the endpoint's IP address. ``clientCertPath`` and ``clientKeyPath`` are for servers
+that require a client certificate.
 
 Example::
 
@@ -35,10 +36,10 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 
 def _interval_seconds(interval: str | float) -> float:
-    """Return the seconds of an ``interval``; 0 for an empty one.
+    """Return ``interval`` in seconds; 0 if it is empty.
 
     Raises:
-        ValueError: It is no duration.
+        ValueError: ``interval`` is not a duration.
     """
     return 0.0 if interval == "" else duration_seconds(interval)
 
@@ -47,34 +48,34 @@ class MetricsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     """Parameters of ``metrics-data-source``."""
 
     scheme: Literal["http", "https"] = "http"
-    """``https`` to ask over TLS."""
+    """``https`` to scrape over TLS."""
     path: PagePath = "/metrics"
-    """Path of the page: ASCII without blanks."""
+    """Path of the page: ASCII without spaces."""
     port: Port = 0
-    """Port to ask at; 0 for the endpoint's own."""
+    """Port of the page; 0 for the endpoint's own."""
     insecure_skip_verify: bool = True
-    """Whether any certificate of the server will do."""
+    """Whether to accept any server certificate."""
     ca_cert_path: str = ""
     """PEM file with the authorities to trust; "" for the system's. It needs
     ``insecureSkipVerify: false``."""
     client_cert_path: str = ""
-    """PEM file with the certificate to show to the server; "" for none."""
+    """PEM file with the client certificate; "" for none."""
     client_key_path: str = ""
     """PEM file with the key of ``clientCertPath``."""
-    # The check sees a number, too, and asks for a unit where the type would ask for quotes.
+    # The check also gets numbers, and its error asks for a unit; the type's would ask for quotes.
     interval: Annotated[str, msgspec.Meta(extra={"check": _interval_seconds})] = ""
-    """Time between two questions, such as ``500ms``, at least 50 ms; "" for the process's own."""
+    """Scrape interval, such as ``500ms``, at least 50 ms; "" for that of the process."""
 
 
 class ModelsParams(MetricsParams, frozen=True):
     """Parameters of ``models-data-source``."""
 
     path: PagePath = "/v1/models"
-    """Path of the list: ASCII without blanks."""
+    """Path of the list: ASCII without spaces."""
 
 
 class HttpSource(DataSource):
-    """Asks every endpoint for one page."""
+    """Scrapes one page of every endpoint."""
 
     def __init__(self, name: str, params: MetricsParams, *, open_page: OpenPage) -> None:
         self.name = name
@@ -88,20 +89,20 @@ class HttpSource(DataSource):
         return self._open_page(self.address_of(endpoint), self._path, self._tls)
 
     def address_of(self, endpoint: Endpoint) -> str:
-        """Return where ``endpoint`` is asked, ``host:port``."""
+        """Return the address to scrape for ``endpoint``, as ``host:port``."""
         if not self._port:
             return endpoint.address
         return join_address(split_address(endpoint.address)[0], self._port)
 
 
 class MetricsDataSource(HttpSource):
-    """Asks for the metrics page of a model server."""
+    """Scrapes the metrics page of a model server."""
 
     type: ClassVar[str] = "metrics-data-source"
 
 
 class ModelsDataSource(HttpSource):
-    """Asks for the models that a model server serves."""
+    """Requests the list of models of a model server."""
 
     type: ClassVar[str] = "models-data-source"
 
@@ -110,7 +111,7 @@ class ModelsDataSource(HttpSource):
 
 
 def _tls(params: MetricsParams) -> ssl.SSLContext:
-    # Without the system's certificates, which take 25 ms to load: plugins are made on the loop.
+    # Without the system's certificates: they take 25 ms to load, on the event loop.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if params.insecure_skip_verify:
         context.check_hostname = False
@@ -120,7 +121,7 @@ def _tls(params: MetricsParams) -> ssl.SSLContext:
     else:
         try:
             context.load_verify_locations(params.ca_cert_path)
-        except OSError as error:  # what is no certificate is an SSLError, one of these
+        except OSError as error:  # including SSLError for an invalid certificate
             raise ValueError(f"caCertPath: {params.ca_cert_path}: {error.strerror}") from None
     if bool(params.client_cert_path) is not bool(params.client_key_path):
         raise ValueError("clientCertPath and clientKeyPath: give both or none")

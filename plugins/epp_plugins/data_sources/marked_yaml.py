@@ -1,6 +1,6 @@
-"""YAML and JSON files from outside: read strictly and within bounds, with lines for messages.
+"""Strict, bounded reading of YAML and JSON files, with line numbers for messages.
 
-A key given twice, deep nesting and merges that double are refused.
+Duplicate keys, deep nesting and exponential merges are refused.
 """
 
 import json
@@ -12,21 +12,21 @@ import yaml
 if TYPE_CHECKING:
     _SafeLoader = yaml.SafeLoader
 else:
-    # The C loader reads 1 MiB in a fraction of the time; wheels have it, some systems do not.
+    # The C loader is several times as fast; wheels include it, some systems do not.
     _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _MOST_NESTED = 32
-"""The C loader calls itself for each level: 30 thousand of them end the process."""
+"""Maximum nesting: the C loader is recursive, and 30 thousand levels crash the process."""
 _MOST_KEYS = 1000
-"""In one mapping; ``<<: [*a, *a]`` doubles them with each line."""
+"""Maximum keys of one mapping; ``<<: [*a, *a]`` doubles them with each line."""
 
 
 def load(content: bytes) -> object:
     """Return the plain values of a document.
 
     Raises:
-        yaml.MarkedYAMLError: It is no YAML or JSON, or beyond the bounds; with its place.
-        Exception: A tag does not fit its value; what PyYAML raises then is not documented.
+        yaml.MarkedYAMLError: The document is invalid or exceeds a bound; the error has its place.
+        Exception: A tag does not fit its value; PyYAML does not document what it raises then.
     """
     if content.lstrip()[:1] == b"{":
         try:
@@ -61,7 +61,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 class _StrictLoader(_SafeLoader):
-    """Refuses a key given twice, of which the last would win, and mappings without bounds."""
+    """Refuses duplicate keys, of which the last would win, and mappings with too many keys."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         super().flatten_mapping(node)
@@ -83,20 +83,20 @@ class _StrictLoader(_SafeLoader):
 
 
 class ItemLines:
-    """The lines of the items of a list that a document has at its top level.
+    """Line numbers of the items of a top-level list of a document.
 
     Args:
-        content: The document; :func:`load` could read it.
-        key: The list's key.
+        content: The document, which :func:`load` has read.
+        key: Key of the list.
     """
 
     def __init__(self, content: bytes, key: str) -> None:
         self._items = _items(content, key)
 
     def line(self, index: int, field: str = "") -> int | None:
-        """Return the line, from 1, of an item or, if it is written there, of one of its fields.
+        """Return the line, from 1, of an item or, if present, of one of its fields.
 
-        None where it is not known: not all JSON is YAML.
+        None if unknown: some JSON is not valid YAML.
         """
         if index >= len(self._items):
             return None

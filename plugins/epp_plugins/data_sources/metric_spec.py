@@ -1,4 +1,4 @@
-"""How a configuration names a metric: ``name`` or ``name{label=value}``, quotes or none."""
+"""Metric names in configurations: ``name`` or ``name{label=value}``, with or without quotes."""
 
 import re
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ from epp.data_layer.plugins import PageTooLargeError
 
 _SPEC = re.compile(r"\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{(.*)\})?\s*", re.ASCII)
 _WANTED = re.compile(r'\s*([a-zA-Z_]\w*)\s*=\s*(?:"([^"]*)"|([^",{}\s]+))\s*(?:,|$)', re.ASCII)
-# The look-behind keeps it linear: a search from within each word takes 2 s for one of 16 KB.
-# What is possessive (``*+``) is not tried again: a label of 8 MB takes 6 s otherwise.
+# The look-behind makes it linear: without it, a word of 16 KB takes 2 s.
+# Possessive quantifiers (``*+``) avoid backtracking: without them, a label of 8 MB takes 6 s.
 _LABEL = re.compile(
     rb'(?<![a-zA-Z0-9_])([a-zA-Z_][a-zA-Z0-9_]*+)\s*+=\s*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
 )
 _ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 MAX_LABELS_BYTES = 16 * 1024
-"""Of one series; to parse them takes 10 ms at the most. vLLM's have 1 KB, and 30 per adapter."""
+"""Maximum labels of one series, 10 ms to parse. vLLM's have 1 KB, and 30 bytes per adapter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +24,17 @@ class MetricSpec:
     """Series of one family: all, or those with certain labels."""
 
     text: str
-    """As it was written, for messages."""
+    """The specification as written, for messages."""
     family: bytes
     labels: tuple[tuple[str, str], ...] = ()
-    """All of them must be there."""
+    """Labels and values that a series must have."""
 
     @classmethod
     def parse(cls, text: str) -> "MetricSpec":
         """Read a specification.
 
         Raises:
-            ValueError: It has another form.
+            ValueError: ``text`` is not a valid specification.
         """
         match = _SPEC.fullmatch(text)
         if match is None:
@@ -52,15 +52,15 @@ class MetricSpec:
         return cls(text, family.encode(), tuple(labels))
 
     def matches(self, found: Mapping[str, str]) -> bool:
-        """Return whether a series with the labels ``found`` is meant."""
+        """Return whether the specification includes a series with the labels ``found``."""
         return all(found.get(name) == value for name, value in self.labels)
 
 
 def parse_labels(text: bytes) -> Mapping[str, str]:
-    """Return the labels of a series, from their form on the page.
+    """Return the labels of a series from their text on the page.
 
     Raises:
-        PageTooLargeError: They are too long.
+        PageTooLargeError: ``text`` exceeds :data:`MAX_LABELS_BYTES`.
     """
     if len(text) > MAX_LABELS_BYTES:
         raise PageTooLargeError(
@@ -69,8 +69,8 @@ def parse_labels(text: bytes) -> Mapping[str, str]:
     return _known_labels(text)
 
 
-# The labels of a server's cache configuration never change and its sets of adapters seldom do:
-# parsing the 40 labels of the first costs 25 us, finding them here 1 us.
+# Labels rarely change between scrapes: parsing the 40 labels of a cache configuration takes 25 us,
+# a lookup here 1 us.
 @lru_cache(maxsize=1024)
 def _known_labels(text: bytes) -> Mapping[str, str]:
     labels = {}

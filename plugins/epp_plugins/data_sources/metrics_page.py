@@ -1,14 +1,14 @@
-"""A model server's ``/metrics`` page read for the few families that scheduling needs.
+"""Reads the few metric families that scheduling needs from a model server's ``/metrics`` page.
 
-A scan, not a parse: one regular expression finds the wanted lines in the bytes, and only those are
-looked into. On a vLLM page of 54 KB this takes 40 us, a full parse with prometheus-client 17 ms; at
-20 pages a second from each endpoint only the first is affordable. A long page is read in parts, and
-what a server can make it cost is bounded: families of more than 2000 series are refused.
+The page is scanned, not parsed: one regular expression finds the wanted lines, and only those are
+parsed. On a vLLM page of 54 KB this takes 40 us; a full parse with prometheus-client takes 17 ms,
+too much for 20 pages a second from each endpoint. A long page is read in parts, and its cost is
+bounded: families of more than 2000 series are refused.
 
-Which families those are is data (:class:`EngineMetrics`), one record per engine. A page may hold
-several series of one family: data-parallel engines share one page, one ``engine`` label each. They
-are one endpoint here, so requests and cache blocks are summed and the cache usage is the mean. (The
-reference takes one of them, the newest. With one series all ways agree.)
+:class:`EngineMetrics` lists the families of one engine. A page can have several series of one
+family: data-parallel engines share a page, each with its own ``engine`` label. They are one
+endpoint, so requests and cache blocks are summed, and the cache usage is averaged. (The reference
+uses only the newest series. With one series the results are the same.)
 """
 
 import re
@@ -23,24 +23,24 @@ from epp_plugins.data_sources.metric_spec import MetricSpec, parse_labels
 from epp_plugins.data_sources.page_parts import PART_BYTES, parts
 
 Series = Sequence[tuple[bytes, bytes]]
-"""Labels and value of each, as they stand on the page."""
+"""Labels and value of each series, as text of the page."""
 
 MAX_SERIES: Final = 2000
-"""Of one family that a page may have: an engine of a model server has one each."""
+"""Maximum series of one family on a page; each engine of a model server has one."""
 _PARSED_BYTES: Final = 4 * 1024
-"""Labels parsed in one step, if not those of one series alone are longer."""
+"""Bytes of labels parsed in one step; at least one series."""
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 _NAMESPACE = re.compile(rb"[a-zA-Z0-9]*[:_]?")
 _LARGEST = 1e18
-"""Larger numbers count nothing that a model server has, and their sum may be infinite."""
+"""Larger values are invalid: no model server has such counts, and their sum may be infinite."""
 _NO_ADAPTERS: tuple[frozenset[str], frozenset[str], int] = (frozenset(), frozenset(), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineMetrics:
-    """Names under which one kind of model server publishes what scheduling needs.
+    """Names of the metrics of one engine.
 
-    A value whose names are empty is not read, and stays 0.
+    A value without a name is not read, and is 0.
     """
 
     engine: str
@@ -48,23 +48,23 @@ class EngineMetrics:
     waiting: tuple[MetricSpec, ...] = ()
     """Gauge of queued requests; of several names the first one on the page is used."""
     running: tuple[MetricSpec, ...] = ()
-    """Gauge of requests in the batch."""
+    """Gauge of running requests."""
     kv_cache_usage: tuple[MetricSpec, ...] = ()
     """Gauge of the used fraction of the KV cache, 0.0 to 1.0."""
     adapters: MetricSpec | None = None
-    """Gauge whose value is a time and whose labels tell the LoRA adapters at that time."""
+    """Gauge whose value is a timestamp and whose labels are the LoRA adapters at that time."""
     cache_config: MetricSpec | None = None
-    """Info family whose labels tell the geometry of the KV cache."""
+    """Info family whose labels have the size of the KV cache."""
     block_size_label: str = "block_size"
     blocks_label: str = "num_gpu_blocks"
     block_size: MetricSpec | None = None
-    """Gauge of the tokens in a block, where there is no info family."""
+    """Gauge of the tokens per block, if there is no info family."""
     blocks: MetricSpec | None = None
-    """Gauge of the blocks of the KV cache, where there is no info family."""
+    """Gauge of the number of blocks of the KV cache, if there is no info family."""
     prompt_tokens: MetricSpec | None = None
     """Counter of the tokens of all prompts."""
     prompts: MetricSpec | None = None
-    """Counter of those prompts, which grows together with it."""
+    """Counter of prompts, incremented together with ``prompt_tokens``."""
     custom: tuple[MetricSpec, ...] = ()
     """Further values, which are not part of ``EndpointMetrics``."""
 
@@ -84,24 +84,24 @@ class EngineMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ScannedPage:
-    """What a page says."""
+    """The values of a page."""
 
     metrics: EndpointMetrics
     custom: Sequence[float | None]
-    """In the order of ``EngineMetrics.custom``; None for one that is not there or no number."""
+    """Values in the order of ``EngineMetrics.custom``; None if missing or not a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What was found on a page."""
+    """The series found on a page."""
 
     series: Mapping[bytes, Series]
-    """By family."""
+    """Series by family."""
     labels: Mapping[bytes, Mapping[str, str]]
-    """By their text, of the families of which labels are looked at."""
+    """Parsed labels by their text, for families whose labels are needed."""
 
     def of(self, spec: MetricSpec | None) -> Series:
-        """Return the series that ``spec`` means."""
+        """Return the series that ``spec`` includes."""
         if spec is None:
             return ()
         found = self.series.get(spec.family, ())
@@ -116,13 +116,13 @@ class MetricsPageScanner:
     def __init__(self, engine: EngineMetrics) -> None:
         self._engine = engine
         self._labelled = {spec.family for spec in engine.specs() if spec.labels}
-        """Families of which labels are looked at."""
+        """Families whose labels are needed."""
         if engine.cache_config is not None:
             self._labelled.add(engine.cache_config.family)
         self._patterns = _patterns({spec.family for spec in engine.specs()})
 
     def scan(self, page: bytes, requested_at: float | None = None) -> ScannedPage:
-        """Return what ``page`` says; ``requested_at`` is when its GET was sent.
+        """Return the values of ``page``; ``requested_at`` is when its GET was sent.
 
         Raises:
             PageError: A family that the engine always has (waiting, running, KV cache usage) is
@@ -139,7 +139,7 @@ class MetricsPageScanner:
     def steps(
         self, page: bytes, requested_at: float | None = None
     ) -> Generator[None, None, ScannedPage]:
-        """Do the same in steps of some milliseconds at the most.
+        """Do the same as :meth:`scan`, in steps of at most a few milliseconds.
 
         Raises:
             PageError: As :meth:`scan`.
@@ -174,7 +174,7 @@ class MetricsPageScanner:
                     f"the page has more than {MAX_SERIES} series of {family.decode()}: have the"
                     " server publish one for each engine"
                 )
-            # There is one for every set of adapters there ever was; only the newest counts.
+            # A server keeps a series for every past set of adapters; only the newest counts.
             found[:] = [_newest(found, adapters)]
 
     def _read(self, page: _Found, requested_at: float | None) -> ScannedPage:

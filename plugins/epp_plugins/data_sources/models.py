@@ -1,8 +1,8 @@
-"""``models-data-extractor``: which models and adapters an endpoint serves.
+"""``models-data-extractor``: reads the models and adapters that an endpoint serves.
 
-Reads the OpenAI list of models, as ``models-data-source`` gets it from ``/v1/models``.
+It reads the model list of the OpenAI API, which ``models-data-source`` gets from ``/v1/models``.
 
-Writes: attribute ``/v1/models/NAME``, NAME being the extractor's own: a tuple of ``ModelRecord``;
+Writes: attribute ``/v1/models/NAME`` with the name of the extractor: a tuple of ``ModelRecord``;
         attribute ``served-models``: their names, which metrics never count as ``other``.
 Example::
 
@@ -23,7 +23,7 @@ from epp.data_layer.plugins import SERVED_MODELS, Extractor, Page, PageError, Pa
 from epp.scheduling import AttributeKey, Endpoint
 
 MAX_BYTES: Final = 768 * 1024
-"""A list cannot be read in parts; of this length it takes 20 ms at the most."""
+"""Maximum length of a list, which cannot be read in parts and takes up to 20 ms."""
 MAX_MODELS: Final = 10_000
 
 
@@ -36,7 +36,7 @@ class ModelRecord(msgspec.Struct, frozen=True):
 
 
 MODELS = AttributeKey[tuple[ModelRecord, ...]]("/v1/models/models-data-extractor")
-"""What an extractor without a name of its own writes."""
+"""Attribute of an extractor with the default name."""
 
 
 class _Answer(msgspec.Struct):
@@ -51,7 +51,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class ModelsDataExtractor(Extractor):
-    """Reads the records of a list of models."""
+    """Reads a list of models."""
 
     type: ClassVar[str] = "models-data-extractor"
 
@@ -64,12 +64,12 @@ class ModelsDataExtractor(Extractor):
     def extract(self, endpoint: Endpoint, page: Page) -> None:
         if len(page.body) > MAX_BYTES or page.body.count(b'"id"') > MAX_MODELS:
             raise PageTooLargeError(
-                f"the list of models has more than {MAX_BYTES} bytes or {MAX_MODELS} models: ask"
-                " another server, or leave this extractor out"
+                f"the list of models has more than {MAX_BYTES} bytes or {MAX_MODELS} models:"
+                " scrape another server, or remove this extractor"
             )
         try:
             models = _DECODER.decode(page.body).data
         except msgspec.MsgspecError as error:
-            raise PageError(f"the page is no list of models: {error}") from None
+            raise PageError(f"the page is not a list of models: {error}") from None
         endpoint.attributes[self._key] = models
         endpoint.attributes[SERVED_MODELS] = frozenset(model.id for model in models)

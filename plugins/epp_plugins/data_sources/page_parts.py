@@ -1,16 +1,16 @@
-"""A long page of metrics in parts, so that reading it never holds up the event loop."""
+"""Splits a long metrics page into parts, so that reading it does not block the event loop."""
 
 from collections.abc import Iterator
 from typing import Final
 
 PART_BYTES: Final = 64 * 1024
-"""Of nothing but wanted lines it takes 10 ms to read; a vLLM page has 54 KB."""
+"""Size of a part. It takes at most 10 ms to read; a vLLM page has 54 KB."""
 
 
 def parts(page: bytes) -> Iterator[bytes]:
-    """Yield the lines of ``page`` in parts, each with a newline in front.
+    """Yield the lines of ``page`` in parts, each with a leading newline.
 
-    A line that is longer than a part is left out: no server writes one that says anything.
+    Lines longer than a part are skipped: servers do not write useful lines of that length.
     """
     start, size = 0, len(page)
     if size <= PART_BYTES:

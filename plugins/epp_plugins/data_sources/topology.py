@@ -1,12 +1,12 @@
-"""``topology-extractor``: where an endpoint runs, off its labels.
+"""``topology-extractor``: reads the location of an endpoint from its labels.
 
 Host, rack, zone and region are the values of the labels that ``hostname``, ``rack``, ``zone`` and
-``region`` name; a place whose label is absent is not known. They become the endpoint's attribute
-``Topology/NAME``, NAME being the extractor's own name, and follow the labels when those change. An
-endpoint without any of the four has no such attribute.
+``region`` name; without the label a level is unknown. The extractor writes them to the endpoint
+attribute ``Topology/NAME``, with the name of the extractor, and updates it when labels change. An
+endpoint without any of the four labels has no such attribute.
 
-It needs no entry under ``dataLayer``. The labels are the endpoint's own, as discovery reports them:
-those of a Kubernetes node, which the defaults name, have to be copied to its pods.
+It needs no entry under ``dataLayer``. The labels are those of the endpoint, as reported by
+discovery. The defaults are labels of Kubernetes nodes, which must be copied to the pods.
 
 Reads:  ``endpoint.labels``.
 Writes: ``TOPOLOGY``, for ``topology-affinity-filter`` and ``topology-affinity-scorer``.
@@ -44,7 +44,7 @@ _UNKNOWN = Topology()
 
 
 class TopologyExtractor(EndpointListener):
-    """Tells plugins where endpoints run."""
+    """Writes the topology of endpoints."""
 
     type: ClassVar[str] = "topology-extractor"
 
@@ -79,7 +79,7 @@ class TopologyExtractor(EndpointListener):
         self._written.pop(endpoint, None)
 
     def close(self) -> None:
-        # After a reload another instance of this name may have written its own already.
+        # After a reload, a new instance of the same name may have overwritten the attribute.
         for endpoint, topology in self._written.items():
             if endpoint.attributes.get(self._key) is topology:
                 del endpoint.attributes[self._key]

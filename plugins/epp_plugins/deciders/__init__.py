@@ -1,4 +1,4 @@
-"""In-tree stage deciders: they say which optional stages a request goes through.
+"""In-tree stage deciders, which decide whether a request goes through an optional stage.
 
-A profile handler with several stages asks them; ``epp.scheduling.StageDecider`` is the contract.
+A profile handler with several stages calls them; ``epp.scheduling.StageDecider`` is the contract.
 """

@@ -1,8 +1,8 @@
 """``always-disagg-multimodal-decider``: sends prompts with media through the stage.
 
-It wants the stage if the tokenized prompt has a picture, a film or a sound in it
-(``features``), whatever endpoint was chosen. A prompt of text alone, or one that nobody has
-tokenized, does without.
+A request goes through the stage if its tokenized prompt has an image, a video or audio
+(``features``), regardless of the chosen endpoint. A prompt of text only, or without tokens, skips
+the stage.
 
 Reads:  ``TOKENIZED_PROMPT`` from the cycle state, written by ``token-producer``.
 Example::
@@ -31,7 +31,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class AlwaysDisaggMultimodalDecider(StageDecider):
-    """Wants the stage for requests that carry media."""
+    """Chooses the stage for requests with media."""
 
     type: ClassVar[str] = "always-disagg-multimodal-decider"
     reads: ClassVar[tuple[StateKey[Any], ...]] = (TOKENIZED_PROMPT,)

@@ -1,7 +1,7 @@
 """``always-disagg-pd-decider``: sends every request through the stage.
 
-For pools in which no decode endpoint computes prompts, and for tests. It reads nothing, so no
-producer is made for it.
+It is for pools whose decode servers do not compute prompts, and for tests. It reads no data, so no
+producer is added for it.
 
 Example::
 
@@ -28,7 +28,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class AlwaysDisaggPdDecider(StageDecider):
-    """Wants the stage for every request."""
+    """Chooses the stage for every request."""
 
     type: ClassVar[str] = "always-disagg-pd-decider"
 

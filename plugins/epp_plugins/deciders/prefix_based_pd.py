@@ -1,13 +1,13 @@
-"""``prefix-based-pd-decider``: sends prompts through the stage whose uncached rest is long.
+"""``prefix-based-pd-decider``: sends prompts with many uncached tokens through the stage.
 
 For a prompt of ``n`` tokens, of which the chosen endpoint holds ``m`` blocks of ``b`` tokens::
 
-    wanted = n >= promptTokens and n - m*b >= nonCachedTokens
+    use the stage if n >= promptTokens and n - m*b >= nonCachedTokens
 
-``nonCachedTokens: 0``, the default, turns the decider off: the stage is never wanted, nothing is
-read, and no producer is made for it. Nor is the stage wanted if no endpoint is chosen yet, if the
-prompt is not tokenized, or if nobody knows what is cached; an endpoint that is known to hold
-nothing has ``m = 0``.
+``nonCachedTokens: 0``, the default, turns the decider off: the stage is never used, no data is
+read, and no producer is added. The stage is not used either if no endpoint has been chosen yet, if
+the prompt has no tokens, or if there are no prefix matches. An endpoint that is known to hold no
+blocks has ``m = 0``.
 
 Reads:  ``TOKENIZED_PROMPT`` from the cycle state, written by ``token-producer``, and
     ``PREFIX_MATCHES`` of the producer in ``prefixMatchInfoProducerName``.
@@ -39,15 +39,15 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``prefix-based-pd-decider``."""
 
     non_cached_tokens: NotNegative = 0
-    """Fewest uncached tokens that want the stage; 0 turns the decider off."""
+    """Minimum uncached tokens for the stage; 0 turns the decider off."""
     prompt_tokens: NotNegative = 0
-    """Shortest prompt that wants the stage, cached or not; 0 for any."""
+    """Minimum prompt tokens for the stage, cached or not; 0 for no minimum."""
     prefix_match_info_producer_name: str = ""
-    """Producer that says what is cached; "" is ``approx-prefix-cache-producer``."""
+    """Producer of the prefix matches; "" for ``approx-prefix-cache-producer``."""
 
 
 class PrefixBasedPdDecider(StageDecider):
-    """Wants the stage for requests with many uncached tokens."""
+    """Chooses the stage for requests with many uncached tokens."""
 
     type: ClassVar[str] = "prefix-based-pd-decider"
 

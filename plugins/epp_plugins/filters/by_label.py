@@ -1,8 +1,8 @@
 """``by-label``: keeps endpoints by the value of one label.
 
-An endpoint stays if its ``label`` has one of ``validValues``, or if it has no such label and
-``allowsNoLabel`` is true. Deprecated in the reference in favour of ``label-selector-filter``, which
-cannot express "this value or no label", though.
+An endpoint is kept if its ``label`` has one of ``validValues``, or if it lacks the label and
+``allowsNoLabel`` is true. The reference has deprecated this filter in favour of
+``label-selector-filter``, which however cannot express "this value or no label".
 
 Reads:  ``endpoint.labels``.
 Example::
@@ -24,11 +24,11 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``by-label``."""
 
     label: str
-    """Name of the label to look at."""
+    """Name of the label."""
     valid_values: tuple[str, ...] = ()
-    """Values that let an endpoint pass."""
+    """Values of the label with which an endpoint is kept."""
     allows_no_label: bool = False
-    """Whether endpoints without the label pass, too."""
+    """Whether endpoints without the label are kept, too."""
 
     def __post_init__(self) -> None:
         if not self.label:
@@ -46,7 +46,7 @@ class ByLabelFilter(Filter):
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
         self._label = params.label
-        # None is what a look-up of an absent label gives.
+        # labels.get() returns None for an absent label.
         absent = (None,) if params.allows_no_label else ()
         self._valid: frozenset[str | None] = frozenset((*params.valid_values, *absent))
 

@@ -1,19 +1,19 @@
-"""``decision-tree-filter``: filters nested as a tree, each result deciding which comes next.
+"""``decision-tree-filter``: a tree of filters; the result of each decides which one runs next.
 
-A node has one of
+A node has exactly one of
 
 ``filter``
-    name of any configured filter, another tree too. It succeeds if an endpoint passes.
+    name of any configured filter, also of another tree. It succeeds if an endpoint passes.
 ``priorityAtLeast``
-    succeeds if the request's priority is no less; it removes no endpoint. 0 tells critical requests
-    from sheddable ones.
+    succeeds if the request has at least this priority; it removes no endpoint. 0 distinguishes
+    critical requests from sheddable ones.
 ``drop: true``
-    the request is given up: 429, ``rejected-saturated``.
+    refuses the request: 429, ``rejected-saturated``.
 
-and says where to go on: ``nextOnSuccess`` gets the endpoints that passed, ``nextOnFailure`` those
-that the node itself was given, ``next`` stands for both. Without a next node the result is what
-passed. It is the tree of GIE #677, with any filters in it. A profile names the tree alone, as the
-tree runs the filters in it.
+and its successors: ``nextOnSuccess`` gets the endpoints that passed, ``nextOnFailure`` the
+endpoints that the node itself was given; ``next`` stands for both. Without a successor the result
+is the endpoints that passed. It is the tree of GIE #677, with any filters. A profile lists only the
+tree, because the tree runs its filters.
 
 Example::
 
@@ -40,20 +40,20 @@ from epp.scheduling import CompositeFilter, CycleState, Endpoint, Filter, Filter
 
 
 class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """One node of the tree, and what hangs on it."""
+    """One node of the tree with its successors."""
 
     filter: str | None = None
     """Name of the filter to run."""
     priority_at_least: int | None = None
-    """Lowest priority that is a success."""
+    """Lowest priority with which the node succeeds."""
     drop: bool = False
-    """Give the request up."""
+    """Refuse the request."""
     next: "Node | None" = None
-    """Where to go on in any case."""
+    """Next node in both cases."""
     next_on_success: "Node | None" = None
-    """Where to go on with what passed."""
+    """Next node if an endpoint passed; it gets the endpoints that passed."""
     next_on_failure: "Node | None" = None
-    """Where to go on with what the node itself was given, if nothing passed."""
+    """Next node if no endpoint passed; it gets the endpoints that this node was given."""
 
     def __post_init__(self) -> None:
         has = {
@@ -80,12 +80,12 @@ class Params(Node, frozen=True):
 
 
 Refer = Callable[[str, type[Filter]], Filter]
-"""Gives the filter of that name."""
+"""Returns the filter with a name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """A node with its filter at hand."""
+    """A node with its filter resolved."""
 
     filter: Filter | None
     least_priority: int
@@ -111,7 +111,7 @@ class DecisionTreeFilter(CompositeFilter):
         run: FilterRun,
     ) -> Sequence[Endpoint]:
         if not endpoints:
-            return endpoints  # an empty pool is no reason to drop: it has an error of its own
+            return endpoints  # do not drop for an empty pool, which has a different error
         before: _Step | None = None
         step: _Step | None = self._root
         passed = endpoints
@@ -130,7 +130,7 @@ class DecisionTreeFilter(CompositeFilter):
 
 
 def _reason(before: _Step | None, request: LLMRequest) -> str:
-    """Say what led from the node ``before`` to a drop."""
+    """Describe why the tree came from the node ``before`` to a drop."""
     if before is None:
         return "the tree has nothing else"
     if before.filter is None:

@@ -1,6 +1,6 @@
 """``decode-filter``: keeps the servers that decode.
 
-Those are the ones whose label ``llm-d.ai/role`` is ``decode``, ``prefill-decode``, ``both`` or
+It keeps servers whose label ``llm-d.ai/role`` is ``decode``, ``prefill-decode``, ``both`` or
 ``encode-prefill-decode``, and those without that label.
 
 Reads:  ``endpoint.labels``.

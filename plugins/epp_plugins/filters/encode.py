@@ -1,7 +1,7 @@
-"""``encode-filter``: keeps the servers that encode images, sound and video.
+"""``encode-filter``: keeps the servers that encode images, audio and video.
 
-Those are the ones whose label ``llm-d.ai/role`` is ``encode``, ``encode-prefill`` or
-``encode-prefill-decode``. A server without that label does not pass.
+It keeps servers whose label ``llm-d.ai/role`` is ``encode``, ``encode-prefill`` or
+``encode-prefill-decode``. It removes servers without that label.
 
 Reads:  ``endpoint.labels``.
 Example::

@@ -1,19 +1,20 @@
-"""``endpoint-attribute-filter``: keeps endpoints on which a number compares as configured.
+"""``endpoint-attribute-filter``: keeps endpoints whose numeric attribute satisfies a comparison.
 
 The number is an attribute that an extractor wrote to the endpoint, such as one of the
 ``customMetrics`` of ``core-metrics-extractor``. An endpoint is kept if ``number operator value``
-holds, with ``operator`` and ``value`` of ``algorithm.threshold``. What is no finite number counts
-as missing; ``onMissing`` says what becomes of an endpoint without one.
+holds, with ``operator`` and ``value`` of ``algorithm.threshold``. An attribute that is not a finite
+number counts as missing; ``onMissing`` decides whether such an endpoint is kept.
 
-The attribute's name is ``attribute`` as the producer ``producer`` writes it. Without ``producer``
-that is ``core-metrics-extractor``, or what stands behind the last slash in ``attribute``:
-``GPUUtilization/dcgm-extractor`` is the same as ``attribute: GPUUtilization`` with ``producer:
-dcgm-extractor``. So a name with a slash of its own needs ``producer``; "" is for attributes that
-bear no producer's name.
+The attribute is identified by its name (``attribute``) and the plugin that writes it
+(``producer``). Without ``producer``, the part of ``attribute`` after its last slash is the
+producer: ``GPUUtilization/dcgm-extractor`` is the same as ``attribute: GPUUtilization`` with
+``producer: dcgm-extractor``. Without a slash, the producer is ``core-metrics-extractor``. If the
+name itself contains a slash, set ``producer``. ``producer: ""`` is for attributes whose key has no
+producer.
 
 Same rules as llm-d-router ``endpoint-attribute-filter``.
 
-Reads:  the attribute named, off the endpoint's attributes.
+Reads:  the named attribute of the endpoint.
 Example::
 
     plugins:
@@ -54,21 +55,21 @@ _OPERATORS: Final[dict[str, Callable[[float, float], bool]]] = {
 
 
 class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What the number is compared with."""
+    """A comparison with a constant."""
 
     operator: Literal[
         "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "Equal", "NotEqual"
     ]
-    """How the number must compare with ``value``."""
+    """Operator between the number and ``value``."""
     value: float = 0.0
-    """What it is compared with."""
+    """Value that the number is compared with."""
 
 
 class Algorithm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How endpoints are told apart by the number."""
+    """The condition on the number."""
 
     type: Literal["threshold"]
-    """By a threshold; there is no other way."""
+    """Kind of condition; only ``threshold`` is supported."""
     threshold: Threshold
     """The comparison that must hold."""
 
@@ -81,15 +82,15 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     algorithm: Algorithm
     """``type: threshold``, and the ``threshold`` to compare with."""
     producer: str | None = None
-    """Plugin that writes it; left out for ``core-metrics-extractor``, "" for none in its name."""
+    """Plugin that writes it; by default ``core-metrics-extractor``; "" if the key has none."""
     on_missing: Literal["Pass", "Fail"] = "Pass"
     """Whether endpoints without the number are kept (``Pass``) or not (``Fail``)."""
     fallback_on_empty: bool = False
-    """Keep all endpoints where none would be left."""
+    """Keep all endpoints if none would be left."""
 
 
 class EndpointAttributeFilter(Filter):
-    """Keeps the endpoints whose attribute compares as configured."""
+    """Keeps the endpoints whose attribute satisfies the comparison."""
 
     type: ClassVar[str] = "endpoint-attribute-filter"
 

@@ -8,10 +8,10 @@ N = TypeVar("N", int, float)
 
 
 def from_environment(variable: str, default: N, *, most: float = float("inf")) -> Callable[[], N]:
-    """Return a function that gives the value of ``variable``, or ``default`` if it is not set.
+    """Return a ``default_factory`` that reads ``variable``, or returns ``default`` if it is unset.
 
-    The function raises ValueError if the value is no number of the kind of ``default`` from 0 to
-    ``most``. It is a field's ``default_factory``: a value in the file makes the variable moot.
+    The factory raises ValueError if the value is not a number of the type of ``default`` from 0 to
+    ``most``. A value in the configuration file takes precedence over the variable.
     """
 
     def value() -> N:

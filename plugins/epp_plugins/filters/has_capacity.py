@@ -1,8 +1,9 @@
-"""``has-capacity-filter``: keeps endpoints with room for work that could be refused.
+"""``has-capacity-filter``: keeps endpoints with capacity for sheddable requests.
 
 Keeps ``waiting requests <= queueThreshold`` and ``KV-cache usage <= kvCacheThreshold``. The
 defaults are the environment variables QUEUE_THRESHOLD_CRITICAL and KV_CACHE_THRESHOLD if set, else
-5 and 0.8. In the decision tree of GIE #677 a sheddable request that finds none is dropped.
+5 and 0.8. In the decision tree of GIE #677, a sheddable request is dropped if this filter keeps no
+endpoint.
 
 Reads:  ``endpoint.load.waiting_requests`` and ``.kv_cache_usage``.
 Example::
@@ -27,15 +28,15 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     queue_threshold: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(
         default_factory=from_environment("QUEUE_THRESHOLD_CRITICAL", 5)
     )
-    """Most waiting requests of an endpoint that passes."""
+    """Maximum waiting requests of an endpoint that is kept."""
     kv_cache_threshold: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = msgspec.field(
         default_factory=from_environment("KV_CACHE_THRESHOLD", 0.8, most=1.0)
     )
-    """Highest KV-cache usage of an endpoint that passes, as a fraction."""
+    """Maximum KV-cache usage of an endpoint that is kept, as a fraction."""
 
 
 class HasCapacityFilter(Filter):
-    """Keeps the endpoints whose queue and KV cache are both below their thresholds."""
+    """Keeps the endpoints whose queue and KV cache are within their thresholds."""
 
     type: ClassVar[str] = "has-capacity-filter"
 

@@ -1,11 +1,11 @@
 """``header-based-testing-filter``: keeps the endpoints that a request header lists; for tests.
 
-The header ``test-epp-endpoint-selection`` lists addresses, parted by commas: ``ip:port`` for one
-endpoint, ``ip`` for all of that address, whatever their ports. An IPv6 address stands in brackets,
-which may be left out where no port follows; upper and lower case are the same. What is no
-candidate's address is ignored. Without the header, or if it lists no candidate, nothing is kept and
-the request fails: made for conformance tests, not for production. What is listed after the first
-1000 entries is ignored.
+The header ``test-epp-endpoint-selection`` is a comma-separated list of addresses: ``ip:port`` for
+one endpoint, ``ip`` for all endpoints with that address. IPv6 addresses are in brackets, which are
+optional without a port; the comparison is case-insensitive. Addresses that are not those of a
+candidate are ignored. Without the header, or if it lists no candidate, no endpoint is kept and the
+request fails: the filter is for conformance tests, not for production. Only the first 1000 entries
+are read.
 
 Reads:  the header ``test-epp-endpoint-selection``, ``endpoint.address``.
 Example::
@@ -30,7 +30,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class HeaderBasedTestingFilter(Filter):
-    """Keeps the endpoints whose address stands in a request header."""
+    """Keeps the endpoints whose address is in a request header."""
 
     type: ClassVar[str] = "header-based-testing-filter"
     fails_open: ClassVar[bool] = False
@@ -48,7 +48,7 @@ class HeaderBasedTestingFilter(Filter):
 
 
 def _names(endpoint: Endpoint) -> tuple[str, str, str]:
-    """Return what an endpoint may be listed as, in lower case."""
+    """Return the forms in which an endpoint may be listed, in lower case."""
     address = endpoint.address.lower()
     host = address.rpartition(":")[0]
     return address, host, host.strip("[]")

@@ -1,8 +1,9 @@
 """``label-selector-filter``: keeps endpoints whose labels match a Kubernetes label selector.
 
 The parameters are the selector: all ``matchLabels`` and all ``matchExpressions`` must hold; an
-empty selector keeps every endpoint. ``In`` and ``Exists`` need the label, ``NotIn`` and
-``DoesNotExist`` hold where it is absent. ``by-label-selector`` is a deprecated name for it.
+empty selector keeps every endpoint. ``In`` and ``Exists`` require the label; ``NotIn`` and
+``DoesNotExist`` also match endpoints without it. ``by-label-selector`` is a deprecated name of this
+type.
 
 Reads:  ``endpoint.labels``.
 Example::

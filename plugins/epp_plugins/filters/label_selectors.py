@@ -1,8 +1,8 @@
-"""Label selectors as Kubernetes reads them (``metav1.LabelSelectorAsSelector``).
+"""Label selectors with the semantics of Kubernetes (``metav1.LabelSelectorAsSelector``).
 
-A selector matches when each of its ``matchLabels`` and each of its ``matchExpressions`` does: an
-empty one matches everything, one that is absent nothing. What Kubernetes refuses is refused while
-the parameters are read, so the error names the place.
+A selector matches if all its ``matchLabels`` and all its ``matchExpressions`` match. An empty
+selector matches everything, a missing one (None) nothing. Selectors that Kubernetes refuses are
+refused when the parameters are read, so that the error names the place.
 """
 
 import re
@@ -28,11 +28,11 @@ class LabelRequirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """One of ``matchExpressions``."""
 
     key: str
-    """The label it is about."""
+    """Name of the label."""
     operator: Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(_OPERATORS)})]
-    """``In`` and ``Exists`` need the label, the others hold where it is absent."""
+    """``In`` and ``Exists`` require the label; the others also match if it is absent."""
     values: tuple[str, ...] = ()
-    """For ``In`` and ``NotIn`` only, at least one."""
+    """Values for ``In`` and ``NotIn``, at least one."""
 
     def __post_init__(self) -> None:
         _check_key("key", self.key)
@@ -47,12 +47,12 @@ class LabelRequirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 
 class LabelSelector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A selector over labels."""
+    """A Kubernetes label selector."""
 
     match_labels: dict[str, str] = {}
-    """Labels that an endpoint has to have, with these values."""
+    """Labels and values that an endpoint must have."""
     match_expressions: tuple[LabelRequirement, ...] = ()
-    """What else has to hold for its labels."""
+    """Further conditions on the labels."""
 
     def __post_init__(self) -> None:
         for key in self.match_labels:
@@ -61,7 +61,7 @@ class LabelSelector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
 
 
 def matcher_of(selector: LabelSelector | None) -> Matches:
-    """Return the function that says whether a selector matches a set of labels."""
+    """Return a function that tests whether labels match the selector."""
     if selector is None:
         return lambda labels: False
     tests = [_value_in(key, frozenset((value,))) for key, value in selector.match_labels.items()]
@@ -89,7 +89,7 @@ def _value_in(key: str, values: frozenset[str]) -> Matches:
 
 
 def _check_key(field: str, key: str) -> None:
-    """Refuse what is no qualified name: ``name`` or ``dns.prefix/name``."""
+    """Raise ValueError unless ``key`` is a qualified name: ``name`` or ``dns.prefix/name``."""
     prefix, slash, name = key.rpartition("/")
     if not (len(name) <= _MAX_NAME and _NAME.fullmatch(name)):
         raise ValueError(

@@ -1,6 +1,6 @@
-"""``least-kv-cache-filter``: keeps the endpoints with the emptiest KV caches.
+"""``least-kv-cache-filter``: keeps the endpoints with the lowest KV-cache usage.
 
-Of ``n`` endpoints those stay that are in the lowest ``n``-th of the range::
+Of ``n`` endpoints it keeps those in the lowest ``n``-th of the range::
 
     usage <= min + (max - min) / n
 

@@ -1,11 +1,11 @@
 """``least-queue-filter``: keeps the endpoints with the shortest queues.
 
-Of ``n`` endpoints those stay that are in the lowest ``n``-th of the range::
+Of ``n`` endpoints it keeps those in the lowest ``n``-th of the range::
 
     waiting <= min + floor((max - min) / n)
 
-so that a difference of a request or two decides nothing yet. A part of the decision tree of GIE
-#677; its integer division is kept.
+So small differences in queue length are ignored. It is a part of the decision tree of GIE #677,
+including the integer division.
 
 Reads:  ``endpoint.load.waiting_requests``.
 Example::

@@ -1,14 +1,14 @@
-"""``lora-affinity-filter``: keeps the endpoints where the request's LoRA adapter is, mostly.
+"""``lora-affinity-filter``: usually keeps the endpoints that have the request's LoRA adapter.
 
-Endpoints are of two groups, others never stay::
+It keeps one of two groups of endpoints::
 
-    A   the target model is active or waits there
-    B   not in A, and active + waiting adapters < the most that fit at once
+    A   the target model is an active or waiting adapter
+    B   not in A, and active + waiting adapters < maximum adapters
 
-If there are both, A stays with probability ``threshold``, else B: the small rest spreads an adapter
-that is in demand over more servers. If there is one group, it stays. The default of ``threshold``
-is the environment variable LORA_AFFINITY_THRESHOLD if set, else 0.999. A part of the decision tree
-of GIE #677.
+If both groups have endpoints, A is kept with the probability ``threshold``, otherwise B; the small
+remainder spreads an adapter that is in demand over more servers. If only one group has endpoints,
+it is kept. Other endpoints are never kept. The default of ``threshold`` is the environment variable
+LORA_AFFINITY_THRESHOLD if set, else 0.999. It is a part of the decision tree of GIE #677.
 
 Reads:  ``endpoint.metrics``: ``active_adapters``, ``waiting_adapters``, ``max_adapters``.
 Example::
@@ -34,11 +34,11 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     threshold: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = msgspec.field(
         default_factory=from_environment("LORA_AFFINITY_THRESHOLD", 0.999, most=1.0)
     )
-    """Probability that group A stays where there are both."""
+    """Probability that group A is kept if both groups have endpoints."""
 
 
 class LoraAffinityFilter(Filter):
-    """Keeps the holders of the adapter, or now and then those with room for it."""
+    """Keeps the endpoints with the adapter, or occasionally those with room for it."""
 
     type: ClassVar[str] = "lora-affinity-filter"
 

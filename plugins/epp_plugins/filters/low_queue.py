@@ -1,8 +1,8 @@
 """``low-queue-filter``: keeps endpoints whose queue is short.
 
 Keeps ``waiting requests <= threshold``. The default of ``threshold`` is the environment variable
-QUEUING_THRESHOLD_LORA if set, else 128. A part of the decision tree of GIE #677: up to there a
-request is better sent to where its adapter is loaded than to a shorter queue.
+QUEUING_THRESHOLD_LORA if set, else 128. It is a part of the decision tree of GIE #677: up to this
+queue length, a server that has the request's adapter is better than one with a shorter queue.
 
 Reads:  ``endpoint.load.waiting_requests``.
 Example::
@@ -27,7 +27,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     threshold: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(
         default_factory=from_environment("QUEUING_THRESHOLD_LORA", 128)
     )
-    """Most waiting requests of an endpoint that passes."""
+    """Maximum waiting requests of an endpoint that is kept."""
 
 
 class LowQueueFilter(Filter):

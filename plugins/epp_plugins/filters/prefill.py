@@ -1,8 +1,7 @@
 """``prefill-filter``: keeps the servers that prefill.
 
-Those are the ones whose label ``llm-d.ai/role`` is ``prefill``, ``encode-prefill``,
-``prefill-decode``, ``both`` or ``encode-prefill-decode``. A server without that label does not
-pass.
+It keeps servers whose label ``llm-d.ai/role`` is ``prefill``, ``encode-prefill``,
+``prefill-decode``, ``both`` or ``encode-prefill-decode``. It removes servers without that label.
 
 Reads:  ``endpoint.labels``.
 Example::

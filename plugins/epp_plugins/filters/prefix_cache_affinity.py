@@ -1,15 +1,16 @@
-"""``prefix-cache-affinity-filter``: keeps the endpoints that hold the prompt, unless too busy.
+"""``prefix-cache-affinity-filter``: keeps the endpoints that have cached the prompt, unless busy.
 
-Sticky is an endpoint that holds at least the share ``affinityThreshold`` of the prompt's blocks.
-All endpoints are kept if the threshold is 0 or less, if none is sticky, with the probability
-``explorationProbability``, and if sticking would cost too much::
+An endpoint is sticky if it holds at least the fraction ``affinityThreshold`` of the prompt's
+blocks. The filter keeps the sticky endpoints. It keeps all endpoints if the threshold is 0 or less,
+if none is sticky, with the probability ``explorationProbability``, and if affinity would delay the
+request too much::
 
     ttft = tokens in flight / peakPrefillThroughput * 1000
-    min ttft of the sticky - min ttft of the others > maxTTFTPenaltyMs
+    min ttft of sticky endpoints - min ttft of the others > maxTTFTPenaltyMs
 
-Otherwise the sticky ones are kept. What is not known counts as 0: no block, no token in flight.
+Unknown values count as 0: no blocks, no tokens in flight.
 
-Measure ``peakPrefillThroughput`` on your own model and GPU: the default is that of a model with 32
+Measure ``peakPrefillThroughput`` on your own model and GPU; the default is that of a model with 32
 billion parameters on two H100.
 
 Reads:  ``PREFIX_MATCHES``, written by ``approx-prefix-cache-producer``; ``IN_FLIGHT_LOAD``
@@ -50,21 +51,21 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     }
 
     affinity_threshold: Annotated[float, msgspec.Meta(le=1.0)] = 0.8
-    """Share of the prompt's blocks that a sticky endpoint holds, at most 1.0; 0 and less turn the
-    filter off."""
+    """Minimum fraction of the prompt's blocks on a sticky endpoint, at most 1.0; 0 and less turn
+    the filter off."""
     exploration_probability: Fraction = 0.0
-    """How often all endpoints are kept whatever they hold, 0.0 to 1.0."""
+    """Probability that all endpoints are kept anyway, 0.0 to 1.0."""
     max_ttft_penalty_ms: NotNegative = msgspec.field(default=18_000.0, name="maxTTFTPenaltyMs")
-    """Milliseconds that the first token may come later for sticking; 0 for any time."""
+    """Maximum delay of the first token for the sake of affinity; 0 for no maximum."""
     ttft_source: str = THROUGHPUT
-    """How the time to the first token is guessed: ``prefillThroughput``. ``latencyPredictor`` is
+    """How the time to the first token is estimated: ``prefillThroughput``. ``latencyPredictor`` is
     not supported yet."""
     peak_prefill_throughput: NotNegative = 15_928.0
-    """Tokens of prompts that an endpoint computes per second."""
+    """Prompt tokens that an endpoint computes per second."""
     prefix_match_info_producer_name: str = ""
-    """Producer to believe about blocks; "" for ``approx-prefix-cache-producer``."""
+    """Producer of the prefix matches; "" for ``approx-prefix-cache-producer``."""
     in_flight_load_producer_name: str = ""
-    """Producer to believe about tokens in flight; "" for ``inflight-load-producer``."""
+    """Producer of the tokens in flight; "" for ``inflight-load-producer``."""
     latency_prediction_info_producer_name: str = ""
     """Unused: for ``latencyPredictor`` only."""
 
@@ -78,12 +79,12 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         if self.max_ttft_penalty_ms > 0 and self.peak_prefill_throughput == 0:
             raise ValueError(
                 "peakPrefillThroughput is 0; give tokens per second, or set maxTTFTPenaltyMs to 0"
-                " to stick at any cost"
+                " for no maximum"
             )
 
 
 class PrefixCacheAffinityFilter(Filter):
-    """Keeps the endpoints that hold most of the prompt while they are not too far behind."""
+    """Keeps the endpoints that hold most of the prompt, unless they are too busy."""
 
     type: ClassVar[str] = "prefix-cache-affinity-filter"
     reads: ClassVar[tuple[StateKey[Any] | AttributeKey[Any], ...]] = (
@@ -123,7 +124,7 @@ class PrefixCacheAffinityFilter(Filter):
             return list(endpoints)
         if self._is_gated:
             bearable = self._least_tokens(sticky) - self._penalty_tokens
-            # Below 0 nobody can be, so with little in flight the others need not be looked at.
+            # No endpoint has fewer than 0 tokens, so with little load the others are not examined.
             if bearable > 0:
                 others = [endpoint for endpoint in endpoints if endpoint.name not in holders]
                 if self._least_tokens(others) < bearable:

@@ -1,7 +1,8 @@
-"""The roles of model servers: which stages of a request one does, by its label ``llm-d.ai/role``.
+"""Roles of model servers: the stages of a request that a server performs.
 
-A fleet may serve the stages of a request on different servers: encoding of images and sound,
-prefill of the prompt, decoding of the answer. What the role filters have in common is here.
+A fleet can run the stages of a request on different servers: encoding of images and audio, prefill
+of the prompt, decoding of the output. The label ``llm-d.ai/role`` names a server's stages. This
+module is the common part of the role filters.
 """
 
 from typing import ClassVar

@@ -1,33 +1,34 @@
 """``session-affinity-filter``: keeps the endpoint of the request's session, and no other.
 
-Without a session, with one that is bound to nothing yet, or when its endpoint is not among the
-candidates, all of them pass: the request is never refused for its session's sake. How the endpoint
-of a session is known is the ``strategy``:
+All candidates pass if the request has no session, if the session is not bound to an endpoint yet,
+or if its endpoint is not a candidate: a session never causes a refusal. ``strategy`` decides how
+the endpoint of a session is found:
 
-* ``encoded_endpoint_header``: every answer has the header ``x-session-token``, base64 of the
-  ``namespace/name`` of the endpoint that served, and a client that sends it back comes back there.
-  Nothing is kept here, so any replica understands it. A token that means nothing is none.
-  A client can write such a token and so pick its server. With ``keyFile`` tokens are signed
-  (HMAC-SHA256, 128 bits), and an unsigned, forged or expired one is ignored; with ``oldKeyFile``
-  those of the previous key stay valid. Replicas share the key: `openssl rand -base64 32 > key`.
-  Ignored tokens are counted by reason in ``session_tokens_ignored_total``.
-* ``session_id``: the client sends an id, and this instance keeps where the session runs: where its
-  first request was sent. It is bound anew only when its endpoint is no candidate any more, or after
-  ``evictionTtlSeconds`` without a request that went there. At most 65536 sessions are kept; the one
-  unused for longest makes room. Ids are stripped of blanks; one that is longer than 256 characters
-  or has control characters in it is none, and the next source is asked.
+* ``encoded_endpoint_header``: every response has the header ``x-session-token``, base64 of the
+  ``namespace/name`` of the endpoint that served it. A request with that token is sent to the same
+  endpoint. No state is kept, so every replica can read the token. An invalid token is ignored.
+  A client can write such a token itself and so choose its server. With ``keyFile`` tokens are
+  signed (HMAC-SHA256, 128 bits), and unsigned, forged or expired tokens are ignored; with
+  ``oldKeyFile`` tokens of the previous key stay valid. All replicas need the same key
+  (`openssl rand -base64 32 > key`). ``session_tokens_ignored_total`` counts ignored tokens by
+  reason.
+* ``session_id``: the client sends an id, and this instance records the endpoint of the session's
+  first request. The session is bound to another endpoint only if its endpoint is no longer a
+  candidate, or after ``evictionTtlSeconds`` without a request to it. At most 65536 sessions are
+  kept; beyond that the least recently used one is removed. Spaces around an id are removed. An id
+  of more than 256 characters or with control characters is ignored, and the next source is used.
 
-With several profiles ``profileName`` names the one whose endpoint is meant; use one instance for
-each, with headers of their own for tokens. A profile that did not run leaves everything as it was.
-Only the configuration of the chosen strategy is looked at: ``sessionIdConfig`` does nothing without
-``strategy: session_id``. A reload that changes any of the parameters forgets all bindings.
+With several profiles, ``profileName`` is the profile whose endpoint is bound. Use one instance per
+profile, with different token headers. If the profile does not run, the binding is unchanged. Only
+the configuration of the chosen strategy has an effect: ``sessionIdConfig`` needs
+``strategy: session_id``. A reload that changes any of the parameters removes all bindings.
 
-A session is never moved for load's sake: a busy one stays on its endpoint. Put a
-``utilization-filter`` with ``fallbackOnEmpty: true`` **before** this one to move it: an endpoint
-that is too busy is then no candidate, the request goes elsewhere, and its session with it. Behind
-this one it would leave nothing of a busy session's only endpoint.
+Load does not move a session: it stays on a busy endpoint. To move busy sessions, put a
+``utilization-filter`` with ``fallbackOnEmpty: true`` before this filter: an overloaded endpoint
+is then not a candidate, and the session moves with the request. After this filter it would have no
+effect, because the session's endpoint is the only one left.
 
-Do not use it together with ``session-affinity-scorer``: each keeps bindings of its own.
+Do not combine this plugin with ``session-affinity-scorer``: each keeps its own bindings.
 
 Reads:  ``Name/producer`` of each source that is an attribute, from the cycle state; a plugin must
         write it. ``agent-identity/`` is written by ``agent-identity``,

@@ -1,16 +1,16 @@
-"""``topology-affinity-filter``: keeps endpoints close to where the stage before runs.
+"""``topology-affinity-filter``: keeps endpoints close to the endpoint of the previous stage.
 
-For the second stage of a disaggregated request, such as the prefill of a decode that has been
-placed: an endpoint is kept if it shares with that peer what ``minAffinity`` names, or something
-tighter. From tight to loose these are ``host``, ``rack``, ``zone`` and ``region``; the tightest
-that both have, with the same value, counts. What an endpoint does not have it shares with nobody.
+It is for the second stage of a disaggregated request, such as the prefill after the decode server
+(the peer) has been chosen. An endpoint is kept if it shares the level ``minAffinity``, or a
+narrower one, with the peer. From narrow to wide, the levels are ``host``, ``rack``, ``zone`` and
+``region``; the narrowest level at which both have the same value counts. A missing level is never
+shared.
 
-All endpoints are kept if there is no peer, if the peer's topology is not known, or if none is close
-enough: closeness never makes a request fail. Same rules as llm-d-router
-``topology-affinity-filter``.
+All endpoints are kept if there is no peer, if its topology is unknown, or if none is close enough,
+so the filter never fails a request. Same rules as llm-d-router ``topology-affinity-filter``.
 
-Reads:  ``PEER_ENDPOINT`` from the cycle state, written by the profile handler; ``TOPOLOGY`` off the
-attributes of endpoints, written by ``topology-extractor``.
+Reads:  ``PEER_ENDPOINT`` from the cycle state, written by the profile handler; the endpoint
+attribute ``TOPOLOGY``, written by ``topology-extractor``.
 Example::
 
     plugins:
@@ -33,13 +33,13 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``topology-affinity-filter``."""
 
     min_affinity: Literal["host", "rack", "zone", "region"] = "host"
-    """What an endpoint must at least share with the peer."""
+    """Widest level that an endpoint must share with the peer."""
     topology_producer_name: str = ""
-    """Extractor whose topology counts; "" for ``topology-extractor``."""
+    """Extractor of the topology; "" for ``topology-extractor``."""
 
 
 class TopologyAffinityFilter(Filter):
-    """Keeps the endpoints that are close enough to the one chosen for the stage before."""
+    """Keeps the endpoints that are close enough to that of the previous stage."""
 
     type: ClassVar[str] = "topology-affinity-filter"
 

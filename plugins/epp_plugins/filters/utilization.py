@@ -1,19 +1,19 @@
-"""``utilization-filter``: keeps endpoints that no limit is exceeded on.
+"""``utilization-filter``: keeps endpoints whose load is within all limits.
 
 Each of ``conditions`` limits one metric: an endpoint is kept if ``metric <= maxValue`` holds for
 all of them. The metrics are:
 
-* ``active-requests``: requests that this endpoint picker has sent there and does not know to be
-  finished, as counted by the producer ``inFlightLoadProducerName`` ("" is the default one);
-* ``running-requests`` and ``waiting-queue``: effective numbers, the server's own with what was sent
-  there since;
+* ``active-requests``: requests in flight from this endpoint picker, as counted by the producer
+  ``inFlightLoadProducerName`` ("" is the default one);
+* ``running-requests`` and ``waiting-queue``: effective numbers, that is, the server's own plus
+  requests sent since then;
 * ``kv-cache-utilization``: fraction of the KV cache in use, 0.0 to 1.0.
 
-A metric that is not known counts as 0, a ``kv-cache-utilization`` that is no number as 1. If no
-endpoint is left, the request is given up, or goes on with all of them if ``fallbackOnEmpty`` is
-set. Same rules as llm-d-router ``utilization-filter``.
+An unknown metric counts as 0, a ``kv-cache-utilization`` of NaN as 1. If no endpoint is left, the
+request is refused; with ``fallbackOnEmpty`` all endpoints are kept instead. Same rules as
+llm-d-router ``utilization-filter``.
 
-Reads:  ``endpoint.load``; ``IN_FLIGHT_LOAD`` off the endpoint's attributes, written by
+Reads:  ``endpoint.load``; the endpoint attribute ``IN_FLIGHT_LOAD``, written by
 ``inflight-load-producer``, if a condition is on ``active-requests``.
 Example::
 
@@ -46,9 +46,9 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """The limit of one metric."""
 
     metric: Literal["active-requests", "running-requests", "waiting-queue", "kv-cache-utilization"]
-    """What is limited."""
+    """Metric that is limited."""
     max_value: Annotated[float, msgspec.Meta(ge=0.0)]
-    """Greatest value that passes; at most 1.0 for ``kv-cache-utilization``."""
+    """Maximum value; at most 1.0 for ``kv-cache-utilization``."""
 
     def __post_init__(self) -> None:
         if self.metric == "kv-cache-utilization" and self.max_value > 1.0:
@@ -63,7 +63,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     conditions: Annotated[tuple[Condition, ...], msgspec.Meta(min_length=1)]
     """Limits that must all hold; at least one."""
     fallback_on_empty: bool = False
-    """Keep all endpoints where none would be left."""
+    """Keep all endpoints if none would be left."""
     in_flight_load_producer_name: str = ""
     """Producer that counts ``active-requests``; "" for ``inflight-load-producer``."""
 

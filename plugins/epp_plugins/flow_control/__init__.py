@@ -1,1 +1,1 @@
-"""In-tree policies of flow control: who waits, behind whom, and for how much room."""
+"""In-tree flow control policies: fairness, ordering, usage limits and eviction."""

@@ -1,12 +1,12 @@
-"""``edf-ordering-policy``: the request whose time to wait ends first goes first.
+"""``edf-ordering-policy``: earliest deadline first, by the time to live of queued requests.
 
 ::
 
-    deadline = when it began to wait + how long it may wait
+    deadline = time of enqueueing + time to live (TTL)
 
-A request that may wait for ever comes after all others. Equal deadlines go by when they began to
-wait. Where all requests of a band may wait equally long this is the order of
-``fcfs-ordering-policy``; it differs where clients say how long they would wait.
+Requests without a TTL come last. Requests with equal deadlines are ordered by the time of
+enqueueing. If all requests of a band have the same TTL, the order is that of
+``fcfs-ordering-policy``; it differs if clients set a TTL.
 
 Example::
 
@@ -29,7 +29,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class EdfOrderingPolicy(OrderingPolicy):
-    """Orders requests by the end of the time that they may wait."""
+    """Orders requests by the time at which their TTL expires."""
 
     type: ClassVar[str] = "edf-ordering-policy"
 

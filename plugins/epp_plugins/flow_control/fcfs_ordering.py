@@ -1,7 +1,7 @@
-"""``fcfs-ordering-policy``: the request that has waited longest goes first.
+"""``fcfs-ordering-policy``: first come, first served; the request that has waited longest is first.
 
-The order of one flow is that in which its requests began to wait. This is what bands do that name
-no ``orderingPolicyRef``; it needs no entry in ``plugins``.
+The requests of a flow are dispatched in the order in which they were enqueued. This is the default
+of a band without ``orderingPolicyRef``; it needs no entry in ``plugins``.
 
 Example::
 
@@ -23,7 +23,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class FcfsOrderingPolicy(OrderingPolicy):
-    """Orders requests by when they began to wait."""
+    """Orders requests by the time of enqueueing."""
 
     type: ClassVar[str] = "fcfs-ordering-policy"
 

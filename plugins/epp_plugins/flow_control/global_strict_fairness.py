@@ -1,8 +1,9 @@
-"""``global-strict-fairness-policy``: the band is one queue, whoever the requests are from.
+"""``global-strict-fairness-policy``: treats a band as one queue, regardless of flows.
 
-The flow goes first whose next request the band's ordering policy puts first; equals go by arrival.
-So there is no fairness between flows: one that floods the band is served in proportion. This is
-what bands do that name no ``fairnessPolicyRef``; it needs no entry in ``plugins``.
+The band's ordering policy decides across all flows; equal requests are dispatched in the order of
+arrival. There is no fairness between flows: a flow that floods the band is served in proportion to
+its requests. This is the default of a band without ``fairnessPolicyRef``; it needs no entry in
+``plugins``.
 
 Example::
 
@@ -25,7 +26,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class GlobalStrictFairnessPolicy(FairnessPolicy):
-    """Serves the requests of a band in one order, across its flows."""
+    """Orders the requests of a band across its flows."""
 
     type: ClassVar[str] = "global-strict-fairness-policy"
 

@@ -1,13 +1,13 @@
-"""``priority-holdback-policy``: the lower a band, the more room it leaves to those above it.
+"""``priority-holdback-policy``: lower bands stop at a lower saturation than higher ones.
 
-The highest of ``n`` bands may go until the pool is as full as ``maxCeiling``, the lowest until it
-is as full as ``minCeiling``, and those between them by ``domain``::
+The highest of ``n`` bands dispatches until the saturation of the pool reaches ``maxCeiling``, the
+lowest until it reaches ``minCeiling``. The ceilings between them depend on ``domain``::
 
     rank:  ceiling = max - i * (max - min) / (n - 1)                          # i = 0: highest band
     value: ceiling = max - (highest - p) / (highest - lowest) * (max - min)   # p: priority
 
-A band that is alone has ``maxCeiling``. With the domain ``explicit``, ``ceilings`` has them by
-priority; one that it does not name has 0: its requests wait until their time is over.
+A single band has ``maxCeiling``. With ``domain: explicit``, ``ceilings`` lists them by priority; a
+priority that is not listed has the ceiling 0, so its requests wait until they time out.
 
 Example::
 
@@ -34,15 +34,17 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``priority-holdback-policy``."""
 
     min_ceiling: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] | None = None
-    """Saturation from which on the lowest band waits; needed unless ``domain`` is explicit."""
+    """Saturation at which the lowest band stops; required unless ``domain`` is ``explicit``."""
     max_ceiling: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
-    """Saturation from which on the highest band waits; 1.0 if left out."""
+    """Saturation at which the highest band stops; 1.0 if left out."""
     shape: Literal["linear"] | None = None
-    """How ceilings fall from band to band; ``linear`` is all there is."""
+    """How ceilings decrease from band to band; only ``linear`` is supported."""
     domain: Literal["rank", "value", "explicit"] = "rank"
-    """Whether the steps are equal, or as large as those between the priorities, or listed."""
+    """``rank``: equal steps; ``value``: steps in proportion to the differences of priority;
+    ``explicit``: the ceilings of ``ceilings``."""
     ceilings: dict[str, Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]] | None = None
-    """By priority, if ``domain`` is explicit; no higher for a lower priority."""
+    """Ceilings by priority for ``domain: explicit``; a lower priority must not have a higher
+    one."""
 
     def __post_init__(self) -> None:
         if self.domain == "explicit":
@@ -63,10 +65,10 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         return 1.0 if self.max_ceiling is None else self.max_ceiling
 
     def by_priority(self) -> dict[int, float]:
-        """Return ``ceilings`` with its keys, which are texts in a file, as numbers.
+        """Return ``ceilings`` with integer keys.
 
         Raises:
-            ValueError: One is no whole number.
+            ValueError: A key is not an integer.
         """
         for key in self.ceilings or ():
             if not _WHOLE_NUMBER.fullmatch(key):
@@ -90,7 +92,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class PriorityHoldbackPolicy(UsageLimitPolicy):
-    """Holds back low bands before the pool is full."""
+    """Stops low bands before the pool is full."""
 
     type: ClassVar[str] = "priority-holdback-policy"
 

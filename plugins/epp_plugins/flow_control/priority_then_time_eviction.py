@@ -1,7 +1,7 @@
-"""``priority-then-time-eviction-order-policy``: the lowest priority goes first, then the newest.
+"""``priority-then-time-eviction-order-policy``: evicts the lowest priority first, then the newest.
 
-What was dispatched last has got least done. This is the order where ``flowControl.enableEviction``
-is on and no ``orderPluginRef`` names another; it needs no entry in ``plugins``.
+The request that was dispatched last has made the least progress. This is the default with
+``flowControl.enableEviction`` and without ``orderPluginRef``; it needs no entry in ``plugins``.
 
 Example::
 
@@ -25,7 +25,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class PriorityThenTimeEvictionOrder(EvictionOrder):
-    """Orders requests by priority, then by when they were dispatched, the newest first."""
+    """Orders requests by priority, then by the time of dispatch, newest first."""
 
     type: ClassVar[str] = "priority-then-time-eviction-order-policy"
 

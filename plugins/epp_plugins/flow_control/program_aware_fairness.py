@@ -1,27 +1,27 @@
-"""``program-aware-fairness``: the flow goes first that has got least, in tokens.
+"""``program-aware-fairness``: serves the flow first that has recently received the fewest tokens.
 
-A program is whoever shares a fairness id. What it got is counted at the end of each of its
-requests, and forgotten exponentially, so that one that was idle is not punished for long::
+A program is all requests with the same fairness id. Its service is the tokens of its finished
+requests, with exponential decay, so that past use is soon forgotten::
 
-    tokens  = prompt + 2 * completion          # as the answer says
+    tokens  = prompt + 2 * completion          # from the usage in the response
     service = sum of tokens * 0.5 ** (seconds since then / lasHalfLifeSeconds)
     score   = lasWeightService * (1 - norm(service)) + lasWeightHeadWait * norm(head's wait)
 
-``norm`` goes from 0 for the least to 1 for the most among the band's flows, and is 0.5 where all
-are equal. The highest score goes first, equals by the wait of their next request. A program's
-service is one in all bands.
+``norm`` is 0 for the smallest and 1 for the largest value among the band's flows, and 0.5 if all
+are equal. The highest score is served first; equal scores are ordered by the wait of their next
+request. The service of a program counts across all bands.
 
-Where the answer says nothing of its tokens they are estimated: the prompt's as ``token-producer``
-counts them, or one for each 4 bytes of the body; those of the answer as ``max_tokens``, up to
-32768. A request that this EPP answers itself costs nothing.
+If a response has no usage, its tokens are estimated: prompt tokens are those of ``token-producer``,
+or one per 4 bytes of the body; completion tokens are ``max_tokens``, at most 32768. A request that
+is refused or evicted costs nothing.
 
-Programs of which nothing was heard for ``evictionTtlSeconds``, and that have nothing in flight, are
-forgotten; so is the longest idle one beyond 50000.
+A program with nothing in flight is forgotten after ``evictionTtlSeconds`` without requests. At most
+50000 programs are kept; beyond that the one that has been idle longest is forgotten.
 
-Reads:  the answer's usage; ``TOKENIZED_PROMPT`` if there is one.
+Reads:  the usage of responses; ``TOKENIZED_PROMPT`` if present.
 Writes: metrics ``program_aware_attained_service_tokens`` and
-        ``program_aware_avg_wait_time_milliseconds`` by program, of the latest 1000, and
-        ``program_aware_jains_fairness_index``, which is 1.0 where all wait equally long.
+        ``program_aware_avg_wait_time_milliseconds`` for the 1000 most recently active programs, and
+        ``program_aware_jains_fairness_index``, which is 1.0 if all programs wait equally long.
 Example::
 
     plugins:
@@ -46,8 +46,8 @@ from epp_plugins.flow_control.programs import Program, Programs, left_after
 from epp_plugins.state_keys import TOKENIZED_PROMPT
 
 _BYTES_PER_TOKEN = 4
-_MOST_ESTIMATED = 32_768  # max_tokens is the client's word; a model rarely goes beyond
-_MOST_COUNTED = 10**9  # no answer has as many tokens, whatever a server says
+_MOST_ESTIMATED = 32_768  # clients choose max_tokens; models rarely generate more than this
+_MOST_COUNTED = 10**9  # no response has more tokens, whatever a server reports
 _MOST_REPORTED = 1000  # clients choose fairness ids, and each is a series
 _LONGEST_LABEL = 256
 
@@ -60,35 +60,35 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     strategy: Annotated[
         Literal["las"], msgspec.Meta(extra={"newer_values": ("turn-priority",)})
     ] = "las"
-    """How flows are compared: ``las``, least attained service, is all there is."""
+    """How flows are compared; only ``las``, least attained service, is supported."""
     eviction_ttl_seconds: _NotNegative = 3600.0
-    """After how long an idle program is forgotten; 0 for never."""
+    """Seconds after which an idle program is forgotten; 0 for never."""
     eviction_sweep_seconds: Annotated[float, msgspec.Meta(gt=0.0, le=1e9)] = 300.0
-    """How often idle programs are looked for, while there are requests."""
+    """Interval in seconds at which idle programs are removed, while requests arrive."""
     las_weight_service: _NotNegative = 0.8
-    """Weight of having got little."""
+    """Weight of little recent service."""
     las_weight_head_wait: _NotNegative = 0.2
-    """Weight of the time that a flow's next request has waited."""
+    """Weight of the wait of a flow's next request."""
     las_half_life_seconds: _NotNegative = 60.0
-    """After how long half of a service is forgotten; 0 to go by ``lasDecayFactor``."""
+    """Half-life of service in seconds; 0 to use ``lasDecayFactor``."""
     las_decay_factor: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.99997
-    """What is left of a service after one second, if ``lasHalfLifeSeconds`` is 0."""
+    """Fraction of service that remains after one second, if ``lasHalfLifeSeconds`` is 0."""
 
 
 class _Range(NamedTuple):
-    """The flows of one band when all of them were compared last."""
+    """Ranges of the flows of one band at the last comparison of all of them."""
 
     least: float
     most: float
-    """Service as of ``at``."""
+    """Least and most service, as of ``at``."""
     first: float
     last: float
-    """When the heads began to wait."""
+    """Earliest and latest time at which a head was enqueued."""
     at: float
 
 
 class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete):
-    """Serves the flow first that has got the fewest tokens lately."""
+    """Serves the flow first that has recently received the fewest tokens."""
 
     type: ClassVar[str] = "program-aware-fairness"
     keeps_result: ClassVar[bool] = True
@@ -111,7 +111,7 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete):
             idle_seconds=params.eviction_ttl_seconds, sweep_seconds=params.eviction_sweep_seconds
         )
         self._ranges: dict[int, _Range] = {}
-        """By priority of the band."""
+        """By the priority of the band."""
         metrics.gauge(
             self,
             "program_aware_attained_service_tokens",
@@ -144,8 +144,8 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete):
         since = [flow.head.enqueued_at for flow in flows]
         priority = flows[0].band.priority
         known = self._ranges.get(priority)
-        # A flow that is asked about alone is compared with the others as they were last: its key
-        # will stand beside theirs. What they have got has decayed with its own meanwhile.
+        # A single flow is compared with the last range of all flows, because its key is compared
+        # with their existing keys. Their service has decayed at the same rate since then.
         if known is None or len(flows) > 1:
             known = _Range(min(services), max(services), min(since), max(since), now)
             self._ranges[priority] = known
@@ -173,7 +173,7 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete):
         program.add_service(_tokens(request, cause, state), now, self._decay)
 
     def service_by_program(self) -> dict[tuple[str, ...], float]:
-        """Return what each program has got."""
+        """Return the service of each program, in weighted tokens."""
         now = self._clock()
         return {_label(name): each.service(now, self._decay) for name, each in self._latest()}
 
@@ -186,7 +186,7 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete):
         }
 
     def fairness_index(self) -> dict[tuple[str, ...], float]:
-        """Return Jain's index over the average waits: from 1 / programs up to 1.0."""
+        """Return Jain's index of the average waits: from 1 / programs up to 1.0."""
         waits = [each.average_wait_seconds for _, each in self._programs if each.dispatched]
         squares = sum(wait * wait for wait in waits)
         return {(): sum(waits) ** 2 / (len(waits) * squares) if squares else 1.0}

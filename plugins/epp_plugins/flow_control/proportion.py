@@ -1,38 +1,43 @@
 """``proportion-fairness-policy``: each tenant gets tokens in proportion to its weight.
 
-Every fairness id has a queue: one of ``queues``, which may stand below others (organisations), or
-one of its own with the settings of ``defaultQueue``. Who goes next of those that wait, level by
-level from the top:
+Every fairness id has a queue: one listed in ``queues``, which can have a parent (an organisation),
+or a queue of its own with the settings of ``defaultQueue``. At each level of the tree, from the
+top, queues with waiting requests are ordered by the first of these rules that tells them apart:
 
-1. queues that have less in flight than they deserve (``deserved``);
-2. where ``capacity`` is given: queues that have less in flight than their fair share of it. What
-   is deserved is taken off first, the rest goes by priority of the queues, then in rounds by
-   ``weight = max(0, w + kValue * (w - used))``, with parts of all weights and of all that was used;
-3. queues of a higher ``priority``;
-4. those that got fewer tokens per ``overQuotaWeight``, those of requests in flight among them; a
-   token counts half after ``halfLifeSeconds``;
-5. those with the smaller dominant share, the larger of their parts of all requests and of all
-   tokens in flight.
+1. Queues with less in flight than they deserve (``deserved``) come first.
+2. With ``capacity``: queues with less in flight than their fair share of it come first. Fair shares
+   are computed as follows: what queues deserve is subtracted from the capacity; the rest is divided
+   by the priority of the queues, then in rounds by
+   ``weight = max(0, w + kValue * (w - used))``, where ``w`` and ``used`` are the queue's fractions
+   of all weights and of all past use.
+3. Queues with a higher ``priority`` come first.
+4. Queues that received fewer tokens per ``overQuotaWeight`` come first. Requests in flight count;
+   the weight of a token halves every ``halfLifeSeconds``.
+5. Queues with the smaller dominant share come first. That is the larger of the queue's fractions of
+   all requests and of all tokens in flight.
 
-Without ``capacity`` tenants that always have something waiting so get tokens by their weights,
-however unlike their requests are. With it, none gets more than its share of requests or of tokens
-in flight while another has less than its own.
+Without ``capacity``, tenants that always have requests waiting receive tokens in proportion to
+their weights, however different their requests are. With ``capacity``, no tenant gets more than its
+share of requests or tokens in flight while another has less than its own.
 
-A tenant in which nothing waited saves up nothing: when something waits again it counts as having
-got at least what the least of its siblings got in which something waits (if there is none: what the
-most of those got that have something in flight). Of that, ``kValue`` times what is still in flight
-does not count, so that it goes first until it has as much in flight as they.
+An idle tenant does not save up credit. When it has a waiting request again, it counts as having
+received at least as much per weight as the least served of its siblings with waiting requests, or,
+if there are none, the most served of those with requests in flight. In that comparison ``kValue``
+times the siblings' tokens in flight are subtracted, so the returning tenant comes first until it
+has as much in flight as they do.
 
-A request costs its prompt's tokens and those of the answer: ``max_tokens``, or else ``outputRatio``
-times the prompt's. The prompt's are those that a producer counted; without one, and always for what
-is in flight (so for limits, too), they are a quarter of the bytes of the prompt and its tools, or
-of the body if there is no prompt. What a tenant got is corrected by what its answers say, and
-estimates by what its last answers cost. Requests that did not have to wait count too.
+The cost of a request is its prompt tokens plus its output tokens: ``max_tokens``, otherwise
+``outputRatio`` times the prompt tokens. Prompt tokens are those counted by a producer. Without a
+producer, and always for tokens in flight (and so for limits), they are a quarter of the bytes of
+prompt and tools, or of the body if there is no prompt. When a response reports its usage, the
+tenant's account is corrected, and later estimates are scaled accordingly. Requests that did not
+have to wait count, too.
 
-A request waits while its queue, or one above it, would exceed its ``limit`` with it.
+A request waits if it would exceed the ``limit`` of its queue or of a parent.
 
-Where as many wait as may, places go by ``overQuotaWeight``, too: a queue of weight 2 may hold twice
-as many as one of weight 1 before it loses one. A queue below others has its part of their weight.
+When the limit on waiting requests is reached, places are divided by ``overQuotaWeight``, too: a
+queue of weight 2 may hold twice as many waiting requests as one of weight 1 before it loses one.
+The weight of a child is its part of the parent's weight.
 
 Reads:  ``TOKENIZED_PROMPT`` if a producer writes it; ``ANSWER_USAGE``.
 Example::
@@ -73,7 +78,7 @@ from epp_plugins.state_keys import TOKENIZED_PROMPT
 _SURVEYED_EVERY_SECONDS: Final = 0.05
 _AND_PER_FLOW: Final = 50e-6
 _AND_PER_FLOW_WITH_CAPACITY: Final = 200e-6
-"""A look at 5 000 flows takes 5 ms, 30 where a capacity is divided: so 3 % of the time at most."""
+"""A survey of 5 000 flows takes 5 ms, or 30 ms with a capacity, so at most 3 % of the time."""
 _BYTES_PER_TOKEN: Final = 4
 
 
@@ -83,17 +88,16 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     queues: tuple[Named, ...] = ()
     """Queues by name, parents before their children."""
     default_queue: Settings = Settings()
-    """Of each fairness id that is not listed."""
+    """Settings of each fairness id that is not listed."""
     capacity: Amounts = Amounts()
-    """What the pool can have in flight; without it, whatever is in flight."""
+    """Requests and tokens that the pool can have in flight; by default the present demand."""
     half_life_seconds: Annotated[float, msgspec.Meta(ge=0.001, le=1e9)] = 300.0
-    """After which a token that a queue got counts half."""
+    """Half-life in seconds of the tokens that a queue has received."""
     k_value: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 1.0
-    """How much of what others have in flight a queue that comes back is ahead of them; with
-    ``capacity`` also how much past use changes fair shares."""
+    """Fraction of its siblings' tokens in flight by which a returning queue is ahead of them; with
+    ``capacity`` also the influence of past use on fair shares."""
     output_ratio: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 1.5
-    """Expected tokens of the answer for each token of the prompt, where the request sets no
-    ``max_tokens``."""
+    """Expected output tokens per prompt token, for requests without ``max_tokens``."""
 
     def __post_init__(self) -> None:
         TenantQueues(self.queues, self.default_queue, half_life=self.half_life_seconds)
@@ -101,7 +105,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 @dataclass(slots=True, eq=False)
 class _Sent:
-    """What one request in flight counts for."""
+    """The charges of one request in flight."""
 
     queue: TenantQueue
     tokens: float
@@ -111,7 +115,7 @@ class _Sent:
 
 
 class ProportionFairnessPolicy(FairnessPolicy, PreRequest, ResponseComplete):
-    """Orders flows by what their tenants are owed and have got."""
+    """Orders flows by what their tenants deserve and have received."""
 
     type: ClassVar[str] = "proportion-fairness-policy"
     keeps_result: ClassVar[bool] = True
@@ -130,7 +134,7 @@ class ProportionFairnessPolicy(FairnessPolicy, PreRequest, ResponseComplete):
         self._sent = StateKey[_Sent](f"proportion-sent/{name}")
         self._in_flight: dict[TenantQueue, None] = {}
         self._flows: dict[Flow, None] = {}
-        """In which something waits, or did at the last survey."""
+        """Flows with waiting requests, now or at the last survey."""
         self._surveyed_at = -inf
         self._survey_number = 1
 
@@ -203,7 +207,7 @@ class ProportionFairnessPolicy(FairnessPolicy, PreRequest, ResponseComplete):
         self._flows.pop(flow, None)
         self._survey_if_due(now)
         if not self._flows:
-            self._survey_number += 1  # nothing waits: what was found does not hold any more
+            self._survey_number += 1  # no requests wait, so the last survey is out of date
         queue = self._queues.queue_of(flow.fairness_id, now)
         for each in queue.path():
             if each.parent is None or each.seen == self._survey_number:
@@ -213,7 +217,7 @@ class ProportionFairnessPolicy(FairnessPolicy, PreRequest, ResponseComplete):
         self._flows[flow] = None
 
     def _lift(self, queue: TenantQueue, parent: TenantQueue, now: float) -> None:
-        """Have ``queue`` count as having got what its siblings did."""
+        """Raise what ``queue`` counts as having received to the level of its siblings."""
         half_life, k = self._half_life, self._params.k_value
         least = parent.floor
         if parent.surveyed != self._survey_number:
@@ -238,7 +242,7 @@ class ProportionFairnessPolicy(FairnessPolicy, PreRequest, ResponseComplete):
             self._survey(now)
 
     def _survey(self, now: float) -> None:
-        """Look at all that waits: how little the least got, and what is wanted."""
+        """Find the least served queues with waiting requests, and divide the capacity."""
         self._survey_number += 1
         for flow in [flow for flow in self._flows if not flow.waiting]:
             del self._flows[flow]
@@ -254,7 +258,7 @@ class ProportionFairnessPolicy(FairnessPolicy, PreRequest, ResponseComplete):
             self._divide(waiting, now)
 
     def _note(self, queue: TenantQueue, parent: TenantQueue, now: float) -> None:
-        """Take note that something waits in ``queue``."""
+        """Record that ``queue`` has waiting requests."""
         number = self._survey_number
         got = queue.got_per_weight(now, self._half_life, self._params.k_value)
         if parent.surveyed != number or got < parent.floor:
@@ -323,7 +327,7 @@ class ProportionFairnessPolicy(FairnessPolicy, PreRequest, ResponseComplete):
                 each.learn(sent.estimated, got)
         elif cause in {EndCause.REFUSED, EndCause.EVICTED}:
             got = 0.0
-        # It was charged when it was sent, so the rest counts as much as that does by now.
+        # Decay the correction like the original charge, which dates from the dispatch.
         correction = (got - sent.charged) * exp2((sent.at - now) / self._half_life)
         for each in queue.path():
             each.end(sent.tokens, sent.charged)

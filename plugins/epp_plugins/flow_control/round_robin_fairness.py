@@ -1,9 +1,9 @@
 """``round-robin-fairness-policy``: flows take turns, one request each.
 
-A flow takes its place at the end of the line when something begins to wait in it, and again after
-each of its requests that goes. So each request in front waits for at most one request of every
-other flow, and flows that come later, under however many new names, queue up behind those that are
-there. A flow whose next request finds no endpoint keeps its place.
+A flow joins the end of the rotation when its first request is queued, and again after each of its
+requests is dispatched. So the head of each flow waits for at most one request of every other flow,
+and new flows queue up behind existing ones, however many fairness ids a client invents. A flow
+whose next request finds no endpoint keeps its place.
 
 Example::
 
@@ -27,7 +27,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class RoundRobinFairnessPolicy(FairnessPolicy):
-    """Lets flows take turns."""
+    """Orders flows by their place in the rotation."""
 
     type: ClassVar[str] = "round-robin-fairness-policy"
 
@@ -37,7 +37,7 @@ class RoundRobinFairnessPolicy(FairnessPolicy):
 
     def keys(self, flows: Sequence[Flow], now: float) -> list[int]:
         for flow in flows:
-            if flow.fairness is None:  # it waited before this policy came, by a reload
+            if flow.fairness is None:  # queued before a reload introduced this policy
                 self.activated(flow, now)
         return [flow.fairness for flow in flows]
 

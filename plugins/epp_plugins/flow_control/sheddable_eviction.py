@@ -1,7 +1,7 @@
-"""``sheddable-eviction-filter``: requests of a negative priority may be evicted.
+"""``sheddable-eviction-filter``: allows eviction of requests with a negative priority.
 
-This is who may be evicted where ``flowControl.enableEviction`` is on and no ``filterPluginRef``
-names another; it needs no entry in ``plugins``.
+This is the default with ``flowControl.enableEviction`` and without ``filterPluginRef``; it needs no
+entry in ``plugins``.
 
 Example::
 
@@ -26,7 +26,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class SheddableEvictionFilter(EvictionFilter):
-    """Lets requests be evicted that may be shed anyway."""
+    """Accepts sheddable requests for eviction."""
 
     type: ClassVar[str] = "sheddable-eviction-filter"
 

@@ -1,13 +1,13 @@
-"""``slo-deadline-ordering-policy``: the request whose first token is due first goes first.
+"""``slo-deadline-ordering-policy``: dispatches the request first whose first token is due first.
 
-The client says in the header ``x-llm-d-slo-ttft-ms``, or ``x-slo-ttft-ms`` as of old, how many
-milliseconds its first token may take::
+The client sets its objective for the time to first token, in milliseconds, in the header
+``x-llm-d-slo-ttft-ms`` (old name: ``x-slo-ttft-ms``)::
 
-    deadline = when the request was received + milliseconds / 1000
+    deadline = time of receipt + milliseconds / 1000
 
-A request without the header, or with a value that is no number above 0, comes after all that have
-one. Equal deadlines go by when the requests were received. A deadline that has passed is still the
-most urgent: nothing is given up here.
+A request without the header, or with a value that is not a number above 0, comes after all requests
+with a deadline. Equal deadlines are ordered by the time of receipt. A request whose deadline has
+passed is not dropped; it is dispatched first.
 
 Reads:  the header ``x-llm-d-slo-ttft-ms``.
 Example::
@@ -32,7 +32,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class SloDeadlineOrderingPolicy(OrderingPolicy):
-    """Orders requests by when their first token is due."""
+    """Orders requests by the deadline of their first token."""
 
     type: ClassVar[str] = "slo-deadline-ordering-policy"
 

@@ -1,4 +1,4 @@
-"""``soft-reflective-ceiling-policy``: low bands slow down as the pool fills, the highest does not.
+"""``soft-reflective-ceiling-policy``: slows low bands down as the pool fills.
 
 With saturation ``s`` and ``n`` bands, of which the highest has ``i = 0``::
 
@@ -7,9 +7,9 @@ With saturation ``s`` and ``n`` bands, of which the highest has ``i = 0``::
               never                                if s >= 1
               once in round(s / (1 - s)) times     otherwise
 
-A band that is open may go until the pool is full, one that is not may not go at all; each band
-counts the times it has been asked about by itself. A band that is alone is always open. Low bands
-lose pace step by step so, where ``priority-holdback-policy`` stops them at a line.
+An open band dispatches until the pool is full; a closed one does not dispatch. Each band counts its
+own evaluations. The highest band, or a single one, is always open. So low bands slow down
+gradually, while ``priority-holdback-policy`` stops them at a fixed saturation.
 
 Example::
 
@@ -26,7 +26,7 @@ import msgspec
 
 from epp.flow_control.plugins import UsageLimitPolicy
 
-_ALMOST_NOTHING = 1e-9  # the reference's; keeps the division sound where s is just below 1
+_ALMOST_NOTHING = 1e-9  # as in the reference; avoids a huge quotient if s is just below 1
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -34,13 +34,13 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class SoftReflectiveCeilingPolicy(UsageLimitPolicy):
-    """Opens low bands the more rarely the fuller the pool is."""
+    """Opens low bands less often as the pool fills."""
 
     type: ClassVar[str] = "soft-reflective-ceiling-policy"
 
     def __init__(self, name: str, params: Params) -> None:
         self.name = name
-        # By priority, not by rank: a band that is added must not disturb the pace of others.
+        # By priority, not by rank: adding a band must not change the pace of others.
         self._asked: dict[int, int] = {}
 
     def ceilings(self, saturation: float, priorities: Sequence[int]) -> list[float]:
@@ -55,7 +55,7 @@ class SoftReflectiveCeilingPolicy(UsageLimitPolicy):
         ]
 
     def _in_turn(self, saturation: float, priority: int) -> float:
-        if not saturation < 1.0:  # nor is what is no number
+        if not saturation < 1.0:  # also for NaN
             return 0.0
         period = max(1, round(saturation / (1.0 - saturation + _ALMOST_NOTHING)))
         asked = self._asked[priority] = self._asked.get(priority, 0) + 1

@@ -1,8 +1,7 @@
-"""``static-usage-limit-policy``: every band may go until the pool is as full as ``threshold``.
+"""``static-usage-limit-policy``: all bands dispatch until the saturation reaches ``threshold``.
 
-All bands share one ceiling, so priorities decide who goes next and nothing is held back for the
-high ones. This is what holds without a ``usageLimitPolicyPluginRef``; it needs no entry in
-``plugins``.
+All bands have the same ceiling: priorities decide the order, and no capacity is reserved for high
+bands. This is the default without ``usageLimitPolicyPluginRef``; it needs no entry in ``plugins``.
 
 Example::
 
@@ -25,7 +24,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``static-usage-limit-policy``."""
 
     threshold: Annotated[float, msgspec.Meta(gt=0.0)] = 1.0
-    """Saturation from which on everybody waits; 1.0 is a full pool."""
+    """Saturation at which dispatching stops; 1.0 is a full pool."""
 
 
 class StaticUsageLimitPolicy(UsageLimitPolicy):

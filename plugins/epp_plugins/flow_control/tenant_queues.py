@@ -1,8 +1,8 @@
-"""The queues that tenants share a pool by: what each has in flight and has used of late.
+"""Queues of tenants: what each has in flight and has recently used.
 
-Those that the configuration lists make a tree. Every other fairness id gets a queue of its own when
-it first comes, and loses it when it has nothing in flight and has used nothing to speak of; the
-longest unused ones go first when there are too many.
+The queues of the configuration form a tree. Every other fairness id gets a queue with its first
+request. Such a queue is removed when it has nothing in flight and its past use has decayed; if
+there are too many, the ones unused for longest are removed first.
 """
 
 from collections import OrderedDict
@@ -15,11 +15,10 @@ import msgspec
 from epp_plugins.fair_shares import ROUNDING, Claim
 
 LIMIT: Final = 32_768
-"""Queues of fairness ids that are not listed, at most, but for those with something in flight: they
-take 30 MiB."""
+"""Maximum queues of unlisted fairness ids, not counting those with requests in flight: 30 MiB."""
 _FORGOTTEN_AT_ONCE: Final = 4
 _LEARNED: Final = 0.9
-"""What an older answer counts beside a newer one, for what answers cost."""
+"""Weight of an older response relative to the next one, for the correction of estimates."""
 
 Rank = tuple[int, int, float, float, int]
 Amount = Annotated[float, msgspec.Meta(ge=0.0, le=1e15)]
@@ -31,10 +30,10 @@ class Amounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
     requests: Amount | None = None
     """Requests in flight."""
     tokens: Amount | None = None
-    """Tokens in flight, of prompts and answers, as estimated."""
+    """Estimated tokens in flight, of prompts and responses."""
 
     def or_else(self, missing: float) -> tuple[float, float]:
-        """Return both, ``missing`` where nothing is said."""
+        """Return (requests, tokens), with ``missing`` for a value that is not set."""
         return (
             missing if self.requests is None else self.requests,
             missing if self.tokens is None else self.tokens,
@@ -42,38 +41,38 @@ class Amounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What a queue is owed and may have."""
+    """Settings of a queue."""
 
     parent: str = ""
-    """The queue, listed before, whose share it has a part of; none for a part of the pool."""
+    """Queue, listed earlier, that this one shares the resources of; by default the pool."""
     deserved: Amounts = Amounts()
-    """What it is owed: up to there it goes before those that have what they deserve."""
+    """Guaranteed amount in flight: below it, the queue comes before those that have theirs."""
     limit: Amounts = Amounts()
-    """The most that it may have in flight; what would exceed it waits."""
+    """Maximum amount in flight; requests that would exceed it wait."""
     over_quota_weight: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] = 1.0
-    """Its part of what is left once everybody has what they deserve."""
+    """Weight for the capacity that remains when all queues have what they deserve."""
     priority: int = 0
-    """Queues of higher priority go first with what is left."""
+    """Queues of higher priority come first for the remaining capacity."""
 
     def __post_init__(self) -> None:
         pairs = zip(self.deserved.or_else(0.0), self.limit.or_else(inf), strict=True)
         for owed, most in pairs:
             if owed > most:
                 raise ValueError(
-                    f"`deserved` is {owed:g}, more than its `limit` of {most:g}: raise the limit or"
-                    " lower what is deserved"
+                    f"`deserved` is {owed:g}, more than its `limit` of {most:g}: raise `limit` or"
+                    " lower `deserved`"
                 )
 
 
 class Named(Settings, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """A queue by name."""
+    """A queue with a name."""
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
-    """The fairness id whose requests it has, or any name if others name it as their parent."""
+    """Fairness id of the requests in this queue; any name for a queue that is a parent."""
 
 
 class TenantQueue(Claim):
-    """One queue; what those below it have is among what it has."""
+    """One queue; its amounts include those of its descendants."""
 
     __slots__ = ("_actual", "_enough", "_estimated", "charged", "floor", "level", "name", "owed",
                  "parent", "rank", "seen", "serial", "stamp", "surveyed", "used")  # fmt: skip
@@ -90,32 +89,32 @@ class TenantQueue(Claim):
         self.name = name
         self.parent = parent
         self.serial = serial
-        """Older ones go first where nothing else decides."""
+        """Tie-breaker: older queues come first."""
         owed = settings.deserved
         self.owed = None if owed == Amounts() else (owed.requests, owed.tokens)
-        """What it deserves; None if it deserves nothing."""
+        """``deserved`` (requests, tokens); None if neither is set."""
         self._enough = owed.or_else(inf)
         self.used = 0.0
-        """Tokens that it got, as much as they count at ``stamp``."""
+        """Tokens received, decayed as of ``stamp``."""
         self.stamp = 0.0
         self.charged = 0.0
-        """What requests in flight are believed to cost, which is among what it got."""
+        """Estimated cost of the requests in flight, which is part of ``used``."""
         self._estimated = self._actual = 0.0
         self.level = -inf
-        """How much it got per weight: a logarithm that time leaves as it is.
+        """Logarithm of tokens received per weight, independent of time.
 
-        What it got decays for all at one rate, so levels taken at different times compare."""
+        All queues decay at the same rate, so levels from different times are comparable."""
         self.rank: Rank | None = None
-        """Its place among its siblings; None if something changed since it was found."""
+        """Cached sort key among its siblings; None if out of date."""
         self.seen = 0
-        """The survey that last found something waiting here."""
+        """Number of the last survey that found requests waiting here."""
         self.surveyed = 0
-        """The survey that last found something waiting below; what follows is from there."""
+        """Number of the last survey that found requests waiting below; ``floor`` is from it."""
         self.floor = 0.0
-        """The least that one of those right below it got per weight, of those that wait."""
+        """Least tokens received per weight among the children with waiting requests."""
 
     def path(self) -> "Iterator[TenantQueue]":
-        """Yield the queue and all above it, the pool last."""
+        """Yield the queue and its ancestors, the pool last."""
         queue: TenantQueue | None = self
         while queue is not None:
             yield queue
@@ -123,7 +122,7 @@ class TenantQueue(Claim):
 
     @property
     def has_what_it_deserves(self) -> bool:
-        """Whether it has all it is owed; so has one that is owed nothing."""
+        """Whether it has all that it deserves; True if nothing is guaranteed."""
         if self.owed is None:
             return True
         enough, has = self._enough, self.allocated
@@ -131,22 +130,22 @@ class TenantQueue(Claim):
 
     @property
     def has_its_share(self) -> bool:
-        """Whether it has all of its fair share of something."""
+        """Whether it has its whole fair share of requests or of tokens."""
         has, fair = self.allocated, self.fair
         return has[0] >= fair[0] - ROUNDING or has[1] >= fair[1] - ROUNDING
 
     def used_at(self, now: float, half_life: float) -> float:
-        """Return the tokens that it got, as much as they count now."""
+        """Return the tokens received, decayed as of ``now``."""
         return self.used * exp2((self.stamp - now) / half_life)
 
     def begin(self, tokens: float, charged: float, now: float, half_life: float) -> None:
-        """Take note of a request that goes.
+        """Record the dispatch of a request.
 
         Args:
-            tokens: What it counts for while it is in flight.
-            charged: What it is believed to cost.
-            now: Seconds of the clock.
-            half_life: Seconds after which what was used counts half.
+            tokens: Tokens that it counts for while it is in flight.
+            charged: Its estimated cost in tokens.
+            now: Present time in seconds.
+            half_life: Half-life of past use in seconds.
         """
         self.allocated[0] += 1.0
         self.allocated[1] += tokens
@@ -154,15 +153,15 @@ class TenantQueue(Claim):
         self.charge(charged, now, half_life)
 
     def end(self, tokens: float, charged: float) -> None:
-        """Take note of its end; ``charge`` comes next."""
+        """Record the end of a request; call :meth:`charge` afterwards."""
         has = self.allocated
         has[0] -= 1.0
-        # Sums of fractions: what is left over from rounding would stay for ever.
+        # Sums of fractions: rounding errors would accumulate.
         has[1] = has[1] - tokens if has[0] else 0.0
         self.charged = self.charged - charged if has[0] else 0.0
 
     def charge(self, tokens: float, now: float, half_life: float) -> None:
-        """Add to what it got; less than 0 takes off."""
+        """Add ``tokens``, which may be negative, to the tokens received."""
         used = self.used_at(now, half_life) + tokens
         self.used = used if used > ROUNDING else 0.0
         self.stamp = now
@@ -170,21 +169,21 @@ class TenantQueue(Claim):
         self.rank = None
 
     def got_per_weight(self, now: float, half_life: float, k: float) -> float:
-        """Return what it got per weight, less ``k`` times what is still in flight of that."""
+        """Return the tokens received per weight, less ``k`` times those in flight."""
         return max(0.0, self.used_at(now, half_life) - k * self.charged) / self.weight
 
     def correction(self) -> float | None:
-        """Return what part of their estimates its requests really cost; None if unknown."""
+        """Return the ratio of actual to estimated cost; None if unknown."""
         return self._actual / self._estimated if self._estimated else None
 
     def learn(self, estimated: float, actual: float) -> None:
-        """Take note of what a request cost that was estimated to cost so much."""
+        """Record the estimated and the actual cost of a request."""
         self._estimated = self._estimated * _LEARNED + estimated
         self._actual = self._actual * _LEARNED + actual
 
 
 class TenantQueues:
-    """All queues there are."""
+    """All queues of a policy."""
 
     def __init__(
         self,
@@ -194,16 +193,16 @@ class TenantQueues:
         half_life: float,
         limit: int = LIMIT,
     ) -> None:
-        """Make the listed queues.
+        """Create the listed queues.
 
         Args:
-            listed: Parents before their children.
-            default: Of fairness ids that are not listed, each.
-            half_life: Seconds after which what was used counts half.
-            limit: How many of those ids are remembered.
+            listed: Queues by name, parents before their children.
+            default: Settings of each fairness id that is not listed.
+            half_life: Half-life of past use in seconds.
+            limit: Maximum queues of unlisted fairness ids.
 
         Raises:
-            ValueError: Two have one name, or there is no such parent.
+            ValueError: Two queues have the same name, or a parent is not listed earlier.
         """
         self.pool = TenantQueue("", Settings(), None, 0)
         self._half_life = half_life
@@ -225,7 +224,7 @@ class TenantQueues:
         self._weights_below[self._default_parent] += default.over_quota_weight
         self._listed = {name: queue for name, queue in made.items() if queue not in parents}
         self.inner = tuple(queue for queue in made.values() if queue in parents)
-        """Queues that have others below them, parents before their children."""
+        """Queues with children, parents before their children."""
         self._others: OrderedDict[str, TenantQueue] = OrderedDict()
         self._unknown = TenantQueue("", default, self._default_parent, 0)
 
@@ -234,21 +233,21 @@ class TenantQueues:
             return self.pool
         if name not in made:
             raise ValueError(
-                f"{whose}: there is no parent `{name}` listed before it in `queues`; it knows:"
+                f"{whose}: no parent `{name}` is listed before it in `queues`; listed:"
                 f" {', '.join(made) or 'none'}"
             )
         return made[name]
 
     def __len__(self) -> int:
-        """Return how many there are of fairness ids that are not listed."""
+        """Return the number of queues of unlisted fairness ids."""
         return len(self._others)
 
     def peek(self, fairness_id: str) -> TenantQueue:
-        """Return the queue of ``fairness_id``; if it has none, what it would be at first."""
+        """Return the queue of ``fairness_id``, or a new queue's values without creating it."""
         return self._listed.get(fairness_id) or self._others.get(fairness_id) or self._unknown
 
     def weight_of(self, fairness_id: str) -> float:
-        """Return the weight of a queue beside those at the top: its part of that of its parent."""
+        """Return the weight of a queue within the whole pool."""
         queue = self.peek(fairness_id)
         weight = queue.weight
         while (parent := queue.parent) is not None and parent is not self.pool:
@@ -257,7 +256,7 @@ class TenantQueues:
         return weight
 
     def queue_of(self, fairness_id: str, now: float) -> TenantQueue:
-        """Return the queue of ``fairness_id``, which gets one if it has none."""
+        """Return the queue of ``fairness_id``; create it if needed."""
         queue = self._listed.get(fairness_id) or self._others.get(fairness_id)
         if queue is None:
             self._serial += 1
@@ -268,7 +267,7 @@ class TenantQueues:
         return queue
 
     def ended(self, queue: TenantQueue, now: float) -> None:
-        """Take note that something of ``queue`` has ended: it is the last one to be forgotten."""
+        """Record that a queue's last request in flight ended; it is now removed last."""
         if self._others.get(queue.name) is queue:
             self._others.move_to_end(queue.name)
             self._forget(now)

@@ -41,14 +41,14 @@ PORT_LABEL: Final = "metricsPort"
 
 
 def metrics_address(address: str, labels: Mapping[str, str]) -> str | None:
-    """Return where the labels of a cluster say that its metrics are, as ``host:port``.
+    """Return the metrics address in the labels of a cluster, as ``host:port``, or None.
 
     Args:
-        address: ``host:port`` of its gateway.
-        labels: Its labels; None is returned for those that say nothing.
+        address: ``host:port`` of the cluster's gateway.
+        labels: Labels of the cluster.
 
     Raises:
-        ValueError: They name no host, or no port.
+        ValueError: A label is not a valid host or port.
     """
     host = labels.get(ADDRESS_LABEL)
     if not host:
@@ -72,7 +72,7 @@ def _is_ip(text: str) -> bool:
 
 
 class MulticlusterFileDiscovery(FileDiscovery):
-    """Reports the clusters of a file."""
+    """Reads the clusters of the pool from a file."""
 
     type: ClassVar[str] = "multicluster-file-discovery"
     rules: ClassVar[EntryRules] = EntryRules(takes_names=True, check=metrics_address)

@@ -1,18 +1,19 @@
-"""``anthropic-parser``: requests of the Anthropic API, messages and the counting of their tokens.
+"""``anthropic-parser``: reads requests of the Anthropic API: messages and token counting.
 
-The prompt is the raw JSON of ``messages``. In front of it stand ``tools`` and ``system``, in this
-order, as the request's tools: so both count as tokens, and requests with another system prompt
-share no block of the prefix cache. ``stream`` and ``max_tokens`` are read too. An image counts as
-the JSON that it is.
+The prompt is the raw JSON of ``messages``. ``tools`` and ``system``, in this order, become the
+request's tools, which precede the prompt: so both count as tokens, and requests with different
+system prompts share no blocks of the prefix cache. ``stream`` and ``max_tokens`` are read, too. An
+image counts as its JSON text.
 
-Usage is that of the answer, or of its events ``message_start`` and ``message_delta`` together: a
-count of the later one replaces that of the other. The prompt is all of ``input_tokens``,
-``cache_read_input_tokens`` (the cached ones) and ``cache_creation_input_tokens``, because the first
-does not count what the cache has given or taken. ``count_tokens`` has no usage.
+Usage is that of the response, or of its events ``message_start`` and ``message_delta`` together,
+where counts of the later event replace those of the earlier one. Prompt tokens are the sum of
+``input_tokens``, ``cache_read_input_tokens`` (the cached ones) and ``cache_creation_input_tokens``,
+because the first does not include tokens read from or written to the cache. ``count_tokens`` has no
+usage.
 
 Reads:  ``/messages`` and ``/messages/count_tokens``.
-Writes: model, prompt, tools, stream and the most output tokens of the request; the usage of its
-        answer.
+Writes: model, prompt, tools, stream and maximum output tokens of the request; the usage of its
+        response.
 Example::
 
     plugins:
@@ -106,7 +107,7 @@ class _Answer(UsageScan):
 
     def usage(self) -> Usage | None:
         self.end()
-        # The first counts in events alone: in a whole answer it may be what a tool is called with.
+        # The first one counts in events only: in a JSON body it may be an argument of a tool call.
         found = (self.last, self.first) if self._of_events else (self.last,)
         parts = [counts for each in found if (counts := _counts(each))]
         fresh = first_count(*(each.input_tokens for each in parts))

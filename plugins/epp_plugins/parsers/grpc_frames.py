@@ -1,32 +1,32 @@
-"""gRPC messages in HTTP bodies: five bytes that say compressed or not and how long, then it."""
+"""Length-prefixed gRPC messages in HTTP bodies: a compression flag, four bytes of length, data."""
 
 from typing import Final
 
 from epp.parsing.plugins import ParseError
 
 MOST_HELD: Final = 1024 * 1024
-"""Bytes of one message that are kept while its rest is on the way; of a longer one nothing is."""
+"""Maximum length of an incomplete message that is buffered; longer ones are skipped."""
 
 _HEAD = 5
 
 
 def message_of(body: bytes) -> bytes | None:
-    """Return the first message in ``body``, which calls with one request have; None: compressed.
+    """Return the first message in ``body``, or None if it is compressed.
 
     Raises:
-        ParseError: It is not all there.
+        ParseError: The message is incomplete.
     """
     end = _HEAD + int.from_bytes(body[1:_HEAD])
     if len(body) < max(_HEAD, end):
         raise ParseError(
-            f"the request body is no gRPC message: {len(body)} bytes, of which the first"
-            f" {_HEAD} are to tell the length of the rest"
+            f"the request body is not a gRPC message: it has {len(body)} bytes, and its prefix of"
+            f" {_HEAD} bytes is missing or announces more"
         )
     return None if body[0] else body[_HEAD:end]
 
 
 class Frames:
-    """Finds the messages in a body that comes in pieces cut anywhere."""
+    """Finds the messages in a body that arrives in arbitrary pieces."""
 
     __slots__ = ("_held", "_skipped")
 
@@ -35,11 +35,11 @@ class Frames:
         self._skipped = 0
 
     def messages(self, chunk: bytes) -> list[bytes]:
-        """Take the next piece and return what it completes, without what is compressed or empty."""
+        """Add a piece and return the messages it completes, without compressed and empty ones."""
         if self._skipped:
             chunk, self._skipped = chunk[self._skipped :], max(0, self._skipped - len(chunk))
         held = self._held
-        # Most chunks begin with a message and end with one, so that nothing has to be held.
+        # Most chunks consist of whole messages, so nothing has to be buffered.
         data: bytes | bytearray = chunk
         if held:
             held += chunk

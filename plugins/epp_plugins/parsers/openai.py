@@ -1,7 +1,7 @@
-"""``openai-parser``: the requests of the OpenAI APIs.
+"""``openai-parser``: reads the requests of the OpenAI APIs.
 
-The end of the path says which one, and so which field is the prompt; its raw JSON is what plugins
-see::
+The end of the path determines the API and so the field of the prompt, whose raw JSON is what
+plugins get::
 
     /completions, /completions/render              prompt: text, a list of texts, token ids
     /chat/completions, /chat/completions/render    messages
@@ -11,16 +11,16 @@ see::
     /conversations                                 items, which may be left out
 
 A body must be a JSON object with the prompt and, unless a header names another model, ``model``;
-conversations and images may leave the model out. A ``stream``, a ``cache_salt`` or a limit of the
-answer (``max_completion_tokens``, ``max_tokens``, ``max_output_tokens``) of the wrong type counts
-as absent. All other fields cost nothing. Of a key given twice the last counts.
+for conversations and images the model is optional. A ``stream``, a ``cache_salt`` or a limit of the
+output (``max_completion_tokens``, ``max_tokens``, ``max_output_tokens``) of the wrong type counts
+as absent. All other fields are skipped. If a key is repeated, the last value counts.
 
-Another model name replaces the value of ``model`` at the top level and no other byte. The tokens of
-an answer are those of its last ``usage``, in a JSON body or in an event of a stream, at the top
+When the model is rewritten, only the value of the top-level ``model`` is replaced. The tokens of a
+response are those of its last ``usage``, in a JSON body or in an event of a stream, at the top
 level (completions) or within ``response`` (responses).
 
-Reads:  the body of the request; ``usage`` in the body of the answer.
-Writes: the request that all other plugins see.
+Reads:  the body of the request; ``usage`` in the body of the response.
+Writes: the request for all other plugins.
 Example::
 
     plugins:
@@ -58,7 +58,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class _Api(Body):
-    """One of the APIs; ``content`` is its prompt, whatever it calls that."""
+    """Body of one of the APIs; ``content`` is its prompt field."""
 
     tools: msgspec.Raw = ABSENT
     max_tokens: msgspec.Raw = ABSENT
@@ -93,7 +93,7 @@ _TEMPLATE = (
     "reasoning_effort",
     "tool_choice",
 )
-"""Fields of vLLM's chats that change the tokens of the prompt."""
+"""Fields of vLLM's chat requests that affect the tokens of the prompt."""
 _template_values = attrgetter(*_TEMPLATE)
 _NO_TEMPLATE = (ABSENT,) * len(_TEMPLATE)
 
@@ -127,7 +127,7 @@ _APIS: dict[str, tuple[str, "msgspec.json.Decoder[Any]"]] = {
     _IMAGES: _COMPLETION,
     _RESPONSES: ("input", msgspec.json.Decoder(_Response)),
 }
-"""By claim: the name of the prompt's field, and what decodes a body."""
+"""Name of the prompt's field and decoder of the body, by claimed path."""
 _WITHOUT_MODEL = frozenset({_CONVERSATIONS, _IMAGES})
 
 
@@ -175,7 +175,7 @@ class OpenAiParser(Parser):
 
 
 def _members(values: tuple[msgspec.Raw, ...]) -> bytes:
-    """Return those of the template's fields that are there, as JSON writes members."""
+    """Return the template fields that are present, as members of a JSON object."""
     return b",".join(
         b'"%b":%b' % (name.encode(), bytes(value))
         for name, value in zip(_TEMPLATE, values, strict=True)

@@ -1,8 +1,8 @@
-"""``passthrough-parser``: whatever no other parser reads, such as multipart bodies.
+"""``passthrough-parser``: accepts requests that no other parser reads, such as multipart bodies.
 
-The body goes on byte for byte and is not looked at. The request has no model and no prompt, so it
-is scheduled on load alone; a rule or header that names another model has no effect on it. As it
-claims no path, it is the last of the parsers: one listed after it is never used.
+The body is passed through unchanged and is not read. The request has no model and no prompt, so it
+is scheduled by load only, and model rewrites do not apply. The parser accepts every path, so it
+must be the last one: a parser listed after it is never used.
 
 Reads:  nothing.
 Writes: a request without model and prompt.
@@ -29,7 +29,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class PassthroughParser(Parser):
-    """Takes every request as it is."""
+    """Accepts every request without reading its body."""
 
     type: ClassVar[str] = "passthrough-parser"
 

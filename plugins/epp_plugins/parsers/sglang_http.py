@@ -1,18 +1,18 @@
-"""``sglanghttp-parser``: requests to SGLang's own API, ``/generate``.
+"""``sglanghttp-parser``: reads requests to SGLang's own API, ``/generate``.
 
-The prompt is the raw JSON of ``input_ids``, of which ``token-producer`` makes exact counts and
-blocks, or else of ``text``; with ``input_embeds`` instead there is none. ``stream``,
-``sampling_params.max_new_tokens`` and ``extra_key``, the cache salt, are read too. This API names
-no model: it is empty, and nothing in the body is rewritten. A path that only ends with
-``/generate`` is refused.
+The prompt is the raw JSON of ``input_ids``, from which ``token-producer`` gets exact counts and
+blocks, otherwise that of ``text``; with ``input_embeds`` instead there is no prompt. ``stream``,
+``sampling_params.max_new_tokens`` and ``extra_key`` (the cache salt) are read, too. Requests of
+this API name no model, so the model is empty and the body is never rewritten. Other paths that end
+with ``/generate`` are refused.
 
-Usage is that of the answer's last ``meta_info``, once it has a ``finish_reason``. Of answers to
-several prompts the last one counts. A ``meta_info`` of more than 64 KiB, as log probabilities can
-make it, is not read.
+Usage is that of the response's last ``meta_info`` with a ``finish_reason``. For several prompts,
+the last one counts. A ``meta_info`` of more than 64 KiB, which log probabilities can cause, is not
+read.
 
 Reads:  ``/generate``.
-Writes: prompt, cache salt, stream and the most output tokens of the request; the usage of its
-        answer.
+Writes: prompt, cache salt, stream and maximum output tokens of the request; the usage of its
+        response.
 Example::
 
     plugins:
@@ -89,7 +89,7 @@ _decode_leading = json.JSONDecoder().raw_decode
 
 
 class _Answer:
-    """Keeps what follows the last ``meta_info``: each event of a stream has one, growing."""
+    """Keeps the text after the last ``meta_info``: each event of a stream has a longer one."""
 
     __slots__ = ("_kept", "_tail")
 
@@ -105,7 +105,7 @@ class _Answer:
             self._kept = bytearray(data[at : at + _MOST_KEPT])
         elif self._kept is not None:
             self._kept += chunk[: _MOST_KEPT - len(self._kept)]
-        # The key itself may be cut; the only quotation mark in a part of it is the first.
+        # The key itself may be split; a part of it has only one quotation mark, the first.
         quote = data.rfind(b'"', 1 - len(_KEY))
         self._tail = data[quote:] if quote >= 0 and _KEY.startswith(data[quote:]) else b""
 

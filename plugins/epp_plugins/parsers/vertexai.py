@@ -1,19 +1,19 @@
-"""``vertexai-parser``: Vertex AI's ``PredictionService`` over gRPC, with an OpenAI body inside.
+"""``vertexai-parser``: reads Vertex AI's ``PredictionService`` over gRPC, with OpenAI bodies.
 
-The message is an envelope, ``http_body``, around JSON. That of ``ChatCompletions`` is read as
-``openai-parser`` reads ``/chat/completions``; that of ``RawPredict`` and ``StreamRawPredict`` as
-``/responses``, or else as ``/chat/completions`` or ``/completions``. The path stays what it is, and
-nothing in the body is rewritten.
+The message is an envelope, ``http_body``, around JSON. That of ``ChatCompletions`` is read like
+``/chat/completions`` by ``openai-parser``; that of ``RawPredict`` and ``StreamRawPredict`` like
+``/responses``, otherwise like ``/chat/completions`` or ``/completions``. Path and body are never
+rewritten.
 
-A compressed message (``grpc-encoding``) is not read: such a request is scheduled on load alone, as
-one without model and prompt.
+A compressed message (``grpc-encoding``) is not read: the request is scheduled by load only, without
+model and prompt.
 
-Usage is the last ``usage`` in the bodies of the answer. Compressed messages, and those of more than
-1 MiB that come in pieces, are not looked at.
+Usage is the last ``usage`` in the bodies of the response. Compressed messages, and messages of more
+than 1 MiB that arrive in pieces, are not read.
 
 Reads:  ``PredictionService/ChatCompletions``, ``/RawPredict`` and ``/StreamRawPredict``, in any
         package.
-Writes: what ``openai-parser`` writes; the usage of the answer.
+Writes: the same as ``openai-parser``; the usage of the response.
 Example::
 
     plugins:

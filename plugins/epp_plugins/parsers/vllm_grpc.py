@@ -1,20 +1,20 @@
-"""``vllmgrpc-parser``: requests to vLLM's engine over gRPC, ``VllmEngine``.
+"""``vllmgrpc-parser``: reads requests to vLLM's engine over gRPC, ``VllmEngine``.
 
-``Generate`` and ``Embed`` are read. The prompt is the list of token ids, written as the JSON that
-``token-producer`` takes ids from, so that counts and blocks are exact; or the text, as a JSON
-string. Of more than 1048576 ids only the first 1048576 are read. A model is not named in these
-bodies: it is empty, and nothing in them is rewritten.
+``Generate`` and ``Embed`` are supported. The prompt is the list of token ids, converted to JSON for
+``token-producer``, so that counts and blocks are exact; or the text, as a JSON string. Only the
+first 1048576 ids are read. These messages name no model, so the model is empty and they are never
+rewritten.
 
-A compressed message (``grpc-encoding``) is not read, nor one of more than 4 MiB: such a request is
-scheduled on load alone, as one without a prompt. What media stand behind placeholder ids
-(``mm_inputs``) is not read either.
+A message that is compressed (``grpc-encoding``) or has more than 4 MiB is not read: the request is
+scheduled by load only, without a prompt. The media of placeholder ids (``mm_inputs``) are not read
+either.
 
-Usage is that of the answer's last ``complete``, or else of its last ``chunk``; of ``Embed`` its
-``prompt_tokens``. Compressed messages, and those of more than 1 MiB that come in pieces, are not
-looked at.
+Usage is that of the response's last ``complete``, otherwise of its last ``chunk``; for ``Embed`` it
+is ``prompt_tokens``. Compressed messages, and messages of more than 1 MiB that arrive in pieces,
+are not read.
 
 Reads:  ``/vllm.grpc.engine.VllmEngine/Generate`` and ``/Embed``.
-Writes: prompt, stream and the most output tokens of the request; the usage of its answer.
+Writes: prompt, stream and maximum output tokens of the request; the usage of its response.
 Example::
 
     plugins:

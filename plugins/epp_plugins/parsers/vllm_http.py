@@ -1,16 +1,16 @@
-"""``vllmhttp-parser``: requests to vLLM with token ids instead of text, ``/inference/v1/generate``.
+"""``vllmhttp-parser``: reads vLLM requests with token ids, ``/inference/v1/generate``.
 
-The prompt is the raw JSON of ``token_ids``, of which ``token-producer`` makes exact counts and
-blocks. ``sampling_params.max_tokens``, ``stream`` and ``cache_salt`` are read too. ``model`` may be
-left out, as for vLLM, and is then empty; another model name replaces it, or is put in. What media
-stand behind placeholder ids (``features``) is not read.
+The prompt is the raw JSON of ``token_ids``, from which ``token-producer`` gets exact counts and
+blocks. ``sampling_params.max_tokens``, ``stream`` and ``cache_salt`` are read, too. ``model`` is
+optional, as in vLLM, and empty if missing; a rewrite replaces or adds it. The media of placeholder
+ids (``features``) are not read.
 
-Usage is the last ``usage`` of the answer; vLLM has one in streams alone, and there only if the
-request asks for it (``stream_options.include_usage``).
+Usage is the last ``usage`` of the response. vLLM sends it in streams only, and only if the request
+asks for it (``stream_options.include_usage``).
 
 Reads:  ``/inference/v1/generate``.
-Writes: model, prompt, cache salt, stream and the most output tokens of the request; the usage of
-        its answer.
+Writes: model, prompt, cache salt, stream and maximum output tokens of the request; the usage of its
+        response.
 Example::
 
     plugins:

@@ -1,4 +1,4 @@
-"""The two columns of the candidates that a picker chooses among."""
+"""Endpoints and scores of the candidates of a picker, as two lists."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from epp.scheduling import Endpoint, ScoredEndpoint, ScoredEndpoints
 def columns_of(
     scored: Sequence[ScoredEndpoint],
 ) -> tuple[Sequence[Endpoint], Sequence[float]]:
-    """Return endpoints and scores apart, in the same order."""
+    """Return endpoints and scores as two sequences in the same order."""
     if isinstance(scored, ScoredEndpoints):
         return scored.endpoints, scored.scores
     return [each.endpoint for each in scored], [each.score for each in scored]

@@ -1,11 +1,11 @@
 """``max-score-picker``: picks the endpoints with the highest scores.
 
-Equal scores go to the endpoint with the fewest requests (effective waiting + running), and what is
-equal in that too is drawn at random. The reference draws at once; but ``queue-scorer`` sees no
-difference between endpoints that still have free slots, and a burst drawn at random spreads there
-unevenly. ``maxNumOfEndpoints`` below 1 counts as 1.
+Of endpoints with equal scores it picks the one with the fewest requests (effective waiting +
+running), and if these are equal, too, a random one. The reference picks a random one at once; but
+``queue-scorer`` scores all endpoints with free slots equally, and a random choice would spread a
+burst unevenly over them. ``maxNumOfEndpoints`` below 1 counts as 1.
 
-Reads:  ``endpoint.load.waiting_requests`` and ``.running_requests``, among equals only.
+Reads:  ``endpoint.load.waiting_requests`` and ``.running_requests``, for equal scores only.
 Example::
 
     plugins:
@@ -27,7 +27,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``max-score-picker``."""
 
     max_num_of_endpoints: int = 1
-    """How many endpoints to pick at most, best first."""
+    """Maximum endpoints to pick, best first."""
 
 
 class MaxScorePicker(Picker):
@@ -58,7 +58,7 @@ class MaxScorePicker(Picker):
     def _least_loaded(
         self, endpoints: Sequence[Endpoint], scores: Sequence[float], first: int, equals: int
     ) -> int:
-        """Return the position to pick among the ``equals`` that score as ``first`` does."""
+        """Return the position to pick among the ``equals`` with the score of ``first``."""
         high, position = scores[first], first - 1
         least = float("inf")
         idlest: list[int] = []

@@ -1,4 +1,4 @@
-"""``random-picker``: picks endpoints at random, whatever their scores.
+"""``random-picker``: picks endpoints at random, regardless of their scores.
 
 ``maxNumOfEndpoints`` below 1 counts as 1.
 
@@ -22,7 +22,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``random-picker``."""
 
     max_num_of_endpoints: int = 1
-    """How many endpoints to pick at most."""
+    """Maximum endpoints to pick."""
 
 
 class RandomPicker(Picker):

@@ -1,8 +1,9 @@
 """``weighted-random-picker``: picks endpoints at random, in proportion to their scores.
 
-Draws without replacement by A-Res (Efraimidis and Spirakis 2006): the endpoints with the largest
-``U ** (1 / score)`` are picked, U uniform in [0, 1] and drawn anew for each. A score of 0 or less
-is picked only when nothing else is left; if all are, every endpoint is equally likely.
+It samples without replacement by A-Res (Efraimidis and Spirakis 2006): it picks the endpoints with
+the largest ``U ** (1 / score)``, where U is uniform in [0, 1] and drawn for each endpoint. An
+endpoint with a score of 0 or less is picked only if no others are left; if all scores are 0 or
+less, every endpoint is equally likely.
 ``maxNumOfEndpoints`` below 1 counts as 1.
 
 Example::
@@ -28,11 +29,11 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``weighted-random-picker``."""
 
     max_num_of_endpoints: int = 1
-    """How many endpoints to pick at most."""
+    """Maximum endpoints to pick."""
 
 
 class WeightedRandomPicker(Picker):
-    """Picks ``maxNumOfEndpoints`` endpoints, the likelier the higher they score."""
+    """Picks ``maxNumOfEndpoints`` endpoints, with probabilities that grow with their scores."""
 
     type: ClassVar[str] = "weighted-random-picker"
 

@@ -1,10 +1,10 @@
-"""``data-parallel-profile-handler``: chooses among ranks that are reached through one port.
+"""``data-parallel-profile-handler``: chooses among data-parallel ranks behind one port.
 
-Takes exactly one profile, in which each rank is an endpoint with a port of its own. The gateway is
-told the host of the rank chosen, with ``primaryPort``; what listens there (a sidecar) is told the
-rank's own ``ip:port`` in the header ``x-data-parallel-host-port``, and one that a client sent is
-replaced. To all plugins the endpoint is the rank itself, with its metrics and attributes. Further
-endpoints that the picker names as fallbacks are not told to the gateway: the header belongs to one.
+It takes exactly one profile, in which each rank is an endpoint with its own port. The gateway gets
+the host of the chosen rank with ``primaryPort``. The header ``x-data-parallel-host-port`` has the
+rank's own ``ip:port`` for the sidecar that listens there; a client's header of this name is
+replaced. For all plugins the endpoint is the rank itself, with its metrics and attributes. Fallback
+endpoints of the picker are not sent to the gateway, because the header names only one rank.
 
 Example::
 
@@ -32,7 +32,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class DataParallelProfileHandler(SingleProfileHandler, PreRequest):
-    """Runs the one profile there is, and sends to the primary port of the host it chose."""
+    """Runs the only profile, and sends the request to the primary port of the chosen host."""
 
     type: ClassVar[str] = "data-parallel-profile-handler"
     keeps_result: ClassVar[bool] = True

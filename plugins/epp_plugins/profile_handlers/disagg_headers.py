@@ -1,10 +1,10 @@
-"""``disagg-headers-handler``: tells the model server which prefill and encode were chosen.
+"""``disagg-headers-handler``: sends the chosen prefill and encode servers to the model server.
 
-Deprecated; ``pd-profile-handler`` needs it, ``disagg-profile-handler`` does the same by itself.
-Sets ``x-prefiller-host-port`` to the ``ip:port`` of the best endpoint of profile
-``prefillProfile``, and ``x-encoder-hosts-ports`` to those of all endpoints of ``encodeProfile``, by
-commas. If a profile has chosen nothing, what a client sent under that name is removed. Its older
-name is ``prefill-header-handler``.
+Deprecated: ``pd-profile-handler`` needs it, ``disagg-profile-handler`` sets the same headers
+itself. It sets ``x-prefiller-host-port`` to the ``ip:port`` of the best endpoint of the profile
+``prefillProfile``, and ``x-encoder-hosts-ports`` to the comma-separated list of those of all
+endpoints of ``encodeProfile``. If a profile has chosen no endpoint, a client's header of that name
+is removed. The older name of this type is ``prefill-header-handler``.
 
 Example::
 
@@ -33,7 +33,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class DisaggHeadersHandler(PreRequest):
-    """Sets the headers of the stages before decode."""
+    """Sets the headers for the prefill and encode stages."""
 
     type: ClassVar[str] = "disagg-headers-handler"
     keeps_result: ClassVar[bool] = True

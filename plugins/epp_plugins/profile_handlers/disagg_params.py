@@ -1,4 +1,4 @@
-"""Parameters of ``disagg-profile-handler``: nested, or flat as they used to be."""
+"""Parameters of ``disagg-profile-handler``, in their nested form and the deprecated flat one."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
@@ -13,7 +13,7 @@ _ORDERS: Final[Mapping[str, Literal["decode-first", "prefill-first"]]] = {
     "prefill": "prefill-first",
     "prefillfirst": "prefill-first",
 }
-"""Stage orders by what is left of their spellings without case, hyphens and underscores."""
+"""Stage orders by their spelling in lower case, without hyphens and underscores."""
 
 
 class Profiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -28,12 +28,12 @@ class Profiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 class Deciders(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Names of the plugins that say which requests go through a stage."""
+    """Names of the stage deciders."""
 
     prefill: PluginName = ""
-    """Decider of the prefill; "" for no prefill with ``decode-first``."""
+    """Decider of the prefill stage; "" turns it off with ``decode-first``."""
     encode: PluginName = ""
-    """Decider of the encode; "" for none."""
+    """Decider of the encode stage; "" turns it off."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -42,13 +42,13 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     stage_order: str = "decode-first"
     """``decode-first`` or ``prefill-first``."""
     profiles: Profiles | None = None
-    """Names of the profiles; those left out are called like their stage."""
+    """Names of the profiles; by default the names of the stages."""
     deciders: Deciders | None = None
     """Names of the deciders; a stage without one is off."""
     joint: Literal["topology"] | None = None
-    """``topology`` to choose prefill and decode as a pair; by default each for itself."""
+    """``topology`` to choose prefill and decode as a pair; by default independently."""
     topology_producer_name: str = ""
-    """Extractor that says where endpoints run, for ``joint``; "" is ``topology-extractor``."""
+    """Extractor of the topology for ``joint``; "" for ``topology-extractor``."""
     decode_profile: str = ""
     """Deprecated: ``profiles.decode``."""
     prefill_profile: str = ""
@@ -58,7 +58,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     prefill_decider_plugin_name: PluginName = ""
     """Deprecated: ``deciders.prefill``."""
     decider_plugin_name: PluginName = ""
-    """Deprecated: ``deciders.prefill``, where ``prefillDeciderPluginName`` is left out."""
+    """Deprecated: ``deciders.prefill``, used if ``prefillDeciderPluginName`` is not set."""
     encode_decider_plugin_name: PluginName = ""
     """Deprecated: ``deciders.encode``."""
 
@@ -89,7 +89,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
     @property
     def order(self) -> Literal["decode-first", "prefill-first"]:
-        """The stage order, however it is spelt."""
+        """The stage order in its canonical spelling."""
         order = _ORDERS.get(self.stage_order.lower().replace("-", "").replace("_", ""))
         if order is None:
             raise ValueError(
@@ -98,7 +98,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         return order
 
     def stage_profiles(self) -> Profiles:
-        """Return the names of the profiles, whichever way they are given."""
+        """Return the names of the profiles, from either form of the parameters."""
         given = self.profiles or Profiles(
             self.decode_profile, self.prefill_profile, self.encode_profile
         )
@@ -107,7 +107,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         )
 
     def stage_deciders(self) -> Deciders:
-        """Return the names of the deciders, whichever way they are given."""
+        """Return the names of the deciders, from either form of the parameters."""
         return self.deciders or Deciders(
             self.prefill_decider_plugin_name or self.decider_plugin_name,
             self.encode_decider_plugin_name,

@@ -1,45 +1,47 @@
-"""``disagg-profile-handler``: sends requests through encode, prefill and decode of their own.
+"""``disagg-profile-handler``: chooses separate servers for encode, prefill and decode.
 
-Each stage is a profile that picks an endpoint. Decode always runs and its endpoint is the
-destination; the model server there is told of the others in headers. ``stageOrder`` says how::
+Each stage is a profile that picks an endpoint. Decode always runs, and its endpoint is the
+destination; headers tell its model server the endpoints of the other stages. ``stageOrder`` is the
+order in which stages run::
 
-    decode-first    decode, encode if its decider wants it, prefill if its decider wants it
-    prefill-first   prefill if it has a profile, encode if its decider wants it, decode
+    decode-first    decode, encode if its decider chooses it, prefill if its decider chooses it
+    prefill-first   prefill if it has a profile, encode if its decider chooses it, decode
 
-With ``decode-first`` a stage without a decider is off, and deciders are given the decode endpoint.
-With ``prefill-first`` a prefill decider is refused; encode without a decider is off, and its
-decider is given no endpoint, as none is chosen yet. For plugins that look at places, such as
-``topology-affinity-filter``, the endpoint of decode is published before prefill runs, or that of
-prefill before decode runs.
+With ``decode-first`` a stage without a decider is off, and deciders get the decode endpoint. With
+``prefill-first`` a prefill decider is an error; encode without a decider is off, and its decider
+gets no endpoint, because none has been chosen yet. The endpoint of decode is published before
+prefill runs (or that of prefill before decode runs) for plugins such as
+``topology-affinity-filter``.
 
-If decode fails, so does the request, with decode's own error. If another stage fails, the request
-goes on without it; ``disagg_degraded_total`` counts that by stage (``prefill``, ``encode``) and
-reason: its filters left nobody (``no-endpoints``) or gave the request up (``dropped``), it failed
-otherwise (``error``), its decider raised (``decider-error``), or its decider wants it and its
-profile is not configured (``no-profile``). ``disagg_decision_total`` counts requests by the stages
-that they go through, as ``decision_type``.
+If decode fails, the request fails with decode's error. If another stage fails, the request
+continues without it. ``disagg_degraded_total`` counts these requests by stage (``prefill``,
+``encode``) and reason: the stage's filters left no endpoint (``no-endpoints``) or dropped the
+request (``dropped``), the stage failed otherwise (``error``), its decider raised an exception
+(``decider-error``), or its decider chose it although its profile is not configured
+(``no-profile``). ``disagg_decision_total`` counts requests by the stages that they go through, as
+``decision_type``.
 
 Headers to the model server::
 
     x-prefiller-host-port   ip:port of the best prefill endpoint
-    x-encoder-hosts-ports   ip:port of all encode endpoints, by commas, best first
+    x-encoder-hosts-ports   ip:port of all encode endpoints, comma-separated, best first
                             (as many as the encode profile's picker picks)
 
-If there is nothing to set, what a client sent under these names is removed.
+If there is no value, a client's header of that name is removed.
 
 ``joint: topology`` (not in llm-d-router) chooses prefill and decode as a pair after both profiles
-have run: of all endpoints with at least 0.9 of their profile's best total (at most 64 for decode),
-the two with the greatest::
+have run. Of all endpoints with at least 0.9 of their profile's best total (at most 64 for decode),
+it chooses the pair with the greatest value of::
 
     decode / best decode + prefill / best prefill + closeness
 
 Closeness is 1 for the same host, 0.2 for the same rack, 0.05 for the same zone, 0.02 for the same
-region, else 0. Among equals the pickers' choice stays. Deciders are asked before that, about the
-decode endpoint that was picked by itself. ``topology-extractor`` must be configured. It takes about
-1.3 us for each of the endpoints that come into question.
+region, else 0. If values are equal, the pickers' choice is kept. Deciders run before that, with the
+decode endpoint that was picked independently. ``topology-extractor`` must be configured. The
+calculation takes about 1.3 us per candidate endpoint.
 
 The flat parameters (``decodeProfile`` and so on) are deprecated names of the nested ones; a
-configuration has one kind or the other.
+configuration must not mix both kinds.
 
 Reads:  the ``Topology`` of endpoints, with ``joint`` only; what the deciders read.
 Writes: ``PREFILL_PROFILE`` and ``PEER_ENDPOINT`` to the cycle state.
@@ -97,7 +99,7 @@ _DECISIONS: Final = {
 
 
 class DisaggProfileHandler(ProfileHandler, PreRequest):
-    """Runs decode, and prefill and encode where they are wanted."""
+    """Runs decode, and prefill and encode if their deciders choose them."""
 
     type: ClassVar[str] = "disagg-profile-handler"
     keeps_result: ClassVar[bool] = True
@@ -185,7 +187,7 @@ class DisaggProfileHandler(ProfileHandler, PreRequest):
     ) -> str:
         """Return the profile to run next; "" for none.
 
-        Encode comes before prefill, so what has run tells which deciders have been asked.
+        Encode runs before prefill, so the results show which deciders have been called.
         """
         decode = results.get(self._decode)
         if decode is None:

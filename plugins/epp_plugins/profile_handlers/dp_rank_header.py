@@ -3,11 +3,11 @@
 Use it for servers that have several ranks behind one address, such as vLLM with internal or hybrid
 load balancing: the request goes to the rank whose cache holds most of its prompt. The header
 ``x-data-parallel-rank`` is set to the rank that a producer of prefix matches has found on the best
-endpoint of the primary profile, or, if none has, to the one that the endpoint's label ``rankLabel``
-names: a whole number of up to nine digits. Without a rank the server chooses. The header
-of a client is always removed, and so is ``x-llm-d-dp-winning-ranks``, with which releases of the
-reference forward ranks. With external load balancing each rank is an endpoint of its own: leave
-the plugin out.
+endpoint of the primary profile. If there is none, it is set to the value of the endpoint's label
+``rankLabel``, an integer of up to nine digits. Without a rank the server chooses. A client's header
+of this name is always removed, and so is ``x-llm-d-dp-winning-ranks``, with which releases of the
+reference forward ranks. With external load balancing each rank is a separate endpoint: leave this
+plugin out.
 
 The reference's text has the name of this type only; the header and the rule are those of its public
 documentation. ``rankLabel`` is an extension. No producer of this release writes ranks yet: until

@@ -1,9 +1,9 @@
 """``header-profile-handler``: runs the profile that a request header names.
 
-Made for a coordinator that sends the stages of a request one by one. With one profile configured
-that one runs, whatever the header says. Else the header ``headerName`` names the profile, blanks
-around the name apart; without it, or if it is blank, ``defaultProfile`` runs. A request that names
-a profile that is not there is the client's mistake (400).
+It is for a coordinator that sends the stages of a request one by one. If only one profile is
+configured, it always runs. Otherwise the header ``headerName`` names the profile; spaces around the
+name are ignored. Without the header, or if it is blank, ``defaultProfile`` runs. A request with the
+name of a profile that does not exist is refused with 400.
 
 Example::
 
@@ -33,7 +33,7 @@ from epp.scheduling import (
 
 _NO_MORE: Mapping[str, SchedulerProfile] = {}
 _LONGEST_SHOWN: Final = 64
-"""Characters of what a client asks for that errors and logs repeat."""
+"""Maximum characters of a client's profile name in errors and logs."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -42,7 +42,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     header_name: str = "EPP-Profile"
     """Header that names the profile to run."""
     default_profile: str = "decode"
-    """Profile of requests without it."""
+    """Profile of requests without the header."""
 
     def __post_init__(self) -> None:
         if not self.header_name:
@@ -50,7 +50,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class HeaderProfileHandler(ProfileHandler):
-    """Runs the one profile that the request asks for."""
+    """Runs the profile that the request names."""
 
     type: ClassVar[str] = "header-profile-handler"
 

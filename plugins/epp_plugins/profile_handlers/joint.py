@@ -1,17 +1,17 @@
-"""The best pair of a prefill and a decode endpoint, rather than the best of each.
+"""Chooses the best pair of a prefill and a decode endpoint, instead of the best of each.
 
-Only near-best endpoints are looked at: those with at least 0.9 of their profile's best total, so
-that a pair costs neither stage more than a tenth. A pair's value is ::
+Only near-best endpoints are considered: those with at least 0.9 of their profile's best total, so
+that neither stage loses more than a tenth. The value of a pair is::
 
     decode / best decode + prefill / best prefill + closeness
 
 where closeness is 1 for the same host, 0.2 for the same rack, 0.05 for the same zone, 0.02 for the
-same region and else 0, as in ``topology-affinity-scorer``. Among equals the pickers' own choice
-comes first, then the fewest requests. An endpoint makes no pair with itself.
+same region, else 0, as in ``topology-affinity-scorer``. Of pairs with equal values the pickers'
+choice comes first, then the pair with the fewest requests. An endpoint is not paired with itself.
 
-Prefill endpoints are grouped by place, and of each group only the best can be in the best pair. Of
-the decode endpoints the best 64 are tried, each with the at most five groups that it belongs to,
-until none that is left can be better; so the cost grows with endpoints and not with pairs.
+Prefill endpoints are grouped by place; only the best of each group can be in the best pair. The
+best 64 decode endpoints are tried, each with its (at most five) groups, until no remaining one can
+be better. So the cost grows with the number of endpoints, not of pairs.
 """
 
 from dataclasses import replace
@@ -25,31 +25,31 @@ from epp_plugins.topology import CLOSENESS_SCORES, Closeness
 NEAR_BEST: Final = 0.9
 MAX_DECODE_CANDIDATES: Final = 64
 _BONUSES: Final = tuple(CLOSENESS_SCORES[each] for each in sorted(Closeness, reverse=True))
-"""From host to nothing shared."""
+"""Bonuses from the same host to nothing in common."""
 _PER_PLACE: Final = 2
-"""The second stands in where the first is the decode endpoint itself."""
+"""Candidates per place; the second is used if the first is the decode endpoint itself."""
 _NOWHERE: Final = Topology()
 
 
 class _Candidate(NamedTuple):
-    """Sorts by its first four fields; positions differ."""
+    """A near-best endpoint; sorts by its first four fields, as ``order`` is unique."""
 
     share: float
-    """Of the profile's best total."""
+    """Fraction of the profile's best total."""
     is_picked: bool
     idleness: float
-    """Requests there, with a minus."""
+    """Number of its requests, negated."""
     order: int
-    """Position in the profile's list, with a minus."""
+    """Position in the profile's list, negated."""
     endpoint: Endpoint
     places: tuple[str, ...]
-    """Host, rack, zone, region and "everywhere"; "" where nobody has said."""
+    """Host, rack, zone, region and "everywhere"; "" if unknown."""
 
 
 def with_best_pair(
     decode: ProfileResult, prefill: ProfileResult, key: AttributeKey[Topology]
 ) -> tuple[ProfileResult, ProfileResult]:
-    """Return both results with the best pair in front; as they are if there is no pair."""
+    """Return both results with the best pair first; unchanged if there is no pair."""
     prefills = _near_best(prefill, key)
     groups = _by_place(prefills)
     best: tuple[float, int, float] = (-1.0, 0, 0.0)
@@ -61,7 +61,7 @@ def with_best_pair(
             for other in group.get(place, ()):
                 if other.endpoint is one.endpoint:
                     continue
-                # Of a pair that is closer than this group says, a better one is in another group.
+                # If the pair is closer than this group implies, a narrower group has its value.
                 value = (
                     one.share + other.share + bonus,
                     one.is_picked + other.is_picked,
@@ -76,7 +76,7 @@ def with_best_pair(
 
 
 def _near_best(result: ProfileResult, key: AttributeKey[Topology]) -> list[_Candidate]:
-    """Return the candidates worth looking at, best first."""
+    """Return the near-best candidates, best first."""
     endpoints, scores = columns_of(result.scored)
     best = max(scores)
     least = NEAR_BEST * best
@@ -114,7 +114,7 @@ def _by_place(candidates: list[_Candidate]) -> tuple[dict[str, list[_Candidate]]
 
 
 def _led_by(result: ProfileResult, first: _Candidate) -> ProfileResult:
-    """Return ``result`` with that candidate in front of as many as were picked."""
+    """Return ``result`` with ``first`` as the first endpoint and an unchanged number of them."""
     others = [each for each in result.endpoints if each.endpoint is not first.endpoint]
     endpoints = [result.scored[-first.order], *others][: len(result.endpoints)]
     return replace(result, endpoints=endpoints)

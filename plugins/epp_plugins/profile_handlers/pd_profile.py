@@ -1,14 +1,14 @@
-"""``pd-profile-handler``: sends requests through prefill and decode. Deprecated.
+"""``pd-profile-handler``: chooses separate servers for prefill and decode. Deprecated.
 
-Use ``disagg-profile-handler``. Decode runs first and its endpoint is the destination; then prefill,
-if the decider, which is given the decode endpoint, wants it. If decode fails, so does the request;
-if prefill fails, the request goes on without it (``disagg_degraded_total`` counts that by reason).
-``pd_decision_total`` counts what the decider says.
+Use ``disagg-profile-handler`` instead. Decode runs first, and its endpoint is the destination. Then
+prefill runs if the decider, which gets the decode endpoint, chooses it. If decode fails, the
+request fails; if prefill fails, the request continues without it (``disagg_degraded_total`` counts
+this by reason). ``pd_decision_total`` counts the results of the decider.
 
-The model server is told of the prefill endpoint only if ``disagg-headers-handler`` is configured
-too. What a client sent as ``x-prefiller-host-port`` or ``x-encoder-hosts-ports`` is removed.
+The prefill endpoint is sent to the model server only if ``disagg-headers-handler`` is configured,
+too. A client's headers ``x-prefiller-host-port`` and ``x-encoder-hosts-ports`` are removed.
 
-With ``primaryPort`` the gateway is told the decode endpoint's host with that port, and the header
+With ``primaryPort`` the gateway gets the decode endpoint's host with that port, and the header
 ``x-data-parallel-host-port`` has its own ``ip:port``, as with ``data-parallel-profile-handler``.
 
 Writes: ``PREFILL_PROFILE`` to the cycle state.
@@ -68,9 +68,9 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     prefill_profile: str = "prefill"
     """Profile of the endpoint that computes the prompt."""
     decider_plugin_name: PluginName = "prefix-based-pd-decider"
-    """Plugin that says which requests go through prefill; it must be configured."""
+    """Stage decider of prefill; it must be configured."""
     primary_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
-    """Port that the gateway is told; 0 for the endpoint's own."""
+    """Port that is sent to the gateway; 0 for the endpoint's own."""
     prefix_plugin_type: str = ""
     """Not used."""
     prefix_plugin_name: str = ""
@@ -89,7 +89,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class PdProfileHandler(ProfileHandler, PreRequest):
-    """Runs decode, then prefill where it is wanted; sets no prefill header."""
+    """Runs decode, then prefill if its decider chooses it; sets no prefill header."""
 
     type: ClassVar[str] = "pd-profile-handler"
     keeps_result: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Data-parallel ranks behind one port: the gateway is told the port, the server there the rank."""
+"""Data-parallel ranks behind one port: the gateway gets the port, the server there the rank."""
 
 from epp.scheduling import CycleState, LLMRequest, SchedulingResult
 from epp_plugins.profile_handlers.stages import RANK_HEADER, set_header
@@ -12,5 +12,5 @@ def send_to_primary_port(result: SchedulingResult, port: int) -> SchedulingResul
 
 
 def set_rank_header(request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
-    """Tell the server at the primary port which endpoint was chosen."""
+    """Set the header that names the chosen rank to the server at the primary port."""
     set_header(request, state, RANK_HEADER, result.endpoints[0].endpoint.address)

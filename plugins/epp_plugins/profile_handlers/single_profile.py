@@ -1,7 +1,7 @@
-"""``single-profile-handler``: runs the sole profile; its outcome is the answer.
+"""``single-profile-handler``: runs the only profile and returns its result.
 
-Fails with the profile's own error when that found no endpoint. A configuration with more than one
-profile needs another handler.
+The request fails with the profile's error if it found no endpoint. A configuration with several
+profiles needs another handler.
 
 Example::
 
@@ -32,7 +32,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class SingleProfileHandler(ProfileHandler):
-    """Runs the one profile there is."""
+    """Runs the only profile."""
 
     type: ClassVar[str] = "single-profile-handler"
 

@@ -1,8 +1,8 @@
-"""What profile handlers with several stages share: optional stages, their counters and headers.
+"""Optional stages of profile handlers, with their counters and headers.
 
-A stage is a profile beside the primary one that runs if its decider wants it. The request goes on
-without a stage that failed; that is counted. What a stage chose goes to the model server in
-headers, and a client's own headers of these names never get there.
+A stage is a profile, in addition to the primary one, that runs if its decider chooses it. If a
+stage fails, the request continues without it, which is counted. Headers send the endpoints of
+stages to the model server; a client's headers of these names are removed.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -34,35 +34,35 @@ ENCODERS_HEADER: Final = "x-encoder-hosts-ports"
 RANK_HEADER: Final = "x-data-parallel-host-port"
 
 Reason = Literal["no-endpoints", "dropped", "error", "no-profile", "decider-error"]
-"""Why a request goes on without a stage: its filters left nobody, one of them gave the request up,
-it failed otherwise; its profile is not configured; its decider raised."""
+"""Why a request continues without a stage: its filters left no endpoint, a filter dropped the
+request, the stage failed otherwise, its profile is not configured, or its decider raised."""
 
 Refer = Callable[[str, type[StageDecider]], StageDecider]
-"""Gives the decider of that name."""
+"""Returns the decider with a name."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """A stage beside the primary profile."""
+    """A stage in addition to the primary profile."""
 
     name: Literal["prefill", "encode"]
     profile: str
     """Name of the profile that it runs."""
     decider: StageDecider | None = None
-    """Says who goes through it; None for nobody."""
+    """Decides which requests go through it; None for none."""
 
 
 class OptionalStages:
-    """Asks the deciders of one handler, and counts the stages that requests go without."""
+    """Calls the deciders of one handler, and counts the stages that requests continue without."""
 
     def __init__(self, handler: ProfileHandler, metrics: PluginMetrics) -> None:
         self._handler = handler
         self._told: set[str] = set()
-        """Deciders whose failure is in the log."""
+        """Deciders whose failure was logged."""
         self._warned: set[tuple[str, Reason]] = set()
-        """Stages and reasons that are."""
+        """Stages and reasons that were logged."""
         self._degraded = metrics.counter(
             handler,
             "disagg_degraded_total",
@@ -79,7 +79,7 @@ class OptionalStages:
         profiles: Mapping[str, SchedulerProfile],
         state: CycleState,
     ) -> bool:
-        """Return whether ``stage`` is to run; ``endpoint`` is the primary one, if chosen."""
+        """Return whether to run ``stage``; ``endpoint`` is the primary one, if already chosen."""
         if stage.decider is None:
             return False
         try:
@@ -103,7 +103,7 @@ class OptionalStages:
         return is_wanted
 
     def degraded(self, stage: Stage, reason: Reason) -> None:
-        """Count a request that goes on without ``stage``; the first for a reason is logged."""
+        """Count a request that continues without ``stage``; log the first for each reason."""
         self._degraded.inc(stage.name, reason)
         if (stage.name, reason) not in self._warned:
             self._warned.add((stage.name, reason))
@@ -118,7 +118,7 @@ class OptionalStages:
     def outcome(
         self, stage: Stage, results: Mapping[str, ProfileResult]
     ) -> Mapping[str, ProfileResult]:
-        """Return the result of ``stage`` by its profile; nothing if it did not run, or failed."""
+        """Return the result of ``stage`` by its profile; empty if it did not run or failed."""
         result = results.get(stage.profile)
         if result is None:
             return {}
@@ -140,17 +140,17 @@ def check_profile(
     profile: str,
     profiles: Mapping[str, SchedulerProfile],
 ) -> None:
-    """See to it that a profile without which nothing works is there.
+    """Check that a required profile is configured.
 
     Raises:
-        ProfileLoopError: It is not.
+        ProfileLoopError: The profile is missing.
     """
     for text in missing_profile(parameter, profile, profiles):
         raise ProfileLoopError(f"profile handler {handler.name!r} ({handler.type}): {text}")
 
 
 def missing_profile(parameter: str, profile: str, profiles: Collection[str]) -> tuple[str, ...]:
-    """Return what is wrong if a profile without which nothing works is not there; else ()."""
+    """Return an error text if a required profile is missing; else ()."""
     if profile in profiles:
         return ()
     known = ", ".join(map(repr, sorted(profiles))) or "none"
@@ -159,7 +159,7 @@ def missing_profile(parameter: str, profile: str, profiles: Collection[str]) -> 
 
 
 def unused_profiles(profiles: Collection[str], ours: Sequence[str]) -> list[str]:
-    """Return a warning for each of ``profiles`` that no stage has."""
+    """Return a warning for each of ``profiles`` that no stage uses."""
     stages = ", ".join(map(repr, ours))
     return [
         f"profile {name!r} is never run; the stages have {stages}"
@@ -175,7 +175,7 @@ def set_stage_headers(
     prefill: str,
     encode: str,
 ) -> None:
-    """Tell the model server the best endpoint of profile ``prefill`` and all of ``encode``."""
+    """Set the headers with the best endpoint of ``prefill`` and all endpoints of ``encode``."""
     chosen = result.profiles.get(prefill)
     address = chosen.endpoints[0].endpoint.address if chosen and chosen.endpoints else ""
     set_header(request, state, PREFILL_HEADER, address)

@@ -1,1 +1,1 @@
-"""In-tree saturation detectors: how full the pool is."""
+"""In-tree saturation detectors, which measure how full the pool is."""

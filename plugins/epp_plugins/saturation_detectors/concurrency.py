@@ -1,22 +1,22 @@
-"""``concurrency-detector``: tells how full the pool is by what this EPP itself has in flight.
+"""``concurrency-detector``: measures saturation by the requests or tokens in flight from this EPP.
 
-With ``n`` endpoints, each of which can take ``maxConcurrency`` requests or ``maxTokenConcurrency``
+For ``n`` endpoints, each with a capacity of ``maxConcurrency`` requests or ``maxTokenConcurrency``
 tokens::
 
     requests: pool = requests in flight / (n * maxConcurrency)
     tokens:   pool = tokens in flight / (n * maxTokenConcurrency)
     hybrid:   pool = mean of max(requests / maxConcurrency, tokens / maxTokenConcurrency)
 
-1.0 is full; so is a pool without endpoints. As a filter it keeps the endpoints whose requests (or
-tokens; in ``hybrid`` both) are below the limit, which is rounded down::
+1.0 is full; a pool without endpoints is full, too. As a filter it keeps the endpoints whose
+requests (or tokens; in ``hybrid`` both) are below the limit, which is rounded down::
 
     limit = maxConcurrency * (1 + headroom)    # or maxTokenConcurrency
 
-If none is left, the request fails in that profile: so this filter sets a hard limit. The detector
-sees no model server, so what reaches the servers by other ways does not count.
+If no endpoint is left, the profile fails, so this filter is a hard limit. The detector uses no
+metrics of model servers, so requests that other clients send to the servers do not count.
 
-Reads:  the endpoints' in-flight load, written by ``inflight-load-producer``, which is made if
-        nobody configured one.
+Reads:  the endpoints' in-flight load, written by ``inflight-load-producer``, which is added if it
+        is not configured.
 Example::
 
     plugins:
@@ -47,15 +47,15 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     max_token_concurrency: Annotated[int, msgspec.Meta(gt=0)] = 1_000_000
     """Tokens in flight at which an endpoint is full."""
     concurrency_mode: Literal["requests", "tokens", "hybrid"] = "requests"
-    """What is counted; ``hybrid`` counts both, and the fuller of the two holds."""
+    """What is counted; ``hybrid`` counts both and uses the higher saturation."""
     headroom: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
-    """How far beyond full the filter lets an endpoint go: 0.2 for 20 %."""
+    """Fraction by which the filter's limit exceeds the capacity: 0.2 for 20 %."""
     in_flight_load_producer_name: str = ""
-    """Producer whose count is believed; "" for ``inflight-load-producer``."""
+    """Producer of the counts; "" for ``inflight-load-producer``."""
 
 
 class ConcurrencyDetector(SaturationDetector, Filter):
-    """Tells how full the pool is by requests and tokens in flight; removes full endpoints."""
+    """Measures saturation by requests and tokens in flight; removes full endpoints."""
 
     type: ClassVar[str] = "concurrency-detector"
     sees_ends_at_once: ClassVar[bool] = True

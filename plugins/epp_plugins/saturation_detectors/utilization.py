@@ -1,6 +1,6 @@
-"""``utilization-detector``: tells how full the pool is by queues and KV caches.
+"""``utilization-detector``: measures saturation by the queues and KV caches of the servers.
 
-An endpoint is as full as the fuller of its two resources, the pool is the mean of its endpoints::
+The saturation of an endpoint is that of its fuller resource; that of the pool is the mean::
 
     endpoint = max(waiting / queueDepthThreshold, kv cache usage / kvCacheUtilThreshold)
     pool     = mean over endpoints             # 1.0 is full; 1.0 without endpoints
@@ -10,11 +10,11 @@ As a filter it keeps the endpoints below both limits, and all of them if none is
     waiting        < queueDepthThreshold * (1 + headroom)
     kv cache usage < kvCacheUtilThreshold * (1 + headroom)
 
-The values are the effective ones: the last page corrected by what this EPP has sent since. A page
-that is too old is no reason to call an endpoint full: its values fade to the pool's median, and an
-endpoint never scraped counts as the median (idle, if nobody was ever scraped) plus what was sent
-there. When a page is too old is the process's setting ``--scoring-staleness-threshold``, so
-``metricsStalenessThreshold`` has no effect here.
+The values are effective: the last scrape, corrected by the requests that this EPP has sent since.
+Old values do not make an endpoint full: they fade to the median of the pool. An endpoint that was
+never scraped counts as the median (or as idle, if none was ever scraped) plus the requests sent to
+it. ``--scoring-staleness-threshold`` sets the age at which values fade, so
+``metricsStalenessThreshold`` has no effect.
 
 Reads:  ``waiting_requests`` and ``kv_cache_usage`` of ``endpoint.load``.
 Example::
@@ -37,10 +37,10 @@ from epp.scheduling import CycleState, Endpoint, Filter, LLMRequest
 
 
 def _staleness_seconds(threshold: str | float) -> float:
-    """Return the seconds of a ``metricsStalenessThreshold``.
+    """Return a ``metricsStalenessThreshold`` in seconds.
 
     Raises:
-        ValueError: It is no duration, or 0.
+        ValueError: ``threshold`` is 0 or not a duration.
     """
     if seconds := duration_seconds(threshold):
         return seconds
@@ -54,17 +54,17 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Waiting requests at which an endpoint is full."""
     kv_cache_util_threshold: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.8
     """Fraction of the KV cache in use at which an endpoint is full."""
-    # The check sees a number, too, and asks for a unit where the type would ask for quotes.
+    # The check also gets numbers, and its error asks for a unit; the type's would ask for quotes.
     metrics_staleness_threshold: Annotated[
         str, msgspec.Meta(extra={"check": _staleness_seconds})
     ] = "200ms"
     """Accepted, without effect: old metrics fade (see above)."""
     headroom: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
-    """How far beyond full the filter lets an endpoint go: 0.2 for 20 %."""
+    """Fraction by which the filter's limits exceed the thresholds: 0.2 for 20 %."""
 
 
 class UtilizationDetector(SaturationDetector, Filter):
-    """Tells how full the pool is by queues and KV caches; removes full endpoints."""
+    """Measures saturation by queues and KV caches; removes full endpoints."""
 
     type: ClassVar[str] = "utilization-detector"
 
@@ -96,12 +96,12 @@ class UtilizationDetector(SaturationDetector, Filter):
 def mean_utilization(
     endpoints: Sequence[Endpoint], queue_depth: float, kv_cache_usage: float
 ) -> float:
-    """Return how full ``endpoints``, at least one, are in the mean, each by its fuller resource.
+    """Return the mean utilization of ``endpoints``, each by its fuller resource.
 
     Args:
-        endpoints: Those that count.
+        endpoints: At least one endpoint.
         queue_depth: Waiting requests at which an endpoint is full.
-        kv_cache_usage: Fraction of the KV cache in use at which it is.
+        kv_cache_usage: Fraction of the KV cache in use at which an endpoint is full.
     """
     total = 0.0
     for endpoint in endpoints:

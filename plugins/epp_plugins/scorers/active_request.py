@@ -1,12 +1,12 @@
 """``active-request-scorer``: prefers endpoints to which this EPP has few requests in flight.
 
-Over the candidates' requests in flight ``c``, the most being ``max``::
+For ``c`` requests in flight on an endpoint, and ``max`` the maximum among the candidates::
 
     score = 1                                    if c <= idleThreshold
     score = (max - c) / max * maxBusyScore       otherwise
 
-An endpoint of which nothing is known has none in flight. With ``maxBusyScore`` below 1 there is a
-gap between the idle and the least busy.
+An endpoint without data counts as having none in flight. A ``maxBusyScore`` below 1 separates idle
+endpoints from the least busy one.
 
 Reads:  ``IN_FLIGHT_LOAD`` (requests), written by ``inflight-load-producer``.
 Example::
@@ -29,14 +29,13 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``active-request-scorer``."""
 
     idle_threshold: int = 0
-    """Most requests in flight of an endpoint that counts as idle; less than 0 stands for 0."""
+    """Maximum requests in flight of an idle endpoint; values below 0 count as 0."""
     max_busy_score: float = 1.0
-    """Upper end of the scores of endpoints that are not idle, 0.0 to 1.0; values outside of that
-    stand for 1.0."""
+    """Maximum score of an endpoint that is not idle, 0.0 to 1.0; other values count as 1.0."""
     in_flight_load_producer_name: str = ""
-    """Producer to believe; "" for ``inflight-load-producer``."""
+    """Producer of the counts; "" for ``inflight-load-producer``."""
     request_timeout: str = ""
-    """Deprecated and ignored: the end of a request is seen, not guessed."""
+    """Deprecated and ignored: the end of a request is observed, not estimated."""
 
 
 class ActiveRequestScorer(Scorer):

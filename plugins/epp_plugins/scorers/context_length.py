@@ -1,7 +1,7 @@
-"""``context-length-aware``: prefers, or keeps only, endpoints made for prompts of this length.
+"""``context-length-aware``: prefers, or keeps only, endpoints meant for prompts of this length.
 
-An endpoint's label ``min-max`` says for which prompt lengths, in tokens, it is meant, both ends
-included. For a prompt of ``length`` tokens, with ``width = max - min``::
+A label of the endpoint, in the form ``min-max``, gives its range of prompt lengths in tokens, both
+ends included. For a prompt of ``length`` tokens, with ``width = max - min``::
 
     in range        0.3 + 0.7 * (0.7 / (1 + width / 10000) + 0.3 * (max - length) / width)
                     1.0 if width is 0
@@ -9,10 +9,10 @@ included. For a prompt of ``length`` tokens, with ``width = max - min``::
     no label        0.5
     bad label       0.0
 
-So the tighter range wins, then the one with more room above, and none out of range scores more than
-one in range. As a filter it keeps, if ``enableFiltering`` is true, endpoints in range and those
-without a label; else it keeps all. A label is bad that is not two whole numbers, the smaller
-first. A request without a prompt has length 0.
+So narrower ranges score higher, then ranges with more headroom, and an endpoint out of range never
+scores more than one in range. As a filter it keeps endpoints in range and those without the label
+if ``enableFiltering`` is true; otherwise it keeps all. A label is bad unless it is two integers,
+the smaller one first. A request without a prompt has length 0.
 
 Reads:  ``TOKENIZED_PROMPT``, written by ``token-producer``; ``endpoint.labels``.
 Example::
@@ -35,7 +35,7 @@ from epp_plugins.state_keys import TOKENIZED_PROMPT
 NO_LABEL: Final = 0.5
 BAD_LABEL: Final = 0.0
 OUT_OF_RANGE: Final = 0.3
-"""What no endpoint out of range scores more than."""
+"""Maximum score of an endpoint out of range, and minimum of one in range."""
 
 _RANGE = re.compile(r"\s*\+?([0-9]{1,19})\s*-\s*\+?([0-9]{1,19})\s*", re.ASCII)
 
@@ -59,7 +59,7 @@ class _Range(NamedTuple):
 
 
 class ContextLengthAware(Filter, Scorer):
-    """Matches the length of a prompt with the range of lengths that an endpoint is meant for."""
+    """Compares the length of a prompt with the range of an endpoint."""
 
     type: ClassVar[str] = "context-length-aware"
     reads: ClassVar[tuple[StateKey[Any], ...]] = (TOKENIZED_PROMPT,)
@@ -75,7 +75,7 @@ class ContextLengthAware(Filter, Scorer):
         if not self._filters:
             return list(endpoints)
         label, length = self._label, _length(state)
-        # Endpoints share their labels: each is looked into once.
+        # Many endpoints have the same label, so each value is parsed once.
         fits: dict[str | None, bool] = {None: True}
         kept = []
         for endpoint in endpoints:
@@ -108,9 +108,9 @@ def _length(state: CycleState) -> int:
     return 0 if prompt is None else prompt.count
 
 
-@lru_cache(maxsize=4096)  # labels of a whole pool: with fewer places each call parses all anew
+@lru_cache(maxsize=4096)  # all labels of a pool; a smaller cache would parse all of them each time
 def _parse(text: str | None) -> _Range | None:
-    """Return the range that a label says, None if it is bad."""
+    """Return the range of a label, None if it is bad."""
     found = _RANGE.fullmatch(text or "")
     if found is None:
         return None

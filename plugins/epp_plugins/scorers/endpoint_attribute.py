@@ -1,4 +1,4 @@
-"""``endpoint-attribute-scorer``: prefers endpoints by a number that one of their attributes is.
+"""``endpoint-attribute-scorer``: scores endpoints by a numeric attribute.
 
 The number ``v`` is an attribute that an extractor wrote to the endpoint, such as one of the
 ``customMetrics`` of ``core-metrics-extractor``::
@@ -6,20 +6,21 @@ The number ``v`` is an attribute that an extractor wrote to the endpoint, such a
     score = (v - min) / (max - min)        # linear_higher_is_better
     score = (max - v) / (max - min)        # linear_lower_is_better
 
-With ``normalization.fixedRange``, ``min`` and ``max`` are configured, and a number outside counts
-as the nearer of the two. Else, or with ``adaptiveRange``, they are the least and the greatest
-number among the candidates; if all are equal, those score 1. An endpoint without the attribute, or
-with one that is no finite number, scores 0 and does not count for the range.
+With ``normalization.fixedRange``, ``min`` and ``max`` are configured, and a number outside the
+range is clamped to it. Otherwise, or with ``adaptiveRange``, they are the smallest and the largest
+number among the candidates; if all numbers are equal, those endpoints score 1. An endpoint whose
+attribute is missing or not a finite number scores 0 and does not affect the range.
 
-The attribute's name is ``attributeKey`` as the producer ``producer`` writes it. Without
-``producer`` that is ``core-metrics-extractor``, or what stands behind the last slash in
-``attributeKey``: ``GPUUtilization/dcgm-extractor`` is the same as ``attributeKey: GPUUtilization``
-with ``producer: dcgm-extractor``. So a name with a slash of its own needs ``producer``; "" is for
-attributes that bear no producer's name.
+The attribute is identified by its name (``attributeKey``) and the plugin that writes it
+(``producer``). Without ``producer``, the part of ``attributeKey`` after its last slash is the
+producer: ``GPUUtilization/dcgm-extractor`` is the same as ``attributeKey: GPUUtilization`` with
+``producer: dcgm-extractor``. Without a slash, the producer is ``core-metrics-extractor``. If the
+name itself contains a slash, set ``producer``. ``producer: ""`` is for attributes whose key has no
+producer.
 
 Same formula as llm-d-router ``endpoint-attribute-scorer``.
 
-Reads:  the attribute named, off the endpoint's attributes.
+Reads:  the named attribute of the endpoint.
 Example::
 
     plugins:
@@ -50,12 +51,12 @@ from epp_plugins.state_keys import attribute_of
 
 
 class FixedRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The range that numbers are put into proportion to."""
+    """A configured range of numbers."""
 
     min: float = 0.0
-    """Number that is one end of the scores."""
+    """Lower end of the range."""
     max: float = 0.0
-    """Number that is the other; greater than ``min``."""
+    """Upper end of the range; greater than ``min``."""
 
     def __post_init__(self) -> None:
         if not self.min < self.max:
@@ -69,25 +70,25 @@ class AdaptiveRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
 
 
 class Normalization(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Which range numbers are put into proportion to; at most one."""
+    """The range that numbers are normalized to; at most one field is set."""
 
     fixed_range: FixedRange | None = None
-    """This range, always the same."""
+    """A fixed range."""
     adaptive_range: AdaptiveRange | None = None
-    """The range of the candidates, as if nothing were configured."""
+    """The range of the candidates' numbers, which is the default."""
 
     def __post_init__(self) -> None:
         if self.fixed_range is not None and self.adaptive_range is not None:
-            raise ValueError("fixedRange and adaptiveRange are both there; remove one of them")
+            raise ValueError("fixedRange and adaptiveRange are both set; remove one of them")
 
 
 class Algorithm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How a number becomes a score."""
+    """How a number is converted to a score."""
 
     type: Literal["linear_lower_is_better", "linear_higher_is_better"]
     """Which end of the range scores 1."""
     normalization: Normalization = Normalization()
-    """Which range; that of the candidates by default."""
+    """The range; by default that of the candidates' numbers."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -96,13 +97,13 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     attribute_key: Annotated[str, msgspec.Meta(min_length=1)]
     """Name of the attribute, or ``Name/producer`` if ``producer`` is left out."""
     algorithm: Algorithm
-    """Which end is the better one (``type``), and of which range (``normalization``)."""
+    """Whether lower or higher is better (``type``), and the range (``normalization``)."""
     producer: str | None = None
-    """Plugin that writes it; left out for ``core-metrics-extractor``, "" for none in its name."""
+    """Plugin that writes it; by default ``core-metrics-extractor``; "" if the key has none."""
 
 
 class EndpointAttributeScorer(Scorer):
-    """Scores endpoints by a number among their attributes, in proportion to a range."""
+    """Scores endpoints by a numeric attribute, relative to a range."""
 
     type: ClassVar[str] = "endpoint-attribute-scorer"
 
@@ -130,7 +131,7 @@ class EndpointAttributeScorer(Scorer):
         if least == most:
             return [0.0 if number is None else 1.0 for number in numbers]
         spread = most - least
-        if not isfinite(spread):  # a float holds no such distance, but its half
+        if not isfinite(spread):  # the difference overflows a float, its half does not
             least, most, spread = least / 2, most / 2, most / 2 - least / 2
             numbers = [None if number is None else number / 2 for number in numbers]
         if self._lower_is_better:

@@ -1,9 +1,9 @@
-"""``header-label-affinity-scorer``: prefers endpoints with the label that the request asks for.
+"""``header-label-affinity-scorer``: prefers endpoints whose label matches a request header.
 
 An endpoint scores 1 if its label ``labelKey`` has the same value as the request header
-``headerName``, else 0. Without the header, or if it is empty, all score 0. Several pairs of header
-and label are several instances of this scorer, each with its own weight. Same scores as
-llm-d-router ``header-label-affinity-scorer``.
+``headerName``, else 0. Without the header, or if it is empty, all score 0. For several pairs of
+header and label, configure several instances of this scorer, each with its own weight. Same scores
+as llm-d-router ``header-label-affinity-scorer``.
 
 Reads:  the header ``headerName``, ``endpoint.labels``.
 Example::
@@ -26,9 +26,9 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``header-label-affinity-scorer``."""
 
     header_name: Annotated[str, msgspec.Meta(min_length=1)]
-    """Request header with the wanted value; upper and lower case are the same."""
+    """Request header with the wanted value; case-insensitive."""
     label_key: Annotated[str, msgspec.Meta(min_length=1)]
-    """Label of endpoints that has the value."""
+    """Label of endpoints that is compared with the header."""
 
 
 class HeaderLabelAffinityScorer(Scorer):

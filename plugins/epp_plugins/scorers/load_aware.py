@@ -4,9 +4,9 @@ For an endpoint with ``q`` waiting requests::
 
     score = 0.5 * (1 - min(q, threshold) / threshold)
 
-An empty queue scores 0.5, ``threshold`` requests and more score 0. Unlike ``queue-scorer`` it does
-not compare the candidates, so a difference of one request stays small. An endpoint never scraped
-counts as one with an empty queue.
+An empty queue scores 0.5; ``threshold`` requests and more score 0. Unlike ``queue-scorer`` it does
+not compare the candidates, so a difference of one request has a small effect. An endpoint that was
+never scraped counts as one with an empty queue.
 
 Reads:  ``endpoint.load.waiting_requests``.
 Example::
@@ -31,7 +31,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``load-aware-scorer``."""
 
     threshold: int = DEFAULT_THRESHOLD
-    """Waiting requests from which an endpoint scores 0; 0 and less stand for 128."""
+    """Waiting requests at which an endpoint scores 0; 0 and less count as 128."""
 
 
 class LoadAwareScorer(Scorer):

@@ -1,10 +1,10 @@
 """``lora-affinity-scorer``: prefers endpoints where the request's LoRA adapter is loaded.
 
-The first line that holds for an endpoint is its score::
+The score is that of the first line that applies to the endpoint::
 
-    1.0   the target model is active there
-    0.8   active + waiting adapters < the most that fit at once: room to load it
-    0.6   the target model waits there already
+    1.0   the target model is an active adapter
+    0.8   active + waiting adapters < maximum adapters, so it can be loaded
+    0.6   the target model is a waiting adapter
     0.0   otherwise
 
 Reads:  ``endpoint.metrics``: ``active_adapters``, ``waiting_adapters``, ``max_adapters``.
@@ -29,7 +29,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class LoraAffinityScorer(Scorer):
-    """Scores endpoints by where the target model's adapter is."""
+    """Scores endpoints by the state of the target model's adapter."""
 
     type: ClassVar[str] = "lora-affinity-scorer"
 

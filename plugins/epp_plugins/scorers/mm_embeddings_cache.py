@@ -1,12 +1,12 @@
-"""``mm-embeddings-cache-scorer``: prefers endpoints that have encoded the prompt's media already.
+"""``mm-embeddings-cache-scorer``: prefers endpoints that have already encoded the prompt's media.
 
     score = size of the media held / size of all media of the prompt
 
-An endpoint that holds none of them scores 0, and all do for a prompt without media. What a medium's
-size is, the producer says.
+An endpoint that holds none of them scores 0; for a prompt without media all score 0. The producer
+determines the size of each medium.
 
 Reads:  ``ENCODER_MATCHES`` from the cycle state, written by ``mm-embeddings-cache-producer``, which
-        is made if the configuration has none.
+        is added if the configuration has none.
 Example::
 
     plugins:
@@ -32,7 +32,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``mm-embeddings-cache-scorer``."""
 
     producer_name: str = ""
-    """Producer to believe; "" for ``mm-embeddings-cache-producer``."""
+    """Producer of the matches; "" for ``mm-embeddings-cache-producer``."""
 
 
 class MmEmbeddingsCacheScorer(Scorer):

@@ -1,15 +1,15 @@
-"""``no-hit-lru-scorer``: spreads prompts that nobody has in cache over all endpoints, in turn.
+"""``no-hit-lru-scorer``: spreads prompts that no endpoint has cached over all endpoints, in turn.
 
-A request is cold if no candidate holds a block of its prompt, or if nothing is known of that. Of
-``n`` candidates for a cold request, first come those that have never got one, in the order of the
-pool, then the others, the one that got its last one longest ago in front. For the one with ``rank``
-0 to n-1 in that order::
+A request is cold if no candidate holds a block of its prompt, or if there are no prefix matches.
+The ``n`` candidates of a cold request are ranked from 0 to n-1: first those that have never got a
+cold request, in the order of the pool, then the others, least recently used first::
 
     score = 1 - rank / (n - 1)                   # 1.0 for a sole candidate
 
-For all other requests all score 0.5. What a cold request computes is noted for the endpoint it is
-sent to and, if a prefill profile ran, for that one's. If several profiles of one request ask, the
-answer to the last one decides whether it was cold. Endpoints that leave are forgotten.
+For all other requests every endpoint scores 0.5. A cold request counts as a use of the endpoint
+that it is sent to and, if a prefill profile ran, of that profile's endpoint. If several profiles of
+a request use this scorer, the last one decides whether the request was cold. Removed endpoints are
+forgotten.
 
 Reads:  ``PREFIX_MATCHES``, written by ``approx-prefix-cache-producer``; ``PREFILL_PROFILE``.
 Example::
@@ -44,9 +44,9 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``no-hit-lru-scorer``."""
 
     lru_size: int = DEFAULT_LRU_SIZE
-    """Endpoints to remember; those beyond count as never used. 0 and less stand for 1024."""
+    """Maximum endpoints to remember; others count as never used. 0 and less count as 1024."""
     prefix_match_info_producer_name: str = ""
-    """Producer to believe; "" for ``approx-prefix-cache-producer``."""
+    """Producer of the matches; "" for ``approx-prefix-cache-producer``."""
     prefix_plugin_type: str = ""
     """Deprecated and ignored."""
     prefix_plugin_name: str = ""
@@ -54,7 +54,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class NoHitLruScorer(Scorer, PreRequest, EndpointListener):
-    """Scores endpoints by how long ago they got a request with a prompt new to all."""
+    """Scores endpoints by the time since their last cold request."""
 
     type: ClassVar[str] = "no-hit-lru-scorer"
     keeps_result: ClassVar[bool] = True
@@ -84,7 +84,7 @@ class NoHitLruScorer(Scorer, PreRequest, EndpointListener):
         turns = [used(endpoint.name, 0) for endpoint in endpoints]
         scores = [0.0] * total
         last = total - 1
-        # The sort is stable: those never used, all 0, stay in the order of the pool.
+        # The sort is stable: endpoints that were never used (0) stay in the order of the pool.
         for rank, position in enumerate(sorted(range(total), key=turns.__getitem__)):
             scores[position] = 1.0 - rank / last
         return scores
@@ -98,7 +98,7 @@ class NoHitLruScorer(Scorer, PreRequest, EndpointListener):
             self._use(prefill.endpoints[0].endpoint)
 
     def endpoint_added(self, endpoint: Endpoint) -> None:
-        """Do nothing: an endpoint is remembered from its first cold request on."""
+        """Do nothing: an endpoint is recorded with its first cold request."""
 
     def endpoint_removed(self, endpoint: Endpoint) -> None:
         self._used.pop(endpoint.name, None)

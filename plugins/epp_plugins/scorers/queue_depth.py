@@ -1,8 +1,8 @@
 """``queue-scorer``: prefers endpoints with a short waiting queue.
 
-Over the candidates' effective waiting queues ``q``::
+For effective queue lengths ``q``, with ``min`` and ``max`` among the candidates::
 
-    score = (max - q) / (max - min)        # 1.0 for all when all are equal
+    score = (max - q) / (max - min)        # 1.0 for all if all are equal
 
 Reads:  ``endpoint.load.waiting_requests``.
 Example::

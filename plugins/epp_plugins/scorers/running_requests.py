@@ -1,8 +1,8 @@
 """``running-requests-size-scorer``: prefers endpoints with few running requests.
 
-Over the candidates' effective running requests ``r``::
+For effective running requests ``r``, with ``min`` and ``max`` among the candidates::
 
-    score = (max - r) / (max - min)        # 1.0 for all when all are equal
+    score = (max - r) / (max - min)        # 1.0 for all if all are equal
 
 Reads:  ``endpoint.load.running_requests``.
 Example::

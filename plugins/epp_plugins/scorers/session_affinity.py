@@ -1,35 +1,36 @@
 """``session-affinity-scorer``: prefers the endpoint of the request's session.
 
-That endpoint scores 1, all others 0. All score 0 without a session, with one that is bound to
-nothing yet, and when its endpoint is not among the candidates. How the endpoint of a session is
-known is the ``strategy``:
+The endpoint of the session scores 1, all others 0. All score 0 if the request has no session, if
+the session is not bound to an endpoint yet, or if its endpoint is not a candidate. ``strategy``
+decides how the endpoint of a session is found:
 
-* ``encoded_endpoint_header``: every answer has the header ``x-session-token``, base64 of the
-  ``namespace/name`` of the endpoint that served, and a client that sends it back is drawn there.
-  Nothing is kept here, so any replica understands it. A token that means nothing is none. Where
-  other scorers have drawn a request elsewhere, the session goes on from there.
-  A client can write such a token and so pick its server. With ``keyFile`` tokens are signed
-  (HMAC-SHA256, 128 bits), and an unsigned, forged or expired one is ignored; with ``oldKeyFile``
-  those of the previous key stay valid. Replicas share the key: `openssl rand -base64 32 > key`.
-  Ignored tokens are counted by reason in ``session_tokens_ignored_total``.
-* ``session_id``: the client sends an id, and this instance keeps where the session runs: where its
-  first request was sent. It is bound anew only when its endpoint is no candidate any more, or after
-  ``evictionTtlSeconds`` without a request that went there; a request that other scorers have drawn
-  elsewhere leaves it as it is. At most 65536 sessions are kept; the one unused for longest makes
-  room. Ids are stripped of blanks; one that is longer than 256 characters or has control characters
-  in it is none, and the next source is asked.
+* ``encoded_endpoint_header``: every response has the header ``x-session-token``, base64 of the
+  ``namespace/name`` of the endpoint that served it. A request with that token prefers the same
+  endpoint. No state is kept, so every replica can read the token. An invalid token is ignored. If
+  other scorers send a request elsewhere, the session continues there.
+  A client can write such a token itself and so choose its server. With ``keyFile`` tokens are
+  signed (HMAC-SHA256, 128 bits), and unsigned, forged or expired tokens are ignored; with
+  ``oldKeyFile`` tokens of the previous key stay valid. All replicas need the same key
+  (`openssl rand -base64 32 > key`). ``session_tokens_ignored_total`` counts ignored tokens by
+  reason.
+* ``session_id``: the client sends an id, and this instance records the endpoint of the session's
+  first request. The session is bound to another endpoint only if its endpoint is no longer a
+  candidate, or after ``evictionTtlSeconds`` without a request to it. A request that other scorers
+  send elsewhere does not change the binding. At most 65536 sessions are kept; beyond that the least
+  recently used one is removed. Spaces around an id are removed. An id of more than 256 characters
+  or with control characters is ignored, and the next source is used.
 
-With several profiles ``profileName`` names the one whose endpoint is meant; use one instance for
-each, with headers of their own for tokens. A profile that did not run leaves everything as it was.
-Only the configuration of the chosen strategy is looked at: ``sessionIdConfig`` does nothing without
-``strategy: session_id``. A reload that changes any of the parameters forgets all bindings.
+With several profiles, ``profileName`` is the profile whose endpoint is bound. Use one instance per
+profile, with different token headers. If the profile does not run, the binding is unchanged. Only
+the configuration of the chosen strategy has an effect: ``sessionIdConfig`` needs
+``strategy: session_id``. A reload that changes any of the parameters removes all bindings.
 
-A bound session is never moved for load's sake. Other scorers can outweigh this one, request by
-request; to move the session itself put a ``utilization-filter`` with ``fallbackOnEmpty: true`` into
-the profile: an endpoint that is too busy is then no candidate.
+Load does not move a bound session. Other scorers can outweigh this one for single requests. To
+move busy sessions, add a ``utilization-filter`` with ``fallbackOnEmpty: true`` to the profile: an
+overloaded endpoint is then not a candidate.
 
-Do not use it together with ``session-affinity-filter``, which has the same parameters: each keeps
-bindings of its own.
+Do not combine this plugin with ``session-affinity-filter``, which has the same parameters: each
+keeps its own bindings.
 
 Reads:  ``Name/producer`` of each source that is an attribute, from the cycle state; a plugin must
         write it. ``agent-identity/`` is written by ``agent-identity``,

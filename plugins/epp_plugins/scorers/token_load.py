@@ -1,11 +1,11 @@
-"""``token-load-scorer``: prefers endpoints that have few prompt tokens to work on.
+"""``token-load-scorer``: prefers endpoints with few prompt tokens to compute.
 
-For an endpoint with ``f`` tokens in flight from this EPP, where ``u`` tokens of this request are
-not in the cache::
+For an endpoint with ``f`` tokens in flight from this EPP and ``u`` uncached tokens of this
+request::
 
     score = 1 - min(f + u, queueThresholdTokens) / queueThresholdTokens
 
-What is not known counts as 0 tokens.
+Unknown values count as 0 tokens.
 
 Reads:  ``IN_FLIGHT_LOAD`` (tokens) and ``UNCACHED_TOKENS``, written by ``inflight-load-producer``.
 Example::
@@ -35,14 +35,14 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``token-load-scorer``."""
 
     queue_threshold_tokens: int = DEFAULT_THRESHOLD_TOKENS
-    """Tokens from which an endpoint scores 0; 0 and less stand for 4194304, that is 128 requests of
-    32768 tokens."""
+    """Tokens at which an endpoint scores 0; 0 and less count as 4194304 (128 requests of 32768
+    tokens)."""
     in_flight_load_producer_name: str = ""
-    """Producer to believe in both; "" for ``inflight-load-producer``."""
+    """Producer of both values; "" for ``inflight-load-producer``."""
 
 
 class TokenLoadScorer(Scorer):
-    """Scores endpoints by the tokens in flight there and those that this request would add."""
+    """Scores endpoints by the tokens in flight and those that this request would add."""
 
     type: ClassVar[str] = "token-load-scorer"
     reads: ClassVar[tuple[StateKey[Any] | AttributeKey[Any], ...]] = (

@@ -1,16 +1,16 @@
-"""``topology-affinity-scorer``: prefers endpoints close to where the stage before runs.
+"""``topology-affinity-scorer``: prefers endpoints close to the endpoint of the previous stage.
 
-For the second stage of a disaggregated request, such as the prefill of a decode that has been
-placed. The tightest place that an endpoint and that peer both have, with the same value, gives its
-score::
+It is for the second stage of a disaggregated request, such as the prefill after the decode server
+(the peer) has been chosen. The score depends on the narrowest level at which the endpoint and the
+peer have the same value::
 
     host 1.0    rack 0.2    zone 0.05    region 0.02    none of them 0.0
 
-All score 0 if there is no peer or its topology is not known. Same scores as llm-d-router
+All score 0 if there is no peer or its topology is unknown. Same scores as llm-d-router
 ``topology-affinity-scorer``.
 
-Reads:  ``PEER_ENDPOINT`` from the cycle state, written by the profile handler; ``TOPOLOGY`` off the
-attributes of endpoints, written by ``topology-extractor``.
+Reads:  ``PEER_ENDPOINT`` from the cycle state, written by the profile handler; the endpoint
+attribute ``TOPOLOGY``, written by ``topology-extractor``.
 Example::
 
     plugins:
@@ -32,11 +32,11 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Parameters of ``topology-affinity-scorer``."""
 
     topology_producer_name: str = ""
-    """Extractor whose topology counts; "" for ``topology-extractor``."""
+    """Extractor of the topology; "" for ``topology-extractor``."""
 
 
 class TopologyAffinityScorer(Scorer):
-    """Scores endpoints by how close they are to the one chosen for the stage before."""
+    """Scores endpoints by their distance from that of the previous stage."""
 
     type: ClassVar[str] = "topology-affinity-scorer"
 

@@ -10,7 +10,7 @@ from epp.flow_control.sessions import Arguments, ExtensionPoints, Gpu, Node, Ses
 
 
 class GpuPack(SessionPlugin):
-    """Full GPUs first."""
+    """Prefers the fullest GPU with room for the task."""
 
     name = "gpu-pack"
 
@@ -22,7 +22,7 @@ class GpuPack(SessionPlugin):
 
 
 class GpuSpread(SessionPlugin):
-    """Empty GPUs first."""
+    """Prefers the emptiest GPU."""
 
     name = "gpu-spread"
 

@@ -24,7 +24,7 @@ from epp.flow_control.sessions.scores import AVAILABILITY, MAX_HIGH_DENSITY
 
 
 class NodeBinpack(SessionPlugin):
-    """Full nodes first."""
+    """Prefers full nodes."""
 
     name = "node-binpack"
 
@@ -36,7 +36,7 @@ class NodeBinpack(SessionPlugin):
 
 
 class NodeSpread(SessionPlugin):
-    """Empty nodes first."""
+    """Prefers empty nodes."""
 
     name = "node-spread"
 
@@ -50,7 +50,7 @@ class NodeSpread(SessionPlugin):
 
 
 class NodeAffinity(SessionPlugin):
-    """Nodes with the label that the task asks for."""
+    """Requires or prefers nodes with the label value of the task."""
 
     name = "node-affinity"
 

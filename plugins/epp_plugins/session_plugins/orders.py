@@ -20,7 +20,7 @@ from epp.flow_control.sessions import (
 
 
 class Priority(SessionPlugin):
-    """Jobs of a higher priority first."""
+    """Orders jobs by priority, highest first."""
 
     name = "priority"
 
@@ -32,7 +32,7 @@ class Priority(SessionPlugin):
 
 
 class LeaderFirst(SessionPlugin):
-    """A job's leaders first."""
+    """Orders the leaders of a job before its other tasks."""
 
     name = "leader-first"
 
@@ -51,7 +51,7 @@ class LeaderFirst(SessionPlugin):
 
 
 class StrictPriority(SessionPlugin):
-    """Queues of a higher priority first."""
+    """Orders queues by priority, highest first."""
 
     name = "strict-priority"
 

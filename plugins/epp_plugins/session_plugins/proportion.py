@@ -40,7 +40,7 @@ from epp_plugins.session_plugins.queue_accounts import QueueAccounts
 
 
 class Proportion(SessionPlugin):
-    """Fair shares between queues."""
+    """Orders and limits queues by their fair shares."""
 
     name = "proportion"
 
@@ -86,7 +86,7 @@ class Proportion(SessionPlugin):
     def _rank(self, queue: Queue, job: Job) -> tuple[bool, bool, int, float, float]:
         share = self._accounts[queue]
         has, fair = share.allocated[0], share.fair[0]
-        # Victims are evicted when they are taken: what is allocated has them off already.
+        # Victims are already evicted at this point, so `allocated` does not include them.
         would_have = has + job.next_size()
         return (
             would_have > fair + ROUNDING,
@@ -136,7 +136,7 @@ class Proportion(SessionPlugin):
         return True
 
     def _is_fair(self, scenario: Scenario) -> bool:
-        """Whether every queue that loses had more than its share until the last one it loses."""
+        """Return whether every victim's queue exceeded its fair share until its last eviction."""
         taken: dict[Queue, list[Task]] = {}
         own = set(scenario.preemptor.queue.path())
         for victim in scenario.victims:
@@ -148,7 +148,7 @@ class Proportion(SessionPlugin):
 
 
 def _total(ssn: Session, requested: float) -> float:
-    """Return what the nodes can take, ``requested`` if one takes any amount."""
+    """Return the capacity of the nodes; ``requested`` if a node has no limit."""
     total = 0.0
     for node in ssn.cluster.nodes.values():
         if node.capacity is None and not node.gpus:

@@ -12,7 +12,7 @@ from epp_plugins.fair_shares import Claim
 
 
 class QueueAccount(Claim):
-    """A queue's claim on the one resource there is, the size of tasks."""
+    """Claim of a queue on the only resource, the size of tasks."""
 
     __slots__ = ("allocated_non_preemptible", "mean", "since")
 
@@ -25,13 +25,13 @@ class QueueAccount(Claim):
         )
         self.allocated_non_preemptible = 0.0
         self.mean = 0.0
-        """Of what it had, the present half-life counting most."""
+        """Exponentially decayed mean of its allocation."""
         self.since = 0.0
-        """When that was last brought up to date."""
+        """Time of the last update of ``mean``."""
 
 
 class _Counted:
-    """What is counted of one job."""
+    """The counted amounts of one job."""
 
     __slots__ = ("allocated", "job", "preemptible", "requested")
 
@@ -52,12 +52,12 @@ class QueueAccounts:
         usage: Mapping[str, float],
         clock: Callable[[], float],
     ) -> None:
-        """Begin with nothing.
+        """Create empty accounts.
 
         Args:
-            half_life_seconds: After which past use counts half; 0.0 to keep none.
-            usage: What queues had before, by name, as a part of all there is.
-            clock: Seconds.
+            half_life_seconds: Half-life of past use; 0.0 to ignore past use.
+            usage: Initial past use by queue name, as a fraction of the total.
+            clock: Returns seconds.
         """
         self._half_life = half_life_seconds
         self._usage = dict(usage)
@@ -71,10 +71,10 @@ class QueueAccounts:
         return self._accounts[queue]
 
     def bring_up_to_date(self, cluster: Cluster) -> None:
-        """Take note of queues and jobs that have come or gone.
+        """Add new queues and jobs, and remove those that are gone.
 
         Raises:
-            ArgumentError: There is no queue of a name in ``usage``.
+            ArgumentError: ``usage`` names a queue that does not exist.
         """
         for name in self._usage:
             if not self._has_begun and name not in cluster.queues:
@@ -109,12 +109,12 @@ class QueueAccounts:
                 self._accounts[queue.parent].below.append(account)
 
     def count(self, job: Job, size: float) -> None:
-        """Take note that ``job`` has so much more; a job that is not known yet is counted later."""
+        """Add ``size`` to the allocation of ``job``; a new job is counted in the next update."""
         if (counted := self._jobs.get(job)) is not None:
             self._add(counted, size, 0.0)
 
     def write_usage(self, total: float) -> None:
-        """Write each account's past use as a part of ``total``."""
+        """Write each account's past use as a fraction of ``total``."""
         if not self._has_begun:
             self._has_begun = True
             for queue, account in self._accounts.items():

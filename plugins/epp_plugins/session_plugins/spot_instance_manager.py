@@ -14,7 +14,7 @@ from epp.flow_control.sessions import Arguments, Job, Node, Session, SessionPlug
 
 
 class SpotInstanceManager(SessionPlugin):
-    """Spot instances for preemptible jobs only, and last."""
+    """Uses spot instances for preemptible jobs only, and as a last choice."""
 
     name = "spot-instance-manager"
 

@@ -264,7 +264,7 @@ async def test_a_dead_renderer_is_asked_once_a_second_until_it_is_back(logs: Log
     events = [each["event"] for each in logs.entries]
     assert events == [
         "renderer failed, requests are scheduled without tokens",
-        "renderer answers again",
+        "renderer recovered",
     ]
 
 
@@ -309,13 +309,13 @@ def test_the_parameters_decide_the_mode(parameters: object, *, is_rendered: bool
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"vllm": {"url": "localhost:8000"}}, "no `http://HOST:PORT`"),
-        ({"vllm": {"url": "grpc://x:1"}}, "no `http://HOST:PORT`"),
+        ({"vllm": {"url": "localhost:8000"}}, "not of the form `http://HOST:PORT`"),
+        ({"vllm": {"url": "grpc://x:1"}}, "not of the form `http://HOST:PORT`"),
         ({"vllm": {"url": "http://x:99999"}}, "Port out of range"),
         ({"vllm": {"url": "http://u:p@x"}}, "user, query and fragment"),
-        ({"vllm": {"url": "http://x/a b"}}, "without blanks"),
+        ({"vllm": {"url": "http://x/a b"}}, "without spaces"),
         ({"vllm": {"uri": "http://x"}}, "unknown field `uri`"),
-        ({"vllm": {}, "estimate": {}}, "`estimate` and `vllm` are modes; give only one"),
+        ({"vllm": {}, "estimate": {}}, "`estimate` and `vllm` exclude each other; give only one"),
         ({"vllm": {}, "udsTokenizerConfig": {"socketFile": "a"}}, "give only one of them"),
         ({"udsTokenizerConfig": {}}, "missing required field `socketFile`"),
     ],

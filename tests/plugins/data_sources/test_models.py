@@ -49,7 +49,7 @@ def test_the_attribute_bears_the_instances_name() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        pytest.param(b"<html>", "no list of models: JSON is malformed", id="not JSON"),
+        pytest.param(b"<html>", "not a list of models: JSON is malformed", id="not JSON"),
         pytest.param(b'{"error": "x"}', "missing required field `data`", id="an error"),
         pytest.param(b'{"data": [{"name": "x"}]}', "required field `id`", id="no id"),
         pytest.param(b'{"data": [{"id": 3}]}', "`$.data[0].id`", id="wrong type"),

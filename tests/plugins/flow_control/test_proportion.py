@@ -492,17 +492,17 @@ def test_tenants_that_used_nothing_to_speak_of_are_forgotten_as_others_end() -> 
         ),
         pytest.param(
             {"queues": [{"name": "a", "parent": "org"}, {"name": "org"}]},
-            "queue `a`: there is no parent `org` listed before it in `queues`; it knows: none",
+            "queue `a`: no parent `org` is listed before it in `queues`; listed: none",
             id="a parent listed later",
         ),
         pytest.param(
             {"queues": [{"name": "a"}], "defaultQueue": {"parent": "b"}},
-            "`defaultQueue`: there is no parent `b` listed before it in `queues`; it knows: a",
+            "`defaultQueue`: no parent `b` is listed before it in `queues`; listed: a",
             id="a default parent that is not there",
         ),
         pytest.param(
             {"defaultQueue": {"deserved": {"tokens": 9}, "limit": {"tokens": 5}}},
-            "`deserved` is 9, more than its `limit` of 5: raise the limit or lower what is",
+            "`deserved` is 9, more than its `limit` of 5: raise `limit` or lower `deserved`",
             id="more deserved than allowed",
         ),
         pytest.param({"defaultQueue": {"overQuotaWeight": 0}}, "> 0.0", id="no weight"),

@@ -38,7 +38,7 @@ def test_the_message_of_a_request(body: bytes, want: bytes | None) -> None:
     ],
 )
 def test_a_message_that_is_not_all_there_is_refused(body: bytes) -> None:
-    with pytest.raises(ParseError, match=f"no gRPC message: {len(body)} bytes"):
+    with pytest.raises(ParseError, match=f"not a gRPC message: it has {len(body)} bytes"):
         message_of(body)
 
 

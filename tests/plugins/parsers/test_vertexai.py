@@ -97,7 +97,7 @@ def test_a_request_is_read(path: str, body: bytes, prompt: bytes, limit: int | N
 @pytest.mark.parametrize(
     ("path", "body", "text"),
     [
-        pytest.param(CHAT, b"{}", "no gRPC message: 2 bytes", id="no frame"),
+        pytest.param(CHAT, b"{}", "not a gRPC message: it has 2 bytes", id="no frame"),
         pytest.param(CHAT, frame(ENDPOINT), "must have `http_body`", id="no body"),
         pytest.param(CHAT, frame(b"\x12\x7f"), "no message that its path takes", id="cut off"),
         pytest.param(CHAT, frame(b"\x12\x00"), "JSON object", id="nothing in the body"),

@@ -89,7 +89,7 @@ def test_what_is_no_request_is_refused(message: bytes, path: str, text: str) -> 
 
 
 def test_a_body_that_is_no_frame_is_refused() -> None:
-    with pytest.raises(ParseError, match="no gRPC message: 4 bytes"):
+    with pytest.raises(ParseError, match="not a gRPC message: it has 4 bytes"):
         PARSER.parse(make_call(PARSER, b"body", path=GENERATE))
 
 

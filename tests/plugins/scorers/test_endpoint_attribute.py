@@ -141,7 +141,7 @@ LOW = {"type": "linear_lower_is_better"}
                 "attributeKey": "a",
                 "algorithm": {**LOW, "normalization": {**UP_TO_10, "adaptiveRange": {}}},
             },
-            r"fixedRange and adaptiveRange are both there; remove one of them - at"
+            r"fixedRange and adaptiveRange are both set; remove one of them - at"
             r" `\$\.algorithm\.normalization`",
             id="two ranges",
         ),
