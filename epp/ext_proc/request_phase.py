@@ -19,12 +19,12 @@ from io import BytesIO
 from typing import ClassVar, Final
 
 from epp.ext_proc import control_headers, messages
-from epp.ext_proc.fitness import too_large, unfit
 from epp.ext_proc.modes import ASSUMED, BUFFERED, BUFFERED_PARTIAL, HELD, NONE, STREAMED
 from epp.ext_proc.phases import StreamState, Transitions
 from epp.ext_proc.plugin_headers import sendable
 from epp.ext_proc.reading import Beside, Head, RequestChunk
 from epp.ext_proc.request_ids import new_request_id
+from epp.ext_proc.request_limits import rejection, too_large
 from epp.ext_proc.stream_life import StreamLife
 from epp.ext_proc.traceparent import TRACEPARENT, new_traceparent
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -67,7 +67,7 @@ class RequestPhase(StreamLife):
             self._turn_away(
                 TooManyStreamsError(f"no more than {self._settings.max_streams} may be open")
             )
-        elif error := unfit(modes, size, headers, self._settings):
+        elif error := rejection(modes, size, headers, self._settings):
             self._turn_away(error)
         elif end_of_stream or self._request_body_mode == NONE:
             self._decide(self._answer_headers)
