@@ -68,5 +68,5 @@ Transitions = dict[tuple[StreamState, str | None], Callable[[Any, Any, Any], Non
 """What a stream does with a message of some name in some state.
 
 It gets the stream; the message's headers, trailers or chunk, as its name says; and what stood
-beside them (:class:`~epp.ext_proc.reading.Beside`).
+beside them (:class:`~epp.ext_proc.reading.MessageContext`).
 """

@@ -22,7 +22,7 @@ from epp.ext_proc import control_headers, messages
 from epp.ext_proc.modes import ASSUMED, BUFFERED, BUFFERED_PARTIAL, HELD, NONE, STREAMED
 from epp.ext_proc.phases import StreamState, Transitions
 from epp.ext_proc.plugin_headers import sendable
-from epp.ext_proc.reading import Beside, Head, RequestChunk
+from epp.ext_proc.reading import Head, MessageContext, RequestChunk
 from epp.ext_proc.request_ids import new_request_id
 from epp.ext_proc.request_limits import rejection, too_large
 from epp.ext_proc.stream_life import StreamLife
@@ -49,7 +49,7 @@ class RequestPhase(StreamLife):
 
     __slots__ = ()
 
-    def _request_headers(self, head: Head, beside: Beside) -> None:
+    def _request_headers(self, head: Head, context: MessageContext) -> None:
         self._received_at = self._progress_at = self._clock()
         headers, size, end_of_stream = head
         self._headers = headers
@@ -58,11 +58,11 @@ class RequestPhase(StreamLife):
             request_id = headers[messages.REQUEST_ID] = new_request_id()
             self._set_request_id = True
         self._request_id = request_id
-        self._subset = beside.subset
-        modes = beside.body_modes or ASSUMED
+        self._subset = context.subset
+        modes = context.body_modes or ASSUMED
         self._request_body_mode, self._response_body_mode, _ = modes
         # What is assumed may be wrong: that the response's body comes shows when it does.
-        self._end_is_unseen = beside.body_modes is None or modes.response == NONE
+        self._end_is_unseen = context.body_modes is None or modes.response == NONE
         if self.is_surplus:
             self._turn_away(
                 TooManyStreamsError(f"no more than {self._settings.max_streams} may be open")
@@ -86,7 +86,7 @@ class RequestPhase(StreamLife):
             self._turn_away(error)
         return self.state is StreamState.REQUEST_BODY
 
-    def _request_body(self, chunk: RequestChunk, _: Beside) -> None:
+    def _request_body(self, chunk: RequestChunk, _: MessageContext) -> None:
         body, end_of_stream = chunk
         size, held = len(body), self._held
         self._chunks += 1
@@ -147,7 +147,7 @@ class RequestPhase(StreamLife):
             )
         )
 
-    def _request_trailers(self, _message: pb.HttpTrailers, _: Beside) -> None:
+    def _request_trailers(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
         """The body ended with trailers instead of an end-of-stream flag."""
         if self._request_body_mode in HELD:
             self._unexpected("request_trailers")  # the body is due, and carries the destination
@@ -309,14 +309,14 @@ class RequestPhase(StreamLife):
             self._stream.send(messages.streamed_request(replaced))
             replaced = None if rewritten is None else b""
 
-    def _late_request_body(self, _chunk: RequestChunk, _: Beside) -> None:
+    def _late_request_body(self, _chunk: RequestChunk, _: MessageContext) -> None:
         """Envoy may repeat the end of a body over 1 MB (envoy#46237); it was answered once."""
 
-    def _late_request_trailers(self, _message: pb.HttpTrailers, _: Beside) -> None:
+    def _late_request_trailers(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
         """Trailers after a buffered body, or after one that is not sent here."""
         self._answer_trailers_in_turn()
 
-    def _trailers_meanwhile(self, _message: pb.HttpTrailers, _: Beside) -> None:
+    def _trailers_meanwhile(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
         """The same while the request is decided: in order, so after the answer to its body."""
         self._due = (messages.CONTINUE_REQUEST_TRAILERS,)
 

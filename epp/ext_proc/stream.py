@@ -31,7 +31,7 @@ class ExtProcStream(RequestPhase, ResponsePhase):
         if self.state is StreamState.CLOSED:
             return
         try:
-            kind, content, beside = reading.message(data)
+            kind, content, context = reading.message(data)
         except DecodeError:
             log.error(  # noqa: TRY400 - the bytes are Envoy's, a traceback of ours says nothing
                 "ext_proc message unreadable",

@@ -54,7 +54,7 @@ def by_protobuf(data: bytes) -> reading.Message | None:
         if value is not None:
             entries = [e for e in value if isinstance(e, str)] if isinstance(value, list) else []
             subset = tuple(entry.strip() for entry in entries if entry.strip())
-    return kind, content, reading.Beside(modes, served, subset)
+    return kind, content, reading.MessageContext(modes, served, subset)
 
 
 def by_hand(data: bytes) -> reading.Message | None:
@@ -165,7 +165,7 @@ def test_what_stands_beside_a_phase_is_read_once() -> None:
         assert reading.message(phase + beside) == (
             "response_body",
             (body, False),
-            reading.Beside(None, SERVED, None),
+            reading.MessageContext(None, SERVED, None),
         )
     assert reading._beside.cache_info().misses == 1
 
