@@ -20,7 +20,7 @@ from typing import ClassVar, Final
 
 from epp.ext_proc import control_headers, messages
 from epp.ext_proc.modes import ASSUMED, BUFFERED, BUFFERED_PARTIAL, HELD, NONE, STREAMED
-from epp.ext_proc.phases import StreamState, Transitions
+from epp.ext_proc.phases import ExtProcState, Transitions
 from epp.ext_proc.plugin_headers import sendable
 from epp.ext_proc.reading import Head, MessageContext, RequestChunk
 from epp.ext_proc.request_ids import new_request_id
@@ -72,7 +72,7 @@ class RequestPhase(StreamLife):
         elif end_of_stream or self._request_body_mode == NONE:
             self._decide(self._answer_headers)
         else:
-            self.state = StreamState.REQUEST_BODY
+            self.state = ExtProcState.REQUEST_BODY
             if size > _COUNTED_HEADERS_BYTES and not self._has_room_for_headers(size):
                 return
             if self._request_body_mode in HELD:
@@ -84,7 +84,7 @@ class RequestPhase(StreamLife):
             self.hold(size)
         except HeldBytesError as error:
             self._turn_away(error)
-        return self.state is StreamState.REQUEST_BODY
+        return self.state is ExtProcState.REQUEST_BODY
 
     def _request_body(self, chunk: RequestChunk, _: MessageContext) -> None:
         body, end_of_stream = chunk
@@ -156,7 +156,7 @@ class RequestPhase(StreamLife):
 
     def _decide(self, answer: _Answer) -> None:
         """Have the request, which is whole, decided; ``answer`` what was held back, then."""
-        self.state = StreamState.DECIDING
+        self.state = ExtProcState.DECIDING
         if self._body_bytes:
             self._held.read(self)
         if self._buffer is not None:
@@ -189,7 +189,7 @@ class RequestPhase(StreamLife):
 
     def _route(self, exchange: Exchange, answer: _Answer) -> None:
         self._exchange = exchange
-        self.state = StreamState.RESPONSE_HEADERS
+        self.state = ExtProcState.RESPONSE_HEADERS
         if exchange.in_flight is not None:
             exchange.on_revoked = self.evict
         answer(exchange)
@@ -321,13 +321,13 @@ class RequestPhase(StreamLife):
         self._due = (messages.CONTINUE_REQUEST_TRAILERS,)
 
     TRANSITIONS: ClassVar[Transitions] = {
-        (StreamState.REQUEST_HEADERS, "request_headers"): _request_headers,
-        (StreamState.REQUEST_BODY, "request_body"): _request_body,
-        (StreamState.REQUEST_BODY, "request_trailers"): _request_trailers,
-        (StreamState.DECIDING, "request_body"): _late_request_body,
-        (StreamState.DECIDING, "request_trailers"): _trailers_meanwhile,
-        (StreamState.RESPONSE_HEADERS, "request_body"): _late_request_body,
-        (StreamState.RESPONSE_BODY, "request_body"): _late_request_body,
-        (StreamState.RESPONSE_HEADERS, "request_trailers"): _late_request_trailers,
-        (StreamState.RESPONSE_BODY, "request_trailers"): _late_request_trailers,
+        (ExtProcState.REQUEST_HEADERS, "request_headers"): _request_headers,
+        (ExtProcState.REQUEST_BODY, "request_body"): _request_body,
+        (ExtProcState.REQUEST_BODY, "request_trailers"): _request_trailers,
+        (ExtProcState.DECIDING, "request_body"): _late_request_body,
+        (ExtProcState.DECIDING, "request_trailers"): _trailers_meanwhile,
+        (ExtProcState.RESPONSE_HEADERS, "request_body"): _late_request_body,
+        (ExtProcState.RESPONSE_BODY, "request_body"): _late_request_body,
+        (ExtProcState.RESPONSE_HEADERS, "request_trailers"): _late_request_trailers,
+        (ExtProcState.RESPONSE_BODY, "request_trailers"): _late_request_trailers,
     }

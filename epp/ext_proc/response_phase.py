@@ -9,7 +9,7 @@ from typing import ClassVar
 from epp.ext_proc import messages, reading
 from epp.ext_proc.answer import AnswerBody, is_needed, is_worth_asking
 from epp.ext_proc.modes import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, HELD, NONE, STREAMED
-from epp.ext_proc.phases import StreamState, Transitions
+from epp.ext_proc.phases import ExtProcState, Transitions
 from epp.ext_proc.plugin_headers import sendable
 from epp.ext_proc.reading import Chunk, Head, MessageContext
 from epp.ext_proc.stream_life import StreamLife
@@ -24,7 +24,7 @@ class ResponsePhase(StreamLife):
 
     def _response_headers(self, head: Head, context: MessageContext) -> None:
         # First of all: from here on nothing may answer in the response's place.
-        self.state = StreamState.RESPONSE_BODY
+        self.state = ExtProcState.RESPONSE_BODY
         began_at = self._clock()
         exchange, answer = self._exchange, messages.CONTINUE_RESPONSE_HEADERS
         if exchange is not None:
@@ -88,7 +88,7 @@ class ResponsePhase(StreamLife):
 
         Nobody waits for a decision any more, and nobody needs the request's body.
         """
-        self._drop_body(is_coming=self.state is StreamState.REQUEST_BODY)
+        self._drop_body(is_coming=self.state is ExtProcState.REQUEST_BODY)
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.cancel(EndCause.ERROR)
@@ -161,10 +161,10 @@ class ResponsePhase(StreamLife):
         self.close(EndCause.COMPLETED)
 
     TRANSITIONS: ClassVar[Transitions] = {
-        (StreamState.REQUEST_HEADERS, "response_headers"): _answered_alone,
-        (StreamState.REQUEST_BODY, "response_headers"): _answered_meanwhile,
-        (StreamState.DECIDING, "response_headers"): _answered_meanwhile,
-        (StreamState.RESPONSE_HEADERS, "response_headers"): _response_headers,
-        (StreamState.RESPONSE_BODY, "response_body"): _response_body,
-        (StreamState.RESPONSE_BODY, "response_trailers"): _response_trailers,
+        (ExtProcState.REQUEST_HEADERS, "response_headers"): _answered_alone,
+        (ExtProcState.REQUEST_BODY, "response_headers"): _answered_meanwhile,
+        (ExtProcState.DECIDING, "response_headers"): _answered_meanwhile,
+        (ExtProcState.RESPONSE_HEADERS, "response_headers"): _response_headers,
+        (ExtProcState.RESPONSE_BODY, "response_body"): _response_body,
+        (ExtProcState.RESPONSE_BODY, "response_trailers"): _response_trailers,
     }
