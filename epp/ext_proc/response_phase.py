@@ -92,7 +92,7 @@ class ResponsePhase(StreamLife):
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.cancel(EndCause.ERROR)
-        self._response_headers(head, beside)
+        self._response_headers(head, context)
 
     def _response_body(self, chunk: Chunk, _: MessageContext) -> None:
         began_at = self._clock()

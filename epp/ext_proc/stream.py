@@ -47,7 +47,7 @@ class ExtProcStream(RequestPhase, ResponsePhase):
                 if action is None:
                     self._unexpected(kind)
                 else:
-                    action(self, content, beside)
+                    action(self, content, context)
             except RequestError as error:
                 self._refuse(error)  # may fail as well, if a plugin made the error
         except Exception as error:

@@ -283,10 +283,10 @@ class StreamLife:
         self._stream.resume_reading()
 
     def stalled_seconds(self, now: float) -> float:
-        """Return for how long the body has come too slowly, as far as :meth:`look` has seen."""
+        """Return for how long the body has come too slowly, as far as :meth:`slow_seconds` has seen."""
         return now - self._progress_at
 
-    def look(self, now: float, least_bytes_per_second: float) -> float:
+    def slow_seconds(self, now: float, least_bytes_per_second: float) -> float:
         """Return how long the body has come more slowly than the rate; called once a second.
 
         Time in which the body was not read, because memory was short, does not count.

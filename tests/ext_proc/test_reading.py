@@ -158,7 +158,7 @@ def test_damaged_bytes_are_read_as_protobuf_reads_them(data: bytes, cut: st.Data
 
 
 def test_what_stands_beside_a_phase_is_read_once() -> None:
-    reading._beside.cache_clear()
+    reading._context.cache_clear()
     beside = metadata(SERVED).SerializeToString()
     for body in (b"one", b"two"):
         phase = pb.ProcessingRequest(response_body=pb.HttpBody(body=body)).SerializeToString()
@@ -167,7 +167,7 @@ def test_what_stands_beside_a_phase_is_read_once() -> None:
             (body, False),
             reading.MessageContext(None, SERVED, None),
         )
-    assert reading._beside.cache_info().misses == 1
+    assert reading._context.cache_info().misses == 1
 
 
 @pytest.mark.parametrize("served", ["x" * 2000, "\u4f60"])

@@ -2,7 +2,7 @@
 
 What is read at once is handled in one go and answered with one write: while bytes are being
 received, what the handlers send only piles up in the connection. If that takes longer than
-:data:`TURN_SECONDS`, the rest is left for :meth:`Session.go_on`. No task, no future, no await.
+:data:`TURN_SECONDS`, the rest is left for :meth:`GrpcSession.go_on`. No task, no future, no await.
 """
 
 from collections import deque
@@ -53,7 +53,7 @@ class GrpcLimits:
     mode a stream is silent for a whole generation."""
 
 
-class Session:
+class GrpcSession:
     """The calls of one connection."""
 
     def __init__(
