@@ -21,12 +21,12 @@ from epp.data_layer.http_client import HttpClientConnection
 from epp.observability.http_connection import HttpLimits, HttpServerConnection, Request, Response
 from epp.observability.http_server import HttpServer
 from epp.sockets import listen_on
-from epp.transport.grpc import Session
+from epp.transport.grpc import GrpcSession
 from epp.transport.http2 import Connection
 from epp.transport.protocol import ConnectionProtocol
 
 CONNECTIONS = 5
-CLASSES = (ConnectionProtocol, Connection, Session, HttpServerConnection, HttpClientConnection)
+CLASSES = (ConnectionProtocol, Connection, GrpcSession, HttpServerConnection, HttpClientConnection)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Envoy external processing."""
 
 from epp.ext_proc.pauses import LAST_CHUNK_SECONDS
-from epp.ext_proc.phases import StreamState
+from epp.ext_proc.phases import ExtProcState
 from epp.ext_proc.service import METHOD, ExtProcService
 from epp.ext_proc.settings import ExtProcSettings
 from epp.ext_proc.stream import ExtProcStream
@@ -12,5 +12,5 @@ __all__ = [
     "ExtProcService",
     "ExtProcSettings",
     "ExtProcStream",
-    "StreamState",
+    "ExtProcState",
 ]

@@ -136,8 +136,8 @@ class HeldBytes:
         if self._waiting:
             self._let_on(size)
 
-    def look(self) -> None:
-        """Let on who can go on; called once a second, for what the transport has given back."""
+    def resume_waiting(self) -> None:
+        """Resume waiting bodies; called once a second, for memory that the transport freed."""
         if self._waiting:
             self._let_on(_WINDOW_BYTES)
 

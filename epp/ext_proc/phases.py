@@ -46,7 +46,7 @@ class RequestHandler(Protocol):
         """Return the priority of a request with these headers."""
 
 
-class StreamState(Enum):
+class ExtProcState(Enum):
     """What the stream waits for; names follow Envoy's phases."""
 
     # By identity: Enum hashes a member's name in Python, 0.15 us of the 1.6 that a chunk costs.
@@ -61,12 +61,14 @@ class StreamState(Enum):
     CLOSED = auto()
 
 
-UNDECIDED = frozenset({StreamState.REQUEST_HEADERS, StreamState.REQUEST_BODY, StreamState.DECIDING})
+UNDECIDED = frozenset(
+    {ExtProcState.REQUEST_HEADERS, ExtProcState.REQUEST_BODY, ExtProcState.DECIDING}
+)
 """States in which Envoy holds a request back for an answer that names its destination."""
 
-Transitions = dict[tuple[StreamState, str | None], Callable[[Any, Any, Any], None]]
+Transitions = dict[tuple[ExtProcState, str | None], Callable[[Any, Any, Any], None]]
 """What a stream does with a message of some name in some state.
 
 It gets the stream; the message's headers, trailers or chunk, as its name says; and what stood
-beside them (:class:`~epp.ext_proc.reading.Beside`).
+beside them (:class:`~epp.ext_proc.reading.MessageContext`).
 """

@@ -28,7 +28,7 @@ SERVED_KEY = "x-gateway-destination-endpoint-served"
 
 _STATUS_DIGITS = 3
 _MAX_CACHED_BYTES = 1024
-_CACHED_BESIDES = 1024
+_CACHED_CONTEXTS = 1024
 
 Chunk = tuple[bytes, bool]
 """A piece of a body, and whether it is the last of the stream."""
@@ -38,7 +38,7 @@ RequestChunk = tuple[bytes | memoryview, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class MessageContext:
     """What stands beside the phase in a message."""
 
     body_modes: BodyModes | None
@@ -60,7 +60,7 @@ class Head(NamedTuple):
     """No body follows, and no trailers."""
 
 
-Message = tuple[str | None, Any, Beside]
+Message = tuple[str | None, Any, MessageContext]
 """Name of the phase; its :class:`Head`, trailers (HttpTrailers) or :data:`Chunk`; the rest.
 
 Any, because the name decides the type of the second and a tuple cannot say so; an object with
@@ -78,12 +78,12 @@ def message(data: bytes) -> Message:
     found = wire.content(data) if plain else None
     if plain and found:
         start, end = found
-        beside = _beside(data[end:]) if len(data) - end <= _MAX_CACHED_BYTES else None
-        if beside is not None:
+        context = _context(data[end:]) if len(data) - end <= _MAX_CACHED_BYTES else None
+        if context is not None:
             kind, read = plain
             content = read(data, start, end)
             if content is not None:
-                return kind, content, beside
+                return kind, content, context
     return _by_protobuf(data)
 
 
@@ -95,20 +95,20 @@ def _by_protobuf(data: bytes) -> Message:
         content = content.body, content.end_of_stream
     elif isinstance(content, pb.HttpHeaders):
         content = _head(content)
-    return kind, content, _read_beside(request)
+    return kind, content, _read_context(request)
 
 
-@lru_cache(maxsize=_CACHED_BESIDES)
-def _beside(data: bytes) -> Beside | None:
+@lru_cache(maxsize=_CACHED_CONTEXTS)
+def _context(data: bytes) -> MessageContext | None:
     """Return what fields after the phase say; None if they cannot be read without the phase."""
     try:
         request = pb.ProcessingRequest.FromString(data)
     except DecodeError:
         return None
-    return _read_beside(request) if request.WhichOneof("request") is None else None
+    return _read_context(request) if request.WhichOneof("request") is None else None
 
 
-def _read_beside(request: pb.ProcessingRequest) -> Beside:
+def _read_context(request: pb.ProcessingRequest) -> MessageContext:
     modes = None
     if request.HasField("protocol_config"):
         config = request.protocol_config
@@ -118,7 +118,7 @@ def _read_beside(request: pb.ProcessingRequest) -> Beside:
             config.send_body_without_waiting_for_header_response,
         )
     served = _metadata(request, METADATA_NAMESPACE, SERVED_KEY)
-    return Beside(
+    return MessageContext(
         modes,
         "" if served is None else served.string_value,
         _subset(_metadata(request, SUBSET_NAMESPACE, SUBSET_KEY)),

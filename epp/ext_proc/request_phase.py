@@ -19,12 +19,12 @@ from io import BytesIO
 from typing import ClassVar, Final
 
 from epp.ext_proc import control_headers, messages
-from epp.ext_proc.fitness import too_large, unfit
 from epp.ext_proc.modes import ASSUMED, BUFFERED, BUFFERED_PARTIAL, HELD, NONE, STREAMED
-from epp.ext_proc.phases import StreamState, Transitions
+from epp.ext_proc.phases import ExtProcState, Transitions
 from epp.ext_proc.plugin_headers import sendable
-from epp.ext_proc.reading import Beside, Head, RequestChunk
+from epp.ext_proc.reading import Head, MessageContext, RequestChunk
 from epp.ext_proc.request_ids import new_request_id
+from epp.ext_proc.request_limits import rejection, too_large
 from epp.ext_proc.stream_life import StreamLife
 from epp.ext_proc.traceparent import TRACEPARENT, new_traceparent
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -49,7 +49,7 @@ class RequestPhase(StreamLife):
 
     __slots__ = ()
 
-    def _request_headers(self, head: Head, beside: Beside) -> None:
+    def _request_headers(self, head: Head, context: MessageContext) -> None:
         self._received_at = self._progress_at = self._clock()
         headers, size, end_of_stream = head
         self._headers = headers
@@ -58,21 +58,21 @@ class RequestPhase(StreamLife):
             request_id = headers[messages.REQUEST_ID] = new_request_id()
             self._set_request_id = True
         self._request_id = request_id
-        self._subset = beside.subset
-        modes = beside.body_modes or ASSUMED
+        self._subset = context.subset
+        modes = context.body_modes or ASSUMED
         self._request_body_mode, self._response_body_mode, _ = modes
         # What is assumed may be wrong: that the response's body comes shows when it does.
-        self._end_is_unseen = beside.body_modes is None or modes.response == NONE
+        self._end_is_unseen = context.body_modes is None or modes.response == NONE
         if self.is_surplus:
             self._turn_away(
                 TooManyStreamsError(f"no more than {self._settings.max_streams} may be open")
             )
-        elif error := unfit(modes, size, headers, self._settings):
+        elif error := rejection(modes, size, headers, self._settings):
             self._turn_away(error)
         elif end_of_stream or self._request_body_mode == NONE:
             self._decide(self._answer_headers)
         else:
-            self.state = StreamState.REQUEST_BODY
+            self.state = ExtProcState.REQUEST_BODY
             if size > _COUNTED_HEADERS_BYTES and not self._has_room_for_headers(size):
                 return
             if self._request_body_mode in HELD:
@@ -84,9 +84,9 @@ class RequestPhase(StreamLife):
             self.hold(size)
         except HeldBytesError as error:
             self._turn_away(error)
-        return self.state is StreamState.REQUEST_BODY
+        return self.state is ExtProcState.REQUEST_BODY
 
-    def _request_body(self, chunk: RequestChunk, _: Beside) -> None:
+    def _request_body(self, chunk: RequestChunk, _: MessageContext) -> None:
         body, end_of_stream = chunk
         size, held = len(body), self._held
         self._chunks += 1
@@ -147,7 +147,7 @@ class RequestPhase(StreamLife):
             )
         )
 
-    def _request_trailers(self, _message: pb.HttpTrailers, _: Beside) -> None:
+    def _request_trailers(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
         """The body ended with trailers instead of an end-of-stream flag."""
         if self._request_body_mode in HELD:
             self._unexpected("request_trailers")  # the body is due, and carries the destination
@@ -156,7 +156,7 @@ class RequestPhase(StreamLife):
 
     def _decide(self, answer: _Answer) -> None:
         """Have the request, which is whole, decided; ``answer`` what was held back, then."""
-        self.state = StreamState.DECIDING
+        self.state = ExtProcState.DECIDING
         if self._body_bytes:
             self._held.read(self)
         if self._buffer is not None:
@@ -189,7 +189,7 @@ class RequestPhase(StreamLife):
 
     def _route(self, exchange: Exchange, answer: _Answer) -> None:
         self._exchange = exchange
-        self.state = StreamState.RESPONSE_HEADERS
+        self.state = ExtProcState.RESPONSE_HEADERS
         if exchange.in_flight is not None:
             exchange.on_revoked = self.evict
         answer(exchange)
@@ -309,25 +309,25 @@ class RequestPhase(StreamLife):
             self._stream.send(messages.streamed_request(replaced))
             replaced = None if rewritten is None else b""
 
-    def _late_request_body(self, _chunk: RequestChunk, _: Beside) -> None:
+    def _late_request_body(self, _chunk: RequestChunk, _: MessageContext) -> None:
         """Envoy may repeat the end of a body over 1 MB (envoy#46237); it was answered once."""
 
-    def _late_request_trailers(self, _message: pb.HttpTrailers, _: Beside) -> None:
+    def _late_request_trailers(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
         """Trailers after a buffered body, or after one that is not sent here."""
         self._answer_trailers_in_turn()
 
-    def _trailers_meanwhile(self, _message: pb.HttpTrailers, _: Beside) -> None:
+    def _trailers_meanwhile(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
         """The same while the request is decided: in order, so after the answer to its body."""
         self._due = (messages.CONTINUE_REQUEST_TRAILERS,)
 
     TRANSITIONS: ClassVar[Transitions] = {
-        (StreamState.REQUEST_HEADERS, "request_headers"): _request_headers,
-        (StreamState.REQUEST_BODY, "request_body"): _request_body,
-        (StreamState.REQUEST_BODY, "request_trailers"): _request_trailers,
-        (StreamState.DECIDING, "request_body"): _late_request_body,
-        (StreamState.DECIDING, "request_trailers"): _trailers_meanwhile,
-        (StreamState.RESPONSE_HEADERS, "request_body"): _late_request_body,
-        (StreamState.RESPONSE_BODY, "request_body"): _late_request_body,
-        (StreamState.RESPONSE_HEADERS, "request_trailers"): _late_request_trailers,
-        (StreamState.RESPONSE_BODY, "request_trailers"): _late_request_trailers,
+        (ExtProcState.REQUEST_HEADERS, "request_headers"): _request_headers,
+        (ExtProcState.REQUEST_BODY, "request_body"): _request_body,
+        (ExtProcState.REQUEST_BODY, "request_trailers"): _request_trailers,
+        (ExtProcState.DECIDING, "request_body"): _late_request_body,
+        (ExtProcState.DECIDING, "request_trailers"): _trailers_meanwhile,
+        (ExtProcState.RESPONSE_HEADERS, "request_body"): _late_request_body,
+        (ExtProcState.RESPONSE_BODY, "request_body"): _late_request_body,
+        (ExtProcState.RESPONSE_HEADERS, "request_trailers"): _late_request_trailers,
+        (ExtProcState.RESPONSE_BODY, "request_trailers"): _late_request_trailers,
     }

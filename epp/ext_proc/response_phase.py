@@ -9,9 +9,9 @@ from typing import ClassVar
 from epp.ext_proc import messages, reading
 from epp.ext_proc.answer import AnswerBody, is_needed, is_worth_asking
 from epp.ext_proc.modes import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, HELD, NONE, STREAMED
-from epp.ext_proc.phases import StreamState, Transitions
+from epp.ext_proc.phases import ExtProcState, Transitions
 from epp.ext_proc.plugin_headers import sendable
-from epp.ext_proc.reading import Beside, Chunk, Head
+from epp.ext_proc.reading import Chunk, Head, MessageContext
 from epp.ext_proc.stream_life import StreamLife
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import EndCause, Exchange
@@ -22,17 +22,17 @@ class ResponsePhase(StreamLife):
 
     __slots__ = ()
 
-    def _response_headers(self, head: Head, beside: Beside) -> None:
+    def _response_headers(self, head: Head, context: MessageContext) -> None:
         # First of all: from here on nothing may answer in the response's place.
-        self.state = StreamState.RESPONSE_BODY
+        self.state = ExtProcState.RESPONSE_BODY
         began_at = self._clock()
         exchange, answer = self._exchange, messages.CONTINUE_RESPONSE_HEADERS
         if exchange is not None:
-            if beside.served:
-                exchange.served_by(beside.served)
+            if context.served:
+                exchange.served_by(context.served)
             body = None if head.end_of_stream else self._begin_answer(exchange)
             if exchange.wants_response_headers or (body is not None and is_needed(exchange)):
-                answer = self._looked_at(exchange, head.headers, body, beside.served)
+                answer = self._looked_at(exchange, head.headers, body, context.served)
             else:
                 exchange.response_started(reading.status(head.headers))
         self._stream.send(answer)
@@ -76,25 +76,25 @@ class ResponsePhase(StreamLife):
         self._answer = AnswerBody(self._request_id) if comes else None
         return self._answer
 
-    def _answered_alone(self, _head: Head, _beside: Beside) -> None:
+    def _answered_alone(self, _head: Head, _context: MessageContext) -> None:
         """Envoy's own answer to a request that it never sent here, such as 400 to a bad head.
 
         There is nothing to decide and nothing to read: the answer goes on without this stream.
         """
         self._leave(EndCause.COMPLETED)
 
-    def _answered_meanwhile(self, head: Head, beside: Beside) -> None:
+    def _answered_meanwhile(self, head: Head, context: MessageContext) -> None:
         """Envoy's own answer, for example 413 to a body above its buffer limit.
 
         Nobody waits for a decision any more, and nobody needs the request's body.
         """
-        self._drop_body(is_coming=self.state is StreamState.REQUEST_BODY)
+        self._drop_body(is_coming=self.state is ExtProcState.REQUEST_BODY)
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.cancel(EndCause.ERROR)
-        self._response_headers(head, beside)
+        self._response_headers(head, context)
 
-    def _response_body(self, chunk: Chunk, _: Beside) -> None:
+    def _response_body(self, chunk: Chunk, _: MessageContext) -> None:
         began_at = self._clock()
         body, end_of_stream = chunk
         passed, answer = body, self._answer
@@ -155,16 +155,16 @@ class ResponsePhase(StreamLife):
         # A body is sent after all; of one that was cut off no more will come.
         self._end_is_unseen = self._response_body_mode == BUFFERED_PARTIAL
 
-    def _response_trailers(self, _message: pb.HttpTrailers, _: Beside) -> None:
+    def _response_trailers(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
         self._give_back_held()
         self._stream.send(messages.CONTINUE_RESPONSE_TRAILERS + self._facts())
         self.close(EndCause.COMPLETED)
 
     TRANSITIONS: ClassVar[Transitions] = {
-        (StreamState.REQUEST_HEADERS, "response_headers"): _answered_alone,
-        (StreamState.REQUEST_BODY, "response_headers"): _answered_meanwhile,
-        (StreamState.DECIDING, "response_headers"): _answered_meanwhile,
-        (StreamState.RESPONSE_HEADERS, "response_headers"): _response_headers,
-        (StreamState.RESPONSE_BODY, "response_body"): _response_body,
-        (StreamState.RESPONSE_BODY, "response_trailers"): _response_trailers,
+        (ExtProcState.REQUEST_HEADERS, "response_headers"): _answered_alone,
+        (ExtProcState.REQUEST_BODY, "response_headers"): _answered_meanwhile,
+        (ExtProcState.DECIDING, "response_headers"): _answered_meanwhile,
+        (ExtProcState.RESPONSE_HEADERS, "response_headers"): _response_headers,
+        (ExtProcState.RESPONSE_BODY, "response_body"): _response_body,
+        (ExtProcState.RESPONSE_BODY, "response_trailers"): _response_trailers,
     }

@@ -10,7 +10,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from epp.ext_proc import reading
-from epp.ext_proc.phases import StreamState, Transitions
+from epp.ext_proc.phases import ExtProcState, Transitions
 from epp.ext_proc.request_phase import RequestPhase
 from epp.ext_proc.response_phase import ResponsePhase
 from epp.request_control import EndCause, RequestError
@@ -28,10 +28,10 @@ class ExtProcStream(RequestPhase, ResponsePhase):
 
     def message(self, data: bytes) -> None:
         """Take one ProcessingRequest."""
-        if self.state is StreamState.CLOSED:
+        if self.state is ExtProcState.CLOSED:
             return
         try:
-            kind, content, beside = reading.message(data)
+            kind, content, context = reading.message(data)
         except DecodeError:
             log.error(  # noqa: TRY400 - the bytes are Envoy's, a traceback of ours says nothing
                 "ext_proc message unreadable",
@@ -47,7 +47,7 @@ class ExtProcStream(RequestPhase, ResponsePhase):
                 if action is None:
                     self._unexpected(kind)
                 else:
-                    action(self, content, beside)
+                    action(self, content, context)
             except RequestError as error:
                 self._refuse(error)  # may fail as well, if a plugin made the error
         except Exception as error:
@@ -60,7 +60,7 @@ class ExtProcStream(RequestPhase, ResponsePhase):
 
     def reset(self) -> None:
         """Envoy, or the connection, is gone."""
-        if self.state is StreamState.RESPONSE_BODY and self._end_is_unseen:
+        if self.state is ExtProcState.RESPONSE_BODY and self._end_is_unseen:
             # Its natural end and a client's abort look alike when the body's end is not seen.
             self.close(EndCause.ENDED)
         else:

@@ -14,7 +14,7 @@ from epp.ext_proc import client_headers, messages
 from epp.ext_proc.answer import AnswerBody
 from epp.ext_proc.held_bytes import HeldBytes
 from epp.ext_proc.modes import ASSUMED, FULL_DUPLEX, HELD
-from epp.ext_proc.phases import UNDECIDED, AnswerStream, RequestHandler, StreamState
+from epp.ext_proc.phases import UNDECIDED, AnswerStream, ExtProcState, RequestHandler
 from epp.ext_proc.settings import ExtProcSettings
 from epp.request_control import (
     AnswerTimeoutError,
@@ -85,7 +85,7 @@ class StreamLife:
         refusals: Refusals,
         held: HeldBytes,
     ) -> None:
-        self.state = StreamState.REQUEST_HEADERS
+        self.state = ExtProcState.REQUEST_HEADERS
         self.is_surplus = False
         """There are too many streams without it: its request is refused."""
         self._stream = stream
@@ -128,16 +128,16 @@ class StreamLife:
 
     def close(self, cause: EndCause) -> None:
         """Release everything; idempotent, and the only release there is."""
-        if self.state is StreamState.CLOSED:
+        if self.state is ExtProcState.CLOSED:
             return
-        if self.state is StreamState.REQUEST_BODY and cause in _ABANDONED:
+        if self.state is ExtProcState.REQUEST_BODY and cause in _ABANDONED:
             log.info(
                 "request abandoned before it was whole",
                 request_id=self._request_id,
                 outcome=cause.value,
             )
-        is_coming = self.state is StreamState.REQUEST_BODY
-        self.state = StreamState.CLOSED
+        is_coming = self.state is ExtProcState.REQUEST_BODY
+        self.state = ExtProcState.CLOSED
         self._drop_body(is_coming=is_coming)
         if cause is not EndCause.COMPLETED:
             self._echo = None  # a complete response may have come before all of the request went
@@ -171,7 +171,7 @@ class StreamLife:
     @property
     def passed_bytes(self) -> int | None:
         """How much of the response has passed; None if nothing of it is lost should this end."""
-        if self.state is not StreamState.RESPONSE_BODY or self._response_body_mode != FULL_DUPLEX:
+        if self.state is not ExtProcState.RESPONSE_BODY or self._response_body_mode != FULL_DUPLEX:
             return None
         return 0 if self._answer is None else self._answer.size
 
@@ -180,7 +180,7 @@ class StreamLife:
         if self.state in UNDECIDED:
             # Envoy would send the request on without a destination, and without the body held here.
             error = ShuttingDownError("the endpoint picker stopped before the request was decided")
-            if self.state is not StreamState.REQUEST_HEADERS:
+            if self.state is not ExtProcState.REQUEST_HEADERS:
                 self._refusals.count(error, None, self._headers)
             self._refuse(error, EndCause.DRAINED)
             return
@@ -196,15 +196,15 @@ class StreamLife:
             why: What has taken too long.
         """
         state = self.state
-        if state is StreamState.CLOSED:
+        if state is ExtProcState.CLOSED:
             return
         self._refusals.count_limit(limit)
-        if state is StreamState.RESPONSE_BODY:
+        if state is ExtProcState.RESPONSE_BODY:
             if self._response_body_mode == FULL_DUPLEX:
                 self._leaving = EndCause.TIMED_OUT
             else:
                 self._leave(EndCause.TIMED_OUT)
-        elif state in UNDECIDED and state is not StreamState.DECIDING:
+        elif state in UNDECIDED and state is not ExtProcState.DECIDING:
             self._received_at = self._received_at or self._clock()  # not even its headers have come
             self._turn_away(BodyTimeoutError(f"the request did not come in time: {why}"))
         else:
@@ -214,14 +214,14 @@ class StreamLife:
 
     def evict(self) -> None:
         """End the stream because its request has to make room, unless its answer has begun."""
-        if self.state is StreamState.RESPONSE_HEADERS:
+        if self.state is ExtProcState.RESPONSE_HEADERS:
             error = EvictedError("request evicted by flow control")
             self._count(error)
             self._refuse(error, EndCause.EVICTED)
 
     def leave(self) -> None:
         """End a stream that was to end in a pause."""
-        if self.state is not StreamState.CLOSED and self._leaving is not None:
+        if self.state is not ExtProcState.CLOSED and self._leaving is not None:
             self._leave(self._leaving)
 
     # --- memory ---------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class StreamLife:
     @property
     def is_arriving(self) -> bool:
         """Whether its body is not whole yet."""
-        return self.state is StreamState.REQUEST_BODY
+        return self.state is ExtProcState.REQUEST_BODY
 
     def hold(self, size: int) -> None:
         """Count ``size`` more bytes that are kept for the request until it is sent on.
@@ -283,10 +283,10 @@ class StreamLife:
         self._stream.resume_reading()
 
     def stalled_seconds(self, now: float) -> float:
-        """Return for how long the body has come too slowly, as far as :meth:`look` has seen."""
+        """Return for how long the body has come too slowly, as far as :meth:`slow_seconds` has seen."""
         return now - self._progress_at
 
-    def look(self, now: float, least_bytes_per_second: float) -> float:
+    def slow_seconds(self, now: float, least_bytes_per_second: float) -> float:
         """Return how long the body has come more slowly than the rate; called once a second.
 
         Time in which the body was not read, because memory was short, does not count.
@@ -326,7 +326,7 @@ class StreamLife:
         )
 
     def _fail(self, text: str) -> None:
-        if self.state in {StreamState.RESPONSE_BODY, StreamState.CLOSED}:
+        if self.state in {ExtProcState.RESPONSE_BODY, ExtProcState.CLOSED}:
             self._leave()
         else:
             error = InternalError(text)
@@ -373,7 +373,7 @@ class StreamLife:
 
     def _give_back_held(self) -> None:
         """Give back what is held of the response; only full duplex takes what it did not ask."""
-        if self._response_body_mode != FULL_DUPLEX or self.state is not StreamState.RESPONSE_BODY:
+        if self._response_body_mode != FULL_DUPLEX or self.state is not ExtProcState.RESPONSE_BODY:
             return
         if self._answer is not None and (held := self._answer.flush()):
             self._send_all(messages.echoed_response(held, end_of_stream=False))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from epp.ext_proc.pauses import end_in_pauses, end_safely
-from epp.ext_proc.phases import StreamState
+from epp.ext_proc.phases import ExtProcState
 from epp.ext_proc.stream import ExtProcStream
 from epp.ext_proc.stream_life import StreamLife
 
@@ -101,7 +101,7 @@ class TimeLimits:
                 return
             self.closed(stream)
             end_safely(partial(stream.time_out, limit, why))
-            if stream.state is not StreamState.CLOSED:
+            if stream.state is not ExtProcState.CLOSED:
                 self._leaving.add(stream)
 
     def _hear(self, stream: StreamLife) -> None:

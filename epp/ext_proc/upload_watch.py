@@ -57,7 +57,7 @@ class UploadWatch:
             await asyncio.sleep(_LOOK_SECONDS)
             await self._look_at_all()
             end_safely(partial(self._held.evict_stalled, STALLED_SECONDS))
-            end_safely(self._held.look)
+            end_safely(self._held.resume_waiting)
 
     async def _look_at_all(self) -> None:
         # Apart from ``run``, whose frame would keep the streams until the next look.
@@ -72,7 +72,7 @@ class UploadWatch:
         for stream in streams:
             if not stream.is_arriving:
                 continue
-            slow_seconds = stream.look(now, self._least)
+            slow_seconds = stream.slow_seconds(now, self._least)
             if not self._seconds or slow_seconds < self._seconds:
                 continue
             if stream.is_seen_arriving or slow_seconds >= UNSEEN_PATIENCE * self._seconds:

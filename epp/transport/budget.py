@@ -1,6 +1,6 @@
 """What may be held in memory for one connection, and for all of them, by everything that holds it.
 
-A quarter of either is the mark from which long messages take turns (:mod:`.grpc.turns`).
+A quarter of either is the mark from which long messages take turns (:mod:`.grpc.receive_throttle`).
 """
 
 from typing import Protocol

@@ -14,7 +14,7 @@ import structlog
 
 from epp.transport.backlog import Backlog
 from epp.transport.budget import ByteBudget
-from epp.transport.grpc import Session
+from epp.transport.grpc import GrpcSession
 from epp.transport.http2 import Connection, HeaderCache
 from epp.transport.interface import OpenStream
 from epp.transport.pauses import Pause, ReadPauses
@@ -65,7 +65,7 @@ class ConnectionProtocol(asyncio.Protocol):
             counters=owner.counters.http2,
             budget=owner.budget,
         )
-        self._session = Session(
+        self._session = GrpcSession(
             self.connection,
             owner.methods,
             write=self._write,

@@ -12,7 +12,7 @@ import structlog
 from google.protobuf.message import DecodeError
 from request_control.harness import Epp, NotingPlugin, make_pool
 
-from epp.ext_proc import ExtProcSettings, StreamState
+from epp.ext_proc import ExtProcSettings, ExtProcState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import Exchange
 from ext_proc.harness import Mode, Modes
@@ -62,7 +62,7 @@ class JudgingEnvoy(PatientEnvoy):
         self.take()
         self.line.message(data)
         answers, kinds = self.answers, self.kinds
-        if was is StreamState.CLOSED:
+        if was is ExtProcState.CLOSED:
             assert kinds == []
         if kind is not None and kind.startswith("response"):
             self.seen_response = True
@@ -77,7 +77,7 @@ class JudgingEnvoy(PatientEnvoy):
         else:
             assert set(kinds) <= _LEGAL[kind]
             self._judge_number(kind, was, kinds)
-        if was is self.stream.state is StreamState.DECIDING:
+        if was is self.stream.state is ExtProcState.DECIDING:
             assert kinds == []
         return answers
 
@@ -90,7 +90,7 @@ class JudgingEnvoy(PatientEnvoy):
         kind: str | None = request.WhichOneof("request")
         if kind is None:
             return None
-        if self.stream.state is StreamState.REQUEST_HEADERS:
+        if self.stream.state is ExtProcState.REQUEST_HEADERS:
             config = request.protocol_config
             self.modes = None
             if request.HasField("protocol_config"):
@@ -99,10 +99,10 @@ class JudgingEnvoy(PatientEnvoy):
         return kind
 
     def _judge_number(
-        self, kind: str | None, was: StreamState, kinds: Sequence[str | None]
+        self, kind: str | None, was: ExtProcState, kinds: Sequence[str | None]
     ) -> None:
         """Envoy waits for one answer to each of these; only full duplex takes any number."""
-        if was is StreamState.CLOSED or kind not in {
+        if was is ExtProcState.CLOSED or kind not in {
             "response_headers",
             "response_body",
             "response_trailers",
@@ -150,10 +150,10 @@ class JudgingEnvoy(PatientEnvoy):
     def decide_if_asked(self) -> None:
         """Have the decision made that the stream waits for."""
         for _ in self.asked:
-            assert self.stream.state is StreamState.DECIDING
+            assert self.stream.state is ExtProcState.DECIDING
             self.take()
             self.decide()
-            assert self.stream.state in {StreamState.RESPONSE_HEADERS, StreamState.CLOSED}
+            assert self.stream.state in {ExtProcState.RESPONSE_HEADERS, ExtProcState.CLOSED}
             if self.kinds == ["immediate_response"]:
                 self.immediate += 1
                 assert self.finished
@@ -238,12 +238,12 @@ def answer_legally_and_release(
         for step in steps:
             step(envoy)
             assert epp.in_flight == epp.director.in_flight <= 1
-            assert len(envoy.asked) == (envoy.stream.state is StreamState.DECIDING)
+            assert len(envoy.asked) == (envoy.stream.state is ExtProcState.DECIDING)
             assert (envoy.stream in envoy.service.open_streams) is (
-                envoy.stream.state is not StreamState.CLOSED
+                envoy.stream.state is not ExtProcState.CLOSED
             )
         getattr(envoy, last)()
-    assert envoy.stream.state is StreamState.CLOSED
+    assert envoy.stream.state is ExtProcState.CLOSED
     assert not envoy.service.open_streams
     assert epp.in_flight == epp.director.in_flight == 0
     assert epp.total("request_running") == 0

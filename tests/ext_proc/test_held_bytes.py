@@ -342,7 +342,7 @@ def test_what_the_transport_gives_back_lets_nobody_on_at_once() -> None:
     holder.is_paused = held.must_wait(holder)
     held.give_back(100 << 20)
     assert holder.is_paused
-    held.look()
+    held.resume_waiting()
     assert not holder.is_paused
 
 

@@ -7,7 +7,7 @@ import pytest
 from request_control.harness import BODY, Epp, make_pool
 from structlog.testing import capture_logs
 
-from epp.ext_proc import ExtProcSettings, StreamState
+from epp.ext_proc import ExtProcSettings, ExtProcState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from ext_proc.harness import (
     BUFFERED,
@@ -89,7 +89,7 @@ def test_every_pair_works_or_is_refused_at_the_first_message(
         assert envoy.response_body(b"x", end=True) == [PASS_RESPONSE_BODY]
     assert epp.in_flight == 0
     assert epp.total("request_error_total") == 0
-    assert envoy.stream.state is StreamState.CLOSED
+    assert envoy.stream.state is ExtProcState.CLOSED
 
 
 def assert_request_passes(answers: list[pb.ProcessingResponse], mode: int) -> None:
@@ -138,7 +138,7 @@ def test_every_pair_that_works_takes_trailers_at_both_ends(modes: Modes) -> None
         pb.ProcessingResponse(response_trailers=pb.TrailersResponse())
     ]
     assert epp.in_flight == 0
-    assert envoy.stream.state is StreamState.CLOSED
+    assert envoy.stream.state is ExtProcState.CLOSED
 
 
 def test_a_streamed_body_sent_ahead_passes_chunk_by_chunk_once_it_is_whole() -> None:

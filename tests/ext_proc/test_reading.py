@@ -54,7 +54,7 @@ def by_protobuf(data: bytes) -> reading.Message | None:
         if value is not None:
             entries = [e for e in value if isinstance(e, str)] if isinstance(value, list) else []
             subset = tuple(entry.strip() for entry in entries if entry.strip())
-    return kind, content, reading.Beside(modes, served, subset)
+    return kind, content, reading.MessageContext(modes, served, subset)
 
 
 def by_hand(data: bytes) -> reading.Message | None:
@@ -158,16 +158,16 @@ def test_damaged_bytes_are_read_as_protobuf_reads_them(data: bytes, cut: st.Data
 
 
 def test_what_stands_beside_a_phase_is_read_once() -> None:
-    reading._beside.cache_clear()
+    reading._context.cache_clear()
     beside = metadata(SERVED).SerializeToString()
     for body in (b"one", b"two"):
         phase = pb.ProcessingRequest(response_body=pb.HttpBody(body=body)).SerializeToString()
         assert reading.message(phase + beside) == (
             "response_body",
             (body, False),
-            reading.Beside(None, SERVED, None),
+            reading.MessageContext(None, SERVED, None),
         )
-    assert reading._beside.cache_info().misses == 1
+    assert reading._context.cache_info().misses == 1
 
 
 @pytest.mark.parametrize("served", ["x" * 2000, "\u4f60"])

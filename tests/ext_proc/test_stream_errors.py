@@ -14,7 +14,7 @@ from request_control.harness import (
 )
 from structlog.testing import capture_logs
 
-from epp.ext_proc import ExtProcSettings, StreamState
+from epp.ext_proc import ExtProcSettings, ExtProcState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import AdmissionDeniedError, Admitter
 from epp.scheduling import CycleState, Endpoint, LLMRequest
@@ -276,7 +276,7 @@ def test_a_message_out_of_order_after_the_response_headers_leaves_the_response_a
     envoy.response_headers()
     assert getattr(envoy, late)() == []
     assert envoy.finished == [(0, "")]
-    assert envoy.stream.state is StreamState.CLOSED
+    assert envoy.stream.state is ExtProcState.CLOSED
     assert envoy.epp.in_flight == 0
 
 

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import json_format
 from request_control.harness import BODY, Epp, make_pool
 
-from epp.ext_proc import StreamState
+from epp.ext_proc import ExtProcState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from ext_proc.harness import (
     ADAPTIVE,
@@ -97,7 +97,7 @@ def test_a_buffered_body_before_trailers_has_no_end_flag_and_is_whole_all_the_sa
     assert_routes(body, "request_body", A)
     (trailers,) = envoy.request_trailers()
     assert trailers == pb.ProcessingResponse(request_trailers=pb.TrailersResponse())
-    assert envoy.stream.state is StreamState.RESPONSE_HEADERS
+    assert envoy.stream.state is ExtProcState.RESPONSE_HEADERS
 
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED, ADAPTIVE, NO_BODIES])
@@ -176,7 +176,7 @@ def test_a_full_duplex_response_is_given_back_piece_by_piece() -> None:
     data, ends = echoed(envoy.response_body(LARGE), "response_body")
     assert (data, ends) == (LARGE, [False] * 5)
     assert echoed(envoy.response_body(b"", end=True), "response_body") == (b"", [True])
-    assert envoy.stream.state is StreamState.CLOSED
+    assert envoy.stream.state is ExtProcState.CLOSED
     assert envoy.epp.in_flight == 0
 
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from epp.ext_proc import ExtProcSettings, StreamState
+from epp.ext_proc import ExtProcSettings, ExtProcState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from ext_proc.harness import Envoy, Mode, Modes, on_no_transport
 from ext_proc.held import Change, HeldDecision
@@ -28,29 +28,29 @@ FULL_DUPLEX = Mode.FULL_DUPLEX_STREAMED
 MODES = [mode for mode in ALL_MODES if mode != Mode.GRPC]
 PAIRS: list[Modes | None] = [None, *product(MODES, MODES)]
 
-_IN_ORDER: list[tuple[StreamState, Step]] = [
-    (StreamState.REQUEST_BODY, Envoy.request_headers),
-    (StreamState.DECIDING, Envoy.request_body),
-    (StreamState.RESPONSE_HEADERS, JudgingEnvoy.decide_if_asked),
-    (StreamState.RESPONSE_BODY, partial(Envoy.response_headers, headers={"content-type": "json"})),
-    (StreamState.CLOSED, Envoy.response_trailers),
+_IN_ORDER: list[tuple[ExtProcState, Step]] = [
+    (ExtProcState.REQUEST_BODY, Envoy.request_headers),
+    (ExtProcState.DECIDING, Envoy.request_body),
+    (ExtProcState.RESPONSE_HEADERS, JudgingEnvoy.decide_if_asked),
+    (ExtProcState.RESPONSE_BODY, partial(Envoy.response_headers, headers={"content-type": "json"})),
+    (ExtProcState.CLOSED, Envoy.response_trailers),
 ]
 """What takes a stream from each state to the next one; without a body it has one state less."""
 
-EXPECTED: dict[StreamState, set[str]] = {
-    StreamState.REQUEST_HEADERS: {"request_headers"},
+EXPECTED: dict[ExtProcState, set[str]] = {
+    ExtProcState.REQUEST_HEADERS: {"request_headers"},
     # Envoy's own answer to the client, such as 413, may come at any time.
-    StreamState.REQUEST_BODY: {"request_body", "request_trailers", "response_headers"},
+    ExtProcState.REQUEST_BODY: {"request_body", "request_trailers", "response_headers"},
     # The end of a body over 1 MB may be told twice (envoy#46237).
-    StreamState.DECIDING: {"request_body", "request_trailers", "response_headers"},
-    StreamState.RESPONSE_HEADERS: {"request_body", "request_trailers", "response_headers"},
-    StreamState.RESPONSE_BODY: {
+    ExtProcState.DECIDING: {"request_body", "request_trailers", "response_headers"},
+    ExtProcState.RESPONSE_HEADERS: {"request_body", "request_trailers", "response_headers"},
+    ExtProcState.RESPONSE_BODY: {
         "request_body",
         "request_trailers",
         "response_body",
         "response_trailers",
     },
-    StreamState.CLOSED: set(),
+    ExtProcState.CLOSED: set(),
 }
 """The messages that have a meaning in each state."""
 
@@ -78,15 +78,15 @@ EVENTS: dict[str, Step] = {
 }
 
 
-def reaching(state: StreamState, modes: Modes | None) -> list[Step] | None:
+def reaching(state: ExtProcState, modes: Modes | None) -> list[Step] | None:
     """Return the steps to ``state``; None if these modes never get there."""
     has_no_body = modes is not None and modes[0] == Mode.NONE
-    if has_no_body and state is StreamState.REQUEST_BODY:
+    if has_no_body and state is ExtProcState.REQUEST_BODY:
         return None
     steps = []
-    if state is not StreamState.REQUEST_HEADERS:
+    if state is not ExtProcState.REQUEST_HEADERS:
         for reached, step in _IN_ORDER:
-            if not (has_no_body and reached is StreamState.DECIDING):
+            if not (has_no_body and reached is ExtProcState.DECIDING):
                 steps.append(step)
             if reached is state:
                 break
@@ -94,7 +94,7 @@ def reaching(state: StreamState, modes: Modes | None) -> list[Step] | None:
 
 
 def streams(
-    state: StreamState, last_step: Callable[[JudgingEnvoy], None], change: Change
+    state: ExtProcState, last_step: Callable[[JudgingEnvoy], None], change: Change
 ) -> Iterator[JudgingEnvoy]:
     """Bring a stream to ``state`` in each pair of modes that can, and take a last step there."""
     for modes in PAIRS:
@@ -112,10 +112,10 @@ def streams(
             )
 
 
-def was_expected(name: str, state: StreamState, envoy: JudgingEnvoy) -> bool:
+def was_expected(name: str, state: ExtProcState, envoy: JudgingEnvoy) -> bool:
     kind = name.partition(",")[0]
     if kind == "request_trailers" and envoy.request_mode in HELD:
-        return state not in {StreamState.REQUEST_HEADERS, StreamState.REQUEST_BODY} and (
+        return state not in {ExtProcState.REQUEST_HEADERS, ExtProcState.REQUEST_BODY} and (
             kind in EXPECTED[state]
         )
     return kind in EXPECTED[state]
@@ -128,20 +128,20 @@ def was_expected(name: str, state: StreamState, envoy: JudgingEnvoy) -> bool:
         *(pytest.param(name, rename, id=f"{name}, renamed") for name in MESSAGES if "resp" in name),
     ],
 )
-@pytest.mark.parametrize("state", StreamState, ids=lambda state: state.name)
-def test_message_in_state(state: StreamState, name: str, change: Change) -> None:
+@pytest.mark.parametrize("state", ExtProcState, ids=lambda state: state.name)
+def test_message_in_state(state: ExtProcState, name: str, change: Change) -> None:
     def tell(envoy: JudgingEnvoy) -> None:
         assert envoy.stream.state is state
         was_finished = envoy.finished
         MESSAGES[name](envoy)
-        if state is StreamState.CLOSED:
+        if state is ExtProcState.CLOSED:
             assert envoy.kinds == []
             assert envoy.finished == was_finished
         elif not was_expected(name, state, envoy):
             # Before the response an error takes its place; from then on it is left alone.
-            is_early = state is not StreamState.RESPONSE_BODY and not name.startswith("response")
+            is_early = state is not ExtProcState.RESPONSE_BODY and not name.startswith("response")
             assert envoy.finished == [(0, "")]
-            assert envoy.stream.state is StreamState.CLOSED
+            assert envoy.stream.state is ExtProcState.CLOSED
             assert envoy.kinds == (["immediate_response"] if is_early else [])
         elif envoy.finished:
             # Understood and turned down: a body that Envoy has cut off.
@@ -153,20 +153,20 @@ def test_message_in_state(state: StreamState, name: str, change: Change) -> None
 
 
 @pytest.mark.parametrize("name", EVENTS)
-@pytest.mark.parametrize("state", StreamState, ids=lambda state: state.name)
-def test_event_in_state(state: StreamState, name: str) -> None:
+@pytest.mark.parametrize("state", ExtProcState, ids=lambda state: state.name)
+def test_event_in_state(state: ExtProcState, name: str) -> None:
     def happen(envoy: JudgingEnvoy) -> None:
         assert envoy.stream.state is state
         envoy.take()
         EVENTS[name](envoy)
-        is_undecided = state.value <= StreamState.DECIDING.value
+        is_undecided = state.value <= ExtProcState.DECIDING.value
         if name == "writable":
             assert envoy.stream.state is state
         elif name == "drain" and is_undecided:
             envoy.immediate += 1
             assert envoy.kinds == ["immediate_response"]
         else:
-            assert envoy.stream.state is StreamState.CLOSED
+            assert envoy.stream.state is ExtProcState.CLOSED
             assert set(envoy.kinds) <= {"response_body"}
 
     assert len(list(streams(state, happen, rename))) >= len(PAIRS) - len(MODES)

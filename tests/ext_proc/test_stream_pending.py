@@ -7,7 +7,7 @@ import pytest
 from request_control.harness import BODY, Epp, NotingPlugin, make_pool
 from structlog.testing import capture_logs
 
-from epp.ext_proc import StreamState
+from epp.ext_proc import ExtProcState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import EndCause
 from ext_proc.harness import (
@@ -106,7 +106,7 @@ def test_after_the_decision_all_goes_out_as_if_it_had_been_made_at_once(
     assert all_answers(envoy) == ([CONTINUE_REQUEST_HEADERS] if is_buffered else [])
     envoy.decide()
     assert all_answers(envoy) == all_answers(straight)
-    assert envoy.stream.state is StreamState.RESPONSE_HEADERS
+    assert envoy.stream.state is ExtProcState.RESPONSE_HEADERS
     assert envoy.epp.in_flight == 1
     assert envoy.held.cancelled == []
 
@@ -141,7 +141,7 @@ def test_a_decision_that_is_there_already_is_answered_at_once(modes: Modes) -> N
     assert_routes(answers[0], kind, A)
     if modes == FULL_DUPLEX:
         assert echoed(answers[1:], "request_body") == (BODY, [True])
-    assert envoy.stream.state is StreamState.RESPONSE_HEADERS
+    assert envoy.stream.state is ExtProcState.RESPONSE_HEADERS
 
 
 @pytest.mark.parametrize("kind", [HeldDecision, DecidedAtOnce])
@@ -223,7 +223,7 @@ def test_a_stream_that_ends_meanwhile_takes_its_question_back_once(
     assert envoy.held.cancelled == [cause]
     assert envoy.epp.in_flight == envoy.epp.director.in_flight == 0
     assert plugin.ends == []
-    assert envoy.stream.state is StreamState.CLOSED
+    assert envoy.stream.state is ExtProcState.CLOSED
     assert not envoy.service.open_streams
     assert envoy.line.recorder.sent_after_finish == 0
 

@@ -6,7 +6,7 @@ import pytest
 from request_control.harness import Epp, NotingPlugin, make_pool
 from structlog.testing import capture_logs
 
-from epp.ext_proc import ExtProcSettings, ExtProcStream, StreamState
+from epp.ext_proc import ExtProcSettings, ExtProcState, ExtProcStream
 from epp.ext_proc.held_bytes import HeldBytes
 from epp.request_control import EndCause, Refusals
 from ext_proc.harness import (
@@ -113,7 +113,7 @@ def test_the_reservation_is_released_once(
     assert plugin.ends == [("default/a", cause)]
     finished = [line for line in lines if line["event"] == "request finished"]
     assert [line["outcome"] for line in finished] == [cause.value]
-    assert envoy.stream.state is StreamState.CLOSED
+    assert envoy.stream.state is ExtProcState.CLOSED
     assert not envoy.service.open_streams
 
 

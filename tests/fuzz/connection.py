@@ -14,7 +14,7 @@ from fuzz.peer import Peer
 from fuzz.tape import Tape
 from soak import frames
 
-from epp.transport.grpc import GrpcCounters, GrpcLimits, Session
+from epp.transport.grpc import GrpcCounters, GrpcLimits, GrpcSession
 from epp.transport.http2 import (
     Connection,
     ConnectionFailed,
@@ -489,7 +489,7 @@ class Calls(Conversation):
         super().__init__(tape)
         self.timers: deque[Timer] = deque()
         self.talkers: list[Talker] = []
-        self.session = Session(
+        self.session = GrpcSession(
             self.connection,
             {PATH: self._opened},
             write=self.peer.reads,

@@ -2,7 +2,7 @@
 
 What is read at once is handled in one go and answered with one write: while bytes are being
 received, what the handlers send only piles up in the connection. If that takes longer than
-:data:`TURN_SECONDS`, the rest is left for :meth:`Session.go_on`. No task, no future, no await.
+:data:`TURN_SECONDS`, the rest is left for :meth:`GrpcSession.go_on`. No task, no future, no await.
 """
 
 from collections import deque
@@ -16,9 +16,9 @@ import structlog
 
 from epp.transport.grpc.counters import GrpcCounters
 from epp.transport.grpc.framing import MessageReader
+from epp.transport.grpc.receive_throttle import ReceiveThrottle
 from epp.transport.grpc.requests import Call, read_call
 from epp.transport.grpc.stream import GrpcStream, Timer
-from epp.transport.grpc.turns import Turns
 from epp.transport.http2 import (
     Connection,
     DataReceived,
@@ -53,7 +53,7 @@ class GrpcLimits:
     mode a stream is silent for a whole generation."""
 
 
-class Session:
+class GrpcSession:
     """The calls of one connection."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Session:
         self.max_sent_message_bytes = limits.max_sent_message_bytes
         self._max_stream_seconds = limits.max_stream_seconds
         self._counters = counters
-        self._turns = Turns(connection)
+        self._throttle = ReceiveThrottle(connection)
         self._clock = clock
         self._unhandled: deque[Event] = deque()
         self.is_busy = False
@@ -214,8 +214,8 @@ class Session:
         if event.data:
             handler = stream.handler
             messages = reader.feed(event.data)
-            if not reader.kept_bytes and self._turns.is_on:
-                self._turns.over(event.stream)
+            if not reader.kept_bytes and self._throttle.is_active:
+                self._throttle.release(event.stream)
             try:
                 for message in messages:
                     handler.message(message)
@@ -226,7 +226,7 @@ class Session:
                 return
             if reader.kept_bytes:
                 # After the handler, who may have stopped the stream.
-                self._turns.not_whole(event.stream)
+                self._throttle.message_is_partial(event.stream)
             if reader.error is not None:
                 self._counters.messages_refused += 1
                 self._break_off(stream, reader.error.code, str(reader.error))
@@ -267,7 +267,7 @@ class Session:
         self._give_up(stream, "the answers to this stream are not read")
 
     def dropped(self, stream: HttpStream) -> None:
-        self._turns.over(stream)
+        self._throttle.release(stream)
 
     def too_long(self, stream: GrpcStream, message_bytes: int) -> None:
         self._counters.answers_refused += 1

@@ -16,7 +16,7 @@ _LENGTH_DIGITS = 20
 """A content-length with more digits counts more bytes than there are."""
 
 
-def unfit(
+def rejection(
     modes: BodyModes, header_bytes: int, headers: Mapping[str, str], settings: ExtProcSettings
 ) -> RequestError | None:
     """Return why nothing can come of a request; None if something may.

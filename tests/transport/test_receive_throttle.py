@@ -6,7 +6,7 @@ import h2.config
 import h2.connection
 import pytest
 
-from epp.transport.grpc import GrpcCounters, GrpcLimits, Session
+from epp.transport.grpc import GrpcCounters, GrpcLimits, GrpcSession
 from epp.transport.http2 import Connection, ConnectionLimits
 from epp.transport.http2.constants import DEFAULT_WINDOW
 from epp.transport.interface import Stream
@@ -34,7 +34,7 @@ class Wire:
         self.handlers: list[Idle] = []
         self.counters = GrpcCounters()
         self.written: list[bytes] = []
-        self.session = Session(
+        self.session = GrpcSession(
             self.connection,
             {METHOD: self._opened},
             write=self.written.append,

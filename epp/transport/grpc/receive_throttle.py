@@ -13,7 +13,7 @@ from epp.transport.budget import ByteBudget
 from epp.transport.http2 import Connection, Stream
 
 
-class Turns:
+class ReceiveThrottle:
     """Whose turn it is on one connection."""
 
     __slots__ = ("_budget", "_connection", "_first", "_waiting")
@@ -27,15 +27,15 @@ class Turns:
         """The others, those that began to wait first in front."""
 
     @property
-    def is_on(self) -> bool:
+    def is_active(self) -> bool:
         """Ends of messages are to be told."""
         return self._first is not None
 
-    def not_whole(self, stream: Stream) -> None:
+    def message_is_partial(self, stream: Stream) -> None:
         """Take note that of a stream's message only a part has come."""
         if not self._budget.is_crowded or self._connection.is_stopped(stream):
             if self._first is not None:
-                self.over(stream)
+                self.release(stream)
             return
         if stream is self._first:
             return
@@ -45,7 +45,7 @@ class Turns:
             self._waiting[stream] = None
             self._connection.hold_window(stream)
 
-    def over(self, stream: Stream) -> None:
+    def release(self, stream: Stream) -> None:
         """Take note that this stream needs no turn: nothing is kept of it, or it cannot go on."""
         if stream in self._waiting:
             self._go_on(stream)
