@@ -11,6 +11,6 @@ __all__ = [
     "METHOD",
     "ExtProcService",
     "ExtProcSettings",
-    "ExtProcStream",
     "ExtProcState",
+    "ExtProcStream",
 ]

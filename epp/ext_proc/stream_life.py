@@ -283,7 +283,7 @@ class StreamLife:
         self._stream.resume_reading()
 
     def stalled_seconds(self, now: float) -> float:
-        """Return for how long the body has come too slowly, as far as :meth:`slow_seconds` has seen."""
+        """Return the seconds of slow upload as of the last :meth:`slow_seconds`."""
         return now - self._progress_at
 
     def slow_seconds(self, now: float, least_bytes_per_second: float) -> float:
