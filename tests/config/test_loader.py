@@ -396,12 +396,15 @@ FAULTS: dict[str, tuple[str, list[str]]] = {
         )
         for weight, said in (
             ("-1", "`-1`"),
-            (".nan", "`nan`"),
             (".inf", "`inf`"),
             ("high", "the text `high`"),
             ("'2'", "the text `2`"),
         )
     },
+    "weight .nan": (
+        profile_of("{pluginRef: queue-scorer, weight: .nan}"),
+        ["f:8:39: schedulingProfiles[0].plugins[0].weight: must be a number, not .nan"],
+    ),
     "undefined discovery": (
         HEAD + "dataLayer: {discovery: {pluginRef: nope}}\n",
         ["f:3:36: dataLayer.discovery.pluginRef: no plugin is named `nope`; defined: none"],
