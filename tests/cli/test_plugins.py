@@ -149,7 +149,7 @@ def test_an_installed_plugin_is_shown_with_its_parameters_and_example() -> None:
 def test_a_session_plugin_is_shown_with_its_arguments() -> None:
     doc = documented("show", "spot-instance-manager")
     assert (doc["role"], doc["extensionPoints"]) == ("Session plugins", ["SessionPlugin"])
-    assert doc["summary"] == "Spot instances for preemptible jobs only, and last."
+    assert doc["summary"] == "Uses spot instances for preemptible jobs only, and as a last choice."
     assert doc["doc"].startswith("``spot-instance-manager``: keeps what must not be interrupted")
     assert [(each["name"], each["type"], each["default"]) for each in doc["parameters"]] == [
         ("spotLabelKey", "string", '"kai.scheduler/instance-type"'),
@@ -161,7 +161,7 @@ def test_a_session_plugin_is_shown_with_its_arguments() -> None:
 
 def test_of_several_session_plugins_in_a_module_each_has_its_own_words_first() -> None:
     doc = documented("show", "leader-first")["doc"]
-    assert doc.startswith("A job's leaders first.\n\n``priority``, ``leader-first``, ")
+    assert doc.startswith("Orders the leaders of a job before its other tasks.\n\n``priority``, ")
 
 
 SESSION_PLUGIN = """

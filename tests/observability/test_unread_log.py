@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -139,4 +140,5 @@ async def test_every_line_is_written_by_the_end_of_the_process(tmp_path: Path) -
     events = [line["event"] for line in lines]
     assert events.count("request finished") == 300
     assert events[-1] == "endpoint picker stopped"
-    assert [line["timestamp"] for line in lines] == sorted(line["timestamp"] for line in lines)
+    stamps = [datetime.fromisoformat(line["timestamp"]) for line in lines]
+    assert stamps == sorted(stamps)
