@@ -528,6 +528,7 @@ def test_a_usage_without_an_end_is_given_up(start: bytes, more: bytes) -> None:
         scan, piece = reader(), start + more * size
         return calls(lambda: scan.feed(piece))
 
+    work(20_000)  # what a process does once is not counted
     assert work(200_000) == work(20_000)
 
 
