@@ -277,7 +277,7 @@ class BodyQueue:
             The seconds of CPU that it took.
         """
         request, seconds = waiting.request, 0.0
-        outcome: Exchange | PendingDecision | RequestError | None = None
+        refusal: RequestError | None = None
         try:
             _check_wait(self._clock() - waiting.since)
             if decoding := request.pending:
@@ -288,14 +288,14 @@ class BodyQueue:
                 if waiting.is_undone:
                     return seconds
         except Exception as error:
-            outcome = self.refuse(request, error)
+            refusal = self.refuse(request, error)
         await self._turn.begun()
         if waiting.is_wanted:
             began = self._cpu_clock()
-            try:
-                waiting.end(outcome or self.decide(request))
-            except RequestError as error:
-                waiting.end(error)
+            if refusal is not None:
+                waiting.end(refusal)
+            else:
+                self.decide_waiting(waiting)
             seconds += self._cpu_clock() - began
         return seconds
 
