@@ -56,6 +56,7 @@ with warnings.catch_warnings():
         )
         from envoy_data_plane.envoy.extensions.transport_sockets.tls import v3 as tls
         from envoy_data_plane.envoy.extensions.upstreams.http import v3 as upstream_http
+        from envoy_data_plane.envoy.type import v3 as envoy_type
         from envoy_data_plane.envoy.type.matcher import v3 as matcher
         from envoy_data_plane.envoy.type.metadata import v3 as metadata
         from envoy_data_plane.google.protobuf import Any as PackedMessage
@@ -77,6 +78,7 @@ __all__ = [
     "downstream_connections",
     "early_header_mutation",
     "endpoint",
+    "envoy_type",
     "ext_proc",
     "extension",
     "file_access_log",

@@ -12,7 +12,7 @@ import typing
 import yaml
 
 from epp.lab.envoy import _data_plane as data_plane
-from epp.lab.envoy.clusters import epp_cluster, model_servers_cluster
+from epp.lab.envoy.clusters import epp_clusters, model_servers_cluster
 from epp.lab.envoy.gateway_config import Destination, GatewayConfig, Mode
 from epp.lab.envoy.http_listener import http_listener
 from epp.lab.envoy.overload import overload_manager
@@ -33,7 +33,7 @@ def bootstrap(config: GatewayConfig) -> dict[str, typing.Any]:
         ),
         static_resources=data_plane.bootstrap.BootstrapStaticResources(
             listeners=[http_listener(config)],
-            clusters=[epp_cluster(config), model_servers_cluster(config)],
+            clusters=[*epp_clusters(config), model_servers_cluster(config)],
         ),
         overload_manager=overload_manager(config.limits),
     )

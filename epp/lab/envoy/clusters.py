@@ -1,4 +1,4 @@
-"""The two clusters of the gateway: the endpoint picker and the model servers."""
+"""The clusters of the gateway: the endpoint picker and the model servers."""
 
 from epp.lab.envoy._data_plane import (
     PackedMessage,
@@ -28,6 +28,7 @@ from epp.lab.envoy.names import (
     DESTINATION_HEADER,
     DESTINATION_NAMESPACE,
     EPP_CLUSTER,
+    EPP_LARGE_REQUESTS_CLUSTER,
     MODEL_SERVERS_CLUSTER,
     SERVED_KEY,
 )
@@ -43,8 +44,16 @@ KEEPALIVE_TIMEOUT_SECONDS = 20.0
 HTTP_OPTIONS_KEY = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
-def epp_cluster(config: GatewayConfig) -> cluster.Cluster:
-    """Return the endpoint picker's cluster: HTTP/2, resolved by DNS if need be."""
+def epp_clusters(config: GatewayConfig) -> list[cluster.Cluster]:
+    """Return the endpoint picker's cluster, and a second one if large requests go apart."""
+    names = [EPP_CLUSTER]
+    if config.limits.small_request_bytes:
+        names.append(EPP_LARGE_REQUESTS_CLUSTER)
+    return [epp_cluster(config, name) for name in names]
+
+
+def epp_cluster(config: GatewayConfig, name: str = EPP_CLUSTER) -> cluster.Cluster:
+    """Return a cluster of the endpoint picker: HTTP/2, resolved by DNS if need be."""
     is_ip = parse_ip(config.epp_host) is not None
     address = (
         socket_path(config.epp_socket)
@@ -67,12 +76,12 @@ def epp_cluster(config: GatewayConfig) -> cluster.Cluster:
         )
     )
     picker = cluster.Cluster(
-        name=EPP_CLUSTER,
+        name=name,
         type=discovery.STATIC if is_ip or config.epp_socket else discovery.STRICT_DNS,
         connect_timeout=seconds(config.epp_connect_timeout_seconds),
         circuit_breakers=_no_circuit_breakers(),
         typed_extension_protocol_options={HTTP_OPTIONS_KEY: PackedMessage.pack(options)},
-        load_assignment=_assignment(EPP_CLUSTER, [address]),
+        load_assignment=_assignment(name, [address]),
     )
     if config.epp_tls:
         picker.transport_socket = _tls_socket(config)

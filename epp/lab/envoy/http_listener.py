@@ -5,6 +5,7 @@ from epp.lab.envoy._data_plane import (
     betterproto2,
     connection_manager,
     core,
+    envoy_type,
     ext_proc,
     extension,
     header_to_metadata,
@@ -23,6 +24,7 @@ from epp.lab.envoy.header_mutations import early_removal, set_headers
 from epp.lab.envoy.names import (
     DESTINATION_NAMESPACE,
     EPP_CLUSTER,
+    EPP_LARGE_REQUESTS_CLUSTER,
     LISTENER,
     MODEL_SERVERS_CLUSTER,
     SERVED_HEADER,
@@ -39,14 +41,16 @@ EPP_RETRY_ON = "connect-failure,refused-stream,reset-before-request"
 
 EPP_RETRIES = 2
 
+_EXT_PROC = "ext_proc"
+
 _Headers = ext_proc.ProcessingModeHeaderSendMode
 _Body = ext_proc.ProcessingModeBodySendMode
 
 
 def http_listener(config: GatewayConfig) -> listener.Listener:
-    """Return the listener with its filters and its one route."""
+    """Return the listener with its filters and routes."""
     limits = config.limits
-    filters = [_http_filter("ext_proc", endpoint_picker(config))]
+    filters = [_http_filter(_EXT_PROC, endpoint_picker(config))]
     if config.headers.to_set:
         filters.insert(0, _http_filter("header_mutation", set_headers(config.headers)))
     if config.destination is Destination.ORIGINAL_DST:
@@ -106,8 +110,12 @@ def downstream_http2(limits: GatewayLimits) -> core.Http2ProtocolOptions:
 
 def _http_filter(name: str, config: betterproto2.Message) -> connection_manager.HttpFilter:
     return connection_manager.HttpFilter(
-        name=f"envoy.filters.http.{name}", typed_config=PackedMessage.pack(config)
+        name=_filter_name(name), typed_config=PackedMessage.pack(config)
     )
+
+
+def _filter_name(name: str) -> str:
+    return f"envoy.filters.http.{name}"
 
 
 def _served_endpoint() -> header_to_metadata.Config:
@@ -123,10 +131,7 @@ def endpoint_picker(config: GatewayConfig) -> ext_proc.ExternalProcessor:
     """Return the configuration of the ext_proc filter."""
     namespaces = ext_proc.MetadataOptionsMetadataNamespaces
     return ext_proc.ExternalProcessor(
-        grpc_service=core.GrpcService(
-            envoy_grpc=core.GrpcServiceEnvoyGrpc(cluster_name=EPP_CLUSTER),
-            retry_policy=_another_endpoint_picker(),
-        ),
+        grpc_service=_grpc_service(EPP_CLUSTER),
         failure_mode_allow=config.fail_open,
         processing_mode=processing_mode(config.mode),
         message_timeout=seconds(config.message_timeout_seconds),
@@ -138,6 +143,13 @@ def endpoint_picker(config: GatewayConfig) -> ext_proc.ExternalProcessor:
             receiving_namespaces=namespaces(untyped=[DESTINATION_NAMESPACE]),
             forwarding_namespaces=namespaces(untyped=[DESTINATION_NAMESPACE, SUBSET_NAMESPACE]),
         ),
+    )
+
+
+def _grpc_service(cluster: str) -> core.GrpcService:
+    return core.GrpcService(
+        envoy_grpc=core.GrpcServiceEnvoyGrpc(cluster_name=cluster),
+        retry_policy=_another_endpoint_picker(),
     )
 
 
@@ -181,8 +193,29 @@ def processing_mode(mode: Mode) -> ext_proc.ProcessingMode:
 
 def _routes(config: GatewayConfig) -> route.RouteConfiguration:
     """Everything to the model servers, for as long as it takes."""
+    everything = _route(config)
+    routes = [everything]
+    if config.limits.small_request_bytes:
+        small = _route(config)
+        small.match.headers = _small_bodies(config.limits.small_request_bytes)
+        routes.insert(0, small)
+        overrides = ext_proc.ExtProcOverrides(
+            grpc_service=_grpc_service(EPP_LARGE_REQUESTS_CLUSTER)
+        )
+        everything.typed_per_filter_config = {
+            _filter_name(_EXT_PROC): PackedMessage.pack(
+                ext_proc.ExtProcPerRoute(overrides=overrides)
+            )
+        }
+    return route.RouteConfiguration(
+        name=LISTENER,
+        virtual_hosts=[route.VirtualHost(name="all", domains=["*"], routes=routes)],
+    )
+
+
+def _route(config: GatewayConfig) -> route.Route:
     retries = route.RetryPolicy(retry_on=RETRY_ON, num_retries=config.retries)
-    everything = route.Route(
+    to_model_servers = route.Route(
         match=route.RouteMatch(prefix="/"),
         request_body_buffer_limit=config.buffer_limit_bytes,
         route=route.RouteAction(
@@ -194,10 +227,17 @@ def _routes(config: GatewayConfig) -> route.RouteConfiguration:
     if config.destination is Destination.ORIGINAL_DST:
         served = core.HeaderValue(key=SERVED_HEADER, value="%UPSTREAM_REMOTE_ADDRESS%")
         overwrite = core.HeaderValueOptionHeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD
-        everything.response_headers_to_add = [
+        to_model_servers.response_headers_to_add = [
             core.HeaderValueOption(header=served, append_action=overwrite)
         ]
-    return route.RouteConfiguration(
-        name=LISTENER,
-        virtual_hosts=[route.VirtualHost(name="all", domains=["*"], routes=[everything])],
-    )
+    return to_model_servers
+
+
+def _small_bodies(limit: int) -> list[route.HeaderMatcher]:
+    """Match requests of a known length up to `limit` bytes, not compressed."""
+    return [
+        route.HeaderMatcher(
+            name="content-length", range_match=envoy_type.Int64Range(start=0, end=limit + 1)
+        ),
+        route.HeaderMatcher(name="content-encoding", present_match=False),
+    ]

@@ -26,6 +26,8 @@ SUBSET_NAMESPACE = "envoy.lb.subset_hint"
 """Metadata namespace of the subset of endpoints to choose from."""
 
 EPP_CLUSTER = "epp"
+EPP_LARGE_REQUESTS_CLUSTER = "epp-large-requests"
+"""The same address as `EPP_CLUSTER`, reached over other connections."""
 MODEL_SERVERS_CLUSTER = "model-servers"
 LISTENER = "gateway"
 
