@@ -20,7 +20,13 @@ from integration.gateway import Picker, picking
 
 from conformance.echo import Echo, EchoPool, EchoServer
 from epp.ext_proc.reading import SUBSET_KEY, SUBSET_NAMESPACE
-from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, ModelServerProtocol
+from epp.lab.envoy import (
+    EXT_PROC_STATS,
+    EnvoyProcess,
+    GatewayConfig,
+    GatewayLimits,
+    ModelServerProtocol,
+)
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.names import EPP_CLUSTER, MODEL_SERVERS_CLUSTER
 from epp.lab.load.client import ConnectionPool
@@ -225,6 +231,8 @@ def _bootstrap(
                 endpoint_protocol=pool.protocol,
                 epp_port=pool.picker.ports.grpc,
                 listen_port=0,
+                # The routes below are made of one.
+                limits=GatewayLimits(small_request_bytes=0),
                 **config,
             )
         )

@@ -11,7 +11,7 @@ import pytest
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from integration.gateway import Picker, picking
-from integration.health_checks import ask_for_health, epp_cluster
+from integration.health_checks import ask_for_health, epp_clusters
 
 from conformance.echo import EchoPool, EchoServer
 from conformance.gateways import ANY, SERVED, Json, Pool, PoolGateway, running_gateway
@@ -103,7 +103,8 @@ async def answer_when(gateway: PoolGateway, members: int) -> httpx.Response:
 def ask_and_go_by_it(document: Json) -> None:
     ask_for_health(document)
     # Or Envoy would rather use a host that is not healthy than none.
-    epp_cluster(document)["common_lb_config"] = {"healthy_panic_threshold": {"value": 0}}
+    for cluster in epp_clusters(document):
+        cluster["common_lb_config"] = {"healthy_panic_threshold": {"value": 0}}
 
 
 async def test_case_16_readiness_waits_for_the_pool_and_liveness_does_not(tmp_path: Path) -> None:

@@ -345,7 +345,7 @@ def as_envoy_gateway_would(
     }
     manager["http_filters"].insert(0, {"name": EXT_PROC_FILTER, "typed_config": configured})
     ours = bootstrap(GatewayConfig(endpoints=("127.0.0.1:1",), epp_port=ports.grpc))
-    epp, servers = ours["static_resources"]["clusters"]
+    epp, _, servers = ours["static_resources"]["clusters"]
     resources["clusters"].append(epp)
     policy = servers["load_balancing_policy"]
     override = policy["policies"][0]["typed_extension_config"]["typed_config"]

@@ -21,7 +21,7 @@ import yaml
 
 from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, Mode
 from epp.lab.envoy.bootstrap import bootstrap
-from epp.lab.envoy.names import EPP_CLUSTER
+from epp.lab.envoy.names import EPP_CLUSTER, EPP_LARGE_REQUESTS_CLUSTER
 from epp.lab.fleet import Fleet, FleetConfig
 
 START_SECONDS = 60.0
@@ -231,9 +231,11 @@ def _bootstrap(made: Site) -> str:
 def _share(document: dict[str, Any], ports: Sequence[int]) -> None:
     """Have Envoy spread its requests over pickers at these ports."""
     clusters = document["static_resources"]["clusters"]
-    (cluster,) = [each for each in clusters if each["name"] == EPP_CLUSTER]
-    (locality,) = cluster["load_assignment"]["endpoints"]
-    (host,) = locality["lb_endpoints"]
-    locality["lb_endpoints"] = [copy.deepcopy(host) for _ in ports]
-    for each, port in zip(locality["lb_endpoints"], ports, strict=True):
-        each["endpoint"]["address"]["socket_address"]["port_value"] = port
+    for cluster in clusters:
+        if cluster["name"] not in {EPP_CLUSTER, EPP_LARGE_REQUESTS_CLUSTER}:
+            continue
+        (locality,) = cluster["load_assignment"]["endpoints"]
+        (host,) = locality["lb_endpoints"]
+        locality["lb_endpoints"] = [copy.deepcopy(host) for _ in ports]
+        for each, port in zip(locality["lb_endpoints"], ports, strict=True):
+            each["endpoint"]["address"]["socket_address"]["port_value"] = port

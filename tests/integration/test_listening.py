@@ -15,7 +15,7 @@ from epp.lab.fleet import FleetConfig
 from epp.transport import TlsSettings
 
 from .gateway import NO_FAULTS, Gateway, in_each_mode, running
-from .health_checks import ask_for_health, epp_cluster
+from .health_checks import ask_for_health, epp_clusters
 
 pytestmark = [
     pytest.mark.integration,
@@ -70,13 +70,14 @@ async def test_envoy_shows_the_certificate_that_the_epp_asks_for(
     chain, key = make_leaf(authority, tmp_path, address="127.0.0.1")
 
     def show_certificate(document: dict[str, Any]) -> None:
-        context = epp_cluster(document)["transport_socket"]["typed_config"]
-        context["common_tls_context"]["tls_certificates"] = [
-            {
-                "certificate_chain": {"filename": str(chain)},
-                "private_key": {"filename": str(key)},
-            }
-        ]
+        for cluster in epp_clusters(document):
+            context = cluster["transport_socket"]["typed_config"]
+            context["common_tls_context"]["tls_certificates"] = [
+                {
+                    "certificate_chain": {"filename": str(chain)},
+                    "private_key": {"filename": str(key)},
+                }
+            ]
 
     tls = TlsSettings(client_authorities=tmp_path / "ca.crt")
     async with running(transport=transport, tls=tls, edit=show_certificate) as gateway:

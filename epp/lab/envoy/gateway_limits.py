@@ -67,7 +67,7 @@ class GatewayLimits:
     connection_window_bytes: int = MIB
     """Window of an HTTP/2 connection of a client."""
 
-    small_request_bytes: int = 16 * KIB
+    small_request_bytes: int = 64 * KIB
     """Requests with a longer body, a compressed one or one of unknown length go to the endpoint
     picker over connections of their own. Envoy opens one per worker thread and cluster, and small
     requests would wait there behind megabytes. 0 sends all requests over the same ones."""

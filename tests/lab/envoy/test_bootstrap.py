@@ -19,7 +19,7 @@ from epp.lab.envoy import (
     validate,
 )
 from epp.lab.envoy.bootstrap import bootstrap, render_yaml
-from epp.lab.envoy.names import STEERING_HEADERS
+from epp.lab.envoy.names import EPP_CLUSTER, MODEL_SERVERS_CLUSTER, STEERING_HEADERS
 
 ROOT = Path(__file__).parents[3]
 
@@ -65,8 +65,16 @@ def make_filter(**settings: Any) -> dict[str, Any]:
     return found
 
 
+def make_routes(**settings: Any) -> list[dict[str, Any]]:
+    """The routes of a gateway: small requests, then all others."""
+    (host,) = make_manager(**settings)["route_config"]["virtual_hosts"]
+    found: list[dict[str, Any]] = host["routes"]
+    assert len(found) == 2
+    return found
+
+
 def make_clusters(**settings: Any) -> list[dict[str, Any]]:
-    """The clusters of a gateway: the endpoint picker's and the model servers'."""
+    """The clusters of a gateway: the endpoint picker's two and the model servers'."""
     found: list[dict[str, Any]] = bootstrap(make_config(**settings))["static_resources"]["clusters"]
     return found
 
@@ -157,8 +165,8 @@ def test_no_limit_bites_on_what_waits_in_the_queue(destination: Destination) -> 
         (thresholds,) = cluster["circuit_breakers"]["thresholds"]
         names = {"max_connections", "max_pending_requests", "max_requests", "max_retries"}
         assert thresholds == dict.fromkeys(names, 1_000_000)
-    (route,) = make_manager(destination=destination)["route_config"]["virtual_hosts"][0]["routes"]
-    assert route["route"]["timeout"] == "0s"
+    for route in make_routes(destination=destination):
+        assert route["route"]["timeout"] == "0s"
     ext_proc = make_filter(destination=destination)
     assert ext_proc["message_timeout"] == ext_proc["max_message_timeout"] == "1000s"
 
@@ -166,8 +174,8 @@ def test_no_limit_bites_on_what_waits_in_the_queue(destination: Destination) -> 
 @pytest.mark.parametrize("mode", Mode)
 def test_a_silent_generation_of_20_minutes_after_the_longest_wait_is_not_cut(mode: Mode) -> None:
     manager = make_manager(mode=mode)
-    (route,) = manager["route_config"]["virtual_hosts"][0]["routes"]
-    assert "idle_timeout" not in route["route"], "the connection manager's holds"
+    for route in make_routes(mode=mode):
+        assert "idle_timeout" not in route["route"], "the connection manager's holds"
     waits = float(make_filter(mode=mode)["message_timeout"][:-1])
     assert float(manager["stream_idle_timeout"][:-1]) > waits + 20 * 60
     assert "max_stream_duration" not in manager["common_http_protocol_options"]
@@ -188,16 +196,17 @@ def test_one_client_is_bounded_in_time_and_memory(mode: Mode, destination: Desti
         "initial_connection_window_size": 1024 * 1024,
     }
     assert make_listener(**settings)["per_connection_buffer_limit_bytes"] == 64 * 1024
-    picker, servers = make_clusters(**settings)
-    (options,) = picker["typed_extension_protocol_options"].values()
-    http2 = options["explicit_http_config"]["http2_protocol_options"]
-    window = http2.get("initial_stream_window_size")
-    assert window == (1024 * 1024 if mode is Mode.FULL_DUPLEX else None)
+    *pickers, servers = make_clusters(**settings)
+    for picker in pickers:
+        (options,) = picker["typed_extension_protocol_options"].values()
+        http2 = options["explicit_http_config"]["http2_protocol_options"]
+        window = http2.get("initial_stream_window_size")
+        assert window == (1024 * 1024 if mode is Mode.FULL_DUPLEX else None)
     assert servers["per_connection_buffer_limit_bytes"] == 64 * 1024
 
 
 def test_answers_of_servers_that_speak_http2_are_bounded_too() -> None:
-    _, servers = make_clusters(endpoint_protocol=ModelServerProtocol.H2C)
+    *_, servers = make_clusters(endpoint_protocol=ModelServerProtocol.H2C)
     (options,) = servers["typed_extension_protocol_options"].values()
     http2 = options["explicit_http_config"]["http2_protocol_options"]
     assert http2["initial_stream_window_size"] == 256 * 1024
@@ -227,11 +236,22 @@ def test_limits_can_be_set_and_taken_away() -> None:
     validate(render_yaml(make_config(limits=none)))
 
 
+def test_all_requests_may_share_the_connections_to_the_endpoint_picker() -> None:
+    config = make_config(limits=GatewayLimits(small_request_bytes=0))
+    resources = bootstrap(config)["static_resources"]
+    assert [each["name"] for each in resources["clusters"]] == [EPP_CLUSTER, MODEL_SERVERS_CLUSTER]
+    manager = resources["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    (route,) = manager["route_config"]["virtual_hosts"][0]["routes"]
+    assert "typed_per_filter_config" not in route
+    validate(render_yaml(config))
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
         ({"request_seconds": -1}, "request_seconds: must not be below 0"),
         ({"max_connections": -1}, "max_connections: must not be below 0"),
+        ({"small_request_bytes": -1}, "small_request_bytes: must not be below 0"),
         ({"buffer_bytes": 0}, "buffer_bytes: must be above 0"),
         ({"max_streams": 0}, "max_streams: must be above 0"),
         ({"stream_window_bytes": 1024}, "stream_window_bytes: not from 65535"),
@@ -246,8 +266,9 @@ def test_a_limit_out_of_its_range_is_refused(settings: dict[str, Any], text: str
 
 def test_only_what_no_model_server_has_seen_is_tried_again() -> None:
     def policy(**settings: Any) -> Any:
-        (route,) = make_manager(**settings)["route_config"]["virtual_hosts"][0]["routes"]
-        return route["route"].get("retry_policy")
+        small, others = (each["route"].get("retry_policy") for each in make_routes(**settings))
+        assert small == others
+        return small
 
     assert policy(retries=3) == {
         "retry_on": "connect-failure,reset-before-request",
@@ -259,8 +280,8 @@ def test_only_what_no_model_server_has_seen_is_tried_again() -> None:
 @pytest.mark.parametrize("mode", Mode)
 def test_request_bodies_have_a_limit_of_their_own(mode: Mode) -> None:
     settings = {"mode": mode, "buffer_limit_bytes": 7_000_000}
-    (route,) = make_manager(**settings)["route_config"]["virtual_hosts"][0]["routes"]
-    assert route["request_body_buffer_limit"] == 7_000_000
+    for route in make_routes(**settings):
+        assert route["request_body_buffer_limit"] == 7_000_000
     assert make_listener(**settings)["per_connection_buffer_limit_bytes"] == 64 * 1024
 
 
@@ -272,11 +293,12 @@ def test_the_admin_endpoint_is_on_loopback() -> None:
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "TLS"])
 def test_the_endpoint_picker_may_be_on_a_unix_socket(tls: bool) -> None:
     path = "/run/epp/ext-proc.sock"
-    picker, _ = make_clusters(epp_socket=path, epp_tls=tls, epp_host="epp.example.org")
-    assert picker["type"] == "STATIC"
-    (host,) = picker["load_assignment"]["endpoints"][0]["lb_endpoints"]
-    assert host["endpoint"]["address"] == {"pipe": {"path": path}}
-    assert ("transport_socket" in picker) is tls
+    *pickers, _ = make_clusters(epp_socket=path, epp_tls=tls, epp_host="epp.example.org")
+    for picker in pickers:
+        assert picker["type"] == "STATIC"
+        (host,) = picker["load_assignment"]["endpoints"][0]["lb_endpoints"]
+        assert host["endpoint"]["address"] == {"pipe": {"path": path}}
+        assert ("transport_socket" in picker) is tls
     validate(render_yaml(make_config(epp_socket=path, epp_tls=tls)))
 
 
@@ -291,7 +313,7 @@ def test_the_endpoint_picker_may_be_on_a_unix_socket(tls: bool) -> None:
 def test_envoy_speaks_what_the_model_servers_speak(
     protocol: ModelServerProtocol, options: str
 ) -> None:
-    _, servers = make_clusters(endpoint_protocol=protocol)
+    *_, servers = make_clusters(endpoint_protocol=protocol)
     (spoken,) = servers["typed_extension_protocol_options"].values()
     assert list(spoken["explicit_http_config"]) == [options]
     assert "transport_socket" not in servers
@@ -310,8 +332,9 @@ def test_tls_with_the_endpoint_picker_offers_http2_and_its_name(
             each.get("transport_socket") for each in make_clusters(epp_host=epp_host, **settings)
         ]
 
-    assert sockets() == [None, None]
-    picker, model_servers = sockets(epp_tls=True)
+    assert sockets() == [None, None, None]
+    picker, for_large_requests, model_servers = sockets(epp_tls=True)
+    assert for_large_requests == picker
     assert model_servers is None
     assert picker is not None
     context = picker["typed_config"]
@@ -322,7 +345,7 @@ def test_tls_with_the_endpoint_picker_offers_http2_and_its_name(
     common = {"alpn_protocols": ["h2"], "tls_params": versions}
     assert context["common_tls_context"] == common
     assert context.get("sni") == server_name
-    picker, _ = sockets(epp_tls=True, epp_ca_file="/etc/epp/ca.crt")
+    picker, *_ = sockets(epp_tls=True, epp_ca_file="/etc/epp/ca.crt")
     assert picker is not None
     assert picker["typed_config"]["common_tls_context"] == common | {
         "validation_context": {

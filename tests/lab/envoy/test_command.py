@@ -45,8 +45,8 @@ def test_flags_reach_the_bootstrap() -> None:
     )
     document = yaml.safe_load(text)["static_resources"]
     manager = document["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
-    (route,) = manager["route_config"]["virtual_hosts"][0]["routes"]
-    assert route["request_body_buffer_limit"] == 64 * 2**20
+    for route in manager["route_config"]["virtual_hosts"][0]["routes"]:
+        assert route["request_body_buffer_limit"] == 64 * 2**20
     common = document["clusters"][0]["transport_socket"]["typed_config"]["common_tls_context"]
     assert common["validation_context"]["trusted_ca"] == {"filename": "/ca"}
     assert common["tls_certificates"] == [

@@ -33,6 +33,8 @@ from epp.lab.envoy.access_log import FIELDS
 from epp.lab.envoy.bootstrap import bootstrap, render_yaml
 from epp.lab.envoy.names import (
     DESTINATION_NAMESPACE,
+    EPP_CLUSTER,
+    EPP_LARGE_REQUESTS_CLUSTER,
     SERVED_HEADER,
     SERVED_KEY,
     STEERING_HEADERS,
@@ -323,6 +325,42 @@ async def test_requests_reach_the_model_server_that_was_picked(
     for reached in one.requests + other.requests:
         assert reached.keys() & FORGED == {DESTINATION_HEADER}
     assert picker.served == [one.address] * 4 + [other.address] * 4
+
+
+@pytest.mark.parametrize("mode", Mode)
+async def test_large_requests_have_connections_of_their_own_to_the_endpoint_picker(
+    mode: Mode,
+) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"{}"
+
+    at_limit, above = b"x" * 65_536, b"x" * 65_537
+    compressed = {"content-encoding": "zstd"}
+    cases: list[tuple[dict[str, Any], tuple[int, int]]] = [
+        ({"content": b""}, (1, 0)),
+        ({"content": at_limit}, (1, 0)),
+        ({"content": above}, (0, 1)),
+        ({"content": b"{}", "headers": compressed}, (0, 1)),
+        ({"content": chunks()}, (0, 1)),  # of unknown length
+    ]
+    async with (
+        running_model_server() as one,
+        running_picker(mode) as (picker, epp_port),
+        running_gateway(
+            GatewayConfig(mode=mode, endpoints=(one.address,), listen_port=0, epp_port=epp_port)
+        ) as (envoy, client),
+    ):
+        picker.destination = one.address
+        was = (0, 0)
+        for request, added in cases:
+            answer = await client.post("/v1/completions", **request)
+            assert answer.status_code == 200
+            stats = await envoy.stats("cluster.epp")
+            small = stats[f"cluster.{EPP_CLUSTER}.upstream_rq_total"]
+            large = stats[f"cluster.{EPP_LARGE_REQUESTS_CLUSTER}.upstream_rq_total"]
+            assert (small - was[0], large - was[1]) == added, request
+            was = (small, large)
+        await assert_sound(envoy, streams=len(cases))
 
 
 @pytest.mark.parametrize("mode", Mode)
