@@ -112,8 +112,8 @@ async def test_a_streamed_body_above_the_buffer_limit_hangs_as_the_doctor_says(
         await gateway.settled()
         gateway.assert_untouched()
     found = examine(Doctored(source(documents[0], "test")))
-    (row,) = (row for row in found.rows if row.check == "buffer-limit")
-    assert row.finding.level.value == level
+    levels = {row.finding.level.value for row in found.rows if row.check == "buffer-limit"}
+    assert levels == {level}
 
 
 async def test_a_partial_body_that_envoy_cuts_off_is_too_large() -> None:
