@@ -16,7 +16,6 @@ from typing import Any
 import httpx
 import msgspec
 import yaml
-from integration.gateway import Picker, picking
 
 from conformance.echo import Echo, EchoPool, EchoServer
 from epp.ext_proc.reading import SUBSET_KEY, SUBSET_NAMESPACE
@@ -24,6 +23,7 @@ from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, ModelServ
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.names import EPP_CLUSTER, MODEL_SERVERS_CLUSTER
 from epp.lab.load.client import ConnectionPool
+from tools.harness.gateway import Picker, picking
 
 Json = dict[str, Any]
 
