@@ -53,21 +53,21 @@ envoy: $(INSTALLED) ## Write the Envoy configurations, deploy/envoy
 	$(BIN)/epp envoy-config --write-all deploy/envoy
 
 bench: $(INSTALLED) ## Run the benchmarks
-	$(BIN)/python tests/bench/run.py $(ARGS)
+	$(BIN)/python -m tools.bench $(ARGS)
 
 fuzz: $(INSTALLED) ## Fuzz for 10 minutes each (Linux on x86_64): TARGET=connection, parsers, stream, growth, cost
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
 	@for target in $(TARGET); do \
-		$(BIN)/python tests/fuzz/run.py $$target -max_total_time=600 $(ARGS) || exit 1; done
+		$(BIN)/python -m tools.fuzz $$target -max_total_time=600 $(ARGS) || exit 1; done
 
 soak: $(INSTALLED) ## Millions of requests; then nothing may be left of them (ARGS=--epp: the whole picker)
-	$(BIN)/python tests/soak/run.py $(ARGS)
+	$(BIN)/python -m tools.soak $(ARGS)
 
 faults: $(INSTALLED) ## Clients, model servers and attackers that mean no good (ARGS="--only NAME --requests N --seconds N")
-	$(BIN)/python tests/faults/run.py $(ARGS)
+	$(BIN)/python -m tools.faults $(ARGS)
 
 flow: $(INSTALLED) ## Fairness, priority and cost of flow control through Envoy, a minute each (ARGS="--only NAME --seconds N")
-	$(BIN)/python tests/flow/run.py $(ARGS)
+	$(BIN)/python -m tools.flow $(ARGS)
 
 wheel: $(INSTALLED) ## Build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps -w dist .
@@ -89,7 +89,7 @@ lock: ## Resolve the newest versions and write constraints.txt
 
 clean: ## Remove build results and caches; .venv stays
 	rm -rf build dist bench-results fuzz-results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find epp plugins tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find epp plugins tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 define check_python
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 import uvloop
-from ext_proc.harness import FULL_DUPLEX, POST, echoed, http_headers
 from structlog.testing import capture_logs
 from test_straight_path import destinations, make_service
-from transport.raw_client import Answer, RawClient, connected, data, fields, headers, message
 
 from epp.ext_proc import ExtProcService
 from epp.ext_proc.service import METHOD
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import Director
 from epp.transport import Http2Server
+from tools.harness.ext_proc import FULL_DUPLEX, POST, echoed, http_headers
+from tools.harness.raw_client import Answer, RawClient, connected, data, fields, headers, message
 
 CHUNK = b"x" * 400_000
 CHUNKS = 3

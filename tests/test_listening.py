@@ -13,12 +13,12 @@ from data_layer.certificates import Authority, make_ca, make_leaf
 from grpc import aio
 from structlog.testing import capture_logs
 from transport.contract import METHOD, all_of
-from transport.raw_client import Echo
 
 from epp.config import default_config
 from epp.listening import Listener, make_listener
 from epp.settings import ServeSettings, Transport
 from epp.transport import Http2Server, TlsError, TlsSettings
+from tools.harness.raw_client import Echo
 
 RENEWED = "TLS files were reloaded"
 REFUSED = "TLS files were refused, the last good ones stay"

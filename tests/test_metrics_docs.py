@@ -8,7 +8,6 @@ from pathlib import Path
 
 import httpx
 import pytest_asyncio
-from ext_proc.harness import LEAN, POST, http_headers
 from prometheus_client.parser import text_string_to_metric_families
 from test_app import running
 
@@ -17,6 +16,7 @@ from epp.lab.fleet import Fleet, FleetConfig
 from epp.observability.deprecated_metrics import FORMER_NAMES
 from epp.observability.hot_metrics import Family
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from tools.harness.ext_proc import LEAN, POST, http_headers
 
 SECTION = (
     (Path(__file__).parents[1] / "docs" / "migrating.md")

@@ -14,7 +14,6 @@ import pytest
 import uvloop
 from data_layer.metrics_server import MetricsServer, answer_bytes
 from observability.raw_http import connected as http_connected
-from transport.raw_client import call, connected, serving
 
 from epp.data_layer import HttpClient
 from epp.data_layer.http_client import HttpClientConnection
@@ -24,6 +23,7 @@ from epp.sockets import listen_on
 from epp.transport.grpc import GrpcSession
 from epp.transport.http2 import Connection
 from epp.transport.protocol import ConnectionProtocol
+from tools.harness.raw_client import call, connected, serving
 
 CONNECTIONS = 5
 CLASSES = (ConnectionProtocol, Connection, GrpcSession, HttpServerConnection, HttpClientConnection)

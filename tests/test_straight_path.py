@@ -8,11 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 import pytest
-from ext_proc.harness import ADAPTIVE, FULL_DUPLEX, Modes, http_headers, set_headers
 from structlog.testing import capture_logs
 from transport.counting_loop import CountingLoop, run_counting
-from transport.in_memory import InMemory, connect
-from transport.raw_client import data, fields, headers, message, reset
 
 from epp.app import App, ServeSettings
 from epp.config import DEFAULT_CONFIG, load_text
@@ -21,6 +18,9 @@ from epp.ext_proc import ExtProcService
 from epp.ext_proc.service import METHOD
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.scheduling import EndpointMetrics
+from tools.harness.ext_proc import ADAPTIVE, FULL_DUPLEX, Modes, http_headers, set_headers
+from tools.harness.in_memory import InMemory, connect
+from tools.harness.raw_client import data, fields, headers, message, reset
 
 REQUESTS = 1000
 CHUNKS = 3

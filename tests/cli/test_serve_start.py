@@ -35,7 +35,7 @@ def test_what_is_loaded_is_exempt_from_garbage_collection_before_anything_is_mad
 
 
 def test_serve_does_not_load_what_only_other_commands_need() -> None:
-    # The whole start is measured by tests/bench/start_up.py.
+    # The whole start is measured by tools/bench/start_up.py.
     done = subprocess.run(
         [sys.executable, "-c", "import sys, epp.cli.serve; print(*sys.modules)"],
         capture_output=True,

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from integration.gateway import MODES
 
 from epp.lab.envoy import Mode
+from tools.harness.gateway import MODES
 
 from .harness import Clients, gateway_for_clients
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from anthropic import AsyncAnthropic
-from integration.gateway import NO_FAULTS, Gateway, running
 from openai import AsyncOpenAI
 
 from epp.ext_proc import ExtProcSettings
 from epp.lab.envoy import Mode
+from tools.harness.gateway import NO_FAULTS, Gateway, running
 
 ALIAS: Final = "chat"
 """What clients ask for; deploy/objects/chat.yaml has it served by SERVED."""

@@ -9,13 +9,13 @@ import openai
 import pytest
 import pytest_asyncio
 from anthropic import AsyncAnthropic
-from integration.gateway import until
 from openai import AsyncOpenAI
 
 from epp.lab.envoy import Mode
 from epp.request_control import Admitter, errors
 from epp.request_control.errors import RequestError
 from epp.scheduling import CycleState, Endpoint, GuardRails, LLMRequest, NullObserver
+from tools.harness.gateway import until
 
 from .harness import ALIAS, Clients, gateway_for_clients
 

@@ -16,7 +16,6 @@ from typing import Any
 import httpx
 import msgspec
 import yaml
-from integration.gateway import Picker, picking
 
 from conformance.echo import Echo, EchoPool, EchoServer
 from epp.ext_proc.reading import SUBSET_KEY, SUBSET_NAMESPACE
@@ -30,6 +29,7 @@ from epp.lab.envoy import (
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.names import EPP_CLUSTER, MODEL_SERVERS_CLUSTER
 from epp.lab.load.client import ConnectionPool
+from tools.harness.gateway import Picker, picking
 
 Json = dict[str, Any]
 

@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from integration.gateway import picking
 from structlog.testing import capture_logs
 
 from conformance.echo import EchoPool, EchoServer
@@ -25,6 +24,7 @@ from conformance.gateways import (
     running_pool,
 )
 from epp.lab.envoy import Mode
+from tools.harness.gateway import picking
 
 pytestmark = [
     pytest.mark.integration,

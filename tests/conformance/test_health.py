@@ -10,7 +10,6 @@ import httpx
 import pytest
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from integration.gateway import Picker, picking
 from integration.health_checks import ask_for_health, epp_clusters
 
 from conformance.echo import EchoPool, EchoServer
@@ -18,6 +17,7 @@ from conformance.gateways import ANY, SERVED, Json, Pool, PoolGateway, running_g
 from epp import app
 from epp.health import EXT_PROC_SERVICE
 from epp.lab.envoy.names import EPP_CLUSTER
+from tools.harness.gateway import Picker, picking
 
 pytestmark = [
     pytest.mark.integration,

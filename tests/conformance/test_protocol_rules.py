@@ -12,23 +12,8 @@ from typing import Any, ClassVar
 import grpc
 import pytest
 import pytest_asyncio
-from ext_proc.harness import (
-    BUFFERED,
-    DESTINATION,
-    FULL_DUPLEX,
-    LEAN,
-    NO_BODIES,
-    POST,
-    Envoy,
-    Modes,
-    assert_routes,
-    changed_headers,
-    echoed,
-)
 from google.protobuf import json_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from integration.gateway import TRANSPORTS, Picker, picking
-from request_control.harness import BODY, Epp, Policies, RefusingFilter
 
 from conformance.echo import EchoPool, EchoServer
 from conformance.gateways import ANY
@@ -41,6 +26,21 @@ from epp.request_control.plugins import REQUEST_HEADERS_TO_SET
 from epp.scheduling import CycleState, Endpoint, LLMRequest, SchedulingResult
 from epp.testing import make_endpoint, make_plugin
 from epp_plugins.admitters.probabilistic import ProbabilisticAdmitter
+from tools.harness.ext_proc import (
+    BUFFERED,
+    DESTINATION,
+    FULL_DUPLEX,
+    LEAN,
+    NO_BODIES,
+    POST,
+    Envoy,
+    Modes,
+    assert_routes,
+    changed_headers,
+    echoed,
+)
+from tools.harness.gateway import TRANSPORTS, Picker, picking
+from tools.harness.request_control import BODY, Epp, Policies, RefusingFilter
 
 MODES = [
     pytest.param(FULL_DUPLEX, id="full duplex"),

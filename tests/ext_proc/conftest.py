@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ext_proc.harness import Envoy
 from ext_proc.socket_wire import SocketWire
-from ext_proc.wires import DirectWire, Wire
+from tools.harness.ext_proc import Envoy
+from tools.harness.wires import DirectWire, Wire
 
 
 @pytest.fixture(scope="package", params=["direct", "grpcio", "http2"])

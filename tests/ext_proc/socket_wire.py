@@ -17,7 +17,7 @@ import uvloop
 from epp.ext_proc import METHOD, ExtProcService, ExtProcStream
 from epp.transport import Http2Server, Server, Stream
 from epp.transport.grpcio import GrpcioServer
-from ext_proc.wires import Line, Recorder, Wire
+from tools.harness.wires import Line, Recorder, Wire
 
 T = TypeVar("T")
 Transport = Literal["http2", "grpcio"]

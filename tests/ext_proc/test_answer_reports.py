@@ -6,7 +6,6 @@ from typing import Any, ClassVar, cast
 
 import pytest
 from google.protobuf import json_format
-from request_control.harness import Epp, make_pool
 
 from epp.ext_proc.messages import MAX_BODY_CHUNK_BYTES
 from epp.parsing.plugins import Usage
@@ -16,7 +15,8 @@ from epp.request_control.plugins import AnswerFacts
 from epp.scheduling import CycleState, Endpoint, LLMRequest
 from epp.testing import make_plugin
 from epp_plugins.reporters.request_attributes import RequestAttributeReporter
-from ext_proc.harness import FULL_DUPLEX, LEAN, Envoy, Mode, Modes, echoed, on_one_wire
+from tools.harness.ext_proc import FULL_DUPLEX, LEAN, Envoy, Mode, Modes, echoed, on_one_wire
+from tools.harness.request_control import Epp, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 

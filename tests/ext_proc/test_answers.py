@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
-from request_control.harness import BODY, Epp, Policies, make_pool
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcService, ExtProcSettings
 from epp.parsing.plugins import AnswerReader, Usage
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import Exchange
-from ext_proc.harness import (
+from tools.harness.ext_proc import (
     BUFFERED,
     FULL_DUPLEX,
     LEAN,
@@ -23,7 +22,8 @@ from ext_proc.harness import (
     echoed,
     on_one_wire,
 )
-from ext_proc.held import Holding
+from tools.harness.held import Holding
+from tools.harness.request_control import BODY, Epp, Policies, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 

@@ -1,7 +1,6 @@
 """Headers of clients that count as if they had not come."""
 
 import pytest
-from request_control.harness import Epp, Policies, make_pool
 
 from epp.ext_proc.client_headers import CLIENT_HEADERS, headers_to_ignore, without
 from epp.ext_proc.control_headers import CONTROL_HEADERS
@@ -11,7 +10,8 @@ from epp_plugins import session_affinity, slo_headers
 from epp_plugins.data_producers import agent_identity, media
 from epp_plugins.filters import header_based_testing
 from epp_plugins.profile_handlers.header_profile import Params as HeaderProfileParams
-from ext_proc.harness import FULL_DUPLEX, POST, Envoy, changed_headers, on_one_wire
+from tools.harness.ext_proc import FULL_DUPLEX, POST, Envoy, changed_headers, on_one_wire
+from tools.harness.request_control import Epp, Policies, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 

@@ -3,7 +3,6 @@
 import inspect
 
 import pytest
-from request_control.harness import BODY, Epp, FailingHandler, make_pool
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcSettings
@@ -13,7 +12,8 @@ from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import errors
 from epp.request_control.errors import RequestError
 from epp.scheduling import ProfileHandlerError
-from ext_proc.harness import Envoy
+from tools.harness.ext_proc import Envoy
+from tools.harness.request_control import BODY, Epp, FailingHandler, make_pool
 
 REFERENCE = ExtProcSettings(compat="reference")
 DROP_REASON = "x-llm-d-request-dropped-reason"

@@ -1,14 +1,13 @@
 """What is meant for the endpoint picker does not reach the model server."""
 
 import pytest
-from request_control.harness import BODY, Epp, make_pool
 
 from epp.ext_proc.control_headers import CLIENT_CONTROL_HEADERS, CONTROL_HEADERS, present
 from epp.ext_proc.settings import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import ResponseHead, ResponseHeader
 from epp.scheduling import CycleState, Endpoint, LLMRequest
-from ext_proc.harness import (
+from tools.harness.ext_proc import (
     BUFFERED,
     DESTINATION,
     FULL_DUPLEX,
@@ -18,6 +17,7 @@ from ext_proc.harness import (
     changed_headers,
     on_one_wire,
 )
+from tools.harness.request_control import BODY, Epp, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 import zstandard
-from request_control.harness import Epp, make_pool
 from structlog.testing import capture_logs
 
 from epp.parsing import answer_decoder
-from ext_proc.harness import FULL_DUPLEX, Envoy, echoed, on_one_wire
+from tools.harness.ext_proc import FULL_DUPLEX, Envoy, echoed, on_one_wire
+from tools.harness.request_control import Epp, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 

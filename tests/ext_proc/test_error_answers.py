@@ -5,7 +5,6 @@ import json
 import re
 
 import pytest
-from request_control.harness import BODY, Epp, make_pool
 
 from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.messages import refused
@@ -15,7 +14,8 @@ from epp.ext_proc.upload_watch import SLOW
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import errors
 from epp.request_control.errors import RequestError
-from ext_proc.harness import POST, Envoy
+from tools.harness.ext_proc import POST, Envoy
+from tools.harness.request_control import BODY, Epp, make_pool
 
 DROP_REASON = "x-llm-d-request-dropped-reason"
 _ROWS: list[tuple[type[RequestError], int, str, str]] = [

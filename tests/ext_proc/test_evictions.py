@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable
 
 import pytest
-from request_control.harness import Epp, NotingPlugin, make_pool
 from structlog.testing import capture_logs
 
 from epp.request_control import EndCause
-from ext_proc.harness import FULL_DUPLEX, LEAN, Envoy, Modes
-from ext_proc.wires import Wire
+from tools.harness.ext_proc import FULL_DUPLEX, LEAN, Envoy, Modes
+from tools.harness.request_control import Epp, NotingPlugin, make_pool
+from tools.harness.wires import Wire
 
 pytestmark = pytest.mark.usefixtures("wire")
 

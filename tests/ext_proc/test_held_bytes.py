@@ -3,13 +3,13 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from request_control.harness import BODY, Epp, Policies, make_pool
 
 from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.held_bytes import MOST_READ, HeldBytes
 from epp.request_control import Exchange
-from ext_proc.harness import ADAPTIVE, FULL_DUPLEX, LEAN, POST, Envoy, Modes, assert_routes
-from ext_proc.held import PatientEnvoy
+from tools.harness.ext_proc import ADAPTIVE, FULL_DUPLEX, LEAN, POST, Envoy, Modes, assert_routes
+from tools.harness.held import PatientEnvoy
+from tools.harness.request_control import BODY, Epp, Policies, make_pool
 
 pytestmark = pytest.mark.usefixtures("wire")
 

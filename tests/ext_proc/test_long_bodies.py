@@ -6,14 +6,22 @@ from itertools import zip_longest
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from request_control.harness import Epp, make_pool
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcSettings, messages
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from ext_proc.harness import BUFFERED, FULL_DUPLEX, LEAN, Envoy, Modes, echoed, on_no_transport
-from ext_proc.held import PatientEnvoy
-from ext_proc.wires import Recorder
+from tools.harness.ext_proc import (
+    BUFFERED,
+    FULL_DUPLEX,
+    LEAN,
+    Envoy,
+    Modes,
+    echoed,
+    on_no_transport,
+)
+from tools.harness.held import PatientEnvoy
+from tools.harness.request_control import Epp, make_pool
+from tools.harness.wires import Recorder
 
 pytestmark = on_no_transport  # a wire has room for as much as it likes
 
@@ -36,7 +44,7 @@ class Narrow(Recorder):
 
 @pytest.fixture
 def envoy(monkeypatch: pytest.MonkeyPatch, wire: object) -> Envoy:
-    monkeypatch.setattr("ext_proc.wires.Recorder", Narrow)
+    monkeypatch.setattr("tools.harness.wires.Recorder", Narrow)
     return Envoy(Epp(make_pool()), LEAN)
 
 
@@ -177,7 +185,7 @@ def test_nothing_goes_back_to_an_envoy_that_has_left(envoy: Envoy) -> None:
 def test_a_body_whose_decision_took_a_while_goes_back_as_there_is_room(
     monkeypatch: pytest.MonkeyPatch, wire: object
 ) -> None:
-    monkeypatch.setattr("ext_proc.wires.Recorder", Narrow)
+    monkeypatch.setattr("tools.harness.wires.Recorder", Narrow)
     envoy = PatientEnvoy(Epp(make_pool()), LEAN)
     send(envoy, with_trailers=True)
     assert all_answers(envoy) == []
@@ -226,7 +234,7 @@ def test_what_is_held_of_bodies_is_given_back_once_in_every_order(
     """Each stream takes its steps in turn with the others, and leaves at the end."""
     limits = ExtProcSettings(max_body_bytes=200_000, max_held_bytes=400_000)
     with pytest.MonkeyPatch.context() as patched, capture_logs():
-        patched.setattr("ext_proc.wires.Recorder", Narrow)
+        patched.setattr("tools.harness.wires.Recorder", Narrow)
         epp = Epp(make_pool())
         envoys = [PatientEnvoy(epp, modes, settings=limits)]
         service = envoys[0].service

@@ -4,12 +4,11 @@ import json
 from itertools import product
 
 import pytest
-from request_control.harness import BODY, Epp, make_pool
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcSettings, ExtProcState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from ext_proc.harness import (
+from tools.harness.ext_proc import (
     BUFFERED,
     LEAN,
     NO_BODIES,
@@ -20,6 +19,7 @@ from ext_proc.harness import (
     echoed,
     on_one_wire,
 )
+from tools.harness.request_control import BODY, Epp, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 

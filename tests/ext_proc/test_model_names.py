@@ -5,11 +5,11 @@ import re
 import time
 
 import pytest
-from fuzz.growth import calls
 from hypothesis import given
 from hypothesis import strategies as st
 
 from epp.ext_proc.model_names import MAX_HELD_BYTES, MOST_TOKENS, ModelNames
+from tools.fuzz.growth import calls
 
 SSE = b'data: {"id":"1","model":"served","choices":[{"text":"a"}]}\n\n'
 

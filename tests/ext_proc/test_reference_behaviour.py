@@ -7,11 +7,11 @@ import gzip
 import json
 
 import pytest
-from request_control.harness import Epp, make_pool
 
 from epp.ext_proc.settings import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from ext_proc.harness import DESTINATION, FULL_DUPLEX, Envoy, changed_headers, on_one_wire
+from tools.harness.ext_proc import DESTINATION, FULL_DUPLEX, Envoy, changed_headers, on_one_wire
+from tools.harness.request_control import Epp, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 

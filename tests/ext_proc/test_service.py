@@ -6,13 +6,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from request_control.harness import Epp, make_pool
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcService, ExtProcSettings, pauses
 from epp.request_control import Director, EndCause, Exchange
-from ext_proc.harness import FULL_DUPLEX, Envoy
-from ext_proc.wires import Wire
+from tools.harness.ext_proc import FULL_DUPLEX, Envoy
+from tools.harness.request_control import Epp, make_pool
+from tools.harness.wires import Wire
 
 pytestmark = pytest.mark.usefixtures("wire")
 

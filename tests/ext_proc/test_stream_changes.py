@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import pytest
-from request_control.harness import BODY, Epp, make_pool
 from structlog.testing import capture_logs
 
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -22,7 +21,7 @@ from epp.scheduling import (
     Plugin,
     SchedulingResult,
 )
-from ext_proc.harness import (
+from tools.harness.ext_proc import (
     ADAPTIVE,
     BUFFERED,
     DESTINATION,
@@ -38,7 +37,8 @@ from ext_proc.harness import (
     on_one_wire,
     set_headers,
 )
-from ext_proc.held import Change, HeldDecision, PatientEnvoy
+from tools.harness.held import Change, HeldDecision, PatientEnvoy
+from tools.harness.request_control import BODY, Epp, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 

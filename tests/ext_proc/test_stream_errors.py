@@ -5,20 +5,20 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import pytest
-from request_control.harness import (
-    BODY,
-    Epp,
-    NotingPlugin,
-    RefusingFilter,
-    make_pool,
-)
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcSettings, ExtProcState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import AdmissionDeniedError, Admitter
 from epp.scheduling import CycleState, Endpoint, LLMRequest
-from ext_proc.harness import BUFFERED, FULL_DUPLEX, LEAN, Envoy, Modes, on_one_wire
+from tools.harness.ext_proc import BUFFERED, FULL_DUPLEX, LEAN, Envoy, Modes, on_one_wire
+from tools.harness.request_control import (
+    BODY,
+    Epp,
+    NotingPlugin,
+    RefusingFilter,
+    make_pool,
+)
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 

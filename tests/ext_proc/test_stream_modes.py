@@ -4,11 +4,10 @@ from uuid import UUID
 
 import pytest
 from google.protobuf import json_format
-from request_control.harness import BODY, Epp, make_pool
 
 from epp.ext_proc import ExtProcState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from ext_proc.harness import (
+from tools.harness.ext_proc import (
     ADAPTIVE,
     BUFFERED,
     DESTINATION,
@@ -24,6 +23,7 @@ from ext_proc.harness import (
     on_one_wire,
     set_headers,
 )
+from tools.harness.request_control import BODY, Epp, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 

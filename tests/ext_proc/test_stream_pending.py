@@ -4,13 +4,12 @@ import json
 from collections.abc import Callable
 
 import pytest
-from request_control.harness import BODY, Epp, NotingPlugin, make_pool
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import EndCause
-from ext_proc.harness import (
+from tools.harness.ext_proc import (
     ADAPTIVE,
     BUFFERED,
     FULL_DUPLEX,
@@ -22,7 +21,8 @@ from ext_proc.harness import (
     echoed,
     on_one_wire,
 )
-from ext_proc.held import DecidedAtOnce, HeldDecision, PatientEnvoy
+from tools.harness.held import DecidedAtOnce, HeldDecision, PatientEnvoy
+from tools.harness.request_control import BODY, Epp, NotingPlugin, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from request_control.harness import BODY
 
 from epp.ext_proc import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from ext_proc.harness import Envoy, on_each_transport, on_no_transport
-from ext_proc.held import DecidedAtOnce, HeldDecision
-from ext_proc.judge import ALL_MODES, CHANGES, JudgingEnvoy, Step, answer_legally_and_release
+from tools.harness.ext_proc import Envoy, on_each_transport, on_no_transport
+from tools.harness.held import DecidedAtOnce, HeldDecision
+from tools.harness.judge import ALL_MODES, CHANGES, JudgingEnvoy, Step, answer_legally_and_release
+from tools.harness.request_control import BODY
 
 pytestmark = [
     pytest.mark.usefixtures("wire"),

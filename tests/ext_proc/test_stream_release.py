@@ -3,13 +3,12 @@
 from collections.abc import Callable
 
 import pytest
-from request_control.harness import Epp, NotingPlugin, make_pool
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcSettings, ExtProcState, ExtProcStream
 from epp.ext_proc.held_bytes import HeldBytes
 from epp.request_control import EndCause, Refusals
-from ext_proc.harness import (
+from tools.harness.ext_proc import (
     ADAPTIVE,
     BUFFERED,
     FULL_DUPLEX,
@@ -18,7 +17,8 @@ from ext_proc.harness import (
     Modes,
     on_no_transport,
 )
-from ext_proc.wires import Recorder
+from tools.harness.request_control import Epp, NotingPlugin, make_pool
+from tools.harness.wires import Recorder
 
 pytestmark = pytest.mark.usefixtures("wire")
 

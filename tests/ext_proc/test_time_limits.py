@@ -5,15 +5,15 @@ from collections.abc import Callable
 from unittest.mock import create_autospec
 
 import pytest
-from request_control.harness import Epp, NotingPlugin, make_pool
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcSettings, ExtProcStream
 from epp.ext_proc.time_limits import TimeLimits
 from epp.request_control import EndCause
-from ext_proc.harness import FULL_DUPLEX, LEAN, Envoy, Modes, on_no_transport
-from ext_proc.held import PatientEnvoy
-from ext_proc.wires import Wire
+from tools.harness.ext_proc import FULL_DUPLEX, LEAN, Envoy, Modes, on_no_transport
+from tools.harness.held import PatientEnvoy
+from tools.harness.request_control import Epp, NotingPlugin, make_pool
+from tools.harness.wires import Wire
 
 pytestmark = pytest.mark.usefixtures("wire")
 

@@ -6,14 +6,13 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from request_control.harness import Epp, make_pool
 
 from epp.ext_proc import messages
 from epp.ext_proc.settings import ExtProcSettings
 from epp.ext_proc.traceparent import new_traceparent
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, PreRequest
 from epp.scheduling import CycleState, LLMRequest, SchedulingResult
-from ext_proc.harness import (
+from tools.harness.ext_proc import (
     BUFFERED,
     FULL_DUPLEX,
     LEAN,
@@ -23,6 +22,7 @@ from ext_proc.harness import (
     changed_headers,
     on_one_wire,
 )
+from tools.harness.request_control import Epp, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 

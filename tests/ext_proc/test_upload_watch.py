@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from request_control.harness import BODY, Epp, make_pool
 
 from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.upload_watch import STALLED_SECONDS, UNSEEN_PATIENCE
-from ext_proc.harness import ADAPTIVE, FULL_DUPLEX, LEAN, Envoy, Modes, assert_routes
-from ext_proc.held import PatientEnvoy
+from tools.harness.ext_proc import ADAPTIVE, FULL_DUPLEX, LEAN, Envoy, Modes, assert_routes
+from tools.harness.held import PatientEnvoy
+from tools.harness.request_control import BODY, Epp, make_pool
 
 pytestmark = pytest.mark.usefixtures("wire")
 

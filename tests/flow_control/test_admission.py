@@ -5,13 +5,13 @@ from math import inf, nan
 from typing import Any, ClassVar
 
 import pytest
-from request_control.harness import Epp, Policies, make_pool
 
 from epp.flow_control import SaturationDetector, SheddingAdmission
 from epp.observability import Metrics, PluginWatch
 from epp.request_control import SaturatedError
 from epp.scheduling import Endpoint, GuardRails, NullObserver
 from epp.testing import make_endpoint
+from tools.harness.request_control import Epp, Policies, make_pool
 
 OBJECTIVE = {"x-llm-d-inference-objective": "batch"}
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 from flow_control.driven import Driven, DrivenCandidate
-from request_control.harness import Epp
 
 from epp.flow_control import Outcome
 from epp.flow_control.sessions import Event, ExtensionPoints, SessionPlugin
 from epp.scheduling import CycleState, Endpoint, SchedulingResult
 from epp.testing import make_endpoint
 from epp_plugins.flow_control import slo_deadline_ordering
+from tools.harness.request_control import Epp
 
 TTL, NO_ENDPOINT_TTL = 60.0, 20.0
 

@@ -7,8 +7,7 @@ import pytest_asyncio
 
 from epp.app import Transport
 from epp.lab.envoy import Mode
-
-from .gateway import MODES, TRANSPORTS, Gateway, running
+from tools.harness.gateway import MODES, TRANSPORTS, Gateway, running
 
 
 @pytest.fixture(scope="module", params=TRANSPORTS)

@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 
 from epp.lab.fleet import EngineConfig, FleetConfig
-
-from .gateway import Gateway, until
+from tools.harness.gateway import Gateway, until
 
 ONE_SERVER = FleetConfig(
     endpoints=1,

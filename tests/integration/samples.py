@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from epp.lab.fleet import EngineConfig, FleetConfig
-
-from .gateway import Gateway, Labels, running
+from tools.harness.gateway import Gateway, Labels, running
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "config"

@@ -11,8 +11,7 @@ from typing import Any
 
 from epp.app import App, Ports, ServeSettings
 from epp.config import load_text
-
-from .gateway import is_scraped, serving, until
+from tools.harness.gateway import is_scraped, serving, until
 
 
 @dataclass

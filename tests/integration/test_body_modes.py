@@ -13,8 +13,7 @@ from epp.doctor import Gateway as Doctored
 from epp.doctor import examine
 from epp.doctor.reading import source
 from epp.lab.envoy import Mode
-
-from .gateway import NO_FAULTS, ROOMY, running
+from tools.harness.gateway import NO_FAULTS, ROOMY, running
 
 pytestmark = [
     pytest.mark.integration,

@@ -8,15 +8,14 @@ from typing import Any
 import grpc
 import pytest
 import pytest_asyncio
-from ext_proc.harness import FULL_DUPLEX, POST, echoed, http_headers
 from grpc import aio
 
 from epp.app import Transport
 from epp.ext_proc import METHOD
 from epp.lab.fleet import Fleet, FleetConfig
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-
-from .gateway import Picker, picking, until
+from tools.harness.ext_proc import FULL_DUPLEX, POST, echoed, http_headers
+from tools.harness.gateway import Picker, picking, until
 
 pytestmark = [
     pytest.mark.integration,

@@ -9,8 +9,8 @@ import pytest
 from epp.lab.envoy import Mode
 from epp.lab.fleet.exchange import Exchange
 from epp.lab.fleet.server import FakeServer
+from tools.harness.gateway import NO_FAULTS, ROOMY, running
 
-from .gateway import NO_FAULTS, ROOMY, running
 from .test_body_modes import having
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]

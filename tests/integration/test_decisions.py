@@ -17,8 +17,8 @@ import pytest
 from epp.app import App
 from epp.ext_proc import METHOD
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from tools.harness.gateway import until
 
-from .gateway import until
 from .scraped import Server, scraping
 
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"

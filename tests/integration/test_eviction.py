@@ -15,8 +15,7 @@ from structlog.testing import capture_logs
 from epp.app import Transport
 from epp.lab.envoy import Mode
 from epp.lab.fleet import FleetConfig
-
-from .gateway import NO_FAULTS, Gateway, in_each_mode, running, until
+from tools.harness.gateway import NO_FAULTS, Gateway, in_each_mode, running, until
 
 pytestmark = [
     pytest.mark.integration,

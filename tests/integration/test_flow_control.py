@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from epp.lab.envoy import Mode
+from tools.harness.gateway import MODES, NO_FAULTS, Gateway, running
 
-from .gateway import MODES, NO_FAULTS, Gateway, running
 from .queueing import CONFIG, ONE_SERVER, ask, occupied, queued, reason, waiting
 
 pytestmark = [

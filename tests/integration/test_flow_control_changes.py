@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from epp.lab.envoy import Mode
+from tools.harness.gateway import MODES, running, until
 
-from .gateway import MODES, running, until
 from .queueing import (
     CONFIG,
     FLOW_GATE,

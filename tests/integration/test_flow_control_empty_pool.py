@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from .gateway import Gateway, running, until
+from tools.harness.gateway import Gateway, running, until
+
 from .queueing import CONFIG, ONE_SERVER, ask, reason, waiting
 
 pytestmark = [

@@ -11,7 +11,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from .gateway import NO_FAULTS, Gateway, until
+from tools.harness.gateway import NO_FAULTS, Gateway, until
+
 from .samples import read_sample, running_sample
 
 pytestmark = [

@@ -9,8 +9,7 @@ from epp.app import Transport
 from epp.lab.envoy import Mode
 from epp.lab.fleet import FleetConfig
 from epp.lab.load import LoadPlan, run
-
-from .gateway import NO_FAULTS, ROOMY, Gateway, in_each_mode, running, until
+from tools.harness.gateway import NO_FAULTS, ROOMY, Gateway, in_each_mode, running, until
 
 pytestmark = [
     pytest.mark.integration,

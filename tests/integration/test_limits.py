@@ -10,8 +10,7 @@ from epp.ext_proc.held_bytes import BodyHolder, HeldBytes
 from epp.lab.envoy import Mode
 from epp.lab.fleet import FleetConfig
 from epp.transport import TransportSettings
-
-from .gateway import MODES, NO_FAULTS, Gateway, running, until
+from tools.harness.gateway import MODES, NO_FAULTS, Gateway, running, until
 
 pytestmark = [
     pytest.mark.integration,

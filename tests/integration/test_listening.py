@@ -13,8 +13,8 @@ from epp.lab.envoy import Mode
 from epp.lab.envoy.names import EPP_CLUSTER
 from epp.lab.fleet import FleetConfig
 from epp.transport import TlsSettings
+from tools.harness.gateway import NO_FAULTS, Gateway, in_each_mode, running
 
-from .gateway import NO_FAULTS, Gateway, in_each_mode, running
 from .health_checks import ask_for_health, epp_clusters
 
 pytestmark = [

@@ -14,8 +14,8 @@ import pytest
 from epp.app import App, ServeSettings
 from epp.config import ConfigError, load_text
 from epp_plugins.state_keys import MULTICLUSTER_QUEUE_SIZE
+from tools.harness.gateway import serving, until
 
-from .gateway import serving, until
 from .scraped import Server, listening
 from .test_decisions import HEAD, LONG, Epp
 

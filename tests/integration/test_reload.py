@@ -10,8 +10,7 @@ from log_watch import watched_logs
 
 from epp.config import DEFAULT_CONFIG, RollbackSettings
 from epp.lab.load import LoadPlan, run
-
-from .gateway import Gateway, running, until
+from tools.harness.gateway import Gateway, running, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
 

@@ -32,8 +32,7 @@ from epp.scheduling import (
     SchedulingResult,
 )
 from epp_plugins.parsers.openai import OpenAiParser, Params
-
-from .gateway import NO_FAULTS, ROOMY, Gateway, in_each_mode, running, until
+from tools.harness.gateway import NO_FAULTS, ROOMY, Gateway, in_each_mode, running, until
 
 pytestmark = [
     pytest.mark.integration,

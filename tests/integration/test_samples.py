@@ -21,8 +21,8 @@ import pytest_asyncio
 
 from epp.lab.fleet import FakeServer, Stage
 from epp_plugins.state_keys import GPU_UTILIZATION
+from tools.harness.gateway import NO_FAULTS, Gateway, until
 
-from .gateway import NO_FAULTS, Gateway, until
 from .samples import FOLDER, ROOT, read_sample, running_sample
 
 pytestmark = [

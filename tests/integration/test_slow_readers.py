@@ -19,8 +19,7 @@ from h2.connection import H2Connection
 from epp.lab.envoy import EnvoyProcess, GatewayConfig, Mode
 from epp.lab.envoy.bootstrap import render_yaml
 from epp.lab.envoy.names import MODEL_SERVERS_CLUSTER
-
-from .gateway import MODES, picking
+from tools.harness.gateway import MODES, picking
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
 

@@ -9,8 +9,8 @@ import pytest_asyncio
 
 from epp.lab.envoy import Mode
 from epp.lab.fleet import FleetConfig
+from tools.harness.gateway import MODES, NO_FAULTS, Gateway, running
 
-from .gateway import MODES, NO_FAULTS, Gateway, running
 from .queueing import CONFIG, ask, occupied, waiting
 
 pytestmark = [

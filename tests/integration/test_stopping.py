@@ -8,8 +8,8 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from epp.lab.envoy import Mode
+from tools.harness.gateway import MODES, Gateway, running
 
-from .gateway import MODES, Gateway, running
 from .queueing import CONFIG, ONE_SERVER, ask, occupied, queued, reason, waiting
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]

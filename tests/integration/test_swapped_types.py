@@ -12,11 +12,11 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-from ext_proc.harness import DESTINATION, FULL_DUPLEX, http_headers
 from google.protobuf import json_format
 
 from epp.ext_proc import METHOD
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from tools.harness.ext_proc import DESTINATION, FULL_DUPLEX, http_headers
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import httpx
 import pytest
-from soak import frames
-from soak.connection import RawConnection
 
 from epp.ext_proc import METHOD
 from epp.lab.envoy import Mode
+from tools.soak import frames
+from tools.soak.connection import RawConnection
 
 SERVE = (
     *("serve", "--secure-serving=false", "--host", "127.0.0.1", "--endpoint", "127.0.0.1:1"),

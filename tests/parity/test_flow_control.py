@@ -7,12 +7,12 @@ from pathlib import Path
 import grpc.aio
 import pytest
 import pytest_asyncio
-from integration.gateway import until
 
 from parity.envoy import Step, destination_of, message, opened
 from parity.fixture import HEAD, answer, pod, raw
 from parity.test_parity import COMPATS
 from parity.worlds import Running, World, Worlds
+from tools.harness.gateway import until
 
 CONFIG = HEAD + (
     "featureGates: [flowControl]\n"

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from request_control.harness import Epp, make_pool
 
 from epp.parsing import TooManyValuesError
 from epp.parsing.json_density import check_values, count_values
 from epp.request_control import RequestError
+from tools.harness.request_control import Epp, make_pool
 
 MIB = 1 << 20
 

@@ -37,8 +37,8 @@ from epp.request_control.body_queue import (
     TURN_SECONDS,
 )
 from epp.transport.grpc import session
-from request_control.harness import BODY, HEADERS, Epp, Policies, make_pool
 from request_control.producers import Async
+from tools.harness.request_control import BODY, HEADERS, Epp, Policies, make_pool
 
 pytestmark = pytest.mark.looptime
 

@@ -7,7 +7,7 @@ import pytest
 from epp.request_control import RequestError
 from epp.request_control.plugins import EndCause
 from epp_plugins.data_producers import approx_prefix_cache, token
-from request_control.harness import Epp, make_pool
+from tools.harness.request_control import Epp, make_pool
 
 CONDITION = {"prefer": "if-available"}
 BODY = b'{"model": "llama", "prompt": "%s"}' % (b"hello " * 200)

@@ -30,7 +30,7 @@ from epp.scheduling import (
     UnknownProfileError,
 )
 from epp.testing import make_endpoint
-from request_control.harness import (
+from tools.harness.request_control import (
     BODY,
     Clock,
     Epp,

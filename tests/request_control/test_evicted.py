@@ -6,8 +6,7 @@ import pytest
 from flow_control.evicting import Pool
 
 from epp.request_control import EndCause, Exchange
-
-from .harness import Epp, NotingPlugin, Policies
+from tools.harness.request_control import Epp, NotingPlugin, Policies
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 

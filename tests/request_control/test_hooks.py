@@ -32,7 +32,7 @@ from epp.scheduling import (
     PreSchedule,
     SchedulingResult,
 )
-from request_control.harness import BODY, Epp, NotingPlugin, Policies, make_pool
+from tools.harness.request_control import BODY, Epp, NotingPlugin, Policies, make_pool
 
 POINTS = {
     "process_request_headers": "RequestHeaderProcessor",

@@ -20,7 +20,7 @@ from epp.request_control import (
     RequestError,
 )
 from epp.scheduling import CycleState, GuardRails, LLMRequest, NullObserver, SchedulingResult
-from request_control.harness import Epp, Policies, make_pool
+from tools.harness.request_control import Epp, Policies, make_pool
 
 BODY = b'{"model": "llama", "prompt": "hi", "seed": 1.10}'
 REWRITTEN = BODY.replace(b"llama", b"llama-v2")

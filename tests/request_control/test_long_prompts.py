@@ -8,7 +8,7 @@ import pytest
 
 from epp.request_control import Exchange
 from epp_plugins.data_producers import approx_prefix_cache, token
-from request_control.harness import Epp, Policies, make_pool
+from tools.harness.request_control import Epp, Policies, make_pool
 
 KIB = 1024
 TEXT = "x" * 256 * KIB

@@ -18,8 +18,8 @@ from epp.request_control import (
 )
 from epp.scheduling import CycleState, Endpoint, LLMRequest, Plugin
 from epp.testing import make_endpoint
-from request_control.harness import Epp, FailingHandler, Outcomes, RefusingFilter, make_pool
 from request_control.producers import Async, Sync, failures, key
+from tools.harness.request_control import Epp, FailingHandler, Outcomes, RefusingFilter, make_pool
 
 pytestmark = pytest.mark.looptime
 

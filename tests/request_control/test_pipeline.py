@@ -18,8 +18,8 @@ from epp.scheduling import (
     ShadowProfile,
 )
 from epp_plugins.pickers import max_score
-from request_control.harness import Epp, NotingPlugin, RefusingFilter, make_pool
 from request_control.producers import Async
+from tools.harness.request_control import Epp, NotingPlugin, RefusingFilter, make_pool
 
 
 def test_requests_end_on_the_pipeline_they_began_on() -> None:

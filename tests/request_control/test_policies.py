@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from epp.request_control import BadRequestError, EndCause, RequestError
 from epp.request_control.plugins import RequestHeaderProcessor
 from epp.scheduling import CycleState, LLMRequest, bounded_id
-from request_control.harness import (
+from tools.harness.request_control import (
     BODY,
     Epp,
     FailingHandler,

@@ -4,8 +4,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from epp.request_control import EndCause
-from request_control.harness import Epp, make_pool
 from request_control.producers import Sync, failures, key
+from tools.harness.request_control import Epp, make_pool
 
 
 def test_all_prepare_before_any_attaches_in_the_order_given() -> None:

@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 
 from epp.request_control import EndCause, Exchange, PendingDecision
 from epp.scheduling import Plugin
-from request_control.harness import Epp, make_pool
 from request_control.producers import Async, Sync, failures, key
+from tools.harness.request_control import Epp, make_pool
 
 LIMIT = 4.0
 

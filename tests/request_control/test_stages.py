@@ -18,7 +18,7 @@ from epp.scheduling import (
     ScoredEndpoint,
 )
 from epp.testing import make_endpoint
-from request_control.harness import Epp
+from tools.harness.request_control import Epp
 
 
 class Staged(ProfileHandler):

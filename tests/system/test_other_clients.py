@@ -11,15 +11,15 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
-from bench import processes
-from bench.processes import Running
-from soak import frames, server
-from soak.connection import RawConnection
 from system import tools
 
 from epp.ext_proc import METHOD
 from epp.lab.envoy import Mode
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from tools.bench import processes
+from tools.bench.processes import Running
+from tools.soak import frames, server
+from tools.soak.connection import RawConnection
 
 GRPC = ("content-type: application/grpc", "te: trailers")
 HEADER_OPTIONS = tuple(text for header in GRPC for text in ("-H", header))
@@ -31,7 +31,7 @@ MakeBody = Callable[[bytes], Path]
 @pytest.fixture
 async def bare() -> AsyncIterator[Running]:
     """The transport with a handler that answers as the EPP does."""
-    async with processes.python("-m", "soak.server") as running:
+    async with processes.python("-m", "tools.soak.server") as running:
         yield running
 
 

@@ -1,7 +1,7 @@
 """What tests of a server on real sockets share."""
 
 from epp.transport.protocol import ConnectionProtocol
-from transport.raw_client import Idle, Serving, call, connected
+from tools.harness.raw_client import Idle, Serving, call, connected
 
 KIB = 1 << 10
 

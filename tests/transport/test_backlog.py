@@ -9,8 +9,8 @@ import pytest
 from epp.transport import Http2Server, Stream
 from epp.transport.backlog import Backlog
 from epp.transport.grpc.session import TURN_SECONDS
-from transport.in_memory import InMemory, Timers, connect
-from transport.raw_client import METHOD, Idle, data, headers, message, reset
+from tools.harness.in_memory import InMemory, Timers, connect
+from tools.harness.raw_client import METHOD, Idle, data, headers, message, reset
 
 REQUEST_SECONDS = TURN_SECONDS / 2
 """What the handlers of these tests take for a message."""

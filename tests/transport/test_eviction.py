@@ -21,7 +21,7 @@ from epp.transport import (
 )
 from epp.transport.eviction import LEAVING_SECONDS, connections_for, descriptors_for
 from epp.transport.protocol import ConnectionProtocol
-from transport.raw_client import (
+from tools.harness.raw_client import (
     GREETING,
     METHOD,
     Echo,

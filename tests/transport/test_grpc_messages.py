@@ -9,7 +9,7 @@ import pytest
 from epp.transport import TransportSettings
 from epp.transport.grpc import GrpcLimits
 from epp.transport.http2 import ConnectionLimits
-from transport.raw_client import (
+from tools.harness.raw_client import (
     Answer,
     Echo,
     RawClient,

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from epp.transport import Stream
 from epp.transport.grpc.requests import timeout_seconds
-from transport.raw_client import (
+from tools.harness.raw_client import (
     METHOD,
     Answer,
     Echo,

@@ -8,8 +8,8 @@ import pytest
 from grpc import aio
 
 from epp.transport.grpcio import GrpcioServer
+from tools.harness.raw_client import connected
 from transport.contract import METHOD, Handler, Rig, all_of, echo, finish, grpcs_own, nothing
-from transport.raw_client import connected
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

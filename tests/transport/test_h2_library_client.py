@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
-from bench import processes
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import (
@@ -25,12 +24,13 @@ from h2.events import (
     TrailersReceived,
 )
 from h2.settings import SettingCodes, Settings
-from soak import envoy_like, frames, server
-from soak.connection import Lost, RawConnection
 
 from epp.transport import Http2Server, Stream
 from epp.transport.http2 import Connection, ConnectionLimits, RequestReceived, encode
 from epp.transport.protocol import ConnectionProtocol
+from tools.bench import processes
+from tools.soak import envoy_like, frames, server
+from tools.soak.connection import Lost, RawConnection
 
 ECHO, LATE = "/test.Service/Echo", "/test.Service/Late"
 WINDOW = SettingCodes.INITIAL_WINDOW_SIZE
@@ -556,7 +556,7 @@ async def test_a_socket_that_fills_a_large_read_waits_a_turn_for_the_others() ->
 
 @asynccontextmanager
 async def server_process() -> AsyncIterator[int]:
-    async with processes.python("-m", "soak.server") as running:
+    async with processes.python("-m", "tools.soak.server") as running:
         yield running.ready["grpc"]
 
 

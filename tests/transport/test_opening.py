@@ -5,8 +5,8 @@ import weakref
 from collections.abc import Mapping
 
 from epp.transport import StatusCode, Stream
-from transport.in_memory import make
-from transport.raw_client import Idle, call, fields, headers
+from tools.harness.in_memory import make
+from tools.harness.raw_client import Idle, call, fields, headers
 
 
 class Finishing(Idle):

@@ -3,8 +3,8 @@
 import pytest
 from structlog.testing import capture_logs
 
-from transport.in_memory import make, make_one
-from transport.raw_client import (
+from tools.harness.in_memory import make, make_one
+from tools.harness.raw_client import (
     PREFACE,
     SETTINGS_ACK,
     Echo,

@@ -5,8 +5,8 @@ import errno
 import pytest
 from structlog.testing import capture_logs
 
-from transport.in_memory import InMemory, make, make_one
-from transport.raw_client import (
+from tools.harness.in_memory import InMemory, make, make_one
+from tools.harness.raw_client import (
     GREETING,
     SETTINGS_ACK,
     Idle,

@@ -10,8 +10,8 @@ from epp.transport.grpc import GrpcCounters, GrpcLimits, GrpcSession
 from epp.transport.http2 import Connection, ConnectionLimits
 from epp.transport.http2.constants import DEFAULT_WINDOW
 from epp.transport.interface import Stream
-from transport.in_memory import Timers
-from transport.raw_client import METHOD, Idle, fields, message
+from tools.harness.in_memory import Timers
+from tools.harness.raw_client import METHOD, Idle, fields, message
 
 STREAMS = 30
 WINDOW = 10_000

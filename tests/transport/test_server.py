@@ -14,7 +14,7 @@ from epp.transport import Http2Server, ListenError, TransportSettings
 from epp.transport.http2 import ConnectionLimits
 from epp.transport.pauses import Pause
 from epp.transport.protocol import ConnectionProtocol
-from transport.raw_client import (
+from tools.harness.raw_client import (
     MAX_WINDOW,
     PREFACE,
     SETTINGS_ACK,

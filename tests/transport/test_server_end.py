@@ -13,7 +13,7 @@ import uvloop
 from structlog.testing import capture_logs
 
 from epp.transport import Http2Server
-from transport.raw_client import (
+from tools.harness.raw_client import (
     GREETING,
     PREFACE,
     Idle,

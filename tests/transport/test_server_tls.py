@@ -23,8 +23,7 @@ from epp.transport import (
     load_certificate,
     make_context,
 )
-from transport.contract import all_of, grpcs_own
-from transport.raw_client import (
+from tools.harness.raw_client import (
     GREETING,
     METHOD,
     Echo,
@@ -32,6 +31,7 @@ from transport.raw_client import (
     call,
     connected,
 )
+from transport.contract import all_of, grpcs_own
 
 MIB = 1 << 20
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from epp.transport import Stream
-from transport.in_memory import InMemory, connect
-from transport.raw_client import (
+from tools.harness.in_memory import InMemory, connect
+from tools.harness.raw_client import (
     METHOD,
     Answer,
     data,

@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 from epp.transport import Stream, Timeouts, TransportSettings
 from epp.transport.grpc import GrpcLimits
 from epp.transport.http2 import ConnectionLimits
-from transport.in_memory import InMemory, connect
-from transport.raw_client import METHOD, Echo, call, data, fields, headers, message, reset
+from tools.harness.in_memory import InMemory, connect
+from tools.harness.raw_client import METHOD, Echo, call, data, fields, headers, message, reset
 
 
 def test_settings_can_be_given_by_name() -> None:

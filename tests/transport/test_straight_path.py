@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import pytest
 
 from epp.transport import Stream
+from tools.harness.in_memory import connect
+from tools.harness.raw_client import METHOD, Echo, data, fields, headers, message
 from transport.counting_loop import CountingLoop, run_counting
-from transport.in_memory import connect
-from transport.raw_client import METHOD, Echo, data, fields, headers, message
 
 STREAMS = 1000
 

@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from epp.transport.protocol import ConnectionProtocol
-from transport.raw_client import GREETING, Idle, data, headers, message, serving
+from tools.harness.raw_client import GREETING, Idle, data, headers, message, serving
 from transport.tls_contexts import tls_contexts
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]

@@ -1,7 +1,8 @@
 """The memory that the prefix index counts is the memory that its process takes."""
 
 import pytest
-from bench.prefix_memory import Case, measure
+
+from tools.bench.prefix_memory import Case, measure
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from bench.prefix_hits import fixed, simulate
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +29,7 @@ from epp_plugins.data_producers.token_scale import (
     MARGIN,
     TokenScale,
 )
+from tools.bench.prefix_hits import fixed, simulate
 
 CACHE_TOKENS = 16 * 400
 PROMPT_BYTES = 12_288

@@ -2,11 +2,11 @@
 
 import pytest
 from parser_checks import make_call
-from request_control.harness import Epp, make_pool
 
 from epp.parsing.plugins import NestedTooDeeplyError, Parser
 from epp.request_control import RequestError
 from epp_plugins.parsers import anthropic, openai, sglang_http, vllm_http
+from tools.harness.request_control import Epp, make_pool
 
 PARSERS: list[Parser] = [
     openai.OpenAiParser("openai", openai.Params()),

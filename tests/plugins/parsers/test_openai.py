@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from fuzz.growth import calls
 from hypothesis import given
 from hypothesis import strategies as st
 from parser_checks import make_call, odd_objects, request_or_refusal, usage_of
@@ -16,6 +15,7 @@ from epp.scheduling import LLMRequest
 from epp.testing import make_request
 from epp_plugins.parsers.openai import OpenAiParser, Params
 from epp_plugins.parsers.surrogates import without_half_pairs
+from tools.fuzz.growth import calls
 
 PARSER = OpenAiParser("openai", Params())
 COMPLETIONS = "/v1/completions"

@@ -14,7 +14,7 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from transport.frames import DEFAULT_WINDOW, MAX_WINDOW
+from tools.harness.http2_frames import DEFAULT_WINDOW, MAX_WINDOW
 
 
 @dataclass

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from hyperframe.frame import Frame, RstStreamFrame, WindowUpdateFrame
 
 from epp.transport.http2 import ErrorCode
-from transport.frames import DEFAULT_WINDOW, MAX_WINDOW
+from tools.harness.http2_frames import DEFAULT_WINDOW, MAX_WINDOW
 from transport.http2.accounting import Accounting
 
 Outcome = tuple[str, ErrorCode | None]

@@ -30,8 +30,8 @@ from epp.transport.http2 import (
     StreamReset,
     encode,
 )
-from transport import frames as build
-from transport.frames import (
+from tools.harness import http2_frames as build
+from tools.harness.http2_frames import (
     MAX_WINDOW,
     PREFACE,
     cut_headers,

@@ -1,0 +1,1 @@
+"""Attacks on a running endpoint picker, and their scorecard."""

@@ -1,0 +1,127 @@
+"""The honest clients: small requests at a rate, through the endpoint picker and past it.
+
+Each second 50 requests go through the gateway and as many through the same Envoy to the same
+servers without the endpoint picker, in turn. They are sent on time however slow the answers are, in
+a process of their own, and each answer is held against what it must say.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+
+import uvloop
+
+from epp.lab.load.client import ConnectionPool
+from tools.attacks.listed_clients import API_KEY, FAIRNESS
+from tools.attacks.sending import HOST, exchanged
+from tools.faults.traffic import Answer, Kind, Verdict, http_request
+
+TIMEOUT_SECONDS = 20.0
+"""An honest client waits no longer."""
+TENANTS = 5
+LONG_EACH, LONG_WORDS = 200, 4_800
+"""Each 200th request has 24 KB: few enough to leave the percentiles alone."""
+KINDS = (Kind("stream", 2, stream=True), Kind("whole", 2, stream=False))
+FAILING = b"x-failing"
+"""Header of the answers of the server that fails on purpose."""
+
+
+@dataclass(slots=True)
+class Path:
+    """What came of the requests that went one way."""
+
+    seconds: list[float] = field(default_factory=list)
+    """Of those answered well."""
+    failed: Counter[str] = field(default_factory=Counter)
+    """The others, by what was seen."""
+    by_failing_server: int = 0
+    """500s of the server that fails on purpose; they are among neither."""
+
+
+@dataclass(slots=True)
+class Honest:
+    """What came of all."""
+
+    gateway: Path
+    direct: Path
+
+    def text(self) -> str:
+        """Return it for another process."""
+        ways = {"gateway": self.gateway, "direct": self.direct}
+        return json.dumps(
+            {name: [way.seconds, way.failed, way.by_failing_server] for name, way in ways.items()}
+        )
+
+    @classmethod
+    def of(cls, text: str) -> "Honest":
+        """Read it."""
+        read = json.loads(text).items()
+        return cls(**{name: Path(each[0], Counter(each[1]), each[2]) for name, each in read})
+
+
+class Clients:
+    """Sends one way."""
+
+    def __init__(self, port: int) -> None:
+        self._pool = ConnectionPool(HOST, port)
+        self.seen = Path()
+
+    async def ask(self, number: int, words: int) -> None:
+        """Send a request and judge its answer."""
+        kind = KINDS[number % len(KINDS)]
+        document = kind.document(f"{number} " + "word " * words)
+        tenant = f"tenant-{number % TENANTS}"
+        names = f"{FAIRNESS}: {tenant}\r\n{API_KEY}: {tenant}"
+        request = http_request("gateway", document, names)
+        answer, began = Answer(), time.perf_counter()
+        why = await exchanged(self._pool, request, answer, TIMEOUT_SECONDS)
+        if not why and answer.verdict(kind, is_complete=True) is Verdict.WHOLE:
+            self.seen.seconds.append(time.perf_counter() - began)
+        elif FAILING in answer.headers:
+            self.seen.by_failing_server += 1
+        else:
+            self.seen.failed[why or f"{answer.status} {bytes(answer.body[:90])!r}"] += 1
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._pool.aclose()
+
+
+async def send(gateway: int, direct: int, rate: float) -> Honest:
+    """Send both ways until the input ends, and wait for the last answers."""
+    chooser = Random(3)
+    ways = Clients(gateway), Clients(direct)
+    stop = asyncio.create_task(asyncio.to_thread(sys.stdin.read), name="stop")
+    began, number = time.monotonic(), 0
+    async with asyncio.TaskGroup() as tasks:
+        while not stop.done():
+            words = LONG_WORDS if number % LONG_EACH == 0 else chooser.choice((5, 50, 200))
+            for offset, way in enumerate(ways):
+                due = began + (number + offset / len(ways)) / rate
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                tasks.create_task(way.ask(number, words))
+            number += 1
+    for way in ways:
+        await way.aclose()
+    return Honest(*(way.seen for way in ways))
+
+
+def main() -> None:
+    """Read the command line, send, print what was seen."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gateway", type=int, required=True)
+    parser.add_argument("--direct", type=int, required=True)
+    parser.add_argument("--rate", type=float, required=True)
+    given = parser.parse_args()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(uvloop.run(send(given.gateway, given.direct, given.rate)).text(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""What is watched while the attacks last: memory, liveness, and the metrics page."""
+
+import asyncio
+import contextlib
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grpc_health.v1 import health_pb2
+
+from tools.attacks.sending import HOST
+from tools.faults.gateway import NEVER, NOTHING_LEFT
+from tools.soak.connection import Lost, RawConnection
+
+GUARD_BYTES = 5_000_000_000
+"""An endpoint picker that takes more is ended, for the machine's sake."""
+PROBE_SECONDS = 0.25
+PROBE_TIMEOUT_SECONDS = 1.0
+"""As a kubelet's by default."""
+SCRAPE_SECONDS = 2.0
+SCRAPE_TIMEOUT_SECONDS = 10.0
+"""As that of Prometheus by default."""
+SETTLE_SECONDS = 30.0
+GAUGES = (*NOTHING_LEFT, "request_held_bytes", "flow_control_queue_depth")
+"""Metrics that are 0 when nothing is under way."""
+FAULTS = tuple(name for name in NEVER if name != "transport_connections_ended_total")
+"""Metrics that are 0 whatever comes. (A connection that is idle for long may be ended.)"""
+_PREFIX = "llm_d_epp_"
+_CHECK = "/grpc.health.v1.Health/Check"
+_LIVENESS = health_pb2.HealthCheckRequest(service="liveness").SerializeToString()
+
+
+@dataclass(slots=True)
+class Memory:
+    """The greatest resident set of a process."""
+
+    pid: int
+    peak_bytes: int = 0
+    is_over: bool = False
+    """It was more than the guard allows."""
+
+    async def watch(self, guard_bytes: int = GUARD_BYTES) -> None:
+        """Look until the process ends or takes more than the guard allows."""
+        while not self.is_over:
+            with contextlib.suppress(OSError):
+                self.look()
+            self.is_over = self.peak_bytes > guard_bytes
+            await asyncio.sleep(0.05)
+
+    def look(self) -> None:
+        """Take in the peak so far.
+
+        Raises:
+            OSError: The process is gone.
+        """
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        if found := re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE):
+            self.peak_bytes = max(self.peak_bytes, int(found[1]) * 1024)
+
+
+@dataclass(slots=True)
+class Probes:
+    """What a kubelet would see of liveness, on a connection of its own each time."""
+
+    port: int
+    seen: Counter[str] = field(default_factory=Counter)
+
+    async def watch(self) -> None:
+        """Probe until cancelled."""
+        while True:
+            began = time.monotonic()
+            self.seen[await self._probe()] += 1
+            await asyncio.sleep(max(0.0, began + PROBE_SECONDS - time.monotonic()))
+
+    async def _probe(self) -> str:
+        connection: RawConnection | None = None
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_SECONDS):
+                connection = await RawConnection.connect(self.port)
+                answer = await connection.call(_CHECK, _LIVENESS)
+        except TimeoutError:
+            return "no answer in 1 s"
+        except (OSError, Lost, RuntimeError):
+            return "refused"
+        finally:
+            if connection is not None:
+                connection.abort()
+        status = health_pb2.HealthCheckResponse.FromString(answer).status
+        return str(health_pb2.HealthCheckResponse.ServingStatus.Name(status))
+
+
+@dataclass(slots=True)
+class Page:
+    """The metrics page over time."""
+
+    port: int
+    most_bytes: int = 0
+    most_seconds: float = 0.0
+    failed: int = 0
+    pause_wall_seconds: float = 0.0
+    pause_own_seconds: float = 0.0
+
+    async def watch(self) -> None:
+        """Scrape until cancelled."""
+        while True:
+            began = time.monotonic()
+            await self.scrape()
+            await asyncio.sleep(max(0.0, began + SCRAPE_SECONDS - time.monotonic()))
+
+    async def scrape(self) -> bytes:
+        """Fetch the page; return b"" if it did not come."""
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(SCRAPE_TIMEOUT_SECONDS):
+                page = await _get(self.port)
+        except (OSError, TimeoutError):
+            page = b""
+        self.most_seconds = max(self.most_seconds, time.monotonic() - began)
+        if not page:
+            self.failed += 1
+            return page
+        self.most_bytes = max(self.most_bytes, len(page))
+        wall, own = (
+            value_of(page, f"event_loop_longest_pause_{clock}_seconds") for clock in ("wall", "own")
+        )
+        self.pause_wall_seconds = max(self.pause_wall_seconds, wall)
+        self.pause_own_seconds = max(self.pause_own_seconds, own)
+        return page
+
+    async def settled(self) -> tuple[Mapping[str, float], float]:
+        """Wait for the gauges to be 0; return those that are not in time, and how long it took."""
+        began = time.monotonic()
+        while True:
+            page = await self.scrape()
+            left = {name: value for name in GAUGES if (value := value_of(page, name))}
+            seconds = time.monotonic() - began
+            if (page and not left) or seconds > SETTLE_SECONDS:
+                faults = {name: value for name in FAULTS if (value := value_of(page, name))}
+                return (left | faults if page else {"the metrics page is missing": 1.0}), seconds
+            await asyncio.sleep(0.2)
+
+
+def value_of(page: bytes, name: str) -> float:
+    """Return the sum of a metric over its labels."""
+    lines = re.findall(rb"^%b(?:\{.*\})? (\S+)$" % (_PREFIX + name).encode(), page, re.MULTILINE)
+    return sum(map(float, lines))
+
+
+async def _get(port: int) -> bytes:
+    """Return the body of the page."""
+    reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 22)
+    try:
+        writer.write(b"GET /metrics HTTP/1.0\r\nhost: gateway\r\n\r\n")
+        answer = await reader.read()
+    finally:
+        writer.transport.abort()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return body if b" 200 " in head[:20] else b""

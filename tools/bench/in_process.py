@@ -1,0 +1,270 @@
+"""The whole path in this process: bytes of Envoy's connection in, bytes for it out.
+
+No kernel, no Envoy, no other process: what is measured is the CPU time of our own code alone, which
+is what one commit can be compared by with another. The EPP's service and the handler that decides
+nothing get the same bytes. Of many short readings the least counts: neighbours on the machine only
+ever add to one.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from itertools import cycle
+
+from epp.app import App, ServeSettings
+from epp.config import DEFAULT_CONFIG, load_text
+from epp.data_layer.plugins import EndpointSpec
+from epp.ext_proc import METHOD
+from epp.lab.envoy import Mode
+from epp.observability import configure
+from epp.request_control.body_queue import SHORT_BODY_BYTES
+from epp.scheduling import Endpoint, EndpointMetrics
+from epp.transport import Http2Server, OpenStream, Stream
+from epp.transport.protocol import ConnectionProtocol
+from tools.bench import wire_bytes
+from tools.bench.bare_server import Handler, answers
+from tools.bench.gateways import ENDPOINTS, Case, Reads
+
+OPEN_STREAMS = 16
+"""Requests in flight, so that loads and answers are not those of an idle pool."""
+_LOOP_SECONDS = 0.05
+"""About so long the same thing is repeated between two readings of the clock."""
+_FEW_BYTES = 20 << 20
+"""Of long requests that many bytes are enough for a reading."""
+
+_TURNS = 4
+"""Of the loop, until a long body is decided and given back, unless the loop rests before it."""
+_LOOK_SECONDS = 0.001
+"""Between two looks whether such a rest is over; resting takes no CPU time."""
+_LONG_BYTES = 16 << 20
+_LEAST_ANSWER_BYTES = 100
+"""Of a destination alone."""
+
+_NULL = open(os.devnull, "w")  # noqa: PTH123, SIM115 - a device, open to the end of the process
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One request, from the bytes read to the bytes written."""
+
+    case: Case
+    messages: int
+    epp_us: float
+    """The EPP with the canonical line written to /dev/null."""
+    silent_us: float
+    """The EPP with log level warning."""
+    bare_us: float
+    """The handler that decides nothing."""
+
+
+class NullTransport(asyncio.Transport):
+    """Takes what is written and forgets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written_bytes = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written_bytes += len(data)
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+
+class Connection:
+    """A connection of the EPP's own transport, past its greeting."""
+
+    def __init__(self, opened: OpenStream, loop: asyncio.AbstractEventLoop) -> None:
+        self.transport = NullTransport()
+        self._protocol = ConnectionProtocol(Http2Server({METHOD: opened}), loop)
+        self._protocol.connection_made(self.transport)
+        self._protocol.data_received(wire_bytes.greeting())
+        self._open: deque[int] = deque()
+        self._next_id = 1
+
+    def prepared(self, requests: Sequence[Reads]) -> list[bytes | None]:
+        """Return the bytes of some requests, each read by itself; streams end 16 requests later.
+
+        None stands where an answer has to be waited for: a body that is not short may be decided
+        in a later turn of the loop, and is given back as there is room.
+        """
+        reads: list[bytes | None] = []
+        for request in requests:
+            sent = wire_bytes.request(request, self._next_id)
+            reads += sent
+            if sum(map(len, sent)) > SHORT_BODY_BYTES:
+                reads.append(None)
+            self._open.append(self._next_id)
+            self._next_id += 2
+            if len(self._open) >= OPEN_STREAMS:
+                reads.append(wire_bytes.reset(self._open.popleft()))
+        return reads
+
+    async def feed(self, reads: Sequence[bytes | None]) -> None:
+        """Read them."""
+        received = self._protocol.data_received
+        answered_bytes = self.transport.written_bytes
+        for read in reads:
+            if read is None:
+                await self._answered(answered_bytes)
+                answered_bytes = self.transport.written_bytes
+            else:
+                received(read)
+
+    async def _answered(self, before_bytes: int) -> None:
+        turns = 0
+        while self.transport.written_bytes - before_bytes < _LEAST_ANSWER_BYTES:
+            turns += 1
+            await asyncio.sleep(0 if turns < _TURNS else _LOOK_SECONDS)
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+
+    def take(self) -> int:
+        """Return how many bytes were written since the last time.
+
+        After long answers it makes room for most of them: the 2 GiB that the connection began with
+        would not last, and more would end it.
+        """
+        written, self.transport.written_bytes = self.transport.written_bytes, 0
+        if written > _LONG_BYTES:
+            self._protocol.data_received(wire_bytes.room(written * 4 // 5))
+        return written
+
+
+async def paths(recorded: Mapping[Case, Reads], repeats: int) -> list[Path]:
+    """Measure the whole path for the recorded messages of each case."""
+    return [await _path(case, reads, repeats) for case, reads in recorded.items()]
+
+
+async def _path(case: Case, reads: Reads, repeats: int) -> Path:
+    loop = asyncio.get_running_loop()
+    with contextlib.ExitStack() as stack:
+        connections, apps = [], []
+        for level in ("info", "warning"):
+            stack.enter_context(silenced(level))
+            apps.append(new_app())
+            connections.append(Connection(apps[-1].service.opened, loop))
+            # A logger is bound at its first line: later it would be at another level.
+            await connections[-1].feed(connections[-1].prepared([reads] * 2 * OPEN_STREAMS))
+        connections.append(Connection(bare_handlers(case.mode), loop))
+        count = await _count(connections[0], reads)
+        # In turns, so that noise on the machine hits all alike.
+        times: list[list[float]] = [[] for _ in connections]
+        for repeat in range(repeats):
+            requests = list(wire_bytes.distinct(reads, (repeat + 1) * count, count))
+            for connection, spent in zip(connections, times, strict=True):
+                fed = connection.prepared(requests)
+                connection.take()
+                began = time.process_time()
+                await connection.feed(fed)
+                spent.append((time.process_time() - began) / count * 1e6)
+                _check_answered(case, reads, count, connection.take())
+            for app in apps:
+                refresh(app)
+    epp, silent, bare = map(min, times)
+    return Path(case, len(wire_bytes.messages_of(reads)), epp, silent, bare)
+
+
+def _check_answered(case: Case, reads: Reads, count: int, written_bytes: int) -> None:
+    """Raise an error if less was written than so many requests are answered with."""
+    echoed = sum(map(len, wire_bytes.messages_of(reads))) if case.mode is Mode.FULL_DUPLEX else 0
+    if written_bytes < count * max(_LEAST_ANSWER_BYTES, echoed // 2):
+        raise RuntimeError(
+            f"{case}: {count} requests were answered with {written_bytes} bytes alone:"
+            " what was measured is not the whole path"
+        )
+
+
+async def _count(connection: Connection, reads: Reads) -> int:
+    """Return how many requests take about as long as a reading of the clock is to be apart."""
+    size = sum(map(len, wire_bytes.messages_of(reads)))
+    few = max(2, min(20, _FEW_BYTES // size))
+    fed = connection.prepared(list(wire_bytes.distinct(reads, 0, few)))
+    began = time.process_time()
+    await connection.feed(fed)
+    return max(few, int(_LOOP_SECONDS * few / (time.process_time() - began)))
+
+
+def bare_handlers(mode: Mode) -> OpenStream:
+    """Return the handler that decides nothing."""
+    answer = answers(mode, cycle(_addresses()))
+
+    def opened(stream: Stream, _: Mapping[str, str]) -> Handler:
+        return Handler(stream, answer)
+
+    return opened
+
+
+@contextlib.contextmanager
+def silenced(level: str) -> Iterator[None]:
+    """Log at ``level`` to /dev/null; what is made inside logs there for good."""
+    # The file stays open: loggers of modules keep the first one that they saw.
+    with redirect_stdout(_NULL):
+        configure(level=level)
+        yield
+
+
+def new_app() -> App:
+    """Return a whole EPP with a pool that was scraped just now."""
+    config = load_text(DEFAULT_CONFIG, "default")
+    names = _addresses()
+    app = App(ServeSettings(config=config, endpoints=tuple(names)))
+    app.store.replace_endpoints(
+        "bench", [EndpointSpec(f"default/server-{n}", name) for n, name in enumerate(names)]
+    )
+    refresh(app)
+    return app
+
+
+def refresh(app: App) -> None:
+    """Scrape all endpoints, so that what was sent to them does not pile up unseen."""
+    now = time.monotonic()
+    for number, endpoint in enumerate(app.store.snapshot):
+        scraped(endpoint, number, now)
+
+
+def scraped(endpoint: Endpoint, number: int, now: float) -> Endpoint:
+    """Give ``endpoint`` a page that differs from its neighbours'."""
+    page = EndpointMetrics(
+        waiting_requests=number % 5,
+        running_requests=number % 7,
+        kv_cache_usage=number % 11 / 20,
+        requested_at=now,
+    )
+    endpoint.metrics = page
+    endpoint.load.observe(
+        waiting=page.waiting_requests,
+        running=page.running_requests,
+        kv_cache_usage=page.kv_cache_usage,
+        requested_at=now,
+    )
+    return endpoint
+
+
+def least_us(call: Callable[[int], object], loops: int, repeats: int) -> float:
+    """Return the least CPU time of ``call(n)``, n from 0 to ``loops`` - 1, in microseconds."""
+    times = []
+    for _ in range(repeats):
+        began = time.process_time()
+        for number in range(loops):
+            call(number)
+        times.append((time.process_time() - began) / loops * 1e6)
+    return min(times)
+
+
+def _addresses() -> list[str]:
+    return [f"10.0.0.{n + 1}:8000" for n in range(ENDPOINTS)]

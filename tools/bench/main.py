@@ -1,0 +1,249 @@
+"""The benchmark: what a request costs, as multiples of the bare transport; one run, all of it.
+
+``.venv/bin/python -m tools.bench [--quick] [--all] [--only PART] [--json FILE]``
+"""
+
+import argparse
+import asyncio
+import os
+import platform
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+from rich.console import Console
+
+from tools.bench import (
+    body_sizes,
+    budget,
+    budget_table,
+    burst,
+    cost,
+    counted,
+    cycle,
+    envoy_table,
+    floods,
+    flow_control,
+    flow_tables,
+    gateways,
+    in_process,
+    prefix_memory,
+    processes,
+    setups,
+    start_up,
+    tables,
+    through_envoy,
+)
+from tools.bench.gateways import SERVERS, Case, Reads, Server
+from tools.bench.through_envoy import Settings
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of the benchmark; its parts share what they need and add their results."""
+
+    console: Console
+    settings: Settings
+    sampling: Settings
+    """For what is sampled: 250 samples a second of CPU time is all there is."""
+    repeats: int
+    """Of what is measured in process."""
+    quick: bool
+    servers: Sequence[Server]
+    budget_cases: Sequence[Case]
+    endpoints: Sequence[str] = ()
+    """The model servers."""
+    results: dict[str, Any] = field(default_factory=dict)
+    _recorded: dict[Case, Reads] = field(default_factory=dict)
+    _paths: dict[Case, in_process.Path] = field(default_factory=dict)
+
+    async def path(self, case: Case) -> in_process.Path:
+        """Return the whole path of ``case``, measured once."""
+        if case not in self._paths:
+            recorded = {case: await self.reads(case)}
+            (self._paths[case],) = await in_process.paths(recorded, self.repeats)
+        return self._paths[case]
+
+    async def reads(self, case: Case) -> Reads:
+        """Return what Envoy sends for ``case``."""
+        if not self._recorded:
+            cases = dict.fromkeys((*through_envoy.CASES, *body_sizes.CASES))
+            self._recorded = await gateways.record(self.endpoints, tuple(cases))
+        return self._recorded[case]
+
+
+async def envoy(run: Run) -> None:
+    """CPU through Envoy, all servers."""
+    run.console.print(f"{gateways.CONCURRENCY} in parallel, {run.settings} ...")
+    cells = await through_envoy.measure(
+        run.settings, run.endpoints, run.servers, through_envoy.CASES
+    )
+    idle = await burst.idle_share_with_default_scrapes(run.endpoints, run.settings.seconds)
+    run.results |= {"through_envoy": cells, "idle_share_50ms_scrapes": idle}
+    run.console.print(envoy_table.cells(cells, run.settings), envoy_table.idle(idle))
+    run.console.print(envoy_table.verdict(cells))
+
+
+async def parts(run: Run) -> None:
+    """The budget by part: samples, and counted calls."""
+    budgets = await budget.measure(run.sampling, run.endpoints, run.budget_cases)
+    run.console.print(budget_table.by_case(budgets))
+    calls = {}
+    for case in (case for case in run.budget_cases if case in budget.DETAILED):
+        path = await run.path(case)
+        calls[tables.named(case)] = await counted.measure(
+            case, await run.reads(case), path, run.repeats
+        )
+        run.console.print(budget_table.parts(budgets, path, calls[tables.named(case)]))
+        run.console.print(budget_table.functions(budgets, case))
+    run.results |= {"budgets": budgets, "calls": calls}
+
+
+async def micro(run: Run) -> None:
+    """The whole path, the cycle and the prefix index, in process."""
+    cases = [case for case in through_envoy.CASES if case.chunks == 1 or case in budget.CASES]
+    paths = [await run.path(case) for case in cases]
+    cycles, prefixes = cycle.cycles(run.repeats), cycle.prefixes(run.repeats)
+    run.results |= {"paths": paths, "cycles": cycles, "prefixes": prefixes}
+    run.console.print(tables.paths(paths), tables.cycles(cycles), tables.prefixes(prefixes))
+
+
+async def sizes(run: Run) -> None:
+    """Bodies by size, in process and through Envoy."""
+    paths = [await run.path(case) for case in body_sizes.CASES]
+    run.console.print(body_sizes.paths(paths))
+    cells = await through_envoy.measure(
+        run.settings, run.endpoints, body_sizes.SERVERS, body_sizes.ENVOY_CASES
+    )
+    run.results |= {"sizes": paths, "sizes_through_envoy": cells}
+    run.console.print(body_sizes.cells(cells), envoy_table.verdict(cells))
+
+
+async def memory(run: Run) -> None:
+    """The prefix index, counted and resident."""
+    measured = [prefix_memory.measure(case) for case in prefix_memory.CASES]
+    run.results["prefix_memory"] = measured
+    run.console.print(prefix_memory.table(measured))
+
+
+async def sample_setups(run: Run) -> None:
+    """The samples in deploy/config beside the default, in process."""
+    measured = setups.measure(run.repeats)
+    run.results["setups"] = measured
+    run.console.print(setups.table(measured))
+
+
+async def spread(run: Run) -> None:
+    """A burst over few endpoints."""
+    some = run.endpoints[: burst.ENDPOINTS]
+    for scrapes, most, options in burst.SCRAPES:
+        served, errors = await burst.burst(some, burst.REQUESTS, *options)
+        run.results[f"burst, {scrapes}"] = {"served": served, "errors": errors}
+        run.console.print(tables.burst(served, errors, burst.ENDPOINTS, scrapes, most))
+
+
+async def flood(run: Run) -> None:
+    """Floods on one connection, and what the others notice."""
+    rows = await floods.measure()
+    run.results["floods"] = rows
+    run.console.print(floods.table(rows), floods.verdict(rows))
+
+
+async def flow(run: Run) -> None:
+    """Flow control: its speed by load and by order, and what it costs a request."""
+    count, rounds = (2000, 1) if run.quick else (5000, 3)
+    rows = await flow_control.matrix(count, rounds)
+    run.console.print(flow_tables.matrix(rows))
+    orders = await flow_control.orders(count, rounds)
+    run.console.print(flow_tables.orders(orders))
+    costs = await flow_control.costs(count // 3, 3 * rounds)
+    churn = await flow_control.churn(count, rounds)
+    gone = await flow_control.cancellations(2 * rounds)
+    idle = await flow_control.idle(run.endpoints, 10.0)
+    run.console.print(
+        flow_tables.costs(costs), flow_tables.churn(churn), flow_tables.cancellations(gone)
+    )
+    run.console.print(flow_tables.idle(idle))
+    run.results |= {
+        "flow_control": rows,
+        "flow_control_orders": orders,
+        "flow_control_costs": costs,
+        "flow_control_churn": churn,
+        "flow_control_cancellations": gone,
+        "flow_control_idle": idle,
+    }
+
+
+async def start(run: Run) -> None:
+    """How long the process takes until it listens."""
+    measured = await asyncio.to_thread(start_up.measure, 3 if run.quick else 10)
+    run.results["start"] = measured
+    run.console.print(start_up.table(measured))
+
+
+async def worst(run: Run) -> None:
+    """Each step on what is made to be costly."""
+    measured = cost.measure(quick=run.quick)
+    run.results["cost"] = measured
+    run.console.print(cost.table(measured))
+
+
+PARTS: dict[str, Callable[[Run], Awaitable[None]]] = {
+    "envoy": envoy,
+    "parts": parts,
+    "micro": micro,
+    "sizes": sizes,
+    "setups": sample_setups,
+    "memory": memory,
+    "burst": spread,
+    "flow": flow,
+    "floods": flood,
+    "cost": worst,
+    "start": start,
+}
+BY_DEFAULT = [name for name in PARTS if name not in {"floods", "cost"}]
+
+
+async def main(given: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """Run the parts asked for, print their tables and return everything."""
+    settings = Settings(
+        seconds=1.0 if given.quick else 5.0,
+        rounds=3 if given.quick else 5,
+        pause_ms=given.pause_ms,
+    )
+    run = Run(
+        console,
+        settings,
+        settings if given.quick else replace(settings, seconds=10.0, rounds=10),
+        repeats=6 if given.quick else 24,
+        quick=given.quick,
+        servers=tuple(Server) if given.all else SERVERS,
+        budget_cases=budget.DETAILED[:2] if given.quick else budget.CASES,
+    )
+    run.results |= {"cores": os.cpu_count(), "python": platform.python_version()}
+    async with processes.upstream(gateways.ENDPOINTS) as upstream:
+        run.endpoints = upstream.ready["endpoints"]
+        for name in [given.only] if given.only else BY_DEFAULT:
+            began = time.monotonic()
+            await PARTS[name](run)
+            console.print(f"{name}: {time.monotonic() - began:.0f} s\n")
+    return run.results
+
+
+def command() -> None:
+    """Read the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="1 s per cell instead of 5")
+    parser.add_argument("--all", action="store_true", help="also on --transport grpcio")
+    parser.add_argument("--pause-ms", type=float, default=10.0, help="between two chunks")
+    parser.add_argument("--only", choices=PARTS, help="one part of it")
+    parser.add_argument("--json", type=Path, help="write the results there")
+    arguments = parser.parse_args()
+    measured = uvloop.run(main(arguments, Console(width=160)))
+    if arguments.json:
+        encoded = msgspec.json.encode(measured, enc_hook=str)
+        arguments.json.write_bytes(msgspec.json.format(encoded))

@@ -1,0 +1,104 @@
+"""The processes of a benchmark; each writes its ports to a file when it listens."""
+
+import asyncio
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools import REPOSITORY
+
+START_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A process that is ready."""
+
+    pid: int
+    ready: dict[str, Any]
+    """What it said when it was ready."""
+
+
+@contextlib.asynccontextmanager
+async def python(*arguments: str | Path) -> AsyncIterator[Running]:
+    """Run Python with ``arguments`` and ``--ready-file FILE`` until the block ends.
+
+    Raises:
+        RuntimeError: It ended, or was not ready in time.
+    """
+    with tempfile.TemporaryDirectory(prefix="epp-bench-") as folder:
+        ready_file = Path(folder) / "ready"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *map(str, arguments),
+            *("--ready-file", str(ready_file)),
+            stdout=asyncio.subprocess.DEVNULL,
+            cwd=REPOSITORY,
+        )
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                while not ready_file.exists():
+                    if process.returncode is not None:
+                        raise RuntimeError(f"{arguments} ended with {process.returncode}")
+                    await asyncio.sleep(0.02)
+            yield Running(process.pid, json.loads(ready_file.read_text()))
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            try:
+                async with asyncio.timeout(5):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+def announce(ready_file: Path, document: dict[str, Any]) -> None:
+    """Write a ready file, whole or not at all."""
+    partial = ready_file.with_suffix(".partial")
+    partial.write_text(json.dumps(document))
+    partial.replace(ready_file)
+
+
+def epp(
+    endpoints: Sequence[str], *options: str, sampled: Path | None = None
+) -> contextlib.AbstractAsyncContextManager[Running]:
+    """Run ``epp serve`` with the default configuration; its ready record has the port ``grpc``."""
+    ports = ("--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0")
+    common = (
+        *("--secure-serving=false", "--host", "127.0.0.1"),
+        *("--drain-delay-seconds", "0", "--drain-timeout", "1s"),
+    )
+    arguments = ("serve", *common, *ports, *_addresses(endpoints), *options)
+    return _module(sampled, "epp", *arguments)
+
+
+def upstream(ports: int) -> contextlib.AbstractAsyncContextManager[Running]:
+    """Run the model servers; their ready record has ``endpoints``."""
+    return _module(None, "tools.bench.upstream", "--ports", str(ports))
+
+
+def bare(
+    mode: str, endpoints: Sequence[str], *options: str, sampled: Path | None = None
+) -> contextlib.AbstractAsyncContextManager[Running]:
+    """Run a bare ext_proc server; its ready record has the port ``grpc``."""
+    arguments = ("--mode", mode, *_addresses(endpoints), *options)
+    return _module(sampled, "tools.bench.bare_server", *arguments)
+
+
+def _module(
+    sampled: Path | None, module: str, *arguments: str
+) -> contextlib.AbstractAsyncContextManager[Running]:
+    """Run a module; :mod:`tools.bench.sampled` writes samples of its stacks to ``sampled``."""
+    if sampled is None:
+        return python("-m", module, *arguments)
+    return python("-m", "tools.bench.sampled", sampled, module, *arguments)
+
+
+def _addresses(endpoints: Sequence[str]) -> list[str]:
+    return [text for endpoint in endpoints for text in ("--endpoint", endpoint)]

@@ -1,0 +1,8 @@
+"""Runs the faults."""
+
+import sys
+
+from tools.faults.main import command
+
+if __name__ == "__main__":
+    sys.exit(command())

@@ -1,0 +1,76 @@
+"""Clients that go away: at any point of a request and of its answer, politely or with a reset."""
+
+import asyncio
+from enum import StrEnum
+from random import Random
+
+from tools.faults.asking import BROKEN, Connection, Request, asked, at_most, connected, make_request
+from tools.faults.gateway import FaultGateway
+from tools.faults.outcome import Outcome
+
+AT_ONCE = 64
+STAYING = 1 / 4
+HESITATION_SECONDS = 0.02
+
+
+class Point(StrEnum):
+    """Where a client leaves."""
+
+    IN_THE_HEAD = "in the head"
+    BEFORE_THE_BODY = "before the body"
+    MID_BODY = "mid-body"
+    AT_THE_END_OF_THE_BODY = "at the end of the body"
+    BEFORE_THE_ANSWER = "before the answer"
+    MID_ANSWER = "mid-answer"
+
+
+POINTS = tuple(Point)
+
+
+async def aborts(gateway: FaultGateway, requests: int) -> Outcome:
+    """Three of four clients leave, the others must not notice."""
+    chooser, outcome = Random(1), Outcome()
+
+    async def one(number: int) -> None:
+        if chooser.random() < STAYING:
+            request = make_request(number, chooser)
+            outcome.answered(await asked(gateway.port, request))
+            return
+        point = POINTS[number % len(POINTS)]
+        hold = {Point.BEFORE_THE_ANSWER: "headers", Point.MID_ANSWER: "body"}.get(point, "")
+        request = make_request(number, chooser, hold=hold)
+        with_reset = chooser.random() < 0.5
+        async with connected(gateway.port) as connection:
+            try:
+                await _as_far_as(point, connection, request, chooser)
+            except BROKEN as error:
+                outcome.wrong.append(f"the gateway left {point}: {error!r}")
+                return
+            await connection.leave(with_reset=with_reset)
+        outcome.broken[f"left {point}"] += 1
+
+    await at_most(AT_ONCE, (one(number) for number in range(requests)))
+    return outcome
+
+
+async def _as_far_as(
+    point: Point, connection: Connection, request: Request, chooser: Random
+) -> None:
+    head, body = request.head, request.body
+    match point:
+        case Point.IN_THE_HEAD:
+            await connection.send(head[: chooser.randrange(len(head))])
+        case Point.BEFORE_THE_BODY:
+            await connection.send(head)
+        case Point.MID_BODY:
+            await connection.send(head + body[: chooser.randrange(1, len(body))])
+        case Point.AT_THE_END_OF_THE_BODY:
+            await connection.send(head + body)
+        case Point.BEFORE_THE_ANSWER:
+            await connection.send(head + body)
+            # While it is decided, on its way, or held by its server.
+            await asyncio.sleep(chooser.uniform(0.0, HESITATION_SECONDS))
+        case Point.MID_ANSWER:
+            await connection.send(head + body)
+            coming = await connection.answer()
+            await anext(coming.parts())

@@ -1,0 +1,146 @@
+"""The files that the endpoint picker follows, torn, faulty, and rewritten under load."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+from epp.config import DEFAULT_CONFIG
+from tools.faults.processes import PickerProcess, Setting
+from tools.faults.traffic import Verdict
+from tools.faults.trial import Outcome, Pace, Run, judge, running
+from tools.soak.soak import resident_mib
+
+TORN_A_CHANGE = 9
+"""Torn endpoints files for each change of the configuration that a pace has."""
+FAULTY_EACH = 4
+"""One in so many configurations is faulty."""
+MAX_GROWTH_MIB = 200.0
+RELOADS = "llm_d_epp_config_reloads_total"
+CONFIG_REFUSED = "configuration refused, the one in use stays"
+ENDPOINTS_REFUSED = "endpoints file refused, last good endpoints kept"
+
+
+def _following(made: list[Path]) -> Callable[[Path], tuple[str, ...]]:
+    """Return what writes a configuration file, which it appends to ``made``."""
+
+    def prepare(folder: Path) -> tuple[str, ...]:
+        made.append(folder / "config.yaml")
+        made[0].write_text(DEFAULT_CONFIG)
+        return ("--config-file", str(made[0]))
+
+    return prepare
+
+
+async def _reload(picker: PickerProcess, file: Path, text: str, nth: int) -> None:
+    """Write a configuration, and wait until it is in use or refused."""
+    await asyncio.to_thread(file.write_text, text)
+    picker.signal(signal.SIGHUP)
+    await picker.until(RELOADS, nth)
+
+
+async def reloaded_often(setting: Setting, pace: Pace) -> Outcome:
+    """The configuration rewritten in place 200 times, one in four of them faulty."""
+    file: list[Path] = []
+    async with running(setting, pace, prepare=_following(file), goes_on=True) as run:
+        picker = run.site.picker
+        before = resident_mib(picker.process.pid)
+        for nth in range(1, pace.changes + 1):
+            text = DEFAULT_CONFIG.replace("weight: 3", f"weight: {3 + nth / 1000}")
+            if nth % FAULTY_EACH == 0:
+                text = text.replace("type: queue-scorer", f"type: no-scorer-{nth}")
+            await _reload(picker, file[0], text, nth)
+        growth = resident_mib(picker.process.pid) - before
+        outcome = await _ended(
+            "configuration reloaded often",
+            run,
+            refused=pace.changes // FAULTY_EACH,
+            reloads=pace.changes,
+            growth_mib=growth,
+        )
+    outcome.expect(f"memory grows by {MAX_GROWTH_MIB} MiB at most", holds=growth <= MAX_GROWTH_MIB)
+    return outcome
+
+
+async def endpoints_torn(setting: Setting, pace: Pace) -> Outcome:
+    """The endpoints file written in place, cut off anywhere, again and again; then whole."""
+    chooser = Random(5)
+    async with running(setting, pace, goes_on=True) as run:
+        file = run.site.endpoints_file
+        whole = await asyncio.to_thread(file.read_bytes)
+        torn = pace.changes * TORN_A_CHANGE
+        for _ in range(torn):
+            cut = chooser.randrange(len(whole) - 1)
+            filler = bytes(chooser.choice((0, 0, len(whole) - cut)))
+            await asyncio.to_thread(file.write_bytes, whole[:cut] + filler)
+            # 90 a second: the file is looked at twice a second, and read at any point of this.
+            await asyncio.sleep(1 / 90)
+        await run.site.list_endpoints()
+        outcome = await _ended("endpoints file torn", run, torn_files=torn)
+        refused = [
+            each for each in await run.site.picker.log() if each["event"] == ENDPOINTS_REFUSED
+        ]
+        outcome.facts["refused"] = len(refused)
+    outcome.expect("some torn files are seen", holds=bool(refused))
+    return outcome
+
+
+def yaml_bombs() -> Sequence[str]:
+    """Return documents that are small, or of no more than 1 MiB, and large once they are read."""
+    laughs = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+        f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)
+    )
+    merges = "a0: &a0 {x: 1}\n" + "".join(
+        f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], k{n}: 1}}\n" for n in range(1, 30)
+    )
+    return (
+        laughs + "endpoints: *a11\nplugins: *a11\n",
+        merges + "endpoints: [*a29]\nplugins: [*a29]\n",
+        "a: &a [*a, *a]\nendpoints: *a\n",
+        "endpoints: " + "{a: " * 100_000,
+        "endpoints: " + "[" * 100_000,
+        "endpoints: [" + "x, " * 300_000 + "]\n",
+        "".join(f"k{n}: 1\n" for n in range(100_000)),
+        "endpoints: " + "9" * 1_000_000,
+        'plugins: "' + "\\U0001F468" * 90_000 + '"\n',
+        "endpoints: !!python/object/apply:os.system [true]\n",
+        "# " + "a" * 3_000_000,
+    )
+
+
+async def files_bombed(setting: Setting, pace: Pace) -> Outcome:
+    """YAML bombs in the configuration and in the endpoints file: refused, for little memory."""
+    file: list[Path] = []
+    async with running(setting, pace, prepare=_following(file), goes_on=True) as run:
+        picker = run.site.picker
+        before = resident_mib(picker.process.pid)
+        most = before
+        for nth, bomb in enumerate(yaml_bombs()[: pace.changes], 1):
+            await asyncio.to_thread(run.site.endpoints_file.write_text, bomb)
+            await _reload(picker, file[0], bomb, nth)
+            most = max(most, resident_mib(picker.process.pid))
+        await run.site.list_endpoints()
+        growth = most - before
+        outcome = await _ended("YAML bombs", run, refused=nth, bombs=nth, growth_mib=growth)
+    outcome.expect(f"memory grows by {MAX_GROWTH_MIB} MiB at most", holds=growth <= MAX_GROWTH_MIB)
+    return outcome
+
+
+async def _ended(name: str, run: Run, *, refused: int = 0, **facts: float) -> Outcome:
+    """Let the traffic end: none of it may have failed.
+
+    Args:
+        name: Of the scenario.
+        run: What is to end.
+        refused: How many configurations the log must say were refused.
+        facts: Figures of the scenario.
+    """
+    await run.end()
+    await run.site.picker.until_idle()
+    outcome = await judge(name, run, **facts)
+    told = [each for each in outcome.broken if CONFIG_REFUSED in each]
+    outcome.broken = [each for each in outcome.broken if each not in told]
+    outcome.expect(f"{refused} configurations are refused", holds=len(told) == refused)
+    outcome.expect("no request fails", holds=set(outcome.verdicts) == {Verdict.WHOLE})
+    return outcome

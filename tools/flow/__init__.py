@@ -1,0 +1,1 @@
+"""Fairness, priority and cost of flow control, through Envoy and on a virtual clock."""

@@ -1,0 +1,1 @@
+"""Fuzz targets, and work counted against the size of the input."""

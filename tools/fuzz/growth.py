@@ -1,0 +1,95 @@
+"""Whether the work grows as the inputs do, and not faster.
+
+``make fuzz TARGET=growth`` measures the CPU time of each case at sizes that grow fourfold; the
+suite counts calls instead, which shows loops, but not what one call copies.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from gc import collect
+from time import thread_time
+from types import FrameType
+from typing import Any
+
+import structlog
+
+from tools.fuzz.growth_cases import CASES, Case, Work
+
+STEP = 4
+"""How much larger the next input is."""
+MOST_TIMES = 8
+"""As many calls it may take: linear is 4 and a little, quadratic 16."""
+MOST_TIMES_CPU = 12
+"""As much CPU time: the larger input fits into no cache. A dict of 128000 keys takes 7 to 9 times
+as long as one of 32000."""
+_FIRST_SIZE = 500
+_ENOUGH_SECONDS = 0.004
+"""Of CPU time for a ratio that means something."""
+_MOST_SIZE = 128_000
+
+
+def calls(work: Work) -> int:
+    """Return how many functions ``work`` calls, those written in C among them."""
+    count = 0
+
+    def profile(_frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def seconds(work: Work, repeats: int = 1) -> float:
+    """Return the CPU time of ``work``, the least of some runs."""
+    found = []
+    for _ in range(repeats):
+        collect()
+        began = thread_time()
+        work()
+        found.append(thread_time() - began)
+    return min(found)
+
+
+def growth(case: Case) -> tuple[int, float, float] | None:
+    """Return a size, its CPU time and that of the next one; None if no size takes any."""
+    size = _FIRST_SIZE
+    while size <= _MOST_SIZE:
+        if seconds(case(size)) >= _ENOUGH_SECONDS:
+            few, many = case(size), case(STEP * size)
+            first, second = seconds(few), seconds(many)
+            if second > MOST_TIMES_CPU * first:  # or something else took the processor's caches
+                first, second = seconds(few, 5), seconds(many, 5)
+            return size, first, second
+        size *= STEP
+    return None
+
+
+def main() -> None:
+    """Measure all; end the process with 1 if one grows too fast."""
+    too_fast = []
+    with quiet():
+        for name, case in CASES.items():
+            found = growth(case)
+            if found is None:
+                print(f"{name:56} nothing to measure")
+                continue
+            size, few, many = found
+            print(f"{name:56} {size:8} {few * 1e3:9.2f} ms  x{many / few:5.1f}", flush=True)
+            if many > MOST_TIMES_CPU * few:
+                too_fast.append(name)
+    if too_fast:
+        sys.exit(f"{STEP} times the input is more than {MOST_TIMES_CPU} times the work: {too_fast}")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Write no log."""
+    with structlog.testing.capture_logs() as lines:
+        yield
+        lines.clear()

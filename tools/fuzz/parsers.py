@@ -1,0 +1,45 @@
+"""What is fuzzed: everything that reads bytes of a client or of a model server.
+
+The first byte chooses what the others are: a request or an answer, as it is or put together of what
+parsers look for, a picture, or what the headers say of a film. What is found is compared with what
+a reader of the whole finds, and that of one piece with that of many.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+
+from tools.fuzz.answers import built_answer, raw_answer
+from tools.fuzz.pictures import film, picture
+from tools.fuzz.request_bodies import built_request, raw_request
+from tools.fuzz.tape import Tape
+
+KINDS: tuple[Callable[[Tape], None], ...] = (
+    raw_request,
+    built_request,
+    raw_answer,
+    built_answer,
+    built_request,
+    built_answer,
+    picture,
+    film,
+)
+WORDS = (
+    *(b'"model"', b'"prompt"', b'"messages"', b'"input"', b'"usage":{', b'"prompt_tokens":1'),
+    *(b'"completion_tokens"', b'"meta_info":{', b'"finish_reason":"stop"', b'"served"', b"data: "),
+    *(b'"image_url"', b'"type"', b'"choices":[', b'"response":{', b"\n\n", b"\\u0065", b"null"),
+    *(b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"\x00\x00\x00\x00\x05", b"\xff\xd8\xff", b"\xff\xc0"),
+)
+"""What a fuzzer puts in: it would take long to find these by itself."""
+
+
+def one_input(data: bytes) -> None:
+    """Run one input; any exception is a finding."""
+    tape = Tape(data)
+    tape.choice(KINDS)(tape)
+
+
+def inputs(seed: int, count: int) -> Iterator[bytes]:
+    """Return random inputs."""
+    chooser = random.Random(seed)
+    for _ in range(count):
+        yield chooser.randbytes(chooser.choice((20, 60, 200, 600)))

@@ -1,0 +1,67 @@
+"""Inputs that a fuzzer begins with: the bodies in the tests, and streams as they should be.
+
+Both are written as the targets read them: a byte for each choice, then what was chosen.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tools import REPOSITORY
+
+TESTS = REPOSITORY / "tests"
+_BODIES = ("plugins/parsers/test_*.py", "plugins/data_producers/test_token.py")
+_MOST_BODY_BYTES = 2000
+
+
+def of_parsers() -> Iterator[bytes]:
+    """Every body of the parsers' tests, as a request and as an answer, on the paths in turn."""
+    from tools.fuzz import answers, parsers, request_bodies
+
+    request = parsers.KINDS.index(request_bodies.raw_request)
+    answer = parsers.KINDS.index(answers.raw_answer)
+    for number, body in enumerate(sorted(set(bodies_of_tests()))):
+        path, encoding = number % len(request_bodies.PATHS), number % len(request_bodies.ENCODINGS)
+        yield bytes((request, path, encoding, 3)) + body
+        path, kind = number % len(answers.PATHS), number // len(answers.PATHS) % len(answers.KINDS)
+        yield bytes((answer, path, kind)) + number.to_bytes(8, "little") + body
+
+
+def of_stream() -> Iterator[bytes]:
+    """Streams that go as they should, in every pair of modes."""
+    from tools.fuzz import stream
+
+    return stream.good_inputs()
+
+
+def bodies_of_tests() -> Iterator[bytes]:
+    """Yield the bytes among the parameters of the tests that have to do with bodies."""
+    if str(TESTS) not in sys.path:
+        sys.path.append(str(TESTS))  # as pytest has it
+    for pattern in _BODIES:
+        for path in sorted(TESTS.glob(pattern)):
+            for test in vars(_module(path)).values():
+                for mark in getattr(test, "pytestmark", ()):
+                    if mark.name == "parametrize":
+                        yield from _bytes_in(mark.args[1])
+
+
+def _bytes_in(values: Iterable[Any]) -> Iterator[bytes]:
+    for value in values:
+        if isinstance(value, bytes):
+            if len(value) <= _MOST_BODY_BYTES:
+                yield value
+        elif isinstance(value, tuple | list):  # pytest.param is a tuple, too
+            yield from _bytes_in(value)
+
+
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"seeds_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,233 @@
+"""Envoy's side of a stream: makes its messages and reads the answers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from epp.ext_proc import ExtProcService, ExtProcSettings
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from epp.request_control import EndCause
+from tools.harness.request_control import BODY, Epp
+from tools.harness.wires import Wire
+
+Mode = pb.ProcessingMode
+DESTINATION = "x-gateway-destination-endpoint"
+POST = {":method": "POST", ":path": "/v1/completions", "x-request-id": "r-1"}
+
+FULL_DUPLEX = (Mode.FULL_DUPLEX_STREAMED, Mode.FULL_DUPLEX_STREAMED)
+LEAN = (Mode.FULL_DUPLEX_STREAMED, Mode.NONE)
+BUFFERED = (Mode.BUFFERED, Mode.NONE)
+ADAPTIVE = (Mode.BUFFERED, Mode.STREAMED)
+NO_BODIES = (Mode.NONE, Mode.NONE)
+
+Headers = Mapping[str, str] | Sequence[tuple[str, str]]
+"""By name, or as a list where names are repeated."""
+
+Modes = tuple[Mode.BodySendMode, Mode.BodySendMode]
+
+on_one_wire = pytest.mark.parametrize("wire", ["direct"], indirect=True)
+"""For a module about what the service answers, which no wire changes.
+
+What a wire may change runs on all of them: ends of streams, limits of time, bytes held, pauses, the
+rules of the protocol (tests/conformance), and random sequences of messages.
+"""
+
+on_no_transport = pytest.mark.parametrize("wire", ["direct"], indirect=True)
+"""For a test of what cannot be on a wire; beside it stands the reason."""
+
+on_each_transport = pytest.mark.parametrize("wire", ["grpcio", "http2"], indirect=True)
+"""For a test of what a wire adds."""
+
+
+class Envoy:
+    """Drives one stream of a real service and director, over the wire that the test runs on."""
+
+    wire: ClassVar[Wire]
+    """Set by the fixture of this name."""
+    sends_ahead = False
+    """Value of ``send_body_without_waiting_for_header_response``."""
+
+    def __init__(
+        self,
+        epp: Epp,
+        modes: Modes | None = LEAN,
+        service: ExtProcService | None = None,
+        *,
+        settings: ExtProcSettings | None = None,
+    ) -> None:
+        self.epp = epp
+        self.modes = modes
+        self.service = service or ExtProcService(
+            epp.director, epp.clock, settings=settings, metrics=epp.metrics
+        )
+        self.line = self.wire.open(self.service)
+        self.stream = self.line.stream
+        self._taken = 0
+
+    @property
+    def answers(self) -> list[pb.ProcessingResponse]:
+        """What has been received since the last ``take``."""
+        received = self.line.received[self._taken :]
+        return [pb.ProcessingResponse.FromString(answer) for answer in received]
+
+    @property
+    def kinds(self) -> list[str | None]:
+        """What kinds of answers have been received since the last ``take``."""
+        return [answer.WhichOneof("response") for answer in self.answers]
+
+    @property
+    def finished(self) -> list[tuple[int, str]]:
+        """With which status and message the service has ended the stream, if it has."""
+        return list(self.line.finished)
+
+    def take(self) -> list[pb.ProcessingResponse]:
+        """Return the answers so far and forget them."""
+        answers = self.answers
+        self._taken += len(answers)
+        return answers
+
+    def tell(self, request: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        """Send one message; return the answers to it."""
+        self.take()
+        self.line.message(request.SerializeToString())
+        return self.answers
+
+    def garble(self, data: bytes = b"\xff") -> None:
+        """Send bytes that are no message."""
+        self.line.message(data)
+
+    def half_close(self) -> None:
+        """Send no more messages."""
+        self.line.half_close()
+
+    def reset(self) -> None:
+        """Leave, as Envoy does at every end."""
+        self.line.reset()
+
+    def drain(self) -> None:
+        """Have the stream ended because the EPP stops."""
+        self.wire.call(self.stream.drain)
+
+    def writable(self) -> None:
+        """Have the stream told that there is room."""
+        self.wire.call(self.stream.writable)
+
+    def close(self, cause: EndCause) -> None:
+        """Have the stream closed once more."""
+        self.wire.call(lambda: self.stream.close(cause))
+
+    def request_headers(
+        self,
+        headers: Headers = POST,
+        *,
+        end: bool = False,
+        subset: Any = None,
+    ) -> list[pb.ProcessingResponse]:
+        message = pb.ProcessingRequest(request_headers=http_headers(headers, end))
+        if self.modes is not None:
+            config = message.protocol_config
+            config.SetInParent()
+            config.request_body_mode, config.response_body_mode = self.modes
+            config.send_body_without_waiting_for_header_response = self.sends_ahead
+        if subset is not None:
+            hint = message.metadata_context.filter_metadata["envoy.lb.subset_hint"]
+            hint.update({f"{DESTINATION}-subset": subset})
+        return self.tell(message)
+
+    def request_body(self, body: bytes = BODY, *, end: bool = True) -> list[pb.ProcessingResponse]:
+        message = pb.HttpBody(body=body, end_of_stream=end)
+        return self.tell(pb.ProcessingRequest(request_body=message))
+
+    def request_trailers(self) -> list[pb.ProcessingResponse]:
+        return self.tell(pb.ProcessingRequest(request_trailers=pb.HttpTrailers()))
+
+    def response_headers(
+        self,
+        status: str = "200",
+        *,
+        headers: Headers = (),
+        end: bool = False,
+        served: str = "",
+    ) -> list[pb.ProcessingResponse]:
+        more = headers.items() if isinstance(headers, Mapping) else headers
+        all_headers = [(":status", status), *more]
+        message = pb.ProcessingRequest(response_headers=http_headers(all_headers, end))
+        if served:
+            metadata = message.metadata_context.filter_metadata["envoy.lb"]
+            metadata.update({f"{DESTINATION}-served": served})
+        return self.tell(message)
+
+    def response_body(
+        self, body: bytes = b"data: x\n\n", *, end: bool = False
+    ) -> list[pb.ProcessingResponse]:
+        message = pb.HttpBody(body=body, end_of_stream=end)
+        return self.tell(pb.ProcessingRequest(response_body=message))
+
+    def response_trailers(self) -> list[pb.ProcessingResponse]:
+        return self.tell(pb.ProcessingRequest(response_trailers=pb.HttpTrailers()))
+
+    def post(self, body: bytes = BODY) -> list[pb.ProcessingResponse]:
+        """Send a whole request; return the answers to its last message."""
+        answers = self.request_headers()
+        has_body = self.modes is None or self.modes[0] != Mode.NONE
+        return self.request_body(body) if has_body else answers
+
+
+def http_headers(headers: Headers, end: bool) -> pb.HttpHeaders:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return pb.HttpHeaders(
+        headers=pb.HeaderMap(
+            headers=[pb.HeaderValue(key=k, raw_value=v.encode()) for k, v in pairs]
+        ),
+        end_of_stream=end,
+    )
+
+
+def set_headers(response: pb.CommonResponse) -> dict[str, str]:
+    """Return the headers that an answer sets; it must remove none."""
+    headers, removed = changed_headers(response)
+    assert removed == []
+    return headers
+
+
+def changed_headers(response: pb.CommonResponse) -> tuple[dict[str, str], list[str]]:
+    """Return the headers that an answer sets, each overwriting in raw_value, and removes."""
+    options = response.header_mutation.set_headers
+    for option in options:
+        assert option.append_action == pb.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
+        assert not option.header.value
+    return (
+        {option.header.key: option.header.raw_value.decode() for option in options},
+        list(response.header_mutation.remove_headers),
+    )
+
+
+def assert_routes(
+    answer: pb.ProcessingResponse, kind: str, address: str, **more_headers: str
+) -> None:
+    """Header and dynamic metadata say ``address``, and nothing else is changed."""
+    assert answer.WhichOneof("response") == kind
+    response: pb.CommonResponse = getattr(answer, kind).response
+    more = {name.replace("_", "-"): value for name, value in more_headers.items()}
+    assert set_headers(response) == {DESTINATION: address, **more}
+    assert response.clear_route_cache
+    assert response.status == pb.CommonResponse.CONTINUE
+    assert not response.HasField("body_mutation")
+    metadata = answer.dynamic_metadata.fields
+    assert list(metadata) == ["envoy.lb"]
+    fields = metadata["envoy.lb"].struct_value.fields
+    assert {key: value.string_value for key, value in fields.items()} == {DESTINATION: address}
+
+
+def echoed(answers: list[pb.ProcessingResponse], kind: str) -> tuple[bytes, list[bool]]:
+    """Return the body that answers give back, and their end-of-stream flags."""
+    pieces = []
+    for answer in answers:
+        assert answer.WhichOneof("response") == kind
+        response: pb.CommonResponse = getattr(answer, kind).response
+        assert not response.HasField("header_mutation")
+        assert response.body_mutation.WhichOneof("mutation") == "streamed_response"
+        pieces.append(response.body_mutation.streamed_response)
+    assert all(len(piece.body) <= 62_000 for piece in pieces)
+    return b"".join(p.body for p in pieces), [p.end_of_stream for p in pieces]

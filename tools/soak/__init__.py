@@ -1,0 +1,1 @@
+"""Millions of requests, then a search for what is left of them."""
