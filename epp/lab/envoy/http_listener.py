@@ -1,5 +1,7 @@
 """The gateway's listener: clean the request's headers, ask the endpoint picker, route."""
 
+from collections.abc import Sequence
+
 from epp.lab.envoy._data_plane import (
     PackedMessage,
     betterproto2,
@@ -196,9 +198,7 @@ def _routes(config: GatewayConfig) -> route.RouteConfiguration:
     everything = _route(config)
     routes = [everything]
     if config.limits.small_request_bytes:
-        small = _route(config)
-        small.match.headers = _small_bodies(config.limits.small_request_bytes)
-        routes.insert(0, small)
+        routes.insert(0, _route(config, _small_bodies(config.limits.small_request_bytes)))
         overrides = ext_proc.ExtProcOverrides(
             grpc_service=_grpc_service(EPP_LARGE_REQUESTS_CLUSTER)
         )
@@ -213,10 +213,10 @@ def _routes(config: GatewayConfig) -> route.RouteConfiguration:
     )
 
 
-def _route(config: GatewayConfig) -> route.Route:
+def _route(config: GatewayConfig, headers: Sequence[route.HeaderMatcher] = ()) -> route.Route:
     retries = route.RetryPolicy(retry_on=RETRY_ON, num_retries=config.retries)
     to_model_servers = route.Route(
-        match=route.RouteMatch(prefix="/"),
+        match=route.RouteMatch(prefix="/", headers=list(headers)),
         request_body_buffer_limit=config.buffer_limit_bytes,
         route=route.RouteAction(
             cluster=MODEL_SERVERS_CLUSTER,
