@@ -18,12 +18,14 @@ import structlog
 import typer
 from typer.core import TyperGroup
 
+from epp.cli.help_pages import GroupedCommand, context_settings
+
 _MODULES: Final = {
     "serve": "serve",
-    "up": "lab",
-    "fleet": "lab",
-    "load": "lab",
-    "envoy-config": "lab",
+    "up": "up",
+    "fleet": "fleet",
+    "load": "load",
+    "envoy-config": "envoy_config",
     "doctor": "doctor",
     "health": "health",
     "config": "config",
@@ -97,12 +99,11 @@ def _in_one_line(error: Any) -> str:  # noqa: ANN401 - Typer hides its class
 @cache
 def _make(name: str, module: str) -> Any:  # noqa: ANN401 - Typer hides the type of commands
     found = getattr(_imported(f"epp.cli.{module}"), name.replace("-", "_"))
-    app = typer.Typer(add_completion=False)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
     if isinstance(found, typer.Typer):
         app.add_typer(found, name=name)
     else:
-        settings = {"help_option_names": ["-h", "--help"]}
-        app.command(name, cls=_class_of(name), context_settings=settings)(found)
+        app.command(name, cls=_class_of(name), context_settings=dict(context_settings()))(found)
     made = typer.main.get_command(app)
     return getattr(made, "commands", {}).get(name, made)
 
@@ -118,9 +119,9 @@ def _imported(module: str) -> ModuleType:
             gc.enable()
 
 
-def _class_of(name: str) -> type[Any] | None:
+def _class_of(name: str) -> type[GroupedCommand]:
     if name != "serve":
-        return None
+        return GroupedCommand
     return import_module("epp.cli.go_flags").GoFlagsCommand  # type: ignore[no-any-return]
 
 
@@ -137,7 +138,8 @@ cli = typer.Typer(
     cls=_Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    context_settings=dict(context_settings()),
 )
 
 

@@ -5,8 +5,7 @@ from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Annotated, Any
 
-import typer
-
+from epp.cli import option_groups as groups
 from epp.cli.running import from_flag
 from epp.cli.units import count, duration, quantity
 from epp.lab.envoy import ClientHeaders, GatewayLimits, HeaderRules
@@ -14,30 +13,35 @@ from epp.lab.envoy.client_headers import header_name, header_to_set
 
 ClientHeadersOption = Annotated[
     ClientHeaders,
-    typer.Option(
+    groups.clients(
         "--client-headers",
-        help="Keep or strip client headers that set priority, share, model, time limits, session.",
+        help="Keep or remove client headers that set priority, fairness id, model, time limits or"
+        " session.",
     ),
 ]
 KeepHeader = Annotated[
     list[str] | None,
-    typer.Option(help="A header that --client-headers strip does not remove; repeatable."),
+    groups.clients(
+        help="Header that --client-headers strip does not remove; repeatable.", metavar="NAME"
+    ),
 ]
 StripHeader = Annotated[
     list[str] | None,
-    typer.Option(help="Another client header to remove; repeatable."),
+    groups.clients(help="Further client header to remove; repeatable.", metavar="NAME"),
 ]
 SetHeader = Annotated[
     list[str] | None,
-    typer.Option(
-        help="NAME=VALUE, written by Envoy whatever the client sent; VALUE is text or a format such"
-        " as %DOWNSTREAM_PEER_SUBJECT%; repeatable."
+    groups.clients(
+        help="Header that Envoy sets, replacing the client's. VALUE is text or a format such as"
+        " %DOWNSTREAM_PEER_SUBJECT%. Repeatable.",
+        metavar="NAME=VALUE",
     ),
 ]
 Limit = Annotated[
     list[str] | None,
-    typer.Option(
-        help=f"Limit on clients, NAME=VALUE, of {', '.join(asdict(GatewayLimits()))}; repeatable."
+    groups.clients(
+        help=f"Limit on clients; repeatable. Names: {', '.join(asdict(GatewayLimits()))}.",
+        metavar="NAME=VALUE",
     ),
 ]
 

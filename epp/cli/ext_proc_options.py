@@ -4,8 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
-import typer
-
+from epp.cli import option_groups as groups
 from epp.cli.options import finite
 from epp.cli.running import from_flag
 from epp.cli.units import TRUE_OR_FALSE, size, true_or_false
@@ -17,129 +16,154 @@ SAMPLER_ARG: Final = "OTEL_TRACES_SAMPLER_ARG"
 
 Compat = Annotated[
     Literal["none", "reference"],
-    typer.Option(help="reference: errors have the Go EPP's statuses and bodies."),
+    groups.messages(help="`reference`: errors have the statuses and bodies of the Go EPP."),
 ]
 ErrorBody = Annotated[
     Literal["json", "text"] | None,
-    typer.Option(
-        help="Body of error answers: json (an error object of the OpenAI API, of Anthropic's on its"
-        " paths) unless told text (the reference's).",
+    groups.messages(
+        help="Format of error bodies: `json` (the default; an error object of the OpenAI or"
+        " Anthropic API, by path) or `text` (one line, as in the Go EPP).",
         show_default=False,
     ),
 ]
 RetryAfterSeconds = Annotated[
     int | None,
-    typer.Option(
+    groups.messages(
         min=0,
-        help="retry-after of answers with 429 and 503: 1 unless told otherwise, 0 for none.",
+        help="Value of `retry-after` in responses with 429 and 503; 1 by default, 0 omits the"
+        " header.",
         show_default=False,
+        metavar="SECONDS",
     ),
 ]
 MaxBodyBytes = Annotated[
-    str, typer.Option(help="Longest request body, for example 64MiB; a longer one gets 413.")
+    str,
+    groups.limits(help="Maximum length of a request body; longer bodies get 413.", metavar="SIZE"),
 ]
 MaxJsonValues = Annotated[
     int,
-    typer.Option(
-        min=1, help="Most values in the JSON of a request body; a body with more gets 400."
+    groups.limits(
+        min=1,
+        help="Maximum number of values in a JSON body; bodies with more get 400.",
+        metavar="N",
     ),
 ]
 MaxHeaderBytes = Annotated[
-    str, typer.Option(help="Longest request headers, for example 128KiB; longer ones get 431.")
+    str,
+    groups.limits(
+        help="Maximum length of the request headers; longer headers get 431.", metavar="SIZE"
+    ),
 ]
 MaxStreams = Annotated[
     int,
-    typer.Option(min=0, help="Requests open at once; one more gets 503. 0 for any number."),
+    groups.limits(
+        min=0,
+        help="Maximum number of open requests; further requests get 503. 0 for no limit.",
+        metavar="N",
+    ),
 ]
 MaxHeldBytes = Annotated[
     str,
-    typer.Option(
-        help="Memory for requests until they are sent on, for example 512MiB; beyond it 503."
+    groups.limits(
+        help="Memory for all requests until they are sent on; when it is full, requests get 503.",
+        metavar="SIZE",
     ),
 ]
 MaxCompressionRatio = Annotated[
     int,
-    typer.Option(
+    groups.limits(
         min=0,
-        help="Most decoded bytes for each received byte of a compressed body, beyond 1 MiB; a body"
-        " with more gets 413. 0 for no limit.",
+        help="Maximum of decoded bytes for each received byte of a compressed body, beyond 1 MiB;"
+        " bodies with more get 413. 0 for no limit.",
+        metavar="N",
     ),
 ]
 SourceHeader = Annotated[
     list[str] | None,
-    typer.Option(
+    groups.limits(
         metavar="NAME",
-        help="Header whose last entry names the source of a request; memory and turns are shared"
-        " between sources. Repeatable: the first one that a request has counts. By default"
-        " x-envoy-external-address, x-forwarded-for.",
+        help="Header whose last entry identifies the source of a request; sources share memory and"
+        " CPU time equally. Repeatable: the first header that a request has is used. By default"
+        " x-envoy-external-address, then x-forwarded-for.",
     ),
 ]
 BodyTimeoutSeconds = Annotated[
     float,
-    typer.Option(
+    groups.limits(
         min=0.0,
         callback=finite,
-        help="How long a request's body may come more slowly than --body-min-rate; then 408. 0 for"
-        " any time.",
+        help="Time for which a request body may arrive more slowly than --body-min-rate; then 408."
+        " 0 for no limit.",
+        metavar="SECONDS",
     ),
 ]
 BodyMinRate = Annotated[
-    str, typer.Option(help="Bytes a second below which a request's body is slow, for example 1KiB.")
+    str,
+    groups.limits(
+        help="Bytes per second below which a request body counts as slow.", metavar="SIZE"
+    ),
 ]
 StreamIdleTimeoutSeconds = Annotated[
     float,
-    typer.Option(
+    groups.limits(
         min=0.0,
         callback=finite,
-        help="Longest time without a message from Envoy, then 408 or 504; an answer that has begun"
-        " goes on. 0 for any time.",
+        help="Maximum time without a message from Envoy; then 408 or 504. A response that has"
+        " begun is not cut off. 0 for no limit.",
+        metavar="SECONDS",
     ),
 ]
 MaxStreamSeconds = Annotated[
     float,
-    typer.Option(
-        min=0.0, callback=finite, help="The same for the whole time of a stream; 0 for any time."
+    groups.limits(
+        min=0.0,
+        callback=finite,
+        help="Maximum duration of a stream; then as with --stream-idle-timeout-seconds. 0 for no"
+        " limit.",
+        metavar="SECONDS",
     ),
 ]
 DestinationList = Annotated[
     str,
-    typer.Option(
+    groups.messages(
         metavar=TRUE_OR_FALSE,
-        help="Name all endpoints that the picker returned; false for gateways that take one"
-        " (ORIGINAL_DST).",
+        help="Send all endpoints that the picker returned; `false` sends the best one only, for"
+        " ORIGINAL_DST.",
     ),
 ]
 SampleUsage = Annotated[
     float,
-    typer.Option(
+    groups.messages(
         min=0.0,
         max=1.0,
-        help="Share of requests whose answers are read for their usage in adaptive mode.",
+        help="Fraction of responses, 0 to 1, that are read for their token usage in adaptive mode.",
+        metavar="FRACTION",
     ),
 ]
 KeepControlHeaders = Annotated[
     bool,
-    typer.Option(
+    groups.messages(
         "--keep-control-headers",
-        help="Send objective, fairness id, SLO and other control headers of a client on, for a"
+        help="Forward the client's objective, fairness id, SLO and other control headers, for a"
         " second endpoint picker behind this one.",
     ),
 ]
 Tracing = Annotated[
     str,
-    typer.Option(
+    groups.messages(
         metavar=TRUE_OR_FALSE,
-        help="Give requests without a traceparent one; OTEL_TRACES_SAMPLER_ARG (0.1) is the share"
-        " marked as sampled. Off unless --compat=reference is given.",
+        help="Add a `traceparent` to requests without one; the environment variable"
+        " OTEL_TRACES_SAMPLER_ARG (0.1) is the sampled fraction. On by default only with"
+        " --compat=reference.",
         show_default=False,
     ),
 ]
 IgnoreClientHeaders = Annotated[
     str,
-    typer.Option(
+    groups.messages(
         metavar="NAME,...",
-        help="Client headers that the endpoint picker ignores, where the gateway cannot remove"
-        " them: x-llm-d-inference-fairness-id, ...; all for every one.",
+        help="Client headers to ignore where the gateway cannot remove them, such as"
+        " x-llm-d-inference-fairness-id; `all` for every control header.",
         show_default=False,
     ),
 ]

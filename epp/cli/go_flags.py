@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperOption
 
+from epp.cli.help_pages import GroupedCommand
 from epp.cli.reference_flags import FLAGS, Given, ReferenceFlag, WithdrawnFlagError
 from epp.cli.running import fail
 from epp.cli.units import TRUE_OR_FALSE, true_or_false
@@ -29,7 +30,7 @@ class CommandLine:
     """Words that belong to no flag; the Go EPP ignores them, too."""
 
 
-class GoFlagsCommand(TyperCommand):
+class GoFlagsCommand(GroupedCommand):
     """A command whose flags may use Go's syntax; ``ctx.obj`` is its :class:`CommandLine`."""
 
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - Typer's

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import structlog
-import typer
 
+from epp.cli import option_groups as groups
 from epp.cli.units import TRUE_OR_FALSE
 from epp.transport import TlsSettings
 
@@ -13,30 +13,32 @@ log = structlog.get_logger()
 
 MetricsCertDir = Annotated[
     str,
-    typer.Option(
-        help="Directory with tls.crt and tls.key: the metrics port speaks HTTPS; followed while"
-        " running."
+    groups.metrics(
+        help="Directory with tls.crt and tls.key, reloaded when they change: the metrics port uses"
+        " HTTPS.",
+        metavar="DIR",
     ),
 ]
 MetricsClientCaFile = Annotated[
     str,
-    typer.Option(
-        help="PEM file; the metrics port lets in only clients with a certificate issued by one in"
-        " it. Needs --metrics-cert-dir."
+    groups.metrics(
+        help="Certificate authorities, PEM; clients of the metrics port must have a certificate of"
+        " one of them. Needs --metrics-cert-dir.",
+        metavar="FILE",
     ),
 ]
 EnableGrpcStreamMetrics = Annotated[
     bool,
-    typer.Option(
+    groups.metrics(
         "--enable-grpc-stream-metrics",
-        help="Count and time the streams of the ext_proc port (extproc_stream…).",
+        help="Add metrics of the ext_proc streams (extproc_stream…).",
     ),
 ]
 DeprecatedMetrics = Annotated[
     Literal["", "true", "false"],
-    typer.Option(
-        help="Metrics also under the names that they had before (inference_pool_…,"
-        " inference_objective_…, inference_extension_…); on by default with --compat=reference.",
+    groups.metrics(
+        help="Add metrics under their former names (inference_pool_…, inference_objective_…,"
+        " inference_extension_…). On by default only with --compat=reference.",
         metavar=TRUE_OR_FALSE,
         show_default=False,
     ),

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from epp.cli import option_groups as groups
+
 MAX_PORT = 65535
 
 
@@ -19,12 +21,24 @@ def finite(value: float) -> float:
     return value
 
 
-GrpcPort = Annotated[int, typer.Option(help="Port of ext_proc; 0 for any.", min=0, max=MAX_PORT)]
-GrpcHealthPort = Annotated[
-    int, typer.Option(help="Port of gRPC health; 0 for any.", min=0, max=MAX_PORT)
+GrpcPort = Annotated[
+    int, groups.ports(help="Port of ext_proc; 0 for any.", min=0, max=MAX_PORT, metavar="PORT")
 ]
-MetricsPort = Annotated[int, typer.Option(help="Port of /metrics; 0 for any.", min=0, max=MAX_PORT)]
+GrpcHealthPort = Annotated[
+    int,
+    groups.ports(
+        help="Port of gRPC health checks; 0 for any.", min=0, max=MAX_PORT, metavar="PORT"
+    ),
+]
+MetricsPort = Annotated[
+    int, groups.ports(help="Port of /metrics; 0 for any.", min=0, max=MAX_PORT, metavar="PORT")
+]
 MaxMetricsConnections = Annotated[
     int,
-    typer.Option(help="Most connections to the metrics port; one more closes the idlest.", min=1),
+    groups.metrics(
+        help="Maximum number of connections to the metrics port; a further one closes the one that"
+        " is idle longest.",
+        min=1,
+        metavar="N",
+    ),
 ]

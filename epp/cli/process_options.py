@@ -2,8 +2,7 @@
 
 from typing import Annotated, Final, Literal
 
-import typer
-
+from epp.cli import option_groups as groups
 from epp.cli.options import finite
 from epp.cli.running import from_flag
 from epp.cli.units import count, duration
@@ -15,41 +14,42 @@ OPEN_STREAMS_SECONDS: Final = 30.0
 
 DrainDelaySeconds = Annotated[
     float | None,
-    typer.Option(
+    groups.process(
         min=0.0,
         callback=lambda value: None if value is None else finite(value),
-        help="How long new requests are still served after SIGTERM, while readiness is off; beside"
-        " it --drain-timeout is for open streams alone. 0: refuse new ones at once.",
+        help="Time after SIGTERM in which new requests are still served, while readiness is off;"
+        " --drain-timeout then applies to open streams only. 0 refuses new requests at once.",
         show_default=False,
+        metavar="SECONDS",
     ),
 ]
 DrainTimeout = Annotated[
     str | None,
-    typer.Option(
+    groups.process(
         metavar="DURATION",
-        help="How long new requests are still served after SIGTERM, as in the reference; open"
-        " streams then get 30s. Not given: new ones are refused at once.",
+        help="Time after SIGTERM in which new requests are still served, as in the Go EPP; open"
+        " streams then get 30s. Without it new requests are refused at once.",
         show_default=False,
     ),
 ]
 Verbosity = Annotated[
     int | None,
-    typer.Option(
-        "-v", "--v", metavar="N", help="The reference's log level: up to 3 info, from 4 on debug."
+    groups.logs(
+        "-v", "--v", metavar="N", help="Log level of the Go EPP: up to 3 info, from 4 on debug."
     ),
 ]
 ZapLogLevel = Annotated[
     str,
-    typer.Option(
+    groups.logs(
         metavar="LEVEL",
-        help="The same by name (debug, info, error, panic) or number; goes before -v.",
+        help="Log level of the Go EPP by name (debug, info, error, panic) or number; overrides -v.",
     ),
 ]
 LogLevelOption = Annotated[
     LogLevel | None,
-    typer.Option(
+    groups.logs(
         "--log-level",
-        help="Lowest level written, info by default; goes before -v and --zap-log-level.",
+        help="Lowest level that is logged, info by default; overrides -v and --zap-log-level.",
         show_default=False,
     ),
 ]

@@ -12,6 +12,7 @@ import structlog
 import typer
 
 from epp.app import App, Ports, ServeSettings
+from epp.cli import option_groups as groups
 from epp.cli.ext_proc_options import (
     BodyMinRate,
     BodyTimeoutSeconds,
@@ -107,30 +108,47 @@ _NO_ENDPOINTS = (
 
 def serve(
     ctx: typer.Context,
-    config_file: Annotated[Path | None, typer.Option(help="EndpointPickerConfig file.")] = None,
+    config_file: Annotated[
+        Path | None,
+        groups.configuration(
+            help="EndpointPickerConfig, reloaded when it changes.", metavar="FILE"
+        ),
+    ] = None,
     config_text: Annotated[
-        str | None, typer.Option(help="EndpointPickerConfig as text, instead of a file.")
+        str | None,
+        groups.configuration(
+            help="EndpointPickerConfig as text, instead of a file.", metavar="TEXT"
+        ),
     ] = None,
     allow_experimental_plugins: Annotated[
         bool,
-        typer.Option(
+        groups.configuration(
             "--allow-experimental-plugins",
             help="Accept plugin types that the Go EPP marks as Alpha.",
         ),
     ] = False,
     endpoint: Annotated[
         list[str] | None,
-        typer.Option(help="A model server, HOST:PORT or NAME=HOST:PORT; repeatable."),
+        groups.model_servers(
+            help="A model server, HOST:PORT or NAME=HOST:PORT; repeatable.", metavar="ADDRESS"
+        ),
     ] = None,
     endpoints_file: Annotated[
-        Path | None, typer.Option(help="File with the model servers, followed while running.")
+        Path | None,
+        groups.model_servers(help="Model servers, reloaded when the file changes.", metavar="FILE"),
     ] = None,
     objects: Annotated[
         list[Path] | None,
-        typer.Option(help="File or folder of objectives and rewrites, followed; repeatable."),
+        groups.configuration(
+            help="File or directory of InferenceObjectives and InferenceModelRewrites, reloaded on"
+            " changes; repeatable.",
+            metavar="PATH",
+        ),
     ] = None,
-    pool_name: Annotated[str, typer.Option(help="Name of the pool in metrics.")] = "default",
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104
+    pool_name: Annotated[
+        str, groups.model_servers(help="Name of the pool in metrics.", metavar="NAME")
+    ] = "default",
+    host: Annotated[str, groups.ports(help="Address to listen on.", metavar="ADDRESS")] = "0.0.0.0",  # noqa: S104
     grpc_port: GrpcPort = 9002,
     listen: Listen = "",
     grpc_health_port: GrpcHealthPort = 9003,
@@ -171,72 +189,91 @@ def serve(
     keep_control_headers: KeepControlHeaders = False,
     tracing: Tracing = "",
     refresh_metrics_interval: Annotated[
-        str, typer.Option(help="Time between two scrapes of an endpoint.")
+        str,
+        groups.model_servers(help="Time between two scrapes of an endpoint.", metavar="DURATION"),
     ] = "50ms",
     metrics_staleness_threshold: Annotated[
         str,
-        typer.Option(
-            help="Age from which an endpoint's page does not count for the pool's gauges, by"
-            " default 2s; if given, flow control also waits that much longer after an eviction,"
-            " instead of 200ms.",
+        groups.model_servers(
+            help="Age from which an endpoint's metrics are left out of the pool's gauges; 2s by"
+            " default. If given, it is also the time for which flow control waits for fresh"
+            " metrics after an eviction, 200ms by default.",
             show_default=False,
+            metavar="DURATION",
         ),
     ] = "",
     scoring_staleness_threshold: Annotated[
-        str, typer.Option(help="Age at which scraped values begin to fade for scorers.")
+        str,
+        groups.model_servers(
+            help="Age from which scorers trust scraped values less and less.", metavar="DURATION"
+        ),
     ] = "200ms",
     max_scrape_cpu_percent: Annotated[
         float,
-        typer.Option(
+        groups.model_servers(
             min=0.1,
             max=100.0,
             callback=finite,
-            help="Share of one core for scraping all endpoints, a tenth of it for each; those with"
-            " costlier pages are scraped less often.",
+            help="Share of one CPU core for scraping all endpoints, a tenth of it for each"
+            " endpoint. Endpoints with costlier pages are scraped less often.",
+            metavar="PERCENT",
         ),
     ] = 20.0,
     max_scrape_page_bytes: Annotated[
-        str, typer.Option(help="Longest metrics page of an endpoint; a longer one is refused.")
+        str,
+        groups.model_servers(
+            help="Maximum length of an endpoint's metrics page; a longer page is refused.",
+            metavar="SIZE",
+        ),
     ] = "8MiB",
     max_metrics_page_bytes: Annotated[
         str,
-        typer.Option(
-            help="Length of the metrics page beyond which unknown models and fairness ids count as"
-            " other, for example 8MB.",
+        groups.metrics(
+            help="Maximum length of our own metrics page; when it is full, unknown models and"
+            " fairness ids count as `other`.",
+            metavar="SIZE",
         ),
     ] = "8MB",
     emit_endpoint_scores: Annotated[
         bool,
-        typer.Option(
+        groups.messages(
             "--emit-endpoint-scores",
-            help="Tell Envoy every candidate's total score, as dynamic metadata.",
+            help="Send every candidate's total score to Envoy as dynamic metadata.",
         ),
     ] = False,
     disable_endpoint_subset_filter: Annotated[
         bool,
-        typer.Option(
+        groups.messages(
             "--disable-endpoint-subset-filter",
-            help="Ignore the endpoints that the gateway names in its metadata.",
+            help="Ignore the subset of endpoints in Envoy's metadata.",
         ),
     ] = False,
     drain_delay_seconds: DrainDelaySeconds = None,
     drain_timeout: DrainTimeout = None,
     log_format: Annotated[
-        Literal["json", "console"], typer.Option(help="json for machines, console for people.")
+        Literal["json", "console"], groups.logs(help="`json` for machines, `console` for people.")
     ] = "json",
     log_queue_bytes: Annotated[
         str,
-        typer.Option(
-            help="Memory for log lines that wait to be written; lines beyond it are dropped."
+        groups.logs(
+            help="Memory for log lines that are not written yet; further lines are dropped and"
+            " counted.",
+            metavar="SIZE",
         ),
     ] = "16MiB",
     log_level_name: LogLevelOption = None,
     verbosity: Verbosity = None,
     zap_log_level: ZapLogLevel = "",
-    seed: Annotated[int | None, typer.Option(help="Make random choices reproducible.")] = None,
+    seed: Annotated[
+        int | None,
+        groups.configuration(help="Seed of random choices, for reproducible runs.", metavar="N"),
+    ] = None,
     ready_file: Annotated[
         Path | None,
-        typer.Option(help="Write the port numbers to this file, as JSON, once every port listens."),
+        groups.process(
+            help="Write the port numbers to this file, as JSON, when all ports listen.",
+            metavar="FILE",
+        ),
     ] = None,
 ) -> None:
     """Run the endpoint picker: an ext_proc server for Envoy."""

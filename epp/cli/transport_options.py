@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import structlog
-import typer
 
+from epp.cli import option_groups as groups
 from epp.cli.running import from_flag
 from epp.cli.units import TRUE_OR_FALSE, count, duration, quantity, true_or_false
 from epp.transport import TlsSettings, TransportSettings, minimum_version_from_flag
@@ -17,48 +17,75 @@ log = structlog.get_logger()
 
 TransportName = Annotated[
     Literal["http2", "grpcio"],
-    typer.Option("--transport", help="http2 is the fast one of our own, grpcio the C core's."),
+    groups.transport(
+        "--transport",
+        help="`http2` is our own, fast implementation, `grpcio` that of gRPC's C core.",
+    ),
 ]
 SecureServing = Annotated[
-    str, typer.Option(help="TLS on the ext_proc port.", metavar=TRUE_OR_FALSE)
+    str, groups.tls(help="Use TLS on the ext_proc port.", metavar=TRUE_OR_FALSE)
 ]
 Listen = Annotated[
-    str, typer.Option(help="unix:PATH, for ext_proc on a socket file instead of --grpc-port.")
+    str,
+    groups.ports(
+        help="Serve ext_proc on a Unix socket instead of --grpc-port.", metavar="unix:PATH"
+    ),
 ]
 CertPath = Annotated[
-    str, typer.Option(help="Directory with tls.crt and tls.key; none makes a self-signed one.")
+    str,
+    groups.tls(
+        help="Directory with tls.crt and tls.key; without it a self-signed certificate is made.",
+        metavar="DIR",
+    ),
 ]
 EnableCertReload = Annotated[
     str,
-    typer.Option(
-        help="Follow the files of --cert-path and --client-ca-file while running.",
+    groups.tls(
+        help="Reload the files of --cert-path and --client-ca-file when they change.",
         metavar=TRUE_OR_FALSE,
     ),
 ]
 ClientCaFile = Annotated[
     str,
-    typer.Option(help="PEM file; only clients with a certificate issued by one in it are let in."),
+    groups.tls(
+        help="Certificate authorities, PEM; clients must have a certificate of one of them.",
+        metavar="FILE",
+    ),
 ]
 GrpcMaxRecvMsgSize = Annotated[
-    str, typer.Option(help="Longest ext_proc message taken, for example 65MiB, the default.")
+    str,
+    groups.transport(
+        help="Maximum length of a received ext_proc message; 65MiB by default.", metavar="SIZE"
+    ),
 ]
 GrpcMaxSendMsgSize = Annotated[
-    str, typer.Option(help="Longest ext_proc message sent, for example 65MiB, the default.")
+    str,
+    groups.transport(
+        help="Maximum length of a sent ext_proc message; 65MiB by default.", metavar="SIZE"
+    ),
 ]
 HealthChecking = Annotated[
     bool,
-    typer.Option("--health-checking", help="Answer gRPC health checks on the ext_proc port, too."),
+    groups.transport(
+        "--health-checking", help="Serve gRPC health checks on the ext_proc port, too."
+    ),
 ]
 TlsMinVersion = Annotated[
-    str, typer.Option(help="VersionTLS12 (Envoy's own upper limit by default) or VersionTLS13.")
+    str,
+    groups.tls(
+        help="`VersionTLS12` (the default, and Envoy's own maximum by default) or `VersionTLS13`.",
+        metavar="VERSION",
+    ),
 ]
 TlsCipherSuites = Annotated[
     list[str] | None,
-    typer.Option(help="Suites for TLS 1.2 by their IANA names; comma-separated, repeatable."),
+    groups.tls(help="Cipher suites of TLS 1.2, by IANA name; repeatable.", metavar="NAME,..."),
 ]
 TransportSetting = Annotated[
     list[str] | None,
-    typer.Option(help="Limit or timeout of the http2 transport, NAME=VALUE; repeatable."),
+    groups.transport(
+        help="Limit or timeout of the http2 transport; repeatable.", metavar="NAME=VALUE"
+    ),
 ]
 
 _OF_GRPCIO = frozenset({"max_message_bytes", "max_sent_message_bytes"})

@@ -43,6 +43,6 @@ def test_serve_does_not_load_what_only_other_commands_need() -> None:
         check=True,
     )
     loaded = set(done.stdout.split())
-    unwanted = {"epp.lab", "epp.doctor", "epp.cli.lab", "grpc", "httpx", "epp.transport.grpcio"}
+    unwanted = {"epp.lab", "epp.doctor", "epp.cli.up", "grpc", "httpx", "epp.transport.grpcio"}
     assert not loaded & unwanted
     assert "epp.app" in loaded

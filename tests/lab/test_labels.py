@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from epp.cli import cli
-from epp.cli import lab as commands
+from epp.cli import cli, fleet, up
 from epp.lab import fleet as fake
 from epp.lab.up import UpSettings
 from epp_plugins.data_sources.endpoints_file import parse
@@ -30,7 +29,7 @@ def run_once(main: Callable[[asyncio.Event], Any], **_: object) -> None:
 
 @pytest.fixture
 def stopped_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "run_until_signalled", run_once)
+    monkeypatch.setattr(fleet, "run_until_signalled", run_once)
 
 
 @pytest.mark.usefixtures("stopped_at_once")
@@ -59,8 +58,8 @@ def test_servers_are_ranks_of_one_address_told_apart_by_port(tmp_path: Path) -> 
 
 def test_up_hands_labels_to_its_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
     settings: list[UpSettings] = []
-    monkeypatch.setattr(commands, "run_gateway", lambda each, **_: settings.append(each))
-    monkeypatch.setattr(commands, "run_until_signalled", lambda main, **_: main(asyncio.Event()))
+    monkeypatch.setattr(up, "run_gateway", lambda each, **_: settings.append(each))
+    monkeypatch.setattr(up, "run_until_signalled", lambda main, **_: main(asyncio.Event()))
     done = CliRunner().invoke(cli, ["up", *ROLES, "--fleet-arg=--seed=3"])
     assert done.exit_code == 0, done.output
     assert settings[0].fleet_args == (*ROLES, "--seed=3")
@@ -92,7 +91,8 @@ def test_up_hands_labels_to_its_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_labels_that_cannot_be_given_are_refused(
     monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], text: str
 ) -> None:
-    monkeypatch.setattr(commands, "run_until_signalled", lambda *_, **__: pytest.fail("started"))
+    for command in (fleet, up):
+        monkeypatch.setattr(command, "run_until_signalled", lambda *_, **__: pytest.fail("started"))
     done = CliRunner().invoke(cli, args)
     assert done.exit_code != 0
     assert text in done.output

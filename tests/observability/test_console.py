@@ -127,10 +127,7 @@ def colours(text: str) -> bool:
     return any(f"\x1b[{code}" in text for code in ("3", "4", "9", "1;3", "38", "48"))
 
 
-HELPS = "import sys; sys.argv = ['epp', '--help']; from epp.cli import main; main()"
-
-
-@pytest.mark.parametrize("script", [LOGS, SHOWS, HELPS], ids=["log", "command", "help"])
+@pytest.mark.parametrize("script", [LOGS, SHOWS], ids=["log", "command"])
 def test_no_color_takes_the_colours_off_a_terminal(script: str) -> None:
     assert colours(on_a_terminal(script))
     assert not colours(on_a_terminal(script, NO_COLOR="1"))

@@ -7,8 +7,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from epp.cli import cli
-from epp.cli import lab as commands
+from epp.cli import cli, up
 from epp.lab.envoy import ClientHeaders, GatewayConfig, HeaderToSet, validate
 from epp.lab.envoy.samples import BOOTSTRAPS, SNIPPETS, rendered
 from epp.lab.up import UpSettings
@@ -93,8 +92,8 @@ def test_up_listens_on_loopback() -> None:
 
 def test_up_hands_limits_and_header_rules_to_its_envoy(monkeypatch: pytest.MonkeyPatch) -> None:
     settings: list[UpSettings] = []
-    monkeypatch.setattr(commands, "run_gateway", lambda each, **_: settings.append(each))
-    monkeypatch.setattr(commands, "run_until_signalled", lambda main, **_: main(asyncio.Event()))
+    monkeypatch.setattr(up, "run_gateway", lambda each, **_: settings.append(each))
+    monkeypatch.setattr(up, "run_until_signalled", lambda main, **_: main(asyncio.Event()))
     flags = ("--client-headers", "strip", "--set-header", "x-a=b", "--limit", "max_streams=9")
     done = CliRunner().invoke(cli, ["up", *flags])
     assert done.exit_code == 0, done.output

@@ -1,0 +1,50 @@
+"""Help of commands: options in groups, with names that are never cut off.
+
+Typer's own pages need a wide terminal: at 80 columns they cut off the names of options.
+"""
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any, Final
+
+from typer.core import TyperCommand
+
+WIDTH: Final = 100
+"""Columns of a help page on a terminal that is wider."""
+
+_OTHERS: Final = "Options"
+"""Heading of options without a group."""
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help shows options by group, in the order of their first options."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - Typer hides them
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for option in self.get_params(ctx):
+            record = option.get_help_record(ctx)
+            if record is not None:
+                heading = getattr(option, "rich_help_panel", None) or _OTHERS
+                groups.setdefault(heading, []).append(record)
+        if _OTHERS in groups:  # last: --help, among others
+            groups[_OTHERS] = groups.pop(_OTHERS)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - as above
+        if self.epilog:
+            indent = "  "
+            lines = textwrap.wrap(
+                self.epilog,
+                formatter.width,
+                initial_indent=indent,
+                subsequent_indent=indent,
+                break_on_hyphens=False,
+            )
+            formatter.write("\n" + "\n".join(lines) + "\n")
+
+
+def context_settings() -> Mapping[str, Any]:
+    """Return the settings that all commands share."""
+    return {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
