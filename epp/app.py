@@ -39,9 +39,9 @@ from epp.descriptors import PoolDescriptors, PortLimits, share_descriptors
 from epp.ext_proc import LAST_CHUNK_SECONDS, METHOD, ExtProcService
 from epp.flow_control import FlowController, SaturationDetector
 from epp.flow_control.building import flow_settings
-from epp.flow_control.fresh_metrics import FreshMetrics
+from epp.flow_control.controller import FreshMetrics
 from epp.flow_control.sessions import PluginError, RegistrationError
-from epp.flow_control.view import FlowGauges, WaitingView
+from epp.flow_control.views.flow_views import FlowGauges, WaitingView
 from epp.health import HealthServer, HealthService
 from epp.listening import Listener, make_listener, make_metrics_tls
 from epp.observability import (

@@ -15,18 +15,18 @@ from functools import partial
 from itertools import count
 from time import perf_counter
 
-from epp.flow_control.eviction import Evictions
-from epp.flow_control.ledger import Ledger
-from epp.flow_control.limits import displacement
+from epp.data_layer.scrape import ScrapeObserver
+from epp.flow_control.dispatch.dispatch_sessions import Rounds
 from epp.flow_control.observer import FlowObserver, NoRevocations, RevocationObserver
-from epp.flow_control.outcomes import Outcome
-from epp.flow_control.queues import Candidate, InFlight, QueuedRequest
-from epp.flow_control.room import Room
-from epp.flow_control.rounds import Rounds
+from epp.flow_control.pressure.capacity import Room
+from epp.flow_control.pressure.eviction import Evictions
+from epp.flow_control.queues import Candidate, InFlight, Outcome, QueuedRequest
+from epp.flow_control.queues.ledger import Ledger
+from epp.flow_control.queues.limits import displacement
+from epp.flow_control.queues.timeouts import ttl_of
 from epp.flow_control.sessions import Dispatcher
 from epp.flow_control.settings import FlowSettings
-from epp.flow_control.waiting_times import ttl_of
-from epp.scheduling import Endpoint, LLMRequest
+from epp.scheduling import Endpoint, LLMRequest, Plugin
 
 _ASK_AGAIN_SECONDS = 0.01
 """A band may be held back though the pool has room; its ceiling may be another one by then."""
@@ -301,6 +301,29 @@ class FlowController:
     def _ask_again(self) -> None:
         self._asking = None
         self._open_soon()
+
+
+class FreshMetrics:
+    """Passes on how scrapes go, and wakes flow control after each page."""
+
+    def __init__(self, observer: ScrapeObserver, wake: Callable[[], None]) -> None:
+        self._observer = observer
+        self._wake = wake
+
+    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
+        """Pass it on, then wake."""
+        self._observer.page_scraped(source, endpoint, seconds)
+        self._wake()
+
+    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
+        """Pass it on."""
+        self._observer.poll_failed(source, endpoint, kind)
+
+    def extract_failed(
+        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
+    ) -> None:
+        """Pass it on."""
+        self._observer.extract_failed(source, extractor, endpoint, kind)
 
 
 def _gave_way(victim: QueuedRequest, queued: QueuedRequest, now: float) -> str:

@@ -2,8 +2,7 @@
 
 from typing import Literal, Protocol
 
-from epp.flow_control.outcomes import Outcome
-from epp.flow_control.queues import Flow, QueuedRequest
+from epp.flow_control.queues import Flow, Outcome, QueuedRequest
 from epp.scheduling import LLMRequest
 
 

@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from epp.cli import cli
-from epp.flow_control.debug import session_pages
 from epp.flow_control.plugins import Share
 from epp.flow_control.sessions import ExtensionPoints
+from epp.flow_control.views.debug_page import session_pages
 from epp.observability import DebugPage, Metrics, MetricsServer
 
 

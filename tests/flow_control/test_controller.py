@@ -9,7 +9,7 @@ from flow_control.driven import Driven, Strict, World
 from epp.flow_control import Outcome, QueuedRequest, controller, dispatching
 from epp.flow_control.plugins import Flow
 from epp.flow_control.sessions import SessionPlugin
-from epp.flow_control.view import FlowGauges
+from epp.flow_control.views.flow_views import FlowGauges
 
 HIGH, LOW = 10, -1
 
@@ -18,7 +18,7 @@ HIGH, LOW = 10, -1
 def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
     """Return a controller that is on, with one endpoint and no room."""
     # Tries take no time: after slow ones, parked requests wait.
-    monkeypatch.setattr("epp.flow_control.dispatching.perf_counter", lambda: 0.0)
+    monkeypatch.setattr("epp.flow_control.dispatch.dispatching.perf_counter", lambda: 0.0)
     made = Driven()
     with made.loop.running():
         made.use()
@@ -51,7 +51,7 @@ def test_what_need_not_wait_touches_no_queue(
 
     with monkeypatch.context() as patch:
         patch.setattr(controller, "QueuedRequest", poisoned)
-        patch.setattr("epp.flow_control.bands.Flow", poisoned)
+        patch.setattr("epp.flow_control.queues.bands.Flow", poisoned)
         driven.ask("a")
         driven.ask("b")
         with pytest.raises(AssertionError, match="a queue was touched"):

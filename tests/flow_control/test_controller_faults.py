@@ -41,7 +41,7 @@ class Watched(Driven):
 @pytest.fixture
 def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     # Tries take no time: after slow ones, parked requests wait.
-    monkeypatch.setattr("epp.flow_control.dispatching.perf_counter", lambda: 0.0)
+    monkeypatch.setattr("epp.flow_control.dispatch.dispatching.perf_counter", lambda: 0.0)
     made = Watched()
     with made.loop.running(), capture_logs():
         made.use()

@@ -261,7 +261,7 @@ class History:
 def free_tries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let tries in vain take no time, so that what fits nowhere is tried in every session."""
     with monkeypatch.context() as patch:
-        patch.setattr("epp.flow_control.dispatching.perf_counter", lambda: 0.0)
+        patch.setattr("epp.flow_control.dispatch.dispatching.perf_counter", lambda: 0.0)
         yield
 
 

@@ -9,10 +9,10 @@ import pytest
 from flow_control.sessions.clusters import Bench, Plugin
 from flow_control.shown import NOW, Waiting
 
-from epp.flow_control.debug import MOST, session_page, session_pages
 from epp.flow_control.plugins import Share
-from epp.flow_control.session_page import BandLine, PluginLine, SessionPage, ShareLine
 from epp.flow_control.sessions import ExtensionPoints, Queue, RegistrationError, Session
+from epp.flow_control.views.debug_page import MOST, session_page, session_pages
+from epp.flow_control.views.session_page import BandLine, PluginLine, SessionPage, ShareLine
 
 
 def page(waiting: Waiting, points: ExtensionPoints | None = None) -> SessionPage:

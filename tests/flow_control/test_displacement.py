@@ -14,9 +14,9 @@ import pytest
 from flow_control.driven import Driven, DrivenCandidate, Strict, World
 
 from epp.flow_control import Outcome
-from epp.flow_control.holdings import ByteHoldings, Holdings, RequestHoldings
-from epp.flow_control.limits import MOST_DISPLACED
 from epp.flow_control.queues import Flow
+from epp.flow_control.queues.holdings import ByteHoldings, Holdings, RequestHoldings
+from epp.flow_control.queues.limits import MOST_DISPLACED
 
 HIGH, LOW = 10, -1
 LOST = [Outcome.REJECTED_CAPACITY]
@@ -26,7 +26,7 @@ LOST = [Outcome.REJECTED_CAPACITY]
 def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
     """Return a controller that is on, with one endpoint and no room."""
     # Tries take no time: after slow ones, parked requests wait.
-    monkeypatch.setattr("epp.flow_control.dispatching.perf_counter", lambda: 0.0)
+    monkeypatch.setattr("epp.flow_control.dispatch.dispatching.perf_counter", lambda: 0.0)
     made = Driven()
     with made.loop.running():
         yield made

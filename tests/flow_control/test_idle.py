@@ -7,7 +7,7 @@ import pytest
 from flow_control.driven import Driven
 
 from epp.flow_control import idle, ledger
-from epp.flow_control.idle import IDLE_FLOW_SECONDS
+from epp.flow_control.queues.idle_flows import IDLE_FLOW_SECONDS
 
 
 @pytest.fixture

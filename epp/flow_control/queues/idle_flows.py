@@ -5,8 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from epp.flow_control.bands import Bands, PolicyBand
 from epp.flow_control.queues import Flow
+from epp.flow_control.queues.bands import Bands, PolicyBand
 from epp.flow_control.sessions import Cluster
 
 IDLE_FLOW_SECONDS: Final = 300.0

@@ -3,15 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
-from epp.flow_control.bands import Bands, PolicyBand
-from epp.flow_control.idle import IdleFlows
 from epp.flow_control.observer import FlowObserver
-from epp.flow_control.outcomes import Outcome
-from epp.flow_control.parking import Parking
-from epp.flow_control.queues import Flow, QueuedRequest
+from epp.flow_control.queues import Flow, Outcome, QueuedRequest
+from epp.flow_control.queues.bands import Bands, PolicyBand
+from epp.flow_control.queues.idle_flows import IdleFlows
+from epp.flow_control.queues.parking import Parking
+from epp.flow_control.queues.timeouts import WaitingTimes
 from epp.flow_control.sessions import Cluster, Dispatcher
 from epp.flow_control.settings import FlowSettings
-from epp.flow_control.waiting_times import WaitingTimes
 from epp.scheduling import Endpoint
 
 MOST_BANDS: Final = 64

@@ -11,7 +11,9 @@ from typing import Protocol
 
 from epp.flow_control.plugins import Share
 from epp.flow_control.queues import Band, Flow, QueuedRequest
-from epp.flow_control.session_page import (
+from epp.flow_control.sessions import ExtensionPoints
+from epp.flow_control.sessions.plugin import PLUGIN_FAULTS, PluginFault
+from epp.flow_control.views.session_page import (
     BandLine,
     FlowLine,
     PluginLine,
@@ -19,8 +21,6 @@ from epp.flow_control.session_page import (
     SessionPage,
     ShareLine,
 )
-from epp.flow_control.sessions import ExtensionPoints
-from epp.flow_control.sessions.plugin import PLUGIN_FAULTS, PluginFault
 from epp.observability import DebugPage, printable
 
 PATH = "session"

@@ -9,7 +9,7 @@ room, which is a session of its own.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from epp.flow_control.eviction import Demand, Evictions
+from epp.flow_control.pressure.eviction import Demand, Evictions
 from epp.flow_control.queues import InFlight, QueuedRequest
 from epp.flow_control.sessions import CommitError, Scenario, Session, Task
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from math import isnan
 from time import perf_counter
 
-from epp.flow_control.bands import Bands
 from epp.flow_control.plugins import UsageLimitPolicy
-from epp.flow_control.saturation import FULL
+from epp.flow_control.pressure.saturation import FULL
+from epp.flow_control.queues.bands import Bands
 from epp.scheduling import PLUGIN_FAULTS, Guard, PluginContractError
 
 

@@ -3,8 +3,8 @@
 from itertools import islice
 from math import ceil
 
-from epp.flow_control.bands import Bands
 from epp.flow_control.queues import QueuedRequest
+from epp.flow_control.queues.bands import Bands
 
 _PART = 0.1
 """The part of all time that goes into trying again what did not fit."""

@@ -5,18 +5,18 @@ from time import perf_counter
 
 import structlog
 
-from epp.flow_control.dispatching import DispatchAlone, Dispatching, DispatchWaiting
-from epp.flow_control.eviction import Demand, Evictions
-from epp.flow_control.ledger import Ledger
-from epp.flow_control.lines import line_of
+from epp.flow_control.dispatch.dispatch_order import line_of
+from epp.flow_control.dispatch.dispatching import DispatchAlone, Dispatching, DispatchWaiting
+from epp.flow_control.dispatch.eviction_actions import TAKING, TakePlaces
+from epp.flow_control.dispatch.request_placement import EndpointNodes, RequestSession
 from epp.flow_control.observer import FlowObserver
+from epp.flow_control.pressure.capacity import Room
+from epp.flow_control.pressure.eviction import Demand, Evictions
 from epp.flow_control.queues import QueuedRequest
-from epp.flow_control.request_session import EndpointNodes, RequestSession
-from epp.flow_control.room import Room
+from epp.flow_control.queues.ledger import Ledger
 from epp.flow_control.sessions import Action, Dispatcher, Session
 from epp.flow_control.sessions.plugin import PluginFault
 from epp.flow_control.settings import FlowSettings
-from epp.flow_control.taking import TAKING, TakePlaces
 from epp.observability import FaultLog
 from epp.scheduling import Endpoint
 

@@ -6,11 +6,11 @@ band, a request a job of one task.
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Final, Protocol
 
-from epp.flow_control.outcomes import Outcome
 from epp.flow_control.sessions import Job, Node, Queue, Task
 from epp.scheduling import PLUGIN_FAULTS, Endpoint, LLMRequest, SchedulingResult, bounded_id
 
@@ -19,6 +19,19 @@ ASKED, FALLBACK = 0, 1
 
 
 _NUMBERS: Final = count(1)
+
+
+class Outcome(StrEnum):
+    """The reference's outcomes; values of the label ``outcome``."""
+
+    DISPATCHED = "Dispatched"
+    REJECTED_CAPACITY = "RejectedCapacity"
+    REJECTED_NO_ENDPOINTS = "RejectedNoEndpoints"
+    REJECTED_OTHER = "RejectedOther"
+    EVICTED_TTL = "EvictedTTL"
+    EVICTED_NO_ENDPOINTS = "EvictedNoEndpoints"
+    EVICTED_CONTEXT_CANCELLED = "EvictedContextCancelled"
+    EVICTED_OTHER = "EvictedOther"
 
 
 class NoPlaceError(Exception):

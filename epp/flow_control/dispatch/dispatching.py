@@ -4,15 +4,14 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import cast
 
-from epp.flow_control.bands import PolicyBand
-from epp.flow_control.eviction import Evictions
-from epp.flow_control.ledger import Ledger
-from epp.flow_control.lines import line_of
+from epp.flow_control.dispatch.dispatch_order import line_of
+from epp.flow_control.dispatch.request_placement import RequestSession
 from epp.flow_control.observer import FlowObserver
-from epp.flow_control.outcomes import Outcome
-from epp.flow_control.queues import QueuedRequest
-from epp.flow_control.request_session import RequestSession
-from epp.flow_control.room import Room
+from epp.flow_control.pressure.capacity import Room
+from epp.flow_control.pressure.eviction import Evictions
+from epp.flow_control.queues import Outcome, QueuedRequest
+from epp.flow_control.queues.bands import PolicyBand
+from epp.flow_control.queues.ledger import Ledger
 from epp.flow_control.sessions import Action, Binder, Binding, CommitError, Eviction, Session
 from epp.flow_control.sessions.placing import place
 
