@@ -1,7 +1,8 @@
-"""Flow control: how full the pool is, and what that means for who asks."""
+"""Flow control: requests wait in queues while the pool is full, and sessions dispatch them."""
 
+from epp.flow_control.control import FlowControl
 from epp.flow_control.controller import FlowController
-from epp.flow_control.observer import FlowObserver, RevocationObserver
+from epp.flow_control.interfaces import FlowObserver, RevocationObserver
 from epp.flow_control.plugins import (
     EvictionFilter,
     EvictionOrder,
@@ -28,6 +29,7 @@ __all__ = [
     "EvictionOrder",
     "EvictionSettings",
     "FairnessPolicy",
+    "FlowControl",
     "FlowController",
     "FlowObserver",
     "FlowSettings",

@@ -6,12 +6,14 @@ from typing import Any, ClassVar
 from unittest.mock import create_autospec
 
 from flow_control.candidates import NotingCandidate
+from flow_control.controls import control_of
 from prometheus_client import CollectorRegistry
 
 from epp.flow_control import (
     EvictionFilter,
     EvictionOrder,
     EvictionSettings,
+    FlowControl,
     FlowController,
     FlowObserver,
     FlowSettings,
@@ -147,15 +149,21 @@ class Pool:
             )
         )
 
+    @property
+    def control(self) -> FlowControl:
+        """The configured flow control."""
+        return control_of(self.flow)
+
     def send(self, name: str, priority: int = 0, *, tenant: str = "someone") -> Client:
         """Let a request come, as the director does."""
         client = Client(self, name, priority, tenant)
-        if not self.flow.sees_all and self.flow.lets_pass(client.request):
+        control = self.control
+        if not control.sees_all and control.lets_pass(client.request):
             self.flow.passed(client.request)
             client.ended.append("Dispatched")
             client.begin(self.endpoint)
         else:
-            self.flow.submit(client)
+            control.submit(client)
         return client
 
     async def fill(self, *priorities: int, tenant: str = "someone") -> list[Client]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from epp.flow_control.observer import FlowObserver
+from epp.flow_control.interfaces import FlowObserver
 from epp.flow_control.queues import Outcome
 from epp.observability import FlowMetrics, Metrics
 from epp.observability.flow_metrics import MAX_PLACES

@@ -1,57 +1,52 @@
-"""Who waits and who is in flight, kept alike in bands, in the cluster of sessions and in timers."""
+"""All requests that wait or are in flight, kept consistent in queues, cluster and timers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import count
 from typing import Final, cast
 
-from epp.flow_control.observer import FlowObserver
-from epp.flow_control.queues import Flow, Outcome, QueuedRequest
+from epp.flow_control.interfaces import FlowHost
 from epp.flow_control.queues.bands import Bands, PolicyBand
+from epp.flow_control.queues.endpoint_nodes import EndpointNodes
+from epp.flow_control.queues.flows import Flow, Outcome, QueuedRequest
 from epp.flow_control.queues.idle_flows import IdleFlows
 from epp.flow_control.queues.parking import Parking
 from epp.flow_control.queues.timeouts import WaitingTimes
 from epp.flow_control.sessions import Cluster, Dispatcher
 from epp.flow_control.settings import FlowSettings
-from epp.scheduling import Endpoint
 
 MOST_BANDS: Final = 64
-"""Every dispatch and every look at the pool visits all bands; 64 of them take 20 us more."""
+"""Each dispatch and each measurement of the pool visits all bands; 64 of them take 20 us more."""
 
 
 class Ledger:
-    """Everything that flow control knows of requests; each comes, may wait, leaves and ends."""
+    """The state of flow control; it survives reloads.
 
-    def __init__(
-        self,
-        *,
-        pool: Callable[[], Sequence[Endpoint]],
-        clock: Callable[[], float],
-        observer: FlowObserver,
-        expired: Callable[[QueuedRequest], None],
-    ) -> None:
-        """Begin with nothing.
+    A request enters, may leave its queue, and is forgotten when it has ended.
 
-        Args:
-            pool: Returns the present snapshot of endpoints.
-            clock: Monotonic seconds.
-            observer: Is told of who waits and of who leaves.
-            expired: Called with each request that has waited too long.
-        """
-        self._clock = clock
-        self._observer = observer
+    Args:
+        host: The controller.
+        settings: The first settings.
+    """
+
+    def __init__(self, host: FlowHost, settings: FlowSettings) -> None:
+        self._host = host
+        self._settings = settings
+        self.sequence = count(1)
+        """Numbers the requests in the order of their arrival."""
         self.bands = Bands()
         self.cluster = Cluster()
+        self.nodes = EndpointNodes(self.cluster)
         self.parking = Parking(self.bands)
-        self.times = WaitingTimes(pool, clock, expired)
-        self._idle = IdleFlows(self.bands, self.cluster, clock, observer.flow_removed)
+        self.timeouts = WaitingTimes(host, settings)
+        self._idle = IdleFlows(self.bands, self.cluster, host)
         self.dispatcher: Dispatcher | None = None
-        """Is told of what ends; None until it is configured."""
-        self._settings: FlowSettings | None = None
+        """Keeps the accounts of session plugins; None before the first configuration."""
 
     def use(self, settings: FlowSettings, now: float) -> None:
-        """Go over to other settings; what waits goes on waiting, and is put in order anew."""
+        """Apply other settings to the queues; waiting requests stay and are reordered."""
         self._settings = settings
-        self.times.use(settings)
-        self.parking.leave_all(now)
+        self.timeouts.use(settings)
+        self.parking.requeue_all(now)
         for priority in settings.bands:
             if priority not in self.bands:
                 self._make_band(priority, now)
@@ -60,14 +55,14 @@ class Ledger:
 
     @property
     def waiting(self) -> Sequence[QueuedRequest]:
-        """All that wait, in the order in which they came."""
+        """All waiting requests, in the order of their arrival."""
         jobs = self.cluster.jobs.values()
         return [job for job in cast("Sequence[QueuedRequest]", jobs) if job.is_waiting]
 
     def band(self, priority: int, now: float) -> PolicyBand:
-        """Return the band of ``priority``, which is made if there is none.
+        """Return the band of ``priority``; it is created if necessary.
 
-        When there are :data:`MOST_BANDS`, none of which can be removed, return the next lower band.
+        If there are :data:`MOST_BANDS`, none of which can be removed, return the next lower band.
         """
         bands = self.bands
         if priority in bands:
@@ -78,15 +73,13 @@ class Ledger:
         return self._make_band(priority, now)
 
     def _make_band(self, priority: int, now: float) -> PolicyBand:
-        assert self._settings is not None  # noqa: S101 - it is on
         band = PolicyBand(priority, self._settings.of(priority), now)
         self.cluster.add_queue(band)
         self.bands.add(band)
         return band
 
     def _remove_band(self) -> bool:
-        """Remove a band without flows, if there is one; return whether there was."""
-        assert self._settings is not None  # noqa: S101 - it is on
+        """Remove a band without flows; return whether there was one."""
         for band in reversed(self.bands.in_order):
             if not band.flows and band.priority not in self._settings.bands:
                 self.bands.remove(band)
@@ -95,31 +88,31 @@ class Ledger:
         return False
 
     def flow(self, band: PolicyBand, fairness_id: str, now: float) -> Flow:
-        """Return the flow of a request that comes."""
+        """Return the flow of a request that arrives."""
         return self._idle.flow(band, fairness_id, now)
 
     def enter(self, band: PolicyBand, queued: QueuedRequest, now: float) -> None:
-        """Let a request wait."""
+        """Enqueue a request."""
         self.bands.waiting += 1
         self.bands.size_bytes += queued.size_bytes
         band.add(queued, now)
         self.cluster.add_job(queued)
-        self.times.add(queued)
+        self.timeouts.add(queued)
 
     def leave(self, queued: QueuedRequest, outcome: Outcome) -> None:
-        """Let a request wait no more; unless it is dispatched it is forgotten."""
-        now = self._clock()
+        """Dequeue a request; unless it is dispatched, forget it."""
+        now = self._host.now()
         self.bands[queued.priority].remove(queued, now)
         self.bands.waiting -= 1
         self.bands.size_bytes -= queued.size_bytes
         self.parking.forget(queued)
-        self.times.forget(self.bands.waiting)
-        self._observer.left(queued, outcome, now - queued.enqueued_at)
+        self.timeouts.compact(self.bands.waiting)
+        self._host.observer.left(queued, outcome, now - queued.enqueued_at)
         if outcome is not Outcome.DISPATCHED:
             self.forget(queued)
 
     def forget(self, queued: QueuedRequest) -> None:
-        """Let go of a request that neither waits nor is in flight."""
+        """Drop a request that neither waits nor is in flight."""
         if self.dispatcher is not None:
             if queued.node is not None:
                 self.dispatcher.end(queued.task)
@@ -127,16 +120,16 @@ class Ledger:
         if self.cluster.jobs.get(queued.name) is queued:
             self.cluster.remove_job(queued)
         queued.close()
-        self._idle.note(queued.queue, self._clock())
+        self._idle.note(queued.queue, self._host.now())
 
     def note_pool(self, now: float) -> None:
-        """Take note of whether there are endpoints: those that wait begin their time anew."""
-        if self.times.pool_has_changed(now):
-            self.times.begin_anew(self.waiting)
+        """Restart the timeouts of waiting requests if the pool became empty, or no longer is."""
+        if self.timeouts.pool_has_changed(now):
+            self.timeouts.restart(self.waiting)
 
-    def line_up_all(self, now: float) -> None:
-        """Let all that wait be tried again, whatever has become of their places in the line."""
-        self.parking.leave_all(now)
+    def requeue_all(self, now: float) -> None:
+        """Put all waiting requests back into the order of their bands."""
+        self.parking.requeue_all(now)
         for queued in self.waiting:
-            if not queued.is_in_line:
-                self.bands[queued.priority].line_up(queued, now)
+            if not queued.is_ready:
+                self.bands[queued.priority].make_ready(queued, now)

@@ -1,88 +1,88 @@
-"""Requests that fit nowhere for now: they step aside, and are tried again as time allows."""
+"""Parked requests: no endpoint can take them for now, and they are retried later."""
 
 from itertools import islice
 from math import ceil
 
-from epp.flow_control.queues import QueuedRequest
 from epp.flow_control.queues.bands import Bands
+from epp.flow_control.queues.flows import QueuedRequest
 
-_PART = 0.1
-"""The part of all time that goes into trying again what did not fit."""
+_RETRY_SHARE = 0.1
+"""The fraction of all time that retries may take."""
 _MOST_SECONDS = 0.005
-"""What is saved up of it at most."""
+"""The most time for retries that accumulates."""
 _SMOOTHING = 0.1
 
 
 class Parking:
-    """Those that have stepped aside.
+    """Requests that no endpoint could take.
 
-    Whenever something has happened each of them is tried again, in its old place in the line, as
-    long as that takes no more than a tenth of all time: with 5 000 of them a session would last for
-    150 ms otherwise. Those for which there was no time are tried later, those before all others
-    that have waited for longest.
+    After each event, all of them are retried in their old places in the order, as far as the retry
+    budget allows, which is a tenth of all time: without it a session with 5 000 parked requests
+    would take 150 ms. The rest is retried later, longest-waiting first.
     """
 
     def __init__(self, bands: Bands) -> None:
         self._bands = bands
         self._due: dict[QueuedRequest, None] = {}
         self._tried: dict[QueuedRequest, None] = {}
-        """Those that have been tried since something has happened."""
-        self._time = _MOST_SECONDS
+        """Requests that were tried since the last event."""
+        self._budget = _MOST_SECONDS
         self._try_seconds = 0.0
-        self._at: float | None = None
+        self._updated_at: float | None = None
 
     @property
     def has_time(self) -> bool:
-        """Whether what did not fit before may be tried again."""
-        return self._time > 0
+        """Whether the retry budget allows another retry."""
+        return self._budget > 0
 
     @property
     def requests(self) -> list[QueuedRequest]:
-        """Those that have stepped aside."""
+        """The parked requests."""
         return [*self._due, *self._tried]
 
     @property
     def seconds_short(self) -> float | None:
-        """In how many seconds there is time for those that are due; None if none is."""
+        """Seconds until the budget is full again; None if no retry is due."""
         if not self._due:
             return None
-        return (_MOST_SECONDS - self._time) / _PART
+        return (_MOST_SECONDS - self._budget) / _RETRY_SHARE
 
     def took(self, seconds: float) -> None:
-        """Take note of a try in vain."""
-        self._time -= seconds
+        """Charge a failed try to the retry budget."""
+        self._budget -= seconds
         self._try_seconds += _SMOOTHING * (seconds - self._try_seconds)
 
     def enter(self, queued: QueuedRequest, *, is_tried: bool) -> None:
-        """Let a request step aside, which has been tried in vain, or for which there is no time."""
+        """Park a request that was tried, or that is due but has no budget."""
         (self._tried if is_tried else self._due)[queued] = None
 
     def forget(self, queued: QueuedRequest) -> None:
-        """Let go of a request that waits no more."""
+        """Drop a request that left its queue."""
         self._due.pop(queued, None)
         self._tried.pop(queued, None)
 
-    def leave(self, now: float, *, is_news: bool) -> None:
-        """Let be tried again who is due, as far as there is time; a session begins.
+    def requeue_due(self, now: float, *, is_news: bool) -> None:
+        """Requeue parked requests within the retry budget; called as a session begins.
 
         Args:
-            now: Seconds of the clock.
-            is_news: Whether something has happened since the last session.
+            now: Time in seconds.
+            is_news: Whether an event occurred since the last session.
         """
-        if self._at is not None:
-            self._time = min(_MOST_SECONDS, self._time + _PART * (now - self._at))
-        self._at = now
+        if self._updated_at is not None:
+            earned = _RETRY_SHARE * (now - self._updated_at)
+            self._budget = min(_MOST_SECONDS, self._budget + earned)
+        self._updated_at = now
         if is_news and self._tried:
             self._due |= self._tried
             self._tried = {}
         if self._due and self.has_time:
-            tries = ceil(self._time / self._try_seconds) if self._try_seconds else None
+            tries = ceil(self._budget / self._try_seconds) if self._try_seconds else None
             for queued in list(islice(self._due, tries)):
                 del self._due[queued]
-                self._bands[queued.priority].line_up(queued, now)
+                self._bands[queued.priority].make_ready(queued, now)
 
-    def leave_all(self, now: float) -> None:
-        """Let them all be tried again."""
+    def requeue_all(self, now: float) -> None:
+        """Requeue all parked requests."""
         parked, self._due, self._tried = self.requests, {}, {}
         for queued in parked:
-            self._bands[queued.priority].line_up(queued, now)
+            self._bands[queued.priority].make_ready(queued, now)

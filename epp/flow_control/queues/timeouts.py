@@ -1,48 +1,100 @@
-"""Timeouts of waiting requests: the request's own limit, the band's, and one for an empty pool."""
+"""Timeouts of waiting requests: the request's own, its band's, and one for an empty pool."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
+from epp.flow_control.interfaces import FlowHost
 from epp.flow_control.queues.flows import QueuedRequest
 from epp.flow_control.settings import BandSettings, FlowSettings
-from epp.scheduling import Endpoint
 
 _MOST_AT_ONCE = 64
-"""After so many the loop has a turn: when a pool comes or goes, the time of all ends together, and
-5 000 answers in a row held up everything else for 0.4 s."""
+"""Expired requests per turn of the event loop. When a pool appears or vanishes all timeouts end at
+the same time, and 5 000 answers in a row blocked the loop for 0.4 s."""
+_SPARE_ENTRIES = 64
+
+
+def ttl_of(band: BandSettings, own_seconds: float | None) -> float | None:
+    """Return the request's own TTL, limited by that of its band; None for no limit."""
+    if own_seconds is None or band.ttl_seconds is None:
+        return band.ttl_seconds if own_seconds is None else own_seconds
+    return min(band.ttl_seconds, own_seconds)
+
+
+class WaitingTimes:
+    """Decides when each request expires; timeouts restart as the pool becomes empty or not."""
+
+    def __init__(self, host: FlowHost, settings: FlowSettings) -> None:
+        self._host = host
+        self._expiry = Expiry(host)
+        self._settings = settings
+        self.pool_is_empty = False
+        self._regime_since = host.now()
+
+    def use(self, settings: FlowSettings) -> None:
+        """Apply other settings; requests that wait already keep their times."""
+        self._settings = settings
+
+    def pool_has_changed(self, now: float) -> bool:
+        """Check for endpoints; return whether the pool has become empty, or no longer is."""
+        is_empty = not self._host.pool()
+        if is_empty == self.pool_is_empty:
+            return False
+        self.pool_is_empty = is_empty
+        self._regime_since = now
+        return True
+
+    def restart(self, waiting: Sequence[QueuedRequest]) -> None:
+        """Restart the timeouts of all waiting requests."""
+        for queued in waiting:
+            queued.expires_at = self._expires_at(queued)
+        self._expiry.replace(waiting)
+
+    def add(self, queued: QueuedRequest) -> None:
+        """Start the timeout of a request."""
+        queued.expires_at = self._expires_at(queued)
+        self._expiry.add(queued)
+
+    def compact(self, waiting: int) -> None:
+        """Drop requests that left their queues, if they are most of those held.
+
+        Args:
+            waiting: How many requests still wait.
+        """
+        self._expiry.compact(waiting)
+
+    def _expires_at(self, queued: QueuedRequest) -> float | None:
+        if queued.has_own_ttl and queued.ttl_seconds is not None:
+            return queued.enqueued_at + queued.ttl_seconds
+        full, empty = queued.ttl_seconds, self._settings.no_endpoint_ttl_seconds
+        ttl = empty if self.pool_is_empty else full
+        if ttl is None:
+            return None
+        expires_at = max(queued.enqueued_at, self._regime_since) + ttl
+        if full is None or empty is None:
+            return expires_at
+        # The sum bounds the wait: a pool with one unstable server may change forever.
+        return min(expires_at, queued.enqueued_at + full + empty)
 
 
 class Expiry:
-    """Calls back for each request that still waits when its time is over; made in the event loop.
+    """One timer for the timeouts of all requests, at the exact time of the next one."""
 
-    Args:
-        clock: Seconds, those of ``expires_at``.
-        expired: Called with each.
-    """
-
-    def __init__(
-        self, clock: Callable[[], float], expired: Callable[[QueuedRequest], None]
-    ) -> None:
-        self._clock = clock
-        self._expired = expired
+    def __init__(self, host: FlowHost) -> None:
+        self._host = host
         self._heap: list[tuple[float, int, QueuedRequest]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._due_at = 0.0
 
     def add(self, queued: QueuedRequest) -> None:
-        """Watch a request, unless it may wait for ever."""
+        """Watch a request, unless it has no timeout."""
         if queued.expires_at is not None:
             heappush(self._heap, (queued.expires_at, queued.sequence, queued))
             self._arm()
 
-    def forget(self, waiting: int) -> None:
-        """Let go of those that wait no more, if they are most of what is held.
-
-        Args:
-            waiting: How many still wait.
-        """
-        if len(self._heap) > 2 * waiting + 64:
+    def compact(self, waiting: int) -> None:
+        """Drop requests that left their queues, if they are most of those held."""
+        if len(self._heap) > 2 * waiting + _SPARE_ENTRIES:
             self._heap = [entry for entry in self._heap if entry[2].is_waiting]
             heapify(self._heap)
         if not waiting:
@@ -50,7 +102,7 @@ class Expiry:
             self._disarm()
 
     def replace(self, waiting: Iterable[QueuedRequest]) -> None:
-        """Watch ``waiting`` and nobody else."""
+        """Watch exactly ``waiting``."""
         self._heap = [
             (each.expires_at, each.sequence, each)
             for each in waiting
@@ -68,7 +120,7 @@ class Expiry:
             self._disarm()
             self._due_at = due_at
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(0.0, due_at - self._clock()), self._ring)
+            self._timer = loop.call_later(max(0.0, due_at - self._host.now()), self._ring)
 
     def _disarm(self) -> None:
         if self._timer is not None:
@@ -77,86 +129,17 @@ class Expiry:
 
     def _ring(self) -> None:
         self._timer = None
-        now = self._clock()
+        now = self._host.now()
         left = _MOST_AT_ONCE
         try:
             while left and self._heap and self._is_over(now):
                 queued = heappop(self._heap)[2]
                 if queued.is_waiting:
                     left -= 1
-                    self._expired(queued)
-        finally:  # one whose end goes wrong must not keep the others waiting for ever
+                    self._host.expired(queued)
+        finally:  # an exception for one request must not stop the timer of the others
             self._arm()
 
     def _is_over(self, now: float) -> bool:
         expires_at, _, first = self._heap[0]
         return not first.is_waiting or expires_at <= now
-
-
-def ttl_of(band: BandSettings, own_seconds: float | None) -> float | None:
-    """Return how long a request may wait: what it says itself, but no longer than others may."""
-    if own_seconds is None or band.ttl_seconds is None:
-        return band.ttl_seconds if own_seconds is None else own_seconds
-    return min(band.ttl_seconds, own_seconds)
-
-
-class WaitingTimes:
-    """When each request has waited too long; that begins anew as the pool becomes empty or not."""
-
-    def __init__(
-        self,
-        pool: Callable[[], Sequence[Endpoint]],
-        clock: Callable[[], float],
-        expired: Callable[[QueuedRequest], None],
-    ) -> None:
-        self._pool = pool
-        self._expiry = Expiry(clock, expired)
-        self._settings: FlowSettings | None = None
-        self.pool_is_empty = False
-        self._regime_since = clock()
-
-    def use(self, settings: FlowSettings) -> None:
-        """Go over to other settings; requests that wait already keep their times."""
-        self._settings = settings
-
-    def pool_has_changed(self, now: float) -> bool:
-        """Look whether there are endpoints; return whether that was otherwise before."""
-        is_empty = not self._pool()
-        if is_empty == self.pool_is_empty:
-            return False
-        self.pool_is_empty = is_empty
-        self._regime_since = now
-        return True
-
-    def begin_anew(self, waiting: Sequence[QueuedRequest]) -> None:
-        """Watch all that wait from now on, for there are endpoints again, or none any more."""
-        for queued in waiting:
-            queued.expires_at = self._expires_at(queued)
-        self._expiry.replace(waiting)
-
-    def add(self, queued: QueuedRequest) -> None:
-        """Watch a request that begins to wait."""
-        queued.expires_at = self._expires_at(queued)
-        self._expiry.add(queued)
-
-    def forget(self, waiting: int) -> None:
-        """Let go of those that wait no more.
-
-        Args:
-            waiting: How many still wait.
-        """
-        self._expiry.forget(waiting)
-
-    def _expires_at(self, queued: QueuedRequest) -> float | None:
-        if queued.has_own_ttl and queued.ttl_seconds is not None:
-            return queued.enqueued_at + queued.ttl_seconds
-        assert self._settings is not None  # noqa: S101 - something waits
-        full, empty = queued.ttl_seconds, self._settings.no_endpoint_ttl_seconds
-        ttl = empty if self.pool_is_empty else full
-        if ttl is None:
-            return None
-        expires_at = max(queued.enqueued_at, self._regime_since) + ttl
-        if full is None or empty is None:
-            return expires_at
-        # Both times and no more: the one server of a pool may come and go for ever.
-        return min(expires_at, queued.enqueued_at + full + empty)

@@ -1,7 +1,8 @@
-"""What can be seen of flow control from outside: by Prometheus, and on its page."""
+"""Flow control as operators see it: gauges for Prometheus, and the pages below /debug/session."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from epp.flow_control.control import FlowControl
 from epp.flow_control.controller import FlowController
 from epp.flow_control.plugins import Share
 from epp.flow_control.queues import Band, Flow, QueuedRequest
@@ -11,101 +12,100 @@ from epp.observability import DebugPage
 
 
 class FlowGauges:
-    """The state that is read in the thread of the metrics server; nothing is computed there."""
+    """The state that the thread of the metrics server reads; nothing is computed there."""
 
-    def __init__(self, controller: FlowController) -> None:
-        self._controller = controller
-
-    def now(self) -> "FlowGauges | None":
-        """Return this; None while flow control is off, once nothing waits that came before."""
-        controller = self._controller
-        return self if controller.is_on or controller.waiting else None
+    def __init__(self, control: FlowControl) -> None:
+        self._control = control
 
     @property
     def bands(self) -> Sequence[PolicyBand]:
-        """All there are."""
-        return self._controller.bands.in_order
+        """All bands, from high to low."""
+        return self._control.ledger.bands.in_order
 
     @property
     def max_requests(self) -> int | None:
-        """How many may wait in all bands; None for any number."""
-        settings = self._controller.settings
-        return None if settings is None else settings.max_requests
+        """The limit on waiting requests of all bands; None for no limit."""
+        return self._control.settings.max_requests
 
     @property
     def max_bytes(self) -> int | None:
-        """What their bodies may take; None for any amount."""
-        settings = self._controller.settings
-        return None if settings is None else settings.max_bytes
+        """The limit on their bytes; None for no limit."""
+        return self._control.settings.max_bytes
 
     def saturation(self) -> Mapping[str, float]:
-        """Return how full the pool was when that was looked at last, by stage."""
-        by_stage = dict(self._controller.room.saturation)
+        """Return the saturation by stage, as last measured."""
+        by_stage = dict(self._control.capacity.saturation)
         if by_stage:
             by_stage["effective"] = max(by_stage.values())
         return by_stage
 
     def stale_endpoints(self) -> Mapping[str, int]:
-        """Return how many endpoints were never scraped, by the detector that is in the dark."""
-        settings = self._controller.settings
-        if settings is None:
-            return {}
-        unknown = sum(each.metrics.requested_at is None for each in self._controller.room.pool())
-        return {settings.detector.plugin.name: unknown}
+        """Return the number of endpoints that were never scraped, by the name of the detector."""
+        pool = self._control.capacity.pool
+        unknown = sum(each.metrics.requested_at is None for each in pool)
+        return {self._control.settings.detector.plugin.name: unknown}
 
 
 class WaitingView:
-    """What waits, in its order; asked on the event loop."""
+    """The waiting requests in their order; used on the event loop."""
 
-    def __init__(self, controller: FlowController) -> None:
-        self._controller = controller
+    def __init__(self, control: FlowControl, clock: Callable[[], float]) -> None:
+        self._control = control
+        self._clock = clock
 
     @property
     def bands(self) -> Sequence[Band]:
-        """All there are, from high to low."""
-        return self._controller.bands.in_order
+        """All bands, from high to low."""
+        return self._control.ledger.bands.in_order
 
     @property
     def saturation(self) -> Mapping[str, float]:
-        """How full the pool is, by stage."""
-        self._controller.room.look()
-        return self._controller.room.saturation
+        """The current saturation by stage."""
+        self._control.capacity.measure()
+        return self._control.capacity.saturation
 
     @property
     def ceilings(self) -> Mapping[int, float]:
-        """Up to which saturation a band may go, by its priority."""
-        return self._controller.room.ceilings
+        """The ceilings by priority, as last computed."""
+        return self._control.capacity.ceilings
 
     @property
     def blocked(self) -> str:
-        """Why nothing may go; "" if something may, or nothing waits."""
-        return self._controller.room.blocked
+        """Why no band may dispatch; "" if one may, or no request waits."""
+        return self._control.capacity.blocked
 
     @property
     def parked(self) -> Sequence[QueuedRequest]:
-        """Requests that fit nowhere for now."""
-        return self._controller.parked
+        """Requests that no endpoint can take for now."""
+        return self._control.ledger.parking.requests
 
     def flows(self, band: Band) -> Sequence[Flow]:
-        """Return the flows of ``band``: the next one first, those where nothing waits last."""
-        assert isinstance(band, PolicyBand)  # noqa: S101 - the controller has no others
-        in_order = band.in_order()
-        in_line = set(in_order)
-        return [*in_order, *(flow for flow in band.flows.values() if flow not in in_line)]
+        """Return the flows of ``band``: the next one first, flows without ready requests last."""
+        ready = self._control.ledger.bands[band.priority].in_order()
+        known = set(ready)
+        return [*ready, *(flow for flow in band.flows.values() if flow not in known)]
 
-    def reason(self, queued: QueuedRequest) -> Sequence[str]:
-        """Return why ``queued`` has not gone."""
-        return self._controller.reasons(queued)
+    def reasons(self, queued: QueuedRequest) -> Sequence[str]:
+        """Return why ``queued`` waits."""
+        return self._control.reasons(queued)
 
     def shares(self, flow: Flow) -> Mapping[str, Share]:
-        """Return what the fairness policy says that ``flow`` has, by resource."""
-        band = self._controller.bands[flow.band.priority]
-        return band.settings.fairness.plugin.shares(flow, self._controller.now())
+        """Return the shares of ``flow`` according to the fairness policy, by resource."""
+        band = self._control.ledger.bands[flow.band.priority]
+        return band.settings.fairness.plugin.shares(flow, self._clock())
 
-    def pages(self) -> dict[str, DebugPage]:
-        """Return the pages there are; none before flow control was ever on."""
-        dispatcher = self._controller.dispatcher
-        if dispatcher is None or not (self._controller.is_on or self._controller.waiting):
-            return {}
-        names = [plugin.name for plugin in dispatcher.plugins]
-        return session_pages(self, dispatcher.points, names, self._controller.now)
+
+def flow_gauges(controller: FlowController) -> FlowGauges | None:
+    """Return the gauges; None while flow control is off and no request waits."""
+    control = controller.shown
+    return None if control is None else FlowGauges(control)
+
+
+def debug_pages(controller: FlowController) -> dict[str, DebugPage]:
+    """Return the pages of flow control; none while it is off and no request waits."""
+    if (control := controller.shown) is None:
+        return {}
+    dispatcher = control.sessions.dispatcher
+    names = [plugin.name for plugin in dispatcher.plugins]
+    view = WaitingView(control, controller.now)
+    return session_pages(view, dispatcher.points, names, controller.now)
