@@ -39,9 +39,9 @@ from epp.descriptors import PoolDescriptors, PortLimits, share_descriptors
 from epp.ext_proc import LAST_CHUNK_SECONDS, METHOD, ExtProcService
 from epp.flow_control import FlowController, SaturationDetector
 from epp.flow_control.building import flow_settings
-from epp.flow_control.fresh_metrics import FreshMetrics
+from epp.flow_control.controller import FreshMetrics
 from epp.flow_control.sessions import PluginError, RegistrationError
-from epp.flow_control.view import FlowGauges, WaitingView
+from epp.flow_control.views.flow_views import debug_pages, flow_gauges
 from epp.health import HealthServer, HealthService
 from epp.listening import Listener, make_listener, make_metrics_tls
 from epp.observability import (
@@ -121,9 +121,9 @@ class App:
         )
         """Queues requests while the pool is saturated."""
         self._prepare_flow(self.graph)()
-        self._flow_view = WaitingView(self.flow)
-        gauges = FlowGauges(self.flow)
-        self.metrics.registry.register(FlowCollector(settings.pool_name, gauges.now))
+        self.metrics.registry.register(
+            FlowCollector(settings.pool_name, lambda: flow_gauges(self.flow))
+        )
         self.store.add_listener(self.flow)
         scraper = Scraper(
             self.store,
@@ -281,7 +281,7 @@ class App:
                 self.metrics,
                 host=settings.host,
                 port=settings.metrics_port,
-                pages=self._flow_view.pages,
+                pages=lambda: debug_pages(self.flow),
                 limits=HttpLimits(max_connections=port_limits.metrics),
                 tls=metrics_tls,
             ) as metrics_server,

@@ -379,9 +379,9 @@ async def test_compat_has_flow_control_refuse_where_the_reference_does(
     ext_proc = ExtProcSettings(compat=compat)
     settings = make_settings(config=load_text(text, "test"), ext_proc=ext_proc)
     app = await asyncio.to_thread(App, settings)
-    assert app.flow.settings is not None
-    assert app.flow.settings.displaces is is_ours
-    assert app.flow.settings.holds_filtered is is_ours
+    assert app.flow.active is not None
+    assert app.flow.active.settings.displaces is is_ours
+    assert app.flow.active.settings.holds_filtered is is_ours
 
 
 async def test_reload_swaps_what_requests_run_on_and_keeps_what_plugins_know(
@@ -551,7 +551,7 @@ async def test_discovery_that_is_given_up_is_closed_after_it_has_ended(
         assert epp.app.director.pipeline is pipeline
         assert epp.app.store.snapshot is endpoints
         assert epp.app.store._listeners == listeners
-        assert not epp.app.flow.is_on
+        assert not epp.app.flow.active
 
 
 async def test_discovery_of_the_configuration_may_be_called_like_a_flag(

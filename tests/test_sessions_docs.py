@@ -9,6 +9,7 @@ from deploy.queueing import QueueingEpp
 
 from epp.building import make_builder
 from epp.config import PluginGraph, load_file
+from tools.harness.controls import control_of
 
 PAGE = (Path(__file__).parents[1] / "docs" / "sessions.md").read_text()
 CONFIG = """
@@ -43,13 +44,12 @@ async def test_the_plugin_for_requests_keeps_a_tenant_off_endpoints(graph: Plugi
     # Two for each endpoint: four fill those where the tenant may go, silver is always preferred.
     assert (epp.at("silver"), epp.waiting) == (4, 1)
     await asyncio.sleep(1)
-    (parked,) = epp.flow.parked
+    (parked,) = control_of(epp.flow).ledger.parking.requests
     assert "gold is not for tenant batch" in parked.reasons
     epp.ask("chat", tenant="chat")
     await asyncio.sleep(1)
     assert "chat" in epp.in_flight
-    assert epp.flow.dispatcher is not None
-    page = epp.flow.dispatcher.points.http_handlers["in-flight"].function
+    page = control_of(epp.flow).sessions.dispatcher.points.http_handlers["in-flight"].function
     assert page() == {"batch": 4, "chat": 1}
     for _ in range(2):  # chat may have gone where the tenant may go, too
         await epp.end_one()

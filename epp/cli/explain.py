@@ -12,8 +12,8 @@ from epp.cli.debug_pages import DebugClient, NoSuchPageError, PageError
 from epp.cli.options import finite
 from epp.cli.queue_tables import shown
 from epp.cli.running import fail
-from epp.flow_control.debug import PATH
-from epp.flow_control.session_page import SessionPage
+from epp.flow_control.views.debug_page import PATH
+from epp.flow_control.views.session_page import SessionPage
 
 PIPED_WIDTH = 200
 """Width of tables if the output is not a terminal."""

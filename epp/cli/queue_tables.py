@@ -6,7 +6,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from epp.cli.debug_pages import plain
-from epp.flow_control.session_page import (
+from epp.flow_control.views.session_page import (
     BandLine,
     FlowLine,
     PluginLine,

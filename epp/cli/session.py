@@ -14,8 +14,8 @@ from epp.config import ConfigError
 from epp.flow_control.cluster_file import ClusterFile, load_cluster
 from epp.flow_control.session_plugins import find_builders
 from epp.flow_control.sessions import Binding, Dispatcher, Eviction, Job, build_actions
+from epp.flow_control.sessions.contracts import PluginFault
 from epp.flow_control.sessions.explanations import Explanations
-from epp.flow_control.sessions.plugin import PluginFault
 
 session = typer.Typer(help="Run dispatch sessions over a cluster in a file.", no_args_is_help=True)
 console = Console(highlight=False)

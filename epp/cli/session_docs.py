@@ -15,7 +15,7 @@ from epp.cli.parameter_docs import ParameterDoc
 from epp.cli.plugin_docs import PluginDoc, class_name_of, doc_and_example, summary_of
 from epp.flow_control.session_plugins import installed_builders
 from epp.flow_control.sessions import Arguments, SessionPlugin
-from epp.flow_control.sessions.plugin import PLUGIN_FAULTS
+from epp.flow_control.sessions.contracts import PLUGIN_FAULTS
 from epp.flow_control.sessions.registry import Builder
 
 ROLE: Final = "Session plugins"

@@ -1,9 +1,8 @@
-"""Flow control: how full the pool is, and what that means for who asks."""
+"""Flow control: requests wait in queues while the pool is full, and sessions dispatch them."""
 
-from epp.flow_control.admission import SheddingAdmission
+from epp.flow_control.control import FlowControl
 from epp.flow_control.controller import FlowController
-from epp.flow_control.observer import FlowObserver, RevocationObserver
-from epp.flow_control.outcomes import Outcome
+from epp.flow_control.interfaces import FlowObserver, RevocationObserver
 from epp.flow_control.plugins import (
     EvictionFilter,
     EvictionOrder,
@@ -12,7 +11,15 @@ from epp.flow_control.plugins import (
     SaturationDetector,
     UsageLimitPolicy,
 )
-from epp.flow_control.queues import Candidate, InFlight, NoPlaceError, QueuedRequest, Revocable
+from epp.flow_control.pressure.saturation import SheddingAdmission
+from epp.flow_control.queues import (
+    Candidate,
+    InFlight,
+    NoPlaceError,
+    Outcome,
+    QueuedRequest,
+    Revocable,
+)
 from epp.flow_control.settings import BandSettings, EvictionSettings, FlowSettings
 
 __all__ = [
@@ -22,6 +29,7 @@ __all__ = [
     "EvictionOrder",
     "EvictionSettings",
     "FairnessPolicy",
+    "FlowControl",
     "FlowController",
     "FlowObserver",
     "FlowSettings",

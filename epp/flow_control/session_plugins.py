@@ -35,7 +35,7 @@ from epp.flow_control.sessions import (
     UnknownNameError,
 )
 from epp.flow_control.sessions.arguments import UnknownArgumentError
-from epp.flow_control.sessions.plugin import PluginFault
+from epp.flow_control.sessions.contracts import PluginFault
 from epp.flow_control.sessions.registry import Builder, in_order
 
 _log = structlog.get_logger(__name__)

@@ -11,7 +11,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final
 
-from epp.flow_control import FlowController
+from epp.flow_control import FlowControl, FlowController
 from epp.observability import CanonicalLine, Metrics
 from epp.parsing import (
     BodyLimits,
@@ -272,19 +272,20 @@ class Director:
     def _decide(self, undecided: Undecided) -> Exchange | PendingDecision:
         """Choose and reserve in one step, or let flow control say when."""
         flow = self._flow
+        control = None if flow is None else flow.active
         pool = self._pool()
-        if flow is None or not flow.is_on:
+        if flow is None or control is None:
             request = undecided.production.request
             if request.priority < 0 and pool:
                 undecided.pipeline.shed(request, pool)
             return self._decider.take(undecided, self._decider.choose(undecided, pool))
         request = undecided.production.request
         ttl_seconds = ttl_of(request.headers)
-        if not flow.sees_all and flow.lets_pass(request):
+        if not control.sees_all and control.lets_pass(request):
             try:
                 result = self._decider.choose(undecided, pool)
             except AllFilteredError:
-                if not flow.holds_filtered:
+                if not control.settings.holds_filtered:
                     raise
             else:
                 flow.passed(request)
@@ -295,10 +296,14 @@ class Director:
                     exchange.close(EndCause.ERROR)
                     raise
                 return exchange
-        return self._submitted(flow, undecided, ttl_seconds)
+        return self._submitted(flow, control, undecided, ttl_seconds)
 
     def _submitted(
-        self, flow: FlowController, undecided: Undecided, ttl_seconds: float | None
+        self,
+        flow: FlowController,
+        control: FlowControl,
+        undecided: Undecided,
+        ttl_seconds: float | None,
     ) -> Exchange | PendingDecision:
         undecided.begin_to_wait()
         request, received_at = undecided.production.request, undecided.received_at
@@ -310,7 +315,7 @@ class Director:
             abandon=lambda cause: self._refusals.abandoned(request, cause, received_at),
             pipeline=lambda: self.pipeline,
         )
-        decision.submit(ttl_seconds)
+        decision.submit(control, ttl_seconds)
         return decision.outcome if isinstance(decision.outcome, Exchange) else decision
 
     def _refuse_prepared(

@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from epp.cli import cli
-from epp.flow_control.debug import session_pages
 from epp.flow_control.plugins import Share
 from epp.flow_control.sessions import ExtensionPoints
+from epp.flow_control.views.debug_page import session_pages
 from epp.observability import DebugPage, Metrics, MetricsServer
 
 
@@ -85,7 +85,7 @@ def crowd() -> Waiting:
     waiting.wait(low, "carol", "c1", parked=True, model="qwen")
     waiting.saturation = {"prefill": 0.95, "decode": 0.2}
     waiting.ceilings = {5: 1.0, -1: 0.9}
-    waiting.reasons = {"a1": ["endpoint x is full", "endpoint y is spot"], "c1": ["no adapter"]}
+    waiting.why = {"a1": ["endpoint x is full", "endpoint y is spot"], "c1": ["no adapter"]}
     waiting.shares_by_flow["alice"] = {"tokens": Share(1200.0, 800.0, 1000.0), "requests": Share(3)}
     return waiting
 
@@ -156,7 +156,7 @@ def test_what_holds_up_all_is_told_once(picker: Picker) -> None:
     waiting.wait(band, "alice", "a1", waited=1.0)
     waiting.wait(band, "bob", "b1", waited=1.0)
     waiting.blocked = "the pool has no endpoint"
-    waiting.reasons = {"a1": ["the pool has no endpoint"], "b1": ["queue bob is at its limit"]}
+    waiting.why = {"a1": ["the pool has no endpoint"], "b1": ["queue bob is at its limit"]}
     picker.has(waiting)
     told = rows(run(picker.url)[1])
     assert told[0] == "Nothing may go: the pool has no endpoint"
@@ -189,7 +189,7 @@ def test_names_that_a_terminal_would_obey_are_shown_plainly(picker: Picker) -> N
     band = waiting.band(0)
     waiting.wait(band, "\x1b[2J", "[red]:smile:[/red]", model="ü\r\n\u202e", parked=True)
     waiting.wait(band, "[/]", "2")
-    waiting.reasons["2"] = ["\x07why"]
+    waiting.why["2"] = ["\x07why"]
     picker.has(waiting)
     code, stdout, _ = run(picker.url)
     assert code == 0

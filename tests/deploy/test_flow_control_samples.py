@@ -7,6 +7,7 @@ import pytest
 
 from epp.config import PluginGraph
 from epp.data_layer import ObjectStore
+from tools.harness.controls import control_of
 
 from .harness import graph_of, idle
 from .queueing import QueueingEpp
@@ -224,7 +225,7 @@ async def test_only_sheddable_requests_go_to_a_spot_server_and_only_when_others_
     await asyncio.sleep(0)
     assert epp.in_flight["batch"].endpoint.name == "spot"
     assert "interactive" not in epp.in_flight
-    (parked,) = epp.flow.parked
+    (parked,) = control_of(epp.flow).ledger.parking.requests
     assert (
         "non-preemptible pod interactive#17 cannot be scheduled on spot instance spot"
     ) in parked.reasons

@@ -11,6 +11,7 @@ from epp.flow_control import (
     BandSettings,
     Candidate,
     FairnessPolicy,
+    FlowControl,
     FlowController,
     FlowSettings,
     NoPlaceError,
@@ -38,6 +39,7 @@ from epp_plugins.flow_control import (
     global_strict_fairness,
     round_robin_fairness,
 )
+from tools.harness.controls import control_of
 
 FAILED = "failed"
 CANCELLED = "cancelled"
@@ -319,6 +321,11 @@ class Driven:
         """Configure the controller."""
         self.controller.use(settings or self.settings())
 
+    @property
+    def control(self) -> FlowControl:
+        """The flow control that dispatches waiting requests."""
+        return control_of(self.controller)
+
     # --- events -------------------------------------------------------------------------------
 
     def candidate(
@@ -341,14 +348,14 @@ class Driven:
 
     def come(self, candidate: DrivenCandidate, ttl_seconds: float | None = None) -> None:
         """Do as the director does with a request that is ready."""
-        flow = self.controller
-        if flow.is_on and not (not flow.has_plugins and flow.lets_pass(candidate.request)):
+        flow = self.controller.active
+        if flow and (flow.sees_all or not flow.lets_pass(candidate.request)):
             candidate.queued = flow.submit(candidate, ttl_seconds) or candidate.queued
             return
         try:
             result = candidate.choose(self.pool, None)
         except NoPlaceError as error:
-            if flow.is_on:
+            if flow:
                 candidate.queued = flow.submit(candidate, ttl_seconds)
             else:
                 candidate.fail(error)
@@ -356,8 +363,8 @@ class Driven:
         except FlawError as error:
             candidate.fail(error)
             return
-        if flow.is_on:
-            flow.passed(candidate.request)
+        if flow:
+            self.controller.passed(candidate.request)
         try:
             candidate.take(result)
         except FlawError as error:

@@ -12,6 +12,7 @@ from epp.flow_control import (
     EvictionFilter,
     EvictionOrder,
     EvictionSettings,
+    FlowControl,
     FlowController,
     FlowObserver,
     FlowSettings,
@@ -30,6 +31,7 @@ from epp_plugins.flow_control.global_strict_fairness import GlobalStrictFairness
 from epp_plugins.flow_control.priority_then_time_eviction import PriorityThenTimeEvictionOrder
 from epp_plugins.flow_control.sheddable_eviction import SheddableEvictionFilter
 from epp_plugins.flow_control.static_usage_limit import StaticUsageLimitPolicy
+from tools.harness.controls import control_of
 
 SHEDDABLE = make_plugin(SheddableEvictionFilter)
 LOWEST_THEN_NEWEST = make_plugin(PriorityThenTimeEvictionOrder)
@@ -147,15 +149,21 @@ class Pool:
             )
         )
 
+    @property
+    def control(self) -> FlowControl:
+        """The configured flow control."""
+        return control_of(self.flow)
+
     def send(self, name: str, priority: int = 0, *, tenant: str = "someone") -> Client:
         """Let a request come, as the director does."""
         client = Client(self, name, priority, tenant)
-        if not self.flow.sees_all and self.flow.lets_pass(client.request):
+        control = self.control
+        if not control.sees_all and control.lets_pass(client.request):
             self.flow.passed(client.request)
             client.ended.append("Dispatched")
             client.begin(self.endpoint)
         else:
-            self.flow.submit(client)
+            control.submit(client)
         return client
 
     async def fill(self, *priorities: int, tenant: str = "someone") -> list[Client]:

@@ -1,7 +1,7 @@
 """What the dispatcher is to do, said plainly: lists that are looked through anew at every step.
 
 Made of the rules that operators are told (docs/flow-control.md, and the docstring of
-``epp.flow_control.bands``), not of the code under test. It keeps no heap, no timer and no
+``epp.flow_control.queues.bands``), not of the code under test. It keeps no heap, no timer and no
 sessions: whoever could go by the rules goes at the end of every turn.
 """
 

@@ -20,7 +20,7 @@ class Waiting:
         self.ceilings: dict[int, float] = {}
         self.blocked = ""
         self.parked: list[QueuedRequest] = []
-        self.reasons: dict[str, Sequence[str]] = {}
+        self.why: dict[str, Sequence[str]] = {}
         """By the id of the request."""
         self.shares_by_flow: dict[str, Mapping[str, Share]] = {}
         self._requests = 0
@@ -81,9 +81,9 @@ class Waiting:
         """Return them as they came."""
         return list(band.flows.values())
 
-    def reason(self, queued: QueuedRequest) -> Sequence[str]:
+    def reasons(self, queued: QueuedRequest) -> Sequence[str]:
         """Return what the test has said."""
-        return self.reasons.get(queued.request.request_id, ())
+        return self.why.get(queued.request.request_id, ())
 
     def shares(self, flow: Flow) -> Mapping[str, Share]:
         """Return what the test has said."""

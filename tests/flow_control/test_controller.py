@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from flow_control.driven import Driven, Strict, World
 
-from epp.flow_control import Outcome, QueuedRequest, controller, dispatching
+from epp.flow_control import Outcome, QueuedRequest, control
+from epp.flow_control.dispatch import dispatch_order
 from epp.flow_control.plugins import Flow
 from epp.flow_control.sessions import SessionPlugin
-from epp.flow_control.view import FlowGauges
+from epp.flow_control.views.flow_views import flow_gauges
 
 HIGH, LOW = 10, -1
 
@@ -18,7 +19,7 @@ HIGH, LOW = 10, -1
 def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
     """Return a controller that is on, with one endpoint and no room."""
     # Tries take no time: after slow ones, parked requests wait.
-    monkeypatch.setattr("epp.flow_control.dispatching.perf_counter", lambda: 0.0)
+    monkeypatch.setattr("epp.flow_control.dispatch.dispatch_order.perf_counter", lambda: 0.0)
     made = Driven()
     with made.loop.running():
         made.use()
@@ -50,16 +51,16 @@ def test_what_need_not_wait_touches_no_queue(
         raise AssertionError("a queue was touched")
 
     with monkeypatch.context() as patch:
-        patch.setattr(controller, "QueuedRequest", poisoned)
-        patch.setattr("epp.flow_control.bands.Flow", poisoned)
+        patch.setattr(control, "QueuedRequest", poisoned)
+        patch.setattr("epp.flow_control.queues.bands.Flow", poisoned)
         driven.ask("a")
         driven.ask("b")
         with pytest.raises(AssertionError, match="a queue was touched"):
             driven.ask("c")  # there is no room for it
     assert driven.world.dispatched == ["a", "b"]
     assert driven.observer.seen == [("passed", "a"), ("passed", "b")]
-    assert driven.controller.bands[0].flows == {}
-    assert driven.controller._ledger.cluster.jobs == {}
+    assert driven.control.ledger.bands[0].flows == {}
+    assert driven.control.ledger.cluster.jobs == {}
     assert driven.loop.scheduled == 0
 
 
@@ -119,7 +120,7 @@ def test_a_blocked_band_blocks_those_below_only_with_work(
         queue(driven, "high", priority=HIGH)
     queue(driven, "low", priority=LOW)
     assert free(driven, 5) == went
-    told = driven.controller.room.blocked
+    told = driven.control.capacity.blocked
     reason = "the pool's saturation is 0.00, priority 10 may go while it is below 0.00"
     assert told == (reason if waiting_high else "")
 
@@ -132,9 +133,9 @@ def test_a_band_whose_requests_fit_nowhere_blocks_nobody_and_the_reason_is_of_th
     queue(driven, "high", fairness_id="x", priority=HIGH)
     queue(driven, "0a", "0b")
     assert free(driven, 2) == ["0a"]
-    waits = driven.controller.bands[0].flows["a"].head
+    waits = driven.control.ledger.bands[0].flows["a"].head
     reason = "the pool's saturation is 0.50, priority 0 may go while it is below 0.50"
-    assert driven.controller.reasons(waits) == (reason,)
+    assert driven.control.reasons(waits) == (reason,)
 
 
 def test_a_request_that_fits_nowhere_steps_aside_and_keeps_its_place(driven: Driven) -> None:
@@ -142,9 +143,9 @@ def test_a_request_that_fits_nowhere_steps_aside_and_keeps_its_place(driven: Dri
     queue(driven, "x1", "x2", fairness_id="x")
     queue(driven, "a1", "a2")
     assert free(driven, 1) == ["a1"]
-    parked = driven.controller.parked
+    parked = driven.control.ledger.parking.requests
     assert [each.request.request_id for each in parked] == ["x1", "x2"]
-    assert driven.controller.reasons(parked[0]) == ["the filters leave no endpoint"]
+    assert driven.control.reasons(parked[0]) == ["the filters leave no endpoint"]
     driven.world.unfit = set()
     assert free(driven, 9) == ["a1", "x1", "x2", "a2"]
 
@@ -154,8 +155,8 @@ def test_a_flow_that_is_held_back_keeps_its_place(driven: Driven) -> None:
     queue(driven, "x1", "x2", fairness_id="x")
     queue(driven, "a1", "a2")
     assert free(driven, 1) == ["a1"]
-    head = driven.controller.bands[0].flows["x"].head
-    assert driven.controller.reasons(head) == ("not now",)
+    head = driven.control.ledger.bands[0].flows["x"].head
+    assert driven.control.reasons(head) == ("not now",)
     driven.world.held = set()
     assert free(driven, 9) == ["a1", "x1", "x2", "a2"]
 
@@ -322,7 +323,7 @@ def test_whatever_happens_in_one_turn_opens_one_session(driven: Driven) -> None:
 def test_a_long_session_goes_on_in_the_next_turn(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatching, "_MOST_PER_SESSION", 3)
+    monkeypatch.setattr(dispatch_order, "_MOST_PER_SESSION", 3)
     queue(driven, *map(str, range(7)))
     driven.room(100)
     numbers = []
@@ -364,7 +365,7 @@ def test_a_flow_is_forgotten_when_nothing_has_happened_in_it_for_long(
     if not is_running:
         driven.finish(asked)
     driven.loop.advance(1000)
-    assert ("a" in driven.controller.bands[0].flows) is kept
+    assert ("a" in driven.control.ledger.bands[0].flows) is kept
 
 
 def test_a_flow_in_which_something_waits_again_is_not_forgotten(driven: Driven) -> None:
@@ -382,7 +383,7 @@ def test_many_that_fit_nowhere_are_tried_in_turns_as_time_allows(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = iter(range(10**6))
-    monkeypatch.setattr(dispatching, "perf_counter", lambda: next(ticks) * 0.001)  # 1 ms a try
+    monkeypatch.setattr(dispatch_order, "perf_counter", lambda: next(ticks) * 0.001)  # 1 ms a try
     driven.world.unfit = {"x"}
     queue(driven, *(f"x{place}" for place in range(30)), fairness_id="x")
     free(driven, 100)
@@ -399,7 +400,7 @@ def test_those_that_missed_a_try_have_theirs_before_others_have_a_second(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = iter(range(10**6))
-    monkeypatch.setattr(dispatching, "perf_counter", lambda: next(ticks) * 0.001)
+    monkeypatch.setattr(dispatch_order, "perf_counter", lambda: next(ticks) * 0.001)
     driven.world.unfit = {"x"}
     queue(driven, *(f"x{place}" for place in range(20)), fairness_id="x")
     free(driven, 100)
@@ -426,7 +427,7 @@ def test_one_that_is_given_up_makes_way(driven: Driven, place: int) -> None:
     waiting = [driven.ask(str(number), size=5) for number in range(3)]
     driven.cancel(waiting[place])
     assert driven.controller.waiting == 2
-    assert driven.controller.bands.size_bytes == 10
+    assert driven.control.ledger.bands.size_bytes == 10
     assert driven.observer.seen[-1] == (Outcome.EVICTED_CONTEXT_CANCELLED, str(place))
     assert driven.ask("3").ended == []
     assert free(driven, 9) == [each for each in "0123" if each != str(place)]
@@ -468,29 +469,28 @@ def test_a_reload_puts_in_order_anew_who_has_stepped_aside(driven: Driven) -> No
 def test_settings_that_are_prepared_and_given_up_change_nothing(driven: Driven) -> None:
     queue(driven, "a", "b")
     driven.controller.prepare(None)
-    before, dispatcher = driven.controller.settings, driven.controller.dispatcher
+    before, dispatcher = driven.control.settings, driven.control.sessions.dispatcher
     plugin = SessionPlugin()
     plugin.name = "idle"
     driven.controller.prepare(driven.settings(driven.band(ordering="edf"), plugins=(plugin,)))
-    assert driven.controller.is_on
-    assert driven.controller.settings is before
-    assert driven.controller.dispatcher is dispatcher
+    assert driven.controller.active is not None
+    assert driven.control.settings is before
+    assert driven.control.sessions.dispatcher is dispatcher
     assert free(driven, 9) == ["a", "b"]
 
 
 def test_without_flow_control_those_that_wait_still_go_in_their_turn(driven: Driven) -> None:
     queue(driven, "a", "b")
     driven.controller.use(None)
-    assert not driven.controller.is_on
-    gauges = FlowGauges(driven.controller)
-    assert gauges.now() is gauges
+    assert driven.controller.active is None
+    assert flow_gauges(driven.controller) is not None
     driven.ask("new")
     assert driven.world.dispatched == ["new"]
     assert free(driven, 2) == ["new", "a"]
     driven.finish(driven.world.in_flight[0])
     driven.loop.settle()
     assert driven.world.dispatched == ["new", "a", "b"]
-    assert gauges.now() is None
+    assert flow_gauges(driven.controller) is None
     assert driven.loop.scheduled == 1  # forgets the flow
 
 

@@ -8,7 +8,8 @@ import pytest
 from flow_control.driven import FAILED, Driven, RoomDetector, Strict, World
 from structlog.testing import capture_logs
 
-from epp.flow_control import Outcome, QueuedRequest, UsageLimitPolicy, dispatching
+from epp.flow_control import Outcome, QueuedRequest, UsageLimitPolicy
+from epp.flow_control.dispatch import dispatch_order
 from epp.flow_control.plugins import Flow
 from epp.flow_control.sessions import Event, ExtensionPoints, Session, SessionPlugin, Verdict
 from epp.observability import Metrics, PluginWatch
@@ -41,7 +42,7 @@ class Watched(Driven):
 @pytest.fixture
 def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     # Tries take no time: after slow ones, parked requests wait.
-    monkeypatch.setattr("epp.flow_control.dispatching.perf_counter", lambda: 0.0)
+    monkeypatch.setattr("epp.flow_control.dispatch.dispatch_order.perf_counter", lambda: 0.0)
     made = Watched()
     with made.loop.running(), capture_logs():
         made.use()
@@ -99,7 +100,7 @@ def test_keys_that_compare_with_some_others_only_hold_up_nobody(
         driven.loop.now = 1.0
     if leaver is not None:
         driven.cancel(waiting[leaver])
-    assert driven.controller.bands[0].in_order()
+    assert driven.control.ledger.bands[0].in_order()
     assert sorted(go(driven)) == [each for each in "0123" if each != str(leaver)]
     assert driven.failures("OrderingPolicy", "FairnessPolicy") >= 1
     assert driven.controller.waiting == 0
@@ -239,8 +240,8 @@ def test_one_that_fails_in_its_turn_is_answered_and_forgotten(
     for each in list(driven.world.in_flight):
         driven.finish(each)
     driven.loop.advance(400)
-    assert driven.controller._ledger.cluster.jobs == {}
-    assert driven.controller.bands[0].flows == {}
+    assert driven.control.ledger.cluster.jobs == {}
+    assert driven.control.ledger.bands[0].flows == {}
 
 
 def test_one_that_ends_while_it_is_answered_is_forgotten(driven: Watched) -> None:
@@ -255,10 +256,10 @@ def test_one_that_ends_while_it_is_answered_is_forgotten(driven: Watched) -> Non
     candidate.take = take_and_end  # type: ignore[method-assign]  # as a client that is gone
     driven.come(candidate)
     assert go(driven) == ["a"]
-    assert driven.controller.bands[0].flows["a"].running == 0
+    assert driven.control.ledger.bands[0].flows["a"].running == 0
     driven.loop.advance(400)
-    assert driven.controller._ledger.cluster.jobs == {}
-    assert driven.controller.bands[0].flows == {}
+    assert driven.control.ledger.cluster.jobs == {}
+    assert driven.control.ledger.bands[0].flows == {}
 
 
 def test_a_session_that_fails_by_our_own_fault_loses_nobody(
@@ -270,7 +271,7 @@ def test_a_session_that_fails_by_our_own_fault_loses_nobody(
         raise RuntimeError("a bug of ours")
 
     with monkeypatch.context() as patch, capture_logs() as logs:
-        patch.setattr(dispatching, "line_of", fails)
+        patch.setattr(dispatch_order, "heads_of", fails)
         assert go(driven) == []
     assert logs[0]["event"].startswith("a dispatch session failed")
     assert go(driven) == EACH
@@ -362,8 +363,8 @@ def test_a_session_plugin_that_fails_to_let_someone_go_lets_nobody_go(
     ask_each(driven)
     assert go(driven) == []
     assert driven.observer.faults
-    assert len(driven.controller.parked) == len(EACH)
-    assert all(each.reasons for each in driven.controller.parked)
+    assert len(driven.control.ledger.parking.requests) == len(EACH)
+    assert all(each.reasons for each in driven.control.ledger.parking.requests)
     driven.use()
     assert go(driven) == EACH
 
@@ -418,9 +419,9 @@ def test_plugins_say_who_is_next_before_policies_do(driven: Watched) -> None:
 
 
 def test_a_plugin_that_cannot_be_configured_leaves_everything_as_it_was(driven: Watched) -> None:
-    before = driven.controller.settings
+    before = driven.control.settings
     with pytest.raises(ValueError, match="failed in on_configure: ZeroDivisionError"):
         driven.use(driven.settings(plugins=(Registering(bug),)))
-    assert driven.controller.settings is before
+    assert driven.control.settings is before
     ask_each(driven)
     assert go(driven) == EACH

@@ -163,9 +163,10 @@ class History:
         assert driven.world.dispatched == naive.order
         ended = {name: each.ended for name, each in self.candidates.items() if each.ended}
         assert ended == {name: [how] for name, how in naive.ended.items()}
-        bands = {band.priority: band for band in controller.bands.in_order}
+        control = self.driven.control
+        bands = {band.priority: band for band in control.ledger.bands.in_order}
         assert controller.waiting == len(naive.waiting)
-        assert controller.bands.size_bytes == sum(each.size for each in naive.waiting)
+        assert control.ledger.bands.size_bytes == sum(each.size for each in naive.waiting)
         for priority, band in bands.items():
             alike = [each for each in naive.waiting if each.priority == priority]
             assert band.waiting == len(alike)
@@ -191,13 +192,13 @@ class History:
         assert not self.naive.waiting
         assert all(len(each.ended) == 1 for each in self.candidates.values())
         self.driven.loop.advance(2 * MOST_ENDED_SECONDS)
-        controller = self.driven.controller
-        assert controller._ledger.cluster.jobs == {}
-        assert {queue.name for queue in controller._ledger.cluster.queues.values()} == {
-            band.name for band in controller.bands.in_order
+        control = self.driven.control
+        assert control.ledger.cluster.jobs == {}
+        assert {queue.name for queue in control.ledger.cluster.queues.values()} == {
+            band.name for band in control.ledger.bands.in_order
         }
-        assert all(band.flows == {} for band in controller.bands.in_order)
-        assert controller.parked == []
+        assert all(band.flows == {} for band in control.ledger.bands.in_order)
+        assert control.ledger.parking.requests == []
         assert self.driven.loop.scheduled == 0
 
     def _come(self, about: dict[str, object]) -> None:
@@ -261,7 +262,7 @@ class History:
 def free_tries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let tries in vain take no time, so that what fits nowhere is tried in every session."""
     with monkeypatch.context() as patch:
-        patch.setattr("epp.flow_control.dispatching.perf_counter", lambda: 0.0)
+        patch.setattr("epp.flow_control.dispatch.dispatch_order.perf_counter", lambda: 0.0)
         yield
 
 

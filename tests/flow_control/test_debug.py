@@ -9,10 +9,10 @@ import pytest
 from flow_control.sessions.clusters import Bench, Plugin
 from flow_control.shown import NOW, Waiting
 
-from epp.flow_control.debug import MOST, session_page, session_pages
 from epp.flow_control.plugins import Share
-from epp.flow_control.session_page import BandLine, PluginLine, SessionPage, ShareLine
 from epp.flow_control.sessions import ExtensionPoints, Queue, RegistrationError, Session
+from epp.flow_control.views.debug_page import MOST, session_page, session_pages
+from epp.flow_control.views.session_page import BandLine, PluginLine, SessionPage, ShareLine
 
 
 def page(waiting: Waiting, points: ExtensionPoints | None = None) -> SessionPage:
@@ -30,7 +30,7 @@ def test_bands_flows_and_requests_are_told_of_in_order() -> None:
     waiting.wait(high, "bob", "b1", waited=9.0, ttl=10.0, size=7, model="qwen")
     waiting.wait(high, "alice", "a1", waited=3.0)
     waiting.wait(low, "carol", "c1", waited=4.0, ttl=1.0)
-    waiting.reasons["a1"] = ["endpoint x has no room", "endpoint y is for spot"]
+    waiting.why["a1"] = ["endpoint x has no room", "endpoint y is for spot"]
     told = page(waiting)
     assert (told.waiting, told.size_bytes) == (4, 37)
     first, second = told.bands
@@ -56,7 +56,7 @@ def test_who_waits_no_more_is_not_told_of() -> None:
     band = waiting.band(0)
     gone = waiting.wait(band, "a", "gone", waited=5.0)
     waiting.wait(band, "a", "there")
-    gone.is_waiting = gone.is_in_line = False
+    gone.is_waiting = gone.is_ready = False
     assert order(page(waiting).bands[0]) == [("there", 1)]
 
 
@@ -64,7 +64,7 @@ def test_parked_requests_have_their_reasons_and_no_place() -> None:
     waiting = Waiting()
     band = waiting.band(0)
     waiting.wait(band, "a", "picky", parked=True)
-    waiting.reasons["picky"] = ["no endpoint has the adapter"]
+    waiting.why["picky"] = ["no endpoint has the adapter"]
     told = page(waiting)
     (parked,) = told.parked
     assert (parked.request_id, parked.place, parked.tries) == ("picky", 0, 1)
@@ -160,7 +160,7 @@ def test_an_idle_flow_has_shares_and_no_head() -> None:
     waiting = Waiting()
     band = waiting.band(0)
     queued = waiting.wait(band, "a", "1")
-    queued.is_waiting = queued.is_in_line = False
+    queued.is_waiting = queued.is_ready = False
     queued.queue.waiting = 0
     waiting.shares_by_flow["a"] = {"tokens": Share(7.0)}
     (flow,) = page(waiting).bands[0].flows
@@ -220,7 +220,7 @@ def test_prompts_and_headers_are_not_in_it_and_any_text_is() -> None:
     band = waiting.band(0)
     waiting.wait(band, "half \ud800", "\x1b[31m", model="ü", parked=True)
     waiting.wait(band, "half \ud800", "2", model="half \udfff")
-    waiting.reasons["2"] = ["half \udc80"]
+    waiting.why["2"] = ["half \udc80"]
     text = msgspec.json.encode(page(waiting))
     assert b"secret" not in text
     told: dict[str, Any] = msgspec.json.decode(text)

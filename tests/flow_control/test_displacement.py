@@ -14,9 +14,9 @@ import pytest
 from flow_control.driven import Driven, DrivenCandidate, Strict, World
 
 from epp.flow_control import Outcome
-from epp.flow_control.holdings import ByteHoldings, Holdings, RequestHoldings
-from epp.flow_control.limits import MOST_DISPLACED
 from epp.flow_control.queues import Flow
+from epp.flow_control.queues.holdings import ByteHoldings, Holdings, RequestHoldings
+from epp.flow_control.queues.limits import MOST_DISPLACED
 
 HIGH, LOW = 10, -1
 LOST = [Outcome.REJECTED_CAPACITY]
@@ -26,7 +26,7 @@ LOST = [Outcome.REJECTED_CAPACITY]
 def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
     """Return a controller that is on, with one endpoint and no room."""
     # Tries take no time: after slow ones, parked requests wait.
-    monkeypatch.setattr("epp.flow_control.dispatching.perf_counter", lambda: 0.0)
+    monkeypatch.setattr("epp.flow_control.dispatch.dispatch_order.perf_counter", lambda: 0.0)
     made = Driven()
     with made.loop.running():
         yield made
@@ -110,7 +110,7 @@ def test_the_newest_of_the_largest_flow_gives_way_and_is_told_why(driven: Driven
         ("enqueued", "newcomer"),
     ]
     assert driven.controller.waiting == 3
-    assert len(driven.controller._ledger.cluster.jobs) == 3
+    assert len(driven.control.ledger.cluster.jobs) == 3
 
 
 def test_in_an_empty_pool_it_is_told_that_there_is_no_endpoint(driven: Driven) -> None:
@@ -128,11 +128,13 @@ def test_who_has_stepped_aside_can_give_way(driven: Driven) -> None:
     waiting = several(driven, 2)
     driven.room(9)
     driven.loop.settle()
-    assert len(driven.controller.parked) == 2
+    assert len(driven.control.ledger.parking.requests) == 2
     driven.room(0)
     assert driven.ask("newcomer", "b").ended == []
     assert lost(waiting) == ["flood1"]
-    assert [each.request.request_id for each in driven.controller.parked] == ["flood0"]
+    assert [each.request.request_id for each in driven.control.ledger.parking.requests] == [
+        "flood0"
+    ]
 
 
 def test_of_a_limit_of_all_bands_the_lowest_gives_way_and_never_a_higher_one(
@@ -161,7 +163,7 @@ def test_the_largest_request_gives_way_though_small_ones_came_after_it(driven: D
     small = several(driven, 50, size=1)
     assert driven.ask("newcomer", "b", size=100).ended == []
     assert (large.ended, lost(small)) == (LOST, [])
-    assert driven.controller.bands.size_bytes == 150
+    assert driven.control.ledger.bands.size_bytes == 150
 
 
 def test_as_many_give_way_as_take_the_room_that_is_needed(driven: Driven) -> None:
@@ -169,7 +171,7 @@ def test_as_many_give_way_as_take_the_room_that_is_needed(driven: Driven) -> Non
     floods = [*several(driven, 10, "a", size=50), *several(driven, 10, "b", size=50)]
     assert driven.ask("newcomer", "c", size=200).ended == []
     assert lost(floods) == ["a8", "a9", "b8", "b9"]
-    assert driven.controller.bands.size_bytes == 1000
+    assert driven.control.ledger.bands.size_bytes == 1000
 
 
 @pytest.mark.parametrize(
@@ -213,7 +215,7 @@ def test_what_counts_is_what_a_request_holds(driven: Driven) -> None:
 
     request = driven.candidate("decoded", "a", size=8).request
     driven.come(Decoded(driven.world, request, 0.0))
-    assert driven.controller.bands.size_bytes == 800
+    assert driven.control.ledger.bands.size_bytes == 800
     assert driven.ask("another", "a", size=300).ended == LOST
 
 
@@ -276,7 +278,7 @@ def test_nothing_is_kept_of_who_holds_what_before_a_limit_is_reached_and_after_a
     driven: Driven,
 ) -> None:
     use(driven, max_requests=3, max_bytes=100)
-    band = driven.controller.bands
+    band = driven.control.ledger.bands
     several(driven, 3, size=1)
     assert band[0]._holdings == {}
     driven.ask("b", "b", size=1)
@@ -328,7 +330,7 @@ def test_a_limit_that_stays_reached_for_long_keeps_no_more_than_what_waits(
         gone += [weakref.ref(newcomer), weakref.ref(driven.ask(f"again{place}", "flood", size=1))]
         del newcomer
     assert driven.controller.waiting == 20
-    holdings = driven.controller.bands[0].holdings(kind)
+    holdings = driven.control.ledger.bands[0].holdings(kind)
     assert len(holdings._heap) < 200
     if isinstance(holdings, ByteHoldings):
         assert sum(map(len, holdings._sizes.values())) < 200

@@ -9,8 +9,8 @@ import pytest
 from flow_control.evicting import LOWEST_THEN_NEWEST, SHEDDABLE, Client, Pool
 from structlog.testing import capture_logs
 
-from epp.flow_control.eviction import Demand
 from epp.flow_control.plugins import EvictionFilter, EvictionOrder, InFlight
+from epp.flow_control.pressure.eviction import Demand
 from epp.scheduling import LLMRequest
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]

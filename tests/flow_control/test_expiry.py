@@ -140,7 +140,7 @@ def test_a_pool_that_empties_while_something_waits_sends_it_nowhere(driven: Driv
     driven.room(5)
     driven.loop.settle()
     assert waits.ended == []
-    assert driven.controller.room.blocked == "the pool has no endpoint"
+    assert driven.control.capacity.blocked == "the pool has no endpoint"
     driven.resize(2)
     driven.loop.settle()
     assert waits.ended == [Outcome.DISPATCHED]

@@ -104,7 +104,7 @@ def test_what_a_policy_has_returned_may_be_spoilt_by_it(driven: Driven) -> None:
     driven.ask("a")
     driven.loop.settle()
     policy.spoil()
-    assert driven.controller.room.ceilings == {0: 1.0}
+    assert driven.control.capacity.ceilings == {0: 1.0}
 
 
 class NewestFirst(OrderingPolicy):
@@ -129,7 +129,7 @@ def test_heads_that_keep_coming_before_others_leave_nothing_behind(driven: Drive
         assert head.ended == [Outcome.DISPATCHED]
         driven.cancel(overtaken)
     assert driven.controller.waiting == 1
-    assert len(driven.controller.bands[0]._heap) < 100
+    assert len(driven.control.ledger.bands[0]._heap) < 100
 
 
 def test_one_that_fails_to_be_told_that_its_time_is_over_holds_up_no_other(

@@ -6,8 +6,8 @@ from itertools import count
 import pytest
 from flow_control.driven import Driven
 
-from epp.flow_control import idle, ledger
-from epp.flow_control.idle import IDLE_FLOW_SECONDS
+from epp.flow_control.queues import idle_flows, ledger
+from epp.flow_control.queues.idle_flows import IDLE_FLOW_SECONDS
 
 
 @pytest.fixture
@@ -20,9 +20,9 @@ def driven() -> Iterator[Driven]:
 
 
 def known(driven: Driven, priority: int = 0) -> int:
-    band = driven.controller.bands[priority]
-    queues = driven.controller._ledger.cluster.queues
-    assert len(queues) == len(band.flows) + len(driven.controller.bands.in_order)
+    band = driven.control.ledger.bands[priority]
+    queues = driven.control.ledger.cluster.queues
+    assert len(queues) == len(band.flows) + len(driven.control.ledger.bands.in_order)
     return len(band.flows)
 
 
@@ -36,13 +36,13 @@ def waited(driven: Driven, numbers: Iterator[int], number: int) -> None:
 def test_of_many_flows_a_minute_no_more_than_the_latest_are_kept(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idle, "MOST_IDLE_FLOWS", 500)
+    monkeypatch.setattr(idle_flows, "MOST_IDLE_FLOWS", 500)
     numbers = count()
     for _ in range(60):
         waited(driven, numbers, 50)
         driven.loop.advance(1)
     assert known(driven) == 500
-    flows = driven.controller.bands[0].flows
+    flows = driven.control.ledger.bands[0].flows
     assert set(flows) == {f"flow-{place}" for place in range(2_500, 3_000)}
     assert len(driven.observer.removed) == 2_500
 
@@ -59,7 +59,7 @@ def test_idle_flows_are_forgotten_a_few_in_each_turn_of_the_loop(driven: Driven)
         timer._callback(*timer._args)  # type: ignore[attr-defined]  # one turn, and no more
         most = max(most, len(driven.observer.removed) - before)
         turns += 1
-    assert (most, turns) == (idle._MOST_AT_ONCE, 1_000 // idle._MOST_AT_ONCE + 1)
+    assert (most, turns) == (idle_flows._MOST_AT_ONCE, 1_000 // idle_flows._MOST_AT_ONCE + 1)
     assert known(driven) == 0
 
 
@@ -69,7 +69,7 @@ def test_a_flow_that_is_used_again_stays(driven: Driven) -> None:
     driven.loop.advance(200)
     driven.cancel(driven.ask("again", "flow-7"))
     driven.loop.advance(200)
-    assert set(driven.controller.bands[0].flows) == {"flow-7"}
+    assert set(driven.control.ledger.bands[0].flows) == {"flow-7"}
     driven.loop.advance(400)
     assert known(driven) == 0
     assert driven.loop.scheduled == 0
@@ -83,10 +83,10 @@ def test_there_are_never_more_bands_than_a_few_whatever_priorities_come(driven: 
     driven.room(1000)
     for priority in range(1000):
         assert driven.ask(str(priority), priority=priority).endpoint is not None
-    bands = driven.controller.bands
+    bands = driven.control.ledger.bands
     assert len(bands.in_order) == ledger.MOST_BANDS
     assert 7 in bands, "it is configured"
-    queues = driven.controller._ledger.cluster.queues
+    queues = driven.control.ledger.cluster.queues
     assert set(queues) == {band.name for band in bands.in_order}
 
 
@@ -96,7 +96,7 @@ def test_while_something_waits_in_all_of_them_others_go_with_the_next_lower_one(
     waiting = [driven.ask(str(each), priority=10 * each) for each in range(ledger.MOST_BANDS)]
     above = driven.ask("above 50", priority=55)
     lowest = driven.ask("lowest", priority=-5)
-    bands = driven.controller.bands
+    bands = driven.control.ledger.bands
     assert len(bands.in_order) == ledger.MOST_BANDS
     assert (bands[50].waiting, bands[0].waiting) == (2, 2)
     driven.cancel(waiting[0])

@@ -53,7 +53,7 @@ def test_it_waits_though_the_pool_has_room(driven: Driven) -> None:
     driven.loop.settle()
     assert waits.ended == []
     assert waits.queued is not None
-    assert list(driven.controller.reasons(waits.queued)) == [
+    assert list(driven.control.reasons(waits.queued)) == [
         (
             "the saturation of the endpoints that it may go to (1 of the pool's) is 1.00, it may go"
             " while it is below 1.00"

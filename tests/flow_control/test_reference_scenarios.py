@@ -48,8 +48,8 @@ def test_concurrent_reads_of_saturation(driven: Driven) -> None:
     driven.ask("a")
     for request_id in "bcd":
         driven.ask(request_id)
-        driven.controller.room.look()
-        assert driven.controller.room.saturation == {"decode": 1.0}
+        driven.control.capacity.measure()
+        assert driven.control.capacity.saturation == {"decode": 1.0}
     driven.loop.settle()
     assert driven.world.dispatched == ["a"]  # nobody takes the place of another one
 

@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from epp.lab.envoy import Mode
+from tools.harness.controls import control_of
 from tools.harness.gateway import MODES, NO_FAULTS, Gateway, running
 
 from .queueing import CONFIG, ONE_SERVER, ask, occupied, queued, reason, waiting
@@ -93,12 +94,12 @@ async def test_long_prompts_wait_and_arrive_whole(gateway: Gateway) -> None:
         for number, prompt in enumerate(prompts):
             tasks.append(ask(gateway, prompt=prompt))
             await waiting(gateway, number + 1)
-        assert gateway.app.flow.bands.size_bytes > sum(map(len, prompts))
+        assert control_of(gateway.app.flow).ledger.bands.size_bytes > sum(map(len, prompts))
     answers = await asyncio.gather(*tasks)
     assert [answer.status_code for answer in answers] == [200, 200, 200]
     tokens = [answer.json()["usage"]["prompt_tokens"] for answer in answers]
     assert tokens == [len(prompt) // 4 for prompt in prompts]
-    assert gateway.app.flow.bands.size_bytes == 0
+    assert control_of(gateway.app.flow).ledger.bands.size_bytes == 0
 
 
 async def test_a_faulty_time_limit_is_refused_and_says_how_to_write_it(gateway: Gateway) -> None:

@@ -11,6 +11,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from tools.harness.controls import control_of
 from tools.harness.gateway import NO_FAULTS, Gateway, until
 
 from .samples import read_sample, running_sample
@@ -147,7 +148,7 @@ async def test_the_spot_server_is_for_batch_when_the_others_are_full(gateway: Ga
         interactive = await waiting(gateway, "interactive", {}, [])
         batch = await ask(gateway, "batch", BATCH)
         assert batch.headers["x-served-by"] == spot
-        (parked,) = gateway.app.flow.parked
+        (parked,) = control_of(gateway.app.flow).ledger.parking.requests
         refusals = [each for each in parked.reasons if "non-preemptible" in each]
         assert len(refusals) == 1
         assert not interactive.done()

@@ -9,11 +9,12 @@ from structlog.testing import capture_logs
 
 from epp.building import make_builder
 from epp.config import PluginGraph, load_text
-from epp.flow_control import Outcome, dispatching
+from epp.flow_control import Outcome
 from epp.flow_control.queues import QueuedRequest
-from epp.flow_control.sessions import Job, Session, Statement, placing
+from epp.flow_control.sessions import Job, Session, Statement, actions, placing
 from epp.request_control import BadRequestError, Exchange, PendingDecision
 from epp.request_control.plugins import EndCause
+from tools.harness.controls import control_of
 
 pytestmark = pytest.mark.looptime
 
@@ -71,7 +72,7 @@ async def test_an_outcome_is_answered(
 ) -> None:
     epp = full(graph)
     epp.ask("it")
-    (flow,) = epp.flow.bands[0].in_order()
+    (flow,) = control_of(epp.flow).ledger.bands[0].in_order()
     flow.head.candidate.turn_away(outcome, "the reason", pool_is_empty=pool_is_empty)
     assert answer(epp, "it") == want
     assert str(epp.refused["it"]) == "the reason"
@@ -104,7 +105,7 @@ async def test_a_body_more_than_may_wait_is_turned_away(graph: PluginGraph) -> N
     epp.ask("first")
     epp.ask("second")
     assert answer(epp, "second") == SATURATED
-    assert epp.flow.bands.size_bytes == BODY_BYTES
+    assert control_of(epp.flow).ledger.bands.size_bytes == BODY_BYTES
 
 
 async def test_one_of_the_flow_that_holds_most_gives_way(graph: PluginGraph) -> None:
@@ -126,7 +127,7 @@ async def test_one_of_the_flow_that_holds_most_gives_way(graph: PluginGraph) -> 
 async def test_what_is_known_of_a_long_request_id_is_short(graph: PluginGraph) -> None:
     epp = full(graph)
     epp.ask("x" * 60_000)
-    (job,) = epp.flow._ledger.cluster.jobs
+    (job,) = control_of(epp.flow).ledger.cluster.jobs
     assert len(job) <= 70
 
 
@@ -134,8 +135,11 @@ async def test_a_body_counts_as_decoded_and_as_rewritten(graph: PluginGraph) -> 
     epp = full(graph)
     target = "m" * 10_000
     epp.ask("it", target=target)
-    assert epp.flow.bands.size_bytes > len(target)
-    assert epp.flow.bands[0].size_bytes == epp.flow.bands.size_bytes
+    assert control_of(epp.flow).ledger.bands.size_bytes > len(target)
+    assert (
+        control_of(epp.flow).ledger.bands[0].size_bytes
+        == control_of(epp.flow).ledger.bands.size_bytes
+    )
 
 
 async def test_one_more_than_may_wait_for_an_empty_pool_is_turned_away(graph: PluginGraph) -> None:
@@ -261,7 +265,7 @@ async def test_an_exception_of_one_request_ends_that_one_and_not_the_session(
             raise ZeroDivisionError("a bug that nobody has thought of")
         return placed(session, statement, job)
 
-    monkeypatch.setattr(dispatching, "place", place)
+    monkeypatch.setattr(actions, "place", place)
     epp.ask("bad", tenant="one")
     epp.ask("good", tenant="other")
     with capture_logs() as lines:
@@ -283,7 +287,7 @@ async def test_faults_that_come_back_are_logged_with_one_traceback(
     def place(*_: object) -> bool:
         raise ZeroDivisionError("a bug that nobody has thought of")
 
-    monkeypatch.setattr(dispatching, "place", place)
+    monkeypatch.setattr(actions, "place", place)
     epp.ask("first")
     epp.ask("second")
     with capture_logs() as lines:

@@ -30,6 +30,7 @@ from epp.scheduling import (
 from epp.testing import make_endpoint
 from tools.bench.callers import Ask, Cell, Egress, Went
 from tools.bench.in_process import scraped
+from tools.harness.controls import control_of
 
 GATE = "featureGates: [flowControl]\n"
 
@@ -57,12 +58,12 @@ class Alone:
         ]
 
     def send(self, number: int, went: Went) -> None:
-        request, flow = self._requests[number], self.flow
-        if not flow.has_plugins and flow.lets_pass(request):
-            flow.passed(request)
+        request, control = self._requests[number], control_of(self.flow)
+        if not control.sees_all and control.lets_pass(request):
+            self.flow.passed(request)
             went(None)
         else:
-            flow.submit(Waiter(request, self._result, went))
+            control.submit(Waiter(request, self._result, went))
 
     def end(self, handle: object) -> None:
         assert handle is None or isinstance(handle, QueuedRequest)
@@ -158,7 +159,7 @@ class Whole:
 
 def give_up(flow: FlowController) -> None:
     """Let nothing wait any more."""
-    for band in flow.bands.in_order:
+    for band in control_of(flow).ledger.bands.in_order:
         for each in list(band.flows.values()):
             for queued in list(each.in_order()):
                 flow.cancel(queued, Outcome.EVICTED_OTHER)

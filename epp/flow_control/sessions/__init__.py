@@ -7,20 +7,21 @@ and knows neither requests nor clusters of GPUs.
 from epp.flow_control.sessions.actions import Action, Allocate, Preempt, Reclaim
 from epp.flow_control.sessions.arguments import ArgumentError, Arguments
 from epp.flow_control.sessions.cluster import Cluster
-from epp.flow_control.sessions.dispatcher import Dispatcher, SessionType
-from epp.flow_control.sessions.explanations import Explanations
-from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task, TaskStatus
-from epp.flow_control.sessions.plugin import (
+from epp.flow_control.sessions.contracts import (
     ALLOWED,
     Binder,
     Binding,
     Event,
     Eviction,
-    PluginError,
     Scenario,
-    SessionPlugin,
     Verdict,
 )
+from epp.flow_control.sessions.default_policy import DefaultPolicy
+from epp.flow_control.sessions.dispatch_order import DispatchOrder
+from epp.flow_control.sessions.dispatcher import Dispatcher
+from epp.flow_control.sessions.explanations import Explanations
+from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task, TaskStatus
+from epp.flow_control.sessions.plugin import PluginError, SessionPlugin
 from epp.flow_control.sessions.points import ExtensionPoints, RegistrationError
 from epp.flow_control.sessions.registry import (
     REGISTERED,
@@ -32,6 +33,7 @@ from epp.flow_control.sessions.registry import (
 )
 from epp.flow_control.sessions.session import Session
 from epp.flow_control.sessions.statement import CommitError, Statement, StatementError
+from epp.flow_control.sessions.victims import EvictionRule, VictimSearch
 
 __all__ = [
     "ALLOWED",
@@ -44,9 +46,12 @@ __all__ = [
     "Binding",
     "Cluster",
     "CommitError",
+    "DefaultPolicy",
+    "DispatchOrder",
     "Dispatcher",
     "Event",
     "Eviction",
+    "EvictionRule",
     "Explanations",
     "ExtensionPoints",
     "Gpu",
@@ -62,13 +67,13 @@ __all__ = [
     "Scenario",
     "Session",
     "SessionPlugin",
-    "SessionType",
     "Statement",
     "StatementError",
     "Task",
     "TaskStatus",
     "UnknownNameError",
     "Verdict",
+    "VictimSearch",
     "build_actions",
     "register_plugin_builder",
 ]

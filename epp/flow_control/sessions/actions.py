@@ -1,14 +1,23 @@
-"""The actions: what a session does, one after another in configured order."""
+"""The actions: what a session does, one after another in configured order.
+
+* ``allocate`` gives waiting jobs places where there is capacity, and evicts nothing.
+* ``reclaim`` evicts jobs of *other* tenants, for a job whose tenant is owed more.
+* ``preempt`` evicts jobs of the *same* tenant that have a lower priority.
+
+They mean the same wherever sessions run. What differs between a cluster file and live requests is
+passed in: the order in which waiting jobs are tried (:class:`DispatchOrder`), and the search for
+victims (:class:`VictimSearch`).
+"""
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Protocol
 
-from epp.flow_control.sessions.job_tree import JobTree
-from epp.flow_control.sessions.model import Job, Task
+from epp.flow_control.sessions.dispatch_order import ComparedOrder, DispatchOrder
 from epp.flow_control.sessions.placing import place
 from epp.flow_control.sessions.session import Session
-from epp.flow_control.sessions.solver import Solver, committed
+from epp.flow_control.sessions.solver import Solver
+from epp.flow_control.sessions.victims import EvictionRule, VictimSearch
 
 
 class Action(Protocol):
@@ -20,94 +29,85 @@ class Action(Protocol):
 
     @abstractmethod
     def execute(self, ssn: Session) -> None:
-        """Do it; a statement left open is discarded when the session closes."""
+        """Run it; a statement left open is discarded when the session closes."""
 
 
 class Allocate:
-    """Places waiting jobs in order, where there is room; takes nothing from anybody."""
+    """Gives waiting jobs places, in order, where there is capacity; evicts nothing.
+
+    Args:
+        order: Makes the order in which a session's waiting jobs are tried.
+    """
 
     name = "allocate"
 
+    def __init__(self, order: Callable[[Session], DispatchOrder] = ComparedOrder) -> None:
+        self._order = order
+
     def execute(self, ssn: Session) -> None:
-        """Place what can be placed; end as soon as there is no room for anybody who waits."""
-        waiting = _waiting(ssn)
-        smallest = _smallest_tasks(waiting)
-        tree = JobTree(ssn, waiting)
-        while job := tree.pop():
-            waited = len(job.pending())
-            statement = ssn.statement()
-            if place(ssn, statement, job):
-                # Not again what has lost its place already, as when a client is gone: for ever.
-                if committed(ssn, statement, job) and 0 < len(job.pending()) < waited:
-                    tree.put_back(job)
-                continue
-            statement.discard()
-            # With 5 000 jobs and room for one, asking each of them took 200 ms.
-            if not any(node.fits(task) for task in smallest for node in ssn.cluster.nodes.values()):
-                ssn.explanations.unreached = "no node has room for any task that waits"
-                break
+        order = self._order(ssn)
+        while (job := order.next_job()) is not None:
+            try:
+                statement = ssn.statement()
+                if place(ssn, statement, job):
+                    order.dispatch(job, statement)
+                else:
+                    statement.discard()
+                    order.skip(job)
+            except Exception as error:  # a bug, for plugins are guarded
+                order.fail(job, error)
+        order.close()
 
 
 class Reclaim:
-    """Takes places from preemptible jobs of other queues, for a job that its queue is owed."""
+    """Evicts preemptible jobs of other tenants, for a waiting job that may reclaim.
+
+    Args:
+        search: Makes the search for a session's victims.
+    """
 
     name = "reclaim"
 
+    def __init__(self, search: Callable[[Session], VictimSearch] = Solver) -> None:
+        self._search = search
+
     def execute(self, ssn: Session) -> None:
-        """Try each waiting job once, in order."""
-        tree = JobTree(ssn, _waiting(ssn))
-        preemptible = _preemptible(ssn)
-        while preemptible and (job := tree.pop()):
-            if not ssn.may_reclaim(job):
-                continue
-            ssn.solution_started()
-            victims = [
-                other
-                for other in preemptible
-                if other.queue is not job.queue and ssn.reclaims_from(job, other)
-            ]
-            solver = Solver(ssn, job, f"reclaimed by job {job.name}", ssn.accepts_reclaim)
-            if solver.take_from(victims):
-                preemptible = _preemptible(ssn)
+        search = self._search(ssn)
+        rule = EvictionRule(
+            "reclaimed",
+            lambda job, victim: victim.queue.tenant != job.queue.tenant,
+            ssn.reclaims_from,
+            ssn.accepts_reclaim,
+        )
+        while (job := search.next_job()) is not None:
+            has_room = False
+            if ssn.may_reclaim(job):
+                ssn.solution_started()
+                has_room = search.make_room(job, rule)
+            search.tried(job, has_room=has_room)
 
 
 class Preempt:
-    """Takes places from preemptible jobs of the same queue that have a lower priority."""
+    """Evicts preemptible jobs of the same tenant that have a lower priority.
+
+    Args:
+        search: Makes the search for a session's victims.
+    """
 
     name = "preempt"
 
+    def __init__(self, search: Callable[[Session], VictimSearch] = Solver) -> None:
+        self._search = search
+
     def execute(self, ssn: Session) -> None:
-        """Try each waiting job once, in order."""
-        tree = JobTree(ssn, _waiting(ssn))
-        preemptible = _preemptible(ssn)
-        while preemptible and (job := tree.pop()):
-            victims = [
-                other
-                for other in preemptible
-                if other.queue is job.queue
-                and other.priority < job.priority
-                and ssn.preempts(job, other)
-            ]
-            solver = Solver(ssn, job, f"preempted by job {job.name}", ssn.accepts_preemption)
-            if solver.take_from(victims):
-                preemptible = _preemptible(ssn)
-
-
-def _waiting(ssn: Session) -> list[Job]:
-    return [job for job in ssn.cluster.jobs.values() if job.pending()]
-
-
-def _smallest_tasks(jobs: Iterable[Job]) -> list[Task]:
-    """Return the smallest pending task that needs a GPU, and the smallest that needs none."""
-    smallest: dict[bool, Task] = {}
-    for job in jobs:
-        for task in job.pending():
-            known = smallest.get(task.requires_gpu)
-            if known is None or task.size < known.size:
-                smallest[task.requires_gpu] = task
-    return [*smallest.values()]
-
-
-def _preemptible(ssn: Session) -> list[Job]:
-    """Return the jobs that have places and may lose them."""
-    return [job for job in ssn.cluster.jobs.values() if job.is_preemptible() and job.active()]
+        search = self._search(ssn)
+        rule = EvictionRule(
+            "preempted",
+            lambda job, victim: (
+                victim.queue.tenant == job.queue.tenant and victim.priority < job.priority
+            ),
+            ssn.preempts,
+            ssn.accepts_preemption,
+        )
+        while (job := search.next_job()) is not None:
+            search.tried(job, has_room=search.make_room(job, rule))

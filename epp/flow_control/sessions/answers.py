@@ -6,9 +6,10 @@ from math import inf
 from typing import Any
 
 from epp.flow_control.sessions.cluster import Cluster
+from epp.flow_control.sessions.contracts import PLUGIN_FAULTS, PluginFault, Verdict
+from epp.flow_control.sessions.default_policy import DefaultPolicy
 from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task
-from epp.flow_control.sessions.plugin import PLUGIN_FAULTS, PluginFault, Verdict
 from epp.flow_control.sessions.points import ExtensionPoints, Registered
 
 Fault = Callable[[str, str, PluginFault], None]
@@ -22,9 +23,10 @@ class Answers(ExtensionPoints):
     refused everywhere else, and the fault is told.
     """
 
-    def __init__(self, cluster: Cluster, fault: Fault) -> None:
+    def __init__(self, cluster: Cluster, fault: Fault, policy: DefaultPolicy) -> None:
         super().__init__()
         self.cluster = cluster
+        self.policy = policy
         self.explanations = Explanations()
         self.fault = fault
 
@@ -44,21 +46,13 @@ class Answers(ExtensionPoints):
             sides = (left, right, left_job, right_job, left_victims, right_victims)
             if decided := self._first(self.queue_orders, "queue_order", *sides):
                 return decided
-        return self.tie_of_queues(left, right)
+        return self.policy.tie_of_queues(left, right)
 
     def compare_jobs(self, left: Job, right: Job) -> int:
         """Return -1 if ``left`` is first, 1 if ``right`` is, 0 if they are one."""
         if self.job_orders and (decided := self._first(self.job_orders, "job_order", left, right)):
             return decided
-        return self.tie_of_jobs(left, right)
-
-    def tie_of_queues(self, left: Queue, right: Queue) -> int:
-        """Return the same where no plugin decides: the older is first."""
-        return _older(left, right)
-
-    def tie_of_jobs(self, left: Job, right: Job) -> int:
-        """Return the same where no plugin decides: the older is first."""
-        return _older(left, right)
+        return self.policy.tie_of_jobs(left, right)
 
     def ordered_tasks(self, tasks: Iterable[Task]) -> list[Task]:
         """Return ``tasks``, first ones first."""
@@ -137,8 +131,7 @@ class Answers(ExtensionPoints):
         if refusal := self.refusal_of_task(task):
             self.explanations.of_task(task, refusal)
             return None
-        scores = self.node_scores(task, self.fitting(task, nodes))
-        return min(scores, key=lambda node: (-scores[node], node.name), default=None)
+        return self.policy.best_node(self, task, nodes)
 
     def fitting(self, task: Task, nodes: Sequence[Node]) -> list[Node]:
         """Return those of ``nodes`` that no plugin refuses ``task``; the reasons are noted."""
@@ -250,12 +243,6 @@ def wrong_answer(answer: object, expected: str) -> TypeError:
 
 
 _NO_NUMBER = "it returned NaN, which is neither more nor less than any number"
-
-
-def _older(left: Queue | Job, right: Queue | Job) -> int:
-    if left.created != right.created:
-        return -1 if left.created < right.created else 1
-    return (left.name > right.name) - (left.name < right.name)
 
 
 def _sign(left: tuple[object, ...], right: tuple[object, ...]) -> int:

@@ -1,19 +1,18 @@
 """Runs sessions: opens one on the live cluster, runs the actions and closes it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from epp.flow_control.sessions.actions import Action
 from epp.flow_control.sessions.answers import Fault
 from epp.flow_control.sessions.cluster import Cluster
+from epp.flow_control.sessions.contracts import PLUGIN_FAULTS, Binder
+from epp.flow_control.sessions.default_policy import DefaultPolicy
 from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.model import Gpu, Job, Node, Task, TaskStatus
-from epp.flow_control.sessions.plugin import PLUGIN_FAULTS, Binder, PluginError, SessionPlugin
+from epp.flow_control.sessions.plugin import PluginError, SessionPlugin
 from epp.flow_control.sessions.points import ExtensionPoints, RegistrationError
 from epp.flow_control.sessions.session import Session
-
-SessionType = Callable[[Cluster, Binder, Fault], Session]
-"""Makes the session: :class:`Session`, or a class derived from it that decides some things."""
 
 
 class _Member(NamedTuple):
@@ -39,7 +38,7 @@ class Dispatcher:
         plugins: Sequence[SessionPlugin],
         actions: Sequence[Action],
         fault: Fault,
-        session_type: SessionType = Session,
+        policy: DefaultPolicy | None = None,
     ) -> None:
         """Configure the plugins.
 
@@ -49,7 +48,7 @@ class Dispatcher:
             plugins: In the order in which sessions are opened to them.
             actions: In the order in which they run.
             fault: Told of every exception of a plugin.
-            session_type: Makes the session that plugins and actions work with.
+            policy: Decides what the plugins leave open.
 
         Raises:
             PluginError: Two plugins have one name, or one fails to configure itself.
@@ -59,7 +58,7 @@ class Dispatcher:
         self.plugins = tuple(plugins)
         self.actions = tuple(actions)
         self._fault = fault
-        self._session = session_type(cluster, binder, fault)
+        self._session = Session(cluster, binder, fault, policy or DefaultPolicy())
         self._is_running = False
         names: set[str] = set()
         for plugin in self.plugins:
@@ -92,6 +91,12 @@ class Dispatcher:
             for plugin in self.plugins
         )
         self._members = tuple(each for each in members if each.opens or each.closes)
+
+    def rebind(self, binder: Binder, fault: Fault, policy: DefaultPolicy) -> None:
+        """Replace what surrounds the sessions; plugins keep their registrations and state."""
+        self._fault = self._session.fault = fault
+        self._session.binder = binder
+        self._session.policy = policy
 
     @property
     def needs_session(self) -> bool:

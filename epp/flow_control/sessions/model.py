@@ -62,6 +62,11 @@ class Queue:
         if parent is not None:
             parent.children[self] = None
 
+    @property
+    def tenant(self) -> str:
+        """Name of the tenant that the queue belongs to: ``preempt`` stays within a tenant."""
+        return self.name
+
     def path(self) -> Iterator["Queue"]:
         """Yield the queue and all above it, itself first."""
         queue: Queue | None = self

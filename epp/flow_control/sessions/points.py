@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from epp.flow_control.sessions import plugin as api
+from epp.flow_control.sessions import contracts as api
 
 F = TypeVar("F")
 

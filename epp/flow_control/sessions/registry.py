@@ -7,7 +7,8 @@ from typing import Final
 
 from epp.flow_control.sessions.actions import Action, Allocate, Preempt, Reclaim
 from epp.flow_control.sessions.arguments import ArgumentError, Arguments
-from epp.flow_control.sessions.plugin import PLUGIN_FAULTS, PluginError, SessionPlugin
+from epp.flow_control.sessions.contracts import PLUGIN_FAULTS
+from epp.flow_control.sessions.plugin import PluginError, SessionPlugin
 
 Builder = Callable[[Arguments], SessionPlugin]
 

@@ -5,9 +5,10 @@ from typing import Any
 
 from epp.flow_control.sessions.answers import Answers, Fault, wrong_answer
 from epp.flow_control.sessions.cluster import Cluster
+from epp.flow_control.sessions.contracts import PLUGIN_FAULTS, Binder, Event, Scenario
+from epp.flow_control.sessions.default_policy import DefaultPolicy
 from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task
-from epp.flow_control.sessions.plugin import PLUGIN_FAULTS, Binder, Event, Scenario
 from epp.flow_control.sessions.points import Registered
 from epp.flow_control.sessions.statement import Statement
 
@@ -19,8 +20,10 @@ class Session(Answers):
     the session was opened.
     """
 
-    def __init__(self, cluster: Cluster, binder: Binder, fault: Fault) -> None:
-        super().__init__(cluster, fault)
+    def __init__(
+        self, cluster: Cluster, binder: Binder, fault: Fault, policy: DefaultPolicy
+    ) -> None:
+        super().__init__(cluster, fault, policy)
         self.binder = binder
         self.version = cluster.version
         self._statements: list[Statement] = []

@@ -1,50 +1,65 @@
-"""Finds who has to give up a place so that a job has one."""
+"""Searches the smallest set of victims that makes room for a job, by simulation."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
+from epp.flow_control.sessions.contracts import Scenario
+from epp.flow_control.sessions.dispatch_order import committed, waiting_jobs
 from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.job_tree import JobTree
 from epp.flow_control.sessions.model import Job, Task, TaskStatus
 from epp.flow_control.sessions.placing import place
-from epp.flow_control.sessions.plugin import Scenario
 from epp.flow_control.sessions.session import Session
-from epp.flow_control.sessions.statement import CommitError, Statement
+from epp.flow_control.sessions.victims import EvictionRule, VictimSearch
 
 _ROUNDED = 1 - 1e-9
 _SPARE = 1e-6
 """Sums of sizes are not exact."""
 
 
-class Solver:
-    """Takes victims one after another until a job fits, then spares those it can do without."""
+class Solver(VictimSearch):
+    """Tries each waiting job once, in order; a job gets its place in the same statement."""
 
-    def __init__(
-        self, ssn: Session, job: Job, reason: str, accepts: Callable[[Scenario], bool]
-    ) -> None:
-        """Look for places for ``job``.
+    def __init__(self, ssn: Session) -> None:
+        self._ssn = ssn
+        self._tree = JobTree(ssn, waiting_jobs(ssn))
+        self._preemptible = _preemptible_jobs(ssn)
 
-        Args:
-            ssn: The session.
-            job: Who waits.
-            reason: What victims are told.
-            accepts: Whether a scenario is acceptable as a whole.
-        """
+    def next_job(self) -> Job | None:
+        return self._tree.pop() if self._preemptible else None
+
+    def make_room(self, job: Job, rule: EvictionRule) -> bool:
+        victims = [
+            other
+            for other in self._preemptible
+            if rule.concerns(job, other) and rule.permits(job, other)
+        ]
+        return _Simulation(self._ssn, job, rule).run(victims)
+
+    def tried(self, job: Job, *, has_room: bool) -> None:
+        if has_room:
+            self._preemptible = _preemptible_jobs(self._ssn)
+
+
+class _Simulation:
+    """Evicts one victim after another until a job fits, then spares those that are not needed."""
+
+    def __init__(self, ssn: Session, job: Job, rule: EvictionRule) -> None:
         self._ssn = ssn
         self._job = job
-        self._reason = reason
-        self._accepts = accepts
+        self._reason = rule.reason(job)
+        self._accepts = rule.accepts
         self._statement = ssn.statement()
         self._was_tried = False
 
-    def take_from(self, victims: Iterable[Job]) -> bool:
+    def run(self, victims: Iterable[Job]) -> bool:
         """Place the job where some of ``victims`` run, the last in order first.
 
         Returns:
-            Whether it was done; if not, everything is as it was.
+            Whether it has its places; if not, everything is as it was.
         """
         told, attempt = self._ssn.explanations, Explanations()
-        # What is tried here shows free places that are none: only the outcome is told.
+        # Reasons noted during the simulation are about evictions that may be undone.
         self._ssn.explanations = attempt
         try:
             is_done = self._search(victims)
@@ -80,7 +95,7 @@ class Solver:
         # With 128 victims for 128 tasks, placing them after each victim took seconds.
         if self._was_tried and not self._has_room():
             return False
-        self._was_tried = True  # once at least, for the reasons
+        self._was_tried = True  # at least once, for the explanations
         checkpoint = self._statement.checkpoint()
         if not place(self._ssn, self._statement, self._job):
             return False
@@ -90,24 +105,24 @@ class Solver:
         return False
 
     def _has_room(self) -> bool:
-        """Whether the nodes together have the room that the job lacks; it may be too scattered."""
+        """Whether all nodes together have the capacity that the job lacks, perhaps in fragments."""
         pending = self._job.pending()
         count = self._job.next_count()
         nodes = self._ssn.cluster.nodes.values()
         for requires_gpu in (True, False):
             sizes = sorted(task.size for task in pending if task.requires_gpu is requires_gpu)
-            # Whichever tasks go next, so many of this kind are among them.
+            # Whichever tasks come next, at least so many of this kind are among them.
             least = sum(sizes[: max(0, count - len(pending) + len(sizes))])
             if least and least * _ROUNDED > sum(node.room(requires_gpu) for node in nodes) + _SPARE:
                 return False
         return True
 
     def _spare(self, units: list[list[Task]]) -> bool:
-        """Leave alone everyone without whose place the job has one as well; whether it still has.
+        """Spare the victims that are not needed; return whether the job still fits.
 
-        It has, unless a plugin answers the same question otherwise than before. Those that come
-        before the others are spared before them; the last one made it fit. Many are tried at a
-        time, and half of them where that is too many.
+        It does, unless a plugin answers the same question differently the second time. Victims are
+        spared in their order, except the last one, which made the job fit: all at once, then half
+        of them if that is too many, and so on.
         """
         needed, is_placed = units, True
         groups = [units[:-1]]
@@ -135,7 +150,7 @@ class Solver:
 
 
 def _leaves_enough(spared: Iterable[list[Task]], units: Iterable[list[Task]]) -> bool:
-    """Whether each job of ``spared`` loses nothing by ``units``, or keeps its minimum."""
+    """Whether each job of ``spared`` loses nothing with ``units``, or keeps its minimum."""
     lost = Counter(task.job for unit in units for task in unit)
     for job in {unit[0].job for unit in spared}:
         had = sum(task.status in {TaskStatus.RUNNING, TaskStatus.RELEASING} for task in job.tasks)
@@ -145,7 +160,7 @@ def _leaves_enough(spared: Iterable[list[Task]], units: Iterable[list[Task]]) ->
 
 
 def _units(ssn: Session, victim: Job) -> Iterator[list[Task]]:
-    """Yield what of a job can go at a time: what it can do without one by one, then the rest."""
+    """Yield the tasks evicted at a time: one by one down to the minimum, then the rest."""
     running = ssn.ordered_tasks(task for task in victim.tasks if task.status is TaskStatus.RUNNING)
     needed = min(victim.min_available, len(running))
     yield from ([task] for task in reversed(running[needed:]))
@@ -153,11 +168,6 @@ def _units(ssn: Session, victim: Job) -> Iterator[list[Task]]:
         yield rest[::-1]
 
 
-def committed(ssn: Session, statement: Statement, job: Job) -> bool:
-    """Commit; where the world outside does not take it, the job's explanation says so."""
-    try:
-        statement.commit()
-    except CommitError as error:
-        ssn.explanations.of_job(job, str(error))
-        return False
-    return True
+def _preemptible_jobs(ssn: Session) -> list[Job]:
+    """Return the jobs that have places and may lose them."""
+    return [job for job in ssn.cluster.jobs.values() if job.is_preemptible() and job.active()]

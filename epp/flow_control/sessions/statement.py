@@ -3,8 +3,8 @@
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from epp.flow_control.sessions.contracts import Binding, Eviction
 from epp.flow_control.sessions.model import Gpu, Node, Task, TaskStatus
-from epp.flow_control.sessions.plugin import Binding, Eviction
 
 if TYPE_CHECKING:
     from epp.flow_control.sessions.session import Session

@@ -6,6 +6,7 @@ from epp.flow_control.sessions import (
     Action,
     Binding,
     Cluster,
+    DefaultPolicy,
     Dispatcher,
     Eviction,
     Explanations,
@@ -18,7 +19,7 @@ from epp.flow_control.sessions import (
     Task,
     build_actions,
 )
-from epp.flow_control.sessions.plugin import PluginFault
+from epp.flow_control.sessions.contracts import PluginFault
 
 
 class World:
@@ -73,7 +74,7 @@ class Bench:
         actions: Sequence[str] = ("allocate",),
         nodes: Sequence[Node] = (),
         queues: Sequence[Queue] = (),
-        session_type: type[Session] = Session,
+        policy: DefaultPolicy | None = None,
     ) -> None:
         self.cluster = Cluster()
         for queue in queues or [Queue("all")]:
@@ -90,7 +91,7 @@ class Bench:
             plugins=plugins,
             actions=made,
             fault=self.faults,
-            session_type=session_type,
+            policy=policy,
         )
 
     def job(self, name: str, *tasks: Task, queue: str = "", **said: object) -> Job:

@@ -9,6 +9,7 @@ from flow_control.sessions.clusters import Bench, Plugin, room
 
 from epp.flow_control.sessions import (
     CommitError,
+    DefaultPolicy,
     Event,
     ExtensionPoints,
     Node,
@@ -21,6 +22,7 @@ from epp.flow_control.sessions import (
     Task,
     Verdict,
 )
+from epp.flow_control.sessions.answers import Answers
 
 
 class Diary(SessionPlugin):
@@ -446,17 +448,15 @@ def test_a_session_runs_the_actions_it_is_given() -> None:
     assert made.run() == {"job": "a"}  # the actions of the dispatcher, as before
 
 
-def test_a_session_type_of_ones_own_decides_where_a_task_goes() -> None:
-    class Last(Session):
-        def best_node(self, task: Task, nodes: Sequence[Node]) -> Node | None:
-            fitting = [node for node in nodes if not self.refusal_of_node(task, node)]
+def test_a_policy_of_its_own_decides_where_a_task_goes() -> None:
+    class Last(DefaultPolicy):
+        def best_node(self, ssn: Answers, task: Task, nodes: Sequence[Node]) -> Node | None:
+            fitting = ssn.fitting(task, nodes)
             return fitting[-1] if fitting else None
 
-    seen: list[Session] = []
-    made = Bench(Plugin(seen.append), session_type=Last, nodes=[room("a"), room("b"), room("c", 0)])
+    made = Bench(policy=Last(), nodes=[room("a"), room("b"), room("c", 0)])
     made.job("job")
     assert made.run() == {"job": "b"}
-    assert [type(each) for each in seen] == [Last]
 
 
 class Labels(dict[str, str]):

@@ -99,7 +99,7 @@ class Pool:
             candidate, flow=flow, sequence=number, enqueued_at=self.now, ttl_seconds=None
         )
         queued.key = (self.now, size.prompt, size.answer, size.max_tokens)
-        queued.is_waiting = queued.is_in_line = True
+        queued.is_waiting = queued.is_ready = True
         flow.waiting += 1
         flow.size_bytes += queued.size_bytes
         is_head = flow.push(queued)

@@ -14,9 +14,9 @@ is refused. So a flood displaces only its own requests and takes no place from o
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from epp.flow_control.bands import Bands, PolicyBand
-from epp.flow_control.holdings import ByteHoldings, Holdings, RequestHoldings
 from epp.flow_control.queues import Flow, QueuedRequest
+from epp.flow_control.queues.bands import Bands, PolicyBand
+from epp.flow_control.queues.holdings import ByteHoldings, Holdings, RequestHoldings
 from epp.flow_control.settings import FlowSettings
 
 MOST_DISPLACED: Final = 64

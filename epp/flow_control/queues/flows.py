@@ -6,11 +6,11 @@ band, a request a job of one task.
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Final, Protocol
 
-from epp.flow_control.outcomes import Outcome
 from epp.flow_control.sessions import Job, Node, Queue, Task
 from epp.scheduling import PLUGIN_FAULTS, Endpoint, LLMRequest, SchedulingResult, bounded_id
 
@@ -19,6 +19,19 @@ ASKED, FALLBACK = 0, 1
 
 
 _NUMBERS: Final = count(1)
+
+
+class Outcome(StrEnum):
+    """The reference's outcomes; values of the label ``outcome``."""
+
+    DISPATCHED = "Dispatched"
+    REJECTED_CAPACITY = "RejectedCapacity"
+    REJECTED_NO_ENDPOINTS = "RejectedNoEndpoints"
+    REJECTED_OTHER = "RejectedOther"
+    EVICTED_TTL = "EvictedTTL"
+    EVICTED_NO_ENDPOINTS = "EvictedNoEndpoints"
+    EVICTED_CONTEXT_CANCELLED = "EvictedContextCancelled"
+    EVICTED_OTHER = "EvictedOther"
 
 
 class NoPlaceError(Exception):
@@ -102,7 +115,7 @@ class QueuedRequest(Job):
         "enqueued_at",
         "expires_at",
         "has_own_ttl",
-        "is_in_line",
+        "is_ready",
         "is_waiting",
         "key",
         "not_evicted_for",
@@ -157,7 +170,7 @@ class QueuedRequest(Job):
         self.key: Any = None
         """What its ordering policy said."""
         self.is_waiting = False
-        self.is_in_line = False
+        self.is_ready = False
         """Whether it waits and may be tried: it has not stepped aside."""
         self.reasons: Sequence[str] = ()
         """Why it stepped aside."""
@@ -226,6 +239,11 @@ class Flow(Queue):
         self._heap: list[tuple[Any, int, QueuedRequest]] = []
 
     @property
+    def tenant(self) -> str:
+        """The fairness id: ``preempt`` evicts requests of one tenant in lower bands."""
+        return self.fairness_id
+
+    @property
     def head(self) -> QueuedRequest:
         """The next request; there is one."""
         return self._heap[0][2]
@@ -233,7 +251,7 @@ class Flow(Queue):
     @property
     def has_head(self) -> bool:
         """Whether a request waits that may be tried now."""
-        while self._heap and not self._heap[0][2].is_in_line:
+        while self._heap and not self._heap[0][2].is_ready:
             self._pop()
         return bool(self._heap)
 
@@ -250,7 +268,7 @@ class Flow(Queue):
 
         One whose key cannot be compared with another one goes after all with a key.
         """
-        queued.is_in_line = True
+        queued.is_ready = True
         try:
             heappush(self._heap, (queued.key, queued.sequence, queued))
         except PLUGIN_FAULTS as error:  # by then it is in the list already, somewhere
@@ -261,7 +279,7 @@ class Flow(Queue):
 
     def take(self, queued: QueuedRequest) -> None:
         """Take a request out of the line."""
-        queued.is_in_line = False
+        queued.is_ready = False
         if self._heap[0][2] is queued:
             self._pop()
         else:
@@ -288,7 +306,7 @@ class Flow(Queue):
                 heappop(heap)
             except PLUGIN_FAULTS:  # counted when it is their turn
                 heap.sort(key=lambda entry: entry[1])
-            if queued.is_in_line:
+            if queued.is_ready:
                 yield queued
 
     def _pop(self) -> None:
@@ -299,7 +317,7 @@ class Flow(Queue):
             self._order([entry[2] for entry in self._heap], by_arrival=True)
 
     def _order(self, requests: Sequence[QueuedRequest], *, by_arrival: bool = False) -> None:
-        in_line = [queued for queued in requests if queued.is_in_line]
+        in_line = [queued for queued in requests if queued.is_ready]
         if by_arrival:
             for queued in in_line:
                 queued.key = (FALLBACK, queued.sequence)

@@ -1,4 +1,4 @@
-"""How full the pool is: of prefill and decode servers, the fuller stage counts.
+"""The saturation of the pool: of prefill and decode servers, the fuller stage counts.
 
 Source: the reference's flow control, which splits a pool by the label ``llm-d.ai/role``.
 """
@@ -8,10 +8,10 @@ from math import isnan
 from time import perf_counter
 
 from epp.flow_control.plugins import SaturationDetector
-from epp.scheduling import PLUGIN_FAULTS, Endpoint, Guard, PluginContractError
+from epp.scheduling import PLUGIN_FAULTS, Endpoint, Guard, GuardRails, PluginContractError
 
 FULL = 1.0
-"""The saturation from which on a pool is full."""
+"""Saturation at which a pool is full."""
 
 _ROLE = "llm-d.ai/role"
 _STAGES: Mapping[str, tuple[bool, bool]] = {
@@ -23,11 +23,11 @@ _STAGES: Mapping[str, tuple[bool, bool]] = {
     "encode-prefill-decode": (True, True),
     "both": (True, True),
 }
-"""Whether a role serves prefill and decode; any other, and none, is decode."""
+"""Whether a role serves prefill and decode; any other role, or none, serves decode."""
 
 
 def saturation_of(guard: Guard[SaturationDetector], endpoints: Sequence[Endpoint]) -> float | None:
-    """Return what the detector says of ``endpoints``; None if it fails, or is left alone."""
+    """Return the detector's value for ``endpoints``; None if it fails or is disabled."""
     if guard.is_off:
         return None
     began = perf_counter()
@@ -43,23 +43,20 @@ def saturation_of(guard: Guard[SaturationDetector], endpoints: Sequence[Endpoint
 
 
 class PoolSaturation:
-    """The saturation of a pool that may have several stages.
-
-    A detector that fails says nothing about the pool, which then has room.
-    """
+    """The saturation of a pool that may have several stages; 0 if the detector fails."""
 
     def __init__(self, guard: Guard[SaturationDetector]) -> None:
         self._guard = guard
         self._pool: Sequence[Endpoint] | None = None
         self._stages: Sequence[tuple[str, Sequence[Endpoint]]] = ()
         self.by_stage: dict[str, float] = {}
-        """What was measured last: ``prefill`` and ``decode``, as far as there are such servers."""
+        """The last values of ``prefill`` and ``decode``, for the stages that exist."""
 
     def measure(self, pool: Sequence[Endpoint]) -> float:
-        """Return how full ``pool`` is; 1.0 is full, as is a pool that serves nothing.
+        """Return the saturation of ``pool``; 1.0 is full, as is a pool that serves no stage.
 
         Args:
-            pool: A snapshot; its roles are looked at once per object.
+            pool: A snapshot; it is split into stages once per object.
         """
         if pool is not self._pool:
             self._pool = pool
@@ -83,7 +80,38 @@ def _split(pool: Sequence[Endpoint]) -> Sequence[tuple[str, Sequence[Endpoint]]]
             prefill.append(endpoint)
         if does_decode:
             decode.append(endpoint)
-    # Tuples: they are kept, and a detector is given them again and again.
+    # Tuples, because they are passed to the detector at each measurement.
     return [
         (name, tuple(each)) for name, each in (("prefill", prefill), ("decode", decode)) if each
     ]
+
+
+class SheddingAdmission:
+    """Without flow control: refuses requests of negative priority while the pool is full.
+
+    If the detector fails, all requests are admitted.
+
+    Args:
+        detector: Measures the saturation.
+        guards: Guards the detector.
+    """
+
+    def __init__(self, detector: SaturationDetector, guards: GuardRails) -> None:
+        self._guard: Guard[SaturationDetector] = guards.guard("SaturationDetector", detector)
+
+    @property
+    def detector_name(self) -> str:
+        """Name of the detector plugin."""
+        return self._guard.plugin.name
+
+    def excess(self, priority: int, endpoints: Sequence[Endpoint]) -> float | None:
+        """Return the saturation for which a request is refused; None if it is admitted.
+
+        Args:
+            priority: Of the request; if it is not negative, nothing is measured.
+            endpoints: The whole pool.
+        """
+        if priority >= 0:
+            return None
+        saturation = saturation_of(self._guard, endpoints)
+        return saturation if saturation is not None and saturation >= FULL else None

@@ -1,29 +1,29 @@
-"""In which order a session tries what waits in a band."""
+"""The next request of a band: by the band's policies, or by the orders of session plugins."""
 
 from functools import cmp_to_key
 from heapq import heapify, heappop, heapreplace
 from typing import Protocol
 
-from epp.flow_control.bands import PolicyBand
 from epp.flow_control.queues import Flow, QueuedRequest
+from epp.flow_control.queues.bands import PolicyBand
 from epp.flow_control.sessions import Session
 
 
-class Line(Protocol):
-    """Who is next in a band."""
+class BandHeads(Protocol):
+    """Finds the next request of each band during one session."""
 
     def first(self, band: PolicyBand) -> QueuedRequest | None:
-        """Return the next request of ``band``; None if there is none to be tried."""
+        """Return the next request of ``band``; None if none is ready."""
 
     def changed(self, flow: Flow) -> None:
-        """Take note that another request of ``flow`` is next, or that what it has is other."""
+        """Note that the first request of ``flow`` has changed, or what the flow has in flight."""
 
     def close(self) -> None:
-        """Let go of everything: the session is over."""
+        """Release all references; the session is over."""
 
 
-class PolicyLine:
-    """The bands' own policies decide; they keep their order from session to session."""
+class PolicyHeads:
+    """The order of the bands' own policies, which is kept from session to session."""
 
     def first(self, band: PolicyBand) -> QueuedRequest | None:
         flow = band.next_flow()
@@ -36,11 +36,10 @@ class PolicyLine:
         """Do nothing: nothing is held."""
 
 
-class ComparedLine:
-    """Session plugins order flows or requests; the policies decide where these do not.
+class ComparedHeads:
+    """The order of session plugins; the policies decide between equals.
 
-    What they compare by may change from session to session, so each puts in order anew what waits
-    in the bands that it looks at.
+    The order may differ in each session, so each session sorts the bands that it visits.
     """
 
     def __init__(self, session: Session) -> None:
@@ -71,23 +70,23 @@ class ComparedLine:
             heap[0].is_stale = True
 
     def close(self) -> None:
-        self._heaps.clear()  # whose entries point back
+        self._heaps.clear()  # the entries refer to this object
         self._requests.clear()
 
     def head(self, flow: Flow) -> QueuedRequest | None:
-        """Return the request of ``flow`` that is next; None if there is none to be tried."""
+        """Return the next request of ``flow``; None if none is ready."""
         if not self._session.job_orders:
             return flow.head if flow.has_head else None
-        line = self._requests.get(flow)
-        if line is None:
+        requests = self._requests.get(flow)
+        if requests is None:
             in_order = sorted(flow.in_order(), key=cmp_to_key(self._session.compare_jobs))
-            line = self._requests[flow] = in_order[::-1]
-        while line and not line[-1].is_in_line:
-            line.pop()
-        return line[-1] if line else None
+            requests = self._requests[flow] = in_order[::-1]
+        while requests and not requests[-1].is_ready:
+            requests.pop()
+        return requests[-1] if requests else None
 
     def is_before(self, left: Flow, right: Flow) -> bool:
-        """Whether ``left`` goes before ``right``, which both have a head."""
+        """Return whether ``left`` is before ``right``; a flow without a ready request is last."""
         left_head, right_head = self.head(left), self.head(right)
         if left_head is None or right_head is None:
             return right_head is None and left_head is not None
@@ -97,18 +96,18 @@ class ComparedLine:
 class _Entry:
     """A flow in a heap."""
 
-    __slots__ = ("_line", "flow", "is_stale")
+    __slots__ = ("_heads", "flow", "is_stale")
 
-    def __init__(self, line: ComparedLine, flow: Flow) -> None:
-        self._line = line
+    def __init__(self, heads: ComparedHeads, flow: Flow) -> None:
+        self._heads = heads
         self.flow = flow
         self.is_stale = False
 
     def __lt__(self, other: "_Entry") -> bool:
-        return self._line.is_before(self.flow, other.flow)
+        return self._heads.is_before(self.flow, other.flow)
 
 
-def line_of(session: Session) -> Line:
-    """Return the line of a session: the policies' own unless its plugins order anything."""
+def heads_of(session: Session) -> BandHeads:
+    """Return the order that applies in ``session``."""
     is_compared = session.queue_orders or session.job_orders
-    return ComparedLine(session) if is_compared else PolicyLine()
+    return ComparedHeads(session) if is_compared else PolicyHeads()

@@ -27,7 +27,9 @@ BOTH = ("allocate", "reclaim", "preempt")
 
 def waiting(pool: Pool) -> QueuedRequest:
     """The one request that waits."""
-    (queued,) = [flow.head for band in pool.flow.bands.in_order for flow in band.in_order()]
+    (queued,) = [
+        flow.head for band in pool.control.ledger.bands.in_order for flow in band.in_order()
+    ]
     return queued
 
 
@@ -118,7 +120,7 @@ async def test_one_refusal_blocks_and_its_reason_is_kept(
     critical = pool.send("critical", tenant="alice")
     await asyncio.sleep(0.1)
     assert (victim.ended, critical.ended) == (DISPATCHED, [])
-    assert reason in pool.flow.reasons(waiting(pool))[1:]
+    assert reason in pool.control.reasons(waiting(pool))[1:]
     assert pool.value("revocations_issued_total", priority="-1") == 0
 
 
@@ -159,7 +161,7 @@ async def test_accounts_of_handlers_are_exact_after_an_eviction() -> None:
     critical = pool.send("critical")
     await asyncio.sleep(0.1)
     assert keeper.places == {"victim": 0, "critical": 1}
-    flows = [flow for band in pool.flow.bands.in_order for flow in band.flows.values()]
+    flows = [flow for band in pool.control.ledger.bands.in_order for flow in band.flows.values()]
     assert {flow.band.priority: flow.running for flow in flows} == {-1: 0, 0: 1}
     critical.end()
     assert keeper.places == {"victim": 0, "critical": 0}

@@ -19,9 +19,9 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
-from epp.flow_control.holdings import Holdings
 from epp.flow_control.plugins import FairnessPolicy, OrderingPolicy
-from epp.flow_control.queues import ASKED, FALLBACK, Band, Flow, QueuedRequest
+from epp.flow_control.queues.flows import ASKED, FALLBACK, Band, Flow, QueuedRequest
+from epp.flow_control.queues.holdings import Holdings
 from epp.flow_control.settings import BandSettings
 from epp.scheduling import PLUGIN_FAULTS, Guard, LLMRequest, PluginContractError
 
@@ -92,9 +92,9 @@ class PolicyBand(Band):
         if self._holdings:
             for each in self._holdings.values():
                 each.came(queued)
-        self.line_up(queued, now)
+        self.make_ready(queued, now)
 
-    def line_up(self, queued: QueuedRequest, now: float) -> None:
+    def make_ready(self, queued: QueuedRequest, now: float) -> None:
         """Let a waiting request be tried in its turn, one that had stepped aside, too."""
         flow = queued.queue
         had_head = flow.has_head
@@ -105,7 +105,7 @@ class PolicyBand(Band):
         """Let a request wait no more."""
         flow = queued.queue
         was_head = flow.has_head and flow.head is queued
-        queued.is_waiting = queued.is_in_line = False
+        queued.is_waiting = queued.is_ready = False
         self.waiting -= 1
         self.size_bytes -= queued.size_bytes
         flow.waiting -= 1

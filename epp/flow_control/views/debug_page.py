@@ -11,7 +11,9 @@ from typing import Protocol
 
 from epp.flow_control.plugins import Share
 from epp.flow_control.queues import Band, Flow, QueuedRequest
-from epp.flow_control.session_page import (
+from epp.flow_control.sessions import ExtensionPoints
+from epp.flow_control.sessions.contracts import PLUGIN_FAULTS, PluginFault
+from epp.flow_control.views.session_page import (
     BandLine,
     FlowLine,
     PluginLine,
@@ -19,8 +21,6 @@ from epp.flow_control.session_page import (
     SessionPage,
     ShareLine,
 )
-from epp.flow_control.sessions import ExtensionPoints
-from epp.flow_control.sessions.plugin import PLUGIN_FAULTS, PluginFault
 from epp.observability import DebugPage, printable
 
 PATH = "session"
@@ -54,7 +54,7 @@ class Queues(Protocol):
     def flows(self, band: Band) -> Sequence[Flow]:
         """Return the flows of ``band``: the next one first, those where nothing waits last."""
 
-    def reason(self, queued: QueuedRequest) -> Sequence[str]:
+    def reasons(self, queued: QueuedRequest) -> Sequence[str]:
         """Return why ``queued`` has not gone; nothing if it was not tried."""
 
     def shares(self, flow: Flow) -> Mapping[str, Share]:
@@ -159,7 +159,7 @@ class _Maker:
         )
 
     def _reasons(self, queued: QueuedRequest) -> list[str]:
-        return [printable(reason) for reason in self._queues.reason(queued)]
+        return [printable(reason) for reason in self._queues.reasons(queued)]
 
     def _flow(self, flow: Flow) -> FlowLine:
         head = flow.head if flow.has_head else None

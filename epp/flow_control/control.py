@@ -1,0 +1,133 @@
+"""Flow control as one configuration defines it."""
+
+from collections.abc import Sequence
+from time import perf_counter
+
+from epp.flow_control.dispatch.dispatch_sessions import DispatchSessions
+from epp.flow_control.interfaces import FlowHost
+from epp.flow_control.pressure.capacity import Capacity
+from epp.flow_control.pressure.eviction import Evictions
+from epp.flow_control.queues import Candidate, Outcome, QueuedRequest
+from epp.flow_control.queues.ledger import Ledger
+from epp.flow_control.queues.limits import displacement
+from epp.flow_control.queues.timeouts import ttl_of
+from epp.flow_control.settings import FlowSettings
+from epp.scheduling import LLMRequest
+
+
+class FlowControl:
+    """The settings, the policies and the session plugins of one configuration.
+
+    It is never changed: a reload makes another one, which takes over the ledger with all requests
+    that wait or are in flight.
+    """
+
+    def __init__(
+        self, settings: FlowSettings, host: FlowHost, evictions: Evictions, ledger: Ledger | None
+    ) -> None:
+        """Configure the session plugins; nothing else changes before :meth:`take_over`.
+
+        Args:
+            settings: The settings.
+            host: The controller.
+            evictions: The requests that can be evicted.
+            ledger: The requests of the previous configuration; None to begin without any.
+
+        Raises:
+            PluginError: A session plugin cannot be configured.
+            RegistrationError: Two session plugins register what only one can.
+        """
+        self.settings = settings
+        self.ledger = ledger or Ledger(host, settings)
+        self.capacity = Capacity(settings, host, self.ledger.bands)
+        self.sessions = DispatchSessions(
+            settings, ledger=self.ledger, capacity=self.capacity, evictions=evictions, host=host
+        )
+        self.sees_all = self.sessions.sees_all
+        """Whether :meth:`submit` must get every request, also those that need not wait."""
+        self._host = host
+        self._evictions = evictions
+
+    def take_over(self) -> None:
+        """Replace the previous configuration; waiting requests are reordered."""
+        self.sessions.take_over()
+        self._evictions.use(self.settings.eviction)
+        self.ledger.use(self.settings, self._host.now())
+
+    def lets_pass(self, request: LLMRequest) -> bool:
+        """Return whether ``request`` need not wait: no other does, and there is capacity for it."""
+        ledger = self.ledger
+        if ledger.bands.waiting:
+            return False
+        pool = self._host.pool()
+        if not pool:
+            return False
+        now = self._host.now()
+        band = ledger.band(request.priority, now)
+        return self.capacity.is_left_for(band, pool) and not band.refusal(request, now)
+
+    def submit(
+        self, candidate: Candidate, ttl_seconds: float | None = None
+    ) -> QueuedRequest | None:
+        """Dispatch, enqueue or refuse a request.
+
+        Args:
+            candidate: The request; it learns its outcome, perhaps before this returns.
+            ttl_seconds: The request's own TTL; None if it has none.
+
+        Returns:
+            The waiting request; None if it does not wait.
+        """
+        began = perf_counter()
+        ledger, now = self.ledger, self._host.now()
+        request = candidate.request
+        ledger.note_pool(now)
+        band = ledger.band(request.priority, now)
+        queued = QueuedRequest(
+            candidate,
+            flow=ledger.flow(band, request.fairness_id, now),
+            sequence=next(ledger.sequence),
+            enqueued_at=now,
+            ttl_seconds=ttl_of(band.settings, ttl_seconds),
+            has_own_ttl=ttl_seconds is not None,
+        )
+        if self.sees_all and self.lets_pass(request) and self.sessions.run_alone(queued):
+            return None
+        is_empty = ledger.timeouts.pool_is_empty
+        refused = Outcome.REJECTED_NO_ENDPOINTS if is_empty else Outcome.REJECTED_CAPACITY
+        why, victims = displacement(self.settings, ledger.bands, band, queued)
+        if why and not victims:
+            ledger.forget(queued)
+            self._host.observer.rejected(request, refused)
+            candidate.turn_away(refused, why, pool_is_empty=is_empty)
+            return None
+        for victim in victims:
+            ledger.leave(victim, refused)
+        ledger.enter(band, queued, now)
+        self._host.observer.enqueued(queued, perf_counter() - began)
+        self._host.wake()
+        for victim in victims:
+            why = _why_displaced(victim, queued, now)
+            victim.candidate.turn_away(refused, why, pool_is_empty=is_empty)
+        return queued
+
+    def reasons(self, queued: QueuedRequest) -> Sequence[str]:
+        """Return why a request waits, according to the last sessions."""
+        if not queued.is_ready:
+            return queued.reasons
+        held = self.ledger.bands[queued.priority].held.get(queued.queue)
+        if held:
+            return (held,)
+        blocked = self.capacity.blocked
+        return (blocked, *queued.not_evicted_for) if blocked else ()
+
+
+def _why_displaced(victim: QueuedRequest, queued: QueuedRequest, now: float) -> str:
+    """Return why ``victim`` was displaced by ``queued``."""
+    to = "of a higher priority"
+    if queued.priority == victim.priority:
+        to = "of a flow that holds less"
+    return (
+        f"as much waits in flow control as may; after {now - victim.enqueued_at:.3f} s this one"
+        f" gave way to a request {to}"
+    )

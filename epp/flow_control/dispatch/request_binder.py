@@ -1,0 +1,66 @@
+"""Commits of live sessions: requests are sent to their endpoints, or evicted."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from epp.flow_control.interfaces import FlowHost
+from epp.flow_control.pressure.eviction import Evictions
+from epp.flow_control.queues import QueuedRequest
+from epp.flow_control.queues.ledger import Ledger
+from epp.flow_control.sessions import Binder, Binding, CommitError, Eviction, Statement
+
+
+class RequestBinder(Binder):
+    """Sends requests to their endpoints and evicts others.
+
+    Args:
+        ledger: The requests.
+        evictions: The requests that can be evicted.
+        host: The controller.
+        keeps_in_flight: Whether sessions see requests that are in flight.
+    """
+
+    def __init__(
+        self, ledger: Ledger, evictions: Evictions, host: FlowHost, *, keeps_in_flight: bool
+    ) -> None:
+        self._ledger = ledger
+        self._evictions = evictions
+        self._host = host
+        self._keeps_in_flight = keeps_in_flight
+
+    def send(self, queued: QueuedRequest, statement: Statement) -> None:
+        """Commit ``statement``, in which a request that left its queue has its place."""
+        flow = queued.queue
+        flow.running += 1  # before the commit, because the request may end during it
+        try:
+            statement.commit()
+        except CommitError as error:
+            flow.running -= 1
+            self._ledger.forget(queued)
+            cause = error.__cause__
+            queued.candidate.fail(cause if isinstance(cause, Exception) else error)
+        else:
+            if queued.node is None:
+                return  # it ended during the commit
+            if not self._keeps_in_flight:
+                flow.running -= 1
+                self._ledger.forget(queued)
+
+    def commit(self, evictions: Sequence[Eviction], bindings: Sequence[Binding]) -> None:
+        """Evict requests and send others to their endpoints.
+
+        Raises:
+            ValueError: A request cannot be evicted; nothing was done.
+        """
+        if evictions:
+            jobs = [cast("QueuedRequest", each.task.job) for each in evictions]
+            victims = self._evictions.of(jobs)
+            for queued in jobs:
+                queued.queue.running -= 1
+                self._ledger.forget(queued)
+            self._evictions.revoke(victims)
+        for binding in bindings:
+            queued = cast("QueuedRequest", binding.task.job)
+            result, queued.result = queued.result, None
+            assert result is not None  # noqa: S101 - the policy chose the node from it
+            queued.candidate.dispatch(queued, result, binding.attributes)

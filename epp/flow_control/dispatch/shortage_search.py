@@ -1,0 +1,88 @@
+"""The victims of ``reclaim`` and ``preempt`` in a live session: requests in flight.
+
+They are evicted for the next request of a blocked band, as far as the session's plugins permit.
+That request stays in its queue: it is dispatched in a later session, when the pool has capacity.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from epp.flow_control.dispatch.band_heads import heads_of
+from epp.flow_control.pressure.capacity import Capacity
+from epp.flow_control.pressure.eviction import Evictions
+from epp.flow_control.queues import QueuedRequest
+from epp.flow_control.queues.bands import Bands
+from epp.flow_control.sessions import (
+    CommitError,
+    EvictionRule,
+    Job,
+    Scenario,
+    Session,
+    Task,
+    VictimSearch,
+)
+
+_ALL_SPARED: Final = "the session's plugins spare every request that it could be given the place of"
+
+
+class ShortageSearch(VictimSearch):
+    """Evicts as many requests in flight as the pool is too full by.
+
+    Victims have a lower priority than the blocked band, and are tried in the order of the eviction
+    policy.
+    """
+
+    def __init__(
+        self, session: Session, *, bands: Bands, capacity: Capacity, evictions: Evictions
+    ) -> None:
+        self._session = session
+        self._victims: Sequence[QueuedRequest] = ()
+        self._count = 0
+        self._blocked: QueuedRequest | None = None
+        if capacity.next_band() is not None or not evictions.is_on:
+            return
+        if (demand := capacity.demand()) is None:
+            return
+        in_flight, self._count = evictions.choose(demand)
+        if in_flight:
+            heads = heads_of(session)
+            self._blocked = heads.first(bands[demand.priority])
+            heads.close()
+            queued = (each.revocable.queued for each in in_flight)
+            self._victims = [each for each in queued if each is not None and _is_victim(each)]
+
+    def next_job(self) -> QueuedRequest | None:
+        blocked, self._blocked = self._blocked, None
+        return blocked
+
+    def make_room(self, job: Job, rule: EvictionRule) -> bool:
+        session = self._session
+        candidates = [victim for victim in self._victims if rule.concerns(job, victim)]
+        statement = session.statement()
+        victims: list[Task] = []
+        for victim in candidates:
+            if rule.permits(job, victim):
+                statement.evict(victim.task, rule.reason(job))
+                victims.append(victim.task)
+                if len(victims) == self._count:
+                    break
+        if candidates and not victims and not session.explanations.of(job):
+            session.explanations.of_taking(job, _ALL_SPARED)
+        if not victims or not rule.accepts(Scenario(job, victims)):
+            statement.discard()
+            return False
+        try:
+            statement.commit()
+        except CommitError as error:
+            session.explanations.of_job(job, str(error))
+            return False
+        return True
+
+    def tried(self, job: Job, *, has_room: bool) -> None:
+        assert isinstance(job, QueuedRequest)  # noqa: S101 - it is what next_job() returned
+        job.not_evicted_for = () if has_room else self._session.explanations.of(job)
+
+
+def _is_victim(queued: QueuedRequest) -> bool:
+    """Return whether sessions see ``queued`` in flight, and it may be evicted."""
+    return queued.node is not None and queued.is_preemptible()

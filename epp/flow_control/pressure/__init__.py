@@ -1,0 +1,1 @@
+"""How full the pool is, which bands that blocks, and eviction of requests in flight."""

@@ -1,0 +1,1 @@
+"""Flow control as operators see it: gauges and the page /debug/session."""
