@@ -19,7 +19,7 @@ import yaml
 from integration.gateway import Picker, picking
 
 from conformance.echo import Echo, EchoPool, EchoServer
-from epp.ext_proc.reading import SUBSET_KEY, SUBSET_NAMESPACE
+from epp.ext_proc.processing_request import SUBSET_KEY, SUBSET_NAMESPACE
 from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, ModelServerProtocol
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.names import EPP_CLUSTER, MODEL_SERVERS_CLUSTER

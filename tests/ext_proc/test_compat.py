@@ -7,7 +7,7 @@ from request_control.harness import BODY, Epp, FailingHandler, make_pool
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcSettings
-from epp.ext_proc.messages import refused
+from epp.ext_proc.processing_response import refused
 from epp.parsing import FieldMissingError, ModelMissingError, NoParserError, NotJsonError
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import errors

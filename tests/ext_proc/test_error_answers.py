@@ -8,7 +8,7 @@ import pytest
 from request_control.harness import BODY, Epp, make_pool
 
 from epp.ext_proc import ExtProcSettings
-from epp.ext_proc.messages import refused
+from epp.ext_proc.processing_response import refused
 from epp.ext_proc.settings import ErrorBody
 from epp.ext_proc.time_limits import IDLE, OPEN
 from epp.ext_proc.upload_watch import SLOW

@@ -16,7 +16,7 @@ import zstandard
 from fuzz.json_text import JsonText
 from fuzz.tape import Tape
 
-from epp.ext_proc.messages import refused
+from epp.ext_proc.processing_response import refused
 from epp.parsing import BodyLimits, Intake, ParseError, Parser, Reading
 from epp.request_control import BadRequestError
 from epp.scheduling import CycleState, GuardRails, LLMRequest, NullObserver
