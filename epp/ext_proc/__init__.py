@@ -1,10 +1,9 @@
 """Envoy external processing."""
 
 from epp.ext_proc.pauses import LAST_CHUNK_SECONDS
-from epp.ext_proc.phases import ExtProcState
 from epp.ext_proc.service import METHOD, ExtProcService
 from epp.ext_proc.settings import ExtProcSettings
-from epp.ext_proc.stream import ExtProcStream
+from epp.ext_proc.stream import ExtProcState, ExtProcStream
 
 __all__ = [
     "LAST_CHUNK_SECONDS",

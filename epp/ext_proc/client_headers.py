@@ -47,7 +47,7 @@ def headers_to_ignore(text: str) -> frozenset[str]:
 
 def without(headers: Mapping[str, str], ignored: frozenset[str]) -> Mapping[str, str]:
     """Return ``headers`` without the ignored ones."""
-    if ignored.isdisjoint(headers):
+    if not ignored or ignored.isdisjoint(headers):
         return headers
     return {name: value for name, value in headers.items() if name not in ignored}
 

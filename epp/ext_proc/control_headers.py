@@ -8,7 +8,7 @@ a second endpoint picker behind this one.
 from collections.abc import Mapping
 from functools import lru_cache
 
-from epp.ext_proc.reading import SERVED_KEY, SUBSET_KEY
+from epp.ext_proc.processing_request import SERVED_KEY, SUBSET_KEY
 from epp.request_control.policies import (
     FAIRNESS,
     OBJECTIVE,

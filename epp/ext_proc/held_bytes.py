@@ -18,7 +18,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-MOST_READ: Final = 4
+MAX_READING: Final = 4
 """Bodies that are read on when little memory is left. More than one, so that no slow client holds
 up all; when next to nothing is left it is one."""
 
@@ -57,19 +57,21 @@ class BodyHolder(Protocol):
     def stalled_seconds(self, now: float) -> float:
         """Return for how long its body has come too slowly."""
 
-    def evict_body(self) -> None:
+    def evict(self) -> None:
         """Answer its request with an error, and give back what is held."""
 
-    def read_on(self) -> None:
+    def resume_reading(self) -> None:
         """Take the rest of the body; after the end of the stream this does nothing."""
 
 
 class HeldBytes:
-    """How many bytes are held. A holder adds to ``used_bytes`` itself, and once to ``readers``.
+    """The account of all bytes that requests hold.
+
+    A holder adds its bytes to ``used_bytes`` itself, and itself to ``arriving_bodies``.
 
     Args:
-        limit_bytes: Most that may be held.
-        holders: Returns the open streams.
+        limit_bytes: Limit of ``used_bytes``.
+        holders: Returns the bodies of all open streams.
         clock: Monotonic seconds.
     """
 
@@ -80,9 +82,9 @@ class HeldBytes:
         "_normal_bytes",
         "_search_at",
         "_waiting",
+        "arriving_bodies",
         "high_bytes",
         "limit_bytes",
-        "readers",
         "used_bytes",
     )
 
@@ -96,7 +98,7 @@ class HeldBytes:
         self.high_bytes = limit_bytes - limit_bytes // 4
         """Beyond it each chunk asks :meth:`has_room_for` and :meth:`must_wait`."""
         self.used_bytes = 0
-        self.readers = 0
+        self.arriving_bodies = 0
         """Streams that hold something of a body that is not whole."""
         self._normal_bytes = limit_bytes - limit_bytes // RESERVE_SHARE
         self._low_bytes = (self.high_bytes + self._normal_bytes) // 2
@@ -112,7 +114,10 @@ class HeldBytes:
 
     def must_wait(self, holder: BodyHolder) -> bool:
         """Return whether ``holder``, whose body is not whole, is to wait from now on."""
-        if holder in self._waiting or self.readers - len(self._waiting) <= self._most_read():
+        if (
+            holder in self._waiting
+            or self.arriving_bodies - len(self._waiting) <= self._max_reading()
+        ):
             return False
         self._waiting[holder] = None
         return True
@@ -121,38 +126,38 @@ class HeldBytes:
         """Return whether ``holder`` was told to wait."""
         return holder in self._waiting
 
-    def read(self, holder: BodyHolder) -> None:
+    def body_arrived(self, holder: BodyHolder) -> None:
         """Record that the body of ``holder`` is whole; it is still held."""
-        self.readers -= 1
+        self.arriving_bodies -= 1
         if self._waiting:
             if holder in self._waiting:
                 del self._waiting[holder]
-                holder.read_on()  # what comes after the body has to be read, too
-            self._let_on(0)
+                holder.resume_reading()  # what comes after the body has to be read, too
+            self._resume(0)
 
     def release(self, size: int) -> None:
         """Take note that a stream holds so many bytes no more, and let others on."""
         self.used_bytes -= size
         if self._waiting:
-            self._let_on(size)
+            self._resume(size)
 
     def resume_waiting(self) -> None:
         """Resume waiting bodies; called once a second, for memory that the transport freed."""
         if self._waiting:
-            self._let_on(_WINDOW_BYTES)
+            self._resume(_WINDOW_BYTES)
 
-    def _let_on(self, room_bytes: int) -> None:
+    def _resume(self, room_bytes: int) -> None:
         waiting = self._waiting
         while waiting and (
-            self.readers - len(waiting) < self._most_read()
+            self.arriving_bodies - len(waiting) < self._max_reading()
             or (room_bytes > 0 and self.used_bytes <= self.high_bytes)
         ):
             first, _ = waiting.popitem(last=False)
             room_bytes -= _WINDOW_BYTES
-            first.read_on()
+            first.resume_reading()
 
-    def _most_read(self) -> int:
-        return MOST_READ if self.used_bytes <= self._low_bytes else 1
+    def _max_reading(self) -> int:
+        return MAX_READING if self.used_bytes <= self._low_bytes else 1
 
     # --- what the transport keeps: the `Budget` that its own budget is a part of ------------------
 
@@ -211,7 +216,7 @@ class HeldBytes:
             is_stalled = holder.is_arriving and holder.stalled_seconds(now) >= patience_seconds
             if is_stalled and held[source] > share:
                 held[source] -= size
-                holder.evict_body()
+                holder.evict()
 
     def _evict_for(self, wanting: BodyHolder, aim_bytes: int, now: float) -> bool:
         """Evict bodies until at most ``aim_bytes`` are held; return whether any was evicted."""
@@ -238,7 +243,7 @@ class HeldBytes:
                 break
             if held[source] >= held[own]:  # it has not lost enough yet
                 held[source] -= size
-                holder.evict_body()
+                holder.evict()
                 has_evicted = True
         return has_evicted
 

@@ -12,7 +12,7 @@ import re
 MAX_HELD_BYTES = 64 << 10
 """A document that has not named its model by then is passed on as it is."""
 
-MOST_TOKENS = 4_000
+MAX_TOKENS = 4_000
 """Strings and brackets of a document that are looked at, 0.4 us each: one that has not named its
 model by then is passed on as it is."""
 
@@ -112,7 +112,7 @@ class ModelNames:
         inside: list[bool] = []  # for each open bracket, whether what is in it may name the model
         key = b""
         at = 0
-        for _ in range(MOST_TOKENS):
+        for _ in range(MAX_TOKENS):
             token = _TOKEN.search(document, at)
             if token is None:
                 break

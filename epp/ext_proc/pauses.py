@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import structlog
 
-from epp.ext_proc.stream_life import StreamLife
+from epp.ext_proc.stream import ExtProcStream
 
 LAST_CHUNK_SECONDS = 1.0
 """How long the end of a stream waits for a pause in a response that passes through it."""
@@ -29,7 +29,7 @@ _READING_TURNS = 2
 log = structlog.get_logger()
 
 
-async def end_in_pauses(streams: Set[StreamLife], end: Callable[[StreamLife], None]) -> None:
+async def end_in_pauses(streams: Set[ExtProcStream], end: Callable[[ExtProcStream], None]) -> None:
     """End every stream when its response has just paused, for :data:`LAST_CHUNK_SECONDS` at most.
 
     Args:
@@ -41,9 +41,9 @@ async def end_in_pauses(streams: Set[StreamLife], end: Callable[[StreamLife], No
             await _end_in_pauses(streams, end)
 
 
-async def _end_in_pauses(streams: Set[StreamLife], end: Callable[[StreamLife], None]) -> None:
+async def _end_in_pauses(streams: Set[ExtProcStream], end: Callable[[ExtProcStream], None]) -> None:
     passed = {stream: stream.passed_bytes for stream in streams}
-    flowing: set[StreamLife] = set()
+    flowing: set[ExtProcStream] = set()
     clock = asyncio.get_running_loop().time
     while streams:
         looked_at = clock()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from epp.ext_proc.messages import CONTENT_LENGTH, DESTINATION
+from epp.ext_proc.processing_response import CONTENT_LENGTH, DESTINATION
 
 _OWN = frozenset({DESTINATION, CONTENT_LENGTH, "transfer-encoding"})
 """Set by this EPP or by Envoy alone: by them it is known where a request goes and where it ends."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from epp.ext_proc.messages import CONTENT_LENGTH
 from epp.ext_proc.modes import NONE, BodyModes, problem
+from epp.ext_proc.processing_response import CONTENT_LENGTH
 from epp.ext_proc.settings import ExtProcSettings
 from epp.request_control import (
     BodyTooLargeError,

@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from epp.ext_proc.held_bytes import HeldBytes
+from epp.ext_proc.interfaces import RequestHandler, TransportStream
 from epp.ext_proc.pauses import ENDS_AT_ONCE, end_in_pauses, end_safely, let_messages_come
-from epp.ext_proc.phases import AnswerStream, RequestHandler
 from epp.ext_proc.settings import ExtProcSettings
 from epp.ext_proc.stream import ExtProcStream
-from epp.ext_proc.stream_life import StreamLife
 from epp.ext_proc.time_limits import TimeLimits
 from epp.ext_proc.upload_watch import UploadWatch
 from epp.observability import Metrics
@@ -44,8 +43,12 @@ class ExtProcService:
         # Not told of outcomes: that Envoy sends what cannot work says nothing of a configuration.
         self._refusals = Refusals(metrics or Metrics(), clock)
         limits = self._settings
-        self.open_streams: set[StreamLife] = set()
-        self.held = HeldBytes(limits.max_held_bytes, lambda: self.open_streams, clock)
+        self.open_streams: set[ExtProcStream] = set()
+        self.held = HeldBytes(
+            limits.max_held_bytes,
+            lambda: [stream.request_body for stream in self.open_streams],
+            clock,
+        )
         """The memory that requests take until they are passed on."""
         self.uploads = UploadWatch(
             lambda: self.open_streams, self.held, settings=limits, clock=clock
@@ -54,19 +57,17 @@ class ExtProcService:
         self._max_streams = limits.max_streams or inf
         self.time_limits: TimeLimits | None = None
         """To be run if there are any."""
-        self._stream_type = ExtProcStream
         if limits.stream_idle_timeout_seconds or limits.max_stream_seconds:
             self.time_limits = TimeLimits(
                 idle_seconds=limits.stream_idle_timeout_seconds,
                 open_seconds=limits.max_stream_seconds,
                 clock=clock,
             )
-            self._stream_type = self.time_limits.stream_type
         self._empty = asyncio.Event()
 
-    def opened(self, stream: AnswerStream, headers: Mapping[str, str]) -> ExtProcStream:
+    def opened(self, stream: TransportStream, headers: Mapping[str, str]) -> ExtProcStream:
         """Take a new stream; its gRPC headers say nothing of the request."""
-        opened = self._stream_type(
+        opened = ExtProcStream(
             stream,
             self._handler,
             self._clock,
@@ -106,7 +107,7 @@ class ExtProcService:
             return False
         return True
 
-    def _closed(self, stream: StreamLife) -> None:
+    def _closed(self, stream: ExtProcStream) -> None:
         self.open_streams.discard(stream)
         if self.time_limits is not None:
             self.time_limits.closed(stream)

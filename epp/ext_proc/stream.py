@@ -1,72 +1,608 @@
-"""The ext_proc stream of one HTTP request, as a state machine without I/O and without a clock.
+"""The ext_proc stream of one HTTP request: a state machine without I/O and without a clock.
 
-Bytes come in as gRPC messages, answers go out through the transport's stream, at once. The first
-message carries ``protocol_config``: how Envoy is configured decides who waits for whom. What is
-done with a message depends on the state and on the message's kind: the tables of the two phases
-(:mod:`.request_phase`, :mod:`.response_phase`) have every pair that Envoy may send.
+gRPC messages come in as bytes, and answers go out through the transport's stream at once. The first
+message carries ``protocol_config``: Envoy's body modes decide which message is answered when. What
+a message does depends on the state and on the kind of the message: ``TRANSITIONS``, at the end,
+has every pair that Envoy may send. The stream holds the two bodies (:mod:`.request_body`,
+:mod:`.response_body`), which answer their own chunks.
+
+The request, by the mode of its body:
+
+* FULL_DUPLEX_STREAMED: Envoy sends headers and body without waiting. Both are answered when the
+  body is complete; then the body itself is sent back.
+* STREAMED, sent without waiting: the same, but every chunk gets an answer that lets it pass.
+  Without that flag Envoy waits for an answer to the headers: refused.
+* BUFFERED: Envoy waits for an answer to the headers before it sends the body in one message; the
+  answer to the body sets the destination. BUFFERED_PARTIAL is the same, but a body larger than
+  Envoy's buffer comes without its end: refused.
+* No body, or mode NONE: the answer to the headers sets the destination.
+
+A decision may take a while. Nothing is answered until it is made; what Envoy sends meanwhile is
+answered after it. If the stream ends meanwhile, the decision is cancelled.
+
+From the response's headers on, no answer may replace the response: whatever goes wrong, it passes.
 """
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
+from functools import partial
+from typing import Any, ClassVar
 
 import structlog
 from google.protobuf.message import DecodeError
 
-from epp.ext_proc import reading
-from epp.ext_proc.phases import ExtProcState, Transitions
-from epp.ext_proc.request_phase import RequestPhase
-from epp.ext_proc.response_phase import ResponsePhase
-from epp.request_control import EndCause, RequestError
+from epp.ext_proc import client_headers, processing_request, processing_response
+from epp.ext_proc.header_answers import response_headers_answer, routing_answer
+from epp.ext_proc.held_bytes import HeldBytes
+from epp.ext_proc.interfaces import RequestHandler, TransportStream
+from epp.ext_proc.modes import ASSUMED, BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, NONE
+from epp.ext_proc.processing_request import Chunk, Head, MessageContext, RequestChunk
+from epp.ext_proc.request_body import RequestBody
+from epp.ext_proc.request_ids import new_request_id
+from epp.ext_proc.request_limits import rejection
+from epp.ext_proc.response_body import ResponseBody, is_worth_requesting, report
+from epp.ext_proc.settings import ExtProcSettings
+from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+from epp.request_control import (
+    AnswerTimeoutError,
+    BodyTimeoutError,
+    EndCause,
+    EvictedError,
+    Exchange,
+    InternalError,
+    PendingDecision,
+    Refusals,
+    RequestError,
+    ShuttingDownError,
+    TooManyStreamsError,
+    UnsupportedModeError,
+)
 
 log = structlog.get_logger()
 
-_TRANSITIONS: Transitions = {**RequestPhase.TRANSITIONS, **ResponsePhase.TRANSITIONS}
-"""Every message that Envoy may send in each state; anything else is out of order."""
+
+class ExtProcState(Enum):
+    """What the stream waits for; names follow Envoy's phases."""
+
+    # By identity: Enum hashes a member's name in Python, 0.15 us of the 1.6 that a chunk costs.
+    __hash__ = object.__hash__
+
+    REQUEST_HEADERS = auto()
+    REQUEST_BODY = auto()
+    DECIDING = auto()
+    """The request is complete, and its decision is pending."""
+    RESPONSE_HEADERS = auto()
+    RESPONSE_BODY = auto()
+    CLOSED = auto()
 
 
-class ExtProcStream(RequestPhase, ResponsePhase):
-    """One HTTP request, from its headers to the end of its stream."""
+_UNDECIDED = frozenset(
+    {ExtProcState.REQUEST_HEADERS, ExtProcState.REQUEST_BODY, ExtProcState.DECIDING}
+)
+"""States in which Envoy holds the request until an answer names its destination."""
 
-    __slots__ = ()
+Transitions = Mapping[ExtProcState, Mapping[str | None, Callable[[Any, Any, Any], None]]]
+"""What a stream does with each kind of message in each state.
+
+An action gets the stream, the content of the message (its headers, trailers or chunk), and its
+:class:`~epp.ext_proc.processing_request.MessageContext`.
+"""
+
+_ABANDONED = frozenset({EndCause.CLIENT_DISCONNECT, EndCause.DRAINED})
+
+
+class ExtProcStream:
+    """One HTTP request, from its headers to the end of its stream.
+
+    Args:
+        transport: Where answers are sent.
+        handler: Decides the request.
+        clock: Monotonic seconds.
+        on_close: Called once, at the end.
+        settings: Limits, and the form of the answers.
+        refusals: Counts and logs requests that the director never sees.
+        held: The memory account.
+    """
+
+    __slots__ = (
+        "_after_body",
+        "_clock",
+        "_end_in_pause",
+        "_exchange",
+        "_handler",
+        "_headers",
+        "_is_new_id",
+        "_modes",
+        "_on_close",
+        "_pending",
+        "_received_at",
+        "_refusals",
+        "_request_id",
+        "_response_body",
+        "_settings",
+        "_subset",
+        "_transport",
+        "is_surplus",
+        "on_message",
+        "request_body",
+        "state",
+    )
+
+    def __init__(
+        self,
+        transport: TransportStream,
+        handler: RequestHandler,
+        clock: Callable[[], float],
+        on_close: Callable[["ExtProcStream"], None],
+        *,
+        settings: ExtProcSettings,
+        refusals: Refusals,
+        held: HeldBytes,
+    ) -> None:
+        self.state = ExtProcState.REQUEST_HEADERS
+        self.is_surplus = False
+        """Too many other streams are open: the request is refused."""
+        self.on_message: Callable[[ExtProcStream], None] | None = None
+        """Called at each message."""
+        self.request_body = RequestBody(transport, held, handler=handler, settings=settings)
+        self._transport = transport
+        self._handler = handler
+        self._clock = clock
+        self._on_close = on_close
+        self._settings = settings
+        self._refusals = refusals
+        self._headers: dict[str, str] = {}
+        self._request_id = ""
+        self._is_new_id = False
+        self._received_at = 0.0
+        self._subset: Sequence[str] | None = None
+        self._modes = ASSUMED
+        self._pending: PendingDecision | None = None
+        self._exchange: Exchange | None = None
+        self._after_body = b""
+        """The answer to the request's trailers, until all of the body has gone back."""
+        self._response_body: ResponseBody | None = None
+        """None before the response's headers, and if Envoy does not send the body."""
+        self._end_in_pause: EndCause | None = None
+
+    # --- what the transport calls ---------------------------------------------------------------
 
     def message(self, data: bytes) -> None:
-        """Take one ProcessingRequest."""
-        if self.state is ExtProcState.CLOSED:
+        """Process one ProcessingRequest."""
+        if self.on_message is not None:
+            self.on_message(self)
+        state = self.state
+        if state is ExtProcState.CLOSED:
             return
         try:
-            kind, content, context = reading.message(data)
+            kind, content, context = processing_request.decode(data)
         except DecodeError:
             log.error(  # noqa: TRY400 - the bytes are Envoy's, a traceback of ours says nothing
                 "ext_proc message unreadable",
                 request_id=self._request_id,
                 message_bytes=len(data),
-                state=self.state.name,
+                state=state.name,
             )
-            self._fail("Envoy sent what is no ProcessingRequest")
+            self._fail("Envoy sent a message that is no ProcessingRequest")
             return
-        action = _TRANSITIONS.get((self.state, kind))
+        action = _TRANSITIONS[state].get(kind)
         try:
             try:
                 if action is None:
-                    self._unexpected(kind)
+                    self._out_of_order(kind)
                 else:
                     action(self, content, context)
             except RequestError as error:
-                self._refuse(error)  # may fail as well, if a plugin made the error
+                self._send_error(error)  # may fail as well, if a plugin made the error
         except Exception as error:
-            self._broke(error)
+            self._fail_on_bug(error)
 
     def half_closed(self) -> None:
         """Envoy has no more messages: the HTTP stream is over."""
         self.reset()
-        self._stream.finish()
+        self._transport.finish()
 
     def reset(self) -> None:
         """Envoy, or the connection, is gone."""
-        if self.state is ExtProcState.RESPONSE_BODY and self._end_is_unseen:
-            # Its natural end and a client's abort look alike when the body's end is not seen.
+        if self.state is ExtProcState.RESPONSE_BODY and self._is_end_invisible():
             self.close(EndCause.ENDED)
         else:
             self.close(EndCause.CLIENT_DISCONNECT)
 
+    def _is_end_invisible(self) -> bool:
+        """Return whether the natural end of the response looks like a client's abort."""
+        body = self._response_body
+        if body is not None and body.has_begun:
+            return self._modes.response == BUFFERED_PARTIAL  # the rest of a long body never comes
+        return self._modes is ASSUMED or self._modes.response == NONE
+
     def writable(self) -> None:
-        """There is room for more: give back more of a long body."""
-        if self._echo is not None:
-            self._echo_on()
+        """Send back more of a long request body."""
+        if self.request_body.is_echoing and self.request_body.continue_echo():
+            self._send_after_body()
+
+    # --- the request ----------------------------------------------------------------------------
+
+    def _request_headers(self, head: Head, context: MessageContext) -> None:
+        self._received_at = now = self._clock()
+        headers, size, end_of_stream = head
+        self._headers = headers
+        request_id = headers.get(processing_response.REQUEST_ID)
+        if not request_id:
+            request_id = headers[processing_response.REQUEST_ID] = new_request_id()
+            self._is_new_id = True
+        self._request_id = request_id
+        self._subset = context.subset
+        if context.body_modes is not None:
+            self._modes = context.body_modes
+        modes, body = self._modes, self.request_body
+        body.begin(modes.request, headers, now)
+        if self.is_surplus:
+            self._reject(
+                TooManyStreamsError(f"no more than {self._settings.max_streams} may be open")
+            )
+        elif error := rejection(modes, size, headers, self._settings):
+            self._reject(error)
+        elif end_of_stream or modes.request == NONE:
+            self._decide()
+        else:
+            self.state = ExtProcState.REQUEST_BODY
+            try:
+                body.expect(size, self._reject)
+            except RequestError as no_room:
+                self._reject(no_room)
+                return
+            if body.is_buffered:
+                self._transport.send(processing_response.CONTINUE_REQUEST_HEADERS)
+
+    def _request_chunk(self, chunk: RequestChunk, _: MessageContext) -> None:
+        data, end_of_stream = chunk
+        try:
+            is_complete = self.request_body.add(data, end_of_stream=end_of_stream)
+        except RequestError as error:
+            self._reject(error)
+            return
+        if is_complete:
+            self._decide()
+
+    def _request_trailers(self, message: pb.HttpTrailers, _: MessageContext) -> None:
+        """Decide a request whose body ended with trailers instead of an end-of-stream flag."""
+        if self.request_body.is_buffered:
+            self._out_of_order("request_trailers")  # its body comes first
+        else:
+            self._decide(has_trailers=True)
+
+    def _repeated_request_chunk(self, _chunk: RequestChunk, _: MessageContext) -> None:
+        """Ignore the end of a body over 1 MB, which Envoy may repeat (envoy#46237)."""
+
+    def _early_request_trailers(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
+        """Answer trailers that come before the decision after the answer to the body."""
+        self._after_body = processing_response.CONTINUE_REQUEST_TRAILERS
+
+    def _late_request_trailers(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
+        """Answer trailers after a buffered body, or after one that Envoy does not send here."""
+        self._after_body = processing_response.CONTINUE_REQUEST_TRAILERS
+        if not self.request_body.is_echoing:
+            self._send_after_body()
+
+    def _send_after_body(self) -> None:
+        if answer := self._after_body:
+            self._after_body = b""
+            self._transport.send(answer)
+
+    # --- the decision ---------------------------------------------------------------------------
+
+    def _decide(self, *, has_trailers: bool = False) -> None:
+        """Have the director decide the request, which is complete."""
+        self.state = ExtProcState.DECIDING
+        body = self.request_body
+        decision = self._handler.handle(
+            request_id=self._request_id,
+            body=body.complete(),
+            headers=client_headers.without(self._headers, self._settings.ignored_client_headers),
+            received_at=self._received_at,
+            subset=self._subset,
+            memory=body,
+        )
+        if isinstance(decision, PendingDecision):
+            self._pending = decision
+            decision.then(partial(self._decided, has_trailers))
+        else:
+            self._route(decision, has_trailers)
+
+    def _decided(self, has_trailers: bool, outcome: Exchange | RequestError) -> None:
+        self._pending = None
+        try:
+            if isinstance(outcome, RequestError):
+                self._send_error(outcome)
+            else:
+                self._route(outcome, has_trailers)
+        except Exception as error:
+            self._fail_on_bug(error)
+
+    def _route(self, exchange: Exchange, has_trailers: bool) -> None:
+        self._exchange = exchange
+        self.state = ExtProcState.RESPONSE_HEADERS
+        if exchange.in_flight is not None:
+            exchange.on_revoked = self.evict
+        body = self.request_body
+        answer = routing_answer(
+            exchange,
+            self._headers,
+            self._settings,
+            request_id=self._request_id,
+            is_new_id=self._is_new_id,
+            on_body=body.chunks > 0 and body.is_buffered,
+        )
+        self._transport.send(answer)
+        if has_trailers:
+            self._after_body = processing_response.CONTINUE_REQUEST_TRAILERS
+        body.give_back(exchange.body, end_of_stream=not has_trailers)
+        if body.chunks:
+            exchange.body_sent()
+        if self._after_body and not body.is_echoing:
+            self._send_after_body()
+
+    # --- the response ---------------------------------------------------------------------------
+
+    def _response_headers(self, head: Head, context: MessageContext) -> None:
+        # First of all: from here on no answer may replace the response.
+        self.state = ExtProcState.RESPONSE_BODY
+        began_at = self._clock()
+        exchange = self._exchange
+        if not head.end_of_stream:
+            self._expect_response_body(exchange)
+        if exchange is None:
+            self._transport.send(processing_response.CONTINUE_RESPONSE_HEADERS)
+        else:
+            if context.served:
+                exchange.served_by(context.served)
+            answer = response_headers_answer(
+                exchange, self._response_body, head.headers, context.served, self._request_id
+            )
+            self._transport.send(answer)
+            exchange.response_seconds = self._clock() - began_at
+        if head.end_of_stream:
+            self.close(EndCause.COMPLETED)
+
+    def _expect_response_body(self, exchange: Exchange | None) -> None:
+        """Prepare for the body, if Envoy sends it.
+
+        Envoy is asked for it only where its filter is set up as for adaptive mode. It ignores that
+        if the filter does not allow it, and the stream goes on without the body.
+        """
+        modes = self._modes
+        if modes.response != NONE or (
+            exchange is not None
+            and modes.request == BUFFERED
+            and is_worth_requesting(exchange, self._request_id, self._settings.sample_usage)
+        ):
+            self._response_body = ResponseBody(
+                self._transport, modes.response, exchange, self._request_id
+            )
+
+    def _unsent_response_headers(self, _head: Head, _context: MessageContext) -> None:
+        """Pass Envoy's own response to a request that it never sent here, such as a 400."""
+        self._detach(EndCause.COMPLETED)
+
+    def _early_response_headers(self, head: Head, context: MessageContext) -> None:
+        """Pass Envoy's own response to an undecided request, such as 413 to a long body."""
+        self.request_body.drop()
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.cancel(EndCause.ERROR)
+        self._response_headers(head, context)
+
+    def _response_chunk(self, chunk: Chunk, _: MessageContext) -> None:
+        began_at = self._clock()
+        data, end_of_stream = chunk
+        body, exchange = self._response_body, self._exchange
+        if body is None:  # unrequested
+            answer = processing_response.CONTINUE_RESPONSE_BODY
+            self._transport.send(answer + report(exchange, None) if end_of_stream else answer)
+        else:
+            body.pass_chunk(data, began_at, end_of_stream=end_of_stream)
+        if exchange is not None:
+            exchange.response_seconds += self._clock() - began_at
+        if end_of_stream:
+            self.close(EndCause.COMPLETED)
+
+    def _response_trailers(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
+        body, answer = self._response_body, processing_response.CONTINUE_RESPONSE_TRAILERS
+        if body is None:
+            self._transport.send(answer + report(self._exchange, None))
+        else:
+            body.flush()
+            self._transport.send(answer + body.report())
+        self.close(EndCause.COMPLETED)
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def close(self, cause: EndCause) -> None:
+        """Release everything; idempotent, and the only release there is."""
+        if self.state is ExtProcState.CLOSED:
+            return
+        if self.state is ExtProcState.REQUEST_BODY and cause in _ABANDONED:
+            log.info(
+                "request abandoned before it was whole",
+                request_id=self._request_id,
+                outcome=cause.value,
+            )
+        self.state = ExtProcState.CLOSED
+        is_whole = cause is EndCause.COMPLETED
+        self.request_body.close(keep_echo=is_whole)
+        # These may refer to the stream.
+        exchange, self._exchange = self._exchange, None
+        pending, self._pending = self._pending, None
+        body, self._response_body = self._response_body, None
+        try:
+            if exchange is not None:
+                try:
+                    if body is not None:
+                        body.end(self._clock(), is_whole=is_whole)
+                finally:
+                    exchange.close(cause)
+            elif pending is not None:
+                pending.cancel(cause)
+        finally:
+            self._on_close(self)
+
+    @property
+    def passed_bytes(self) -> int | None:
+        """Bytes of the response that have passed; None if an end now would lose none of it."""
+        body = self._response_body
+        return body.size if body is not None and body.is_duplex else None
+
+    def drain(self) -> None:
+        """End the stream because the EPP stops; a response under way goes on without it."""
+        if self.state in _UNDECIDED:
+            # Envoy would send the request on without a destination, and without the body held here.
+            error = ShuttingDownError("the endpoint picker stopped before the request was decided")
+            if self.state is not ExtProcState.REQUEST_HEADERS:
+                self._refusals.count(error, None, self._headers)
+            self._send_error(error, EndCause.DRAINED)
+        else:
+            self._detach(EndCause.DRAINED)
+
+    def time_out(self, limit: str, why: str) -> None:
+        """End the stream because it has taken too long; a response under way goes on without it.
+
+        A stream whose response passes through here ends later, by :meth:`end_in_pause`.
+
+        Args:
+            limit: The limit reached; a label of ``request_limit_exceeded_total``.
+            why: What has taken too long.
+        """
+        state = self.state
+        if state is ExtProcState.CLOSED:
+            return
+        self._refusals.count_limit(limit)
+        if state is ExtProcState.RESPONSE_BODY:
+            if self._modes.response == FULL_DUPLEX:
+                self._end_in_pause = EndCause.TIMED_OUT
+            else:
+                self._detach(EndCause.TIMED_OUT)
+        elif state in _UNDECIDED and state is not ExtProcState.DECIDING:
+            self._received_at = self._received_at or self._clock()  # not even its headers have come
+            self._reject(BodyTimeoutError(f"the request did not come in time: {why}"))
+        else:
+            self._count_and_send(
+                AnswerTimeoutError(f"the request was not answered in time: {why}"),
+                EndCause.TIMED_OUT,
+            )
+
+    def end_in_pause(self) -> None:
+        """End the stream if it has timed out while its response was passing through here."""
+        if self.state is not ExtProcState.CLOSED and self._end_in_pause is not None:
+            self._detach(self._end_in_pause)
+
+    def evict(self) -> None:
+        """End the stream to free capacity for other requests, unless its response has begun."""
+        if self.state is ExtProcState.RESPONSE_HEADERS:
+            error = EvictedError("request evicted by flow control")
+            self._count_and_send(error, EndCause.EVICTED)
+
+    # --- errors ---------------------------------------------------------------------------------
+
+    def _out_of_order(self, kind: str | None) -> None:
+        log.error(
+            "ext_proc message out of order",
+            request_id=self._request_id,
+            message=kind,
+            state=self.state.name,
+        )
+        if kind is not None and kind.startswith("response"):
+            self._detach()
+        else:
+            self._fail(f"Envoy sent {kind} in state {self.state.name}")
+
+    def _fail_on_bug(self, error: Exception) -> None:
+        log.error("ext_proc stream failed", request_id=self._request_id, exc_info=error)
+        self._refusals.count_fault()
+        self._fail(
+            f"the endpoint picker failed on this request; its log names request {self._request_id}"
+        )
+
+    def _fail(self, text: str) -> None:
+        """Answer with 500; a response under way goes on without this stream instead."""
+        if self.state in {ExtProcState.RESPONSE_BODY, ExtProcState.CLOSED}:
+            self._detach()
+        else:
+            self._count_and_send(InternalError(text), EndCause.ERROR)
+
+    def _reject(self, error: RequestError) -> None:
+        """Count, log and refuse a request that the director has not seen."""
+        if isinstance(error, UnsupportedModeError):
+            log.error("ext_proc body mode unsupported", request_id=self._request_id, why=str(error))
+        self._refusals.refused(
+            error,
+            request_id=self._request_id,
+            request=None,
+            headers=self._headers,
+            received_at=self._received_at,
+        )
+        self._send_error(error)
+
+    def _count_and_send(self, error: RequestError, cause: EndCause) -> None:
+        if self._exchange is None:
+            self._refusals.count(error, None, self._headers)
+        else:
+            self._exchange.metrics.error(error.code)
+        self._send_error(error, cause)
+
+    def _send_error(self, error: RequestError, cause: EndCause = EndCause.REFUSED) -> None:
+        """Answer the request with an error, which is counted already, and end the stream."""
+        path = self._headers.get(":path", "")
+        self._transport.send(
+            processing_response.refused(error, self._request_id, self._settings, path=path)
+        )
+        self._close_and_finish(cause)
+
+    def _detach(self, cause: EndCause = EndCause.ERROR) -> None:
+        """End the stream and let request and response go on without it."""
+        if self._response_body is not None:
+            self._response_body.flush()
+        if self.request_body.is_echoing:
+            self.request_body.flush_echo()
+            self._send_after_body()
+        self._close_and_finish(cause)
+
+    def _close_and_finish(self, cause: EndCause) -> None:
+        try:
+            self.close(cause)
+        finally:
+            self._transport.finish()
+
+    # --- what to do with each message -----------------------------------------------------------
+
+    TRANSITIONS: ClassVar[Transitions] = {
+        ExtProcState.REQUEST_HEADERS: {
+            "request_headers": _request_headers,
+            "response_headers": _unsent_response_headers,
+        },
+        ExtProcState.REQUEST_BODY: {
+            "request_body": _request_chunk,
+            "request_trailers": _request_trailers,
+            "response_headers": _early_response_headers,
+        },
+        ExtProcState.DECIDING: {
+            "request_body": _repeated_request_chunk,
+            "request_trailers": _early_request_trailers,
+            "response_headers": _early_response_headers,
+        },
+        ExtProcState.RESPONSE_HEADERS: {
+            "request_body": _repeated_request_chunk,
+            "request_trailers": _late_request_trailers,
+            "response_headers": _response_headers,
+        },
+        ExtProcState.RESPONSE_BODY: {
+            "request_body": _repeated_request_chunk,
+            "request_trailers": _late_request_trailers,
+            "response_body": _response_chunk,
+            "response_trailers": _response_trailers,
+        },
+    }
+    """Every message that Envoy may send in each state; any other one is out of order."""
+
+
+_TRANSITIONS = ExtProcStream.TRANSITIONS

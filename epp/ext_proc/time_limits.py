@@ -11,27 +11,13 @@ from collections.abc import Callable
 from functools import partial
 
 from epp.ext_proc.pauses import end_in_pauses, end_safely
-from epp.ext_proc.phases import ExtProcState
-from epp.ext_proc.stream import ExtProcStream
-from epp.ext_proc.stream_life import StreamLife
+from epp.ext_proc.stream import ExtProcState, ExtProcStream
 
 IDLE = "stream-idle"
 OPEN = "stream-time"
 """The limits, as their metric names them."""
 
 _SWEEP_SECONDS = 1.0
-
-
-class TimedStream(ExtProcStream):
-    """A stream that tells when it is heard."""
-
-    __slots__ = ("heard",)
-
-    heard: Callable[[StreamLife], None]
-
-    def message(self, data: bytes) -> None:
-        self.heard(self)
-        super().message(data)
 
 
 class TimeLimits:
@@ -50,50 +36,45 @@ class TimeLimits:
         self._idle_seconds = idle_seconds
         self._open_seconds = open_seconds
         self._clock = clock
-        self._heard: OrderedDict[StreamLife, float] = OrderedDict()
-        self._opened: OrderedDict[StreamLife, float] = OrderedDict()
-        self._leaving: set[StreamLife] = set()
+        self._heard: OrderedDict[ExtProcStream, float] = OrderedDict()
+        self._opened: OrderedDict[ExtProcStream, float] = OrderedDict()
+        self._timed_out: set[ExtProcStream] = set()
 
-    @property
-    def stream_type(self) -> type[ExtProcStream]:
-        """What a stream has to be: only one that may not be silent has to tell when it is heard."""
-        return TimedStream if self._idle_seconds else ExtProcStream
-
-    def opened(self, stream: StreamLife) -> None:
+    def opened(self, stream: ExtProcStream) -> None:
         """Watch ``stream`` from now on."""
         now = self._clock()
-        if isinstance(stream, TimedStream):
-            stream.heard = self._hear
+        if self._idle_seconds:
+            stream.on_message = self._hear
             self._heard[stream] = now
         if self._open_seconds:
             self._opened[stream] = now
 
-    def closed(self, stream: StreamLife) -> None:
+    def closed(self, stream: ExtProcStream) -> None:
         """Watch it no more."""
         self._heard.pop(stream, None)
         self._opened.pop(stream, None)
-        self._leaving.discard(stream)
+        self._timed_out.discard(stream)
 
     async def run(self) -> None:
         """Look once a second."""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             self.sweep()
-            if self._leaving:
-                await end_in_pauses(self._leaving, lambda stream: end_safely(stream.leave))
+            if self._timed_out:
+                await end_in_pauses(self._timed_out, lambda stream: end_safely(stream.end_in_pause))
 
     def sweep(self) -> None:
         """End the streams whose time is over, and those that have found no pause since."""
-        leaving = list(self._leaving)
+        timed_out = list(self._timed_out)
         now = self._clock()
         idle, whole = self._idle_seconds, self._open_seconds
         self._expire(self._heard, now - idle, IDLE, f"nothing came for {idle:g} s")
         self._expire(self._opened, now - whole, OPEN, f"the stream was open for {whole:g} s")
-        for stream in leaving:
-            end_safely(stream.leave)
+        for stream in timed_out:
+            end_safely(stream.end_in_pause)
 
     def _expire(
-        self, streams: OrderedDict[StreamLife, float], since: float, limit: str, why: str
+        self, streams: OrderedDict[ExtProcStream, float], since: float, limit: str, why: str
     ) -> None:
         while streams:
             stream, at = next(iter(streams.items()))
@@ -102,9 +83,9 @@ class TimeLimits:
             self.closed(stream)
             end_safely(partial(stream.time_out, limit, why))
             if stream.state is not ExtProcState.CLOSED:
-                self._leaving.add(stream)
+                self._timed_out.add(stream)
 
-    def _hear(self, stream: StreamLife) -> None:
+    def _hear(self, stream: ExtProcStream) -> None:
         heard = self._heard
         if stream in heard:
             heard[stream] = self._clock()

@@ -11,7 +11,7 @@ from functools import partial
 from epp.ext_proc.held_bytes import HeldBytes
 from epp.ext_proc.pauses import end_safely
 from epp.ext_proc.settings import ExtProcSettings
-from epp.ext_proc.stream_life import StreamLife
+from epp.ext_proc.stream import ExtProcStream
 
 SLOW = "body-time"
 """The limit, as its metric names it."""
@@ -39,7 +39,7 @@ class UploadWatch:
 
     def __init__(
         self,
-        streams: Callable[[], Collection[StreamLife]],
+        streams: Callable[[], Collection[ExtProcStream]],
         held: HeldBytes,
         *,
         settings: ExtProcSettings,
@@ -66,16 +66,17 @@ class UploadWatch:
             self.look_at(streams[start : start + _LOOKS_AT_ONCE])
             await asyncio.sleep(0)
 
-    def look_at(self, streams: Iterable[StreamLife]) -> None:
+    def look_at(self, streams: Iterable[ExtProcStream]) -> None:
         """End those of ``streams`` whose bodies have come too slowly for too long."""
         now = self._clock()
         for stream in streams:
-            if not stream.is_arriving:
+            body = stream.request_body
+            if not body.is_arriving:
                 continue
-            slow_seconds = stream.slow_seconds(now, self._least)
+            slow_seconds = body.slow_seconds(now, self._least)
             if not self._seconds or slow_seconds < self._seconds:
                 continue
-            if stream.is_seen_arriving or slow_seconds >= UNSEEN_PATIENCE * self._seconds:
+            if not body.is_buffered or slow_seconds >= UNSEEN_PATIENCE * self._seconds:
                 end_safely(partial(stream.time_out, SLOW, self._why(slow_seconds)))
 
     def _why(self, seconds: float) -> str:

@@ -18,7 +18,7 @@ _VARINT = 0
 """Wire type of numbers and booleans."""
 _MORE = 0x80
 """Set in each byte of a varint but the last."""
-_MOST_LENGTH_BYTES = 4
+_MAX_LENGTH_BYTES = 4
 """Of a length that is read here."""
 LONG_BODY_BYTES = 1 << 20
 """A longer body is not copied out of its message here."""
@@ -89,7 +89,7 @@ def _long_length(data: bytes, at: int) -> tuple[int, int]:
     one of 12 MB, as it copies it twice; this takes 0.7.
     """
     length = 0
-    for place in range(_MOST_LENGTH_BYTES):
+    for place in range(_MAX_LENGTH_BYTES):
         byte = data[at + place]
         length |= (byte & ~_MORE) << 7 * place
         if byte < _MORE:

@@ -18,7 +18,7 @@ import msgspec
 import yaml
 
 from conformance.echo import Echo, EchoPool, EchoServer
-from epp.ext_proc.reading import SUBSET_KEY, SUBSET_NAMESPACE
+from epp.ext_proc.processing_request import SUBSET_KEY, SUBSET_NAMESPACE
 from epp.lab.envoy import (
     EXT_PROC_STATS,
     EnvoyProcess,

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, cast
 import pytest
 from google.protobuf import json_format
 
-from epp.ext_proc.messages import MAX_BODY_CHUNK_BYTES
+from epp.ext_proc.processing_response import MAX_BODY_CHUNK_BYTES
 from epp.parsing.plugins import Usage
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import AnswerReporter

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcSettings
-from epp.ext_proc.messages import refused
+from epp.ext_proc.processing_response import refused
 from epp.parsing import FieldMissingError, ModelMissingError, NoParserError, NotJsonError
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import errors

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from epp.ext_proc import ExtProcSettings
-from epp.ext_proc.messages import refused
+from epp.ext_proc.processing_response import refused
 from epp.ext_proc.settings import ErrorBody
 from epp.ext_proc.time_limits import IDLE, OPEN
 from epp.ext_proc.upload_watch import SLOW

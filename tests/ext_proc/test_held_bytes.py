@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epp.ext_proc import ExtProcSettings
-from epp.ext_proc.held_bytes import MOST_READ, HeldBytes
+from epp.ext_proc.held_bytes import MAX_READING, HeldBytes
 from epp.request_control import Exchange
 from tools.harness.ext_proc import ADAPTIVE, FULL_DUPLEX, LEAN, POST, Envoy, Modes, assert_routes
 from tools.harness.held import PatientEnvoy
@@ -279,7 +279,7 @@ def test_a_body_that_is_too_long_by_itself_is_told_so() -> None:
 def test_bodies_wait_when_little_is_left_all_but_a_few() -> None:
     epp = Epp(make_pool())
     first = begin(epp, 300)
-    others = [begin(epp, 10, first) for _ in range(MOST_READ + 1)]
+    others = [begin(epp, 10, first) for _ in range(MAX_READING + 1)]
     last = begin(epp, 280, first)
     assert is_paused(last)
     for each in others:
@@ -298,7 +298,7 @@ def test_a_body_that_was_to_wait_and_came_all_the_same_does_so_no_more() -> None
     """What comes after it, such as the response, would be read no more."""
     epp = Epp(make_pool())
     first = begin(epp, 300)
-    for _ in range(MOST_READ):
+    for _ in range(MAX_READING):
         begin(epp, 10, first)
     envoy = begin(epp, 270, first, FULL_DUPLEX)
     assert is_paused(envoy)
@@ -311,23 +311,23 @@ def test_a_body_that_was_to_wait_and_came_all_the_same_does_so_no_more() -> None
 def test_bodies_that_wait_for_their_decisions_are_none_of_those_that_are_read() -> None:
     epp = Epp(make_pool())
     first = PatientEnvoy(epp, LEAN, settings=SMALL)
-    others = [PatientEnvoy(epp, LEAN, service=first.service) for _ in range(MOST_READ)]
+    others = [PatientEnvoy(epp, LEAN, service=first.service) for _ in range(MAX_READING)]
     for each in [first, *others]:
         each.request_headers()
         each.request_body(b" " * 150)
-    coming = [begin(epp, 2, first) for _ in range(MOST_READ + 1)]
-    assert [is_paused(each) for each in coming] == [False] * MOST_READ + [True]
+    coming = [begin(epp, 2, first) for _ in range(MAX_READING + 1)]
+    assert [is_paused(each) for each in coming] == [False] * MAX_READING + [True]
 
 
 def test_not_all_that_wait_are_let_on_at_once() -> None:
     """Each may send what its window takes, which together is more than there is room for."""
     held = HeldBytes(400 << 20, list, float)
-    held.used_bytes, held.readers = 320 << 20, 40
+    held.used_bytes, held.arriving_bodies = 320 << 20, 40
     holders = [Holder(1) for _ in range(40)]
     waiting = [each for each in holders if held.must_wait(each)]
     for each in waiting:
         each.is_paused = True
-    assert len(waiting) == 40 - MOST_READ
+    assert len(waiting) == 40 - MAX_READING
     held.release(19 << 20)
     assert all(each.is_paused for each in waiting), "there is no room yet"
     held.release(10 << 20)
@@ -337,7 +337,7 @@ def test_not_all_that_wait_are_let_on_at_once() -> None:
 def test_what_the_transport_gives_back_lets_nobody_on_at_once() -> None:
     """It is in the middle of a frame: what it was asked to write then came between."""
     held = HeldBytes(400 << 20, list, float)
-    held.used_bytes, held.readers = 320 << 20, MOST_READ + 1
+    held.used_bytes, held.arriving_bodies = 320 << 20, MAX_READING + 1
     holder = Holder(1)
     holder.is_paused = held.must_wait(holder)
     held.give_back(100 << 20)
@@ -373,10 +373,10 @@ class Holder:
     def stalled_seconds(self, now: float) -> float:
         return now
 
-    def evict_body(self) -> None:
+    def evict(self) -> None:
         raise AssertionError("nobody is short of memory")
 
-    def read_on(self) -> None:
+    def resume_reading(self) -> None:
         self.is_paused = False
 
 
@@ -393,14 +393,14 @@ def test_there_is_always_a_body_that_goes_on(
     decided: list[Holder] = []
 
     def go_on(holder: Holder) -> None:
-        held.readers += not holder.held_bytes
+        held.arriving_bodies += not holder.held_bytes
         holder.held_bytes += chunk_bytes
         held.used_bytes += chunk_bytes
         holder.chunks -= 1
         if not holder.chunks or held.used_bytes > held.limit_bytes:
             open_holders.remove(holder)
             decided.append(holder)
-            held.read(holder)
+            held.body_arrived(holder)
             assert not holder.is_paused
         elif held.used_bytes > held.high_bytes and held.must_wait(holder):
             holder.is_paused = True
@@ -416,10 +416,10 @@ def test_there_is_always_a_body_that_goes_on(
         holders = open_holders + decided
         assert held.used_bytes == sum(each.held_bytes for each in holders)
         coming = [each for each in open_holders if each.held_bytes]
-        assert held.readers == len(coming)
+        assert held.arriving_bodies == len(coming)
         assert any(not each.is_paused for each in coming) or not coming
     while open_holders:
         go_on(next(each for each in open_holders if not each.is_paused))
     while decided:
         give_back()
-    assert held.used_bytes == held.readers == 0
+    assert held.used_bytes == held.arriving_bodies == 0

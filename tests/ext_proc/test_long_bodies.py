@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from epp.ext_proc import ExtProcSettings, messages
+from epp.ext_proc import ExtProcSettings, processing_response
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from tools.harness.ext_proc import (
     BUFFERED,
@@ -27,7 +27,7 @@ pytestmark = on_no_transport  # a wire has room for as much as it likes
 
 CHUNKS = [b'{"model": "tiny", "prompt": "', *(b"%05d" % n * 10_000 for n in range(6)), b'"}']
 BODY = b"".join(CHUNKS)
-PIECES = -(-len(BODY) // messages.MAX_BODY_CHUNK_BYTES)
+PIECES = -(-len(BODY) // processing_response.MAX_BODY_CHUNK_BYTES)
 """In which it goes back to Envoy."""
 CONTINUE_REQUEST_TRAILERS = pb.ProcessingResponse(request_trailers=pb.TrailersResponse())
 
@@ -109,7 +109,7 @@ def test_a_body_is_held_until_all_of_it_went_back(envoy: Envoy) -> None:
     send(envoy)
     held = envoy.service.held
     while (sent := len(all_answers(envoy))) < PIECES:
-        assert held.used_bytes == len(BODY) - (sent - 1) * messages.MAX_BODY_CHUNK_BYTES
+        assert held.used_bytes == len(BODY) - (sent - 1) * processing_response.MAX_BODY_CHUNK_BYTES
         make_room(envoy, 1)
     make_room(envoy, 100)
     assert_whole(all_answers(envoy)[1:], ends=True)
@@ -161,7 +161,7 @@ def test_an_answer_of_envoys_own_gives_back_what_is_held_of_the_body(envoy: Envo
     assert envoy.service.held.used_bytes == len(CHUNKS[1])
     envoy.response_headers("413")
     held = envoy.service.held
-    assert (held.used_bytes, held.readers) == (0, 0)
+    assert (held.used_bytes, held.arriving_bodies) == (0, 0)
 
 
 @pytest.mark.parametrize("end", [stopped, out_of_order])
@@ -218,7 +218,7 @@ STEPS: dict[str, Step] = {
     "end of the response": lambda envoy: envoy.response_body(end=True),
     "drain": lambda envoy: envoy.drain(),
     "idle": lambda envoy: envoy.wire.call(lambda: envoy.stream.time_out("stream-idle", "idle")),
-    "leave": lambda envoy: envoy.wire.call(envoy.stream.leave),
+    "end in a pause": lambda envoy: envoy.wire.call(envoy.stream.end_in_pause),
     "half-close": lambda envoy: envoy.half_close(),
     "no message": lambda envoy: envoy.garble(),
 }
@@ -246,9 +246,9 @@ def test_what_is_held_of_bodies_is_given_back_once_in_every_order(
                 if step is not None:
                     STEPS[step](envoy)
                 assert 0 <= service.held.used_bytes <= limits.max_held_bytes
-                assert 0 <= service.held.readers <= len(service.open_streams)
+                assert 0 <= service.held.arriving_bodies <= len(service.open_streams)
         for envoy in envoys:
             envoy.reset()
-        assert (service.held.used_bytes, service.held.readers) == (0, 0)
+        assert (service.held.used_bytes, service.held.arriving_bodies) == (0, 0)
         assert not any(envoy.line.recorder.is_paused for envoy in envoys)
         assert epp.director.in_flight == 0

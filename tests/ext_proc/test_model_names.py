@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epp.ext_proc.model_names import MAX_HELD_BYTES, MOST_TOKENS, ModelNames
+from epp.ext_proc.model_names import MAX_HELD_BYTES, MAX_TOKENS, ModelNames
 from tools.fuzz.growth import calls
 
 SSE = b'data: {"id":"1","model":"served","choices":[{"text":"a"}]}\n\n'
@@ -150,7 +150,7 @@ def test_a_name_behind_many_brackets_is_not_looked_for(*, is_sse: bool) -> None:
         count = calls(lambda: passed.append(names.feed(line, is_last=True)))
         return count, passed[0].replace(line, b"unchanged")
 
-    near = MOST_TOKENS // 2 - 8
+    near = MAX_TOKENS // 2 - 8
     assert work(near)[1].endswith(b'"model":"asked"}\n')
     # Longer than MAX_HELD_BYTES: a shorter document is searched again at its end.
     count, passed = work(20 * near)

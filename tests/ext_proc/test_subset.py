@@ -2,7 +2,7 @@
 
 import pytest
 
-from epp.ext_proc import reading
+from epp.ext_proc import processing_request
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import OutsideSubsetError, subset
 from epp.request_control.subset import within
@@ -11,9 +11,9 @@ from epp.testing import make_endpoint
 
 def test_a_null_is_no_hint() -> None:
     request = pb.ProcessingRequest()
-    hint = request.metadata_context.filter_metadata[reading.SUBSET_NAMESPACE]
-    hint.update({reading.SUBSET_KEY: None})
-    assert reading.message(request.SerializeToString())[2].subset is None
+    hint = request.metadata_context.filter_metadata[processing_request.SUBSET_NAMESPACE]
+    hint.update({processing_request.SUBSET_KEY: None})
+    assert processing_request.decode(request.SerializeToString())[2].subset is None
 
 
 @pytest.mark.parametrize("entry", ["[fd00::7]:8000", "[fd00::7]", "fd00::7"])

@@ -235,10 +235,10 @@ async def test_streams_are_looked_at_once_a_second() -> None:
     limits = TimeLimits(idle_seconds=0.0, open_seconds=2.5, clock=loop.time)
     stream = create_autospec(ExtProcStream, instance=True)
     stream.time_out.side_effect = lambda *_: ends.append(loop.time())
-    stream.leave.side_effect = lambda: limits.closed(stream)
+    stream.end_in_pause.side_effect = lambda: limits.closed(stream)
     limits.opened(stream)
     watching = asyncio.create_task(limits.run())
     await asyncio.sleep(10)
     watching.cancel()
     assert ends == [3.0]
-    stream.leave.assert_called_once_with()
+    stream.end_in_pause.assert_called_once_with()

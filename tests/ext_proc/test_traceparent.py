@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epp.ext_proc import messages
+from epp.ext_proc import processing_response
 from epp.ext_proc.settings import ExtProcSettings
 from epp.ext_proc.traceparent import new_traceparent
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, PreRequest
@@ -71,9 +71,11 @@ def test_the_answer_is_the_one_that_protobuf_writes() -> None:
     removed = ("x-llm-d-slo-ttft-ms",)
     headers = {**dict.fromkeys(removed), "traceparent": CLIENTS}
     for on_body in (False, True):
-        assert messages.routed_traced(
+        assert processing_response.routed_traced(
             "10.0.0.1:8000", on_body=on_body, removed=removed, traceparent=CLIENTS
-        ) == messages.routed_anew("10.0.0.1:8000", on_body=on_body, headers=headers, body=None)
+        ) == processing_response.routed_anew(
+            "10.0.0.1:8000", on_body=on_body, headers=headers, body=None
+        )
 
 
 def test_that_of_the_client_stays() -> None:

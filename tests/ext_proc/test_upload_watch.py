@@ -55,7 +55,7 @@ def test_a_body_that_does_not_come_on_is_given_up(modes: Modes, size: int) -> No
     assert b"less than 10 bytes a second for 30 s" in envoy.answers[0].immediate_response.body
     assert envoy.epp.value("request_limit_exceeded_total", limit="body-time") == 1
     held = envoy.service.held
-    assert (held.used_bytes, held.readers) == (0, 0)
+    assert (held.used_bytes, held.arriving_bodies) == (0, 0)
 
 
 def test_a_trickle_is_no_progress() -> None:

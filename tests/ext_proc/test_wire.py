@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epp.ext_proc import messages, wire
+from epp.ext_proc import processing_response, wire
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 # Lengths around those where a varint grows by a byte, and where a body is cut in pieces.
@@ -97,11 +97,11 @@ def test_echoes_are_the_bytes_protobuf_writes(length: int, end: bool) -> None:
         )
         for number, piece in enumerate(pieces)
     ]
-    assert list(messages.echoed_request(body, end_of_stream=end)) == [
+    assert list(processing_response.echoed_request(body, end_of_stream=end)) == [
         pb.ProcessingResponse(request_body=pb.BodyResponse(response=each)).SerializeToString()
         for each in expected
     ]
-    assert list(messages.echoed_response(body, end_of_stream=end)) == [
+    assert list(processing_response.echoed_response(body, end_of_stream=end)) == [
         pb.ProcessingResponse(response_body=pb.BodyResponse(response=each)).SerializeToString()
         for each in expected
     ]

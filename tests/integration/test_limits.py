@@ -154,5 +154,5 @@ async def test_bodies_that_wait_for_room_are_all_taken(
         assert [answer.status_code for answer in answers] == [400] * 10
         assert any(waits)
         assert met(gateway, "held-bytes") is None
-        assert held.used_bytes == held.readers == 0
+        assert held.used_bytes == held.arriving_bodies == 0
         await assert_over(gateway)

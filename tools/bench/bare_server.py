@@ -19,7 +19,7 @@ import grpc
 import uvloop
 from grpc import aio
 
-from epp.ext_proc import METHOD, messages
+from epp.ext_proc import METHOD, processing_response
 from epp.lab.envoy import Mode
 from epp.transport import Http2Server
 from epp.transport.grpcio import GrpcioServer
@@ -38,18 +38,18 @@ def answers(mode: Mode, destinations: Iterator[str]) -> Answers:
     """Return the function from a message to its answer."""
     adaptive = mode is Mode.ADAPTIVE
     constant = {
-        REQUEST_TRAILERS: messages.CONTINUE_REQUEST_TRAILERS,
-        RESPONSE_HEADERS: messages.CONTINUE_RESPONSE_HEADERS,
-        RESPONSE_TRAILERS: messages.CONTINUE_RESPONSE_TRAILERS,
+        REQUEST_TRAILERS: processing_response.CONTINUE_REQUEST_TRAILERS,
+        RESPONSE_HEADERS: processing_response.CONTINUE_RESPONSE_HEADERS,
+        RESPONSE_TRAILERS: processing_response.CONTINUE_RESPONSE_TRAILERS,
     }
     if adaptive:
-        constant[REQUEST_HEADERS] = messages.CONTINUE_REQUEST_HEADERS
+        constant[REQUEST_HEADERS] = processing_response.CONTINUE_REQUEST_HEADERS
     decides_at = REQUEST_BODY if adaptive else REQUEST_HEADERS
 
     def answer(message: bytes) -> bytes:
         kind = message[0]
         if kind == decides_at:
-            return messages.routed(next(destinations), on_body=adaptive)
+            return processing_response.routed(next(destinations), on_body=adaptive)
         if (found := constant.get(kind)) is not None:
             return found
         # The answers' field numbers are one lower than those of the bodies that come.

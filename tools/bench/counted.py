@@ -12,7 +12,7 @@ from itertools import cycle, pairwise, repeat
 from typing import Any
 
 from epp.app import App
-from epp.ext_proc import messages, reading
+from epp.ext_proc import processing_request, processing_response
 from epp.observability import CanonicalLine, PluginWatch
 from epp.observability.hot_metrics import Counter as HotCounter
 from epp.observability.hot_metrics import Gauge, Histogram
@@ -123,10 +123,12 @@ def _above_transport(
     repeats: int,
     counts: Callable[..., float],
 ) -> list[Call]:
-    one = {kind: content for kind, content, _ in map(reading.message, reversed(requests[0]))}
+    one = {
+        kind: content for kind, content, _ in map(processing_request.decode, reversed(requests[0]))
+    }
     headers = one["request_headers"].headers
     bodies = [
-        b"".join(c[0] for k, c, _ in map(reading.message, each) if k == "request_body")
+        b"".join(c[0] for k, c, _ in map(processing_request.decode, each) if k == "request_body")
         for each in requests
     ]
     arguments = [("a-request", headers, body) for body in bodies]
@@ -135,9 +137,9 @@ def _above_transport(
     metrics = app.metrics.for_request("m", "m", "f", 0)
     plugin = next(iter(app.graph.plugins.values()))
     time_plugin = PluginWatch(app.metrics).timer("Scorer", plugin)
-    routed = partial(messages.routed, on_body=case.mode.value == "adaptive")
-    echoed_request = partial(messages.echoed_request, end_of_stream=False)
-    echoed_chunk = partial(messages.echoed_chunk, end_of_stream=False)
+    routed = partial(processing_response.routed, on_body=case.mode.value == "adaptive")
+    echoed_request = partial(processing_response.echoed_request, end_of_stream=False)
+    echoed_chunk = partial(processing_response.echoed_chunk, end_of_stream=False)
     observe, count_up = metrics.duration.observe, metrics.total.inc
     label = app.metrics.for_request
     of_plugins = counts(time_plugin)
@@ -151,14 +153,14 @@ def _above_transport(
     protobuf = (
         timed(
             stacks.PROTOBUF,
-            reading.message,
+            processing_request.decode,
             ((message,) for each in requests for message in each),
-            counts(reading.message),
+            counts(processing_request.decode),
         ),
         *(
             timed(stacks.PROTOBUF, call, [argument] * times, counts(call))
             for call, argument in (
-                (reading.status, (one["response_headers"].headers,)),
+                (processing_request.status, (one["response_headers"].headers,)),
                 (routed, ("10.0.0.1:8000",)),
                 (echoed_request, (bodies[0],)),
                 (echoed_chunk, (chunk,)),

@@ -7,7 +7,7 @@ from typing import Any
 
 import zstandard
 
-from epp.ext_proc import reading
+from epp.ext_proc import processing_request
 from epp.ext_proc.model_names import ModelNames
 from epp.parsing import Intake, ParseError
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -242,7 +242,7 @@ def _headers_message(size: int) -> Work:
     told = _told(request_headers=given)
 
     def work() -> None:
-        reading.message(told)
+        processing_request.decode(told)
 
     return work
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import zstandard
 
-from epp.ext_proc.messages import refused
+from epp.ext_proc.processing_response import refused
 from epp.parsing import BodyLimits, Intake, ParseError, Parser, Reading
 from epp.request_control import BadRequestError
 from epp.scheduling import CycleState, GuardRails, LLMRequest, NullObserver

@@ -6,7 +6,7 @@ from lab.envoy.test_gateway import running_gateway, running_model_server, runnin
 
 from epp.ext_proc import client_headers
 from epp.ext_proc.control_headers import CONTROL_HEADERS
-from epp.ext_proc.reading import SERVED_KEY, SUBSET_KEY
+from epp.ext_proc.processing_request import SERVED_KEY, SUBSET_KEY
 from epp.lab.envoy import ClientHeaders, GatewayConfig, HeaderRules, Mode
 from epp.lab.envoy.bootstrap import bootstrap
 from epp.lab.envoy.client_headers import (

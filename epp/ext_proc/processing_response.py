@@ -159,14 +159,14 @@ def passed_response_headers(
     return answer.SerializeToString()
 
 
-def facts(told: Mapping[str, Mapping[str, Any]]) -> bytes:
+def dynamic_metadata(values: Mapping[str, Mapping[str, Any]]) -> bytes:
     """Return dynamic metadata, values by key by namespace, to put behind any answer.
 
     Protobuf defines the message of joined bytes as the merge of the messages of its parts.
     """
-    beside = pb.ProcessingResponse()
-    beside.dynamic_metadata.update(told)
-    return beside.SerializeToString()
+    message = pb.ProcessingResponse()
+    message.dynamic_metadata.update(values)
+    return message.SerializeToString()
 
 
 def replaced_response(body: bytes, *, sets_length: bool) -> bytes:

@@ -16,8 +16,8 @@ from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Value
 
 from epp.ext_proc import wire
-from epp.ext_proc.messages import METADATA_NAMESPACE
 from epp.ext_proc.modes import BodyModes
+from epp.ext_proc.processing_response import METADATA_NAMESPACE
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 SUBSET_NAMESPACE = "envoy.lb.subset_hint"
@@ -68,7 +68,7 @@ fields would cost 0.3 us for each chunk.
 """
 
 
-def message(data: bytes) -> Message:
+def decode(data: bytes) -> Message:
     """Return the message in ``data``, a ProcessingRequest.
 
     Raises:

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from epp.ext_proc import reading
+from epp.ext_proc import processing_request
 from epp.ext_proc.modes import BodyModes
 from epp.ext_proc.request_ids import new_request_id
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
@@ -17,7 +17,7 @@ from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 SERVED = "10.0.0.1:8000"
 
 
-def by_protobuf(data: bytes) -> reading.Message | None:
+def by_protobuf(data: bytes) -> processing_request.Message | None:
     """Return what the whole message says, None if it is none."""
     try:
         request = pb.ProcessingRequest.FromString(data)
@@ -43,37 +43,39 @@ def by_protobuf(data: bytes) -> reading.Message | None:
         )
     namespace = request.metadata_context.filter_metadata.get("envoy.lb")
     served = ""
-    if namespace is not None and reading.SERVED_KEY in namespace.fields:
-        served = namespace.fields[reading.SERVED_KEY].string_value
+    if namespace is not None and processing_request.SERVED_KEY in namespace.fields:
+        served = namespace.fields[processing_request.SERVED_KEY].string_value
     hint = request.metadata_context.filter_metadata.get("envoy.lb.subset_hint")
     subset = None
-    if hint is not None and reading.SUBSET_KEY in hint.fields:
-        value = json_format.MessageToDict(hint).get(reading.SUBSET_KEY)
+    if hint is not None and processing_request.SUBSET_KEY in hint.fields:
+        value = json_format.MessageToDict(hint).get(processing_request.SUBSET_KEY)
         if isinstance(value, str):
             value = value.split(",")
         if value is not None:
             entries = [e for e in value if isinstance(e, str)] if isinstance(value, list) else []
             subset = tuple(entry.strip() for entry in entries if entry.strip())
-    return kind, content, reading.MessageContext(modes, served, subset)
+    return kind, content, processing_request.MessageContext(modes, served, subset)
 
 
-def by_hand(data: bytes) -> reading.Message | None:
+def by_hand(data: bytes) -> processing_request.Message | None:
     try:
-        return reading.message(data)
+        return processing_request.decode(data)
     except DecodeError:
         return None
 
 
 def metadata(served: str) -> pb.ProcessingRequest:
     request = pb.ProcessingRequest()
-    request.metadata_context.filter_metadata["envoy.lb"].update({reading.SERVED_KEY: served})
+    request.metadata_context.filter_metadata["envoy.lb"].update(
+        {processing_request.SERVED_KEY: served}
+    )
     return request
 
 
 def hint(subset: Any) -> pb.ProcessingRequest:
     request = pb.ProcessingRequest()
     namespace = request.metadata_context.filter_metadata["envoy.lb.subset_hint"]
-    namespace.update({reading.SUBSET_KEY: subset})
+    namespace.update({processing_request.SUBSET_KEY: subset})
     return request
 
 
@@ -158,29 +160,31 @@ def test_damaged_bytes_are_read_as_protobuf_reads_them(data: bytes, cut: st.Data
 
 
 def test_what_stands_beside_a_phase_is_read_once() -> None:
-    reading._context.cache_clear()
+    processing_request._context.cache_clear()
     beside = metadata(SERVED).SerializeToString()
     for body in (b"one", b"two"):
         phase = pb.ProcessingRequest(response_body=pb.HttpBody(body=body)).SerializeToString()
-        assert reading.message(phase + beside) == (
+        assert processing_request.decode(phase + beside) == (
             "response_body",
             (body, False),
-            reading.MessageContext(None, SERVED, None),
+            processing_request.MessageContext(None, SERVED, None),
         )
-    assert reading._context.cache_info().misses == 1
+    assert processing_request._context.cache_info().misses == 1
 
 
 @pytest.mark.parametrize("served", ["x" * 2000, "\u4f60"])
 def test_long_or_unusual_metadata_is_read(served: str) -> None:
     data = pb.ProcessingRequest(response_trailers=pb.HttpTrailers()).SerializeToString()
-    assert reading.message(data + metadata(served).SerializeToString())[2].served == served
+    assert (
+        processing_request.decode(data + metadata(served).SerializeToString())[2].served == served
+    )
 
 
 def headers_of(sent: list[tuple[str, str, bytes]]) -> dict[str, str]:
     headers = [pb.HeaderValue(key=k, value=v, raw_value=raw) for k, v, raw in sent]
     message = pb.HttpHeaders(headers=pb.HeaderMap(headers=headers))
     request = pb.ProcessingRequest(response_headers=message)
-    read: dict[str, str] = reading.message(request.SerializeToString())[1].headers
+    read: dict[str, str] = processing_request.decode(request.SerializeToString())[1].headers
     return read
 
 
@@ -220,7 +224,7 @@ def test_headers_are_read(sent: list[tuple[str, str, bytes]], read: dict[str, st
     ],
 )
 def test_the_status_is_read(sent: list[tuple[str, str, bytes]], status: int) -> None:
-    assert reading.status(headers_of(sent)) == status
+    assert processing_request.status(headers_of(sent)) == status
 
 
 def test_made_up_ids_are_random_uuids() -> None:

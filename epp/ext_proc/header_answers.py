@@ -1,0 +1,94 @@
+"""The answers that change headers: the one that routes a request, and the one to its response."""
+
+from collections.abc import Mapping
+
+from epp.ext_proc import control_headers, processing_request, processing_response
+from epp.ext_proc.plugin_headers import sendable
+from epp.ext_proc.response_body import ResponseBody
+from epp.ext_proc.settings import ExtProcSettings
+from epp.ext_proc.traceparent import TRACEPARENT, new_traceparent
+from epp.request_control import Exchange
+
+
+def routing_answer(
+    exchange: Exchange,
+    headers: Mapping[str, str],
+    settings: ExtProcSettings,
+    *,
+    request_id: str,
+    is_new_id: bool,
+    on_body: bool,
+) -> bytes:
+    """Return the ProcessingResponse that routes a request as ``exchange`` says.
+
+    Args:
+        exchange: The decision.
+        headers: The request's headers by lower-case name.
+        settings: Which headers to remove and to add.
+        request_id: Id of the request.
+        is_new_id: The request came without an id, so that its id has to be set.
+        on_body: Answer the body message (a buffered body) instead of the headers message.
+    """
+    address, body, wanted = exchange.destination, exchange.body, exchange.request_headers
+    if not settings.destination_list:
+        address = address.partition(",")[0]
+    if settings.keep_control_headers:
+        names = control_headers.removed_where_kept(settings.ignored_client_headers)
+        removed = control_headers.present(headers, names)
+    else:
+        removed = control_headers.present(headers)
+    scores = exchange.scores
+    traceparent = ""
+    if settings.tracing and TRACEPARENT not in headers:
+        traceparent = new_traceparent(settings.trace_ratio)
+    if body is None and not wanted and scores is None and not is_new_id:
+        if traceparent:
+            return processing_response.routed_traced(
+                address, on_body=on_body, removed=removed, traceparent=traceparent
+            )
+        return processing_response.routed(address, on_body=on_body, removed=removed)
+    changes: dict[str, str | None] = dict.fromkeys(removed)
+    if is_new_id:
+        changes[processing_response.REQUEST_ID] = request_id
+    if traceparent:
+        changes[TRACEPARENT] = traceparent
+    if wanted:
+        changes |= sendable(wanted, request_id)
+    if body is not None and processing_response.CONTENT_LENGTH in headers:
+        # Envoy compares it with a buffered body and refuses another length; where bodies stream it
+        # removes the header, unless allow_content_length_header is set.
+        changes[processing_response.CONTENT_LENGTH] = str(len(body))
+    return processing_response.routed_anew(
+        address, on_body=on_body, headers=changes, body=body, scores=scores
+    )
+
+
+def response_headers_answer(
+    exchange: Exchange,
+    body: ResponseBody | None,
+    headers: Mapping[str, str],
+    served: str,
+    request_id: str,
+) -> bytes:
+    """Return the ProcessingResponse that lets response headers pass.
+
+    Args:
+        exchange: The exchange, which learns of the response here.
+        body: Prepared here to read the response; None if Envoy does not send it.
+        headers: By lower-case name.
+        served: The ``ip:port`` that the gateway says has answered; "" if it does not say.
+        request_id: Id of the request, for the log.
+    """
+    status = processing_request.status(headers)
+    reads_body = body is not None and body.is_needed
+    if not (reads_body or exchange.wants_response_headers):
+        exchange.response_started(status)
+        return processing_response.CONTINUE_RESPONSE_HEADERS
+    added = exchange.response_started(status, headers, served)
+    changes = sendable(added, request_id) if added else {}
+    if body is None or not reads_body:
+        return processing_response.passed_response_headers(changes)
+    body.watch(headers)
+    if body.is_length_unknown and processing_response.CONTENT_LENGTH in headers:
+        changes[processing_response.CONTENT_LENGTH] = None
+    return processing_response.passed_response_headers(changes, asks_for_body=body.is_unrequested)

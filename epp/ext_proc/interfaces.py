@@ -1,0 +1,49 @@
+"""What a stream needs from the transport and from the director."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from epp.request_control import UNCOUNTED, Exchange, PendingDecision, RequestMemory
+
+
+class TransportStream(Protocol):
+    """The sending side of one gRPC stream: ``Stream`` of :mod:`epp.transport.interface`."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the send buffer is below its high-water mark; if not, ``writable`` follows."""
+
+    def send(self, message: bytes) -> None:
+        """Send one ProcessingResponse."""
+
+    def finish(self, code: int = 0, message: str = "") -> None:
+        """End the stream."""
+
+    def pause_reading(self) -> None:
+        """Stop renewing the stream's receive window."""
+
+    def resume_reading(self) -> None:
+        """Renew the receive window again."""
+
+
+class RequestHandler(Protocol):
+    """The part of the director that a stream uses."""
+
+    def handle(
+        self,
+        *,
+        request_id: str,
+        headers: Mapping[str, str],
+        body: bytes | memoryview,
+        received_at: float,
+        subset: Sequence[str] | None = None,
+        memory: RequestMemory = UNCOUNTED,
+    ) -> Exchange | PendingDecision:
+        """Decide a complete request, at once or later.
+
+        Raises:
+            RequestError: The request is refused; it is already counted and logged.
+        """
+
+    def priority_of(self, headers: Mapping[str, str]) -> int:
+        """Return the priority of a request with these headers."""

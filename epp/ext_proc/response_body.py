@@ -1,0 +1,255 @@
+"""The body of one response on its way to the client: measured, read, renamed, reported.
+
+A chunk that nobody reads costs two additions here. A reader gets every chunk as the model server
+sent it and is asked for the token usage once, at the end; if it fails, the response goes on without
+it.
+"""
+
+from collections.abc import Callable, Mapping
+from zlib import crc32
+
+import structlog
+
+from epp.ext_proc import processing_response
+from epp.ext_proc.interfaces import TransportStream
+from epp.ext_proc.model_names import ModelNames
+from epp.ext_proc.modes import BUFFERED, FULL_DUPLEX, HELD, NONE, STREAMED
+from epp.parsing import DecodingReader, answer_decoder
+from epp.parsing.plugins import AnswerReader, Usage
+from epp.request_control import Exchange, FindReader
+
+_CRC32_VALUES = 1 << 32
+_EVENT_STREAMS = ("text/event-stream", "ndjson", "jsonl")
+"""Content types, or parts of them, of bodies in which each line is a document."""
+
+log = structlog.get_logger()
+
+
+def is_worth_requesting(exchange: Exchange, request_id: str, share: float) -> bool:
+    """Return whether to request a response body that Envoy would not send by itself.
+
+    Args:
+        exchange: The exchange of the response.
+        request_id: Decides whether the response is in the sample; replicas agree on it.
+        share: Share of the readable responses to request, 0.0 to 1.0.
+    """
+    if exchange.is_renamed or (exchange.wants_report and exchange.reads_answer):
+        return True
+    if not share or not exchange.reads_answer:
+        return False
+    return crc32(request_id.encode(errors="replace")) < share * _CRC32_VALUES
+
+
+def report(exchange: Exchange | None, usage: Usage | None) -> bytes:
+    """Return what plugins report to the gateway about a response, to append to an answer.
+
+    Args:
+        exchange: The exchange of the response; None if the request was not scheduled.
+        usage: Token usage that the body contained; None if unknown.
+    """
+    if exchange is None or not exchange.wants_report:
+        return b""
+    metadata = exchange.report(usage)
+    return processing_response.dynamic_metadata(metadata) if metadata else b""
+
+
+class ResponseBody:
+    """The body of one response, as far as it has come.
+
+    Args:
+        transport: Where chunks are answered.
+        mode: Envoy's body mode.
+        exchange: The exchange of the response; None if the request was not scheduled.
+        request_id: Id of the request, for the log.
+    """
+
+    __slots__ = (
+        "_began_at",
+        "_exchange",
+        "_is_duplex",
+        "_last_at",
+        "_mode",
+        "_names",
+        "_observe_interval",
+        "_reader",
+        "_request_id",
+        "_transport",
+        "_usage",
+        "size",
+    )
+
+    def __init__(
+        self, transport: TransportStream, mode: int, exchange: Exchange | None, request_id: str
+    ) -> None:
+        self.size = 0
+        """Bytes so far."""
+        self._transport = transport
+        self._mode = mode
+        self._is_duplex = mode == FULL_DUPLEX
+        self._exchange = exchange
+        self._request_id = request_id
+        self._began_at: float | None = None
+        """When the first chunk came, in seconds of the clock."""
+        self._last_at = 0.0
+        """When the latest chunk came, if intervals are observed."""
+        self._observe_interval: Callable[[float], None] | None = None
+        """Gets the seconds between two chunks of a streamed response; None for any other."""
+        self._reader: AnswerReader | None = None
+        self._usage: Usage | None = None
+        self._names: ModelNames | None = None
+
+    # --- what the headers decide ----------------------------------------------------------------
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the body is to be read or changed, if its headers permit."""
+        exchange = self._exchange
+        return exchange is not None and (exchange.reads_answer or exchange.is_renamed)
+
+    def watch(self, headers: Mapping[str, str]) -> None:
+        """Choose the reader and the renaming for a response with these headers."""
+        exchange = self._exchange
+        if exchange is None:
+            return
+        if exchange.find_reader is not None:
+            self._reader = _reader(exchange.find_reader, headers)
+        if exchange.is_renamed and headers.get("content-encoding", "identity") == "identity":
+            self._names = _model_names(exchange, headers.get("content-type", ""))
+
+    @property
+    def is_unrequested(self) -> bool:
+        """Whether the body is read or changed, but Envoy sends it only if asked to."""
+        return self._mode == NONE and (self._reader is not None or self._names is not None)
+
+    @property
+    def is_length_unknown(self) -> bool:
+        """Whether renaming may change a length that the headers have already stated."""
+        return self._names is not None and self._mode in {NONE, STREAMED}
+
+    # --- chunks ---------------------------------------------------------------------------------
+
+    @property
+    def is_duplex(self) -> bool:
+        """Whether the client gets the body from here, so that an early end would lose chunks."""
+        return self._is_duplex
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a chunk has come."""
+        return self._began_at is not None
+
+    def pass_chunk(self, data: bytes, now: float, *, end_of_stream: bool) -> None:
+        """Answer a chunk, then read it."""
+        if not self.size:
+            self._begin(now)
+        elif data and self._observe_interval is not None:
+            self._observe_interval(now - self._last_at)
+            self._last_at = now
+        self.size += len(data)
+        passed = data
+        if self._names is not None:
+            # A buffered body is one message, without the end-of-stream flag if trailers follow.
+            is_last = end_of_stream or self._mode in HELD
+            passed = self._names.feed(data, is_last=is_last)
+        # Only the last chunk is read before it is answered: the report depends on it.
+        reported = self.report(data) if end_of_stream else b""
+        if self._is_duplex:
+            if len(passed) <= processing_response.MAX_BODY_CHUNK_BYTES:
+                echo = processing_response.echoed_chunk(passed, end_of_stream=end_of_stream)
+                self._transport.send(echo + reported if reported else echo)
+            else:
+                self._send_back(passed, reported, end_of_stream=end_of_stream)
+        elif passed == data:
+            self._transport.send(processing_response.CONTINUE_RESPONSE_BODY + reported)
+        else:
+            sets_length = self._mode == BUFFERED
+            replaced = processing_response.replaced_response(passed, sets_length=sets_length)
+            self._transport.send(replaced + reported)
+        if data and self._reader is not None:
+            self._read(data, self._reader)
+
+    def _begin(self, now: float) -> None:
+        self._began_at = self._last_at = now
+        exchange = self._exchange
+        if exchange is not None and exchange.request.stream:
+            self._observe_interval = exchange.metrics.answer.between_chunks.observe
+
+    def _send_back(self, data: bytes, reported: bytes = b"", *, end_of_stream: bool) -> None:
+        for piece in processing_response.echoed_response(data, end_of_stream=end_of_stream):
+            self._transport.send(piece + reported)
+            reported = b""
+
+    def _read(self, data: bytes, reader: AnswerReader) -> None:
+        try:
+            reader.feed(data)
+        except Exception as error:
+            self._drop_reader(error)
+
+    def report(self, last: bytes = b"") -> bytes:
+        """Return the report on the response, to append to the answer to its end.
+
+        Args:
+            last: A chunk that has not been read yet.
+        """
+        exchange = self._exchange
+        if exchange is None or not exchange.wants_report:
+            return b""
+        if last and self._reader is not None:
+            self._read(last, self._reader)
+        return report(exchange, self._final_usage())
+
+    def flush(self) -> None:
+        """Send back what renaming still holds; only full duplex takes unrequested answers."""
+        if self._is_duplex and self._names is not None:
+            names, self._names = self._names, None
+            if held := names.flush():
+                self._send_back(held, end_of_stream=False)
+
+    def end(self, now: float, *, is_whole: bool) -> None:
+        """Report size, times and usage to the exchange, if any of the body came.
+
+        Args:
+            now: Seconds of the clock.
+            is_whole: The end of the body was seen.
+        """
+        if self._exchange is None or self._began_at is None or not self.size:
+            return
+        self._exchange.answer_seen(
+            self._final_usage(),
+            body_bytes=self.size,
+            began_at=self._began_at,
+            ended_at=now,
+            is_whole=is_whole,
+        )
+
+    def _final_usage(self) -> Usage | None:
+        """Return the token usage that the body contained; nothing is read afterwards."""
+        if self._reader is not None:
+            try:
+                self._usage = self._reader.usage()
+            except Exception as error:
+                self._drop_reader(error)
+            self._reader = None
+        return self._usage
+
+    def _drop_reader(self, error: Exception) -> None:
+        log.error("answer not read", request_id=self._request_id, exc_info=error)
+        self._reader = None
+
+
+def _reader(find: FindReader, headers: Mapping[str, str]) -> AnswerReader | None:
+    """Return the reader for a response; it gets the body without its content encoding."""
+    if "content-encoding" not in headers or (decode := answer_decoder(headers)) is None:
+        return find(headers)
+    plain = {name: value for name, value in headers.items() if name != "content-encoding"}
+    reader = find(plain)
+    return None if reader is None else DecodingReader(reader, decode)
+
+
+def _model_names(exchange: Exchange, content_type: str) -> ModelNames | None:
+    """Return what restores the client's model name; None for a body that is not JSON."""
+    is_event_stream = any(kind in content_type for kind in _EVENT_STREAMS)
+    if not is_event_stream and "json" not in content_type:
+        return None
+    request = exchange.request
+    return ModelNames(request.target_model, request.model, is_event_stream=is_event_stream)
