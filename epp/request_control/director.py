@@ -49,7 +49,7 @@ from epp.request_control.policies import (
 from epp.request_control.production import AsyncStep, Production
 from epp.request_control.queued import QueuedDecision, ttl_of
 from epp.request_control.refusals import Refusals
-from epp.request_control.request_line import finished_line
+from epp.request_control.request_log import finished_line
 from epp.scheduling import (
     CycleState,
     Endpoint,

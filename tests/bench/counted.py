@@ -25,7 +25,7 @@ from epp.observability.hot_metrics import Counter as HotCounter
 from epp.observability.hot_metrics import Gauge, Histogram
 from epp.observability.request_metrics import Requests
 from epp.request_control import DataProducer, EndCause, Exchange
-from epp.request_control.request_line import finished_line
+from epp.request_control.request_log import finished_line
 from epp.scheduling import (
     CycleState,
     LLMRequest,

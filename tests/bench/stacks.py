@@ -43,7 +43,7 @@ _PARTS: tuple[tuple[str, str], ...] = (
     ("plugins/epp_plugins/data_sources/", SCRAPES),
     ("plugins/epp_plugins/", SCHEDULE),
     ("epp/request_control/exchange.py", ACCOUNT),
-    ("epp/request_control/request_line.py", LOG),
+    ("epp/request_control/request_log.py", LOG),
     ("epp/request_control/", GLUE),
     ("epp/observability/logging.py", LOG),
     ("structlog/", LOG),
