@@ -149,7 +149,7 @@ class Director:
         pipeline = self.pipeline
         try:
             try:
-                reading = pipeline.intake.read(
+                parsed = pipeline.request_parser.parse(
                     request_id,
                     headers,
                     bytes(body),  # no copy, unless it is a view
@@ -157,8 +157,8 @@ class Director:
                     limits=self._body_limits,
                     decoded=decoded,
                 )
-                request = reading.request
-                rewritten = apply_policies(self._policies, reading)
+                request = parsed.request
+                rewritten = apply_policies(self._policies, parsed)
             except ParseError as error:
                 raise _as_answer(error) from error
             if rewritten is not None:
@@ -172,7 +172,7 @@ class Director:
                 request.fairness_id = DEFAULT_FAIRNESS_ID
             production = Production(pipeline.producers, request, state)
             undecided = Undecided(
-                pipeline, production, reading.parser, rewritten, received_at, subset, memory
+                pipeline, production, parsed.parser, rewritten, received_at, subset, memory
             )
             if asked := production.advance():
                 return self._pending(undecided, asked)
@@ -198,7 +198,7 @@ class Director:
         Raises:
             ParseError: No parser reads that path.
         """
-        return self.pipeline.intake.decoding(headers, body, self._body_limits)
+        return self.pipeline.request_parser.decoding(headers, body, self._body_limits)
 
     def refuse(
         self, error: Exception, *, request_id: str, headers: Mapping[str, str], received_at: float

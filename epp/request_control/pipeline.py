@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 
 from epp.flow_control import SaturationDetector, SheddingAdmission
-from epp.parsing import Intake
+from epp.parsing import RequestParser
 from epp.parsing.plugins import Usage
 from epp.request_control.errors import RequestError, SaturatedError, ScreenedOutError
 from epp.request_control.plugins import (
@@ -55,7 +55,7 @@ class Pipeline:
         self,
         scheduler: Scheduler,
         *,
-        intake: Intake | None = None,
+        request_parser: RequestParser | None = None,
         header_processors: Sequence[Guard[RequestHeaderProcessor]] = (),
         producers: Sequence[Step] = (),
         screeners: Sequence[Guard[Screener]] = (),
@@ -69,7 +69,7 @@ class Pipeline:
     ) -> None:
         self.scheduler = scheduler
         self.admission = admission
-        self.intake = intake or Intake(())
+        self.request_parser = request_parser or RequestParser(())
         self.header_processors = header_processors
         self.producers = producers
         self.screeners = screeners
@@ -114,7 +114,7 @@ class Pipeline:
         known = tuple(plugins)
         return cls(
             scheduler,
-            intake=Intake.of(known if parsers is None else parsers, guards),
+            request_parser=RequestParser.of(known if parsers is None else parsers, guards),
             header_processors=guards.guards(
                 "RequestHeaderProcessor", RequestHeaderProcessor, known
             ),

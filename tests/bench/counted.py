@@ -131,7 +131,7 @@ def _above_transport(
         for each in requests
     ]
     arguments = [("a-request", headers, body) for body in bodies]
-    read = app.director.pipeline.intake.read
+    read = app.director.pipeline.request_parser.parse
     chunk = one["response_body"][0] if "response_body" in one else bodies[0]
     metrics = app.metrics.for_request("m", "m", "f", 0)
     plugin = next(iter(app.graph.plugins.values()))
