@@ -15,16 +15,16 @@ from time import perf_counter
 
 from epp.parsing.encoding import Decoding, decode_whole, is_known
 from epp.parsing.errors import NoParserError, ParseError, ParserFailedError
-from epp.parsing.json_density import LEAST_BYTES_OF_VALUE, check_values
+from epp.parsing.json_density import MIN_VALUE_BYTES, check_values
 from epp.parsing.limits import BodyLimits
 from epp.parsing.plugins import AnswerReader, HttpCall, Parser
 from epp.scheduling import PLUGIN_FAULTS, Guard, GuardRails, LLMRequest, Plugin, described
 
 _PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
 _DEFAULT_PATH = "/v1/completions"
-_MOST_KNOWN_PATHS = 256
+_MAX_KNOWN_PATHS = 256
 _DEFAULT_LIMITS = BodyLimits()
-_LONGEST_KNOWN_PATH = 256
+_MAX_KNOWN_PATH_CHARS = 256
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class RequestParser:
                 return _unread(request_id, path, headers, body)
             body = decode_whole(headers, body, limits) if decoded is None else decoded
         # The test of check_values, repeated here: the call would cost every request 0.2 us.
-        if claim and len(body) > limits.max_json_values * LEAST_BYTES_OF_VALUE:
+        if claim and len(body) > limits.max_json_values * MIN_VALUE_BYTES:
             check_values(body, limits.max_json_values)
         call = HttpCall(request_id, path, headers, body, claim, may_lack_model)
         began = perf_counter()
@@ -177,7 +177,7 @@ class RequestParser:
                 raise NoParserError(f"no parser registered matching path suffix for: {bare_path}")
             found = self._fallback, ""
         # Clients choose paths, so the table is bounded.
-        if len(self._known) < _MOST_KNOWN_PATHS and len(bare_path) <= _LONGEST_KNOWN_PATH:
+        if len(self._known) < _MAX_KNOWN_PATHS and len(bare_path) <= _MAX_KNOWN_PATH_CHARS:
             self._known[bare_path] = found
         return found
 

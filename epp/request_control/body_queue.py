@@ -63,7 +63,7 @@ _SLICE_BYTES: Final = 4 << 20
 _FIRST_ESTIMATE: Final = 4e-9
 """Seconds for a byte of a body, until some have been measured."""
 _LEARNT_SHARE: Final = 0.2
-_MOST_TURNS: Final = 8
+_MAX_TURNS: Final = 8
 
 log = structlog.get_logger()
 
@@ -331,8 +331,8 @@ class _Turn:
             asyncio.get_running_loop().call_soon(self._end)
 
     async def begun(self) -> None:
-        """Wait for a turn in which nothing was spent yet, at most :data:`_MOST_TURNS` turns."""
-        for _ in range(_MOST_TURNS):
+        """Wait for a turn in which nothing was spent yet, at most :data:`_MAX_TURNS` turns."""
+        for _ in range(_MAX_TURNS):
             if not self.spent_seconds:
                 return
             await asyncio.sleep(0)

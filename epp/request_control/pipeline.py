@@ -44,7 +44,7 @@ from epp.scheduling import (
     call_each,
 )
 
-_MOST_NUMBER = 1e300
+_MAX_NUMBER = 1e300
 """Of what a gateway is told: its metadata has doubles, and a larger int would be none."""
 
 
@@ -320,7 +320,7 @@ def _is_text(value: object) -> bool:
 
 def _is_number(value: object) -> bool:
     """Return whether ``value`` is a number that a double can hold, or a boolean."""
-    return isinstance(value, int | float) and -_MOST_NUMBER < value < _MOST_NUMBER
+    return isinstance(value, int | float) and -_MAX_NUMBER < value < _MAX_NUMBER
 
 
 class _RequestWatch:

@@ -23,7 +23,7 @@ from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
 TTL_HEADER: Final = "x-llm-d-request-ttl-ms"
 """How long a request may wait, in whole milliseconds; the band's own limit holds, too."""
 
-_MOST_TTL_MS = 86_400_000
+_MAX_TTL_MS = 86_400_000
 
 _CANCELLED = {
     EndCause.CLIENT_DISCONNECT: Outcome.EVICTED_CONTEXT_CANCELLED,
@@ -41,13 +41,13 @@ def ttl_of(headers: Mapping[str, str]) -> float | None:
     text = headers.get(TTL_HEADER)
     if text is None:
         return None
-    if text.isascii() and text.isdigit() and len(text) <= len(str(_MOST_TTL_MS)):
+    if text.isascii() and text.isdigit() and len(text) <= len(str(_MAX_TTL_MS)):
         milliseconds = int(text)
-        if 0 < milliseconds <= _MOST_TTL_MS:
+        if 0 < milliseconds <= _MAX_TTL_MS:
             return milliseconds / 1000
     raise BadRequestError(
         f"header {TTL_HEADER} is {text[:40]!r}; it must be a whole number of milliseconds from 1 to"
-        f" {_MOST_TTL_MS}"
+        f" {_MAX_TTL_MS}"
     )
 
 
