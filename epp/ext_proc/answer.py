@@ -12,7 +12,7 @@ import structlog
 from epp.ext_proc.model_names import ModelNames
 from epp.parsing import DecodingReader, answer_decoder
 from epp.parsing.plugins import AnswerReader, Usage
-from epp.request_control import Exchange, FindReader
+from epp.request_control import FindReader, RoutedRequest
 
 _CRC32_VALUES = 1 << 32
 _LINES = ("text/event-stream", "ndjson", "jsonl")
@@ -21,12 +21,12 @@ _LINES = ("text/event-stream", "ndjson", "jsonl")
 log = structlog.get_logger()
 
 
-def is_needed(exchange: Exchange) -> bool:
+def is_needed(exchange: RoutedRequest) -> bool:
     """Return whether the body of the response is to be looked at, if it comes."""
     return exchange.reads_answer or exchange.is_renamed
 
 
-def is_worth_asking(exchange: Exchange, request_id: str, share: float) -> bool:
+def is_worth_asking(exchange: RoutedRequest, request_id: str, share: float) -> bool:
     """Return whether a gateway that would not send the response's body is to be asked for it.
 
     Args:
@@ -50,7 +50,7 @@ def _reader(find: FindReader, headers: Mapping[str, str]) -> AnswerReader | None
     return None if reader is None else DecodingReader(reader, decode)
 
 
-def _names(exchange: Exchange, content_type: str) -> ModelNames | None:
+def _names(exchange: RoutedRequest, content_type: str) -> ModelNames | None:
     """Return what puts the client's name back; None in a body that is no JSON, such as gRPC's."""
     is_lines = any(kind in content_type for kind in _LINES)
     if not is_lines and "json" not in content_type:
@@ -91,13 +91,13 @@ class AnswerBody:
         self._usage: Usage | None = None
         self.names: ModelNames | None = None
 
-    def begins(self, exchange: Exchange, now: float) -> None:
+    def begins(self, exchange: RoutedRequest, now: float) -> None:
         """Take note of the first bytes."""
         self.began_at = self.last_at = now
         if exchange.request.stream:
             self.between = exchange.metrics.answer.between_chunks.observe
 
-    def watch(self, exchange: Exchange, headers: Mapping[str, str]) -> None:
+    def watch(self, exchange: RoutedRequest, headers: Mapping[str, str]) -> None:
         """Find out who needs the body of the response with these ``headers``."""
         if exchange.find_reader is not None:
             self.reader = _reader(exchange.find_reader, headers)
@@ -121,7 +121,7 @@ class AnswerBody:
         names, self.names = self.names, None
         return b"" if names is None else names.flush()
 
-    def ended(self, exchange: Exchange, ended_at: float, *, is_whole: bool) -> None:
+    def ended(self, exchange: RoutedRequest, ended_at: float, *, is_whole: bool) -> None:
         """Tell ``exchange`` of the end, if any of the body came."""
         if not self.size:
             return

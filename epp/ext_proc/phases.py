@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, Protocol
 
-from epp.request_control import UNCOUNTED, Exchange, PendingDecision, RequestMemory
+from epp.request_control import UNCOUNTED, PendingDecision, RequestMemory, RoutedRequest
 
 
 class AnswerStream(Protocol):
@@ -39,7 +39,7 @@ class RequestHandler(Protocol):
         received_at: float,
         subset: Sequence[str] | None = None,
         memory: RequestMemory = UNCOUNTED,
-    ) -> Exchange | PendingDecision:
+    ) -> RoutedRequest | PendingDecision:
         """Decide a whole request at once or later, or raise RequestError."""
 
     def priority_of(self, headers: Mapping[str, str]) -> int:

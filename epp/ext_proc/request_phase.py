@@ -29,15 +29,15 @@ from epp.ext_proc.stream_life import StreamLife
 from epp.ext_proc.traceparent import TRACEPARENT, new_traceparent
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import (
-    Exchange,
     HeldBytesError,
     PartialBodyError,
     PendingDecision,
     RequestError,
+    RoutedRequest,
     TooManyStreamsError,
 )
 
-_Answer = Callable[[Exchange], None]
+_Answer = Callable[[RoutedRequest], None]
 
 _COUNTED_HEADERS_BYTES: Final = 4 << 10
 """Longer headers count as held while the body comes: 48 KB of them, in 4000 requests whose bodies
@@ -175,7 +175,7 @@ class RequestPhase(StreamLife):
         else:
             self._route(decision, answer)
 
-    def _decided(self, answer: _Answer, outcome: Exchange | RequestError) -> None:
+    def _decided(self, answer: _Answer, outcome: RoutedRequest | RequestError) -> None:
         self._pending = None
         try:
             if isinstance(outcome, RequestError):
@@ -187,7 +187,7 @@ class RequestPhase(StreamLife):
         except Exception as error:
             self._broke(error)
 
-    def _route(self, exchange: Exchange, answer: _Answer) -> None:
+    def _route(self, exchange: RoutedRequest, answer: _Answer) -> None:
         self._exchange = exchange
         self.state = ExtProcState.RESPONSE_HEADERS
         if exchange.in_flight is not None:
@@ -201,20 +201,20 @@ class RequestPhase(StreamLife):
         elif self._extra_bytes:  # a body of trailers alone
             self._drop_body()
 
-    def _answer_headers(self, exchange: Exchange) -> None:
+    def _answer_headers(self, exchange: RoutedRequest) -> None:
         self._send_route(exchange, on_body=False)
 
-    def _answer_buffered_body(self, exchange: Exchange) -> None:
+    def _answer_buffered_body(self, exchange: RoutedRequest) -> None:
         self._send_route(exchange, on_body=True)
 
-    def _answer_body(self, exchange: Exchange) -> None:
+    def _answer_body(self, exchange: RoutedRequest) -> None:
         self._send_route(exchange, on_body=False)
         if self._request_body_mode == STREAMED:
             self._pass_request_body(exchange.body)
         else:
             self._echo_request_body(exchange.body, end_of_stream=True)
 
-    def _answer_trailers(self, exchange: Exchange) -> None:
+    def _answer_trailers(self, exchange: RoutedRequest) -> None:
         self._send_route(exchange, on_body=False)
         if self._request_body_mode == STREAMED:
             self._pass_request_body(exchange.body)
@@ -222,7 +222,7 @@ class RequestPhase(StreamLife):
             self._echo_request_body(exchange.body, end_of_stream=False)
         self._answer_trailers_in_turn()
 
-    def _send_route(self, exchange: Exchange, *, on_body: bool) -> None:
+    def _send_route(self, exchange: RoutedRequest, *, on_body: bool) -> None:
         address, body, wanted = exchange.destination, exchange.body, exchange.request_headers
         settings = self._settings
         if not settings.destination_list:

@@ -14,7 +14,7 @@ from epp.ext_proc.plugin_headers import sendable
 from epp.ext_proc.reading import Chunk, Head, MessageContext
 from epp.ext_proc.stream_life import StreamLife
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from epp.request_control import EndCause, Exchange
+from epp.request_control import EndCause, RoutedRequest
 
 
 class ResponsePhase(StreamLife):
@@ -43,7 +43,7 @@ class ResponsePhase(StreamLife):
 
     def _looked_at(
         self,
-        exchange: Exchange,
+        exchange: RoutedRequest,
         headers: Mapping[str, str],
         body: AnswerBody | None,
         served: str,
@@ -63,7 +63,7 @@ class ResponsePhase(StreamLife):
         asks = self._response_body_mode == NONE and body is not None and body.is_watched
         return messages.passed_response_headers(wanted, asks_for_body=asks)
 
-    def _begin_answer(self, exchange: Exchange) -> AnswerBody | None:
+    def _begin_answer(self, exchange: RoutedRequest) -> AnswerBody | None:
         """Return what the response's body will pass through; None if it will not come.
 
         Envoy is asked for it only where its filter is set up as for adaptive mode. It ignores that

@@ -21,12 +21,12 @@ from epp.request_control import (
     BodyTimeoutError,
     EndCause,
     EvictedError,
-    Exchange,
     HeldBytesError,
     InternalError,
     PendingDecision,
     Refusals,
     RequestError,
+    RoutedRequest,
     ShuttingDownError,
     SlowBodyError,
     UnsupportedModeError,
@@ -95,7 +95,7 @@ class StreamLife:
         self._settings = settings
         self._refusals = refusals
         self._held = held
-        self._exchange: Exchange | None = None
+        self._exchange: RoutedRequest | None = None
         self._pending: PendingDecision | None = None
         self._due: tuple[bytes, ...] = ()
         """What has to come after the answer to the request's body."""
@@ -160,7 +160,7 @@ class StreamLife:
         if held_bytes:
             self._held.release(held_bytes)
 
-    def _end_exchange(self, exchange: Exchange, cause: EndCause) -> None:
+    def _end_exchange(self, exchange: RoutedRequest, cause: EndCause) -> None:
         try:
             if self._answer is not None:
                 is_whole = cause is EndCause.COMPLETED

@@ -62,6 +62,6 @@ def check_values(
         values = found * size // counted_bytes
     if values > max_values:
         raise TooManyValuesError(
-            f"the request body has more than {max_values} values: numbers, texts, lists and objects, or"
-            " commas in its texts"
+            f"the request body has more than {max_values} values: numbers, texts, lists and"
+            " objects, or commas in its texts"
         )

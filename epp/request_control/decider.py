@@ -1,4 +1,4 @@
-"""From a request that is read to its exchange: what it may see, the choice, the reservation."""
+"""From a parsed request to a routed one: candidates, choice, reservation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from epp.request_control.errors import (
     RequestDroppedError,
     RequestError,
 )
-from epp.request_control.exchange import Exchange, ExchangeOwner
 from epp.request_control.memory import UNCOUNTED, RequestMemory
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, EndCause
 from epp.request_control.policies import OutcomeWatch
 from epp.request_control.production import Production
+from epp.request_control.routed_request import RoutedRequest, RoutedRequestOwner
 from epp.request_control.subset import within
 from epp.scheduling import (
     DroppedError,
@@ -78,7 +78,7 @@ class Decider:
     def __init__(
         self,
         *,
-        owner: ExchangeOwner,
+        owner: RoutedRequestOwner,
         metrics: Metrics,
         clock: Callable[[], float],
         outcomes: OutcomeWatch | None,
@@ -86,7 +86,7 @@ class Decider:
         follow_subset_hint: bool,
     ) -> None:
         self.in_flight = 0
-        """Exchanges not yet closed."""
+        """Routed requests not yet closed."""
         self._owner = owner
         self._metrics = metrics
         self._clock = clock
@@ -145,7 +145,7 @@ class Decider:
 
     def take(
         self, undecided: Undecided, result: SchedulingResult, pipeline: Pipeline | None = None
-    ) -> Exchange:
+    ) -> RoutedRequest:
         """Reserve ``result``, what :meth:`choose` returned in the same step.
 
         Args:
@@ -159,7 +159,7 @@ class Decider:
         if undecided.pipeline.shadows:  # before the reservation, which they must not see
             shadow = undecided.pipeline.shadow_picks(request, undecided.candidates, state, result)
             self._count_shadows(shadow)
-        exchange = Exchange(
+        routed = RoutedRequest(
             self._owner,
             pipeline=pipeline,
             request=request,
@@ -175,37 +175,37 @@ class Decider:
             shadow=shadow,
         )
         try:
-            self._tell(undecided, pipeline, exchange, result)
+            self._tell(undecided, pipeline, routed, result)
         except BaseException:
-            exchange.undo(self._clock())
+            routed.undo(self._clock())
             hooks = pipeline.complete_without_usage
-            pipeline.ended(hooks, request, exchange.endpoint, EndCause.ERROR, state)
+            pipeline.ended(hooks, request, routed.endpoint, EndCause.ERROR, state)
             raise
-        self._attempts.succeeded(request.target_model, exchange.endpoint)
+        self._attempts.succeeded(request.target_model, routed.endpoint)
         pipeline.enter()
         if pipeline is not undecided.pipeline:  # whose parser reads the answer
             undecided.pipeline.enter()
-            exchange.begun_on = undecided.pipeline
+            routed.begun_on = undecided.pipeline
         self.in_flight += 1
-        exchange.metrics.total.inc()
-        exchange.metrics.running.inc()
-        exchange.metrics.size.observe(request.body_bytes)
-        self._processing_seconds(exchange.decided_at - exchange.received_at)
+        routed.metrics.total.inc()
+        routed.metrics.running.inc()
+        routed.metrics.size.observe(request.body_bytes)
+        self._processing_seconds(routed.decided_at - routed.received_at)
         if self._outcomes is not None:
             self._outcomes.note(False)
-        return exchange
+        return routed
 
     def _tell(
         self,
         undecided: Undecided,
         pipeline: Pipeline,
-        exchange: Exchange,
+        routed: RoutedRequest,
         result: SchedulingResult,
     ) -> None:
         """Tell the plugins of a decision whose endpoints are reserved."""
-        request, state = exchange.request, exchange.state
+        request, state = routed.request, routed.state
         if undecided.parser is not None:
-            exchange.find_reader = reader_finder(undecided.parser, request)
+            routed.find_reader = reader_finder(undecided.parser, request)
         if pipeline.pre_request:
             pipeline.chosen(request, result, undecided.candidates, state)
         if undecided.rewritten is not None and "content-encoding" in request.headers:

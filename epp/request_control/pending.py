@@ -13,11 +13,11 @@ from functools import partial
 from time import perf_counter
 
 from epp.request_control.errors import RequestError
-from epp.request_control.exchange import Exchange
 from epp.request_control.plugins import EndCause
 from epp.request_control.production import AsyncStep, Production
+from epp.request_control.routed_request import RoutedRequest
 
-Outcome = Exchange | RequestError
+Outcome = RoutedRequest | RequestError
 
 
 class PendingDecision(ABC):

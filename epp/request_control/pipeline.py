@@ -85,8 +85,8 @@ class Pipeline:
             guard for guard in response_complete if not guard.plugin.only_with_usage
         )
         """For any other."""
-        self.open_exchanges = 0
-        """Exchanges and pending decisions made on it and not closed yet."""
+        self.open_requests = 0
+        """Routed requests and pending decisions that use it and are not closed yet."""
         self._when_idle: list[Callable[[], None]] = []
 
     @classmethod
@@ -274,20 +274,20 @@ class Pipeline:
     # --- who is under way ---------------------------------------------------------------------
 
     def enter(self) -> None:
-        """Count an exchange, or a pending decision, that is on its way here."""
-        self.open_exchanges += 1
+        """Count a routed request or a pending decision that uses this pipeline."""
+        self.open_requests += 1
 
     def leave(self) -> None:
         """Take one of :meth:`enter` off."""
-        self.open_exchanges -= 1
-        if self.open_exchanges == 0 and self._when_idle:
+        self.open_requests -= 1
+        if self.open_requests == 0 and self._when_idle:
             calls, self._when_idle = self._when_idle, []
             for call in calls:
                 call()
 
     def when_idle(self, call: Callable[[], None]) -> None:
         """Have ``call`` called once when nothing is under way here; at once if nothing is."""
-        if self.open_exchanges:
+        if self.open_requests:
             self._when_idle.append(call)
         else:
             call()

@@ -14,10 +14,10 @@ from epp.request_control.errors import (
     QueueNoEndpointsError,
     RequestError,
 )
-from epp.request_control.exchange import Exchange
 from epp.request_control.pending import PendingDecision
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, EndCause
+from epp.request_control.routed_request import RoutedRequest
 from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
 
 TTL_HEADER: Final = "x-llm-d-request-ttl-ms"
@@ -56,7 +56,7 @@ class QueuedDecision(PendingDecision):
 
     Args:
         undecided: The request.
-        decider: Chooses, and makes its exchange.
+        decider: Chooses, and makes its routed.
         flow: Whom it is submitted to.
         refuse: Counts and logs an error; returns what to answer.
         abandon: Is told if nobody wants the decision any more.
@@ -134,18 +134,18 @@ class QueuedDecision(PendingDecision):
     ) -> None:
         # Its hooks are those of now: a fairness policy that has come with a reload decides by what
         # it was told of, and what waited then may be thousands.
-        exchange = self._decider.take(self._undecided, result, self._pipeline())
+        routed = self._decider.take(self._undecided, result, self._pipeline())
         try:
-            exchange.in_flight = self._flow.evictions.keep(exchange)
+            routed.in_flight = self._flow.evictions.keep(routed)
             if attributes:
                 state = self._undecided.production.state
                 set_by_plugins = state.read(REQUEST_HEADERS_TO_SET) or {}
                 state.write(REQUEST_HEADERS_TO_SET, {**set_by_plugins, **attributes})
         except BaseException:
-            exchange.close(EndCause.ERROR)
+            routed.close(EndCause.ERROR)
             raise
-        exchange.queued = queued
-        self._end(exchange)
+        routed.queued = queued
+        self._end(routed)
 
     def fail(self, error: Exception) -> None:
         if self.outcome is None:  # it may have been dispatched before it came to this
@@ -154,7 +154,7 @@ class QueuedDecision(PendingDecision):
     def turn_away(self, outcome: Outcome, why: str, *, pool_is_empty: bool) -> None:
         self._end(self._refuse(_refusal(outcome, why, pool_is_empty=pool_is_empty)))
 
-    def _end(self, outcome: Exchange | RequestError) -> None:
+    def _end(self, outcome: RoutedRequest | RequestError) -> None:
         self._undecided.pipeline.leave()
         self._queued = None  # which points back
         self.settle(outcome)

@@ -24,7 +24,7 @@ from epp.observability import CanonicalLine, PluginWatch
 from epp.observability.hot_metrics import Counter as HotCounter
 from epp.observability.hot_metrics import Gauge, Histogram
 from epp.observability.request_metrics import Requests
-from epp.request_control import DataProducer, EndCause, Exchange
+from epp.request_control import DataProducer, EndCause, RoutedRequest
 from epp.request_control.request_log import finished_line
 from epp.scheduling import (
     CycleState,
@@ -199,8 +199,8 @@ def _schedule(
         produce(producers, request, endpoints, state)
         return state
 
-    def reserved(request: LLMRequest, state: CycleState, result: SchedulingResult) -> Exchange:
-        exchange = Exchange(
+    def reserved(request: LLMRequest, state: CycleState, result: SchedulingResult) -> RoutedRequest:
+        exchange = RoutedRequest(
             app.director,
             pipeline=app.director.pipeline,
             request=request,
@@ -214,7 +214,7 @@ def _schedule(
         exchange.reservation.release(now)
         return exchange
 
-    def logged(exchange: Exchange) -> None:
+    def logged(exchange: RoutedRequest) -> None:
         line.write(finished_line(exchange, EndCause.COMPLETED, now))
 
     spent: list[list[float]] = []
@@ -243,7 +243,12 @@ def _schedule(
         (stacks.SCHEDULE, "DataProducer.prepare, attach", 0, type(producers[0]).attach),
         (stacks.SCHEDULE, "Scheduler.schedule, not observed", 2, Scheduler.schedule),
         (stacks.SCHEDULE, "PostSchedule.post_schedule", 4, type(hook).post_schedule),
-        (stacks.ACCOUNT, "Exchange and Reservation, made and released", 5, Reservation.release),
+        (
+            stacks.ACCOUNT,
+            "RoutedRequest made, Reservation released",
+            5,
+            Reservation.release,
+        ),
         (stacks.LOG, "finished_line, CanonicalLine.write", 6, CanonicalLine.write),
     )
     return [

@@ -42,7 +42,7 @@ _PARTS: tuple[tuple[str, str], ...] = (
     ("plugins/epp_plugins/parsers/", PARSE),
     ("plugins/epp_plugins/data_sources/", SCRAPES),
     ("plugins/epp_plugins/", SCHEDULE),
-    ("epp/request_control/exchange.py", ACCOUNT),
+    ("epp/request_control/routed_request.py", ACCOUNT),
     ("epp/request_control/request_log.py", LOG),
     ("epp/request_control/", GLUE),
     ("epp/observability/logging.py", LOG),

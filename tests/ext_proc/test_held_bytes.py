@@ -7,7 +7,7 @@ from request_control.harness import BODY, Epp, Policies, make_pool
 
 from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.held_bytes import MOST_READ, HeldBytes
-from epp.request_control import Exchange
+from epp.request_control import RoutedRequest
 from ext_proc.harness import ADAPTIVE, FULL_DUPLEX, LEAN, POST, Envoy, Modes, assert_routes
 from ext_proc.held import PatientEnvoy
 
@@ -76,7 +76,7 @@ def test_a_body_is_held_while_its_request_waits_for_its_decision() -> None:
 @pytest.mark.parametrize("modes", [LEAN, ADAPTIVE, FULL_DUPLEX])
 def test_a_body_of_our_own_is_forgotten_with_it(modes: Modes) -> None:
     epp = Epp(make_pool(), policies=Policies(targets={"llama": "alpaca"}))
-    exchanges: list[Exchange] = []
+    exchanges: list[RoutedRequest] = []
     envoy = PatientEnvoy(epp, modes, kind=None, change=exchanges.append)
     answers = envoy.post()
     assert b"alpaca" in b"".join(each.SerializeToString() for each in answers)
