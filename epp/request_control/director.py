@@ -22,7 +22,7 @@ from epp.parsing import (
     ParseError,
     TooManyValuesError,
 )
-from epp.request_control.decider import Decider, Undecided
+from epp.request_control.decider import Decider, PreparedRequest
 from epp.request_control.errors import (
     AllFilteredError,
     BadRequestError,
@@ -33,7 +33,7 @@ from epp.request_control.errors import (
     TooManyJsonValuesError,
 )
 from epp.request_control.memory import UNCOUNTED, RequestMemory
-from epp.request_control.pending import PendingDecision, PreparedDecision
+from epp.request_control.pending import AwaitingProducers, PendingDecision
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import EndCause
 from epp.request_control.policies import (
@@ -45,8 +45,8 @@ from epp.request_control.policies import (
     names_model,
     priority_of,
 )
-from epp.request_control.production import AsyncStep, Production
-from epp.request_control.queued import QueuedDecision, ttl_of
+from epp.request_control.producer_run import AsyncStep, ProducerRun
+from epp.request_control.queued_decision import QueuedDecision, ttl_of
 from epp.request_control.refusals import Refusals
 from epp.request_control.request_log import finished_line
 from epp.request_control.routed_request import RoutedRequest
@@ -170,13 +170,13 @@ class Director:
                     request.fairness_id = bounded_id(request.fairness_id)
             if not request.fairness_id:
                 request.fairness_id = DEFAULT_FAIRNESS_ID
-            production = Production(pipeline.producers, request, state)
-            undecided = Undecided(
-                pipeline, production, parsed.parser, rewritten, received_at, subset, memory
+            producer_run = ProducerRun(pipeline.producers, request, state)
+            prepared = PreparedRequest(
+                pipeline, producer_run, parsed.parser, rewritten, received_at, subset, memory
             )
-            if asked := production.advance():
-                return self._pending(undecided, asked)
-            return self._decide(undecided)
+            if asked := producer_run.advance():
+                return self._pending(prepared, asked)
+            return self._decide(prepared)
         except Exception as error:
             answer = self._refusals.refused(
                 error,
@@ -262,48 +262,48 @@ class Director:
                 except Exception as error:  # a plugin may have changed the request's fields
                     self._refusals.fault(error, routed.request.request_id)
         finally:
-            pipeline.leave()
+            pipeline.request_ended()
             if routed.begun_on is not None:
-                routed.begun_on.leave()
+                routed.begun_on.request_ended()
             if self._flow is not None:  # after the plugins, which give back what they count
                 self._flow.ended(routed.queued, routed.in_flight)
                 routed.queued = routed.in_flight = None  # which point back
 
-    def _decide(self, undecided: Undecided) -> RoutedRequest | PendingDecision:
+    def _decide(self, prepared: PreparedRequest) -> RoutedRequest | PendingDecision:
         """Choose and reserve in one step, or let flow control say when."""
         flow = self._flow
         pool = self._pool()
         if flow is None or not flow.is_on:
-            request = undecided.production.request
+            request = prepared.producer_run.request
             if request.priority < 0 and pool:
-                undecided.pipeline.shed(request, pool)
-            return self._decider.take(undecided, self._decider.choose(undecided, pool))
-        request = undecided.production.request
+                prepared.pipeline.shed(request, pool)
+            return self._decider.take(prepared, self._decider.choose(prepared, pool))
+        request = prepared.producer_run.request
         ttl_seconds = ttl_of(request.headers)
         if not flow.sees_all and flow.lets_pass(request):
             try:
-                result = self._decider.choose(undecided, pool)
+                result = self._decider.choose(prepared, pool)
             except AllFilteredError:
                 if not flow.holds_filtered:
                     raise
             else:
                 flow.passed(request)
-                routed = self._decider.take(undecided, result)
+                routed = self._decider.take(prepared, result)
                 try:
                     routed.in_flight = flow.evictions.keep(routed)
                 except BaseException:
                     routed.close(EndCause.ERROR)
                     raise
                 return routed
-        return self._submitted(flow, undecided, ttl_seconds)
+        return self._submitted(flow, prepared, ttl_seconds)
 
     def _submitted(
-        self, flow: FlowController, undecided: Undecided, ttl_seconds: float | None
+        self, flow: FlowController, prepared: PreparedRequest, ttl_seconds: float | None
     ) -> RoutedRequest | PendingDecision:
-        undecided.begin_to_wait()
-        request, received_at = undecided.production.request, undecided.received_at
+        prepared.begin_to_wait()
+        request, received_at = prepared.producer_run.request, prepared.received_at
         decision = QueuedDecision(
-            undecided,
+            prepared,
             decider=self._decider,
             flow=flow,
             refuse=partial(self._refuse_prepared, request, received_at),
@@ -324,25 +324,25 @@ class Director:
             received_at=received_at,
         )
 
-    def _pending(self, undecided: Undecided, asked: Sequence[AsyncStep]) -> PendingDecision:
-        undecided.begin_to_wait()
-        request = undecided.production.request
-        pipeline, received_at = undecided.pipeline, undecided.received_at
+    def _pending(self, prepared: PreparedRequest, asked: Sequence[AsyncStep]) -> PendingDecision:
+        prepared.begin_to_wait()
+        request = prepared.producer_run.request
+        pipeline, received_at = prepared.pipeline, prepared.received_at
 
         def decide() -> RoutedRequest | RequestError | PendingDecision:
             try:
-                return self._decide(undecided)
+                return self._decide(prepared)
             except Exception as error:
                 return self._refuse_prepared(request, received_at, error)
             finally:
-                pipeline.leave()
+                pipeline.request_ended()
 
         def abandon(cause: EndCause) -> None:
             self._refusals.abandoned(request, cause, received_at)
-            pipeline.leave()
+            pipeline.request_ended()
 
-        pending = PreparedDecision(undecided.production, asked, decide=decide, abandon=abandon)
-        pipeline.enter()
+        pending = AwaitingProducers(prepared.producer_run, asked, decide=decide, abandon=abandon)
+        pipeline.request_began()
         return pending
 
 

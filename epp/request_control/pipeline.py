@@ -26,7 +26,7 @@ from epp.request_control.plugins import (
     ResponseHeader,
     Screener,
 )
-from epp.request_control.production import Step, plan
+from epp.request_control.producer_run import Step, plan
 from epp.scheduling import (
     PLUGIN_FAULTS,
     CycleState,
@@ -271,14 +271,14 @@ class Pipeline:
         """Tell ``hooks`` of the end of a request."""
         call_each(hooks, lambda hook: hook.response_complete(request, served_by, cause, state))
 
-    # --- who is under way ---------------------------------------------------------------------
+    # --- open requests ------------------------------------------------------------------------
 
-    def enter(self) -> None:
+    def request_began(self) -> None:
         """Count a routed request or a pending decision that uses this pipeline."""
         self.open_requests += 1
 
-    def leave(self) -> None:
-        """Take one of :meth:`enter` off."""
+    def request_ended(self) -> None:
+        """Undo one :meth:`request_began`."""
         self.open_requests -= 1
         if self.open_requests == 0 and self._when_idle:
             calls, self._when_idle = self._when_idle, []

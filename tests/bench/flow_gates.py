@@ -21,7 +21,7 @@ from epp.observability import Metrics, PluginWatch
 from epp.observability.flow_metrics import FlowMetrics
 from epp.request_control import Director, EndCause, PendingDecision, Pipeline, RoutedRequest
 from epp.request_control.policies import FAIRNESS, OBJECTIVE, NoPolicies
-from epp.request_control.queued import TTL_HEADER
+from epp.request_control.queued_decision import TTL_HEADER
 from epp.scheduling import (
     Endpoint,
     Guard,

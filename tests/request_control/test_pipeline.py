@@ -50,8 +50,8 @@ def test_a_pipeline_tells_once_when_its_last_exchange_has_ended() -> None:
     exchanges[1].close(EndCause.COMPLETED)
     assert ends == ["old: response_complete"] * 2 + ["idle"]  # after the last hook
     exchanges[1].close(EndCause.COMPLETED)
-    old.enter()
-    old.leave()
+    old.request_began()
+    old.request_ended()
     assert ends.count("idle") == 1
 
 
