@@ -27,7 +27,7 @@ from epp.health import EXT_PROC_SERVICE
 from epp.lab.fleet import Fleet, FleetConfig
 from epp.observability import LoopWatchdog, PortError
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from epp.request_control import EndCause, Exchange
+from epp.request_control import EndCause, RoutedRequest
 from epp.transport import ListenError, TlsSettings, load_certificate
 
 
@@ -421,7 +421,7 @@ async def test_listener_that_a_reload_drops_hears_no_more_and_a_new_one_hears_of
         assert id(old) not in listening
 
 
-def scheduled(app: App) -> Exchange:
+def scheduled(app: App) -> RoutedRequest:
     """Have a request decided; the caller closes it."""
     exchange = app.director.handle(
         request_id="r",
@@ -429,7 +429,7 @@ def scheduled(app: App) -> Exchange:
         body=b'{"model": "m", "prompt": "x"}',
         received_at=0.0,
     )
-    assert isinstance(exchange, Exchange)
+    assert isinstance(exchange, RoutedRequest)
     return exchange
 
 

@@ -17,7 +17,7 @@ from epp.request_control.policies import (
     OLD_REWRITE,
     REWRITE,
 )
-from epp.request_control.queued import TTL_HEADER
+from epp.request_control.queued_decision import TTL_HEADER
 
 CLIENT_CONTROL_HEADERS = frozenset(
     {

@@ -7,11 +7,11 @@ from epp.ext_proc.plugin_headers import sendable
 from epp.ext_proc.response_body import ResponseBody
 from epp.ext_proc.settings import ExtProcSettings
 from epp.ext_proc.traceparent import TRACEPARENT, new_traceparent
-from epp.request_control import Exchange
+from epp.request_control import RoutedRequest
 
 
 def routing_answer(
-    exchange: Exchange,
+    exchange: RoutedRequest,
     headers: Mapping[str, str],
     settings: ExtProcSettings,
     *,
@@ -64,7 +64,7 @@ def routing_answer(
 
 
 def response_headers_answer(
-    exchange: Exchange,
+    exchange: RoutedRequest,
     body: ResponseBody | None,
     headers: Mapping[str, str],
     served: str,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from epp.request_control import UNCOUNTED, Exchange, PendingDecision, RequestMemory
+from epp.request_control import UNCOUNTED, PendingDecision, RequestMemory, RoutedRequest
 
 
 class TransportStream(Protocol):
@@ -38,7 +38,7 @@ class RequestHandler(Protocol):
         received_at: float,
         subset: Sequence[str] | None = None,
         memory: RequestMemory = UNCOUNTED,
-    ) -> Exchange | PendingDecision:
+    ) -> RoutedRequest | PendingDecision:
         """Decide a complete request, at once or later.
 
         Raises:

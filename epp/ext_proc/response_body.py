@@ -16,7 +16,7 @@ from epp.ext_proc.model_names import ModelNames
 from epp.ext_proc.modes import BUFFERED, FULL_DUPLEX, HELD, NONE, STREAMED
 from epp.parsing import DecodingReader, answer_decoder
 from epp.parsing.plugins import AnswerReader, Usage
-from epp.request_control import Exchange, FindReader
+from epp.request_control import FindReader, RoutedRequest
 
 _CRC32_VALUES = 1 << 32
 _EVENT_STREAMS = ("text/event-stream", "ndjson", "jsonl")
@@ -25,7 +25,7 @@ _EVENT_STREAMS = ("text/event-stream", "ndjson", "jsonl")
 log = structlog.get_logger()
 
 
-def is_worth_requesting(exchange: Exchange, request_id: str, share: float) -> bool:
+def is_worth_requesting(exchange: RoutedRequest, request_id: str, share: float) -> bool:
     """Return whether to request a response body that Envoy would not send by itself.
 
     Args:
@@ -40,7 +40,7 @@ def is_worth_requesting(exchange: Exchange, request_id: str, share: float) -> bo
     return crc32(request_id.encode(errors="replace")) < share * _CRC32_VALUES
 
 
-def report(exchange: Exchange | None, usage: Usage | None) -> bytes:
+def report(exchange: RoutedRequest | None, usage: Usage | None) -> bytes:
     """Return what plugins report to the gateway about a response, to append to an answer.
 
     Args:
@@ -79,7 +79,7 @@ class ResponseBody:
     )
 
     def __init__(
-        self, transport: TransportStream, mode: int, exchange: Exchange | None, request_id: str
+        self, transport: TransportStream, mode: int, exchange: RoutedRequest | None, request_id: str
     ) -> None:
         self.size = 0
         """Bytes so far."""
@@ -246,7 +246,7 @@ def _reader(find: FindReader, headers: Mapping[str, str]) -> AnswerReader | None
     return None if reader is None else DecodingReader(reader, decode)
 
 
-def _model_names(exchange: Exchange, content_type: str) -> ModelNames | None:
+def _model_names(exchange: RoutedRequest, content_type: str) -> ModelNames | None:
     """Return what restores the client's model name; None for a body that is not JSON."""
     is_event_stream = any(kind in content_type for kind in _EVENT_STREAMS)
     if not is_event_stream and "json" not in content_type:

@@ -48,11 +48,11 @@ from epp.request_control import (
     BodyTimeoutError,
     EndCause,
     EvictedError,
-    Exchange,
     InternalError,
     PendingDecision,
     Refusals,
     RequestError,
+    RoutedRequest,
     ShuttingDownError,
     TooManyStreamsError,
     UnsupportedModeError,
@@ -158,7 +158,7 @@ class ExtProcStream:
         self._subset: Sequence[str] | None = None
         self._modes = ASSUMED
         self._pending: PendingDecision | None = None
-        self._exchange: Exchange | None = None
+        self._exchange: RoutedRequest | None = None
         self._after_body = b""
         """The answer to the request's trailers, until all of the body has gone back."""
         self._response_body: ResponseBody | None = None
@@ -310,7 +310,7 @@ class ExtProcStream:
         else:
             self._route(decision, has_trailers)
 
-    def _decided(self, has_trailers: bool, outcome: Exchange | RequestError) -> None:
+    def _decided(self, has_trailers: bool, outcome: RoutedRequest | RequestError) -> None:
         self._pending = None
         try:
             if isinstance(outcome, RequestError):
@@ -320,7 +320,7 @@ class ExtProcStream:
         except Exception as error:
             self._fail_on_bug(error)
 
-    def _route(self, exchange: Exchange, has_trailers: bool) -> None:
+    def _route(self, exchange: RoutedRequest, has_trailers: bool) -> None:
         self._exchange = exchange
         self.state = ExtProcState.RESPONSE_HEADERS
         if exchange.in_flight is not None:
@@ -365,7 +365,7 @@ class ExtProcStream:
         if head.end_of_stream:
             self.close(EndCause.COMPLETED)
 
-    def _expect_response_body(self, exchange: Exchange | None) -> None:
+    def _expect_response_body(self, exchange: RoutedRequest | None) -> None:
         """Prepare for the body, if Envoy sends it.
 
         Envoy is asked for it only where its filter is set up as for adaptive mode. It ignores that

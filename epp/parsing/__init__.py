@@ -14,7 +14,6 @@ from epp.parsing.errors import (
     ParserFailedError,
     TooManyValuesError,
 )
-from epp.parsing.intake import Intake, Reading, reader_finder
 from epp.parsing.limits import (
     DEFAULT_MAX_BODY_BYTES,
     DEFAULT_MAX_JSON_VALUES,
@@ -22,6 +21,7 @@ from epp.parsing.limits import (
     BodyLimits,
 )
 from epp.parsing.plugins import AnswerReader, HttpCall, Parser, Usage
+from epp.parsing.request_parsing import ParsedRequest, RequestParser, reader_finder
 
 __all__ = [
     "DEFAULT_MAX_BODY_BYTES",
@@ -35,15 +35,15 @@ __all__ = [
     "DecodingReader",
     "FieldMissingError",
     "HttpCall",
-    "Intake",
     "ModelMissingError",
     "NestedTooDeeplyError",
     "NoParserError",
     "NotJsonError",
     "ParseError",
+    "ParsedRequest",
     "Parser",
     "ParserFailedError",
-    "Reading",
+    "RequestParser",
     "TooManyValuesError",
     "Usage",
     "answer_decoder",

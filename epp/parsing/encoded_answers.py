@@ -14,7 +14,7 @@ from zstandard import ZstdDecompressor
 from epp.parsing.encoding import GZIP_FORMAT, MAX_WINDOW_BYTES
 from epp.parsing.plugins import AnswerReader, Usage
 
-MOST_DECODED_BYTES: Final = 4 << 20
+MAX_DECODED_BYTES: Final = 4 << 20
 """Of one piece; Envoy's pieces have 64 KiB or less, and JSON shrinks to a tenth."""
 
 _ZSTD_STEP_BYTES = 64
@@ -62,7 +62,7 @@ def _gunzip() -> Decode:
         # members are not read: each would cost a decompressor, and no server sends any.
         if decompressor.eof:
             return b""
-        plain = decompressor.decompress(chunk, MOST_DECODED_BYTES + 1)
+        plain = decompressor.decompress(chunk, MAX_DECODED_BYTES + 1)
         _check(len(plain))
         return plain
 
@@ -87,9 +87,9 @@ def _unzstd() -> Decode:
 
 
 def _check(decoded_bytes: int) -> None:
-    if decoded_bytes > MOST_DECODED_BYTES:
+    if decoded_bytes > MAX_DECODED_BYTES:
         raise AnswerTooLongError(
-            f"a piece of the answer is longer than {MOST_DECODED_BYTES} bytes without its encoding"
+            f"a piece of the answer is longer than {MAX_DECODED_BYTES} bytes without its encoding"
         )
 
 

@@ -26,7 +26,7 @@ FREE_BYTES: Final = 1 << 20
 
 _FED_BYTES = 64 << 10
 """Fed to zlib at once, because it returns a copy of what it has not read."""
-_MOST_FED_BYTES = 1 << 20
+_MAX_FED_BYTES = 1 << 20
 """Fed before anything has come of it: empty blocks take up to 100 ms a MiB."""
 _IDENTITY = frozenset({"", "identity"})
 
@@ -68,7 +68,7 @@ class _Gzip(_Decoder):
         self._decompressor = zlib.decompressobj(GZIP_FORMAT)
 
     def read(self, max_bytes: int) -> bytes | None:
-        decompressor, stop = self._decompressor, self._at + _MOST_FED_BYTES
+        decompressor, stop = self._decompressor, self._at + _MAX_FED_BYTES
         while not decompressor.eof:
             if self._at >= stop:
                 return None
@@ -116,17 +116,17 @@ class Decoding:
     Made by :meth:`of`. :meth:`advance` may be called from any thread, one call at a time.
     """
 
-    __slots__ = ("_body", "_decoder", "_limits", "_most_bytes", "_received_bytes", "decoded_bytes",
+    __slots__ = ("_body", "_decoder", "_limits", "_max_bytes", "_received_bytes", "decoded_bytes",
                  "is_finished")  # fmt: skip
 
     def __init__(self, decoder: _Decoder, received_bytes: int, limits: BodyLimits) -> None:
         self._decoder = decoder
         self._received_bytes = received_bytes
         self._limits = limits
-        self._most_bytes = limits.max_body_bytes
+        self._max_bytes = limits.max_body_bytes
         if limits.max_ratio:
             by_ratio = max(FREE_BYTES, limits.max_ratio * received_bytes)
-            self._most_bytes = min(self._most_bytes, by_ratio)
+            self._max_bytes = min(self._max_bytes, by_ratio)
         self._body = BytesIO()
         self.decoded_bytes = 0
         """So far."""
@@ -152,7 +152,7 @@ class Decoding:
             BodyTooLongError: The body is longer than it may be.
             ParseError: It is not what its headers say.
         """
-        end = min(self.decoded_bytes + max_bytes, self._most_bytes + 1)
+        end = min(self.decoded_bytes + max_bytes, self._max_bytes + 1)
         while self.decoded_bytes < end:
             piece = self._decoder.read(end - self.decoded_bytes)
             if piece is None:
@@ -162,7 +162,7 @@ class Decoding:
                 return
             self._body.write(piece)
             self.decoded_bytes += len(piece)
-        if self.decoded_bytes > self._most_bytes:
+        if self.decoded_bytes > self._max_bytes:
             self._body = BytesIO()
             raise self._too_long()
 
@@ -172,11 +172,11 @@ class Decoding:
         return self._body.getvalue()
 
     def _too_long(self) -> BodyTooLongError:
-        if self._most_bytes >= self._limits.max_body_bytes:
+        if self._max_bytes >= self._limits.max_body_bytes:
             return BodyTooLongError.above(self._limits.max_body_bytes)
         return CompressionRatioError(
             f"the request body has {self._received_bytes} bytes and decodes to more than"
-            f" {self._most_bytes}: no body may grow to more than {self._limits.max_ratio} times"
+            f" {self._max_bytes}: no body may grow to more than {self._limits.max_ratio} times"
             " its size; send it without content-encoding"
         )
 

@@ -15,10 +15,10 @@ from typing import Final
 
 from epp.parsing.errors import TooManyValuesError
 
-LEAST_BYTES_OF_VALUE: Final = 2
+MIN_VALUE_BYTES: Final = 2
 """A digit and its comma."""
 _PIECE_BYTES = 1024
-_FEWEST_PIECES = 64
+_MIN_PIECES = 64
 """0.1 ms."""
 _BYTES_PER_PIECE = 128 << 10
 _random = Random()  # noqa: S311 - no client sees its numbers
@@ -35,21 +35,23 @@ def count_values(body: bytes, start: int = 0, stop: int | None = None) -> int:
     )
 
 
-def check_values(body: bytes, most: int, choose: Callable[[], float] = _random.random) -> None:
+def check_values(
+    body: bytes, max_values: int, choose: Callable[[], float] = _random.random
+) -> None:
     """Refuse a body with too many values; a body without room for so many is not read.
 
     Args:
         body: JSON, or anything else.
-        most: The values that it may have.
+        max_values: The values that it may have.
         choose: Returns a random number from 0 to 1, and not 1.
 
     Raises:
         TooManyValuesError: It has more.
     """
     size = len(body)
-    if size <= most * LEAST_BYTES_OF_VALUE:
+    if size <= max_values * MIN_VALUE_BYTES:
         return
-    pieces = max(_FEWEST_PIECES, size // _BYTES_PER_PIECE)
+    pieces = max(_MIN_PIECES, size // _BYTES_PER_PIECE)
     counted_bytes = pieces * _PIECE_BYTES
     if counted_bytes >= size:
         values = count_values(body)
@@ -58,8 +60,8 @@ def check_values(body: bytes, most: int, choose: Callable[[], float] = _random.r
         starts = [int(choose() * room) for _ in range(pieces)]
         found = sum([count_values(body, at, at + _PIECE_BYTES) for at in starts])
         values = found * size // counted_bytes
-    if values > most:
+    if values > max_values:
         raise TooManyValuesError(
-            f"the request body has more than {most} values: numbers, texts, lists and objects, or"
-            " commas in its texts"
+            f"the request body has more than {max_values} values: numbers, texts, lists and"
+            " objects, or commas in its texts"
         )

@@ -35,7 +35,6 @@ from epp.request_control.errors import (
     TooManyStreamsError,
     UnsupportedModeError,
 )
-from epp.request_control.exchange import Exchange, FindReader
 from epp.request_control.memory import (
     DEFAULT_SOURCE_HEADERS,
     UNCOUNTED,
@@ -64,6 +63,7 @@ from epp.request_control.plugins import (
 )
 from epp.request_control.policies import OutcomeWatch, RequestPolicies
 from epp.request_control.refusals import Refusals
+from epp.request_control.routed_request import FindReader, RoutedRequest
 
 __all__ = [
     "ANSWER_USAGE",
@@ -87,7 +87,6 @@ __all__ = [
     "Director",
     "EndCause",
     "EvictedError",
-    "Exchange",
     "FindReader",
     "HeadersTooLargeError",
     "HeldBytesError",
@@ -117,6 +116,7 @@ __all__ = [
     "ResponseComplete",
     "ResponseHead",
     "ResponseHeader",
+    "RoutedRequest",
     "SaturatedError",
     "ScreenedOutError",
     "Screener",

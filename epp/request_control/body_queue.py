@@ -28,7 +28,6 @@ import structlog
 from epp.parsing import Decoding
 from epp.request_control.director import Director
 from epp.request_control.errors import CostlyBodiesError, RequestError
-from epp.request_control.exchange import Exchange
 from epp.request_control.fair_queue import FairQueue
 from epp.request_control.memory import (
     DEFAULT_SOURCE_HEADERS,
@@ -38,6 +37,7 @@ from epp.request_control.memory import (
 )
 from epp.request_control.pending import PendingDecision
 from epp.request_control.plugins import EndCause
+from epp.request_control.routed_request import RoutedRequest
 
 SMALL_BODY_BYTES: Final = 4 << 10
 """A request with a body up to this is decided at once, unless the body is compressed."""
@@ -63,7 +63,7 @@ _SLICE_BYTES: Final = 4 << 20
 _FIRST_ESTIMATE: Final = 4e-9
 """Seconds for a byte of a body, until some have been measured."""
 _LEARNT_SHARE: Final = 0.2
-_MOST_TURNS: Final = 8
+_MAX_TURNS: Final = 8
 
 log = structlog.get_logger()
 
@@ -145,7 +145,7 @@ class BodyQueue:
         received_at: float,
         subset: Sequence[str] | None = None,
         memory: RequestMemory = UNCOUNTED,
-    ) -> Exchange | PendingDecision:
+    ) -> RoutedRequest | PendingDecision:
         """Decide a request at once, or when its turn comes; see :meth:`Director.handle`.
 
         Raises:
@@ -225,7 +225,7 @@ class BodyQueue:
 
     # --- what lanes ask for ---------------------------------------------------------------------
 
-    def decide(self, request: _Request) -> Exchange | PendingDecision:
+    def decide(self, request: _Request) -> RoutedRequest | PendingDecision:
         """Ask the director, and count the time on this turn.
 
         Raises:
@@ -331,8 +331,8 @@ class _Turn:
             asyncio.get_running_loop().call_soon(self._end)
 
     async def begun(self) -> None:
-        """Wait for a turn in which nothing was spent yet, at most :data:`_MOST_TURNS` turns."""
-        for _ in range(_MOST_TURNS):
+        """Wait for a turn in which nothing was spent yet, at most :data:`_MAX_TURNS` turns."""
+        for _ in range(_MAX_TURNS):
             if not self.spent_seconds:
                 return
             await asyncio.sleep(0)
@@ -460,7 +460,7 @@ class _Waiting(PendingDecision):
         if self._inner is None and self.outcome is None and self.is_wanted:
             self.end(error)
 
-    def end(self, outcome: Exchange | PendingDecision | RequestError) -> None:
+    def end(self, outcome: RoutedRequest | PendingDecision | RequestError) -> None:
         """Settle with the outcome; one that is pending settles this one when it is decided."""
         if isinstance(outcome, PendingDecision):
             self._inner = outcome

@@ -1,4 +1,4 @@
-"""From a request that is read to its exchange: what it may see, the choice, the reservation."""
+"""From a parsed request to a routed one: candidates, choice, reservation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from epp.request_control.errors import (
     RequestDroppedError,
     RequestError,
 )
-from epp.request_control.exchange import Exchange, ExchangeOwner
 from epp.request_control.memory import UNCOUNTED, RequestMemory
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, EndCause
 from epp.request_control.policies import OutcomeWatch
-from epp.request_control.production import Production
+from epp.request_control.producer_run import ProducerRun
+from epp.request_control.routed_request import RoutedRequest, RoutedRequestOwner
 from epp.request_control.subset import within
 from epp.scheduling import (
     DroppedError,
@@ -41,11 +41,11 @@ _ANSWERS: Mapping[type[Exception], type[RequestError]] = {
 
 
 @dataclass(slots=True, eq=False)
-class Undecided:
+class PreparedRequest:
     """A request that is read and prepared, and what its decision needs."""
 
     pipeline: Pipeline
-    production: Production
+    producer_run: ProducerRun
     """All of its producers have prepared it."""
     parser: Guard[Parser] | None
     rewritten: bytes | None
@@ -68,7 +68,7 @@ class Undecided:
         """
         if not self.is_waiting:
             self.is_waiting = True
-            request = self.production.request
+            request = self.producer_run.request
             self.memory.hold(len(request.prompt) + len(request.tools) + len(request.template))
 
 
@@ -78,7 +78,7 @@ class Decider:
     def __init__(
         self,
         *,
-        owner: ExchangeOwner,
+        owner: RoutedRequestOwner,
         metrics: Metrics,
         clock: Callable[[], float],
         outcomes: OutcomeWatch | None,
@@ -86,7 +86,7 @@ class Decider:
         follow_subset_hint: bool,
     ) -> None:
         self.in_flight = 0
-        """Exchanges not yet closed."""
+        """Routed requests not yet closed."""
         self._owner = owner
         self._metrics = metrics
         self._clock = clock
@@ -99,31 +99,31 @@ class Decider:
 
     def choose(
         self,
-        undecided: Undecided,
+        prepared: PreparedRequest,
         endpoints: Sequence[Endpoint],
         preference: Mapping[Endpoint, float] | None = None,
     ) -> SchedulingResult:
         """Choose among ``endpoints``; nothing is reserved.
 
         Args:
-            undecided: The request.
+            prepared: The request.
             endpoints: Those of the pool that it may go to.
             preference: A score for each of them that counts beside the profiles' own.
 
         Raises:
             RequestError: There is nothing to choose from, or a plugin turns the request away.
         """
-        pipeline, production = undecided.pipeline, undecided.production
-        request, state = production.request, production.state
+        pipeline, producer_run = prepared.pipeline, prepared.producer_run
+        request, state = producer_run.request, producer_run.state
         if not endpoints:
             kind = NoCandidatesError if request.body_bytes else NoCandidatesForNoBodyError
             raise kind("the pool has no endpoint: is discovery configured and running?")
-        if undecided.subset is not None and self._follow_subset_hint:
-            endpoints = within(undecided.subset, endpoints)
+        if prepared.subset is not None and self._follow_subset_hint:
+            endpoints = within(prepared.subset, endpoints)
         if pipeline.screeners:
             endpoints = pipeline.screened(request, endpoints, state)
-        undecided.candidates = endpoints
-        production.attach(endpoints)
+        prepared.candidates = endpoints
+        producer_run.attach(endpoints)
         if pipeline.admitters:
             pipeline.admit(request, endpoints, state)
         began = perf_counter()
@@ -144,22 +144,22 @@ class Decider:
         return result
 
     def take(
-        self, undecided: Undecided, result: SchedulingResult, pipeline: Pipeline | None = None
-    ) -> Exchange:
+        self, prepared: PreparedRequest, result: SchedulingResult, pipeline: Pipeline | None = None
+    ) -> RoutedRequest:
         """Reserve ``result``, what :meth:`choose` returned in the same step.
 
         Args:
-            undecided: The request.
+            prepared: The request.
             result: Where it goes.
             pipeline: Whose hooks are told from now on; None for those of the one it began with.
         """
-        pipeline, rewritten = pipeline or undecided.pipeline, undecided.rewritten
-        request, state = undecided.production.request, undecided.production.state
+        pipeline, rewritten = pipeline or prepared.pipeline, prepared.rewritten
+        request, state = prepared.producer_run.request, prepared.producer_run.state
         shadow: Sequence[ShadowPick] = ()
-        if undecided.pipeline.shadows:  # before the reservation, which they must not see
-            shadow = undecided.pipeline.shadow_picks(request, undecided.candidates, state, result)
+        if prepared.pipeline.shadows:  # before the reservation, which they must not see
+            shadow = prepared.pipeline.shadow_picks(request, prepared.candidates, state, result)
             self._count_shadows(shadow)
-        exchange = Exchange(
+        routed = RoutedRequest(
             self._owner,
             pipeline=pipeline,
             request=request,
@@ -168,47 +168,47 @@ class Decider:
             metrics=self._metrics.for_request(
                 request.model, request.target_model, request.fairness_id, request.priority
             ),
-            received_at=undecided.received_at,
+            received_at=prepared.received_at,
             decided_at=self._clock(),
             body=rewritten,
             scores=_scores(result) if self._emit_endpoint_scores else None,
             shadow=shadow,
         )
         try:
-            self._tell(undecided, pipeline, exchange, result)
+            self._tell(prepared, pipeline, routed, result)
         except BaseException:
-            exchange.undo(self._clock())
+            routed.undo(self._clock())
             hooks = pipeline.complete_without_usage
-            pipeline.ended(hooks, request, exchange.endpoint, EndCause.ERROR, state)
+            pipeline.ended(hooks, request, routed.endpoint, EndCause.ERROR, state)
             raise
-        self._attempts.succeeded(request.target_model, exchange.endpoint)
-        pipeline.enter()
-        if pipeline is not undecided.pipeline:  # whose parser reads the answer
-            undecided.pipeline.enter()
-            exchange.begun_on = undecided.pipeline
+        self._attempts.succeeded(request.target_model, routed.endpoint)
+        pipeline.request_began()
+        if pipeline is not prepared.pipeline:  # whose parser reads the answer
+            prepared.pipeline.request_began()
+            routed.begun_on = prepared.pipeline
         self.in_flight += 1
-        exchange.metrics.total.inc()
-        exchange.metrics.running.inc()
-        exchange.metrics.size.observe(request.body_bytes)
-        self._processing_seconds(exchange.decided_at - exchange.received_at)
+        routed.metrics.total.inc()
+        routed.metrics.running.inc()
+        routed.metrics.size.observe(request.body_bytes)
+        self._processing_seconds(routed.decided_at - routed.received_at)
         if self._outcomes is not None:
             self._outcomes.note(False)
-        return exchange
+        return routed
 
     def _tell(
         self,
-        undecided: Undecided,
+        prepared: PreparedRequest,
         pipeline: Pipeline,
-        exchange: Exchange,
+        routed: RoutedRequest,
         result: SchedulingResult,
     ) -> None:
         """Tell the plugins of a decision whose endpoints are reserved."""
-        request, state = exchange.request, exchange.state
-        if undecided.parser is not None:
-            exchange.find_reader = reader_finder(undecided.parser, request)
+        request, state = routed.request, routed.state
+        if prepared.parser is not None:
+            routed.find_reader = reader_finder(prepared.parser, request)
         if pipeline.pre_request:
-            pipeline.chosen(request, result, undecided.candidates, state)
-        if undecided.rewritten is not None and "content-encoding" in request.headers:
+            pipeline.chosen(request, result, prepared.candidates, state)
+        if prepared.rewritten is not None and "content-encoding" in request.headers:
             # After the plugins, which may set the headers anew: the body is plain now.
             set_by_plugins = state.read(REQUEST_HEADERS_TO_SET) or {}
             changed = {**set_by_plugins, "content-encoding": None}

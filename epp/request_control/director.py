@@ -22,7 +22,7 @@ from epp.parsing import (
     ParseError,
     TooManyValuesError,
 )
-from epp.request_control.decider import Decider, Undecided
+from epp.request_control.decider import Decider, PreparedRequest
 from epp.request_control.errors import (
     AllFilteredError,
     BadRequestError,
@@ -32,9 +32,8 @@ from epp.request_control.errors import (
     TooDeepError,
     TooManyJsonValuesError,
 )
-from epp.request_control.exchange import Exchange
 from epp.request_control.memory import UNCOUNTED, RequestMemory
-from epp.request_control.pending import PendingDecision, PreparedDecision
+from epp.request_control.pending import AwaitingProducers, PendingDecision
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import EndCause
 from epp.request_control.policies import (
@@ -46,10 +45,11 @@ from epp.request_control.policies import (
     names_model,
     priority_of,
 )
-from epp.request_control.production import AsyncStep, Production
-from epp.request_control.queued import QueuedDecision, ttl_of
+from epp.request_control.producer_run import AsyncStep, ProducerRun
+from epp.request_control.queued_decision import QueuedDecision, ttl_of
 from epp.request_control.refusals import Refusals
-from epp.request_control.request_line import finished_line
+from epp.request_control.request_log import finished_line
+from epp.request_control.routed_request import RoutedRequest
 from epp.scheduling import (
     CycleState,
     Endpoint,
@@ -62,7 +62,7 @@ _OK: Final = HTTPStatus.OK.value
 
 
 class Director:
-    """Takes whole HTTP requests and returns exchanges."""
+    """Takes whole HTTP requests and returns routed ones."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Director:
 
     @property
     def in_flight(self) -> int:
-        """Exchanges not yet closed."""
+        """Routed requests not yet closed."""
         return self._decider.in_flight
 
     def handle(
@@ -130,7 +130,7 @@ class Director:
         subset: Sequence[str] | None = None,
         memory: RequestMemory = UNCOUNTED,
         decoded: bytes | None = None,
-    ) -> Exchange | PendingDecision:
+    ) -> RoutedRequest | PendingDecision:
         """Parse, schedule and reserve, or wait for what the choice depends on.
 
         Args:
@@ -149,7 +149,7 @@ class Director:
         pipeline = self.pipeline
         try:
             try:
-                reading = pipeline.intake.read(
+                parsed = pipeline.request_parser.parse(
                     request_id,
                     headers,
                     bytes(body),  # no copy, unless it is a view
@@ -157,8 +157,8 @@ class Director:
                     limits=self._body_limits,
                     decoded=decoded,
                 )
-                request = reading.request
-                rewritten = apply_policies(self._policies, reading)
+                request = parsed.request
+                rewritten = apply_policies(self._policies, parsed)
             except ParseError as error:
                 raise _as_answer(error) from error
             if rewritten is not None:
@@ -170,13 +170,13 @@ class Director:
                     request.fairness_id = bounded_id(request.fairness_id)
             if not request.fairness_id:
                 request.fairness_id = DEFAULT_FAIRNESS_ID
-            production = Production(pipeline.producers, request, state)
-            undecided = Undecided(
-                pipeline, production, reading.parser, rewritten, received_at, subset, memory
+            producer_run = ProducerRun(pipeline.producers, request, state)
+            prepared = PreparedRequest(
+                pipeline, producer_run, parsed.parser, rewritten, received_at, subset, memory
             )
-            if asked := production.advance():
-                return self._pending(undecided, asked)
-            return self._decide(undecided)
+            if asked := producer_run.advance():
+                return self._pending(prepared, asked)
+            return self._decide(prepared)
         except Exception as error:
             answer = self._refusals.refused(
                 error,
@@ -198,7 +198,7 @@ class Director:
         Raises:
             ParseError: No parser reads that path.
         """
-        return self.pipeline.intake.decoding(headers, body, self._body_limits)
+        return self.pipeline.request_parser.decoding(headers, body, self._body_limits)
 
     def refuse(
         self, error: Exception, *, request_id: str, headers: Mapping[str, str], received_at: float
@@ -220,95 +220,95 @@ class Director:
         """Return the priority of a request with these headers, by its objective."""
         return priority_of(self._policies, headers)
 
-    def served(self, exchange: Exchange, address: str) -> None:
-        """Move ``exchange`` to the endpoint at ``address``, if the pool has it."""
+    def served(self, routed: RoutedRequest, address: str) -> None:
+        """Move ``routed`` to the endpoint at ``address``, if the pool has it."""
         endpoint = self._find_address(address)
         if endpoint is not None:
-            exchange.reservation.move(endpoint.load, self._clock())
-            exchange.endpoint = endpoint
-            if exchange.queued is not None and self._flow is not None:
-                self._flow.moved(exchange.queued, endpoint)
+            routed.reservation.move(endpoint.load, self._clock())
+            routed.endpoint = endpoint
+            if routed.queued is not None and self._flow is not None:
+                self._flow.moved(routed.queued, endpoint)
 
-    def answered(self, exchange: Exchange) -> None:
+    def answered(self, routed: RoutedRequest) -> None:
         """Give back what the stages before the primary profile hold, and spare it."""
-        exchange.release_stages(self._clock())
+        routed.release_stages(self._clock())
         if self._flow is not None:
-            if exchange.in_flight is not None:
-                self._flow.evictions.spare(exchange.in_flight)
+            if routed.in_flight is not None:
+                self._flow.evictions.spare(routed.in_flight)
             self._flow.wake()
 
-    def finish(self, exchange: Exchange, cause: EndCause) -> None:
-        """Release the reservation, tell the plugins, count and log; once per exchange."""
+    def finish(self, routed: RoutedRequest, cause: EndCause) -> None:
+        """Release the reservation, tell the plugins, count and log; once per routed."""
         now = self._clock()
-        exchange.reservation.release(now)
-        exchange.release_stages(now)
+        routed.reservation.release(now)
+        routed.release_stages(now)
         self._decider.in_flight -= 1
-        metrics = exchange.metrics
+        metrics = routed.metrics
         metrics.running.dec()
-        metrics.duration.observe(now - exchange.received_at)
-        if exchange.status is not None:
-            self._response_seconds(exchange.response_seconds)
-        if metrics.awaits_proof and exchange.status == _OK:
-            metrics.prove(exchange.request.model, exchange.request.target_model)
-        pipeline = exchange.pipeline
+        metrics.duration.observe(now - routed.received_at)
+        if routed.status is not None:
+            self._response_seconds(routed.response_seconds)
+        if metrics.awaits_proof and routed.status == _OK:
+            metrics.prove(routed.request.model, routed.request.target_model)
+        pipeline = routed.pipeline
         try:
-            has_usage = exchange.usage is not None
+            has_usage = routed.usage is not None
             hooks = pipeline.response_complete if has_usage else pipeline.complete_without_usage
             if hooks:
-                pipeline.ended(hooks, exchange.request, exchange.endpoint, cause, exchange.state)
+                pipeline.ended(hooks, routed.request, routed.endpoint, cause, routed.state)
             if self._finished.enabled:
                 try:
-                    self._finished.write(finished_line(exchange, cause, now))
+                    self._finished.write(finished_line(routed, cause, now))
                 except Exception as error:  # a plugin may have changed the request's fields
-                    self._refusals.fault(error, exchange.request.request_id)
+                    self._refusals.fault(error, routed.request.request_id)
         finally:
-            pipeline.leave()
-            if exchange.begun_on is not None:
-                exchange.begun_on.leave()
+            pipeline.request_ended()
+            if routed.begun_on is not None:
+                routed.begun_on.request_ended()
             if self._flow is not None:  # after the plugins, which give back what they count
-                self._flow.ended(exchange.queued, exchange.in_flight)
-                exchange.queued = exchange.in_flight = None  # which point back
+                self._flow.ended(routed.queued, routed.in_flight)
+                routed.queued = routed.in_flight = None  # which point back
 
-    def _decide(self, undecided: Undecided) -> Exchange | PendingDecision:
+    def _decide(self, prepared: PreparedRequest) -> RoutedRequest | PendingDecision:
         """Choose and reserve in one step, or let flow control say when."""
         flow = self._flow
         control = None if flow is None else flow.active
         pool = self._pool()
         if flow is None or control is None:
-            request = undecided.production.request
+            request = prepared.producer_run.request
             if request.priority < 0 and pool:
-                undecided.pipeline.shed(request, pool)
-            return self._decider.take(undecided, self._decider.choose(undecided, pool))
-        request = undecided.production.request
+                prepared.pipeline.shed(request, pool)
+            return self._decider.take(prepared, self._decider.choose(prepared, pool))
+        request = prepared.producer_run.request
         ttl_seconds = ttl_of(request.headers)
         if not control.sees_all and control.lets_pass(request):
             try:
-                result = self._decider.choose(undecided, pool)
+                result = self._decider.choose(prepared, pool)
             except AllFilteredError:
                 if not control.settings.holds_filtered:
                     raise
             else:
                 flow.passed(request)
-                exchange = self._decider.take(undecided, result)
+                routed = self._decider.take(prepared, result)
                 try:
-                    exchange.in_flight = flow.evictions.keep(exchange)
+                    routed.in_flight = flow.evictions.keep(routed)
                 except BaseException:
-                    exchange.close(EndCause.ERROR)
+                    routed.close(EndCause.ERROR)
                     raise
-                return exchange
-        return self._submitted(flow, control, undecided, ttl_seconds)
+                return routed
+        return self._submitted(flow, control, prepared, ttl_seconds)
 
     def _submitted(
         self,
         flow: FlowController,
         control: FlowControl,
-        undecided: Undecided,
+        prepared: PreparedRequest,
         ttl_seconds: float | None,
-    ) -> Exchange | PendingDecision:
-        undecided.begin_to_wait()
-        request, received_at = undecided.production.request, undecided.received_at
+    ) -> RoutedRequest | PendingDecision:
+        prepared.begin_to_wait()
+        request, received_at = prepared.producer_run.request, prepared.received_at
         decision = QueuedDecision(
-            undecided,
+            prepared,
             decider=self._decider,
             flow=flow,
             refuse=partial(self._refuse_prepared, request, received_at),
@@ -316,7 +316,7 @@ class Director:
             pipeline=lambda: self.pipeline,
         )
         decision.submit(control, ttl_seconds)
-        return decision.outcome if isinstance(decision.outcome, Exchange) else decision
+        return decision.outcome if isinstance(decision.outcome, RoutedRequest) else decision
 
     def _refuse_prepared(
         self, request: LLMRequest, received_at: float, error: Exception
@@ -329,25 +329,25 @@ class Director:
             received_at=received_at,
         )
 
-    def _pending(self, undecided: Undecided, asked: Sequence[AsyncStep]) -> PendingDecision:
-        undecided.begin_to_wait()
-        request = undecided.production.request
-        pipeline, received_at = undecided.pipeline, undecided.received_at
+    def _pending(self, prepared: PreparedRequest, asked: Sequence[AsyncStep]) -> PendingDecision:
+        prepared.begin_to_wait()
+        request = prepared.producer_run.request
+        pipeline, received_at = prepared.pipeline, prepared.received_at
 
-        def decide() -> Exchange | RequestError | PendingDecision:
+        def decide() -> RoutedRequest | RequestError | PendingDecision:
             try:
-                return self._decide(undecided)
+                return self._decide(prepared)
             except Exception as error:
                 return self._refuse_prepared(request, received_at, error)
             finally:
-                pipeline.leave()
+                pipeline.request_ended()
 
         def abandon(cause: EndCause) -> None:
             self._refusals.abandoned(request, cause, received_at)
-            pipeline.leave()
+            pipeline.request_ended()
 
-        pending = PreparedDecision(undecided.production, asked, decide=decide, abandon=abandon)
-        pipeline.enter()
+        pending = AwaitingProducers(prepared.producer_run, asked, decide=decide, abandon=abandon)
+        pipeline.request_began()
         return pending
 
 

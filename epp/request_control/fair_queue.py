@@ -24,11 +24,11 @@ class FairQueue(Generic[T]):
     """Items of many sources; each operation is O(sources that wait).
 
     Args:
-        most_items: How many may wait.
+        max_items: How many may wait.
     """
 
-    def __init__(self, most_items: int) -> None:
-        self._most_items = most_items
+    def __init__(self, max_items: int) -> None:
+        self._max_items = max_items
         self._length = 0
         self._now = 0.0
         self._sources: dict[str, _Source[T]] = {}
@@ -48,7 +48,7 @@ class FairQueue(Generic[T]):
         own.clock = max(own.clock, self._now)
         own.items.append(item)
         self._length += 1
-        if self._length <= self._most_items:
+        if self._length <= self._max_items:
             return None
         # Of two sources with as many, the one that has just pushed loses its item.
         longest = max(self._sources.values(), key=lambda each: (len(each.items), each is own))
@@ -97,9 +97,9 @@ class FairQueue(Generic[T]):
             # Nothing waits: all sources are equal again, so nothing need be kept of them.
             self._sources.clear()
             self._now = 0.0
-        elif len(self._sources) > 2 * self._most_items:
+        elif len(self._sources) > 2 * self._max_items:
             self._forget(lambda each: each.clock <= self._now)
-            if len(self._sources) > 2 * self._most_items:
+            if len(self._sources) > 2 * self._max_items:
                 self._forget(lambda _: True)  # as many as a client has addresses
 
     def _forget(self, is_due: Callable[[_Source[T]], bool]) -> None:

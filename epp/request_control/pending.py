@@ -13,11 +13,11 @@ from functools import partial
 from time import perf_counter
 
 from epp.request_control.errors import RequestError
-from epp.request_control.exchange import Exchange
 from epp.request_control.plugins import EndCause
-from epp.request_control.production import AsyncStep, Production
+from epp.request_control.producer_run import AsyncStep, ProducerRun
+from epp.request_control.routed_request import RoutedRequest
 
-Outcome = Exchange | RequestError
+Outcome = RoutedRequest | RequestError
 
 
 class PendingDecision(ABC):
@@ -53,14 +53,14 @@ class PendingDecision(ABC):
 
     @abstractmethod
     def cancel(self, cause: EndCause) -> None:
-        """Take the question back: nothing is reserved and nobody called.
+        """Take the call back: nothing is reserved and nobody called.
 
         Does nothing once the decision is made.
         """
 
 
 @dataclass(slots=True, eq=False)
-class _Question:
+class _ProducerCall:
     """A producer that is being waited for."""
 
     task: asyncio.Task[None]
@@ -72,33 +72,33 @@ class _Question:
         self.task.cancel()
 
 
-class PreparedDecision(PendingDecision):
+class AwaitingProducers(PendingDecision):
     """One that waits for data producers; made in the event loop.
 
     Args:
-        production: The request's producers, as far as they have come.
+        producer_run: The request's producers, as far as they have come.
         asked: Those of them to wait for.
         decide: Makes the decision once they have run, or says who will.
         abandon: Is told instead if nobody wants the decision any more.
     """
 
-    __slots__ = ("_abandon", "_decide", "_following", "_loop", "_production", "_waiting")
+    __slots__ = ("_abandon", "_decide", "_following", "_loop", "_producer_run", "_waiting")
 
     def __init__(
         self,
-        production: Production,
+        producer_run: ProducerRun,
         asked: Iterable[AsyncStep],
         *,
         decide: Callable[[], Outcome | PendingDecision],
         abandon: Callable[[EndCause], None],
     ) -> None:
         super().__init__()
-        self._production = production
+        self._producer_run = producer_run
         self._decide = decide
         self._abandon = abandon
         self._following: PendingDecision | None = None
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[AsyncStep, _Question] = {}
+        self._waiting: dict[AsyncStep, _ProducerCall] = {}
         self._ask(asked)
 
     def cancel(self, cause: EndCause) -> None:
@@ -107,12 +107,12 @@ class PreparedDecision(PendingDecision):
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, {}
-        for question in waiting.values():
-            question.take_back()
+        for call in waiting.values():
+            call.take_back()
         self._abandon(cause)
 
     def _ask(self, steps: Iterable[AsyncStep]) -> None:
-        request = self._production.request
+        request = self._producer_run.request
         for step in steps:
             plugin = step.guard.plugin
             task = self._loop.create_task(
@@ -121,30 +121,32 @@ class PreparedDecision(PendingDecision):
             task.add_done_callback(partial(self._answered, step))
             # Not asyncio.timeout(), which would wait for a plugin that swallows its cancellation.
             limit = self._loop.call_later(step.timeout_seconds, self._overran, step)
-            self._waiting[step] = _Question(task, limit, perf_counter())
+            self._waiting[step] = _ProducerCall(task, limit, perf_counter())
 
     async def _answer(self, step: AsyncStep) -> None:
         try:
-            await step.guard.plugin.prepare_async(self._production.request, self._production.state)
+            await step.guard.plugin.prepare_async(
+                self._producer_run.request, self._producer_run.state
+            )
         except SystemExit as error:  # out of a task it would end the process
             raise RuntimeError(f"the plugin called sys.exit(): {error!r}") from error
 
     def _answered(self, step: AsyncStep, task: asyncio.Task[None]) -> None:
         error = _failure(task)
-        question = self._waiting.pop(step, None)
-        if question is not None:  # not given up before
-            question.limit.cancel()
-            self._settled(step, question, error)
+        call = self._waiting.pop(step, None)
+        if call is not None:  # not given up before
+            call.limit.cancel()
+            self._settled(step, call, error)
 
     def _overran(self, step: AsyncStep) -> None:
-        question = self._waiting.pop(step)
-        question.task.cancel()
+        call = self._waiting.pop(step)
+        call.task.cancel()
         late = TimeoutError(f"prepare_async took longer than {step.timeout_seconds} s")
-        self._settled(step, question, late)
+        self._settled(step, call, late)
 
-    def _settled(self, step: AsyncStep, question: _Question, error: Exception | None) -> None:
-        self._production.settle(step, perf_counter() - question.began, error)
-        self._ask(self._production.advance())
+    def _settled(self, step: AsyncStep, call: _ProducerCall, error: Exception | None) -> None:
+        self._producer_run.settle(step, perf_counter() - call.began, error)
+        self._ask(self._producer_run.advance())
         if not self._waiting:
             outcome = self._decide()
             if isinstance(outcome, PendingDecision):

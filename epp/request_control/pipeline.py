@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 
 from epp.flow_control import SaturationDetector, SheddingAdmission
-from epp.parsing import Intake
+from epp.parsing import RequestParser
 from epp.parsing.plugins import Usage
 from epp.request_control.errors import RequestError, SaturatedError, ScreenedOutError
 from epp.request_control.plugins import (
@@ -26,7 +26,7 @@ from epp.request_control.plugins import (
     ResponseHeader,
     Screener,
 )
-from epp.request_control.production import Step, plan
+from epp.request_control.producer_run import Step, plan
 from epp.scheduling import (
     PLUGIN_FAULTS,
     CycleState,
@@ -44,7 +44,7 @@ from epp.scheduling import (
     call_each,
 )
 
-_MOST_NUMBER = 1e300
+_MAX_NUMBER = 1e300
 """Of what a gateway is told: its metadata has doubles, and a larger int would be none."""
 
 
@@ -55,7 +55,7 @@ class Pipeline:
         self,
         scheduler: Scheduler,
         *,
-        intake: Intake | None = None,
+        request_parser: RequestParser | None = None,
         header_processors: Sequence[Guard[RequestHeaderProcessor]] = (),
         producers: Sequence[Step] = (),
         screeners: Sequence[Guard[Screener]] = (),
@@ -69,7 +69,7 @@ class Pipeline:
     ) -> None:
         self.scheduler = scheduler
         self.admission = admission
-        self.intake = intake or Intake(())
+        self.request_parser = request_parser or RequestParser(())
         self.header_processors = header_processors
         self.producers = producers
         self.screeners = screeners
@@ -85,8 +85,8 @@ class Pipeline:
             guard for guard in response_complete if not guard.plugin.only_with_usage
         )
         """For any other."""
-        self.open_exchanges = 0
-        """Exchanges and pending decisions made on it and not closed yet."""
+        self.open_requests = 0
+        """Routed requests and pending decisions that use it and are not closed yet."""
         self._when_idle: list[Callable[[], None]] = []
 
     @classmethod
@@ -114,7 +114,7 @@ class Pipeline:
         known = tuple(plugins)
         return cls(
             scheduler,
-            intake=Intake.of(known if parsers is None else parsers, guards),
+            request_parser=RequestParser.of(known if parsers is None else parsers, guards),
             header_processors=guards.guards(
                 "RequestHeaderProcessor", RequestHeaderProcessor, known
             ),
@@ -271,23 +271,23 @@ class Pipeline:
         """Tell ``hooks`` of the end of a request."""
         call_each(hooks, lambda hook: hook.response_complete(request, served_by, cause, state))
 
-    # --- who is under way ---------------------------------------------------------------------
+    # --- open requests ------------------------------------------------------------------------
 
-    def enter(self) -> None:
-        """Count an exchange, or a pending decision, that is on its way here."""
-        self.open_exchanges += 1
+    def request_began(self) -> None:
+        """Count a routed request or a pending decision that uses this pipeline."""
+        self.open_requests += 1
 
-    def leave(self) -> None:
-        """Take one of :meth:`enter` off."""
-        self.open_exchanges -= 1
-        if self.open_exchanges == 0 and self._when_idle:
+    def request_ended(self) -> None:
+        """Undo one :meth:`request_began`."""
+        self.open_requests -= 1
+        if self.open_requests == 0 and self._when_idle:
             calls, self._when_idle = self._when_idle, []
             for call in calls:
                 call()
 
     def when_idle(self, call: Callable[[], None]) -> None:
         """Have ``call`` called once when nothing is under way here; at once if nothing is."""
-        if self.open_exchanges:
+        if self.open_requests:
             self._when_idle.append(call)
         else:
             call()
@@ -320,7 +320,7 @@ def _is_text(value: object) -> bool:
 
 def _is_number(value: object) -> bool:
     """Return whether ``value`` is a number that a double can hold, or a boolean."""
-    return isinstance(value, int | float) and -_MOST_NUMBER < value < _MOST_NUMBER
+    return isinstance(value, int | float) and -_MAX_NUMBER < value < _MAX_NUMBER
 
 
 class _RequestWatch:

@@ -7,7 +7,7 @@ A rule of the operator's for that model goes first.
 from collections.abc import Mapping
 from typing import Protocol
 
-from epp.parsing import Reading
+from epp.parsing import ParsedRequest
 from epp.scheduling import bounded_id
 
 # The reference's names, each with its deprecated one: the new one goes first.
@@ -60,26 +60,26 @@ def names_model(policies: RequestPolicies, headers: Mapping[str, str]) -> bool:
     return bool(headers.get(REWRITE) or headers.get(OLD_REWRITE)) or policies.renames_all()
 
 
-def apply_policies(policies: RequestPolicies, reading: Reading) -> bytes | None:
+def apply_policies(policies: RequestPolicies, parsed: ParsedRequest) -> bytes | None:
     """Set priority, flow and target model; return the body to send on if it changed.
 
     Raises:
         ParseError: The model cannot be replaced in the body.
         ParserFailedError: The parser has a bug.
     """
-    request = reading.request
+    request = parsed.request
     headers = request.headers
     request.fairness_id = _flow_of(headers)
     objective = _objective_of(headers)
     if objective:
         request.priority = policies.priority_of(objective)
-    if reading.parser is None:
+    if parsed.parser is None:
         return None
     model = request.model
     target = policies.target_of(model) or headers.get(REWRITE) or headers.get(OLD_REWRITE)
     if not target or target == model:
         return None
-    rewritten = reading.rewrite(target)
+    rewritten = parsed.rewrite(target)
     if rewritten is not None:  # else the model server will never hear of that name
         request.target_model = target
     return rewritten

@@ -8,7 +8,7 @@ from epp.observability import CanonicalLine, FaultLog, Metrics
 from epp.request_control.errors import InternalError, LimitError, RequestError
 from epp.request_control.plugins import EndCause
 from epp.request_control.policies import DEFAULT_FAIRNESS_ID, OutcomeWatch, fairness_id
-from epp.request_control.request_line import refused_line
+from epp.request_control.request_log import refused_line
 from epp.scheduling import LLMRequest, described
 
 _OWN_FAILURES = 500

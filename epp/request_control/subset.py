@@ -11,12 +11,12 @@ from epp.request_control.errors import OutsideSubsetError
 from epp.scheduling import Endpoint
 
 _CACHED_SUBSETS = 256
-_MOST_CACHED_ENTRIES = 1024
-_MOST_CACHED_CHARS = 32_768
+_MAX_CACHED_ENTRIES = 1024
+_MAX_CACHED_CHARS = 32_768
 """In some gateways a client's header makes the hint: together they take 40 MB at most."""
-_MOST_ENTRIES = 16_384
+_MAX_ENTRIES = 16_384
 """Of a subset, 0.3 us each; what is listed after them is no endpoint of the request."""
-_MOST_SHOWN = 5
+_MAX_SHOWN = 5
 """Entries that a message names."""
 
 
@@ -30,9 +30,9 @@ def within(subset: Sequence[str], endpoints: Sequence[Endpoint]) -> Sequence[End
     Raises:
         OutsideSubsetError: None is.
     """
-    is_short = len(subset) <= _MOST_CACHED_ENTRIES and sum(map(len, subset)) <= _MOST_CACHED_CHARS
+    is_short = len(subset) <= _MAX_CACHED_ENTRIES and sum(map(len, subset)) <= _MAX_CACHED_CHARS
     parts = _cached_parts if is_short else _parts
-    addresses, hosts = parts(tuple(subset[:_MOST_ENTRIES]))
+    addresses, hosts = parts(tuple(subset[:_MAX_ENTRIES]))
     kept = [
         endpoint
         for endpoint in endpoints
@@ -40,8 +40,8 @@ def within(subset: Sequence[str], endpoints: Sequence[Endpoint]) -> Sequence[End
         or (hosts and endpoint.address.rpartition(":")[0].strip("[]") in hosts)
     ]
     if not kept:
-        shown = ", ".join(subset[:_MOST_SHOWN]) or "nobody"
-        more = f" and {len(subset) - _MOST_SHOWN} more" if len(subset) > _MOST_SHOWN else ""
+        shown = ", ".join(subset[:_MAX_SHOWN]) or "nobody"
+        more = f" and {len(subset) - _MAX_SHOWN} more" if len(subset) > _MAX_SHOWN else ""
         raise OutsideSubsetError(
             f"the gateway lets this request go to {shown}{more}, and none of the"
             f" {len(endpoints)} endpoints of the pool is one of them"

@@ -12,7 +12,7 @@ from epp.data_layer import ObjectStore
 from epp.data_layer.plugins import EndpointListener
 from epp.observability import Metrics
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
-from epp.request_control import Director, Exchange, Pipeline
+from epp.request_control import Director, Pipeline, RoutedRequest
 from epp.request_control.plugins import EndCause
 from epp.scheduling import Endpoint
 from epp.testing import make_endpoints
@@ -74,7 +74,7 @@ class Epp:
         model: str = "tiny",
         headers: Mapping[str, str] | None = None,
         parts: Sequence[Mapping[str, Any]] = (),
-    ) -> Exchange:
+    ) -> RoutedRequest:
         """Send a completion, or with ``parts`` a chat of the prompt and those."""
         path = "/v1/completions"
         body: dict[str, Any] = {"model": model, "prompt": prompt}
@@ -88,10 +88,10 @@ class Epp:
             body=msgspec.json.encode(body),
             received_at=100.0,
         )
-        assert isinstance(exchange, Exchange)
+        assert isinstance(exchange, RoutedRequest)
         return exchange
 
-    def decided(self, *args: Any, **kwargs: Any) -> Exchange:
+    def decided(self, *args: Any, **kwargs: Any) -> RoutedRequest:
         """Send a request that ends at once."""
         exchange = self.send(*args, **kwargs)
         exchange.close(EndCause.COMPLETED)

@@ -12,7 +12,7 @@ from epp.data_layer.plugins import EndpointListener
 from epp.flow_control import FlowController
 from epp.flow_control.building import flow_settings
 from epp.observability import FlowMetrics, Metrics
-from epp.request_control import Director, Exchange, PendingDecision, Pipeline, RequestError
+from epp.request_control import Director, PendingDecision, Pipeline, RequestError, RoutedRequest
 from epp.request_control.pending import Outcome
 from epp.request_control.plugins import EndCause
 from epp.testing import make_endpoints
@@ -59,7 +59,7 @@ class QueueingEpp:
                 listener.endpoint_added(endpoint)
         self.went: list[str] = []
         """Names of requests in the order in which they went to endpoints."""
-        self.in_flight: dict[str, Exchange] = {}
+        self.in_flight: dict[str, RoutedRequest] = {}
         self.refused: dict[str, RequestError] = {}
 
     @property
@@ -81,7 +81,7 @@ class QueueingEpp:
         objective: str = "",
         ttl_ms: str = "",
         target: str = "",
-    ) -> Exchange | PendingDecision:
+    ) -> RoutedRequest | PendingDecision:
         """Send a request; what becomes of it is noted under ``name``."""
         headers = {":path": "/v1/completions"}
         if ttl_ms:
@@ -99,7 +99,7 @@ class QueueingEpp:
             body=msgspec.json.encode(body),
             received_at=self._clock(),
         )
-        if isinstance(decision, Exchange):
+        if isinstance(decision, RoutedRequest):
             self._note(name, decision)
         else:
             decision.then(lambda outcome: self._note(name, outcome))
@@ -123,7 +123,7 @@ class QueueingEpp:
         return sum(each.endpoint.name == endpoint for each in self.in_flight.values())
 
     def _note(self, name: str, outcome: Outcome) -> None:
-        if isinstance(outcome, Exchange):
+        if isinstance(outcome, RoutedRequest):
             self.went.append(name)
             self.in_flight[name] = outcome
         else:

@@ -27,8 +27,8 @@ from .harness import BATCH, Epp, idle
 def test_a_server_gets_requests_up_to_its_limits(load: dict[str, Any], passes: bool) -> None:
     epp = Epp.of("utilization-limits", idle("a", "b"))
     epp.load("a", waiting=50)
-    open_exchanges = [epp.send() for _ in range(3)]
-    assert {each.endpoint.name for each in open_exchanges} == {"b"}
+    open_requests = [epp.send() for _ in range(3)]
+    assert {each.endpoint.name for each in open_requests} == {"b"}
     # Of the two, a has fewer of our requests: it is taken if it is a candidate.
     epp.load("a", **load)
     assert epp.chosen() == ("a" if passes else "b")

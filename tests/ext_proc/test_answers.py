@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from epp.ext_proc import ExtProcService, ExtProcSettings
 from epp.parsing.plugins import AnswerReader, Usage
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from epp.request_control import Exchange
+from epp.request_control import RoutedRequest
 from tools.harness.ext_proc import (
     BUFFERED,
     FULL_DUPLEX,
@@ -71,7 +71,7 @@ def reading(
 ) -> Envoy:
     """Return a stream whose exchange has ``reader``."""
 
-    def change(exchange: Exchange) -> None:
+    def change(exchange: RoutedRequest) -> None:
         exchange.find_reader = None if reader is None else reader.find
 
     epp = epp or Epp(make_pool())
@@ -432,7 +432,7 @@ def test_answers_are_asked_for_to_read_their_usage(
     ("is_list", "expected"), [(True, "10.0.0.1:8000,10.0.0.2:8000"), (False, "10.0.0.1:8000")]
 )
 def test_only_a_gateway_that_takes_a_list_gets_one(is_list: bool, expected: str) -> None:
-    def change(exchange: Exchange) -> None:
+    def change(exchange: RoutedRequest) -> None:
         exchange.destination = "10.0.0.1:8000,10.0.0.2:8000"
 
     epp = Epp(make_pool())

@@ -5,7 +5,7 @@ import pytest
 from epp.ext_proc.client_headers import CLIENT_HEADERS, headers_to_ignore, without
 from epp.ext_proc.control_headers import CONTROL_HEADERS
 from epp.ext_proc.settings import ExtProcSettings
-from epp.parsing import intake
+from epp.parsing import request_parsing
 from epp_plugins import session_affinity, slo_headers
 from epp_plugins.data_producers import agent_identity, media
 from epp_plugins.filters import header_based_testing
@@ -84,5 +84,5 @@ def test_it_knows_every_header_that_requests_are_read_for() -> None:
         header_based_testing.HEADER,
         HeaderProfileParams().header_name.lower(),
     }
-    read |= {name for name in intake._PATH_HEADERS if not name.startswith(":")}
+    read |= {name for name in request_parsing._PATH_HEADERS if not name.startswith(":")}
     assert (CONTROL_HEADERS - from_envoy - to_servers) | read == CLIENT_HEADERS

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.held_bytes import MAX_READING, HeldBytes
-from epp.request_control import Exchange
+from epp.request_control import RoutedRequest
 from tools.harness.ext_proc import ADAPTIVE, FULL_DUPLEX, LEAN, POST, Envoy, Modes, assert_routes
 from tools.harness.held import PatientEnvoy
 from tools.harness.request_control import BODY, Epp, Policies, make_pool
@@ -76,7 +76,7 @@ def test_a_body_is_held_while_its_request_waits_for_its_decision() -> None:
 @pytest.mark.parametrize("modes", [LEAN, ADAPTIVE, FULL_DUPLEX])
 def test_a_body_of_our_own_is_forgotten_with_it(modes: Modes) -> None:
     epp = Epp(make_pool(), policies=Policies(targets={"llama": "alpaca"}))
-    exchanges: list[Exchange] = []
+    exchanges: list[RoutedRequest] = []
     envoy = PatientEnvoy(epp, modes, kind=None, change=exchanges.append)
     answers = envoy.post()
     assert b"alpaca" in b"".join(each.SerializeToString() for each in answers)

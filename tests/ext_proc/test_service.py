@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcService, ExtProcSettings, pauses
-from epp.request_control import Director, EndCause, Exchange
+from epp.request_control import Director, EndCause, RoutedRequest
 from tools.harness.ext_proc import FULL_DUPLEX, Envoy
 from tools.harness.request_control import Epp, make_pool
 from tools.harness.wires import Wire
@@ -43,7 +43,7 @@ def test_a_fault_at_the_end_of_one_stream_leaves_the_others_to_be_ended(
         envoy.post()
     finish = Director.finish
 
-    def broken(director: Director, exchange: Exchange, cause: EndCause) -> None:
+    def broken(director: Director, exchange: RoutedRequest, cause: EndCause) -> None:
         finish(director, exchange, cause)
         raise RuntimeError("a bug")
 

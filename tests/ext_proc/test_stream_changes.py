@@ -9,10 +9,10 @@ from structlog.testing import capture_logs
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import (
     REQUEST_HEADERS_TO_SET,
-    Exchange,
     PreRequest,
     ResponseHead,
     ResponseHeader,
+    RoutedRequest,
 )
 from epp.scheduling import (
     CycleState,
@@ -50,7 +50,7 @@ WITH_LENGTH = {**POST, "content-length": str(len(BODY))}
 
 
 def rewriting(body: bytes) -> Change:
-    def change(exchange: Exchange) -> None:
+    def change(exchange: RoutedRequest) -> None:
         exchange.body = body
 
     return change

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from epp.config import GraphBuilder, PluginRegistry, load_text
 from epp.observability import Metrics
-from epp.request_control import Director, Exchange, Pipeline, RequestError
+from epp.request_control import Director, Pipeline, RequestError, RoutedRequest
 from epp.request_control.plugins import EndCause
 from epp.scheduling import Endpoint, NullObserver, Plugin
 from epp.testing import make_endpoint
@@ -111,7 +111,7 @@ def answer_to(headers: Mapping[str, str]) -> int:
         )
     except RequestError as error:
         return error.status
-    assert isinstance(exchange, Exchange)
+    assert isinstance(exchange, RoutedRequest)
     assert exchange.response_started(200, {})["x-session-token"]
     exchange.close(EndCause.COMPLETED)
     return 200

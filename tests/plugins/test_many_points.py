@@ -9,7 +9,7 @@ import pytest
 
 from epp.config import GraphBuilder, PluginGraph, PluginRegistry, load_text
 from epp.observability import Metrics
-from epp.request_control import Director, Exchange, Pipeline
+from epp.request_control import Director, Pipeline, RoutedRequest
 from epp.request_control.errors import AllFilteredError
 from epp.request_control.plugins import EndCause, PreRequest, ResponseComplete
 from epp.scheduling import CycleState, Endpoint, Filter, LLMRequest, SchedulingResult, Scorer
@@ -82,14 +82,14 @@ def director_over(graph: PluginGraph, *names: str) -> Director:
     )
 
 
-def send(director: Director) -> Exchange:
+def send(director: Director) -> RoutedRequest:
     exchange = director.handle(
         request_id="r-1",
         headers={":path": "/v1/completions"},
         body=b'{"model": "llama", "prompt": "hello"}',
         received_at=100.0,
     )
-    assert isinstance(exchange, Exchange)
+    assert isinstance(exchange, RoutedRequest)
     return exchange
 
 

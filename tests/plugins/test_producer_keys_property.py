@@ -16,7 +16,7 @@ from msgspec import json
 from epp.building import make_builder
 from epp.config import PluginGraph, load_text
 from epp.observability import Metrics
-from epp.request_control import Director, EndCause, Exchange, Pipeline
+from epp.request_control import Director, EndCause, Pipeline, RoutedRequest
 from epp.request_control.plugins import Producer
 from epp.scheduling import NullObserver, Plugin, StateKey
 from epp.testing import make_endpoint
@@ -84,7 +84,7 @@ def built(types: list[str], calls: Calls) -> PluginGraph:
     return BUILDER.build(load_text(text, "test"), observer=calls)
 
 
-def handled(graph: PluginGraph) -> Exchange:
+def handled(graph: PluginGraph) -> RoutedRequest:
     endpoints = [make_endpoint(f"default/{name}", address=f"10.0.0.1:{ord(name)}") for name in "ab"]
     director = Director(
         pool=lambda: endpoints,
@@ -94,7 +94,7 @@ def handled(graph: PluginGraph) -> Exchange:
         clock=lambda: 100.0,
     )
     exchange = director.handle(request_id="r", headers=HEADERS, body=BODY, received_at=100.0)
-    assert isinstance(exchange, Exchange)
+    assert isinstance(exchange, RoutedRequest)
     return exchange
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from epp.config import ConfigError, GraphBuilder, PluginRegistry, load_text
 from epp.observability import Metrics
-from epp.request_control import Director, Exchange, Pipeline
+from epp.request_control import Director, Pipeline, RoutedRequest
 from epp.request_control.plugins import EndCause, PreRequest
 from epp.scheduling import (
     CycleState,
@@ -98,14 +98,14 @@ class Epp:
     def clock(self) -> float:
         return self.now
 
-    def begin(self, headers: Mapping[str, str]) -> Exchange:
+    def begin(self, headers: Mapping[str, str]) -> RoutedRequest:
         exchange = self.director.handle(
             request_id="r-1",
             headers={":path": "/v1/completions", **headers},
             body=b'{"model": "llama", "prompt": "hello"}',
             received_at=self.now,
         )
-        assert isinstance(exchange, Exchange)
+        assert isinstance(exchange, RoutedRequest)
         return exchange
 
     def send(self, headers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -9,7 +9,7 @@ from epp.request_control import (
     PRODUCER_FAILURES,
     AsyncDataProducer,
     DataProducer,
-    Exchange,
+    RoutedRequest,
 )
 from epp.scheduling import CycleState, Endpoint, LLMRequest, StateKey
 
@@ -103,6 +103,6 @@ class Async(AsyncDataProducer):
         state.write(key(self.name), self.name)
 
 
-def failures(exchange: Exchange) -> dict[str, str]:
+def failures(exchange: RoutedRequest) -> dict[str, str]:
     """Return which producers gave nothing for a request, and why."""
     return {each.producer: each.reason for each in exchange.state.read(PRODUCER_FAILURES) or ()}

@@ -21,11 +21,11 @@ from epp.request_control import (
     CostlyBodiesError,
     DecodedBodyTooLargeError,
     EndCause,
-    Exchange,
     HeldBytesError,
     InternalError,
     PendingDecision,
     RequestError,
+    RoutedRequest,
 )
 from epp.request_control.body_queue import (
     LONG_BODY_BYTES,
@@ -99,11 +99,11 @@ class Asking:
         self.queue = BodyQueue(self.epp.director, clock=self.costs, cpu_clock=self.costs)
         self.decided: list[str] = []
         self.decodings = 0
-        self.outcomes: dict[str, Exchange | RequestError] = {}
+        self.outcomes: dict[str, RoutedRequest | RequestError] = {}
         self._changed = asyncio.Event()
         handle = self.epp.director.handle
 
-        def costly(**request: object) -> Exchange | PendingDecision:
+        def costly(**request: object) -> RoutedRequest | PendingDecision:
             body = request.get("decoded") or request["body"]
             assert isinstance(body, bytes)
             self.costs.now += self.costs.of_body.get(len(body), 0.0)
@@ -159,7 +159,7 @@ class Asking:
             self._changed.clear()
             await self._changed.wait()
 
-    def _note(self, name: str, outcome: Exchange | RequestError) -> None:
+    def _note(self, name: str, outcome: RoutedRequest | RequestError) -> None:
         self.decided.append(name)
         self.outcomes[name] = outcome
         self._changed.set()
@@ -244,7 +244,7 @@ async def test_short_bodies_are_decided_at_once_where_too_many_wait() -> None:
     assert asking.queue.waiting == MAX_SHORT_WAITING
     assert asking.ask("one more", SHORT) is None
     await asking.settled(2 + MAX_SHORT_WAITING)
-    assert all(isinstance(each, Exchange) for each in asking.outcomes.values())
+    assert all(isinstance(each, RoutedRequest) for each in asking.outcomes.values())
 
 
 async def test_a_short_body_whose_client_has_left_is_not_decided() -> None:
@@ -265,7 +265,7 @@ async def test_a_short_body_that_cannot_be_read_leaves_the_others_their_turn() -
         asking.ask(name, body)
     await asking.settled(3)
     assert isinstance(asking.outcomes["broken"], BadRequestError)
-    assert isinstance(asking.outcomes["c"], Exchange)
+    assert isinstance(asking.outcomes["c"], RoutedRequest)
 
 
 async def test_ordinary_bodies_are_decided_at_once_while_their_turn_has_room() -> None:
@@ -355,7 +355,7 @@ async def test_beyond_so_many_the_source_with_most_of_them_is_refused() -> None:
     assert isinstance(asking.outcomes["one more"], CostlyBodiesError)
     assert asking.epp.value("request_limit_exceeded_total", limit="costly-bodies") == 2
     await asking.settled(MAX_WAITING + 2)
-    assert isinstance(asking.outcomes["other"], Exchange)
+    assert isinstance(asking.outcomes["other"], RoutedRequest)
 
 
 async def test_those_that_have_left_take_no_places() -> None:
@@ -504,7 +504,7 @@ async def test_a_fault_of_the_queue_ends_one_request_and_no_other(
     with capture_logs() as lines:
         await asking.settled(2)
     assert isinstance(asking.outcomes["a"], InternalError)
-    assert isinstance(asking.outcomes["b"], Exchange)
+    assert isinstance(asking.outcomes["b"], RoutedRequest)
     assert [line["event"] for line in lines if line["log_level"] == "error"] == [
         "request failed inside the EPP"
     ]
@@ -517,7 +517,7 @@ async def test_a_fault_of_the_queue_ends_one_request_and_no_other(
 async def test_a_compressed_body_that_stays_small_is_decided_at_once(encoding: str) -> None:
     asking, account = Asking(), Account()
     assert asking.ask("a", COMPRESS[encoding](BODY), account, content_encoding=encoding) is None
-    assert isinstance(asking.outcomes["a"], Exchange)
+    assert isinstance(asking.outcomes["a"], RoutedRequest)
     assert account.held_bytes == len(BODY)
 
 
@@ -534,7 +534,7 @@ async def test_a_long_body_that_decodes_to_little_is_decoded_elsewhere() -> None
     assert asking.ask("a", gzip_of_nothing(blocks), account, content_encoding="gzip") is not None
     assert account.held_bytes == 0, "nothing of it is decoded yet"
     await asking.settled(1)
-    assert isinstance(asking.outcomes["a"], Exchange)
+    assert isinstance(asking.outcomes["a"], RoutedRequest)
     assert account.held_bytes == len(BODY)
     assert asking.ask("short", gzip_of_nothing(blocks // 2), content_encoding="gzip") is None
 
@@ -548,7 +548,7 @@ async def test_others_have_their_turn_between_the_slices_of_a_body() -> None:
     asking.ask("other", COMPRESSED, content_encoding="gzip", x_forwarded_for="10.0.0.7")
     await asking.settled(2)
     assert asking.decided == ["other", "slow"]
-    assert all(isinstance(each, Exchange) for each in asking.outcomes.values())
+    assert all(isinstance(each, RoutedRequest) for each in asking.outcomes.values())
 
 
 async def test_one_that_leaves_between_two_slices_is_not_decoded_on() -> None:
@@ -577,7 +577,7 @@ async def test_decoding_at_once_counts_on_the_turn() -> None:
     assert all(each is not None for each in waiting[1:])
     assert asking.decodings == 2, "the third finds no time in this turn"
     await asking.settled(4)
-    assert all(isinstance(each, Exchange) for each in asking.outcomes.values())
+    assert all(isinstance(each, RoutedRequest) for each in asking.outcomes.values())
 
 
 async def test_a_compressed_body_that_grows_is_decoded_elsewhere_and_counted() -> None:
@@ -585,7 +585,7 @@ async def test_a_compressed_body_that_grows_is_decoded_elsewhere_and_counted() -
     assert asking.ask("a", COMPRESSED, account, content_encoding="gzip") is not None
     await asking.settled(1)
     outcome = asking.outcomes["a"]
-    assert isinstance(outcome, Exchange)
+    assert isinstance(outcome, RoutedRequest)
     assert outcome.request.body_bytes == account.held_bytes == len(gzip.decompress(COMPRESSED))
 
 
@@ -666,7 +666,7 @@ async def test_a_view_of_a_message_becomes_bytes_elsewhere(encoding: str) -> Non
     asking.ask("a", memoryview(body), account, **headers)
     await asking.settled(1)
     outcome = asking.outcomes["a"]
-    assert isinstance(outcome, Exchange)
+    assert isinstance(outcome, RoutedRequest)
     assert account.held_bytes == (len(LONG) if encoding != "br" else len(body))
     assert outcome.request.prompt == (b"" if encoding == "br" else b'"%s"' % (b"x" * MIB))
 
@@ -686,5 +686,5 @@ async def test_a_prompt_that_waits_is_counted_once() -> None:
     asking.ask("a", BODY, account)
     assert account.held_bytes == len(b'"hello"')
     await asyncio.sleep(1)
-    assert isinstance(asking.outcomes["a"], Exchange)
+    assert isinstance(asking.outcomes["a"], RoutedRequest)
     assert account.held_bytes == len(b'"hello"')

@@ -124,7 +124,7 @@ def test_a_plugin_that_fails_costs_no_request(method: str, point: str) -> None:
     assert epp.total("plugin_failures_total") == 1
     assert epp.value("internal_faults_total") == 0
     assert epp.value("request_total", **LABELS) == 1
-    assert epp.in_flight == epp.director.in_flight == epp.director.pipeline.open_exchanges == 0
+    assert epp.in_flight == epp.director.in_flight == epp.director.pipeline.open_requests == 0
     assert [line["event"] for line in lines] == [
         "plugin failed, the request goes on without its answer",
         "request finished",
@@ -496,6 +496,6 @@ def test_what_the_profile_handler_raises_has_its_answer(
     faults = [line for line in lines if line["event"] == "request failed inside the EPP"]
     assert len(faults) == is_fault
     assert all(fault["exc_info"] and fault["log_level"] == "error" for fault in faults)
-    assert epp.in_flight == epp.director.pipeline.open_exchanges == 0
+    assert epp.in_flight == epp.director.pipeline.open_requests == 0
     labels = {"status": "failure", "target_model_name": "llama", "endpoint_name": ""}
     assert epp.value("scheduler_attempts_total", namespace="", port="", **labels) == 1

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from flow_control.evicting import Pool
 
-from epp.request_control import EndCause, Exchange
+from epp.request_control import EndCause, RoutedRequest
 from tools.harness.request_control import Epp, NotingPlugin, Policies
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
@@ -27,11 +27,11 @@ class Flow:
         )
         self.revoked: list[str] = []
 
-    def send(self, name: str) -> Exchange:
+    def send(self, name: str) -> RoutedRequest:
         """Send a sheddable request, for which there is a place."""
         return self.opened(name, self.epp.handle(headers=BATCH, request_id=name))
 
-    def opened(self, name: str, exchange: Exchange) -> Exchange:
+    def opened(self, name: str, exchange: RoutedRequest) -> RoutedRequest:
         """Give an exchange a stream, which ends as soon as it is told to."""
 
         def end() -> None:
@@ -49,8 +49,8 @@ async def test_one_that_went_straight_makes_room_and_gives_all_back() -> None:
     await asyncio.sleep(0.1)
     assert flow.revoked == ["batch"]
     assert [cause for _, cause in flow.noting.ends] == [EndCause.EVICTED]
-    assert not isinstance(critical, Exchange)
-    assert isinstance(critical.outcome, Exchange)
+    assert not isinstance(critical, RoutedRequest)
+    assert isinstance(critical.outcome, RoutedRequest)
     assert (flow.epp.in_flight, flow.epp.director.in_flight) == (1, 1)
     critical.outcome.close(EndCause.ENDED)
     assert (flow.epp.in_flight, flow.epp.director.in_flight) == (0, 0)
@@ -60,10 +60,10 @@ async def test_one_that_has_waited_makes_room_too() -> None:
     flow = Flow()
     first = flow.epp.handle(request_id="first")
     batch = flow.epp.ask(headers=BATCH, request_id="batch")
-    assert not isinstance(batch, Exchange)
+    assert not isinstance(batch, RoutedRequest)
     first.close(EndCause.ENDED)
     await asyncio.sleep(0.1)
-    assert isinstance(batch.outcome, Exchange)
+    assert isinstance(batch.outcome, RoutedRequest)
     flow.opened("batch", batch.outcome)
     flow.epp.ask(request_id="critical")
     await asyncio.sleep(0.1)

@@ -149,7 +149,7 @@ def test_nothing_is_lost_and_no_source_starves(
         displaced = queue.push(source, (source, number))
         if displaced is not None:
             inside.remove(displaced)
-            most_items = max(sum(each[0] == name for each in inside) for name in "abcdef")
-            assert sum(each[0] == displaced[0] for each in inside) >= most_items - 1
+            max_items = max(sum(each[0] == name for each in inside) for name in "abcdef")
+            assert sum(each[0] == displaced[0] for each in inside) >= max_items - 1
         assert len(queue) == len(inside) <= most
         assert len(queue._sources) <= 3 * most

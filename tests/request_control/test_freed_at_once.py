@@ -11,7 +11,7 @@ from epp.app import App, ServeSettings
 from epp.config import DEFAULT_CONFIG, load_text
 from epp.data_layer.plugins import EndpointSpec
 from epp.flow_control import QueuedRequest
-from epp.request_control import EndCause, Exchange, PendingDecision, RequestError
+from epp.request_control import EndCause, PendingDecision, RequestError, RoutedRequest
 
 ADDRESS = "10.0.0.1:8000"
 FULL, IDLE = 100, 0
@@ -45,14 +45,14 @@ class Pool:
         decision = self.app.director.handle(
             request_id="r", headers=HEADERS | headers, body=BODY, received_at=0.0
         )
-        if isinstance(decision, Exchange):
+        if isinstance(decision, RoutedRequest):
             self._decided(decision)
             return None
         decision.then(self._decided)
         return decision
 
-    def _decided(self, outcome: Exchange | RequestError) -> None:
-        if isinstance(outcome, Exchange):
+    def _decided(self, outcome: RoutedRequest | RequestError) -> None:
+        if isinstance(outcome, RoutedRequest):
             outcome.response_started(200, {})
             outcome.close(EndCause.COMPLETED)
         self.note(type(outcome).__name__)
@@ -91,9 +91,14 @@ def no_collections() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("end", "headers", "most", "sessions", "outcome"),
     [
-        pytest.param(dispatched, {}, 9, "", "Exchange", id="dispatched after a wait"),
+        pytest.param(dispatched, {}, 9, "", "RoutedRequest", id="dispatched after a wait"),
         pytest.param(
-            dispatched, {}, 9, "priority: {}", "Exchange", id="dispatched, with a session plugin"
+            dispatched,
+            {},
+            9,
+            "priority: {}",
+            "RoutedRequest",
+            id="dispatched, with a session plugin",
         ),
         pytest.param(given_up, {}, 9, "", "cancelled", id="given up by its client"),
         pytest.param(
@@ -122,6 +127,6 @@ async def test_nothing_of_a_request_is_left_once_it_is(
         await pool.is_over.wait()
         assert pool.outcomes == [outcome]
         await asyncio.sleep(0)  # the turn in which it was told of ends
-    kinds = (QueuedRequest, PendingDecision, Exchange)
+    kinds = (QueuedRequest, PendingDecision, RoutedRequest)
     left = [type(each) for each in gc.get_objects() if isinstance(each, kinds)]
     assert len(left) == (0 if fills is None else 2), left  # what fills the queue waits

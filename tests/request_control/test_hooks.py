@@ -154,7 +154,7 @@ def test_a_hook_that_raises_is_passed_over_and_counted(method: str, fault: BaseE
     ]
     assert epp.failures(POINTS[method], bad) == epp.total("plugin_failures_total") == 1
     assert epp.total("request_total") == 1
-    assert epp.in_flight == epp.director.pipeline.open_exchanges == 0
+    assert epp.in_flight == epp.director.pipeline.open_requests == 0
 
 
 @pytest.mark.parametrize("method", POINTS)
@@ -216,7 +216,7 @@ def test_a_hook_may_answer_the_request(
     assert f"first {later}" not in notes
     assert epp.total("plugin_failures_total") == 0
     assert epp.total("request_error_total") == 1
-    assert epp.in_flight == epp.director.pipeline.open_exchanges == 0
+    assert epp.in_flight == epp.director.pipeline.open_requests == 0
     (line,) = lines
     assert (line["event"], line["status"]) == ("request refused", status)
 
@@ -250,7 +250,7 @@ def test_an_error_that_no_client_can_be_answered_with_is_a_fault(
     (note,) = error.__notes__
     assert problem in note
     assert epp.value("internal_faults_total") == 1
-    assert epp.director.pipeline.open_exchanges == 0
+    assert epp.director.pipeline.open_requests == 0
 
 
 class NamedScreener(Screener):

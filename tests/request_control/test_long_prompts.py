@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from epp.request_control import Exchange
+from epp.request_control import RoutedRequest
 from epp_plugins.data_producers import approx_prefix_cache, token
 from tools.harness.request_control import Epp, Policies, make_pool
 
@@ -37,12 +37,12 @@ def test_nothing_of_a_prompt_is_kept_when_it_has_been_sent_on(
         policies=Policies(targets={"llama": target}),
     )
 
-    def sent() -> Exchange:
+    def sent() -> RoutedRequest:
         body = json.dumps({"model": "llama", **prompt}).encode()
         exchange = epp.director.handle(
             request_id="r-1", headers={":path": "/v1/completions"}, body=body, received_at=0.0
         )
-        assert isinstance(exchange, Exchange)
+        assert isinstance(exchange, RoutedRequest)
         assert exchange.request.prompt
         exchange.body_sent()
         return exchange

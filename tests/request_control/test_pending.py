@@ -10,11 +10,11 @@ from structlog.testing import capture_logs
 from epp.request_control import (
     AllFilteredError,
     EndCause,
-    Exchange,
     InternalError,
     NoCandidatesError,
     PendingDecision,
     RequestError,
+    RoutedRequest,
 )
 from epp.scheduling import CycleState, Endpoint, LLMRequest, Plugin
 from epp.testing import make_endpoint
@@ -23,7 +23,7 @@ from tools.harness.request_control import Epp, FailingHandler, Outcomes, Refusin
 
 pytestmark = pytest.mark.looptime
 
-Outcome = Exchange | RequestError
+Outcome = RoutedRequest | RequestError
 
 
 def ask(epp: Epp) -> tuple[PendingDecision, "asyncio.Future[Outcome]"]:
@@ -36,10 +36,10 @@ def ask(epp: Epp) -> tuple[PendingDecision, "asyncio.Future[Outcome]"]:
     return pending, outcome
 
 
-async def decided(epp: Epp) -> Exchange:
+async def decided(epp: Epp) -> RoutedRequest:
     """Return the exchange of one request that has to wait."""
     outcome = await ask(epp)[1]
-    assert isinstance(outcome, Exchange)
+    assert isinstance(outcome, RoutedRequest)
     return outcome
 
 
@@ -156,7 +156,7 @@ async def test_a_failure_is_noted_and_the_request_goes_on(
     assert looptime == seconds
     bugs = [name for name, reason in failed.items() if not reason.startswith("needs ")]
     assert epp.total("plugin_failures_total") == len(bugs)
-    assert epp.in_flight == epp.director.pipeline.open_exchanges == 0
+    assert epp.in_flight == epp.director.pipeline.open_requests == 0
 
 
 async def test_one_that_fails_too_often_is_not_asked_any_more(looptime: object) -> None:
@@ -204,7 +204,7 @@ async def test_the_pool_is_looked_at_after_the_wait() -> None:
     _, outcome = ask(epp)
     epp.endpoints[:] = [make_endpoint("default/new", address="10.0.0.9:8000")]
     exchange = await outcome
-    assert isinstance(exchange, Exchange)
+    assert isinstance(exchange, RoutedRequest)
     assert exchange.endpoint.name == "default/new"
 
 
@@ -233,7 +233,7 @@ async def test_a_refusal_after_the_wait_is_the_outcome(
         outcome = await ask(epp)[1]
     assert type(outcome) is error
     assert [line["event"] for line in lines].count("request refused") == 1
-    assert epp.value("request_total") == epp.director.pipeline.open_exchanges == 0
+    assert epp.value("request_total") == epp.director.pipeline.open_requests == 0
     assert epp.total("request_error_total") == 1
     assert watch.noted == [error.status >= 500]
 
@@ -250,7 +250,7 @@ async def test_a_decision_taken_back_reserves_nothing_and_calls_nobody(
     )
     pending, outcome = ask(epp)
     await asyncio.sleep(seconds)
-    assert epp.director.pipeline.open_exchanges == 1
+    assert epp.director.pipeline.open_requests == 1
     epp.clock.now += seconds
     with capture_logs() as lines:
         pending.cancel(cause)
@@ -258,7 +258,7 @@ async def test_a_decision_taken_back_reserves_nothing_and_calls_nobody(
         await asyncio.sleep(60)
     assert not outcome.done()
     assert others() == set()
-    assert epp.in_flight == epp.director.in_flight == epp.director.pipeline.open_exchanges == 0
+    assert epp.in_flight == epp.director.in_flight == epp.director.pipeline.open_requests == 0
     assert epp.total("request_total") == epp.total("request_error_total") == 0
     assert epp.total("plugin_failures_total") == 0
     assert lines == [
@@ -278,11 +278,11 @@ async def test_taking_back_what_is_decided_does_nothing() -> None:
     epp = Epp(make_pool(), plugins=[Async("a")])
     pending, outcome = ask(epp)
     exchange = await outcome
-    assert isinstance(exchange, Exchange)
+    assert isinstance(exchange, RoutedRequest)
     pending.cancel(EndCause.CLIENT_DISCONNECT)
     assert epp.in_flight == 1
     exchange.close(EndCause.COMPLETED)
-    assert epp.in_flight == epp.director.pipeline.open_exchanges == 0
+    assert epp.in_flight == epp.director.pipeline.open_requests == 0
 
 
 async def test_who_asks_late_gets_the_outcome_at_once() -> None:
@@ -291,7 +291,7 @@ async def test_who_asks_late_gets_the_outcome_at_once() -> None:
     await asyncio.sleep(1)
     got: list[Outcome] = []
     pending.then(got.append)
-    assert [type(each) for each in got] == [Exchange]
+    assert [type(each) for each in got] == [RoutedRequest]
 
 
 async def test_waiting_requests_do_not_hold_up_each_other(looptime: object) -> None:

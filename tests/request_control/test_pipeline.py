@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 from structlog.testing import capture_logs
 
-from epp.request_control import EndCause, Exchange, PendingDecision
+from epp.request_control import EndCause, PendingDecision, RoutedRequest
 from epp.scheduling import (
     CycleState,
     Endpoint,
@@ -46,12 +46,12 @@ def test_a_pipeline_tells_once_when_its_last_exchange_has_ended() -> None:
     old.when_idle(lambda: ends.append("idle"))
     epp.handle()
     exchanges[0].close(EndCause.COMPLETED)
-    assert old.open_exchanges == 1
+    assert old.open_requests == 1
     exchanges[1].close(EndCause.COMPLETED)
     assert ends == ["old: response_complete"] * 2 + ["idle"]  # after the last hook
     exchanges[1].close(EndCause.COMPLETED)
-    old.enter()
-    old.leave()
+    old.request_began()
+    old.request_ended()
     assert ends.count("idle") == 1
 
 
@@ -81,7 +81,7 @@ async def test_a_pending_decision_keeps_its_pipeline(is_cancelled: bool) -> None
     await asyncio.sleep(1)
     for exchange in outcomes:
         assert told == []
-        assert isinstance(exchange, Exchange)
+        assert isinstance(exchange, RoutedRequest)
         exchange.close(EndCause.COMPLETED)
     assert told == ["idle"]
     assert len(old.ends) == len(outcomes) == (not is_cancelled)

@@ -3,7 +3,7 @@
 import pytest
 
 from epp.request_control.errors import BadRequestError
-from epp.request_control.queued import TTL_HEADER, ttl_of
+from epp.request_control.queued_decision import TTL_HEADER, ttl_of
 
 
 @pytest.mark.parametrize(

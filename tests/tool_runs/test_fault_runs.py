@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from epp.ext_proc.stream import ExtProcStream
 from epp.lab.envoy import Mode
-from epp.request_control import Exchange
+from epp.request_control import RoutedRequest
 from epp.transport.grpc.stream import GrpcStream
 from epp.transport.http2 import Stream
 from tools.faults.asking import asked, connected, make_request
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-PER_REQUEST = (ExtProcStream, Exchange, GrpcStream, Stream)
+PER_REQUEST = (ExtProcStream, RoutedRequest, GrpcStream, Stream)
 
 
 @pytest_asyncio.fixture(

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 
-from epp.request_control import Exchange
+from epp.request_control import RoutedRequest
 from tools.flow.configurations import config
 from tools.flow.simulated import Simulated, Size, simulate
 
@@ -11,18 +11,20 @@ ENDPOINTS, SLOTS, WAITING = 10, 5, 500
 SIZE = Size(100, 50)
 
 
-async def let_go_all_at_once(pool: Simulated) -> tuple[list[Exchange], list[Exchange], int, int]:
+async def let_go_all_at_once(
+    pool: Simulated,
+) -> tuple[list[RoutedRequest], list[RoutedRequest], int, int]:
     """Return who went at first and after that, in how many sessions, and how many still wait."""
     first = [pool.begin("a", SIZE) for _ in range(ENDPOINTS * SLOTS)]
-    ahead = [each for each in first if isinstance(each, Exchange)]
+    ahead = [each for each in first if isinstance(each, RoutedRequest)]
     behind = [pool.begin("a", SIZE) for _ in range(WAITING)]
     await asyncio.sleep(1)
     before = pool.sessions
     for each in ahead:
         pool.end(each, SIZE)
     await asyncio.sleep(1)
-    outcomes = [None if isinstance(each, Exchange) else each.outcome for each in behind]
-    went = [each for each in outcomes if isinstance(each, Exchange)]
+    outcomes = [None if isinstance(each, RoutedRequest) else each.outcome for each in behind]
+    went = [each for each in outcomes if isinstance(each, RoutedRequest)]
     return ahead, went, pool.sessions - before, pool.flow.waiting
 
 

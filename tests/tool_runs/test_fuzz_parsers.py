@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
-from epp.parsing import Reading, Usage
+from epp.parsing import ParsedRequest, Usage
 from tools.fuzz import answers, parsers, request_bodies, seeds
 
 INPUTS = 2000
@@ -36,7 +36,7 @@ def test_random_inputs_reach_what_they_are_meant_to_reach(monkeypatch: pytest.Mo
     check_request, check_reader = request_bodies.check_request, answers.check_reader
     check_names = answers.check_names
 
-    def request(path: str, headers: Mapping[str, str], body: bytes) -> Reading | None:
+    def request(path: str, headers: Mapping[str, str], body: bytes) -> ParsedRequest | None:
         reading = check_request(path, headers, body)
         reached["refused" if reading is None else f"read {path}"] += 1
         return reading

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from epp.ext_proc import processing_request
 from epp.ext_proc.model_names import ModelNames
-from epp.parsing import ParseError, Reading
+from epp.parsing import ParsedRequest, ParseError
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import DataProducer, EndCause
 from epp.scheduling import CycleState, LLMRequest, PostSchedule
@@ -103,12 +103,12 @@ class Steps:
 
     def of_request(self, headers: Mapping[str, str], body: bytes) -> Iterator[tuple[str, float]]:
         """Yield the CPU seconds of each step of a request."""
-        read: Reading | None = None
+        read: ParsedRequest | None = None
 
         def parse() -> None:
             nonlocal read
             with suppress(ParseError):
-                read = self._pipeline.intake.read("r", headers, body, may_lack_model=True)
+                read = self._pipeline.request_parser.parse("r", headers, body, may_lack_model=True)
 
         is_grpc = "Engine" in headers[":path"] or "Prediction" in headers[":path"]
         yield "parse gRPC" if is_grpc else "parse", least_seconds(parse, self._repeats)
@@ -223,7 +223,7 @@ def _named(pieces: Sequence[bytes], *, is_event_stream: bool) -> None:
     names.flush()
 
 
-def _rewritten(read: Reading) -> None:
+def _rewritten(read: ParsedRequest) -> None:
     with suppress(ParseError):
         read.rewrite("other")
 

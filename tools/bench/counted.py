@@ -17,8 +17,8 @@ from epp.observability import CanonicalLine, PluginWatch
 from epp.observability.hot_metrics import Counter as HotCounter
 from epp.observability.hot_metrics import Gauge, Histogram
 from epp.observability.request_metrics import Requests
-from epp.request_control import DataProducer, EndCause, Exchange
-from epp.request_control.request_line import finished_line
+from epp.request_control import DataProducer, EndCause, RoutedRequest
+from epp.request_control.request_log import finished_line
 from epp.scheduling import (
     CycleState,
     LLMRequest,
@@ -132,7 +132,7 @@ def _above_transport(
         for each in requests
     ]
     arguments = [("a-request", headers, body) for body in bodies]
-    read = app.director.pipeline.intake.read
+    read = app.director.pipeline.request_parser.parse
     chunk = one["response_body"][0] if "response_body" in one else bodies[0]
     metrics = app.metrics.for_request("m", "m", "f", 0)
     plugin = next(iter(app.graph.plugins.values()))
@@ -200,8 +200,8 @@ def _schedule(
         produce(producers, request, endpoints, state)
         return state
 
-    def reserved(request: LLMRequest, state: CycleState, result: SchedulingResult) -> Exchange:
-        exchange = Exchange(
+    def reserved(request: LLMRequest, state: CycleState, result: SchedulingResult) -> RoutedRequest:
+        exchange = RoutedRequest(
             app.director,
             pipeline=app.director.pipeline,
             request=request,
@@ -215,7 +215,7 @@ def _schedule(
         exchange.reservation.release(now)
         return exchange
 
-    def logged(exchange: Exchange) -> None:
+    def logged(exchange: RoutedRequest) -> None:
         line.write(finished_line(exchange, EndCause.COMPLETED, now))
 
     spent: list[list[float]] = []
@@ -244,7 +244,12 @@ def _schedule(
         (stacks.SCHEDULE, "DataProducer.prepare, attach", 0, type(producers[0]).attach),
         (stacks.SCHEDULE, "Scheduler.schedule, not observed", 2, Scheduler.schedule),
         (stacks.SCHEDULE, "PostSchedule.post_schedule", 4, type(hook).post_schedule),
-        (stacks.ACCOUNT, "Exchange and Reservation, made and released", 5, Reservation.release),
+        (
+            stacks.ACCOUNT,
+            "RoutedRequest made, Reservation released",
+            5,
+            Reservation.release,
+        ),
         (stacks.LOG, "finished_line, CanonicalLine.write", 6, CanonicalLine.write),
     )
     return [

@@ -16,9 +16,9 @@ from epp.flow_control import (
 from epp.flow_control.building import flow_settings
 from epp.observability import Metrics, PluginWatch
 from epp.observability.flow_metrics import FlowMetrics
-from epp.request_control import Director, EndCause, Exchange, PendingDecision, Pipeline
+from epp.request_control import Director, EndCause, PendingDecision, Pipeline, RoutedRequest
 from epp.request_control.policies import FAIRNESS, OBJECTIVE, NoPolicies
-from epp.request_control.queued import TTL_HEADER
+from epp.request_control.queued_decision import TTL_HEADER
 from epp.scheduling import (
     Endpoint,
     Guard,
@@ -134,7 +134,7 @@ class Whole:
             for number, each in enumerate(asked)
         ]
 
-    def ask(self, number: int) -> Exchange | PendingDecision:
+    def ask(self, number: int) -> RoutedRequest | PendingDecision:
         """Send the request of that number; return what the director does."""
         request_id, headers, body = self._sent[number]
         return self._director.handle(
@@ -143,13 +143,13 @@ class Whole:
 
     def send(self, number: int, went: Went) -> None:
         outcome = self.ask(number)
-        if isinstance(outcome, Exchange):
+        if isinstance(outcome, RoutedRequest):
             went(outcome)
         else:
             outcome.then(went)
 
     def end(self, handle: object) -> None:
-        assert isinstance(handle, Exchange)
+        assert isinstance(handle, RoutedRequest)
         handle.response_started(200, {})
         handle.close(EndCause.COMPLETED)
 

@@ -18,7 +18,7 @@ from rich.text import Text
 from epp.building import make_builder
 from epp.config import load_file
 from epp.observability import Metrics, PluginWatch
-from epp.request_control import Director, EndCause, Exchange, Pipeline
+from epp.request_control import Director, EndCause, Pipeline, RoutedRequest
 from epp.scheduling import Endpoint
 from epp.testing import make_endpoint
 from tools import REPOSITORY
@@ -89,7 +89,7 @@ class _Runner:
             exchange = self._director.handle(
                 request_id=str(number), headers=headers, body=body, received_at=0.0
             )
-            assert isinstance(exchange, Exchange)
+            assert isinstance(exchange, RoutedRequest)
             exchange.response_started(200, headers)
             exchange.close(EndCause.COMPLETED)
             self.profiles += len(exchange.result.profiles)

@@ -24,10 +24,10 @@ from epp.parsing.plugins import Usage
 from epp.request_control import (
     Director,
     EndCause,
-    Exchange,
     PendingDecision,
     Pipeline,
     RequestError,
+    RoutedRequest,
 )
 from epp.scheduling import Endpoint
 from epp.testing import make_endpoint
@@ -133,7 +133,7 @@ class Simulated:
             )
         )
 
-    def begin(self, who: str, size: Size, objective: str = "") -> Exchange | PendingDecision:
+    def begin(self, who: str, size: Size, objective: str = "") -> RoutedRequest | PendingDecision:
         """Have a request come."""
         number = next(self._numbers)
         headers = {
@@ -151,18 +151,18 @@ class Simulated:
             received_at=self._now(),
         )
 
-    async def decided(self, decision: Exchange | PendingDecision) -> Exchange:
+    async def decided(self, decision: RoutedRequest | PendingDecision) -> RoutedRequest:
         """Wait until a request goes."""
-        if isinstance(decision, Exchange):
+        if isinstance(decision, RoutedRequest):
             return decision
-        decided: asyncio.Future[Exchange | RequestError] = self._loop.create_future()
+        decided: asyncio.Future[RoutedRequest | RequestError] = self._loop.create_future()
         decision.then(decided.set_result)
         outcome = await decided
         if isinstance(outcome, RequestError):
             raise outcome
         return outcome
 
-    def end(self, exchange: Exchange, size: Size) -> None:
+    def end(self, exchange: RoutedRequest, size: Size) -> None:
         """Have the answer of a request end."""
         usage = Usage(size.prompt, size.answer)
         now = self._now()

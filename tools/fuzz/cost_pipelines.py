@@ -8,7 +8,7 @@ from epp.building import make_builder
 from epp.config import DEFAULT_CONFIG, PluginGraph, load_text
 from epp.ext_proc.model_names import ModelNames
 from epp.observability import Metrics, PluginWatch
-from epp.request_control import Director, EndCause, Exchange, Pipeline, RequestError
+from epp.request_control import Director, EndCause, Pipeline, RequestError, RoutedRequest
 from epp.scheduling import Endpoint
 from epp.testing import make_endpoint
 
@@ -110,7 +110,7 @@ class Picker:
             clock=time.monotonic,
         )
 
-    def request(self, headers: Mapping[str, str], body: bytes) -> Exchange | None:
+    def request(self, headers: Mapping[str, str], body: bytes) -> RoutedRequest | None:
         """Have a request decided; None if it is refused."""
         try:
             decided = self.director.handle(
@@ -118,7 +118,7 @@ class Picker:
             )
         except RequestError:
             return None
-        assert isinstance(decided, Exchange)
+        assert isinstance(decided, RoutedRequest)
         return decided
 
     def steps(

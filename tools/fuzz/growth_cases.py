@@ -9,7 +9,7 @@ import zstandard
 
 from epp.ext_proc import processing_request
 from epp.ext_proc.model_names import ModelNames
-from epp.parsing import Intake, ParseError
+from epp.parsing import ParseError, RequestParser
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.scheduling import CycleState, GuardRails, NullObserver
 from epp.testing import make_request
@@ -39,11 +39,13 @@ def request(make: Callable[[int], bytes], path: str = TEXT, encoding: str = "") 
     def case(size: int) -> Work:
         body = make(size)
         given = {":path": path} | ({"content-encoding": encoding} if encoding else {})
-        intake = Intake.of(PARSERS, GuardRails(observer=NullObserver(), disable_after=1 << 30))
+        request_parser = RequestParser.of(
+            PARSERS, GuardRails(observer=NullObserver(), disable_after=1 << 30)
+        )
 
         def work() -> None:
             with suppress(ParseError):
-                read = intake.read("r-1", given, body)
+                read = request_parser.parse("r-1", given, body)
                 _tokens.prepare(read.request, CycleState())
                 read.rewrite("other")
 

@@ -20,7 +20,7 @@ from epp.config import PluginGraph, load_text
 from epp.flow_control import FlowController
 from epp.flow_control.building import flow_settings
 from epp.observability import FlowMetrics, Metrics, PluginWatch
-from epp.request_control import Exchange, PendingDecision, Pipeline, RequestError
+from epp.request_control import PendingDecision, Pipeline, RequestError, RoutedRequest
 from epp.request_control.plugins import (
     ANSWER_USAGE,
     PRODUCER_FAILURES,
@@ -285,7 +285,7 @@ class Run:
             flow.use(flow_settings(_graph()))
         junk, innocent = Junk(self.deed), NotingPlugin("innocent", notes)
         epp = JunkEpp(endpoints, metrics=metrics, plugins=[junk, innocent], flow=flow)
-        outcomes: dict[str, Exchange | RequestError] = {}
+        outcomes: dict[str, RoutedRequest | RequestError] = {}
         for name in ("before", "marked", "after"):
             marked = {_MARK: "1"} if name == "marked" else {}
             changed = _GZIP if name == "marked" and self.is_rewritten else {}
@@ -296,7 +296,7 @@ class Run:
         for _ in range(12):
             await asyncio.sleep(0)
             for name, outcome in list(outcomes.items()):
-                if isinstance(outcome, Exchange):
+                if isinstance(outcome, RoutedRequest):
                     outcome.response_started(200, {"content-type": "text/plain"})
                     outcome.close(EndCause.COMPLETED)
                 elif name == "marked":
@@ -306,7 +306,7 @@ class Run:
                 del outcomes[name]
         self.failures = epp.total("plugin_failures_total")
         assert epp.in_flight == epp.director.in_flight == 0
-        assert epp.director.pipeline.open_exchanges == 0
+        assert epp.director.pipeline.open_requests == 0
         assert flow is None or flow.waiting == 0
         assert self.failures == sum(epp.failures(point, junk) for point in _COUNTED)
         assert self.status in {0, 429, 500} or self.deed.point == "screen", self.status
@@ -319,9 +319,9 @@ class Run:
         name: str,
         body: bytes,
         headers: Mapping[str, str],
-        outcomes: dict[str, Exchange | RequestError],
+        outcomes: dict[str, RoutedRequest | RequestError],
     ) -> None:
-        def note(outcome: Exchange | RequestError) -> None:
+        def note(outcome: RoutedRequest | RequestError) -> None:
             outcomes[name] = outcome
 
         try:

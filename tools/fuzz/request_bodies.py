@@ -15,7 +15,7 @@ import msgspec
 import zstandard
 
 from epp.ext_proc.processing_response import refused
-from epp.parsing import BodyLimits, Intake, ParseError, Parser, Reading
+from epp.parsing import BodyLimits, ParsedRequest, ParseError, Parser, RequestParser
 from epp.request_control import BadRequestError
 from epp.scheduling import CycleState, GuardRails, LLMRequest, NullObserver
 from epp_plugins.data_producers.media_parts import MOST_MEDIA_TOKENS
@@ -94,15 +94,17 @@ _hard_to_tell = re.compile(rb"\\|[0-9.][eE]|[0-9]{19}|[^\x20-\x7e\s]").search
 """Escapes, and numbers that one reader takes and another does not."""
 
 
-_intake = Intake.of(PARSERS, GuardRails(observer=NullObserver(), disable_after=1 << 30))
+_request_parser = RequestParser.of(
+    PARSERS, GuardRails(observer=NullObserver(), disable_after=1 << 30)
+)
 _tokens = TokenProducer("tokens", TokenParams())
 
 
-def check_request(path: str, headers: Mapping[str, str], body: bytes) -> Reading | None:
+def check_request(path: str, headers: Mapping[str, str], body: bytes) -> ParsedRequest | None:
     """Read a request as the director does; None if it is refused."""
     all_headers = {":path": path, **headers}
     try:
-        reading = _intake.read(
+        reading = _request_parser.parse(
             "r-1",
             all_headers,
             body,
@@ -134,7 +136,7 @@ def _check_fields(request: LLMRequest) -> None:
     assert limit is None or (type(limit) is int and abs(limit) < 1 << 63)
 
 
-def _check_meaning(path: str, reading: Reading) -> None:
+def _check_meaning(path: str, reading: ParsedRequest) -> None:
     field = _FIELDS.get(path)
     if field is None or reading.parser is None or _hard_to_tell(reading.body):
         return
@@ -145,7 +147,7 @@ def _check_meaning(path: str, reading: Reading) -> None:
     assert reading.request.stream is (meant.get("stream") is True)
 
 
-def _check_rewritten(reading: Reading) -> None:
+def _check_rewritten(reading: ParsedRequest) -> None:
     try:
         body = reading.rewrite('n"ew')
     except ParseError:

@@ -8,23 +8,23 @@ from epp.request_control import (
     UNCOUNTED,
     Director,
     EndCause,
-    Exchange,
     PendingDecision,
     RequestError,
     RequestMemory,
+    RoutedRequest,
 )
 from tools.harness.ext_proc import LEAN, Envoy, Modes
 from tools.harness.request_control import Epp
 
-Change = Callable[[Exchange], None]
+Change = Callable[[RoutedRequest], None]
 
 
 class HeldDecision(PendingDecision):
     """A request whose decision is made when the test says so."""
 
-    def __init__(self, decide: Callable[[], Exchange]) -> None:
+    def __init__(self, decide: Callable[[], RoutedRequest]) -> None:
         self._decide = decide
-        self._callback: Callable[[Exchange | RequestError], None] | None = None
+        self._callback: Callable[[RoutedRequest | RequestError], None] | None = None
         self.cancelled: list[EndCause] = []
 
     @property
@@ -32,7 +32,7 @@ class HeldDecision(PendingDecision):
         """Whether somebody still wants the decision."""
         return self._callback is not None and not self.cancelled
 
-    def then(self, callback: Callable[[Exchange | RequestError], None]) -> None:
+    def then(self, callback: Callable[[RoutedRequest | RequestError], None]) -> None:
         self._callback = callback
 
     def cancel(self, cause: EndCause) -> None:
@@ -44,7 +44,7 @@ class HeldDecision(PendingDecision):
         assert callback is not None
         assert not self.cancelled
         try:
-            outcome: Exchange | RequestError = self._decide()
+            outcome: RoutedRequest | RequestError = self._decide()
         except RequestError as error:
             outcome = error
         callback(outcome)
@@ -53,7 +53,7 @@ class HeldDecision(PendingDecision):
 class DecidedAtOnce(HeldDecision):
     """A decision that is there as soon as somebody asks for it."""
 
-    def then(self, callback: Callable[[Exchange | RequestError], None]) -> None:
+    def then(self, callback: Callable[[RoutedRequest | RequestError], None]) -> None:
         super().then(callback)
         self.decide()
 
@@ -78,8 +78,8 @@ class Holding:
         received_at: float,
         subset: Sequence[str] | None = None,
         memory: RequestMemory = UNCOUNTED,
-    ) -> Exchange | PendingDecision:
-        def decide() -> Exchange:
+    ) -> RoutedRequest | PendingDecision:
+        def decide() -> RoutedRequest:
             exchange = self.director.handle(
                 request_id=request_id,
                 headers=headers,
@@ -88,7 +88,7 @@ class Holding:
                 subset=subset,
                 memory=memory,
             )
-            assert isinstance(exchange, Exchange)
+            assert isinstance(exchange, RoutedRequest)
             self.change(exchange)
             return exchange
 

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from epp.ext_proc import ExtProcSettings, ExtProcState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from epp.request_control import Exchange
+from epp.request_control import RoutedRequest
 from tools.harness.ext_proc import Mode, Modes
 from tools.harness.held import Change, HeldDecision, PatientEnvoy
 from tools.harness.request_control import Epp, NotingPlugin, make_pool
@@ -180,17 +180,17 @@ def judge_mutation(answer: pb.ProcessingResponse, mode: int) -> None:
 # --- what may be done to a request on its way ---------------------------------------------------
 
 
-def leave(_: Exchange) -> None:
+def leave(_: RoutedRequest) -> None:
     """Change nothing."""
 
 
-def rewrite(exchange: Exchange) -> None:
+def rewrite(exchange: RoutedRequest) -> None:
     """Have every request with a body sent on with another one."""
     if exchange.request.body_bytes:
         exchange.body = b"rewritten" * 10_000
 
 
-def rename(exchange: Exchange) -> None:
+def rename(exchange: RoutedRequest) -> None:
     """Have every request with a body sent on with another model's name."""
     if exchange.request.body_bytes:
         exchange.request.model = "nick"
@@ -207,7 +207,7 @@ class _BadReader:
         raise RuntimeError("a bug in usage")
 
 
-def read_badly(exchange: Exchange) -> None:
+def read_badly(exchange: RoutedRequest) -> None:
     """Have every answer read by a reader that fails."""
     exchange.find_reader = lambda _: _BadReader()
 

@@ -12,13 +12,13 @@ from epp.request_control import (
     DataProducer,
     Director,
     EndCause,
-    Exchange,
     OutcomeWatch,
     PendingDecision,
     Pipeline,
     PreRequest,
     RequestPolicies,
     ResponseComplete,
+    RoutedRequest,
 )
 from epp.scheduling import (
     CycleState,
@@ -244,10 +244,10 @@ class Epp:
         headers: Mapping[str, str] | None = None,
         *,
         request_id: str = "r-1",
-    ) -> Exchange:
+    ) -> RoutedRequest:
         """Hand the director one request that came just now and that waits for nothing."""
         decision = self.ask(body, headers, request_id=request_id)
-        assert isinstance(decision, Exchange)
+        assert isinstance(decision, RoutedRequest)
         return decision
 
     def ask(
@@ -256,7 +256,7 @@ class Epp:
         headers: Mapping[str, str] | None = None,
         *,
         request_id: str = "r-1",
-    ) -> Exchange | PendingDecision:
+    ) -> RoutedRequest | PendingDecision:
         """Hand the director one request that came just now."""
         return self.director.handle(
             request_id=request_id,

@@ -43,14 +43,14 @@ def place(
     for number, prompt in enumerate(prompts):
         members.setdefault(prompt, []).append(number)
     units = _units(members, rules.min_colocate_blocks)
-    board = _Board(replicas, rules, _total(units, members, rules))
+    placements = _Placements(replicas, rules, _total(units, members, rules))
     for prompt in units:
         waiting = members[prompt]
         step = rules.max_per_replica if rules.max_per_replica > 0 else len(waiting)
         used: set[str] = set()
         for start in range(0, len(waiting), step):
             share = waiting[start : start + step]
-            replica = board.take(prompt, len(share), used)
+            replica = placements.take(prompt, len(share), used)
             for number in share:
                 places[number] = replica
     return places
@@ -79,7 +79,7 @@ def _total(units: Iterable[bytes], members: dict[bytes, list[int]], rules: Place
     return sum([len(members[prompt]) for prompt in units])
 
 
-class _Board:
+class _Placements:
     """The placements of one burst."""
 
     def __init__(self, replicas: Sequence[str], rules: PlacementRules, total: int) -> None:

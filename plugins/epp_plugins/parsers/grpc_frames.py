@@ -4,7 +4,7 @@ from typing import Final
 
 from epp.parsing.plugins import ParseError
 
-MOST_HELD: Final = 1024 * 1024
+MAX_HELD_BYTES: Final = 1024 * 1024
 """Maximum length of an incomplete message that is buffered; longer ones are skipped."""
 
 _HEAD = 5
@@ -48,7 +48,7 @@ class Frames:
         while size - at >= _HEAD:
             end = at + _HEAD + int.from_bytes(data[at + 1 : at + _HEAD])
             if end > size:
-                if end - at > MOST_HELD:
+                if end - at > MAX_HELD_BYTES:
                     self._skipped, at = end - size, size
                 break
             if end - at > _HEAD and not data[at]:

@@ -27,10 +27,10 @@ T = TypeVar("T")
 ABSENT: Final = msgspec.Raw(b"")
 """Default of a raw field; no JSON is empty."""
 
-MOST_COUNT: Final = 1 << 63
+COUNT_LIMIT: Final = 1 << 63
 """A number of tokens that is not below this is none."""
 
-MOST_NAME_BYTES: Final = 4096
+MAX_NAME_BYTES: Final = 4096
 """Of JSON in the name of a model, or in a cache salt. Names are kept, logged and counted by, and a
 text with one emoji takes four bytes for each of its letters."""
 
@@ -38,8 +38,8 @@ _NULL = msgspec.Raw(b"null")
 _TRUE = msgspec.Raw(b"true")
 _NOTHING = (b"", b"null")
 _NO_TOOLS = (*_NOTHING, b"[]")
-_MOST_DIGITS = 20
-"""And signs, of a number below MOST_COUNT."""
+_MAX_DIGITS = 20
+"""And signs, of a number below COUNT_LIMIT."""
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_number = msgspec.json.Decoder(int).decode
 
@@ -92,9 +92,9 @@ def model_of(model: msgspec.Raw, call: HttpCall, is_optional: bool = False) -> s
         ParseError: It names none, and must, or its name is too long.
     """
     if model is not ABSENT:
-        if is_longer(model, MOST_NAME_BYTES, len(call.body)):
+        if is_longer(model, MAX_NAME_BYTES, len(call.body)):
             raise ParseError(
-                f"the model in the request body takes more than {MOST_NAME_BYTES} bytes"
+                f"the model in the request body takes more than {MAX_NAME_BYTES} bytes"
             )
         try:
             if name := _decode_text(model):
@@ -147,26 +147,26 @@ def output_limit(body_bytes: int, limit: msgspec.Raw, older: msgspec.Raw = ABSEN
     """
     if limit is ABSENT or limit == _NULL:
         limit = older
-    if limit is ABSENT or is_longer(limit, _MOST_DIGITS, body_bytes):
+    if limit is ABSENT or is_longer(limit, _MAX_DIGITS, body_bytes):
         return None
     try:
         number = _decode_number(limit)
     except msgspec.DecodeError:
         return None
-    return number if -MOST_COUNT < number < MOST_COUNT else None
+    return number if -COUNT_LIMIT < number < COUNT_LIMIT else None
 
 
-def is_longer(value: msgspec.Raw, most_bytes: int, body_bytes: int) -> bool:
+def is_longer(value: msgspec.Raw, max_bytes: int, body_bytes: int) -> bool:
     """Return whether ``value`` is too long to be decoded.
 
     Only a long body has long values: to look at those of all others would cost 0.2 us each.
     """
-    return body_bytes > MOST_NAME_BYTES and memoryview(value).nbytes > most_bytes
+    return body_bytes > MAX_NAME_BYTES and memoryview(value).nbytes > max_bytes
 
 
 def text_of(value: msgspec.Raw) -> str:
-    """Return the text that ``value`` is; "" if it is none, or longer than MOST_NAME_BYTES."""
-    if value is ABSENT or memoryview(value).nbytes > MOST_NAME_BYTES:
+    """Return the text that ``value`` is; "" if it is none, or longer than MAX_NAME_BYTES."""
+    if value is ABSENT or memoryview(value).nbytes > MAX_NAME_BYTES:
         return ""
     try:
         return _decode_text(value)

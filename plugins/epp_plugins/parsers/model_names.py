@@ -9,9 +9,9 @@ import msgspec
 from epp.parsing.plugins import NestedTooDeeplyError, ParseError
 from epp_plugins.parsers.surrogates import without_half_pairs
 
-MOST_FIELDS: Final = 1000
+MAX_FIELDS: Final = 1000
 """Fields of a body whose model is replaced; APIs have less than 100."""
-MOST_KEY_BYTES: Final = 4096
+MAX_KEY_BYTES: Final = 4096
 """Of the name of a field, as JSON, with the blanks and the colon around it. To look for the end of
 a longer one takes 6 ms a MB, and it is not made into a text."""
 
@@ -79,16 +79,16 @@ def _fields(body: bytes) -> tuple[dict[str, tuple[int, int]], bool]:
         at -= 1
     else:
         while True:
-            key = _KEY(body, at, at + MOST_KEY_BYTES)
+            key = _KEY(body, at, at + MAX_KEY_BYTES)
             if key is None:
-                if len(body) > at + MOST_KEY_BYTES:
+                if len(body) > at + MAX_KEY_BYTES:
                     raise ParseError(
-                        f"the request body has no key within {MOST_KEY_BYTES} bytes (byte {at})"
+                        f"the request body has no key within {MAX_KEY_BYTES} bytes (byte {at})"
                     )
                 raise msgspec.DecodeError(f"a key was expected (byte {at})")
             count += 1
-            if count > MOST_FIELDS:
-                raise ParseError(f"the request body has more than {MOST_FIELDS} fields")
+            if count > MAX_FIELDS:
+                raise ParseError(f"the request body has more than {MAX_FIELDS} fields")
             start = key.end()
             at = start + _value_bytes(view[start:])
             end = at

@@ -84,7 +84,7 @@ class SglangHttpParser(Parser):
 
 
 _KEY: Final = b'"meta_info"'
-_MOST_KEPT: Final = 64 * 1024
+_MAX_KEPT_BYTES: Final = 64 * 1024
 _decode_leading = json.JSONDecoder().raw_decode
 
 
@@ -102,9 +102,9 @@ class _Answer:
         at = data.rfind(_KEY)
         if at >= 0:
             at += len(_KEY)
-            self._kept = bytearray(data[at : at + _MOST_KEPT])
+            self._kept = bytearray(data[at : at + _MAX_KEPT_BYTES])
         elif self._kept is not None:
-            self._kept += chunk[: _MOST_KEPT - len(self._kept)]
+            self._kept += chunk[: _MAX_KEPT_BYTES - len(self._kept)]
         # The key itself may be split; a part of it has only one quotation mark, the first.
         quote = data.rfind(b'"', 1 - len(_KEY))
         self._tail = data[quote:] if quote >= 0 and _KEY.startswith(data[quote:]) else b""

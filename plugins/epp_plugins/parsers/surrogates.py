@@ -8,7 +8,7 @@ as one character; msgspec does not read it. So a body that it refuses is looked 
 import re
 from typing import Final
 
-MOST_ESCAPES: Final = 50_000
+MAX_ESCAPES: Final = 50_000
 """Escapes in a body whose texts are looked at, which takes up to 15 ms."""
 
 _REPLACEMENT = rb"\ufffd"
@@ -23,10 +23,10 @@ _escapes = re.compile(
 def without_half_pairs(body: bytes) -> bytes | None:
     """Return ``body`` with U+FFFD in place of each half of a pair, every other byte in its place.
 
-    None if it has none, or more than :data:`MOST_ESCAPES` escapes.
+    None if it has none, or more than :data:`MAX_ESCAPES` escapes.
     """
     # Single bytes are counted and found fast: 64 MB take a few ms. Two of them take 0.2 s.
-    if body.count(b"\\") > MOST_ESCAPES:
+    if body.count(b"\\") > MAX_ESCAPES:
         return None
     halves = [escape.start() for escape in _escapes(body) if escape.lastindex]
     if not halves:

@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from epp.parsing.plugins import Usage
-from epp_plugins.parsers.json_bodies import MOST_COUNT
+from epp_plugins.parsers.json_bodies import COUNT_LIMIT
 
-MOST_CARRIED: Final = 8192
+MAX_CARRIED_BYTES: Final = 8192
 """Maximum bytes of an object, which usually has a few hundred. A longer one, and the rest of its
 piece, are not read: finding its end takes 0.3 us per bracket, up to 20 ms per piece."""
 
@@ -78,13 +78,13 @@ class UsageScan:
                 end = _BEFORE_VALUE(chunk, at).end()  # type: ignore[union-attr]  # it begins so
                 is_cut = end == len(chunk)
                 if not is_cut and chunk[end] == _OPEN:
-                    flat = _FLAT_OBJECT(chunk, end, end + MOST_CARRIED)
+                    flat = _FLAT_OBJECT(chunk, end, end + MAX_CARRIED_BYTES)
                     begin, end = end, flat.end() if flat else _end_of_object(chunk, end)
                     is_cut = not end
                     if not is_cut:
                         self._take(chunk[begin:end])
                 if is_cut:
-                    if len(chunk) - at <= MOST_CARRIED:
+                    if len(chunk) - at <= MAX_CARRIED_BYTES:
                         self._carry(chunk[at:])
                     return
             at = chunk.find(_KEY, end)
@@ -97,7 +97,7 @@ class UsageScan:
 
     def _carry(self, rest: bytes) -> None:
         self._carried += rest
-        self._next_try = min(2 * len(rest), MOST_CARRIED)
+        self._next_try = min(2 * len(rest), MAX_CARRIED_BYTES)
 
     def _take(self, found: bytes) -> None:
         # A tool's schema, which some answers repeat, may have a property of that name.
@@ -108,7 +108,7 @@ class UsageScan:
 
 def _end_of_object(chunk: bytes, at: int) -> int:
     """Return where the object at ``at`` ends; 0 if it is cut, or too long."""
-    depth, stop = 0, at + MOST_CARRIED
+    depth, stop = 0, at + MAX_CARRIED_BYTES
     while (token := _TOKEN(chunk, at, stop)) is not None:
         at = token.end()
         mark = token[0]
@@ -161,6 +161,6 @@ class OpenAiAnswer(UsageScan):
 def first_count(*values: object) -> int | None:
     """Return the first of ``values`` that is a count; None if none is."""
     for value in values:
-        if type(value) is int and 0 <= value < MOST_COUNT:
+        if type(value) is int and 0 <= value < COUNT_LIMIT:
             return value
     return None

@@ -41,10 +41,10 @@ from epp.pb.vllm.grpc.engine.vllm_engine_pb2 import (
 from epp.scheduling import LLMRequest
 from epp_plugins.parsers.grpc_frames import Frames, message_of
 
-_MOST_IDS: Final = 1024 * 1024
+_MAX_IDS: Final = 1024 * 1024
 """Token ids read of one prompt: they take 50 ms, and no model is served with longer ones."""
 
-_MOST_MESSAGE_BYTES: Final = 4 << 20
+_MAX_MESSAGE_BYTES: Final = 4 << 20
 """Of a message that is decoded: an id of one byte becomes four, and twice that while they grow."""
 
 _EMBED: Final = "VllmEngine/Embed"
@@ -78,7 +78,7 @@ class VllmGrpcParser(Parser):
             body_bytes=len(call.body),
         )
         message = message_of(call.body)
-        if message is None or len(message) > _MOST_MESSAGE_BYTES:
+        if message is None or len(message) > _MAX_MESSAGE_BYTES:
             return request
         try:
             if _is_embed(call.path):
@@ -110,7 +110,7 @@ def _is_embed(path: str) -> bool:
 
 
 def _ids(tokens: TokenizedInput) -> bytes:
-    return _json(tokens.input_ids[:_MOST_IDS])
+    return _json(tokens.input_ids[:_MAX_IDS])
 
 
 class _EmbedAnswer:

@@ -228,10 +228,10 @@ def test_a_key_that_is_no_name_is_refused_before_it_is_made_into_a_text() -> Non
     try:
         with pytest.raises(ParseError, match="no key within 4096 bytes"):
             with_model(b'{%b:1,"model":"m"}' % key, "other")
-        most_bytes = tracemalloc.get_traced_memory()[1]
+        max_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert most_bytes < 2 * len(key)
+    assert max_bytes < 2 * len(key)
 
 
 def test_a_key_as_long_as_allowed_is_kept() -> None:

@@ -11,7 +11,7 @@ from epp.scheduling import LLMRequest
 from epp_plugins.parsers.anthropic import AnthropicParser
 from epp_plugins.parsers.anthropic import Params as AnthropicParams
 from epp_plugins.parsers.openai import OpenAiParser, Params
-from epp_plugins.parsers.surrogates import MOST_ESCAPES, without_half_pairs
+from epp_plugins.parsers.surrogates import MAX_ESCAPES, without_half_pairs
 
 CHAT = "/chat/completions"
 PARSER = OpenAiParser("openai", Params())
@@ -93,7 +93,7 @@ def test_a_rewrite_changes_the_model_and_leaves_the_half_as_it_came() -> None:
     [
         pytest.param(rb'{"model":"m","messages":"\ud83d"', id="cut off"),
         pytest.param(
-            b'{"model":"m","messages":"' + rb"\ud83d" * (MOST_ESCAPES + 1) + b'"}', id="too many"
+            b'{"model":"m","messages":"' + rb"\ud83d" * (MAX_ESCAPES + 1) + b'"}', id="too many"
         ),
     ],
 )

@@ -50,10 +50,10 @@ def test_what_is_in_them_takes_no_memory(
     try:
         with suppress(ParseError):  # where it is the model
             parser.parse(call)
-        most_bytes = tracemalloc.get_traced_memory()[1]
+        max_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert most_bytes < MANY
+    assert max_bytes < MANY
 
 
 def test_they_count_as_absent() -> None:

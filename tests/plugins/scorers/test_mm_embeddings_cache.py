@@ -8,7 +8,7 @@ from epp.building import make_builder
 from epp.config import ConfigError
 from epp.data_layer.plugins import EndpointListener
 from epp.request_control import Pipeline
-from epp.request_control.production import Production
+from epp.request_control.producer_run import ProducerRun
 from epp.scheduling import CycleState
 from epp.testing import check, make_endpoint, make_plugin, make_request, make_state, score_table
 from epp_plugins.scorers.mm_embeddings_cache import MmEmbeddingsCacheScorer
@@ -58,9 +58,9 @@ def test_alone_it_brings_its_producer_and_sends_a_picture_where_it_was() -> None
     chosen = set()
     for _ in range(20):
         request, state = make_request(prompt=prompt), CycleState()
-        production = Production(pipeline.producers, request, state)
-        assert not production.advance()
-        production.attach(endpoints)
+        producer_run = ProducerRun(pipeline.producers, request, state)
+        assert not producer_run.advance()
+        producer_run.attach(endpoints)
         result = pipeline.scheduler.schedule(request, endpoints, state)
         pipeline.chosen(request, result, endpoints, state)
         chosen.add(result.endpoints[0].endpoint.name)

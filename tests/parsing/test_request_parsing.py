@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from epp.observability import Metrics, PluginWatch
-from epp.parsing import Intake, NoParserError, ParseError, ParserFailedError, reader_finder
+from epp.parsing import NoParserError, ParseError, ParserFailedError, RequestParser, reader_finder
 from epp.parsing.plugins import AnswerReader, HttpCall, Parser
 from epp.scheduling import GuardRails, LLMRequest
 
@@ -47,14 +47,14 @@ FIRST, SECOND, REST = "/completions", "/chat/completions", ""
 BODY = b"body"
 
 
-def make_intake(*parsers: Parser, metrics: Metrics | None = None) -> Intake:
+def make_parser(*parsers: Parser, metrics: Metrics | None = None) -> RequestParser:
     watch = PluginWatch(metrics or METRICS)
-    return Intake.of(parsers, GuardRails(observer=watch, disable_after=1))
+    return RequestParser.of(parsers, GuardRails(observer=watch, disable_after=1))
 
 
 def asked(path: str, *parsers: Parser) -> str:
-    reading = make_intake(*parsers).read("r", {":path": path}, BODY)
-    return reading.request.target_model
+    parsed = make_parser(*parsers).parse("r", {":path": path}, BODY)
+    return parsed.request.target_model
 
 
 @pytest.mark.parametrize(
@@ -72,12 +72,12 @@ def asked(path: str, *parsers: Parser) -> str:
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2)], ids=["shorter first", "longer first"])
 def test_the_longest_claim_decides(path: str, who: str, claim: str, order: tuple[int, ...]) -> None:
     parsers = Stub("first", FIRST), Stub("second", SECOND), Stub("rest")
-    intake = make_intake(*(parsers[place] for place in order))
+    request_parser = make_parser(*(parsers[place] for place in order))
     for _ in range(2):  # the second one finds the path known
-        reading = intake.read("r-1", {":path": path}, BODY, may_lack_model=True)
-        assert reading.request.target_model == who
-        assert reading.parser is not None
-        assert reading.body is BODY
+        parsed = request_parser.parse("r-1", {":path": path}, BODY, may_lack_model=True)
+        assert parsed.request.target_model == who
+        assert parsed.parser is not None
+        assert parsed.body is BODY
     asked_one = next(each for each in parsers if each.name == who)
     assert asked_one.calls == [HttpCall("r-1", path, {":path": path}, BODY, claim, True)] * 2
 
@@ -102,7 +102,7 @@ def test_a_parser_after_the_one_of_everything_is_never_asked() -> None:
 )
 def test_the_path_is_the_first_that_is_told(headers: dict[str, str], path: str) -> None:
     parser = Stub("rest")
-    make_intake(parser).read("r", headers, BODY)
+    make_parser(parser).parse("r", headers, BODY)
     assert [call.path for call in parser.calls] == [path]
 
 
@@ -113,17 +113,17 @@ def test_a_path_that_nobody_reads_is_refused() -> None:
 
 
 def test_many_paths_are_not_all_kept() -> None:
-    intake = make_intake(Stub("rest"))
+    request_parser = make_parser(Stub("rest"))
     for number in range(1000):
-        intake.read("r", {":path": f"/{number}"}, BODY)
-    assert len(intake._known) == 256
+        request_parser.parse("r", {":path": f"/{number}"}, BODY)
+    assert len(request_parser._known) == 256
 
 
 def test_a_long_path_is_not_kept() -> None:
-    intake = make_intake(Stub("rest"))
-    intake.read("r", {":path": "/" + "x" * 255}, BODY)
-    intake.read("r", {":path": "/" + "x" * 256}, BODY)
-    assert [*map(len, intake._known)] == [256]
+    request_parser = make_parser(Stub("rest"))
+    request_parser.parse("r", {":path": "/" + "x" * 255}, BODY)
+    request_parser.parse("r", {":path": "/" + "x" * 256}, BODY)
+    assert [*map(len, request_parser._known)] == [256]
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,13 @@ def test_what_no_parser_looks_at_is_scheduled_on_load_alone(
     body: bytes, parsers: list[Parser]
 ) -> None:
     headers = {":path": "/v1/completions"}
-    reading = make_intake(*parsers).read("r-1", headers, body)
-    request = reading.request
+    parsed = make_parser(*parsers).parse("r-1", headers, body)
+    request = parsed.request
     assert (request.request_id, request.path) == ("r-1", "/v1/completions")
     assert (request.model, request.target_model, request.prompt) == ("", "", b"")
     assert (request.headers, request.body_bytes) == (headers, len(body))
-    assert (reading.parser, reading.body) == (None, body)
-    assert reading.rewrite("other") is None
+    assert (parsed.parser, parsed.body) == (None, body)
+    assert parsed.rewrite("other") is None
 
 
 # --- content encoding -------------------------------------------------------------------------
@@ -153,21 +153,21 @@ def test_what_no_parser_looks_at_is_scheduled_on_load_alone(
 def test_a_parser_gets_the_body_without_its_encoding() -> None:
     parser = Stub("first", FIRST)
     headers = {":path": "/completions", "content-encoding": "gzip"}
-    reading = make_intake(parser).read("r", headers, gzip.compress(BODY))
-    assert (reading.body, parser.calls[0].body) == (BODY, BODY)
+    parsed = make_parser(parser).parse("r", headers, gzip.compress(BODY))
+    assert (parsed.body, parser.calls[0].body) == (BODY, BODY)
 
 
 def test_a_body_of_another_encoding_is_not_looked_at() -> None:
     parser = Stub("first", FIRST)
     headers = {":path": "/completions", "content-encoding": "br"}
-    reading = make_intake(parser).read("r", headers, BODY)
-    assert (parser.calls, reading.parser, reading.body) == ([], None, BODY)
+    parsed = make_parser(parser).parse("r", headers, BODY)
+    assert (parser.calls, parsed.parser, parsed.body) == ([], None, BODY)
 
 
 def test_a_parser_of_everything_gets_the_body_as_it_came() -> None:
     parser, body = Stub("rest"), gzip.compress(BODY)
     headers = {":path": "/x", "content-encoding": "gzip"}
-    assert make_intake(parser).read("r", headers, body).body is body
+    assert make_parser(parser).parse("r", headers, body).body is body
     assert parser.calls[0].body is body
 
 
@@ -194,9 +194,9 @@ def errors(metrics: Metrics) -> float:
 
 def test_a_refusal_is_no_fault_of_the_parser() -> None:
     metrics = Metrics()
-    intake = make_intake(Stub("p", act=refuse), metrics=metrics)
+    request_parser = make_parser(Stub("p", act=refuse), metrics=metrics)
     with pytest.raises(ParseError, match=r"^no$"):
-        intake.read("r", {}, BODY)
+        request_parser.parse("r", {}, BODY)
     assert errors(metrics) == 0
 
 
@@ -210,10 +210,10 @@ def test_a_parser_that_fails_is_counted_and_asked_again(
 ) -> None:
     metrics = Metrics()
     parser = Stub("p", act=act)
-    intake = make_intake(parser, metrics=metrics)
+    request_parser = make_parser(parser, metrics=metrics)
     for times in (1, 2, 3):
         with pytest.raises(ParserFailedError, match=f"^parser 'p' failed: {text}$"):
-            intake.read("r", {}, BODY)
+            request_parser.parse("r", {}, BODY)
         assert errors(metrics) == times
     assert len(parser.calls) == 3
 
@@ -222,28 +222,28 @@ def test_a_parser_that_returns_nothing_has_failed(monkeypatch: pytest.MonkeyPatc
     parser = Stub("p")
     monkeypatch.setattr(parser, "parse", lambda _: None)
     with pytest.raises(ParserFailedError, match="returned None and no LLMRequest"):
-        make_intake(parser).read("r", {}, BODY)
+        make_parser(parser).parse("r", {}, BODY)
 
 
 def test_a_parser_that_cannot_rewrite_has_failed() -> None:
     metrics = Metrics()
-    reading = make_intake(Answering("p"), metrics=metrics).read("r", {}, BODY)
+    parsed = make_parser(Answering("p"), metrics=metrics).parse("r", {}, BODY)
     with pytest.raises(ParserFailedError, match="ValueError: other"):
-        reading.rewrite("other")
+        parsed.rewrite("other")
     assert errors(metrics) == 1
 
 
 def test_an_answer_that_cannot_be_read_passes_unread() -> None:
     metrics = Metrics()
-    reading = make_intake(Answering("p"), metrics=metrics).read("r", {}, BODY)
-    assert reading.parser is not None
-    find = reader_finder(reading.parser, reading.request)
+    parsed = make_parser(Answering("p"), metrics=metrics).parse("r", {}, BODY)
+    assert parsed.parser is not None
+    find = reader_finder(parsed.parser, parsed.request)
     assert find is not None
     assert find({}) is None
     assert errors(metrics) == 1
 
 
 def test_a_parser_without_answers_is_not_asked_for_any() -> None:
-    reading = make_intake(Stub("p")).read("r", {}, BODY)
-    assert reading.parser is not None
-    assert reader_finder(reading.parser, reading.request) is None
+    parsed = make_parser(Stub("p")).parse("r", {}, BODY)
+    assert parsed.parser is not None
+    assert reader_finder(parsed.parser, parsed.request) is None

@@ -15,20 +15,20 @@ from time import perf_counter
 
 from epp.parsing.encoding import Decoding, decode_whole, is_known
 from epp.parsing.errors import NoParserError, ParseError, ParserFailedError
-from epp.parsing.json_density import LEAST_BYTES_OF_VALUE, check_values
+from epp.parsing.json_density import MIN_VALUE_BYTES, check_values
 from epp.parsing.limits import BodyLimits
 from epp.parsing.plugins import AnswerReader, HttpCall, Parser
 from epp.scheduling import PLUGIN_FAULTS, Guard, GuardRails, LLMRequest, Plugin, described
 
 _PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
 _DEFAULT_PATH = "/v1/completions"
-_MOST_KNOWN_PATHS = 256
+_MAX_KNOWN_PATHS = 256
 _DEFAULT_LIMITS = BodyLimits()
-_LONGEST_KNOWN_PATH = 256
+_MAX_KNOWN_PATH_CHARS = 256
 
 
 @dataclass(slots=True)
-class Reading:
+class ParsedRequest:
     """A request that has been read."""
 
     request: LLMRequest
@@ -74,11 +74,11 @@ def _answer_reader(
         return None
 
 
-class Intake:
+class RequestParser:
     """The parsers of one graph."""
 
     def __init__(self, parsers: Sequence[Guard[Parser]]) -> None:
-        """Wire the intake.
+        """Route paths to parsers.
 
         Args:
             parsers: In the order in which claims and the place for all else are given away.
@@ -96,11 +96,11 @@ class Intake:
         self._known: dict[str, tuple[Guard[Parser], str]] = {}
 
     @classmethod
-    def of(cls, plugins: Iterable[Plugin], guards: GuardRails) -> "Intake":
-        """Return the intake of the parsers among ``plugins``."""
+    def of(cls, plugins: Iterable[Plugin], guards: GuardRails) -> "RequestParser":
+        """Return a request parser that uses the parsers among ``plugins``."""
         return cls([guards.watch("Parser", each) for each in plugins if isinstance(each, Parser)])
 
-    def read(
+    def parse(
         self,
         request_id: str,
         headers: Mapping[str, str],
@@ -109,7 +109,7 @@ class Intake:
         may_lack_model: bool = False,
         limits: BodyLimits = _DEFAULT_LIMITS,
         decoded: bytes | None = None,
-    ) -> Reading:
+    ) -> ParsedRequest:
         """Read one request.
 
         Args:
@@ -134,7 +134,7 @@ class Intake:
                 return _unread(request_id, path, headers, body)
             body = decode_whole(headers, body, limits) if decoded is None else decoded
         # The test of check_values, repeated here: the call would cost every request 0.2 us.
-        if claim and len(body) > limits.max_json_values * LEAST_BYTES_OF_VALUE:
+        if claim and len(body) > limits.max_json_values * MIN_VALUE_BYTES:
             check_values(body, limits.max_json_values)
         call = HttpCall(request_id, path, headers, body, claim, may_lack_model)
         began = perf_counter()
@@ -148,7 +148,7 @@ class Intake:
         except PLUGIN_FAULTS as error:
             raise _failed(guard, error, perf_counter() - began) from error
         guard.passed(perf_counter() - began)
-        return Reading(request, body, guard)
+        return ParsedRequest(request, body, guard)
 
     def decoding(
         self, headers: Mapping[str, str], body: bytes | memoryview, limits: BodyLimits
@@ -177,7 +177,7 @@ class Intake:
                 raise NoParserError(f"no parser registered matching path suffix for: {bare_path}")
             found = self._fallback, ""
         # Clients choose paths, so the table is bounded.
-        if len(self._known) < _MOST_KNOWN_PATHS and len(bare_path) <= _LONGEST_KNOWN_PATH:
+        if len(self._known) < _MAX_KNOWN_PATHS and len(bare_path) <= _MAX_KNOWN_PATH_CHARS:
             self._known[bare_path] = found
         return found
 
@@ -186,7 +186,7 @@ def _path(headers: Mapping[str, str]) -> str:
     return headers.get(":path") or next(filter(None, map(headers.get, _PATH_HEADERS)), "")
 
 
-def _unread(request_id: str, path: str, headers: Mapping[str, str], body: bytes) -> Reading:
+def _unread(request_id: str, path: str, headers: Mapping[str, str], body: bytes) -> ParsedRequest:
     request = LLMRequest(
         request_id=request_id,
         target_model="",
@@ -194,7 +194,7 @@ def _unread(request_id: str, path: str, headers: Mapping[str, str], body: bytes)
         headers=headers,
         body_bytes=len(body),
     )
-    return Reading(request, body)
+    return ParsedRequest(request, body)
 
 
 def _failed(

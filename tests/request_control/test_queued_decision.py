@@ -12,7 +12,7 @@ from epp.config import PluginGraph, load_text
 from epp.flow_control import Outcome
 from epp.flow_control.queues import QueuedRequest
 from epp.flow_control.sessions import Job, Session, Statement, actions, placing
-from epp.request_control import BadRequestError, Exchange, PendingDecision
+from epp.request_control import BadRequestError, PendingDecision, RoutedRequest
 from epp.request_control.plugins import EndCause
 from tools.harness.controls import control_of
 
@@ -79,7 +79,7 @@ async def test_an_outcome_is_answered(
 
 
 async def test_a_request_goes_at_once_while_there_is_room(graph: PluginGraph) -> None:
-    assert isinstance(QueueingEpp(graph, SERVER).ask("it"), Exchange)
+    assert isinstance(QueueingEpp(graph, SERVER).ask("it"), RoutedRequest)
 
 
 async def test_a_request_goes_when_the_one_before_it_has_ended(graph: PluginGraph) -> None:
@@ -251,7 +251,7 @@ async def test_what_has_read_a_request_outlives_it_when_a_reload_comes_while_it_
     assert (epp.went, idle) == (["filler-0", "it"], [])
     await epp.end_one()
     assert idle == ["idle"]
-    assert pipeline.open_exchanges == 0
+    assert pipeline.open_requests == 0
 
 
 async def test_an_exception_of_one_request_ends_that_one_and_not_the_session(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from epp.request_control import EndCause, Exchange, PendingDecision
+from epp.request_control import EndCause, PendingDecision, RoutedRequest
 from epp.scheduling import Plugin
 from request_control.producers import Async, Sync, failures, key
 from tools.harness.request_control import Epp, make_pool
@@ -102,7 +102,7 @@ def test_a_request_waits_as_long_as_needed_and_loses_what_depends_on_failures(
             decision = await outcome
         else:
             assert max(settled) == 0
-        assert isinstance(decision, Exchange)
+        assert isinstance(decision, RoutedRequest)
         assert loop.time() - began == max(settled)
         assert failures(decision) == failed
         for position, node in enumerate(nodes):
@@ -111,7 +111,7 @@ def test_a_request_waits_as_long_as_needed_and_loses_what_depends_on_failures(
             assert is_written is (name not in failed and node.does in {"write", "answer"})
         assert len(notes) == len(set(notes))  # nobody is asked twice
         decision.close(EndCause.COMPLETED)
-        assert epp.in_flight == epp.director.pipeline.open_exchanges == 0
+        assert epp.in_flight == epp.director.pipeline.open_requests == 0
 
     with capture_logs():
         virtual(test)
@@ -133,7 +133,7 @@ def test_a_request_taken_back_at_any_time_leaves_nothing_behind(
             decision.cancel(EndCause.CLIENT_DISCONNECT)
             await asyncio.sleep(100)
             assert len(outcomes) == were_made == epp.in_flight
-            assert epp.director.pipeline.open_exchanges == were_made
+            assert epp.director.pipeline.open_requests == were_made
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
     with capture_logs():

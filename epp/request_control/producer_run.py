@@ -1,7 +1,7 @@
 """Data producers: in which order they run for a request, and what the failure of one costs.
 
 A producer depends on those before it that write a key it reads, and runs after those that write a
-key of its ``optional_reads``. A :class:`Production` is one
+key of its ``optional_reads``. A :class:`ProducerRun` is one
 request's way through them. ``advance`` runs what can run: synchronous producers at once, while
 asynchronous ones that have something to do are handed to the caller, who settles each and advances
 again. Independent ones are handed out together. A producer that fails takes its dependents with
@@ -104,7 +104,7 @@ def _writers(producers: Sequence[Producer], keys: Iterable[DataKey]) -> frozense
     )
 
 
-class Production:
+class ProducerRun:
     """One request's way through the producers.
 
     Args:

@@ -32,20 +32,20 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _NO_STAGES: tuple[Sequence[Reservation], dict[str, str]] = ((), {})
 
 
-class ExchangeOwner(Protocol):
-    """Is told when an exchange ends: the director."""
+class RoutedRequestOwner(Protocol):
+    """Is told when an routed ends: the director."""
 
-    def finish(self, exchange: "Exchange", cause: EndCause) -> None:
+    def finish(self, routed: "RoutedRequest", cause: EndCause) -> None:
         """Release, learn and report; called once."""
 
-    def served(self, exchange: "Exchange", address: str) -> None:
+    def served(self, routed: "RoutedRequest", address: str) -> None:
         """The gateway says that ``address`` served the request."""
 
-    def answered(self, exchange: "Exchange") -> None:
+    def answered(self, routed: "RoutedRequest") -> None:
         """The answer has begun: stages before it are over, and it may not be evicted any more."""
 
 
-class Exchange:
+class RoutedRequest:
     """What the stream of a scheduled request holds; ``close`` gives everything back.
 
     The endpoint of every profile is reserved: that of the primary one to the end, those of stages
@@ -86,7 +86,7 @@ class Exchange:
 
     def __init__(
         self,
-        owner: ExchangeOwner,
+        owner: RoutedRequestOwner,
         *,
         pipeline: Pipeline,
         request: LLMRequest,
@@ -99,9 +99,9 @@ class Exchange:
         scores: Mapping[str, float] | None = None,
         shadow: Sequence[ShadowPick] = (),
     ) -> None:
-        self._owner: ExchangeOwner | None = owner
+        self._owner: RoutedRequestOwner | None = owner
         self.pipeline = pipeline
-        """The one whose hooks it tells; it stays with the exchange when another takes over."""
+        """The one whose hooks it tells; it stays with the routed when another takes over."""
         self.begun_on: Pipeline | None = None
         """The one that read it, if it is another: a reload came while it waited."""
         self.request = request
@@ -277,13 +277,13 @@ class Exchange:
             reservation.release(now)
 
     def undo(self, now: float) -> None:
-        """Give back what is reserved of an exchange that nobody is handed."""
+        """Give back what is reserved of an routed that nobody is handed."""
         self._owner = None
         self.reservation.release(now)
         self.release_stages(now)
 
     def close(self, cause: EndCause) -> None:
-        """End the exchange; only the first call counts."""
+        """End the routed; only the first call counts."""
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.finish(self, cause)
