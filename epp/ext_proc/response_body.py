@@ -66,7 +66,6 @@ class ResponseBody:
     __slots__ = (
         "_began_at",
         "_exchange",
-        "_is_duplex",
         "_last_at",
         "_mode",
         "_names",
@@ -75,6 +74,7 @@ class ResponseBody:
         "_request_id",
         "_transport",
         "_usage",
+        "is_duplex",
         "size",
     )
 
@@ -85,7 +85,8 @@ class ResponseBody:
         """Bytes so far."""
         self._transport = transport
         self._mode = mode
-        self._is_duplex = mode == FULL_DUPLEX
+        self.is_duplex = mode == FULL_DUPLEX
+        """Whether the client gets the body from here, so that an early end would lose chunks."""
         self._exchange = exchange
         self._request_id = request_id
         self._began_at: float | None = None
@@ -129,16 +130,11 @@ class ResponseBody:
     # --- chunks ---------------------------------------------------------------------------------
 
     @property
-    def is_duplex(self) -> bool:
-        """Whether the client gets the body from here, so that an early end would lose chunks."""
-        return self._is_duplex
-
-    @property
     def has_begun(self) -> bool:
         """Whether a chunk has come."""
         return self._began_at is not None
 
-    def pass_chunk(self, data: bytes, now: float, *, end_of_stream: bool) -> None:
+    def pass_chunk(self, data: bytes, end_of_stream: bool, now: float) -> None:
         """Answer a chunk, then read it."""
         if not self.size:
             self._begin(now)
@@ -153,9 +149,9 @@ class ResponseBody:
             passed = self._names.feed(data, is_last=is_last)
         # Only the last chunk is read before it is answered: the report depends on it.
         reported = self.report(data) if end_of_stream else b""
-        if self._is_duplex:
+        if self.is_duplex:
             if len(passed) <= processing_response.MAX_BODY_CHUNK_BYTES:
-                echo = processing_response.echoed_chunk(passed, end_of_stream=end_of_stream)
+                echo = processing_response.echoed_chunk(passed, end_of_stream)
                 self._transport.send(echo + reported if reported else echo)
             else:
                 self._send_back(passed, reported, end_of_stream=end_of_stream)
@@ -200,7 +196,7 @@ class ResponseBody:
 
     def flush(self) -> None:
         """Send back what renaming still holds; only full duplex takes unrequested answers."""
-        if self._is_duplex and self._names is not None:
+        if self.is_duplex and self._names is not None:
             names, self._names = self._names, None
             if held := names.flush():
                 self._send_back(held, end_of_stream=False)
@@ -233,7 +229,7 @@ class ResponseBody:
         return self._usage
 
     def _drop_reader(self, error: Exception) -> None:
-        log.error("answer not read", request_id=self._request_id, exc_info=error)
+        log.error("response reader failed", request_id=self._request_id, exc_info=error)
         self._reader = None
 
 

@@ -144,7 +144,7 @@ class ExtProcStream:
         """Too many other streams are open: the request is refused."""
         self.on_message: Callable[[ExtProcStream], None] | None = None
         """Called at each message."""
-        self.request_body = RequestBody(transport, held, handler=handler, settings=settings)
+        self.request_body = RequestBody(transport, held, handler, settings)
         self._transport = transport
         self._handler = handler
         self._clock = clock
@@ -258,7 +258,7 @@ class ExtProcStream:
     def _request_chunk(self, chunk: RequestChunk, _: MessageContext) -> None:
         data, end_of_stream = chunk
         try:
-            is_complete = self.request_body.add(data, end_of_stream=end_of_stream)
+            is_complete = self.request_body.add(data, end_of_stream)
         except RequestError as error:
             self._reject(error)
             return
@@ -337,7 +337,7 @@ class ExtProcStream:
         self._transport.send(answer)
         if has_trailers:
             self._after_body = processing_response.CONTINUE_REQUEST_TRAILERS
-        body.give_back(exchange.body, end_of_stream=not has_trailers)
+        body.give_back(exchange.body, not has_trailers)
         if body.chunks:
             exchange.body_sent()
         if self._after_body and not body.is_echoing:
@@ -401,7 +401,7 @@ class ExtProcStream:
             answer = processing_response.CONTINUE_RESPONSE_BODY
             self._transport.send(answer + report(exchange, None) if end_of_stream else answer)
         else:
-            body.pass_chunk(data, began_at, end_of_stream=end_of_stream)
+            body.pass_chunk(data, end_of_stream, began_at)
         if exchange is not None:
             exchange.response_seconds += self._clock() - began_at
         if end_of_stream:
@@ -424,13 +424,13 @@ class ExtProcStream:
             return
         if self.state is ExtProcState.REQUEST_BODY and cause in _ABANDONED:
             log.info(
-                "request abandoned before it was whole",
+                "request abandoned before its body was complete",
                 request_id=self._request_id,
                 outcome=cause.value,
             )
         self.state = ExtProcState.CLOSED
         is_whole = cause is EndCause.COMPLETED
-        self.request_body.close(keep_echo=is_whole)
+        self.request_body.close(is_whole)
         # These may refer to the stream.
         exchange, self._exchange = self._exchange, None
         pending, self._pending = self._pending, None

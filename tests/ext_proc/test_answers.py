@@ -242,7 +242,7 @@ def test_a_reader_that_fails_does_not_disturb_the_answer(fails_in: str) -> None:
         last = envoy.response_body(b"two", end=True)
     assert echoed(first, "response_body") == (b"one", [False])
     assert echoed(last, "response_body") == (b"two", [True])
-    assert [line["event"] for line in lines] == ["answer not read", "request finished"]
+    assert [line["event"] for line in lines] == ["response reader failed", "request finished"]
     assert envoy.finished == []
     assert envoy.epp.in_flight == envoy.epp.director.in_flight == 0
 

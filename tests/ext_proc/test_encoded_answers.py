@@ -70,7 +70,7 @@ def test_the_usage_of_a_stream_is_found_in_what_each_flush_lets_go() -> None:
 def test_what_cannot_be_read_passes_all_the_same(encoding: str, body: bytes, problem: str) -> None:
     with capture_logs() as lines:
         epp = passed(encoding, body, 60_000)
-    faults = [line for line in lines if line["event"] == "answer not read"]
+    faults = [line for line in lines if line["event"] == "response reader failed"]
     assert [problem in str(line["exc_info"]) for line in faults] == [True]
     assert epp.total("request_output_tokens_count") == 0
 

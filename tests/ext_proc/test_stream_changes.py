@@ -228,8 +228,8 @@ def test_a_header_that_cannot_be_sent_is_left_out_and_the_request_goes_on() -> N
         [],
     )
     assert [(line["event"], line["header"], line["request_id"]) for line in lines] == [
-        ("header of a plugin left out", "x-model", "r-1"),
-        ("header of a plugin left out", DESTINATION, "r-1"),
+        ("invalid header of a plugin omitted", "x-model", "r-1"),
+        ("invalid header of a plugin omitted", DESTINATION, "r-1"),
     ]
 
 

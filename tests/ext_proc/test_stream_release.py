@@ -127,7 +127,7 @@ def test_a_client_that_leaves_before_its_request_is_whole_reserved_nothing(
     with capture_logs() as lines:
         getattr(envoy, end)()
     assert [(line["event"], line["outcome"]) for line in lines] == [
-        ("request abandoned before it was whole", "client-disconnect")
+        ("request abandoned before its body was complete", "client-disconnect")
     ]
     assert envoy.epp.in_flight == 0
     assert envoy.epp.total("request_total") == 0

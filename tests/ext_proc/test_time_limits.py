@@ -217,7 +217,7 @@ def test_a_plugin_that_fails_at_the_end_of_one_stream_leaves_the_others(wire: Wi
     with capture_logs() as lines:
         sweep(wire, first)
     assert second.finished == [(0, "")]
-    assert "stream was not ended in order" in [line["event"] for line in lines]
+    assert "ending a stream failed" in [line["event"] for line in lines]
     assert epp.in_flight == 0
     first.service.open_streams.clear()
 

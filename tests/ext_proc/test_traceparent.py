@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from request_control.harness import Epp, make_pool
 
 from epp.ext_proc import processing_response
+from epp.ext_proc.request_ids import new_traceparent
 from epp.ext_proc.settings import ExtProcSettings
-from epp.ext_proc.traceparent import new_traceparent
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, PreRequest
 from epp.scheduling import CycleState, LLMRequest, SchedulingResult
 from ext_proc.harness import (

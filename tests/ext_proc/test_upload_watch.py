@@ -6,7 +6,7 @@ import pytest
 from request_control.harness import BODY, Epp, make_pool
 
 from epp.ext_proc import ExtProcSettings
-from epp.ext_proc.upload_watch import STALLED_SECONDS, UNSEEN_PATIENCE
+from epp.ext_proc.upload_watch import BUFFERED_PATIENCE, STALLED_SECONDS
 from ext_proc.harness import ADAPTIVE, FULL_DUPLEX, LEAN, Envoy, Modes, assert_routes
 from ext_proc.held import PatientEnvoy
 
@@ -36,7 +36,7 @@ def seconds_pass(envoy: Envoy, seconds: int, bytes_per_second: int = 0) -> None:
         envoy.epp.clock.now += 1
         if bytes_per_second:
             envoy.request_body(b" " * bytes_per_second, end=False)
-        envoy.wire.call(lambda: watch.look_at(list(envoy.service.open_streams)))
+        envoy.wire.call(lambda: watch.check(list(envoy.service.open_streams)))
 
 
 def statuses(envoy: Envoy) -> list[int]:
@@ -84,7 +84,7 @@ def test_a_burst_makes_up_for_a_silence() -> None:
 def test_a_body_that_envoy_buffers_is_waited_for_longer() -> None:
     envoy = begin(Epp(make_pool()), 0, modes=ADAPTIVE)
     envoy.take()
-    seconds_pass(envoy, 30 * UNSEEN_PATIENCE - 1)
+    seconds_pass(envoy, 30 * BUFFERED_PATIENCE - 1)
     assert statuses(envoy) == []
     seconds_pass(envoy, 1)
     assert statuses(envoy) == [408]
