@@ -29,24 +29,24 @@ class ModelNames:
     """Replaces one model name by another in a response body, chunk by chunk.
 
     Args:
-        served: The name that the model server knows.
-        asked: The name that the client used.
+        served_name: The name in the response, which the model server knows.
+        client_name: The name that the client used.
         is_event_stream: Each line of the body is a document, instead of the body as a whole.
     """
 
     __slots__ = (
-        "_asked",
+        "_client_name",
         "_held_bytes",
         "_is_done",
         "_is_event_stream",
         "_next_try",
         "_pieces",
-        "_served",
+        "_served_name",
     )
 
-    def __init__(self, served: str, asked: str, *, is_event_stream: bool) -> None:
-        self._served = served
-        self._asked = json.dumps(asked).encode()
+    def __init__(self, served_name: str, client_name: str, *, is_event_stream: bool) -> None:
+        self._served_name = served_name
+        self._client_name = json.dumps(client_name).encode()
         self._is_event_stream = is_event_stream
         self._is_done = False
         """The rest of the document (in an event stream: of the line) passes unchanged."""
@@ -141,9 +141,9 @@ class ModelNames:
             return document if at < len(document) else None  # null, or a number
         if value[0] == b'"':
             return None  # incomplete
-        if not value[0].startswith(b'"') or _text(value[0]) != self._served:
+        if not value[0].startswith(b'"') or _text(value[0]) != self._served_name:
             return document
-        return document[:at] + self._asked + document[value.end() :]
+        return document[:at] + self._client_name + document[value.end() :]
 
 
 def _text(string: bytes) -> str | None:

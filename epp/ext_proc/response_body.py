@@ -1,7 +1,7 @@
 """The body of one response on its way to the client: measured, read, renamed, reported.
 
-A chunk that nobody reads costs two additions here. A reader gets every chunk as the model server
-sent it and is asked for the token usage once, at the end; if it fails, the response goes on without
+A chunk that is not read costs two additions here. A reader gets every chunk as the model server
+sent it and returns the token usage once, at the end. If a reader fails, the response passes without
 it.
 """
 
@@ -54,10 +54,10 @@ def report(exchange: Exchange | None, usage: Usage | None) -> bytes:
 
 
 class ResponseBody:
-    """The body of one response, as far as it has come.
+    """The part of one response's body that has come so far.
 
     Args:
-        transport: Where chunks are answered.
+        transport: Where answers to chunks are sent.
         mode: Envoy's body mode.
         exchange: The exchange of the response; None if the request was not scheduled.
         request_id: Id of the request, for the log.
@@ -119,7 +119,7 @@ class ResponseBody:
 
     @property
     def is_unrequested(self) -> bool:
-        """Whether the body is read or changed, but Envoy sends it only if asked to."""
+        """Whether the body is read or changed, but Envoy sends it only on request."""
         return self._mode == NONE and (self._reader is not None or self._names is not None)
 
     @property

@@ -368,8 +368,8 @@ class ExtProcStream:
     def _expect_response_body(self, exchange: Exchange | None) -> None:
         """Prepare for the body, if Envoy sends it.
 
-        Envoy is asked for it only where its filter is set up as for adaptive mode. It ignores that
-        if the filter does not allow it, and the stream goes on without the body.
+        In adaptive mode the answer to the headers may request it. Envoy ignores the request if its
+        filter does not allow mode overrides; the stream then works without the body.
         """
         modes = self._modes
         if modes.response != NONE or (
@@ -454,7 +454,7 @@ class ExtProcStream:
         return body.size if body is not None and body.is_duplex else None
 
     def drain(self) -> None:
-        """End the stream because the EPP stops; a response under way goes on without it."""
+        """End the stream because the EPP stops; a response that has begun passes without it."""
         if self.state in _UNDECIDED:
             # Envoy would send the request on without a destination, and without the body held here.
             error = ShuttingDownError("the endpoint picker stopped before the request was decided")
@@ -465,7 +465,7 @@ class ExtProcStream:
             self._detach(EndCause.DRAINED)
 
     def time_out(self, limit: str, why: str) -> None:
-        """End the stream because it has taken too long; a response under way goes on without it.
+        """End the stream because of a time limit; a response that has begun passes without it.
 
         A stream whose response passes through here ends later, by :meth:`end_in_pause`.
 
@@ -524,7 +524,7 @@ class ExtProcStream:
         )
 
     def _fail(self, text: str) -> None:
-        """Answer with 500; a response under way goes on without this stream instead."""
+        """Answer with 500; if the response has begun, let it pass without this stream instead."""
         if self.state in {ExtProcState.RESPONSE_BODY, ExtProcState.CLOSED}:
             self._detach()
         else:
@@ -559,7 +559,7 @@ class ExtProcStream:
         self._close_and_finish(cause)
 
     def _detach(self, cause: EndCause = EndCause.ERROR) -> None:
-        """End the stream and let request and response go on without it."""
+        """End the stream; request and response pass without it."""
         if self._response_body is not None:
             self._response_body.flush()
         if self.request_body.is_echoing:
