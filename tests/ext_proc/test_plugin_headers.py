@@ -20,14 +20,14 @@ from epp.ext_proc.plugin_headers import sendable
         pytest.param(":path", "/v1/completions", id="a pseudo header"),
     ],
 )
-def test_a_header_that_a_message_can_have_is_sent(name: str, value: str | None) -> None:
+def test_a_valid_header_is_sent(name: str, value: str | None) -> None:
     with capture_logs() as lines:
         assert sendable({name: value}, "r-1") == {name: value}
     assert lines == []
 
 
 @pytest.mark.parametrize("headers", [["x-tier"], "x-tier", 7, {"x-tier"}])
-def test_what_is_no_mapping_is_left_out_whole(headers: Any) -> None:
+def test_headers_that_are_no_mapping_are_omitted(headers: Any) -> None:
     with capture_logs() as lines:
         assert sendable(headers, "r-1") == {}
     (line,) = lines
@@ -35,7 +35,7 @@ def test_what_is_no_mapping_is_left_out_whole(headers: Any) -> None:
     assert line["problem"].endswith(f"mapping of names to values, not {headers!r}")
 
 
-def test_names_go_in_lower_case() -> None:
+def test_names_are_sent_in_lower_case() -> None:
     assert sendable({"X-Tier": "Gold"}, "r-1") == {"x-tier": "Gold"}
 
 
@@ -59,7 +59,7 @@ def test_names_go_in_lower_case() -> None:
         pytest.param("transfer-encoding", "chunked", "themselves", id="the framing"),
     ],
 )
-def test_any_other_is_left_out_and_named_in_the_log(name: Any, value: Any, problem: str) -> None:
+def test_an_invalid_header_is_omitted_and_logged(name: Any, value: Any, problem: str) -> None:
     with capture_logs() as lines:
         assert sendable({"x-before": "1", name: value, "x-after": "2"}, "r-1") == {
             "x-before": "1",

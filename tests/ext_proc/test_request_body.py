@@ -176,7 +176,7 @@ LONG = b"x" * (2 * MAX_BODY_CHUNK_BYTES + 1)
         pytest.param(FULL_DUPLEX, [], None, True, [], id="no chunk"),
     ],
 )
-def test_each_mode_has_its_way_back(
+def test_each_mode_returns_the_body_in_its_own_way(
     mode: int,
     chunks: list[bytes],
     rewritten: bytes | None,
@@ -213,7 +213,7 @@ def test_a_long_body_goes_back_as_the_transport_has_room() -> None:
 
 
 @pytest.mark.parametrize("keep_echo", [True, False])
-def test_a_closed_body_goes_on_back_only_if_it_is_to(keep_echo: bool) -> None:
+def test_a_closed_body_is_sent_back_only_with_keep_echo(keep_echo: bool) -> None:
     made = Body(transport=Narrow(), limit=10**6, max_bytes=10**6)
     made.add(LONG)
     made.body.complete()

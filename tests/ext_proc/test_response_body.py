@@ -13,7 +13,7 @@ from ext_proc.wires import Recorder
 
 
 @pytest.mark.parametrize("mode", [STREAMED, BUFFERED, NONE])
-def test_a_chunk_that_is_not_duplex_is_let_pass(mode: int) -> None:
+def test_a_chunk_in_another_mode_passes(mode: int) -> None:
     transport = Recorder()
     body = ResponseBody(transport, mode, None, "r-1")
     body.pass_chunk(b"one", False, 1.0)
