@@ -1,8 +1,8 @@
-"""Headers by which a client changes what the endpoint picker decides.
+"""Headers with which a client influences the endpoint picker's decision.
 
-The gateway should remove them, or set them from who the client is. Where it cannot, the endpoint
-picker ignores the ones that an operator names, as if the client had not sent them. Those among them
-that are control headers are still removed before the model server.
+The gateway should remove them, or set them from the client's identity. Where it cannot, the
+endpoint picker ignores the ones that the operator names, as if the client had not sent them. Those
+that are control headers are still removed before the request reaches the model server.
 """
 
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ CLIENT_HEADERS: Final = CLIENT_CONTROL_HEADERS | {
     "x-original-path",
     "x-forwarded-path",
 }
-"""All headers that requests are read for, by lower-case name; those of plugins by their default
-name. A plugin that is configured with another name (``headerName``) reads that one unhindered."""
+"""All request headers that the endpoint picker reads, by lower-case name; those of plugins by their
+default name. A header that a plugin reads by a configured name (``headerName``) is not ignored."""
 
 _ALL: Final = "all"
 
 
 def headers_to_ignore(text: str) -> frozenset[str]:
-    """Return the names in ``text``, separated by commas; ``all`` stands for every one.
+    """Return the names in ``text``, separated by commas; ``all`` means every one.
 
     Raises:
         ValueError: A name is not in :data:`CLIENT_HEADERS`.

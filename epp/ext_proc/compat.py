@@ -1,9 +1,9 @@
-"""Errors as the reference EPP answers them: what ``--compat=reference`` restores.
+"""Error responses of the reference EPP, for ``--compat=reference``.
 
-Which requests are refused stays as it is; this says how a refusal looks. An error is found in the
-table by its class, or by that of what caused it: a parser's and the scheduler's own errors tell
-more than what they became. An error that is not there is answered with its own status, reason and
-message, which then are the reference's too, or have none there.
+The same requests are refused; only the response differs. The table is searched by the class of the
+error, then by the class of its cause, because errors of parsers and of the scheduler are more
+specific than the errors raised from them. An error that is not in the table keeps its own status,
+drop reason and message: the reference has the same, or no such error.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,33 +27,33 @@ from epp.request_control import (
 )
 from epp.scheduling import SchedulingError
 
-Words = Callable[[RequestError, BaseException | None], str]
-"""Makes a message of an error and of what caused it."""
+MakeMessage = Callable[[RequestError, BaseException | None], str]
+"""Returns the message for an error and its cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceAnswer:
-    """What the reference says to a client."""
+    """The reference's response to a client."""
 
     status: int
     drop_reason: str
     body: bytes
-    """``inference error: <code> - <message>`` mostly, without a content-type."""
+    """Usually ``inference error: <code> - <message>``, sent without a content-type."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What is other than in the error itself; None where nothing is."""
+    """What differs from the error itself; None for no difference."""
 
-    message: str | Words | None = None
+    message: str | MakeMessage | None = None
     status: int | None = None
     code: str | None = None
     drop_reason: str | None = None
     is_bare: bool = False
-    """Whether the message stands alone, without code and all."""
+    """The body is the message alone."""
 
 
-def _after(prefix: str) -> Words:
+def _prefixed(prefix: str) -> MakeMessage:
     return lambda error, _: f"{prefix}: {error}"
 
 
@@ -73,11 +73,14 @@ def _without_field(error: RequestError, cause: BaseException | None) -> str:
     return _FIELDS.get(field, str(error))
 
 
-_AS_IT_IS = _Row()
+_NO_DIFFERENCE = _Row()
 _NO_CANDIDATES = _Row("failed to find endpoint candidates for serving the request")
 _ALL_FILTERED = _Row("no endpoints available for the given request")
 _NO_TARGET = _Row(
-    _after("failed to find target endpoint"), status=429, code="ResourceExhausted", drop_reason=""
+    _prefixed("failed to find target endpoint"),
+    status=429,
+    code="ResourceExhausted",
+    drop_reason="",
 )
 
 _ROWS: Mapping[type, _Row] = {
@@ -92,20 +95,20 @@ _ROWS: Mapping[type, _Row] = {
     ScreenedOutError: _Row("screeners eliminated all endpoint candidates"),
     SaturatedError: _Row("system saturated, sheddable request dropped", drop_reason=""),
     AdmissionDeniedError: _Row(
-        _after("request cannot be admitted"), status=500, code="Internal", drop_reason=""
+        _prefixed("request cannot be admitted"), status=500, code="Internal", drop_reason=""
     ),
     AllFilteredError: _ALL_FILTERED,
     RequestDroppedError: _ALL_FILTERED,
     NotCachedError: _Row("no decode worker has the requested KV cache"),
     ProfileNotFoundError: _NO_TARGET,
     EvictedError: _Row(is_bare=True),
-    # A profile handler that fails; what else the scheduler raises became an error above.
+    # A failed profile handler; other errors of the scheduler have become one of the above.
     SchedulingError: _NO_TARGET,
 }
 
 
 def reference_answer(error: RequestError) -> ReferenceAnswer:
-    """Return the reference's answer where ours is ``error``."""
+    """Return the reference's response to the request that ``error`` refuses."""
     row = _row_of(error)
     message = row.message(error, error.__cause__) if callable(row.message) else row.message
     code = error.code if row.code is None else row.code
@@ -124,4 +127,4 @@ def _row_of(error: RequestError) -> _Row:
         for kind in type(exception).__mro__:
             if (row := _ROWS.get(kind)) is not None:
                 return row
-    return _AS_IT_IS
+    return _NO_DIFFERENCE

@@ -1,8 +1,8 @@
-"""Headers that a client or a gateway addresses to the endpoint picker alone.
+"""Headers for the endpoint picker, from a client or a gateway.
 
-They are removed before the model server sees the request. Some of them name servers to a sidecar
-there (prefill, encode, ranks): only the endpoint picker may set these. The others may be kept, for
-a second endpoint picker behind this one.
+They are removed before the request reaches the model server. Some of them name servers to a sidecar
+there (prefill, encode, ranks): only the endpoint picker may set these. The others can be kept for a
+second endpoint picker behind this one.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ CLIENT_CONTROL_HEADERS = frozenset(
         "x-llm-d-video-resolution",
     }
 )
-"""Control headers that requests are read for, by lower-case name."""
+"""Control headers that the endpoint picker reads, by lower-case name."""
 
 CONTROL_HEADERS = CLIENT_CONTROL_HEADERS | {
     SUBSET_KEY,
@@ -47,16 +47,16 @@ CONTROL_HEADERS = CLIENT_CONTROL_HEADERS | {
     "x-data-parallel-host-port",
     "x-kv-cache-source-host-port",
 }
-"""By lower-case name. The destination is not among them: it is overwritten instead."""
+"""By lower-case name. The destination header is not included: it is overwritten instead."""
 
 
 def present(
     headers: Mapping[str, str], removed: frozenset[str] = CONTROL_HEADERS
 ) -> tuple[str, ...]:
-    """Return the control headers of a request that are to be removed, by lower-case name.
+    """Return the control headers to remove from a request, by lower-case name and sorted.
 
     Args:
-        headers: The request's.
+        headers: The request's headers.
         removed: The control headers that no request keeps.
     """
     if removed.isdisjoint(headers):
@@ -66,10 +66,10 @@ def present(
 
 @lru_cache(maxsize=8)
 def removed_where_kept(ignored: frozenset[str]) -> frozenset[str]:
-    """Return what is removed where clients' control headers are kept.
+    """Return the headers to remove when clients' control headers are kept.
 
     Args:
-        ignored: Headers of clients that are ignored here; the second endpoint picker must not see
-            them either.
+        ignored: Client headers that are ignored here; the second endpoint picker must not see them
+            either.
     """
     return CONTROL_HEADERS - (CLIENT_CONTROL_HEADERS - ignored)

@@ -1,7 +1,7 @@
-"""What a client reads that is answered with an error, in the form that its library knows.
+"""Error bodies in the form that the client's library expects.
 
-The path decides, as it does about who parses the request: the Anthropic API has an error object of
-its own, and its clients read kind, message and id nowhere else.
+The path selects the form, as it selects the parser: the Anthropic API has an error object of its
+own, and its clients read type, message and id only there.
 """
 
 from typing import NamedTuple
@@ -23,37 +23,37 @@ _ANTHROPIC_KINDS = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-_OWN_FAULT = 500
+_SERVER_ERROR = 500
 
 
 class ErrorAnswer(NamedTuple):
-    """An error as it is sent."""
+    """An error response."""
 
     body: bytes
     content_type: str
     id_header: str
-    """Where the client's library looks for the request's id; "" for nowhere."""
+    """Header in which the client's library looks for the request id; "" for none."""
 
 
 def error_answer(error: RequestError, request_id: str, path: str, form: ErrorBody) -> ErrorAnswer:
-    """Return what to answer to a request for ``path``, with its query or without.
+    """Return the error response to a request for ``path``, which may contain a query.
 
-    What it quotes of the request is cut, and so is the whole.
+    Message and request id are cut to bounded lengths.
     """
-    said = printable(str(error), MOST_ANSWER_CHARS)
-    named = printable(request_id)
+    message = printable(str(error), MOST_ANSWER_CHARS)
+    shown_id = printable(request_id)
     if form == "text":
-        return ErrorAnswer(_text(error, said, named), "text/plain", "")
+        return ErrorAnswer(_text(error, message, shown_id), "text/plain", "")
     if path.partition("?")[0].endswith(_ANTHROPIC_PATHS):
-        return ErrorAnswer(_anthropic(error, said, named), "application/json", "request-id")
-    return ErrorAnswer(_openai(error, said, named), "application/json", "x-request-id")
+        return ErrorAnswer(_anthropic(error, message, shown_id), "application/json", "request-id")
+    return ErrorAnswer(_openai(error, message, shown_id), "application/json", "x-request-id")
 
 
-def _openai(error: RequestError, said: str, request_id: str) -> bytes:
+def _openai(error: RequestError, message: str, request_id: str) -> bytes:
     return msgspec.json.encode(
         {
             "error": {
-                "message": said,
+                "message": message,
                 "type": error.code,
                 "code": error.status,
                 "stage": error.stage,
@@ -63,14 +63,14 @@ def _openai(error: RequestError, said: str, request_id: str) -> bytes:
     )
 
 
-def _anthropic(error: RequestError, said: str, request_id: str) -> bytes:
-    other = "api_error" if error.status >= _OWN_FAULT else "invalid_request_error"
+def _anthropic(error: RequestError, message: str, request_id: str) -> bytes:
+    other = "api_error" if error.status >= _SERVER_ERROR else "invalid_request_error"
     return msgspec.json.encode(
         {
             "type": "error",
             "error": {
                 "type": _ANTHROPIC_KINDS.get(error.status, other),
-                "message": said,
+                "message": message,
                 "details": {"error_code": error.drop_reason or error.code, "stage": error.stage},
             },
             "request_id": request_id,
@@ -78,8 +78,8 @@ def _anthropic(error: RequestError, said: str, request_id: str) -> bytes:
     )
 
 
-def _text(error: RequestError, said: str, request_id: str) -> bytes:
-    text = f"inference error: {error.code} - {said}"
-    if error.status == _OWN_FAULT and request_id not in text:
-        text += f" (request {request_id})"  # the reference says none; a log is found by it
+def _text(error: RequestError, message: str, request_id: str) -> bytes:
+    text = f"inference error: {error.code} - {message}"
+    if error.status == _SERVER_ERROR and request_id not in text:
+        text += f" (request {request_id})"  # not in the reference; it identifies the log lines
     return text.encode()

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from epp.ext_proc import control_headers, processing_request, processing_response
 from epp.ext_proc.plugin_headers import sendable
+from epp.ext_proc.request_ids import TRACEPARENT, new_traceparent
 from epp.ext_proc.response_body import ResponseBody
 from epp.ext_proc.settings import ExtProcSettings
-from epp.ext_proc.traceparent import TRACEPARENT, new_traceparent
 from epp.request_control import RoutedRequest
 
 
@@ -89,6 +89,6 @@ def response_headers_answer(
     if body is None or not reads_body:
         return processing_response.passed_response_headers(changes)
     body.watch(headers)
-    if body.is_length_unknown and processing_response.CONTENT_LENGTH in headers:
+    if processing_response.CONTENT_LENGTH in headers and body.is_length_unknown:
         changes[processing_response.CONTENT_LENGTH] = None
     return processing_response.passed_response_headers(changes, asks_for_body=body.is_unrequested)

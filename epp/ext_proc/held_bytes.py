@@ -1,17 +1,16 @@
-"""The memory of all requests, and which of them give way when it runs short.
+"""The memory account of all requests, and the bodies that it evicts when memory runs short.
 
-Every byte that is kept for a request until it is sent on counts once: what arrived of its body, the
-body decoded or with another model name, the prompt of a request that waits, long headers while a
-body arrives, and what the transport keeps (parts of messages, answers that Envoy does not read
-yet).
+Every byte that is kept for a request until the request is sent on counts once: received parts of
+its body, the decoded or rewritten body, the prompt of a queued request, long headers while a body
+arrives, and the transport's buffers (partial messages, answers that Envoy has not read yet).
 
-* From three quarters of the limit on, all but a few of the bodies that are still arriving have to
-  wait: their HTTP/2 windows close at the next chunk, and their bytes stay with Envoy. When memory
-  is given back they go on, the one that has waited longest first.
-* The last eighth is reserved for requests of a priority above 0.
-* Beyond that, bodies that are still arriving are evicted, those of the source that holds most
-  first, and of these the one with the most bytes for the longest time without progress. No body is
-  evicted for a request whose source holds more. If none can be evicted, the request is refused.
+* Above three quarters of the limit, all but a few of the arriving bodies wait: their HTTP/2 windows
+  close at the next chunk, and the rest of their bytes stays with Envoy. When memory is released
+  they resume, longest-waiting first.
+* The last eighth is reserved for requests with a priority above 0.
+* Beyond that, arriving bodies are evicted: first those of the source that holds most, and of these
+  the one with the largest product of bytes and seconds without progress. No body is evicted for a
+  request whose source holds more. If none can be evicted, the request is refused.
 """
 
 from collections import Counter, OrderedDict
@@ -19,49 +18,49 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 MAX_READING: Final = 4
-"""Bodies that are read on when little memory is left. More than one, so that no slow client holds
-up all; when next to nothing is left it is one."""
+"""Arriving bodies that do not wait while memory is short. Several, so that one slow client does not
+block all others; one when memory is almost exhausted."""
 
 RESERVE_SHARE: Final = 8
-"""One part in so many of the limit is reserved for requests of a priority above 0."""
+"""The reserve for requests with a priority above 0 is the limit divided by this."""
 
 _SLACK_SHARE = 32
-"""An eviction frees one part in so many of the limit, as each one looks at all streams."""
+"""Evictions free the limit divided by this, because each search looks at all streams."""
 _SEARCH_SECONDS = 0.05
-"""Pause after a search that found no body to evict."""
+"""Minimum time between a search that found no body to evict and the next."""
 
 _WINDOW_BYTES: Final = 1 << 20
-"""What may arrive at once of a body that goes on: one window. If all went on as soon as there is
-some room, more would arrive than there is room for."""
+"""What a resumed body may send at once: one window. Resuming all bodies at the first free bytes
+would let in more than fits."""
 
 
 class BodyHolder(Protocol):
-    """What the account needs to know of a stream."""
+    """The interface of a request's body to the account."""
 
     @property
     def held_bytes(self) -> int:
-        """What is held for it."""
+        """Bytes of the request on the account."""
 
     @property
     def source(self) -> str:
-        """The source of its request; "" if unknown."""
+        """The source of the request; "" if unknown."""
 
     @property
     def is_critical(self) -> bool:
-        """Whether its request has a priority above 0."""
+        """Whether the request has a priority above 0."""
 
     @property
     def is_arriving(self) -> bool:
-        """Whether its body is not whole yet, so that it may be evicted."""
+        """Whether the body is incomplete, so that it may be evicted."""
 
     def stalled_seconds(self, now: float) -> float:
-        """Return for how long its body has come too slowly."""
+        """Return for how long the upload has been too slow."""
 
     def evict(self) -> None:
-        """Answer its request with an error, and give back what is held."""
+        """Refuse the request and release its bytes."""
 
     def resume_reading(self) -> None:
-        """Take the rest of the body; after the end of the stream this does nothing."""
+        """Read the rest of the body; does nothing after the end of the stream."""
 
 
 class HeldBytes:
@@ -96,24 +95,24 @@ class HeldBytes:
     ) -> None:
         self.limit_bytes = limit_bytes
         self.high_bytes = limit_bytes - limit_bytes // 4
-        """Beyond it each chunk asks :meth:`has_room_for` and :meth:`must_wait`."""
+        """Above it, holders call :meth:`has_room_for` and :meth:`must_wait` for each chunk."""
         self.used_bytes = 0
         self.arriving_bodies = 0
-        """Streams that hold something of a body that is not whole."""
+        """Incomplete bodies of which at least one byte has come."""
         self._normal_bytes = limit_bytes - limit_bytes // RESERVE_SHARE
         self._low_bytes = (self.high_bytes + self._normal_bytes) // 2
-        """With more in use one body is read on, which ends or is evicted."""
+        """Above it only one body does not wait; it completes or is evicted."""
         self._holders = holders
         self._clock = clock
         self._search_at = clock()
-        # Not a dict: to take the first of 10 000 again and again cost 0.13 s there, and 1 ms here.
+        # Not a dict: taking the first of 10 000 until none was left took 0.13 s instead of 1 ms.
         self._waiting: OrderedDict[BodyHolder, None] = OrderedDict()
-        """Those told to wait, in that order."""
+        """Waiting bodies, longest-waiting first."""
 
     # --- bodies that wait -----------------------------------------------------------------------
 
     def must_wait(self, holder: BodyHolder) -> bool:
-        """Return whether ``holder``, whose body is not whole, is to wait from now on."""
+        """Return whether the incomplete body ``holder`` has to wait from now on."""
         if (
             holder in self._waiting
             or self.arriving_bodies - len(self._waiting) <= self._max_reading()
@@ -123,26 +122,26 @@ class HeldBytes:
         return True
 
     def is_waiting(self, holder: BodyHolder) -> bool:
-        """Return whether ``holder`` was told to wait."""
+        """Return whether ``holder`` is waiting."""
         return holder in self._waiting
 
     def body_arrived(self, holder: BodyHolder) -> None:
-        """Record that the body of ``holder`` is whole; it is still held."""
+        """Record that ``holder`` is complete; its bytes stay on the account."""
         self.arriving_bodies -= 1
         if self._waiting:
             if holder in self._waiting:
                 del self._waiting[holder]
-                holder.resume_reading()  # what comes after the body has to be read, too
+                holder.resume_reading()  # messages follow the body
             self._resume(0)
 
     def release(self, size: int) -> None:
-        """Take note that a stream holds so many bytes no more, and let others on."""
+        """Take ``size`` bytes off the account and resume waiting bodies."""
         self.used_bytes -= size
         if self._waiting:
             self._resume(size)
 
     def resume_waiting(self) -> None:
-        """Resume waiting bodies; called once a second, for memory that the transport freed."""
+        """Resume waiting bodies; called once a second for memory that the transport released."""
         if self._waiting:
             self._resume(_WINDOW_BYTES)
 
@@ -159,36 +158,36 @@ class HeldBytes:
     def _max_reading(self) -> int:
         return MAX_READING if self.used_bytes <= self._low_bytes else 1
 
-    # --- what the transport keeps: the `Budget` that its own budget is a part of ------------------
+    # --- the transport's buffers: the parent `Budget` of the transport's budget -------------------
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so much is in use that whatever can wait should wait."""
+        """Whether memory is short enough for the transport to delay what it can."""
         return self.used_bytes > self.high_bytes
 
     def has_room(self, size: int) -> bool:
-        """Return True: to refuse an answer, or a short message, ends a request that is taken."""
+        """Return True: refusing an answer or a short message would end an accepted request."""
         return True
 
     def has_room_for_long(self, size: int) -> bool:
-        """Return whether the transport may keep ``size`` bytes more of a long message."""
+        """Return whether the transport may buffer ``size`` more bytes of a long message."""
         return self.used_bytes + size <= self.limit_bytes
 
     def take(self, size: int) -> None:
-        """Record that the transport keeps ``size`` more bytes."""
+        """Record that the transport buffers ``size`` more bytes."""
         self.used_bytes += size
 
     def give_back(self, size: int) -> None:
-        """Take note that the transport keeps ``size`` bytes no more.
+        """Record that the transport has released ``size`` bytes.
 
-        Nobody is let on: the transport is in the middle of a frame, and would be asked to write.
+        No body is resumed here: resuming writes to the transport, which is processing a frame.
         """
         self.used_bytes -= size
 
     # --- shortage -------------------------------------------------------------------------------
 
     def has_room_for(self, holder: BodyHolder) -> bool:
-        """Return whether ``holder`` may keep what it holds; evicts others for it if necessary."""
+        """Return whether ``holder`` may keep its bytes; evict other bodies for it if necessary."""
         limit = self.limit_bytes if holder.is_critical else self._normal_bytes
         if self.used_bytes <= limit:
             return True
@@ -200,9 +199,9 @@ class HeldBytes:
         return self.used_bytes <= limit
 
     def evict_stalled(self, patience_seconds: float) -> None:
-        """Evict bodies that have come too slowly for ``patience_seconds``, while memory is short.
+        """Evict bodies that have been too slow for ``patience_seconds``, while memory is short.
 
-        Bodies of sources that hold no more than an equal share stay.
+        Bodies of sources that hold at most an equal share are spared.
         """
         if self.used_bytes <= self.high_bytes:
             return
@@ -233,7 +232,7 @@ class HeldBytes:
 
         def weight(candidate: _Holding) -> tuple[bool, int, float]:
             holder, source, size = candidate
-            # One second more, so that bytes that have just arrived count, too.
+            # Plus one second, so that bytes that have just arrived count.
             seconds = 1.0 + holder.stalled_seconds(now)
             return not holder.is_critical, held[source], size * seconds
 
@@ -241,7 +240,7 @@ class HeldBytes:
         for holder, source, size in sorted(candidates, key=weight, reverse=True):
             if self.used_bytes <= aim_bytes or holder is wanting:
                 break
-            if held[source] >= held[own]:  # it has not lost enough yet
+            if held[source] >= held[own]:  # not after enough evictions from this source
                 held[source] -= size
                 holder.evict()
                 has_evicted = True
@@ -256,7 +255,7 @@ class HeldBytes:
 
 
 _Holding = tuple[BodyHolder, str, int]
-"""A stream, its source and what it holds."""
+"""A body, its source and its bytes on the account."""
 
 
 def _by_source(holdings: Iterable[_Holding]) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""Envoy's body modes: which pairs of them work, and what to change about the others."""
+"""Envoy's body modes: which pairs work, and how to change the others."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ STREAMED = pb.ProcessingMode.STREAMED
 BUFFERED = pb.ProcessingMode.BUFFERED
 BUFFERED_PARTIAL = pb.ProcessingMode.BUFFERED_PARTIAL
 FULL_DUPLEX = pb.ProcessingMode.FULL_DUPLEX_STREAMED
-"""Body modes by the numbers that Envoy sends."""
+"""Body modes, by their numbers in ``ProcessingMode.BodySendMode``."""
 
 HELD = frozenset({BUFFERED, BUFFERED_PARTIAL})
 """Request modes in which the body comes in one message, after an answer to the headers."""
@@ -18,16 +18,16 @@ _KNOWN = frozenset({NONE, STREAMED, BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX})
 
 
 class BodyModes(NamedTuple):
-    """How Envoy's filter is configured, as the first message of a stream tells it."""
+    """Configuration of Envoy's filter, from the first message of a stream."""
 
     request: int
     response: int
     sends_ahead: bool = False
-    """It sends the body without waiting for the answer to the headers; matters in STREAMED."""
+    """``send_body_without_waiting_for_header_response``; only STREAMED depends on it."""
 
 
 ASSUMED = BodyModes(FULL_DUPLEX, FULL_DUPLEX)
-"""Of an Envoy too old to tell: the only modes that the reference EPP can do, so what is in use."""
+"""For an Envoy too old to send its configuration: the reference EPP supports no other modes."""
 
 
 def problem(modes: BodyModes) -> str:
@@ -54,6 +54,6 @@ def problem(modes: BodyModes) -> str:
 
 
 def name(mode: int) -> str:
-    """Return the mode's name; its number for one that a newer Envoy has."""
+    """Return the mode's name, or its number if only a newer Envoy knows it."""
     values = pb.ProcessingMode.BodySendMode.DESCRIPTOR.values_by_number
     return values[mode].name if mode in values else str(mode)

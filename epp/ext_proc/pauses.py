@@ -1,8 +1,8 @@
-"""Ends streams whose responses pass through here so that no chunk is lost.
+"""Ends streams that carry a response body without losing a chunk of it.
 
-Envoy keeps no copy of a chunk that is on its way when its stream ends. The next one is farthest
-right after the last, and whatever came with that: so a stream ends a moment after a chunk, and not
-in the middle of a silence of unknown length.
+Envoy keeps no copy of a chunk that it has sent here when the stream ends. The next chunk is least
+likely to be on its way shortly after the last one, so a stream ends a moment after a chunk, not in
+the middle of a silence of unknown length.
 """
 
 import asyncio
@@ -14,27 +14,27 @@ import structlog
 from epp.ext_proc.stream import ExtProcStream
 
 LAST_CHUNK_SECONDS = 1.0
-"""How long the end of a stream waits for a pause in a response that passes through it."""
+"""How long the end of a stream waits for a pause in its response."""
 
 PAUSE_SECONDS = 0.002
-"""A response that stays away so long after a chunk is between two: longer than the chunks of one
-event are apart, and much shorter than two tokens of a model."""
+"""A response that is silent for this long after a chunk has paused: longer than the gaps between
+chunks of one event, and much shorter than the time between two tokens."""
 
 ENDS_AT_ONCE = 16
-"""To end a stream takes time, in which the pauses of the others pass."""
+"""Ending a stream takes time, during which the pauses of other streams pass."""
 
 _READING_TURNS = 2
-"""Of asyncio's loop; uvloop needs one."""
+"""Iterations of asyncio's loop; uvloop needs one."""
 
 log = structlog.get_logger()
 
 
 async def end_in_pauses(streams: Set[ExtProcStream], end: Callable[[ExtProcStream], None]) -> None:
-    """End every stream when its response has just paused, for :data:`LAST_CHUNK_SECONDS` at most.
+    """End every stream when its response pauses; return after :data:`LAST_CHUNK_SECONDS` at most.
 
     Args:
-        streams: They leave the set when they are closed; those that are left have not paused.
-        end: Ends one.
+        streams: Open streams. ``end`` removes them from the set; those that remain did not pause.
+        end: Ends a stream.
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(LAST_CHUNK_SECONDS):
@@ -46,7 +46,7 @@ async def _end_in_pauses(streams: Set[ExtProcStream], end: Callable[[ExtProcStre
     flowing: set[ExtProcStream] = set()
     clock = asyncio.get_running_loop().time
     while streams:
-        looked_at = clock()
+        checked_at = clock()
         await asyncio.sleep(PAUSE_SECONDS)
         await let_messages_come()
         paused = []
@@ -56,21 +56,21 @@ async def _end_in_pauses(streams: Set[ExtProcStream], end: Callable[[ExtProcStre
                 flowing.add(stream)
             elif stream in flowing:
                 paused.append(stream)
-        is_late = clock() - looked_at > 2 * PAUSE_SECONDS
+        is_late = clock() - checked_at > 2 * PAUSE_SECONDS
         for stream in paused[: 0 if is_late else ENDS_AT_ONCE]:
             end(stream)
-        flowing.difference_update(paused)  # those left over wait for their next pause
+        flowing.difference_update(paused)  # a stream that was not ended waits for its next pause
 
 
 async def let_messages_come() -> None:
-    """Have what there is to read be read: the timers of a loop that is late come before that."""
+    """Let the loop read its sockets first: a late loop runs due timers before it reads."""
     for _ in range(_READING_TURNS):
         await asyncio.sleep(0)
 
 
 def end_safely(end: Callable[[], None]) -> None:
-    """End a stream; what goes wrong at that is logged, as the others have to end, too."""
+    """Call ``end`` and log its exceptions, so that the caller can go on to end other streams."""
     try:
         end()
     except Exception:
-        log.exception("stream was not ended in order")
+        log.exception("ending a stream failed")

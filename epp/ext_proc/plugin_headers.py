@@ -1,8 +1,7 @@
-"""Headers that plugins want set or removed, before they go to Envoy.
+"""Validates the headers that plugins set or remove, before they go to Envoy.
 
-Envoy ends a stream with an error for one header that no message can have, and values often hold
-what a client wrote. So a header that cannot be sent is left out and named in the log; the request
-goes its way with the others.
+Envoy ends a stream with an error for a single invalid header, and values often contain client
+input. An invalid header is therefore omitted and logged; the request continues with the others.
 """
 
 import re
@@ -13,28 +12,31 @@ import structlog
 from epp.ext_proc.processing_response import CONTENT_LENGTH, DESTINATION
 
 _OWN = frozenset({DESTINATION, CONTENT_LENGTH, "transfer-encoding"})
-"""Set by this EPP or by Envoy alone: by them it is known where a request goes and where it ends."""
+"""Set only by this EPP or by Envoy: they determine a request's destination and its length."""
 
 # RFC 9110 §5.6.2, in lower case (RFC 9113 §8.2.1); a pseudo header begins with a colon.
 _is_name = re.compile(r":?[!#$%&'*+.^_`|~0-9a-z-]+").fullmatch
-# RFC 9110 §5.5; what is not ASCII goes as UTF-8, which half of a surrogate pair has none in.
+# RFC 9110 §5.5; characters beyond ASCII are sent as UTF-8, which cannot encode surrogates.
 _is_value = re.compile(r"[\t\x20-\x7e\x80-\ud7ff\ue000-\U0010ffff]*").fullmatch
 
 log = structlog.get_logger()
 
 
 def sendable(headers: Mapping[str, str | None], request_id: str) -> dict[str, str | None]:
-    """Return those of ``headers`` that a message can have, by lower-case name; None removes one."""
+    """Return the valid ones of ``headers``, by lower-case name; None removes a header."""
     result: dict[str, str | None] = {}
     if not isinstance(headers, Mapping):
         problem = f"headers must be a mapping of names to values, not {headers!r}"
-        log.error("headers of a plugin left out", request_id=request_id, problem=problem)
+        log.error("invalid headers of a plugin omitted", request_id=request_id, problem=problem)
         return result
     for name, value in headers.items():
         problem = _problem(name, value)
         if problem:
             log.error(
-                "header of a plugin left out", request_id=request_id, header=name, problem=problem
+                "invalid header of a plugin omitted",
+                request_id=request_id,
+                header=name,
+                problem=problem,
             )
         else:
             result[name.lower()] = value
@@ -43,7 +45,7 @@ def sendable(headers: Mapping[str, str | None], request_id: str) -> dict[str, st
 
 def _problem(name: object, value: object) -> str:
     if not isinstance(name, str) or not _is_name(name.lower()):
-        return "the name is not one of a header: letters, digits and !#$%&'*+-.^_`|~"
+        return "a header name may only have letters, digits and !#$%&'*+-.^_`|~"
     if name.lower() in _OWN:
         return "the endpoint picker and Envoy set this header themselves"
     if value is not None and not isinstance(value, str):

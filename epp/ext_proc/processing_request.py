@@ -1,10 +1,11 @@
-"""Reading what Envoy sends: which phase of the request it is, and what stands beside it.
+"""Decodes ProcessingRequests: the kind of the message, its content and its context.
 
-Envoy writes a message's phase first, and after it what is the same in every message of a stream,
-or of all streams: metadata, the configured modes. So a message is cut there: the phase is read on
-its own, and what follows it is read once and then found by its bytes. Protobuf defines the message
-of joined bytes as the merge of the messages of its parts, so this is exact as long as nothing after
-the phase is a phase too; a message of any other shape is left to protobuf as a whole.
+Envoy writes the ``request`` field (headers, a body chunk, trailers) first. The fields after it,
+metadata and configured modes, are the same in every message of a stream or of all streams. So a
+message is split there: the first part is decoded by hand, the second is decoded once and cached by
+its bytes. Protobuf defines the message of concatenated bytes as the merge of the messages of its
+parts, so this is exact unless the second part has a ``request`` field too; protobuf decodes such
+messages as a whole.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,65 +23,65 @@ from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 SUBSET_NAMESPACE = "envoy.lb.subset_hint"
 SUBSET_KEY = "x-gateway-destination-endpoint-subset"
-"""Key in the request's metadata: the endpoints that the gateway lets the request go to."""
+"""Key in the request's metadata: the endpoints that the gateway allows for the request."""
 SERVED_KEY = "x-gateway-destination-endpoint-served"
-"""Key in the response's metadata: the ``ip:port`` that answered."""
+"""Key in the response's metadata: the ``ip:port`` that served the request."""
 
 _STATUS_DIGITS = 3
 _MAX_CACHED_BYTES = 1024
 _CACHED_CONTEXTS = 1024
 
 Chunk = tuple[bytes, bool]
-"""A piece of a body, and whether it is the last of the stream."""
+"""A chunk of a body, and its end-of-stream flag."""
 
 RequestChunk = tuple[bytes | memoryview, bool]
-"""The same of a request; a view of its message if it is long, which only a buffered body is."""
+"""The same for a request; a long chunk, which only a buffered body has, is a memoryview."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageContext:
-    """What stands beside the phase in a message."""
+    """The fields of a message besides ``request``."""
 
     body_modes: BodyModes | None
-    """How Envoy is configured; only the first message of a stream has it."""
+    """Envoy's configuration; only the first message of a stream has it."""
     served: str
-    """The ``ip:port`` that the gateway says has served; "" if it does not say."""
+    """The ``ip:port`` that served the request, from the gateway; "" if unknown."""
     subset: tuple[str, ...] | None
-    """What the gateway lets the request go to, ``ip:port`` or ``ip``; None if it does not say."""
+    """Endpoints that the gateway allows, ``ip:port`` or ``ip``; None without a restriction."""
 
 
 class Head(NamedTuple):
     """The headers of a request or of a response."""
 
     headers: dict[str, str]
-    """By lower-case name; the last of a repeated one."""
+    """By lower-case name; the last value of a repeated header."""
     size: int
-    """Bytes that they take in Envoy's message."""
+    """Their bytes in Envoy's message."""
     end_of_stream: bool
-    """No body follows, and no trailers."""
+    """Neither a body nor trailers follow."""
 
 
 Message = tuple[str | None, Any, MessageContext]
-"""Name of the phase; its :class:`Head`, trailers (HttpTrailers) or :data:`Chunk`; the rest.
+"""Kind (name of the ``request`` field); content: Head, Chunk or HttpTrailers; context.
 
-Any, because the name decides the type of the second and a tuple cannot say so; an object with
-fields would cost 0.3 us for each chunk.
+The content is Any because its type depends on the kind. A tuple, because an object with fields
+would cost 0.3 us for each chunk.
 """
 
 
 def decode(data: bytes) -> Message:
-    """Return the message in ``data``, a ProcessingRequest.
+    """Return the ProcessingRequest in ``data``.
 
     Raises:
-        DecodeError: It is none.
+        DecodeError: ``data`` is no ProcessingRequest.
     """
-    plain = _PHASES.get(data[0]) if data else None
-    found = wire.content(data) if plain else None
-    if plain and found:
+    decoder = _DECODERS.get(data[0]) if data else None
+    found = wire.content(data) if decoder else None
+    if decoder and found:
         start, end = found
         context = _context(data[end:]) if len(data) - end <= _MAX_CACHED_BYTES else None
         if context is not None:
-            kind, read = plain
+            kind, read = decoder
             content = read(data, start, end)
             if content is not None:
                 return kind, content, context
@@ -100,7 +101,7 @@ def _by_protobuf(data: bytes) -> Message:
 
 @lru_cache(maxsize=_CACHED_CONTEXTS)
 def _context(data: bytes) -> MessageContext | None:
-    """Return what fields after the phase say; None if they cannot be read without the phase."""
+    """Return the context in the fields after ``request``; None if they are not decodable alone."""
     try:
         request = pb.ProcessingRequest.FromString(data)
     except DecodeError:
@@ -133,9 +134,9 @@ def _metadata(request: pb.ProcessingRequest, namespace: str, key: str) -> Value 
 
 
 def _subset(value: Value | None) -> tuple[str, ...] | None:
-    """Return the entries of a hint: a list, or one text with commas as header_to_metadata makes it.
+    """Return the entries of a subset hint; a hint of an unknown form has none.
 
-    A hint of any other form names nobody.
+    A hint is a list, or one string with commas as Envoy's header_to_metadata filter makes it.
     """
     if value is None or value.WhichOneof("kind") in {None, "null_value"}:
         return None
@@ -163,7 +164,7 @@ def _trailers(data: bytes, start: int, end: int) -> pb.HttpTrailers:
     return pb.HttpTrailers.FromString(data[start:end])
 
 
-_PHASES: dict[int, tuple[str, Callable[[bytes, int, int], Any]]] = {
+_DECODERS: dict[int, tuple[str, Callable[[bytes, int, int], Any]]] = {
     wire.tag(number): (pb.ProcessingRequest.DESCRIPTOR.fields_by_number[number].name, read)
     for number, read in (
         (pb.ProcessingRequest.REQUEST_HEADERS_FIELD_NUMBER, _headers),
@@ -174,11 +175,11 @@ _PHASES: dict[int, tuple[str, Callable[[bytes, int, int], Any]]] = {
         (pb.ProcessingRequest.RESPONSE_TRAILERS_FIELD_NUMBER, _trailers),
     )
 }
-"""Name of each phase by the tag its message begins with, and what reads it; None if it cannot."""
+"""Kind and decoder by the first byte of a message; a decoder returns None if it cannot decode."""
 
 
 def status(headers: Mapping[str, str]) -> int:
-    """Return the HTTP status of response headers, 0 if they have none."""
+    """Return the HTTP status in response headers; 0 if there is none."""
     value = headers.get(":status", "")
-    # Python refuses to make a number of some thousand digits.
+    # int() raises an error for thousands of digits.
     return int(value) if value.isdecimal() and len(value) <= _STATUS_DIGITS else 0

@@ -1,7 +1,7 @@
-"""The answers to Envoy, as bytes.
+"""Encodes ProcessingResponses, the answers to Envoy.
 
-An answer that depends only on the destination is serialised once and kept; building one with
-protobuf costs about 6 us, finding it in the cache 0.1 us.
+An answer that depends only on the destination is serialised once and cached: building one with
+protobuf takes about 6 us, a cache hit 0.1 us.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,24 +11,24 @@ from typing import Any
 from epp.ext_proc import wire
 from epp.ext_proc.compat import reference_answer
 from epp.ext_proc.error_bodies import error_answer
+from epp.ext_proc.request_ids import NO_TRACE, TRACEPARENT
 from epp.ext_proc.settings import ExtProcSettings
-from epp.ext_proc.traceparent import NO_TRACE, TRACEPARENT
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import RequestError
 
 DESTINATION = "x-gateway-destination-endpoint"
-"""Header, and key in the dynamic metadata, that carries the chosen ``ip:port``."""
+"""Header, and key in the dynamic metadata, with the chosen ``ip:port``."""
 DESTINATION_SCORES = f"{DESTINATION}-scores"
-"""Key in the dynamic metadata, for the candidates' total scores by ``ip:port``."""
+"""Key in the dynamic metadata with the candidates' total scores by ``ip:port``."""
 METADATA_NAMESPACE = "envoy.lb"
 REQUEST_ID = "x-request-id"
 CONTENT_LENGTH = "content-length"
 SET_COOKIE = "set-cookie"
-"""Set beside those that are there: each is a cookie of its own (RFC 6265 §3)."""
+"""Appended to the existing ones: each is a separate cookie (RFC 6265 §3)."""
 DROP_REASON = "x-llm-d-request-dropped-reason"
 
 MAX_BODY_CHUNK_BYTES = 62_000
-"""Body bytes in one answer: Envoy wants them under 64 KB."""
+"""Body bytes in one answer: Envoy's limit is 64 KB."""
 
 DEFAULTS = ExtProcSettings()
 _RETRIED = frozenset({429, 503})
@@ -36,7 +36,7 @@ _RETRIED = frozenset({429, 503})
 _CACHED_DESTINATIONS = 8192
 _CACHED_LENGTHS = 8192
 
-# Field numbers from ProcessingResponse down to the StreamedBodyResponse, and in it.
+# Field numbers on the path from ProcessingResponse to StreamedBodyResponse.body.
 _STREAMED = (
     pb.BodyResponse.RESPONSE_FIELD_NUMBER,
     pb.CommonResponse.BODY_MUTATION_FIELD_NUMBER,
@@ -56,7 +56,7 @@ CONTINUE_REQUEST_TRAILERS = pb.ProcessingResponse(
 CONTINUE_RESPONSE_HEADERS = pb.ProcessingResponse(
     response_headers=pb.HeadersResponse()
 ).SerializeToString()
-# STREAMED: buffered, an answer above Envoy's limit would fail.
+# STREAMED: a buffered response above Envoy's limit would fail.
 _WITH_BODY = pb.ProcessingMode(
     response_header_mode=pb.ProcessingMode.SEND,
     request_body_mode=pb.ProcessingMode.BUFFERED,
@@ -76,9 +76,9 @@ def routed(destination: str, *, on_body: bool, removed: tuple[str, ...] = ()) ->
     """Return the answer that sends the request to ``destination``.
 
     Args:
-        destination: ``ip:port``, or several parted by commas, best first.
+        destination: ``ip:port``, or several separated by commas, best first.
         on_body: Answer the body message (a buffered body) instead of the headers message.
-        removed: Headers to take off, by lower-case name, from a closed set.
+        removed: Headers to remove, by lower-case name, from a closed set.
     """
     return _routed(destination, on_body, removed)
 
@@ -91,12 +91,12 @@ def _routed(destination: str, on_body: bool, removed: tuple[str, ...]) -> bytes:
 def routed_traced(
     destination: str, *, on_body: bool, removed: tuple[str, ...], traceparent: str
 ) -> bytes:
-    """Return the same with a ``traceparent``, as :func:`.traceparent.new_traceparent` makes it."""
+    """Return the same answer with a ``traceparent`` from :func:`.request_ids.new_traceparent`."""
     before, after = _around_traceparent(destination, on_body, removed)
     return before + traceparent.encode() + after
 
 
-# All values have one length, so that the rest of the answer is the same for each: 43 us less.
+# All values have the same length, so that the bytes around them can be cached: saves 43 us.
 @lru_cache(maxsize=_CACHED_DESTINATIONS)
 def _around_traceparent(
     destination: str, on_body: bool, removed: tuple[str, ...]
@@ -115,14 +115,14 @@ def routed_anew(
     body: bytes | None,
     scores: Mapping[str, float] | None = None,
 ) -> bytes:
-    """Return the same for a request that is changed on its way; it is not kept.
+    """Return the answer, not cached, that routes and changes a request.
 
     Args:
-        destination: ``ip:port``, or several parted by commas.
+        destination: ``ip:port``, or several separated by commas.
         on_body: Answer the body message (a buffered body) instead of the headers message.
-        headers: What to set besides, by lower-case name; None in place of a value removes one.
-        body: What to send instead of a buffered body; None leaves it as it came.
-        scores: Total scores by ``ip:port`` to tell the gateway of; None for none.
+        headers: Other headers to set, by lower-case name; a value of None removes the header.
+        body: Replacement of a buffered body; None leaves it unchanged.
+        scores: Total scores by ``ip:port`` for the gateway; None for none.
     """
     common = pb.CommonResponse(
         header_mutation=_mutation({**headers, DESTINATION: destination}), clear_route_cache=True
@@ -147,7 +147,7 @@ def passed_response_headers(
     """Return the answer that lets response headers pass with ``headers`` set or removed.
 
     Args:
-        headers: By lower-case name; None in place of a value removes one.
+        headers: By lower-case name; a value of None removes the header.
         asks_for_body: Have Envoy send the response's body, chunk by chunk.
     """
     if not headers:
@@ -160,9 +160,9 @@ def passed_response_headers(
 
 
 def dynamic_metadata(values: Mapping[str, Mapping[str, Any]]) -> bytes:
-    """Return dynamic metadata, values by key by namespace, to put behind any answer.
+    """Return dynamic metadata (values by key by namespace) to append to any encoded answer.
 
-    Protobuf defines the message of joined bytes as the merge of the messages of its parts.
+    Protobuf defines the message of concatenated bytes as the merge of the messages of its parts.
     """
     message = pb.ProcessingResponse()
     message.dynamic_metadata.update(values)
@@ -170,11 +170,11 @@ def dynamic_metadata(values: Mapping[str, Mapping[str, Any]]) -> bytes:
 
 
 def replaced_response(body: bytes, *, sets_length: bool) -> bytes:
-    """Return the answer to a piece of a response body: ``body`` in its place, b"" for nothing.
+    """Return the answer that replaces a chunk of a response body.
 
     Args:
-        body: What to send on.
-        sets_length: The piece is the whole body, whose length has been told.
+        body: The replacement; b"" removes the chunk.
+        sets_length: The chunk is the whole body; change its content-length, too.
     """
     mutation = pb.BodyMutation(body=body) if body else pb.BodyMutation(clear_body=True)
     common = pb.CommonResponse(body_mutation=mutation)
@@ -184,9 +184,10 @@ def replaced_response(body: bytes, *, sets_length: bool) -> bytes:
 
 
 def streamed_request(body: bytes | None) -> bytes:
-    """Return the answer to a chunk of a streamed request body: ``body`` in its place.
+    """Return the answer that replaces a chunk of a streamed request body.
 
-    None lets the chunk pass; b"" takes it out.
+    Args:
+        body: The replacement; b"" removes the chunk, None lets it pass unchanged.
     """
     if body is None:
         return CONTINUE_REQUEST_BODY
@@ -196,16 +197,16 @@ def streamed_request(body: bytes | None) -> bytes:
 
 
 def echoed_request(body: bytes, *, end_of_stream: bool) -> Iterable[bytes]:
-    """Return the answers that give a full-duplex request body back to Envoy, made one by one."""
+    """Return the answers that send a full-duplex request body back, encoded one by one."""
     return _echoed(_REQUEST_BODY, body, end_of_stream)
 
 
 def echoed_response(body: bytes, *, end_of_stream: bool) -> Iterable[bytes]:
-    """Return the answers that give a piece of a full-duplex response body back to Envoy."""
+    """Return the answers that send a chunk of a full-duplex response body back."""
     return _echoed(_RESPONSE_BODY, body, end_of_stream)
 
 
-def echoed_chunk(body: bytes, *, end_of_stream: bool) -> bytes:
+def echoed_chunk(body: bytes, end_of_stream: bool) -> bytes:
     """Return the one answer that does so for at most :data:`MAX_BODY_CHUNK_BYTES`."""
     before, after = _around(_RESPONSE_BODY, len(body), end_of_stream)
     return before + body + after
@@ -226,10 +227,10 @@ def _echoed_pieces(path: tuple[int, ...], body: bytes, end_of_stream: bool) -> I
     yield from _echoed(path, body[last:], end_of_stream)
 
 
-# Chunks of an answer come in few lengths: 0.1 us to find the bytes, 3 us to make them.
+# Chunks of responses have few different lengths: a cache hit takes 0.1 us, encoding 3 us.
 @lru_cache(maxsize=_CACHED_LENGTHS)
 def _around(path: tuple[int, ...], body_bytes: int, end_of_stream: bool) -> tuple[bytes, bytes]:
-    """Return what stands before and after a piece of a body in the answer that gives it back."""
+    """Return the bytes before and after a chunk in the answer that sends it back."""
     before = wire.head(_BODY, body_bytes) if body_bytes else b""
     after = wire.END_OF_STREAM if end_of_stream else b""
     return wire.heads(path, len(before) + body_bytes + len(after)) + before, after
@@ -238,13 +239,13 @@ def _around(path: tuple[int, ...], body_bytes: int, end_of_stream: bool) -> tupl
 def refused(
     error: RequestError, request_id: str, settings: ExtProcSettings = DEFAULTS, *, path: str = ""
 ) -> bytes:
-    """Return the ImmediateResponse for ``error``: its status and what to tell the client.
+    """Return the ImmediateResponse for ``error``.
 
     Args:
-        error: What went wrong.
+        error: Why the request is refused.
         request_id: Id of the request.
-        settings: The form of errors in general.
-        path: The request's; its API may have a form of its own.
+        settings: The general form of error responses.
+        path: Path of the request; its API may have an error form of its own.
     """
     status, drop_reason = error.status, error.drop_reason
     headers: dict[str, str | None] = {}

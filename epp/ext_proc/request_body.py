@@ -54,6 +54,7 @@ class RequestBody:
         "_size",
         "_transport",
         "chunks",
+        "is_buffered",
         "mode",
     )
 
@@ -61,12 +62,13 @@ class RequestBody:
         self,
         transport: TransportStream,
         account: HeldBytes,
-        *,
         handler: RequestHandler,
         settings: ExtProcSettings,
     ) -> None:
         self.mode: int = ASSUMED.request
         """Envoy's body mode."""
+        self.is_buffered = False
+        """Whether Envoy buffers the body and sends it in one message."""
         self.chunks = 0
         """Messages in which the body came, empty ones included."""
         self._transport = transport
@@ -96,6 +98,7 @@ class RequestBody:
     def begin(self, mode: int, headers: Mapping[str, str], now: float) -> None:
         """Record how the body will come, if there is one, and the request's headers."""
         self.mode = mode
+        self.is_buffered = mode in HELD
         self._headers = headers
         self._progress_at = now
 
@@ -113,7 +116,7 @@ class RequestBody:
         if header_bytes > _COUNTED_HEADERS_BYTES:
             self.hold(header_bytes)
 
-    def add(self, data: bytes | memoryview, *, end_of_stream: bool) -> bool:
+    def add(self, data: bytes | memoryview, end_of_stream: bool) -> bool:
         """Keep another chunk; return whether the body is complete.
 
         Raises:
@@ -135,7 +138,7 @@ class RequestBody:
             raise too_large(f"at least {self._size}", self._settings)
         if account.used_bytes > account.high_bytes:
             self._check_room()
-            if not end_of_stream and mode not in HELD and account.must_wait(self):
+            if not end_of_stream and not self.is_buffered and account.must_wait(self):
                 self._transport.pause_reading()
         if mode == BUFFERED_PARTIAL and not end_of_stream:
             raise PartialBodyError(
@@ -159,20 +162,20 @@ class RequestBody:
 
     def complete(self) -> bytes | memoryview:
         """Return the body, of which no more will come; it stays on the account."""
-        self._stop_arriving()
+        if self._refuse is not None:
+            self._stop_arriving()
         if self._buffer is not None:
             self._data, self._buffer = self._buffer.getvalue(), None
         return self._data
 
     def _stop_arriving(self) -> None:
-        if self._refuse is not None:
-            self._refuse = None
-            if self._size:
-                self._account.body_arrived(self)
+        self._refuse = None
+        if self._size:
+            self._account.body_arrived(self)
 
     # --- the way back to Envoy ------------------------------------------------------------------
 
-    def give_back(self, rewritten: bytes | None, *, end_of_stream: bool) -> None:
+    def give_back(self, rewritten: bytes | None, end_of_stream: bool) -> None:
         """Let Envoy send the body on; what of it has to be sent back leaves the account then.
 
         Args:
@@ -184,7 +187,7 @@ class RequestBody:
                 self._answer_chunks(rewritten)
             elif self.mode == FULL_DUPLEX and (self._data or end_of_stream):
                 data = bytes(self._data) if rewritten is None else rewritten
-                self._send_back(data, end_of_stream=end_of_stream)
+                self._send_back(data, end_of_stream)
         self._data = b""
         if self._echo is None:
             self.drop()
@@ -196,7 +199,7 @@ class RequestBody:
             self._transport.send(processing_response.streamed_request(replacement))
             replacement = None if rewritten is None else b""
 
-    def _send_back(self, data: bytes, *, end_of_stream: bool) -> None:
+    def _send_back(self, data: bytes, end_of_stream: bool) -> None:
         answers = processing_response.echoed_request(data, end_of_stream=end_of_stream)
         if len(data) <= processing_response.MAX_BODY_CHUNK_BYTES:
             for answer in answers:
@@ -236,21 +239,22 @@ class RequestBody:
 
     def drop(self) -> None:
         """Forget the body and take it off the account."""
-        held_bytes = self.held_bytes
-        self._stop_arriving()
+        if self._refuse is not None:
+            self._stop_arriving()
         self._data, self._buffer = b"", None
-        self._size = self._extra_bytes = 0
-        if held_bytes:
+        if held_bytes := self._size + self._extra_bytes:
+            self._size = self._extra_bytes = 0
             self._account.release(held_bytes)
 
-    def close(self, *, keep_echo: bool) -> None:
+    def close(self, keep_echo: bool) -> None:
         """Release everything at the end of the stream.
 
         Args:
             keep_echo: Continue to send a long body back: a complete response may arrive before all
                 of the request has gone.
         """
-        self.drop()
+        if self._size or self._extra_bytes or self._refuse is not None:
+            self.drop()
         if not keep_echo:
             self._echo = None
 
@@ -310,11 +314,6 @@ class RequestBody:
         self._transport.resume_reading()
 
     # --- upload rate ----------------------------------------------------------------------------
-
-    @property
-    def is_buffered(self) -> bool:
-        """Whether Envoy buffers the body and sends it in one message."""
-        return self.mode in HELD
 
     def stalled_seconds(self, now: float) -> float:
         """Return the seconds of slow upload as of the last :meth:`slow_seconds`."""

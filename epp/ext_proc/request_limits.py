@@ -1,4 +1,4 @@
-"""Whether anything can come of a request, as its headers show."""
+"""Refuses requests that cannot succeed, by their headers."""
 
 from collections.abc import Mapping
 
@@ -13,17 +13,17 @@ from epp.request_control import (
 )
 
 _LENGTH_DIGITS = 20
-"""A content-length with more digits counts more bytes than there are."""
+"""A content-length with more digits exceeds any limit."""
 
 
 def rejection(
     modes: BodyModes, header_bytes: int, headers: Mapping[str, str], settings: ExtProcSettings
 ) -> RequestError | None:
-    """Return why nothing can come of a request; None if something may.
+    """Return the error that refuses a request; None if its headers are acceptable.
 
     Args:
-        modes: How its body comes.
-        header_bytes: Size of its headers in Envoy's message.
+        modes: Envoy's body modes.
+        header_bytes: Size of the headers in Envoy's message.
         headers: By lower-case name.
         settings: The limits.
     """
@@ -32,21 +32,21 @@ def rejection(
     if header_bytes > settings.max_header_bytes:
         return HeadersTooLargeError(
             f"the request's headers take {header_bytes} bytes,"
-            f" {settings.max_header_bytes} are taken in"
+            f" the limit is {settings.max_header_bytes}"
         )
-    told = headers.get(CONTENT_LENGTH, "")
-    # Of a body that is not sent here only Envoy and the model server know what they can take.
-    if told.isdecimal() and modes.request != NONE and _is_more(told, settings.max_body_bytes):
-        return too_large(told, settings)
+    length = headers.get(CONTENT_LENGTH, "")
+    # A body that is not sent here is limited by Envoy and the model server alone.
+    if length.isdecimal() and modes.request != NONE and _exceeds(length, settings.max_body_bytes):
+        return too_large(length, settings)
     return None
 
 
 def too_large(body_bytes: str, settings: ExtProcSettings) -> BodyTooLargeError:
-    """Return the error for a body of ``body_bytes``, as words say it."""
+    """Return the error for a body of ``body_bytes``, a number or a phrase."""
     limit = settings.max_body_bytes
-    return BodyTooLargeError(f"the request's body has {body_bytes} bytes, {limit} are taken in")
+    return BodyTooLargeError(f"the request's body has {body_bytes} bytes, the limit is {limit}")
 
 
-def _is_more(content_length: str, limit: int) -> bool:
-    # Python refuses to make a number of some thousand digits.
+def _exceeds(content_length: str, limit: int) -> bool:
+    # int() raises an error for thousands of digits.
     return len(content_length) > _LENGTH_DIGITS or int(content_length) > limit

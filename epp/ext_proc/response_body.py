@@ -1,7 +1,7 @@
 """The body of one response on its way to the client: measured, read, renamed, reported.
 
-A chunk that nobody reads costs two additions here. A reader gets every chunk as the model server
-sent it and is asked for the token usage once, at the end; if it fails, the response goes on without
+A chunk that is not read costs two additions here. A reader gets every chunk as the model server
+sent it and returns the token usage once, at the end. If a reader fails, the response passes without
 it.
 """
 
@@ -54,10 +54,10 @@ def report(exchange: RoutedRequest | None, usage: Usage | None) -> bytes:
 
 
 class ResponseBody:
-    """The body of one response, as far as it has come.
+    """The part of one response's body that has come so far.
 
     Args:
-        transport: Where chunks are answered.
+        transport: Where answers to chunks are sent.
         mode: Envoy's body mode.
         exchange: The exchange of the response; None if the request was not scheduled.
         request_id: Id of the request, for the log.
@@ -66,7 +66,6 @@ class ResponseBody:
     __slots__ = (
         "_began_at",
         "_exchange",
-        "_is_duplex",
         "_last_at",
         "_mode",
         "_names",
@@ -75,6 +74,7 @@ class ResponseBody:
         "_request_id",
         "_transport",
         "_usage",
+        "is_duplex",
         "size",
     )
 
@@ -85,7 +85,8 @@ class ResponseBody:
         """Bytes so far."""
         self._transport = transport
         self._mode = mode
-        self._is_duplex = mode == FULL_DUPLEX
+        self.is_duplex = mode == FULL_DUPLEX
+        """Whether the client gets the body from here, so that an early end would lose chunks."""
         self._exchange = exchange
         self._request_id = request_id
         self._began_at: float | None = None
@@ -118,7 +119,7 @@ class ResponseBody:
 
     @property
     def is_unrequested(self) -> bool:
-        """Whether the body is read or changed, but Envoy sends it only if asked to."""
+        """Whether the body is read or changed, but Envoy sends it only on request."""
         return self._mode == NONE and (self._reader is not None or self._names is not None)
 
     @property
@@ -129,16 +130,11 @@ class ResponseBody:
     # --- chunks ---------------------------------------------------------------------------------
 
     @property
-    def is_duplex(self) -> bool:
-        """Whether the client gets the body from here, so that an early end would lose chunks."""
-        return self._is_duplex
-
-    @property
     def has_begun(self) -> bool:
         """Whether a chunk has come."""
         return self._began_at is not None
 
-    def pass_chunk(self, data: bytes, now: float, *, end_of_stream: bool) -> None:
+    def pass_chunk(self, data: bytes, end_of_stream: bool, now: float) -> None:
         """Answer a chunk, then read it."""
         if not self.size:
             self._begin(now)
@@ -153,9 +149,9 @@ class ResponseBody:
             passed = self._names.feed(data, is_last=is_last)
         # Only the last chunk is read before it is answered: the report depends on it.
         reported = self.report(data) if end_of_stream else b""
-        if self._is_duplex:
+        if self.is_duplex:
             if len(passed) <= processing_response.MAX_BODY_CHUNK_BYTES:
-                echo = processing_response.echoed_chunk(passed, end_of_stream=end_of_stream)
+                echo = processing_response.echoed_chunk(passed, end_of_stream)
                 self._transport.send(echo + reported if reported else echo)
             else:
                 self._send_back(passed, reported, end_of_stream=end_of_stream)
@@ -200,7 +196,7 @@ class ResponseBody:
 
     def flush(self) -> None:
         """Send back what renaming still holds; only full duplex takes unrequested answers."""
-        if self._is_duplex and self._names is not None:
+        if self.is_duplex and self._names is not None:
             names, self._names = self._names, None
             if held := names.flush():
                 self._send_back(held, end_of_stream=False)
@@ -233,7 +229,7 @@ class ResponseBody:
         return self._usage
 
     def _drop_reader(self, error: Exception) -> None:
-        log.error("answer not read", request_id=self._request_id, exc_info=error)
+        log.error("response reader failed", request_id=self._request_id, exc_info=error)
         self._reader = None
 
 

@@ -1,4 +1,4 @@
-"""The ext_proc service: opens a state machine per stream and keeps track of the open ones."""
+"""The ext_proc service: creates a state machine for each stream and tracks the open ones."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ METHOD = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 
 
 class ExtProcService:
-    """Makes a stream's handler; ``open_streams`` are those not yet closed."""
+    """Creates the handler of each stream; ``open_streams`` are those not yet closed."""
 
     def __init__(
         self,
@@ -29,18 +29,18 @@ class ExtProcService:
         settings: ExtProcSettings | None = None,
         metrics: Metrics | None = None,
     ) -> None:
-        """Wire the service.
+        """Create a service without streams.
 
         Args:
             handler: Decides requests.
             clock: Monotonic seconds.
             settings: Limits, and the form of the answers; None for the defaults.
-            metrics: Where refusals of streams are counted; None to count them nowhere.
+            metrics: Where refused streams are counted; None to count them nowhere.
         """
         self._handler = handler
         self._clock = clock
         self._settings = settings or ExtProcSettings()
-        # Not told of outcomes: that Envoy sends what cannot work says nothing of a configuration.
+        # Without an OutcomeWatch: what Envoy sends says nothing about the EPP's configuration.
         self._refusals = Refusals(metrics or Metrics(), clock)
         limits = self._settings
         self.open_streams: set[ExtProcStream] = set()
@@ -49,14 +49,14 @@ class ExtProcService:
             lambda: [stream.request_body for stream in self.open_streams],
             clock,
         )
-        """The memory that requests take until they are passed on."""
+        """The memory account of all requests."""
         self.uploads = UploadWatch(
             lambda: self.open_streams, self.held, settings=limits, clock=clock
         )
-        """To be run."""
+        """Its ``run`` belongs to the application's task group."""
         self._max_streams = limits.max_streams or inf
         self.time_limits: TimeLimits | None = None
-        """To be run if there are any."""
+        """None without limits; its ``run`` belongs to the application's task group."""
         if limits.stream_idle_timeout_seconds or limits.max_stream_seconds:
             self.time_limits = TimeLimits(
                 idle_seconds=limits.stream_idle_timeout_seconds,
@@ -66,7 +66,7 @@ class ExtProcService:
         self._empty = asyncio.Event()
 
     def opened(self, stream: TransportStream, headers: Mapping[str, str]) -> ExtProcStream:
-        """Take a new stream; its gRPC headers say nothing of the request."""
+        """Return the handler of a new stream; its gRPC headers are not used."""
         opened = ExtProcStream(
             stream,
             self._handler,
@@ -84,7 +84,7 @@ class ExtProcService:
         return opened
 
     async def drain(self, timeout_seconds: float) -> None:
-        """Wait for the open streams to end; those open after the time are ended with gRPC OK."""
+        """Wait for the open streams to end; after the time limit, end the rest with gRPC OK."""
         if await self._all_end(timeout_seconds):
             return
         for number, stream in enumerate(list(self.open_streams)):
@@ -97,7 +97,7 @@ class ExtProcService:
             end_safely(stream.drain)
 
     async def _all_end(self, timeout_seconds: float) -> bool:
-        """Wait until no stream is open; return whether that is so in time."""
+        """Wait until no stream is open; return False if the time limit comes first."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 while self.open_streams:

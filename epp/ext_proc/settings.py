@@ -1,4 +1,4 @@
-"""What an operator may set of the ext_proc boundary."""
+"""The operator's settings of the ext_proc service."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,69 +16,69 @@ class ExtProcSettings:
     """Limits, and the form of the answers."""
 
     compat: Compat = "none"
-    """``reference``: errors have the reference's status, drop reason and body, so that the two
-    settings below mean nothing (:mod:`epp.ext_proc.compat`)."""
+    """``reference``: errors have the reference's status, drop reason and body, and the two settings
+    below have no effect (:mod:`epp.ext_proc.compat`)."""
     error_body: ErrorBody = "json"
-    """``json``: an OpenAI error object, on the paths of the Anthropic API one of its own; ``text``:
+    """``json``: an OpenAI error object, or Anthropic's on the paths of the Anthropic API; ``text``:
     the reference's ``inference error: …`` line."""
     retry_after_seconds: int = 1
-    """Value of ``retry-after`` in answers with 429 and 503; 0 leaves the header out."""
+    """Value of ``retry-after`` in responses with 429 and 503; 0 omits the header."""
     max_body_bytes: int = 64 << 20
-    """Largest request body that is taken in, in bytes; a larger one is answered with 413."""
+    """Largest request body in bytes; a larger one is answered with 413."""
     max_json_values: int = DEFAULT_MAX_JSON_VALUES
-    """Most values that the JSON of a request may have; more is answered with 400."""
+    """Largest number of JSON values in a request; more are answered with 400."""
     max_header_bytes: int = 128 << 10
-    """Most that a request's headers may take in Envoy's message, in bytes; more is answered with
-    431. Envoy itself lets 60 KiB pass unless told otherwise."""
+    """Largest size of a request's headers in Envoy's message, in bytes; more is answered with 431.
+    Envoy's own default limit is 60 KiB."""
     max_streams: int = 100_000
-    """Requests open at once over all connections, each a stream of about 10 KB; one more is
-    answered with 503. 0 for no limit but that of each connection."""
+    """Limit of open requests over all connections, each a stream of about 10 KB; one more is
+    answered with 503. 0 leaves only the limit of each connection."""
     max_held_bytes: int = 512 << 20
-    """Most bytes that all requests together hold until they are sent on: bodies as they came,
-    decoded and rewritten, and what the transport keeps (:mod:`epp.ext_proc.held_bytes`). Beyond it
+    """Limit of the bytes that all requests together hold until they are sent on: bodies received,
+    decoded and rewritten, and the transport's buffers (:mod:`epp.ext_proc.held_bytes`). Beyond it
     slow bodies are evicted, or the request is answered with 503."""
     max_compression_ratio: int = DEFAULT_MAX_RATIO
-    """Most decoded bytes of a compressed body for each received byte, beyond the first MiB; a body
-    with more is answered with 413. 0 for no limit."""
+    """Largest ratio of decoded to received bytes of a compressed body, beyond the first MiB; a body
+    above it is answered with 413. 0 for no limit."""
     source_headers: Sequence[str] = DEFAULT_SOURCE_HEADERS
-    """Headers in lower case; the last entry of the first one that a request has names its source.
-    Memory and turns of long bodies are shared between sources."""
+    """Header names in lower case; the last entry of the first one present is the request's source.
+    Memory, and processing time for long bodies, are divided fairly between sources."""
     body_timeout_seconds: float = 30.0
-    """How long a body may come more slowly than ``body_min_bytes_per_second``, to the second; then
-    the request is answered with 408. 0 for any time. Where Envoy buffers bodies (BUFFERED), nothing
-    of one arrives before its end: there it is 20 times as long."""
+    """How long an upload may be slower than ``body_min_bytes_per_second``, to the second; then the
+    request is answered with 408. 0 for no limit. Where Envoy buffers bodies (BUFFERED), nothing
+    arrives before the end of a body, and the limit is 20 times as long."""
     body_min_bytes_per_second: int = 1024
-    """Rate below which a body is slow."""
+    """Rate below which an upload is slow."""
     stream_idle_timeout_seconds: float = 0.0
-    """Longest time without a message from Envoy, kept to the second; 0 for any. In modes without
-    the response's body nothing comes between its headers and its end."""
+    """Longest time without a message from Envoy, to the second; 0 for no limit. In modes without
+    the response body no message comes between the response's headers and its end."""
     max_stream_seconds: float = 0.0
-    """Longest time from the beginning of a stream to its end, kept to the second; 0 for any."""
+    """Longest time from the start of a stream to its end, to the second; 0 for no limit."""
     destination_list: bool = True
-    """Name every endpoint that the picker returned, best first; False names the best alone, for
-    gateways that cannot take a list (Envoy's ORIGINAL_DST clusters answer one with 503)."""
+    """Name every endpoint that the picker returned, best first. False names only the best one, for
+    gateways that do not support a list (Envoy's ORIGINAL_DST clusters answer it with 503)."""
     sample_usage: float = 0.0
-    """Share of requests, 0.0 to 1.0, whose answers are asked for in adaptive mode, to read their
-    usage. With less than 1.0 the token metrics are a sample of the requests, with 0.0 they are
-    empty in that mode; each request asked for costs a message per chunk. Other modes ignore it."""
+    """Share of requests, 0.0 to 1.0, whose response body is requested in adaptive mode, to read its
+    token usage. Below 1.0 the token metrics are a sample of the requests, at 0.0 they are empty
+    in that mode; each sampled response costs a message per chunk. Other modes ignore this."""
     keep_control_headers: bool = False
-    """Send the client's control headers on, for a second endpoint picker behind this one; stages
-    and the gateway's own headers are taken off nevertheless."""
+    """Keep the client's control headers for a second endpoint picker behind this one; headers of
+    stages and of the gateway are removed nevertheless."""
     tracing: bool = False
-    """Give a request that has no ``traceparent`` one; no spans are recorded here."""
+    """Add a ``traceparent`` to requests without one; no spans are recorded here."""
     trace_ratio: float = 0.1
-    """Share of these, 0.0 to 1.0, that are marked as sampled."""
+    """Share of the added ones to mark as sampled, 0.0 to 1.0."""
     ignored_client_headers: frozenset[str] = frozenset()
-    """Client headers that are ignored, by lower-case name (:mod:`epp.ext_proc.client_headers`)."""
+    """Client headers to ignore, by lower-case name (:mod:`epp.ext_proc.client_headers`)."""
 
     def __post_init__(self) -> None:
-        """Refuse what could never work.
+        """Check that the limits fit together.
 
         Raises:
-            ValueError: One body may be larger than all of them together.
+            ValueError: ``max_held_bytes`` is less than ``max_body_bytes``.
         """
         if self.max_held_bytes < self.max_body_bytes:
             raise ValueError(
                 f"--max-held-bytes, {self.max_held_bytes}, must be at least --max-body-bytes,"
-                f" {self.max_body_bytes}: the longest body would never be taken in"
+                f" {self.max_body_bytes}: the longest body would not fit"
             )

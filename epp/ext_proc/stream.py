@@ -144,7 +144,7 @@ class ExtProcStream:
         """Too many other streams are open: the request is refused."""
         self.on_message: Callable[[ExtProcStream], None] | None = None
         """Called at each message."""
-        self.request_body = RequestBody(transport, held, handler=handler, settings=settings)
+        self.request_body = RequestBody(transport, held, handler, settings)
         self._transport = transport
         self._handler = handler
         self._clock = clock
@@ -258,7 +258,7 @@ class ExtProcStream:
     def _request_chunk(self, chunk: RequestChunk, _: MessageContext) -> None:
         data, end_of_stream = chunk
         try:
-            is_complete = self.request_body.add(data, end_of_stream=end_of_stream)
+            is_complete = self.request_body.add(data, end_of_stream)
         except RequestError as error:
             self._reject(error)
             return
@@ -337,7 +337,7 @@ class ExtProcStream:
         self._transport.send(answer)
         if has_trailers:
             self._after_body = processing_response.CONTINUE_REQUEST_TRAILERS
-        body.give_back(exchange.body, end_of_stream=not has_trailers)
+        body.give_back(exchange.body, not has_trailers)
         if body.chunks:
             exchange.body_sent()
         if self._after_body and not body.is_echoing:
@@ -368,8 +368,8 @@ class ExtProcStream:
     def _expect_response_body(self, exchange: RoutedRequest | None) -> None:
         """Prepare for the body, if Envoy sends it.
 
-        Envoy is asked for it only where its filter is set up as for adaptive mode. It ignores that
-        if the filter does not allow it, and the stream goes on without the body.
+        In adaptive mode the answer to the headers may request it. Envoy ignores the request if its
+        filter does not allow mode overrides; the stream then works without the body.
         """
         modes = self._modes
         if modes.response != NONE or (
@@ -401,7 +401,7 @@ class ExtProcStream:
             answer = processing_response.CONTINUE_RESPONSE_BODY
             self._transport.send(answer + report(exchange, None) if end_of_stream else answer)
         else:
-            body.pass_chunk(data, began_at, end_of_stream=end_of_stream)
+            body.pass_chunk(data, end_of_stream, began_at)
         if exchange is not None:
             exchange.response_seconds += self._clock() - began_at
         if end_of_stream:
@@ -424,13 +424,13 @@ class ExtProcStream:
             return
         if self.state is ExtProcState.REQUEST_BODY and cause in _ABANDONED:
             log.info(
-                "request abandoned before it was whole",
+                "request abandoned before its body was complete",
                 request_id=self._request_id,
                 outcome=cause.value,
             )
         self.state = ExtProcState.CLOSED
         is_whole = cause is EndCause.COMPLETED
-        self.request_body.close(keep_echo=is_whole)
+        self.request_body.close(is_whole)
         # These may refer to the stream.
         exchange, self._exchange = self._exchange, None
         pending, self._pending = self._pending, None
@@ -454,7 +454,7 @@ class ExtProcStream:
         return body.size if body is not None and body.is_duplex else None
 
     def drain(self) -> None:
-        """End the stream because the EPP stops; a response under way goes on without it."""
+        """End the stream because the EPP stops; a response that has begun passes without it."""
         if self.state in _UNDECIDED:
             # Envoy would send the request on without a destination, and without the body held here.
             error = ShuttingDownError("the endpoint picker stopped before the request was decided")
@@ -465,7 +465,7 @@ class ExtProcStream:
             self._detach(EndCause.DRAINED)
 
     def time_out(self, limit: str, why: str) -> None:
-        """End the stream because it has taken too long; a response under way goes on without it.
+        """End the stream because of a time limit; a response that has begun passes without it.
 
         A stream whose response passes through here ends later, by :meth:`end_in_pause`.
 
@@ -524,7 +524,7 @@ class ExtProcStream:
         )
 
     def _fail(self, text: str) -> None:
-        """Answer with 500; a response under way goes on without this stream instead."""
+        """Answer with 500; if the response has begun, let it pass without this stream instead."""
         if self.state in {ExtProcState.RESPONSE_BODY, ExtProcState.CLOSED}:
             self._detach()
         else:
@@ -559,7 +559,7 @@ class ExtProcStream:
         self._close_and_finish(cause)
 
     def _detach(self, cause: EndCause = EndCause.ERROR) -> None:
-        """End the stream and let request and response go on without it."""
+        """End the stream; request and response pass without it."""
         if self._response_body is not None:
             self._response_body.flush()
         if self.request_body.is_echoing:

@@ -1,8 +1,8 @@
-"""How long a stream may be silent, and how long it may be open.
+"""Limits on the time that a stream may be idle, and on the time that it may be open.
 
-No stream has a timer. Streams are kept in the order in which they were opened, and in that in which
-they were last heard; once a second only those are looked at whose time is over. Without a limit no
-stream is kept for it.
+Streams have no timers. They are kept in the order in which they were opened and in the order of
+their latest messages; a sweep each second looks only at expired ones. A limit that is off costs
+nothing.
 """
 
 import asyncio
@@ -15,22 +15,22 @@ from epp.ext_proc.stream import ExtProcState, ExtProcStream
 
 IDLE = "stream-idle"
 OPEN = "stream-time"
-"""The limits, as their metric names them."""
+"""Values of the metric's label ``limit``."""
 
 _SWEEP_SECONDS = 1.0
 
 
 class TimeLimits:
-    """Ends the streams whose time is over; ``run`` has to be running for it."""
+    """Ends expired streams while :meth:`run` is running."""
 
     def __init__(
         self, *, idle_seconds: float, open_seconds: float, clock: Callable[[], float]
     ) -> None:
-        """Make limits that no stream is under yet.
+        """Set the limits.
 
         Args:
-            idle_seconds: Longest time without a message; 0 for any.
-            open_seconds: Longest time from the beginning; 0 for any.
+            idle_seconds: Longest time without a message; 0 for no limit.
+            open_seconds: Longest time from open to close; 0 for no limit.
             clock: Monotonic seconds.
         """
         self._idle_seconds = idle_seconds
@@ -41,7 +41,7 @@ class TimeLimits:
         self._timed_out: set[ExtProcStream] = set()
 
     def opened(self, stream: ExtProcStream) -> None:
-        """Watch ``stream`` from now on."""
+        """Apply the limits to a new stream."""
         now = self._clock()
         if self._idle_seconds:
             stream.on_message = self._hear
@@ -50,13 +50,13 @@ class TimeLimits:
             self._opened[stream] = now
 
     def closed(self, stream: ExtProcStream) -> None:
-        """Watch it no more."""
+        """Forget a stream."""
         self._heard.pop(stream, None)
         self._opened.pop(stream, None)
         self._timed_out.discard(stream)
 
     async def run(self) -> None:
-        """Look once a second."""
+        """Sweep once a second."""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             self.sweep()
@@ -64,7 +64,7 @@ class TimeLimits:
                 await end_in_pauses(self._timed_out, lambda stream: end_safely(stream.end_in_pause))
 
     def sweep(self) -> None:
-        """End the streams whose time is over, and those that have found no pause since."""
+        """End expired streams, and those that expired a sweep ago and have not paused since."""
         timed_out = list(self._timed_out)
         now = self._clock()
         idle, whole = self._idle_seconds, self._open_seconds

@@ -1,7 +1,7 @@
-"""Ends requests whose bodies come too slowly, or not at all.
+"""Ends requests whose bodies arrive too slowly, or not at all.
 
-Streams have no timers, and chunks are not timed. Once a second the watch looks at every stream
-whose request is not whole: how much has arrived since the last look at which it was fast enough.
+Streams have no timers, and chunks are not timed. Once a second the watch checks how much of each
+incomplete body has arrived since the last check at which it was fast enough.
 """
 
 import asyncio
@@ -14,17 +14,17 @@ from epp.ext_proc.settings import ExtProcSettings
 from epp.ext_proc.stream import ExtProcStream
 
 SLOW = "body-time"
-"""The limit, as its metric names it."""
+"""Value of the metric's label ``limit``."""
 
-UNSEEN_PATIENCE = 20
-"""How many times as long Envoy may buffer a body, of which nothing arrives meanwhile."""
+BUFFERED_PATIENCE = 20
+"""Factor on the time limit of bodies that Envoy buffers, because nothing arrives meanwhile."""
 
 STALLED_SECONDS = 5.0
-"""How long a body may come too slowly while memory is short."""
+"""How long an upload may be too slow while memory is short."""
 
-_LOOK_SECONDS = 1.0
-_LOOKS_AT_ONCE = 1000
-"""Streams in one turn of the event loop, 0.1 us each."""
+_CHECK_SECONDS = 1.0
+_CHECKS_AT_ONCE = 1000
+"""Streams per iteration of the event loop, 0.1 us each."""
 
 
 class UploadWatch:
@@ -33,7 +33,7 @@ class UploadWatch:
     Args:
         streams: Returns the open streams.
         held: The account of memory.
-        settings: How slowly a body may come.
+        settings: The lowest rate, and for how long an upload may be below it.
         clock: Monotonic seconds.
     """
 
@@ -48,36 +48,36 @@ class UploadWatch:
         self._streams = streams
         self._held = held
         self._seconds = settings.body_timeout_seconds
-        self._least = settings.body_min_bytes_per_second
+        self._min_rate = settings.body_min_bytes_per_second
         self._clock = clock
 
     async def run(self) -> None:
-        """Look once a second."""
+        """Check all streams once a second."""
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            await self._look_at_all()
+            await asyncio.sleep(_CHECK_SECONDS)
+            await self._check_all()
             end_safely(partial(self._held.evict_stalled, STALLED_SECONDS))
             end_safely(self._held.resume_waiting)
 
-    async def _look_at_all(self) -> None:
-        # Apart from ``run``, whose frame would keep the streams until the next look.
+    async def _check_all(self) -> None:
+        # A method of its own: the frame of ``run`` would keep the streams until the next check.
         streams = list(self._streams())
-        for start in range(0, len(streams), _LOOKS_AT_ONCE):
-            self.look_at(streams[start : start + _LOOKS_AT_ONCE])
+        for start in range(0, len(streams), _CHECKS_AT_ONCE):
+            self.check(streams[start : start + _CHECKS_AT_ONCE])
             await asyncio.sleep(0)
 
-    def look_at(self, streams: Iterable[ExtProcStream]) -> None:
-        """End those of ``streams`` whose bodies have come too slowly for too long."""
+    def check(self, streams: Iterable[ExtProcStream]) -> None:
+        """End streams whose uploads have been too slow for too long."""
         now = self._clock()
         for stream in streams:
             body = stream.request_body
             if not body.is_arriving:
                 continue
-            slow_seconds = body.slow_seconds(now, self._least)
+            slow_seconds = body.slow_seconds(now, self._min_rate)
             if not self._seconds or slow_seconds < self._seconds:
                 continue
-            if not body.is_buffered or slow_seconds >= UNSEEN_PATIENCE * self._seconds:
+            if not body.is_buffered or slow_seconds >= BUFFERED_PATIENCE * self._seconds:
                 end_safely(partial(stream.time_out, SLOW, self._why(slow_seconds)))
 
     def _why(self, seconds: float) -> str:
-        return f"less than {self._least} bytes a second for {seconds:.0f} s"
+        return f"less than {self._min_rate} bytes a second for {seconds:.0f} s"

@@ -63,7 +63,7 @@ def answered(
 
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, HELD, (Mode.BUFFERED, Mode.STREAMED)])
-def test_the_answer_to_the_last_chunk_has_what_was_in_it(modes: Modes) -> None:
+def test_the_answer_to_the_last_chunk_reports_its_usage(modes: Modes) -> None:
     reporter = Reporter()
     envoy, (answer,) = answered([reporter], modes)
     assert facts(answer) == {"envoy.lb": {"tokens": 10.0}}
@@ -73,7 +73,7 @@ def test_the_answer_to_the_last_chunk_has_what_was_in_it(modes: Modes) -> None:
     assert envoy.epp.in_flight == 0
 
 
-def test_only_the_end_of_an_answer_in_chunks_has_it() -> None:
+def test_only_the_last_chunk_carries_the_report() -> None:
     envoy = Envoy(Epp(make_pool(), plugins=[Reporter()]), FULL_DUPLEX)
     envoy.post()
     (head,) = envoy.response_headers(headers={"content-type": "text/event-stream"})
@@ -83,14 +83,14 @@ def test_only_the_end_of_an_answer_in_chunks_has_it() -> None:
     assert facts(last) == {"envoy.lb": {"tokens": 10.0}}
 
 
-def test_a_long_chunk_has_it_once_and_stays_whole() -> None:
+def test_a_long_chunk_carries_the_report_once_and_stays_complete() -> None:
     body = json.dumps({"x": "y" * 2 * MAX_BODY_CHUNK_BYTES, **json.loads(USAGE)}).encode()
     _, answers = answered([Reporter()], body=body)
     assert echoed(answers, "response_body")[0] == body
     assert sorted(map(str, map(facts, answers))) == ["{'envoy.lb': {'tokens': 10.0}}", "{}", "{}"]
 
 
-def test_trailers_have_it_where_they_are_the_end() -> None:
+def test_trailers_carry_the_report_if_they_end_the_response() -> None:
     envoy = Envoy(Epp(make_pool(), plugins=[Reporter()]), FULL_DUPLEX)
     envoy.post()
     envoy.response_headers(headers=JSON)
@@ -109,7 +109,7 @@ def test_adaptive_mode_asks_for_the_body_and_lean_mode_reports_nothing() -> None
         assert answer.HasField("mode_override") is asks
 
 
-def test_an_answer_without_usage_or_without_a_body_reports_nothing() -> None:
+def test_a_response_without_usage_or_body_reports_nothing() -> None:
     reporter = Reporter()
     _, (answer,) = answered([reporter], body=b"{}")
     assert facts(answer) == {}
@@ -121,7 +121,7 @@ def test_an_answer_without_usage_or_without_a_body_reports_nothing() -> None:
     assert len(reporter.asked) == 1
 
 
-def test_two_reporters_add_up_and_the_later_one_counts() -> None:
+def test_reports_are_merged_and_the_later_reporter_wins() -> None:
     first = Reporter("first", {"a": {"x": 1, "y": True}, "b": {"z": "text"}})
     _, (answer,) = answered([first, Reporter("second", {"a": {"x": 2.5}})])
     assert facts(answer) == {"a": {"x": 2.5, "y": True}, "b": {"z": "text"}}
@@ -142,7 +142,7 @@ FAULTY: Mapping[str, object] = {
 
 
 @pytest.mark.parametrize("told", FAULTY.values(), ids=FAULTY)
-def test_a_reporter_that_fails_is_blamed_and_the_answer_goes_on(told: object) -> None:
+def test_a_failed_reporter_is_logged_and_the_response_continues(told: object) -> None:
     bad = Reporter("bad", told)
     envoy, (answer,) = answered([bad, Reporter("good")])
     assert facts(answer) == {"envoy.lb": {"tokens": 10.0}}

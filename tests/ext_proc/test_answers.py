@@ -94,7 +94,7 @@ def answer(envoy: Envoy, *chunks: bytes, wait: float = 0.0) -> None:
 
 
 @pytest.mark.parametrize("modes", SEEN)
-def test_a_reader_is_fed_every_chunk_and_asked_once(modes: Modes) -> None:
+def test_a_reader_gets_every_chunk_and_returns_usage_once(modes: Modes) -> None:
     reader = Reader(Usage(prompt_tokens=7, completion_tokens=10, cached_tokens=3))
     envoy = reading(reader, modes)
     envoy.post()
@@ -119,7 +119,7 @@ def test_a_prompt_without_a_hit_has_no_cached_tokens() -> None:
     assert envoy.epp.value("request_cached_tokens_count", **LABELS) == 0
 
 
-def test_the_time_of_requests_and_responses_is_seen() -> None:
+def test_processing_times_of_requests_and_responses_are_observed() -> None:
     envoy = reading(Reader(Usage(prompt_tokens=7, completion_tokens=10)), FULL_DUPLEX)
     envoy.post()
     for phase, count in (("request", 1), ("response", 0)):
@@ -130,7 +130,7 @@ def test_the_time_of_requests_and_responses_is_seen() -> None:
     assert envoy.epp.value("response_processing_duration_seconds_sum") == 0
 
 
-def test_a_request_without_an_answer_has_no_time_of_the_response() -> None:
+def test_a_request_without_a_response_has_no_response_time() -> None:
     envoy = reading(Reader(None), FULL_DUPLEX)
     envoy.post()
     envoy.stream.reset()
@@ -155,7 +155,7 @@ def between(epp: Epp) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("modes", SEEN)
-def test_times_between_chunks_are_those_of_streamed_answers(modes: Modes) -> None:
+def test_intervals_between_chunks_of_streamed_responses_are_observed(modes: Modes) -> None:
     envoy = reading(None, modes)
     envoy.post(STREAM)
     # The first chunk has one of its own, the time to it; the empty one at the end has none.
@@ -170,7 +170,9 @@ def test_times_between_chunks_are_those_of_streamed_answers(modes: Modes) -> Non
         pytest.param(LEAN, STREAM, id="a body that is not seen"),
     ],
 )
-def test_other_answers_have_no_times_between_chunks(modes: Modes, request_body: bytes) -> None:
+def test_other_responses_have_no_intervals_between_chunks(
+    modes: Modes, request_body: bytes
+) -> None:
     envoy = reading(None, modes)
     envoy.post(request_body)
     if modes == FULL_DUPLEX:
@@ -181,7 +183,7 @@ def test_other_answers_have_no_times_between_chunks(modes: Modes, request_body: 
     assert between(envoy.epp) == (0, 0)
 
 
-def test_an_answer_that_is_not_streamed_has_no_time_between_tokens() -> None:
+def test_a_response_that_is_not_streamed_has_no_time_between_tokens() -> None:
     envoy = reading(Reader(Usage(prompt_tokens=1, completion_tokens=5)), FULL_DUPLEX)
     envoy.post()
     answer(envoy, b"one", wait=0.5)
@@ -192,7 +194,7 @@ def test_an_answer_that_is_not_streamed_has_no_time_between_tokens() -> None:
 
 
 @pytest.mark.parametrize("told", [None, Usage()])
-def test_an_answer_without_tokens_has_no_times_per_token(told: Usage | None) -> None:
+def test_a_response_without_tokens_has_no_times_per_token(told: Usage | None) -> None:
     envoy = reading(Reader(told), FULL_DUPLEX)
     envoy.post(STREAM)
     answer(envoy, b"one")
@@ -201,7 +203,7 @@ def test_an_answer_without_tokens_has_no_times_per_token(told: Usage | None) -> 
     assert envoy.epp.total("request_output_tokens_count") == (told is not None)
 
 
-def test_without_a_reader_sizes_and_first_bytes_are_known_all_the_same() -> None:
+def test_without_a_reader_size_and_first_byte_are_still_observed() -> None:
     envoy = reading(None, FULL_DUPLEX)
     envoy.post()
     answer(envoy, b"one", b"two")
@@ -210,7 +212,7 @@ def test_without_a_reader_sizes_and_first_bytes_are_known_all_the_same() -> None
     assert envoy.epp.total("request_output_tokens_count") == 0
 
 
-def test_an_answer_that_is_not_seen_counts_nowhere() -> None:
+def test_a_response_body_that_is_not_sent_here_is_not_counted() -> None:
     reader = Reader(Usage(completion_tokens=1))
     envoy = reading(reader, LEAN)
     envoy.post()
@@ -220,7 +222,7 @@ def test_an_answer_that_is_not_seen_counts_nowhere() -> None:
     assert envoy.epp.total("request_ttft_seconds_count") == 0
 
 
-def test_of_an_answer_that_breaks_off_the_tokens_count_and_not_the_size() -> None:
+def test_an_aborted_response_counts_its_tokens_but_not_its_size() -> None:
     envoy = reading(Reader(Usage(prompt_tokens=3, completion_tokens=4)), FULL_DUPLEX)
     envoy.post()
     envoy.response_headers()
@@ -233,7 +235,7 @@ def test_of_an_answer_that_breaks_off_the_tokens_count_and_not_the_size() -> Non
 
 
 @pytest.mark.parametrize("fails_in", ["feed", "usage"])
-def test_a_reader_that_fails_does_not_disturb_the_answer(fails_in: str) -> None:
+def test_a_failed_reader_does_not_affect_the_response(fails_in: str) -> None:
     envoy = reading(Reader(Usage(), fails_in), FULL_DUPLEX)
     envoy.post()
     envoy.response_headers()
@@ -242,7 +244,7 @@ def test_a_reader_that_fails_does_not_disturb_the_answer(fails_in: str) -> None:
         last = envoy.response_body(b"two", end=True)
     assert echoed(first, "response_body") == (b"one", [False])
     assert echoed(last, "response_body") == (b"two", [True])
-    assert [line["event"] for line in lines] == ["answer not read", "request finished"]
+    assert [line["event"] for line in lines] == ["response reader failed", "request finished"]
     assert envoy.finished == []
     assert envoy.epp.in_flight == envoy.epp.director.in_flight == 0
 
@@ -261,7 +263,7 @@ SSE = {"content-type": "text/event-stream"}
 JSON = {"content-type": "application/json; charset=utf-8"}
 
 
-def test_in_full_duplex_a_name_cut_in_two_comes_back_whole() -> None:
+def test_a_model_name_split_over_two_chunks_is_restored() -> None:
     envoy = renaming(FULL_DUPLEX)
     envoy.post(NICK)
     envoy.response_headers(headers=SSE)
@@ -276,7 +278,7 @@ def test_in_full_duplex_a_name_cut_in_two_comes_back_whole() -> None:
 
 
 @pytest.mark.parametrize("leave", [Envoy.drain, Envoy.response_trailers, Envoy.response_headers])
-def test_in_full_duplex_what_is_held_is_given_back_at_the_end(
+def test_held_bytes_of_a_duplex_response_are_sent_at_its_end(
     leave: Callable[[Envoy], object],
 ) -> None:
     envoy = renaming(FULL_DUPLEX)
@@ -300,7 +302,7 @@ def mutated(answers: list[pb.ProcessingResponse]) -> tuple[bytes | None, dict[st
     return (None if kind is None else common.body_mutation.body), headers
 
 
-def test_streamed_pieces_are_replaced_only_if_they_change() -> None:
+def test_streamed_chunks_are_replaced_only_if_they_change() -> None:
     envoy = renaming(STREAMED)
     envoy.post(NICK)
     (head,) = envoy.response_headers(headers={**SSE, "content-length": "99"})
@@ -330,14 +332,14 @@ def test_a_body_in_one_message_is_replaced_at_once(mode: Mode.BodySendMode, end:
         pytest.param({}, id="of no known type"),
     ],
 )
-def test_an_answer_that_cannot_be_read_is_left_alone(headers: dict[str, str]) -> None:
+def test_a_response_that_is_not_readable_passes_unchanged(headers: dict[str, str]) -> None:
     envoy = renaming(FULL_DUPLEX)
     envoy.post(NICK)
     envoy.response_headers(headers=headers)
     assert echoed(envoy.response_body(EVENT), "response_body") == (EVENT, [False])
 
 
-def test_an_answer_to_a_request_that_was_not_renamed_is_left_alone() -> None:
+def test_the_response_to_a_request_without_a_rewrite_passes_unchanged() -> None:
     envoy = renaming(FULL_DUPLEX)
     envoy.post()
     envoy.response_headers(headers=SSE)
@@ -361,7 +363,7 @@ STREAM_IT = pb.ProcessingMode(
 )
 
 
-def test_a_renamed_answer_is_asked_for() -> None:
+def test_a_response_with_a_rewritten_model_is_requested() -> None:
     envoy = renaming(BUFFERED)
     envoy.post(NICK)
     assert asked(envoy, content_type="text/event-stream") == STREAM_IT
@@ -372,7 +374,7 @@ def test_a_renamed_answer_is_asked_for() -> None:
     assert [line["outcome"] for line in lines] == ["client-disconnect"]
 
 
-def test_the_length_of_a_renamed_answer_is_taken_off() -> None:
+def test_content_length_of_a_renamed_response_is_removed() -> None:
     envoy = renaming(BUFFERED)
     envoy.post(NICK)
     (head,) = envoy.response_headers(headers={**JSON, "content-length": "17"})
@@ -380,7 +382,7 @@ def test_the_length_of_a_renamed_answer_is_taken_off() -> None:
     assert changed_headers(head.response_headers.response) == ({}, ["content-length"])
 
 
-def test_a_body_that_is_asked_for_and_does_not_come_ends_like_any_that_is_not_seen() -> None:
+def test_a_requested_body_that_never_comes_ends_like_one_not_requested() -> None:
     envoy = renaming(BUFFERED)
     envoy.post(NICK)
     assert asked(envoy, content_type="application/json") == STREAM_IT
@@ -389,13 +391,13 @@ def test_a_body_that_is_asked_for_and_does_not_come_ends_like_any_that_is_not_se
     assert [line["outcome"] for line in lines] == ["ended"]
 
 
-def test_a_renamed_answer_that_cannot_be_read_is_not_asked_for() -> None:
+def test_a_renamed_response_that_is_not_readable_is_not_requested() -> None:
     envoy = renaming(BUFFERED)
     envoy.post(NICK)
     assert asked(envoy, content_type="application/grpc") is None
 
 
-def test_a_renamed_answer_without_a_body_is_not_asked_for() -> None:
+def test_a_renamed_response_without_a_body_is_not_requested() -> None:
     envoy = renaming(BUFFERED)
     envoy.post(NICK)
     (head,) = envoy.response_headers("204", end=True)
@@ -416,7 +418,7 @@ def test_a_renamed_answer_without_a_body_is_not_asked_for() -> None:
         pytest.param(0.85, True, BUFFERED, None, id="outside of the sample"),
     ],
 )
-def test_answers_are_asked_for_to_read_their_usage(
+def test_a_sample_of_responses_is_requested_for_their_usage(
     *, share: float, has_reader: bool, modes: Modes, expected: pb.ProcessingMode | None
 ) -> None:
     reader = Reader(Usage(completion_tokens=4)) if has_reader else None
@@ -431,7 +433,7 @@ def test_answers_are_asked_for_to_read_their_usage(
 @pytest.mark.parametrize(
     ("is_list", "expected"), [(True, "10.0.0.1:8000,10.0.0.2:8000"), (False, "10.0.0.1:8000")]
 )
-def test_only_a_gateway_that_takes_a_list_gets_one(is_list: bool, expected: str) -> None:
+def test_only_a_gateway_that_supports_lists_gets_one(is_list: bool, expected: str) -> None:
     def change(exchange: RoutedRequest) -> None:
         exchange.destination = "10.0.0.1:8000,10.0.0.2:8000"
 

@@ -28,7 +28,7 @@ SENT = {FAIRNESS: "alice", OBJECTIVE: "critical"}
         pytest.param("all", "default-flow", 0, id="all"),
     ],
 )
-def test_what_is_ignored_decides_nothing_and_reaches_no_model_server(
+def test_ignored_headers_affect_no_decision_and_reach_no_model_server(
     ignored: str, flow: str, priority: int
 ) -> None:
     settings = ExtProcSettings(ignored_client_headers=headers_to_ignore(ignored))
@@ -57,13 +57,13 @@ def test_headers_without_one_of_them_are_not_copied() -> None:
         pytest.param(f"{FAIRNESS},all", "'all'; it is one of", id="all and another one"),
     ],
 )
-def test_a_header_that_no_request_is_read_for_is_refused(text: str, said: str) -> None:
+def test_an_unknown_header_is_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match="does not read the header") as refused:
         headers_to_ignore(text)
     assert said in str(refused.value)
 
 
-def test_it_knows_every_header_that_requests_are_read_for() -> None:
+def test_every_header_that_is_read_is_listed() -> None:
     """The destination is set by this EPP; the rest goes from server to server, or from Envoy."""
     from_envoy = {"x-gateway-destination-endpoint-subset", "x-gateway-destination-endpoint-served"}
     to_servers = {

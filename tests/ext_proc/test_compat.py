@@ -12,11 +12,13 @@ from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import errors
 from epp.request_control.errors import RequestError
 from epp.scheduling import ProfileHandlerError
-from tools.harness.ext_proc import Envoy
+from tools.harness.ext_proc import (
+    DROP_REASON,
+    Envoy,
+)
 from tools.harness.request_control import BODY, Epp, FailingHandler, make_pool
 
 REFERENCE = ExtProcSettings(compat="reference")
-DROP_REASON = "x-llm-d-request-dropped-reason"
 NO_ENDPOINTS = "rejected-no-endpoints"
 SATURATED = "rejected-saturated"
 NO_CANDIDATES = "ServiceUnavailable - failed to find endpoint candidates for serving the request"
@@ -89,7 +91,7 @@ def test_every_class_of_error_has_a_row() -> None:
     assert classes == {row[0] for row in _ROWS} | {errors.EvictedError}
 
 
-def test_who_was_evicted_is_told_the_bare_message() -> None:
+def test_an_eviction_is_answered_with_the_message_alone() -> None:
     error = errors.EvictedError("request evicted by flow control")
     answer = pb.ProcessingResponse.FromString(refused(error, "r-1", REFERENCE)).immediate_response
     headers = {o.header.key: o.header.raw_value.decode() for o in answer.headers.set_headers}
@@ -134,13 +136,13 @@ def test_an_error_is_answered_as_the_reference_does(
         ),
     ],
 )
-def test_a_bad_request_is_told_in_the_references_words(cause: Exception, message: str) -> None:
+def test_a_bad_request_gets_the_message_of_the_reference(cause: Exception, message: str) -> None:
     error = errors.BadRequestError(str(cause))
     error.__cause__ = cause
     assert answered(error) == (400, "", f"BadRequest - {message}")
 
 
-def test_a_plugins_own_denial_is_an_admitters() -> None:
+def test_a_denial_class_of_a_plugin_is_answered_as_an_admitters_denial() -> None:
     class Busy(errors.AdmissionDeniedError):
         status = 503
 
@@ -151,7 +153,7 @@ def test_a_plugins_own_denial_is_an_admitters() -> None:
 
 
 @pytest.mark.usefixtures("wire")
-def test_a_profile_handler_that_fails_is_a_failed_search() -> None:
+def test_a_failed_profile_handler_is_answered_as_no_target() -> None:
     epp = Epp(make_pool(), handler=FailingHandler())
     envoy = Envoy(epp, settings=REFERENCE)
     envoy.request_headers()

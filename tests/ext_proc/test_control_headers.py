@@ -23,7 +23,7 @@ pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])
-def test_control_headers_are_taken_off_and_the_others_left_alone(modes: Modes) -> None:
+def test_control_headers_are_removed_and_the_others_kept(modes: Modes) -> None:
     envoy = Envoy(Epp(make_pool()), modes)
     sent = dict.fromkeys(CONTROL_HEADERS, "1") | {"x-mine": "2", DESTINATION: "192.0.2.1:1"}
     envoy.request_headers({**POST, **sent})
@@ -63,7 +63,7 @@ REPEATED = [("x-tag", "a"), ("cookie", "a=1"), ("x-tag", "b"), ("cookie", "b=2")
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])
 @pytest.mark.parametrize("target", ["", "other"], ids=["sent on", "renamed"])
-def test_repeated_headers_go_on_as_they_came(modes: Modes, target: str) -> None:
+def test_repeated_request_headers_pass_unchanged(modes: Modes, target: str) -> None:
     """Only names that are set or removed are touched; a control header goes with all its values."""
     envoy = Envoy(Epp(make_pool()), modes)
     control = [("x-llm-d-model-name-rewrite", ""), ("x-llm-d-model-name-rewrite", target)]
@@ -75,7 +75,7 @@ def test_repeated_headers_go_on_as_they_came(modes: Modes, target: str) -> None:
     assert set(headers) == {DESTINATION} | ({"content-length"} if target else set())
 
 
-def test_a_request_id_that_is_missing_is_set_beside_repeated_headers() -> None:
+def test_a_missing_request_id_is_added_to_repeated_headers() -> None:
     envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
     envoy.request_headers([(":method", "POST"), (":path", "/v1/completions"), *REPEATED])
     answer = envoy.request_body()[0]
@@ -98,7 +98,7 @@ class Stamping(ResponseHeader):
 
 
 @pytest.mark.parametrize("plugins", [[], [Stamping()]], ids=["untouched", "with one more"])
-def test_repeated_headers_of_an_answer_go_on_as_they_came(plugins: list[Stamping]) -> None:
+def test_repeated_response_headers_pass_unchanged(plugins: list[Stamping]) -> None:
     envoy = Envoy(Epp(make_pool(), plugins=plugins), FULL_DUPLEX)
     envoy.post()
     cookies = [("set-cookie", "a=1"), ("set-cookie", "b=2"), ("vary", "x"), ("vary", "y")]
@@ -108,7 +108,7 @@ def test_repeated_headers_of_an_answer_go_on_as_they_came(plugins: list[Stamping
     assert headers == ({"x-stamp": "1"} if plugins else {})
 
 
-def test_a_cookie_of_a_plugin_is_set_beside_those_of_the_model_server() -> None:
+def test_a_cookie_of_a_plugin_is_added_to_those_of_the_model_server() -> None:
     stamping = Stamping()
     stamping.header = "set-cookie"
     envoy = Envoy(Epp(make_pool(), plugins=[stamping]), FULL_DUPLEX)
@@ -119,7 +119,7 @@ def test_a_cookie_of_a_plugin_is_set_beside_those_of_the_model_server() -> None:
     assert option.append_action == pb.HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
 
 
-def test_also_when_something_else_is_changed() -> None:
+def test_control_headers_are_removed_along_with_other_changes() -> None:
     envoy = Envoy(Epp(make_pool()), BUFFERED)
     headers = {**POST, "x-llm-d-model-name-rewrite": "other", "content-length": str(len(BODY))}
     envoy.request_headers(headers)
@@ -129,5 +129,5 @@ def test_also_when_something_else_is_changed() -> None:
     assert "content-length" in headers
 
 
-def test_a_request_without_any_is_not_touched() -> None:
+def test_a_request_without_control_headers_is_unchanged() -> None:
     assert present({"accept": "*/*", DESTINATION: "x"}) == ()

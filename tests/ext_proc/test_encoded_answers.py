@@ -50,7 +50,7 @@ def test_the_usage_is_found(encoding: str, chunk_bytes: int) -> None:
     assert epp.total("request_output_tokens_sum") == 4
 
 
-def test_the_usage_of_a_stream_is_found_in_what_each_flush_lets_go() -> None:
+def test_the_usage_of_a_compressed_stream_is_read_flush_by_flush() -> None:
     compress = zlib.compressobj(wbits=31)
     events = [b"data: {}\n\n", b'data: {"usage":{"completion_tokens":9}}\n\n', b"data: [DONE]\n\n"]
     flushed = [compress.compress(each) + compress.flush(zlib.Z_SYNC_FLUSH) for each in events]
@@ -67,23 +67,23 @@ def test_the_usage_of_a_stream_is_found_in_what_each_flush_lets_go() -> None:
         pytest.param("zstd", zstandard.compress(bytes(64 << 20)), "4194304", id="zstd blown up"),
     ],
 )
-def test_what_cannot_be_read_passes_all_the_same(encoding: str, body: bytes, problem: str) -> None:
+def test_an_undecodable_body_passes_unchanged(encoding: str, body: bytes, problem: str) -> None:
     with capture_logs() as lines:
         epp = passed(encoding, body, 60_000)
-    faults = [line for line in lines if line["event"] == "answer not read"]
+    faults = [line for line in lines if line["event"] == "response reader failed"]
     assert [problem in str(line["exc_info"]) for line in faults] == [True]
     assert epp.total("request_output_tokens_count") == 0
 
 
 @pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, gzip"])
-def test_an_encoding_that_is_not_known_is_not_read(encoding: str) -> None:
+def test_an_unknown_encoding_is_not_read(encoding: str) -> None:
     with capture_logs() as lines:
         epp = passed(encoding, PLAIN, 60_000)
     assert [line["event"] for line in lines] == ["request finished"]
     assert epp.total("request_output_tokens_count") == 0
 
 
-def test_nothing_is_kept_of_what_follows_the_end_of_gzip() -> None:
+def test_bytes_after_the_end_of_gzip_are_not_kept() -> None:
     decode = answer_decoder({"content-encoding": "gzip"})
     assert decode is not None
     assert decode(gzip.compress(PLAIN)) == PLAIN
@@ -97,6 +97,6 @@ def test_nothing_is_kept_of_what_follows_the_end_of_gzip() -> None:
     assert most_bytes < 100_000
 
 
-def test_the_usage_is_found_before_what_follows_the_end_of_gzip() -> None:
+def test_usage_is_read_before_bytes_after_the_end_of_gzip() -> None:
     epp = passed("gzip", gzip.compress(PLAIN) + b"what is no gzip" * 10_000, 1000)
     assert epp.total("request_output_tokens_sum") == 4

@@ -14,10 +14,13 @@ from epp.ext_proc.upload_watch import SLOW
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import errors
 from epp.request_control.errors import RequestError
-from tools.harness.ext_proc import POST, Envoy
+from tools.harness.ext_proc import (
+    DROP_REASON,
+    POST,
+    Envoy,
+)
 from tools.harness.request_control import BODY, Epp, make_pool
 
-DROP_REASON = "x-llm-d-request-dropped-reason"
 _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.RequestError, 500, "Internal", ""),
     (errors.BadRequestError, 400, "BadRequest", ""),
@@ -143,13 +146,13 @@ def test_all_other_paths_have_the_openai_form(path: str) -> None:
     assert "type" not in body
 
 
-def test_an_error_before_the_request_has_an_id_names_none() -> None:
+def test_an_error_before_the_request_has_an_id_contains_none() -> None:
     answer = pb.ProcessingResponse.FromString(refused(errors.ShuttingDownError("gone"), ""))
     keys = {o.header.key for o in answer.immediate_response.headers.set_headers}
     assert "x-request-id" not in keys
 
 
-def test_text_stays_text_whatever_the_path() -> None:
+def test_error_body_text_applies_to_every_path() -> None:
     settings = ExtProcSettings(error_body="text")
     answer = refused(errors.NoCandidatesError("none"), "r-1", settings, path="/v1/messages")
     body = pb.ProcessingResponse.FromString(answer).immediate_response.body
@@ -157,7 +160,7 @@ def test_text_stays_text_whatever_the_path() -> None:
 
 
 @pytest.mark.usefixtures("wire")
-def test_the_path_of_the_request_decides() -> None:
+def test_the_path_selects_the_error_form() -> None:
     envoy = Envoy(Epp([]))
     envoy.request_headers({**POST, ":path": "/v1/messages"})
     (answer,) = envoy.request_body(BODY)
@@ -167,7 +170,7 @@ def test_the_path_of_the_request_decides() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "header"), [(0, []), (30, [b"30"])])
-def test_retry_after_is_what_was_set(seconds: int, header: list[bytes]) -> None:
+def test_retry_after_is_the_configured_value(seconds: int, header: list[bytes]) -> None:
     error = errors.NoCandidatesError("none")
     answer = pb.ProcessingResponse.FromString(
         refused(error, "r-1", ExtProcSettings(retry_after_seconds=seconds))
@@ -186,7 +189,7 @@ def test_retry_after_is_what_was_set(seconds: int, header: list[bytes]) -> None:
         pytest.param(BODY, "request r-1", id="a fault of the EPP"),
     ],
 )
-def test_errors_are_text_if_set_so(body: bytes, text: str) -> None:
+def test_errors_are_text_if_configured(body: bytes, text: str) -> None:
     epp = Epp(make_pool())
     epp.endpoints = None  # type: ignore[assignment] # a pool with a bug
     envoy = Envoy(epp, settings=ExtProcSettings(error_body="text"))

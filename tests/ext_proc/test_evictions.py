@@ -20,7 +20,7 @@ def evict(wire: Wire, envoy: Envoy) -> None:
 
 
 @pytest.mark.parametrize("modes", [LEAN, FULL_DUPLEX], ids=["lean", "full duplex"])
-def test_before_the_answer_begins_the_client_is_told_and_all_is_released_once(
+def test_an_eviction_before_the_response_is_answered_and_released_once(
     wire: Wire, modes: Modes
 ) -> None:
     noting = NotingPlugin("noting", [])
@@ -68,7 +68,9 @@ def ended(envoy: Envoy) -> None:
         pytest.param(ended, id="over"),
     ],
 )
-def test_in_any_other_state_it_is_left_alone(wire: Wire, until: Callable[[Envoy], None]) -> None:
+def test_an_eviction_in_another_state_does_nothing(
+    wire: Wire, until: Callable[[Envoy], None]
+) -> None:
     noting = NotingPlugin("noting", [])
     envoy = Envoy(Epp(make_pool(), plugins=[noting]), LEAN)
     until(envoy)

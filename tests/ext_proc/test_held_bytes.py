@@ -7,14 +7,22 @@ from hypothesis import strategies as st
 from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.held_bytes import MAX_READING, HeldBytes
 from epp.request_control import RoutedRequest
-from tools.harness.ext_proc import ADAPTIVE, FULL_DUPLEX, LEAN, POST, Envoy, Modes, assert_routes
+from tools.harness.ext_proc import (
+    ADAPTIVE,
+    FULL_DUPLEX,
+    LEAN,
+    POST,
+    A,
+    Envoy,
+    Modes,
+    assert_routes,
+)
 from tools.harness.held import PatientEnvoy
 from tools.harness.request_control import BODY, Epp, Policies, make_pool
 
 pytestmark = pytest.mark.usefixtures("wire")
 
 SMALL = ExtProcSettings(max_body_bytes=400, max_held_bytes=800)
-A = "10.0.0.1:8000"
 
 
 def is_paused(envoy: Envoy) -> bool:
@@ -47,11 +55,6 @@ def waiting(epp: Epp, size: int, first: Envoy | None = None, **facts: str) -> Pa
     return envoy
 
 
-def statuses(envoy: Envoy) -> list[int]:
-    """Return the statuses of what was answered in the model server's place."""
-    return [each.immediate_response.status.code for each in envoy.answers]
-
-
 @pytest.mark.parametrize("modes", [LEAN, FULL_DUPLEX], ids=["lean", "full duplex"])
 def test_a_body_is_held_until_its_request_is_decided(modes: Modes) -> None:
     epp = Epp(make_pool())
@@ -74,7 +77,7 @@ def test_a_body_is_held_while_its_request_waits_for_its_decision() -> None:
 
 
 @pytest.mark.parametrize("modes", [LEAN, ADAPTIVE, FULL_DUPLEX])
-def test_a_body_of_our_own_is_forgotten_with_it(modes: Modes) -> None:
+def test_a_rewritten_body_is_released_with_the_original(modes: Modes) -> None:
     epp = Epp(make_pool(), policies=Policies(targets={"llama": "alpaca"}))
     exchanges: list[RoutedRequest] = []
     envoy = PatientEnvoy(epp, modes, kind=None, change=exchanges.append)
@@ -112,24 +115,24 @@ def test_long_headers_are_held_until_their_request_is_decided(modes: Modes) -> N
     assert held.used_bytes == 0
 
 
-def test_long_headers_before_trailers_alone_are_given_back() -> None:
+def test_long_headers_before_trailers_alone_are_released() -> None:
     envoy = long_headers(Epp(make_pool(), policies=Policies()))
     envoy.request_trailers()
     assert envoy.service.held.used_bytes == 0
 
 
-def test_a_client_that_leaves_after_its_long_headers_gives_them_back() -> None:
+def test_long_headers_are_released_when_the_client_disconnects() -> None:
     envoy = long_headers(Epp(make_pool()))
     envoy.reset()
     assert envoy.service.held.used_bytes == 0
 
 
-def test_long_headers_give_way_to_those_of_others() -> None:
+def test_long_headers_are_evicted_for_others() -> None:
     epp = Epp(make_pool())
     first = long_headers(epp)
     epp.clock.now += 3
     second = long_headers(epp, first=first)
-    assert (statuses(first), statuses(second)) == ([503], [])
+    assert (first.statuses, second.statuses) == ([503], [])
     assert 5_000 < first.service.held.used_bytes < 5_500
 
 
@@ -139,19 +142,19 @@ def test_long_headers_without_room_are_refused() -> None:
     first.request_headers(dict(POST) | {"x-long": LONG_HEADER})
     first.request_body(BODY)
     second = long_headers(epp, first=first)
-    assert statuses(second) == [503]
+    assert second.statuses == [503]
     assert second.finished == [(0, "")]
     first.reset()
     assert first.service.held.used_bytes == 0
 
 
-def test_a_client_that_leaves_gives_its_bytes_back() -> None:
+def test_a_body_is_released_when_the_client_disconnects() -> None:
     envoy = begin(Epp(make_pool()), 100)
     envoy.reset()
     assert envoy.service.held.used_bytes == 0
 
 
-def test_beyond_the_limit_a_request_is_refused_if_nobody_can_give_way() -> None:
+def test_beyond_the_limit_a_request_is_refused_if_no_body_can_be_evicted() -> None:
     epp = Epp(make_pool())
     first = waiting(epp, 400)
     waiting(epp, 300, first)
@@ -173,7 +176,7 @@ def test_beyond_the_limit_a_request_is_refused_if_nobody_can_give_way() -> None:
 # --- who gives way ------------------------------------------------------------------------------
 
 
-def test_a_large_body_that_does_not_come_on_gives_way_to_others() -> None:
+def test_a_large_stalled_body_is_evicted_for_others() -> None:
     """Nine bodies of 60 MB that were never finished kept every other request out for ever."""
     epp = Epp(make_pool())
     first = begin(epp, 390)
@@ -182,71 +185,71 @@ def test_a_large_body_that_does_not_come_on_gives_way_to_others() -> None:
     newcomer = Envoy(epp, LEAN, first.service)
     newcomer.request_headers()
     assert_routes(newcomer.request_body(BODY)[0], "request_headers", A)
-    assert statuses(first) == [503]
+    assert first.statuses == [503]
     assert b"memory is short" in first.answers[0].immediate_response.body
-    assert statuses(second) == []
+    assert second.statuses == []
     assert first.service.held.used_bytes == 300
     assert epp.value("request_limit_exceeded_total", limit="held-bytes-evicted") == 1
 
 
-def test_the_one_that_takes_most_for_longest_gives_way() -> None:
+def test_the_body_with_the_most_byte_seconds_is_evicted() -> None:
     epp = Epp(make_pool())
     old = begin(epp, 300)
     epp.clock.now += 9
     new = begin(epp, 390, old)
     begin(epp, 30, old)
-    assert (statuses(old), statuses(new)) == ([503], []), "300 x 10 s are more than 390 x 1 s"
+    assert (old.statuses, new.statuses) == ([503], []), "300 x 10 s are more than 390 x 1 s"
 
 
-def test_the_source_that_holds_most_gives_way() -> None:
+def test_a_body_of_the_source_that_holds_most_is_evicted() -> None:
     epp = Epp(make_pool())
     first = begin(epp, 250, source="10.0.0.9")
     other = begin(epp, 300, first, source="10.0.0.7")
     begin(epp, 100, first, source="10.0.0.9")
     begin(epp, 60, first, source="10.0.0.5, 10.0.0.8")
-    assert (statuses(first), statuses(other)) == ([503], [])
+    assert (first.statuses, other.statuses) == ([503], [])
 
 
-def test_nobody_gives_way_to_a_source_that_holds_more() -> None:
+def test_no_body_is_evicted_for_a_source_that_holds_more() -> None:
     epp = Epp(make_pool())
     first = waiting(epp, 390, source="10.0.0.9")
     small = begin(epp, 300, first, source="10.0.0.7")
     again = begin(epp, 20, first, source="10.0.0.9")
-    assert (statuses(small), statuses(again)) == ([], [503])
+    assert (small.statuses, again.statuses) == ([], [503])
 
 
-def test_a_body_may_have_to_give_way_to_nobody_but_itself() -> None:
+def test_a_body_is_refused_if_only_itself_could_be_evicted() -> None:
     epp = Epp(make_pool())
     first = waiting(epp, 390)
     grown = begin(epp, 290, first)
     grown.request_body(b" " * 30, end=False)
-    assert statuses(grown) == [503]
+    assert grown.statuses == [503]
     assert first.service.held.used_bytes == 390
 
 
-def test_the_last_eighth_is_for_requests_of_a_priority_above_0() -> None:
+def test_the_last_eighth_is_reserved_for_priorities_above_0() -> None:
     epp = Epp(make_pool(), policies=Policies(priorities={"critical": 10}))
     first = waiting(epp, 400)
     waiting(epp, 300, first)
-    assert statuses(waiting(epp, 21, first)) == [503]
+    assert waiting(epp, 21, first).statuses == [503]
     critical = waiting(epp, 90, first, objective="critical")
-    assert statuses(critical) == []
+    assert critical.statuses == []
     assert first.service.held.used_bytes == 790
-    assert statuses(waiting(epp, 20, first, objective="critical")) == [503]
+    assert waiting(epp, 20, first, objective="critical").statuses == [503]
 
 
-def test_a_critical_body_gives_way_to_critical_ones_alone() -> None:
+def test_a_critical_body_is_evicted_only_for_critical_ones() -> None:
     epp = Epp(make_pool(), policies=Policies(priorities={"critical": 10}))
     critical = begin(epp, 400, objective="critical")
     other = begin(epp, 290, critical)
     epp.clock.now += 10
     third = begin(epp, 20, critical)
-    assert (statuses(critical), statuses(other), statuses(third)) == ([], [503], [])
+    assert (critical.statuses, other.statuses, third.statuses) == ([], [503], [])
     begin(epp, 390, critical, objective="critical")
-    assert statuses(critical) == [503]
+    assert critical.statuses == [503]
 
 
-def test_after_a_search_that_found_nobody_there_is_none_for_a_while() -> None:
+def test_a_search_without_a_result_is_not_repeated_at_once() -> None:
     """To look at all streams for each request of a flood would be the next way to stop the loop."""
     looked = 0
 
@@ -269,14 +272,14 @@ def test_after_a_search_that_found_nobody_there_is_none_for_a_while() -> None:
 # --- who waits ----------------------------------------------------------------------------------
 
 
-def test_a_body_that_is_too_long_by_itself_is_told_so() -> None:
+def test_a_body_above_its_own_limit_is_refused_with_413() -> None:
     epp = Epp(make_pool())
     first = begin(epp, 400)
     surplus = begin(epp, 401, first)
-    assert statuses(surplus) == [413]
+    assert surplus.statuses == [413]
 
 
-def test_bodies_wait_when_little_is_left_all_but_a_few() -> None:
+def test_all_but_a_few_bodies_wait_when_memory_is_short() -> None:
     epp = Epp(make_pool())
     first = begin(epp, 300)
     others = [begin(epp, 10, first) for _ in range(MAX_READING + 1)]
@@ -294,7 +297,7 @@ def test_bodies_wait_when_little_is_left_all_but_a_few() -> None:
 
 # grpcio reads nothing at all of a stream that is to wait.
 @pytest.mark.parametrize("wire", ["direct", "http2"], indirect=True)
-def test_a_body_that_was_to_wait_and_came_all_the_same_does_so_no_more() -> None:
+def test_a_waiting_body_that_completes_stops_waiting() -> None:
     """What comes after it, such as the response, would be read no more."""
     epp = Epp(make_pool())
     first = begin(epp, 300)
@@ -308,7 +311,7 @@ def test_a_body_that_was_to_wait_and_came_all_the_same_does_so_no_more() -> None
     assert not is_paused(envoy)
 
 
-def test_bodies_that_wait_for_their_decisions_are_none_of_those_that_are_read() -> None:
+def test_undecided_requests_do_not_count_as_arriving_bodies() -> None:
     epp = Epp(make_pool())
     first = PatientEnvoy(epp, LEAN, settings=SMALL)
     others = [PatientEnvoy(epp, LEAN, service=first.service) for _ in range(MAX_READING)]
@@ -319,7 +322,7 @@ def test_bodies_that_wait_for_their_decisions_are_none_of_those_that_are_read() 
     assert [is_paused(each) for each in coming] == [False] * MAX_READING + [True]
 
 
-def test_not_all_that_wait_are_let_on_at_once() -> None:
+def test_waiting_bodies_resume_only_as_far_as_memory_allows() -> None:
     """Each may send what its window takes, which together is more than there is room for."""
     held = HeldBytes(400 << 20, list, float)
     held.used_bytes, held.arriving_bodies = 320 << 20, 40
@@ -334,7 +337,7 @@ def test_not_all_that_wait_are_let_on_at_once() -> None:
     assert [each.is_paused for each in waiting] == [False] * 10 + [True] * 26
 
 
-def test_what_the_transport_gives_back_lets_nobody_on_at_once() -> None:
+def test_memory_released_by_the_transport_resumes_no_body_at_once() -> None:
     """It is in the middle of a frame: what it was asked to write then came between."""
     held = HeldBytes(400 << 20, list, float)
     held.used_bytes, held.arriving_bodies = 320 << 20, MAX_READING + 1
@@ -346,7 +349,7 @@ def test_what_the_transport_gives_back_lets_nobody_on_at_once() -> None:
     assert not holder.is_paused
 
 
-def test_a_body_that_comes_whole_need_not_wait() -> None:
+def test_a_buffered_body_does_not_wait() -> None:
     epp = Epp(make_pool())
     first = begin(epp, 390)
     for size in (200, 10, 10, 10, 10):
@@ -385,7 +388,7 @@ class Holder:
     turns=st.lists(st.integers(0, 11), max_size=200),
     chunk_bytes=st.integers(1, 60),
 )
-def test_there_is_always_a_body_that_goes_on(
+def test_at_least_one_body_always_progresses(
     bodies: list[int], turns: list[int], chunk_bytes: int
 ) -> None:
     held = HeldBytes(400, list, float)

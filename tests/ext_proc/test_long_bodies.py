@@ -12,6 +12,7 @@ from epp.ext_proc import ExtProcSettings, processing_response
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from tools.harness.ext_proc import (
     BUFFERED,
+    CONTINUE_REQUEST_TRAILERS,
     FULL_DUPLEX,
     LEAN,
     Envoy,
@@ -29,7 +30,6 @@ CHUNKS = [b'{"model": "tiny", "prompt": "', *(b"%05d" % n * 10_000 for n in rang
 BODY = b"".join(CHUNKS)
 PIECES = -(-len(BODY) // processing_response.MAX_BODY_CHUNK_BYTES)
 """In which it goes back to Envoy."""
-CONTINUE_REQUEST_TRAILERS = pb.ProcessingResponse(request_trailers=pb.TrailersResponse())
 
 
 class Narrow(Recorder):
@@ -63,10 +63,6 @@ def make_room(envoy: Envoy, answers: int) -> None:
     envoy.writable()
 
 
-def all_answers(envoy: Envoy) -> list[pb.ProcessingResponse]:
-    return [pb.ProcessingResponse.FromString(each) for each in envoy.line.received]
-
-
 def assert_whole(answers: list[pb.ProcessingResponse], *, ends: bool) -> None:
     """The answers give the body back, and nothing else."""
     body, flags = echoed(answers, "request_body")
@@ -75,44 +71,44 @@ def assert_whole(answers: list[pb.ProcessingResponse], *, ends: bool) -> None:
 
 
 @pytest.mark.parametrize("room", [1, 2, 100])
-def test_no_more_of_a_body_goes_back_than_there_is_room_for(envoy: Envoy, room: int) -> None:
+def test_a_long_body_is_sent_back_only_as_far_as_there_is_room(envoy: Envoy, room: int) -> None:
     send(envoy)
-    assert len(all_answers(envoy)) == Narrow.room
-    while len(answers := all_answers(envoy)) < 1 + PIECES:
+    assert len(envoy.all_answers) == Narrow.room
+    while len(answers := envoy.all_answers) < 1 + PIECES:
         make_room(envoy, room)
-        assert 0 < len(all_answers(envoy)) - len(answers) <= room
+        assert 0 < len(envoy.all_answers) - len(answers) <= room
     assert_whole(answers[1:], ends=True)
     make_room(envoy, room)
-    assert all_answers(envoy) == answers
+    assert envoy.all_answers == answers
 
 
-def test_trailers_are_answered_behind_the_body(envoy: Envoy) -> None:
+def test_trailers_are_answered_after_the_body(envoy: Envoy) -> None:
     send(envoy, with_trailers=True)
-    assert len(all_answers(envoy)) == Narrow.room
+    assert len(envoy.all_answers) == Narrow.room
     make_room(envoy, 100)
-    _, *body, trailers = all_answers(envoy)
+    _, *body, trailers = envoy.all_answers
     assert_whole(body, ends=False)
     assert trailers == CONTINUE_REQUEST_TRAILERS
 
 
-def test_trailers_that_come_again_and_again_are_answered_once(envoy: Envoy) -> None:
+def test_repeated_trailers_are_answered_once(envoy: Envoy) -> None:
     send(envoy, with_trailers=True)
     for _ in range(3):
         envoy.request_trailers()
     make_room(envoy, 100)
-    _, *body, trailers = all_answers(envoy)
+    _, *body, trailers = envoy.all_answers
     assert_whole(body, ends=False)
     assert trailers == CONTINUE_REQUEST_TRAILERS
 
 
-def test_a_body_is_held_until_all_of_it_went_back(envoy: Envoy) -> None:
+def test_a_long_body_is_held_until_all_of_it_is_sent_back(envoy: Envoy) -> None:
     send(envoy)
     held = envoy.service.held
-    while (sent := len(all_answers(envoy))) < PIECES:
+    while (sent := len(envoy.all_answers)) < PIECES:
         assert held.used_bytes == len(BODY) - (sent - 1) * processing_response.MAX_BODY_CHUNK_BYTES
         make_room(envoy, 1)
     make_room(envoy, 100)
-    assert_whole(all_answers(envoy)[1:], ends=True)
+    assert_whole(envoy.all_answers[1:], ends=True)
     assert held.used_bytes == 0
 
 
@@ -123,18 +119,18 @@ def test_a_body_of_small_chunks_goes_back_in_one_piece(envoy: Envoy) -> None:
     for at in range(len(body)):
         envoy.request_body(body[at : at + 1], end=False)
     envoy.request_body(b"")
-    _, *echoes = all_answers(envoy)
+    _, *echoes = envoy.all_answers
     given_back, ends = echoed(echoes, "request_body")
     assert given_back == body
     assert ends == [True]
 
 
-def test_an_answer_that_comes_early_does_not_wait_for_the_rest_of_the_body(envoy: Envoy) -> None:
+def test_an_early_response_does_not_wait_for_the_rest_of_the_body(envoy: Envoy) -> None:
     send(envoy)
     (answer,) = envoy.response_headers("413")
     assert answer.WhichOneof("response") == "response_headers"
     make_room(envoy, 100)
-    rest = [each for each in all_answers(envoy)[1:] if each != answer]
+    rest = [each for each in envoy.all_answers[1:] if each != answer]
     assert_whole(rest, ends=True)
 
 
@@ -149,13 +145,13 @@ def out_of_order(envoy: Envoy) -> None:
 def test_a_stream_that_the_epp_ends_answers_the_trailers_too(envoy: Envoy) -> None:
     send(envoy, with_trailers=True)
     envoy.drain()
-    _, *body, trailers = all_answers(envoy)
+    _, *body, trailers = envoy.all_answers
     assert_whole(body, ends=False)
     assert trailers == CONTINUE_REQUEST_TRAILERS
     assert envoy.finished == [(0, "")]
 
 
-def test_an_answer_of_envoys_own_gives_back_what_is_held_of_the_body(envoy: Envoy) -> None:
+def test_a_response_of_envoys_own_releases_the_body(envoy: Envoy) -> None:
     envoy.request_headers()
     envoy.request_body(CHUNKS[1], end=False)
     assert envoy.service.held.used_bytes == len(CHUNKS[1])
@@ -165,34 +161,34 @@ def test_an_answer_of_envoys_own_gives_back_what_is_held_of_the_body(envoy: Envo
 
 
 @pytest.mark.parametrize("end", [stopped, out_of_order])
-def test_a_stream_that_the_epp_ends_gives_back_the_whole_body_first(
+def test_a_stream_that_the_epp_ends_sends_the_rest_of_the_body_first(
     envoy: Envoy, end: Callable[[Envoy], None]
 ) -> None:
     send(envoy)
     end(envoy)
-    assert_whole(all_answers(envoy)[1:], ends=True)
+    assert_whole(envoy.all_answers[1:], ends=True)
     assert envoy.finished == [(0, "")]
 
 
-def test_nothing_goes_back_to_an_envoy_that_has_left(envoy: Envoy) -> None:
+def test_nothing_is_sent_back_after_a_reset(envoy: Envoy) -> None:
     send(envoy)
     envoy.reset()
-    before = all_answers(envoy)
+    before = envoy.all_answers
     make_room(envoy, 100)
-    assert all_answers(envoy) == before
+    assert envoy.all_answers == before
 
 
-def test_a_body_whose_decision_took_a_while_goes_back_as_there_is_room(
+def test_a_body_is_sent_back_as_there_is_room_after_a_pending_decision(
     monkeypatch: pytest.MonkeyPatch, wire: object
 ) -> None:
     monkeypatch.setattr("tools.harness.wires.Recorder", Narrow)
     envoy = PatientEnvoy(Epp(make_pool()), LEAN)
     send(envoy, with_trailers=True)
-    assert all_answers(envoy) == []
+    assert envoy.all_answers == []
     envoy.decide()
-    assert len(all_answers(envoy)) == Narrow.room
+    assert len(envoy.all_answers) == Narrow.room
     make_room(envoy, 100)
-    _, *body, trailers = all_answers(envoy)
+    _, *body, trailers = envoy.all_answers
     assert_whole(body, ends=False)
     assert trailers == CONTINUE_REQUEST_TRAILERS
 
@@ -228,7 +224,7 @@ STEPS: dict[str, Step] = {
     steps=st.lists(st.lists(st.sampled_from(sorted(STEPS)), max_size=12), min_size=1, max_size=7),
     modes=st.sampled_from([LEAN, FULL_DUPLEX, BUFFERED]),
 )
-def test_what_is_held_of_bodies_is_given_back_once_in_every_order(
+def test_held_bytes_are_released_once_in_every_order_of_steps(
     wire: object, steps: list[list[str]], modes: Modes
 ) -> None:
     """Each stream takes its steps in turn with the others, and leaves at the end."""

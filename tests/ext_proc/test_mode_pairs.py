@@ -12,6 +12,7 @@ from tools.harness.ext_proc import (
     BUFFERED,
     LEAN,
     NO_BODIES,
+    A,
     Envoy,
     Mode,
     Modes,
@@ -23,7 +24,6 @@ from tools.harness.request_control import BODY, Epp, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
-A = "10.0.0.1:8000"
 ALL = [*Mode.BodySendMode.values(), 17]
 PASS_REQUEST_BODY = pb.ProcessingResponse(request_body=pb.BodyResponse())
 PASS_RESPONSE_BODY = pb.ProcessingResponse(response_body=pb.BodyResponse())
@@ -112,7 +112,7 @@ def assert_request_passes(answers: list[pb.ProcessingResponse], mode: int) -> No
     [pair for pair in product(ALL, ALL) if not change(pair, True)],
     ids=lambda modes: "/".join(name(mode) for mode in modes),
 )
-def test_every_pair_that_works_takes_trailers_at_both_ends(modes: Modes) -> None:
+def test_every_supported_pair_accepts_trailers_of_request_and_response(modes: Modes) -> None:
     epp = Epp(make_pool())
     envoy = AheadEnvoy(epp, modes)
     answers = envoy.request_headers()
@@ -141,7 +141,7 @@ def test_every_pair_that_works_takes_trailers_at_both_ends(modes: Modes) -> None
     assert envoy.stream.state is ExtProcState.CLOSED
 
 
-def test_a_streamed_body_sent_ahead_passes_chunk_by_chunk_once_it_is_whole() -> None:
+def test_a_streamed_body_sent_ahead_passes_chunk_by_chunk_once_complete() -> None:
     envoy = AheadEnvoy(Epp(make_pool()), (Mode.STREAMED, Mode.NONE))
     assert envoy.request_headers() == []
     assert envoy.request_body(BODY[:9], end=False) == []
@@ -180,7 +180,9 @@ def test_a_partial_body_that_is_cut_off_is_too_large() -> None:
         pytest.param(Mode.STREAMED, "client-disconnect", id="streamed"),
     ],
 )
-def test_the_end_after_a_part_of_the_response(mode: Mode.BodySendMode, outcome: str) -> None:
+def test_the_end_of_the_stream_after_a_part_of_the_response(
+    mode: Mode.BodySendMode, outcome: str
+) -> None:
     envoy = Envoy(Epp(make_pool()), (Mode.BUFFERED, mode))
     envoy.post()
     envoy.response_headers()
@@ -201,7 +203,7 @@ def test_without_a_protocol_config_full_duplex_is_assumed() -> None:
 
 
 @pytest.mark.parametrize(("chunks", "outcome"), [(0, "ended"), (1, "client-disconnect")])
-def test_without_a_protocol_config_a_response_body_shows_when_it_comes(
+def test_without_a_protocol_config_the_first_chunk_shows_that_the_body_is_sent(
     chunks: int, outcome: str
 ) -> None:
     envoy = Envoy(Epp(make_pool()), None)
@@ -244,7 +246,7 @@ def test_a_content_length_above_the_limit_is_refused_at_the_headers(
     assert epp.value("request_limit_exceeded_total", limit="body-bytes") == len(refused)
 
 
-def test_a_body_that_is_not_sent_here_may_be_of_any_size() -> None:
+def test_a_body_that_is_not_sent_here_has_no_size_limit() -> None:
     envoy = Envoy(Epp(make_pool()), NO_BODIES, settings=ExtProcSettings(max_body_bytes=1))
     (answer,) = envoy.request_headers({":path": "/", "x-request-id": "r", "content-length": "9"})
     assert_routes(answer, "request_headers", A)

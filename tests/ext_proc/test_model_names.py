@@ -76,14 +76,16 @@ _UNCHANGED = [
 
 @pytest.mark.parametrize("sizes", [None, [1], [7], [3, 50]])
 @pytest.mark.parametrize(("body", "expected"), _ROWS)
-def test_the_name_is_put_back(body: bytes, expected: bytes, sizes: list[int] | None) -> None:
+def test_the_clients_model_name_is_restored(
+    body: bytes, expected: bytes, sizes: list[int] | None
+) -> None:
     assert renamed(body, sizes=sizes) == expected
 
 
 @pytest.mark.parametrize("sizes", [None, [1], [7], [3, 50]])
 @pytest.mark.parametrize("is_sse", [False, True])
 @pytest.mark.parametrize("body", _UNCHANGED)
-def test_everything_else_passes_as_it_is(
+def test_everything_else_passes_unchanged(
     body: bytes, is_sse: bool, sizes: list[int] | None
 ) -> None:
     assert renamed(body, sizes=sizes, is_sse=is_sse) == body
@@ -114,7 +116,7 @@ def test_a_document_passes_from_its_name_on() -> None:
 
 
 @pytest.mark.parametrize("prefix", [b'{"x":"', b'data: {"x":"'])
-def test_what_does_not_name_its_model_is_not_held_for_ever(prefix: bytes) -> None:
+def test_a_document_without_a_model_name_is_not_held_forever(prefix: bytes) -> None:
     names = ModelNames("served", "asked", is_event_stream=prefix.startswith(b"data"))
     body = prefix + b"x" * MAX_HELD_BYTES
     assert names.feed(body, is_last=False) == body
@@ -142,7 +144,7 @@ def test_small_chunks_cost_no_more_than_their_bytes(prefix: bytes) -> None:
 
 
 @pytest.mark.parametrize("is_sse", [False, True])
-def test_a_name_behind_many_brackets_is_not_looked_for(*, is_sse: bool) -> None:
+def test_a_name_after_too_many_tokens_is_not_found(*, is_sse: bool) -> None:
     def work(depth: int) -> tuple[int, bytes]:
         names = ModelNames("served", "asked", is_event_stream=is_sse)
         line = b'{"x":' + b"[" * depth + b"]" * depth + b',"model":"served"}\n'

@@ -159,7 +159,7 @@ def test_damaged_bytes_are_read_as_protobuf_reads_them(data: bytes, cut: st.Data
     assert by_hand(data[:at]) == by_protobuf(data[:at])
 
 
-def test_what_stands_beside_a_phase_is_read_once() -> None:
+def test_the_context_of_messages_is_decoded_once() -> None:
     processing_request._context.cache_clear()
     beside = metadata(SERVED).SerializeToString()
     for body in (b"one", b"two"):
@@ -227,7 +227,7 @@ def test_the_status_is_read(sent: list[tuple[str, str, bytes]], status: int) -> 
     assert processing_request.status(headers_of(sent)) == status
 
 
-def test_made_up_ids_are_random_uuids() -> None:
+def test_new_request_ids_are_random_uuids() -> None:
     made = {new_request_id() for _ in range(200)}
     assert len(made) == 200
     version_4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")

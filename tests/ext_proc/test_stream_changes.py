@@ -24,11 +24,13 @@ from epp.scheduling import (
 from tools.harness.ext_proc import (
     ADAPTIVE,
     BUFFERED,
+    CONTINUE_RESPONSE_HEADERS,
     DESTINATION,
     FULL_DUPLEX,
     LEAN,
     NO_BODIES,
     POST,
+    A,
     Envoy,
     Modes,
     assert_routes,
@@ -42,8 +44,6 @@ from tools.harness.request_control import BODY, Epp, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
-A = "10.0.0.1:8000"
-CONTINUE_RESPONSE_HEADERS = pb.ProcessingResponse(response_headers=pb.HeadersResponse())
 SHORT = b'{"model": "m", "prompt": "hello"}'
 LONG = b'{"model": "' + b"m" * 130_000 + b'", "prompt": "hello"}'
 WITH_LENGTH = {**POST, "content-length": str(len(BODY))}
@@ -119,7 +119,7 @@ def answers_to(
         pytest.param(b"", 1, id="empty"),
     ],
 )
-def test_a_rewritten_body_goes_back_in_place_of_the_chunks_received(
+def test_a_rewritten_body_replaces_the_received_chunks(
     modes: Modes, body: bytes, pieces: int, kind: type[HeldDecision] | None
 ) -> None:
     envoy = PatientEnvoy(Epp(make_pool()), modes, kind=kind, change=rewriting(body))
@@ -134,7 +134,7 @@ def test_a_rewritten_body_goes_back_in_place_of_the_chunks_received(
     assert echoed(echo, "request_body") == (body, [False] * (pieces - 1) + [True])
 
 
-def test_a_rewritten_body_goes_before_the_trailers(kind: type[HeldDecision] | None) -> None:
+def test_a_rewritten_body_is_sent_before_the_trailers(kind: type[HeldDecision] | None) -> None:
     envoy = PatientEnvoy(Epp(make_pool()), FULL_DUPLEX, kind=kind, change=rewriting(LONG))
 
     def with_trailers(envoy: PatientEnvoy) -> None:
@@ -149,7 +149,7 @@ def test_a_rewritten_body_goes_before_the_trailers(kind: type[HeldDecision] | No
 
 @pytest.mark.parametrize("modes", [BUFFERED, ADAPTIVE])
 @pytest.mark.parametrize("body", [SHORT, LONG, b""])
-def test_a_buffered_body_is_replaced_whole_by_the_answer_to_it(
+def test_the_answer_to_a_buffered_body_replaces_it(
     modes: Modes, body: bytes, kind: type[HeldDecision] | None
 ) -> None:
     envoy = PatientEnvoy(Epp(make_pool()), modes, kind=kind, change=rewriting(body))
@@ -162,7 +162,7 @@ def test_a_buffered_body_is_replaced_whole_by_the_answer_to_it(
 
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])
-def test_a_request_without_a_length_gets_none(modes: Modes) -> None:
+def test_no_content_length_is_added(modes: Modes) -> None:
     envoy = PatientEnvoy(Epp(make_pool()), modes, kind=None, change=rewriting(SHORT))
     envoy.request_headers(POST)
     answer = envoy.request_body()[0]
@@ -171,7 +171,7 @@ def test_a_request_without_a_length_gets_none(modes: Modes) -> None:
 
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])
-def test_a_body_as_it_came_leaves_the_length_alone(modes: Modes) -> None:
+def test_an_unchanged_body_keeps_its_content_length(modes: Modes) -> None:
     envoy = Envoy(Epp(make_pool()), modes)
     envoy.request_headers(WITH_LENGTH)
     answer = envoy.request_body()[0]
@@ -179,7 +179,7 @@ def test_a_body_as_it_came_leaves_the_length_alone(modes: Modes) -> None:
 
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED, ADAPTIVE, NO_BODIES])
-def test_headers_of_plugins_are_set_and_removed_by_the_answer_with_the_destination(
+def test_headers_of_plugins_are_set_and_removed_with_the_destination(
     modes: Modes, kind: type[HeldDecision] | None
 ) -> None:
     headers = {"x-prefiller-host-port": "10.0.0.9:8000", "X-Tier": "gold", "x-secret": None}
@@ -211,14 +211,14 @@ def test_headers_of_one_request_are_not_those_of_the_next() -> None:
     assert_routes(Envoy(epp).post()[0], "request_headers", A)
 
 
-def test_a_made_up_request_id_is_set_beside_the_headers_of_plugins() -> None:
+def test_a_new_request_id_is_set_with_the_headers_of_plugins() -> None:
     envoy = Envoy(epp_with(HeadersPlugin({"x-tier": "gold"})), NO_BODIES)
     (answer,) = envoy.request_headers({":path": "/v1/completions"})
     headers, _ = changed_headers(answer.request_headers.response)
     assert headers.keys() == {DESTINATION, "x-request-id", "x-tier"}
 
 
-def test_a_header_that_cannot_be_sent_is_left_out_and_the_request_goes_on() -> None:
+def test_an_invalid_request_header_is_omitted_and_the_request_continues() -> None:
     headers = {"x-model": "a\nb", "x-tier": "gold", DESTINATION: "1.2.3.4:5"}
     envoy = Envoy(epp_with(HeadersPlugin(headers)))
     with capture_logs() as lines:
@@ -228,13 +228,13 @@ def test_a_header_that_cannot_be_sent_is_left_out_and_the_request_goes_on() -> N
         [],
     )
     assert [(line["event"], line["header"], line["request_id"]) for line in lines] == [
-        ("header of a plugin left out", "x-model", "r-1"),
-        ("header of a plugin left out", DESTINATION, "r-1"),
+        ("invalid header of a plugin omitted", "x-model", "r-1"),
+        ("invalid header of a plugin omitted", DESTINATION, "r-1"),
     ]
 
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED, ADAPTIVE, NO_BODIES])
-def test_headers_of_plugins_are_set_on_the_answer(modes: Modes) -> None:
+def test_headers_of_plugins_are_set_on_the_response(modes: Modes) -> None:
     plugin = HeadersPlugin(on_answers={"x-cache": "hit", "X-Tier": "gold"})
     envoy = Envoy(epp_with(plugin), modes)
     envoy.post()
@@ -249,7 +249,7 @@ def test_headers_of_plugins_are_set_on_the_answer(modes: Modes) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["that sets nothing", "with a bug"])
-def test_an_answer_passes_as_it_is_by_a_plugin(fails: bool) -> None:
+def test_a_response_passes_a_plugin_unchanged(fails: bool) -> None:
     plugin = HeadersPlugin(fails=fails)
     envoy = Envoy(epp_with(plugin))
     envoy.post()
@@ -267,7 +267,7 @@ def test_plugins_see_the_endpoint_that_served_rather_than_the_one_chosen() -> No
     assert [name for name, _ in plugin.seen] == ["default/b"]
 
 
-def test_an_answer_that_ends_with_its_headers_gets_them_and_is_over() -> None:
+def test_a_response_that_ends_with_its_headers_gets_them_and_ends_the_stream() -> None:
     envoy = Envoy(epp_with(HeadersPlugin(on_answers={"x-cache": "hit"})))
     envoy.post()
     (answer,) = envoy.response_headers("204", end=True)
@@ -275,7 +275,7 @@ def test_an_answer_that_ends_with_its_headers_gets_them_and_is_over() -> None:
     assert not envoy.service.open_streams
 
 
-def test_a_header_that_cannot_be_sent_is_left_out_of_the_answer() -> None:
+def test_an_invalid_response_header_is_omitted() -> None:
     headers = {"x-model": "a\nb", "content-length": "3", "x-cache": "hit"}
     envoy = Envoy(epp_with(HeadersPlugin(on_answers=headers)))
     envoy.post()
@@ -285,7 +285,7 @@ def test_a_header_that_cannot_be_sent_is_left_out_of_the_answer() -> None:
     assert [line["header"] for line in lines] == ["x-model", "content-length"]
 
 
-def test_an_answer_of_envoys_own_is_shown_to_no_plugin() -> None:
+def test_a_response_of_envoys_own_is_shown_to_no_plugin() -> None:
     plugin = HeadersPlugin(on_answers={"x-cache": "hit"})
     envoy = Envoy(epp_with(plugin))
     envoy.request_headers()

@@ -11,7 +11,15 @@ from epp.ext_proc import ExtProcSettings, ExtProcState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import AdmissionDeniedError, Admitter
 from epp.scheduling import CycleState, Endpoint, LLMRequest
-from tools.harness.ext_proc import BUFFERED, FULL_DUPLEX, LEAN, Envoy, Modes, on_one_wire
+from tools.harness.ext_proc import (
+    BUFFERED,
+    DROP_REASON,
+    FULL_DUPLEX,
+    LEAN,
+    Envoy,
+    Modes,
+    on_one_wire,
+)
 from tools.harness.request_control import (
     BODY,
     Epp,
@@ -21,8 +29,6 @@ from tools.harness.request_control import (
 )
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
-
-DROP_REASON = "x-llm-d-request-dropped-reason"
 
 
 def refusal(answer: pb.ProcessingResponse) -> tuple[int, dict[str, str], dict[str, object]]:
@@ -72,7 +78,7 @@ def refusal(answer: pb.ProcessingResponse) -> tuple[int, dict[str, str], dict[st
         ),
     ],
 )
-def test_a_refusal_says_where_it_arose(
+def test_a_refusal_has_the_stage_that_raised_it(
     *,
     modes: Modes,
     make_epp: Callable[[], Epp],
@@ -154,7 +160,7 @@ class Unsayable:
         raise RuntimeError("no words")
 
 
-def test_a_refusal_that_cannot_be_written_is_a_fault() -> None:
+def test_a_refusal_that_cannot_be_encoded_is_a_fault() -> None:
     envoy = Envoy(Epp(make_pool(), plugins=[MumblingAdmitter(Unsayable())]))
     with capture_logs() as lines:
         envoy.request_headers()
@@ -183,7 +189,7 @@ def test_a_refusal_that_cannot_be_written_is_a_fault() -> None:
     ],
     ids=["json", "text", "reference"],
 )
-def test_a_refusal_quotes_a_client_briefly_and_without_effect(
+def test_client_text_in_a_refusal_is_cut_and_escaped(
     settings: ExtProcSettings, reason: str, said: str
 ) -> None:
     envoy = Envoy(Epp(make_pool(), plugins=[MumblingAdmitter(reason)]), settings=settings)
@@ -251,7 +257,7 @@ def test_a_stream_that_does_not_begin_with_headers_is_refused(first: str) -> Non
 
 
 @pytest.mark.parametrize("modes", [LEAN, BUFFERED])
-def test_a_response_without_a_request_is_left_alone_without_an_error(modes: Modes) -> None:
+def test_a_response_without_a_request_passes_without_an_error(modes: Modes) -> None:
     # Envoy answers some requests itself, such as those with too many headers.
     envoy = Envoy(Epp(make_pool()), modes)
     with capture_logs() as lines:
@@ -268,7 +274,7 @@ def test_trailers_in_place_of_a_buffered_body_are_refused() -> None:
 
 
 @pytest.mark.parametrize("late", ["request_headers", "response_headers"])
-def test_a_message_out_of_order_after_the_response_headers_leaves_the_response_alone(
+def test_a_message_out_of_order_after_the_response_headers_detaches_the_stream(
     late: str,
 ) -> None:
     envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
@@ -282,7 +288,7 @@ def test_a_message_out_of_order_after_the_response_headers_leaves_the_response_a
 
 @pytest.mark.parametrize("before", [0, 1, 2])
 @pytest.mark.parametrize("kind", ["response_body", "response_trailers"])
-def test_a_response_whose_headers_were_not_seen_is_left_alone(kind: str, before: int) -> None:
+def test_a_response_without_headers_detaches_the_stream(kind: str, before: int) -> None:
     # Envoy with response_header_mode SKIP: the headers have gone to the client long since.
     envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
     if before:
@@ -294,7 +300,7 @@ def test_a_response_whose_headers_were_not_seen_is_left_alone(kind: str, before:
     assert envoy.epp.in_flight == 0
 
 
-def test_a_fault_while_response_headers_are_handled_leaves_the_response_alone() -> None:
+def test_a_fault_in_handling_response_headers_detaches_the_stream() -> None:
     epp = Epp(make_pool())
     envoy = Envoy(epp)
     envoy.post()
@@ -306,7 +312,7 @@ def test_a_fault_while_response_headers_are_handled_leaves_the_response_alone() 
     assert epp.director.in_flight == 0
 
 
-def test_a_plugin_that_fails_at_the_end_does_not_disturb_the_stream() -> None:
+def test_a_plugin_that_fails_at_the_end_does_not_affect_the_stream() -> None:
     plugin = NotingPlugin("bad", [], frozenset({"response_complete"}))
     envoy = Envoy(Epp(make_pool(), plugins=[plugin]))
     envoy.post()
@@ -318,7 +324,7 @@ def test_a_plugin_that_fails_at_the_end_does_not_disturb_the_stream() -> None:
 
 
 @pytest.mark.parametrize("status", ["200", "503", "", "abc", "\N{SUPERSCRIPT TWO}"])
-def test_any_status_text_is_taken(status: str) -> None:
+def test_any_status_text_is_accepted(status: str) -> None:
     envoy = Envoy(Epp(make_pool()))
     envoy.post()
     envoy.response_headers(status)

@@ -15,6 +15,7 @@ from tools.harness.ext_proc import (
     LEAN,
     NO_BODIES,
     POST,
+    A,
     Envoy,
     Mode,
     Modes,
@@ -27,7 +28,6 @@ from tools.harness.request_control import BODY, Epp, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
-A = "10.0.0.1:8000"
 LARGE = b'{"model": "llama", "prompt": "' + b"x" * 300_000 + b'"}'
 
 
@@ -46,7 +46,7 @@ LARGE = b'{"model": "llama", "prompt": "' + b"x" * 300_000 + b'"}'
         pytest.param([LARGE[:123_998], b'"}'], 2, id="two whole pieces"),
     ],
 )
-def test_a_full_duplex_body_comes_back_after_the_headers(
+def test_a_full_duplex_body_is_sent_back_after_the_headers(
     modes: Modes, chunks: list[bytes], pieces: int
 ) -> None:
     envoy = Envoy(Epp(make_pool()), modes)
@@ -90,7 +90,7 @@ def test_a_buffered_request_is_routed_by_the_answer_to_its_body(modes: Modes) ->
     assert envoy.epp.in_flight == 1
 
 
-def test_a_buffered_body_before_trailers_has_no_end_flag_and_is_whole_all_the_same() -> None:
+def test_a_buffered_body_before_trailers_is_complete_without_an_end_flag() -> None:
     envoy = Envoy(Epp(make_pool()), BUFFERED)
     envoy.request_headers()
     (body,) = envoy.request_body(end=False)
@@ -119,7 +119,7 @@ def test_a_body_that_is_not_sent_here_is_routed_on_load_alone() -> None:
 
 @pytest.mark.parametrize("header", [{}, {"x-request-id": ""}])
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED, NO_BODIES])
-def test_a_missing_request_id_is_made_up_and_set(modes: Modes, header: dict[str, str]) -> None:
+def test_a_missing_request_id_is_generated_and_set(modes: Modes, header: dict[str, str]) -> None:
     envoy = Envoy(Epp(make_pool()), modes)
     answers = envoy.request_headers({":path": "/v1/completions", **header})
     if modes != NO_BODIES:
@@ -130,7 +130,7 @@ def test_a_missing_request_id_is_made_up_and_set(modes: Modes, header: dict[str,
     assert_routes(answers[0], kind, A, x_request_id=request_id)
 
 
-def test_two_made_up_request_ids_differ() -> None:
+def test_two_generated_request_ids_differ() -> None:
     ids = set()
     for _ in range(2):
         (answer,) = Envoy(Epp(make_pool()), NO_BODIES).request_headers({":path": "/"})
@@ -168,7 +168,7 @@ def test_the_response_headers_pass_unchanged(modes: Modes) -> None:
     assert envoy.epp.in_flight == 1
 
 
-def test_a_full_duplex_response_is_given_back_piece_by_piece() -> None:
+def test_a_full_duplex_response_is_sent_back_chunk_by_chunk() -> None:
     envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
     envoy.post()
     envoy.response_headers()
@@ -224,7 +224,7 @@ def test_a_repeated_end_of_the_request_body_is_not_answered_again(
 
 
 @pytest.mark.parametrize("modes", [LEAN, BUFFERED])
-def test_envoys_own_answer_passes_while_the_body_is_awaited(modes: Modes) -> None:
+def test_a_response_of_envoys_own_passes_while_the_body_arrives(modes: Modes) -> None:
     envoy = Envoy(Epp(make_pool()), modes)
     envoy.request_headers()
     assert envoy.response_headers("413") == [
@@ -255,7 +255,7 @@ def test_a_last_chunk_of_whole_pieces_ends_with_its_last_piece() -> None:
 
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])
-def test_total_scores_of_all_candidates_go_with_the_destination_when_asked_for(
+def test_total_scores_of_all_candidates_accompany_the_destination_if_configured(
     modes: Modes,
 ) -> None:
     envoy = Envoy(Epp(make_pool(), emit_endpoint_scores=True), modes)

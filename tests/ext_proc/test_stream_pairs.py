@@ -8,7 +8,12 @@ import pytest
 
 from epp.ext_proc import ExtProcSettings, ExtProcState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from tools.harness.ext_proc import Envoy, Mode, Modes, on_no_transport
+from tools.harness.ext_proc import (
+    Envoy,
+    Mode,
+    Modes,
+    on_no_transport,
+)
 from tools.harness.held import Change, HeldDecision
 from tools.harness.judge import (
     ALL_MODES,

@@ -12,9 +12,12 @@ from epp.request_control import EndCause
 from tools.harness.ext_proc import (
     ADAPTIVE,
     BUFFERED,
+    CONTINUE_REQUEST_HEADERS,
+    CONTINUE_REQUEST_TRAILERS,
     FULL_DUPLEX,
     LEAN,
     NO_BODIES,
+    A,
     Envoy,
     Modes,
     assert_routes,
@@ -25,10 +28,6 @@ from tools.harness.held import DecidedAtOnce, HeldDecision, PatientEnvoy
 from tools.harness.request_control import BODY, Epp, NotingPlugin, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
-
-A = "10.0.0.1:8000"
-CONTINUE_REQUEST_HEADERS = pb.ProcessingResponse(request_headers=pb.HeadersResponse())
-CONTINUE_REQUEST_TRAILERS = pb.ProcessingResponse(request_trailers=pb.TrailersResponse())
 
 
 def whole(envoy: Envoy) -> None:
@@ -76,10 +75,6 @@ def with_an_end_and_trailers(envoy: Envoy) -> None:
     envoy.request_trailers()
 
 
-def all_answers(envoy: Envoy) -> list[pb.ProcessingResponse]:
-    return [pb.ProcessingResponse.FromString(answer) for answer in envoy.line.received]
-
-
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED, ADAPTIVE, NO_BODIES])
 @pytest.mark.parametrize(
     "request_of",
@@ -93,7 +88,7 @@ def all_answers(envoy: Envoy) -> list[pb.ProcessingResponse]:
         with_an_end_and_trailers,
     ],
 )
-def test_after_the_decision_all_goes_out_as_if_it_had_been_made_at_once(
+def test_a_pending_decision_gives_the_same_answers_as_an_immediate_one(
     modes: Modes, request_of: Callable[[Envoy], None]
 ) -> None:
     straight = Envoy(Epp(make_pool()), modes)
@@ -103,9 +98,9 @@ def test_after_the_decision_all_goes_out_as_if_it_had_been_made_at_once(
     assert envoy.held.is_awaited
     assert envoy.epp.in_flight == 0
     is_buffered = modes in {BUFFERED, ADAPTIVE} and request_of is not without_a_body
-    assert all_answers(envoy) == ([CONTINUE_REQUEST_HEADERS] if is_buffered else [])
+    assert envoy.all_answers == ([CONTINUE_REQUEST_HEADERS] if is_buffered else [])
     envoy.decide()
-    assert all_answers(envoy) == all_answers(straight)
+    assert envoy.all_answers == straight.all_answers
     assert envoy.stream.state is ExtProcState.RESPONSE_HEADERS
     assert envoy.epp.in_flight == 1
     assert envoy.held.cancelled == []
@@ -134,7 +129,7 @@ def test_late_trailers_are_answered_after_a_buffered_body() -> None:
 
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED, NO_BODIES])
-def test_a_decision_that_is_there_already_is_answered_at_once(modes: Modes) -> None:
+def test_a_decision_made_at_once_is_answered_at_once(modes: Modes) -> None:
     envoy = PatientEnvoy(Epp(make_pool()), modes, kind=DecidedAtOnce)
     answers = envoy.post()
     kind = "request_body" if modes == BUFFERED else "request_headers"
@@ -146,7 +141,7 @@ def test_a_decision_that_is_there_already_is_answered_at_once(modes: Modes) -> N
 
 @pytest.mark.parametrize("kind", [HeldDecision, DecidedAtOnce])
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])
-def test_a_refusal_that_took_a_while_is_answered_like_any_other(
+def test_a_refusal_after_a_pending_decision_is_answered(
     modes: Modes, kind: type[HeldDecision]
 ) -> None:
     envoy = PatientEnvoy(Epp([]), modes, kind=kind)
@@ -206,7 +201,7 @@ def test_a_fault_after_the_decision_is_answered_and_released() -> None:
         pytest.param(NO_BODIES, without_a_body, id="no body"),
     ],
 )
-def test_a_stream_that_ends_meanwhile_takes_its_question_back_once(
+def test_a_stream_that_ends_cancels_its_pending_decision_once(
     modes: Modes,
     request_of: Callable[[Envoy], None],
     end: Callable[[Envoy], object],
@@ -240,7 +235,7 @@ def test_draining_refuses_a_request_that_is_not_decided(modes: Modes) -> None:
     assert envoy.finished == [(0, "")]
 
 
-def test_a_message_out_of_order_meanwhile_is_refused_with_the_state() -> None:
+def test_a_message_out_of_order_during_the_decision_is_refused() -> None:
     envoy = PatientEnvoy(Epp(make_pool()))
     envoy.post()
     (answer,) = envoy.request_headers()
@@ -249,7 +244,7 @@ def test_a_message_out_of_order_meanwhile_is_refused_with_the_state() -> None:
 
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED, NO_BODIES])
-def test_envoys_own_answer_passes_and_the_question_is_taken_back(modes: Modes) -> None:
+def test_a_response_of_envoys_own_cancels_the_pending_decision(modes: Modes) -> None:
     envoy = PatientEnvoy(Epp(make_pool()), modes)
     envoy.post()
     assert envoy.response_headers("504") == [
@@ -276,7 +271,7 @@ def test_a_decided_request_ends_like_any_other() -> None:
     assert envoy.epp.in_flight == 0
 
 
-def test_trailers_that_come_again_while_it_is_decided_are_answered_once() -> None:
+def test_trailers_repeated_during_the_decision_are_answered_once() -> None:
     envoy = PatientEnvoy(Epp(make_pool()), BUFFERED)
     whole(envoy)
     for _ in range(3):

@@ -119,22 +119,20 @@ def test_the_reservation_is_released_once(
 
 @pytest.mark.parametrize("modes", [LEAN, BUFFERED])
 @pytest.mark.parametrize("end", ["reset", "half_close"])
-def test_a_client_that_leaves_before_its_request_is_whole_reserved_nothing(
-    modes: Modes, end: str
-) -> None:
+def test_an_incomplete_request_reserves_nothing(modes: Modes, end: str) -> None:
     envoy = Envoy(Epp(make_pool()), modes)
     envoy.request_headers()
     with capture_logs() as lines:
         getattr(envoy, end)()
     assert [(line["event"], line["outcome"]) for line in lines] == [
-        ("request abandoned before it was whole", "client-disconnect")
+        ("request abandoned before its body was complete", "client-disconnect")
     ]
     assert envoy.epp.in_flight == 0
     assert envoy.epp.total("request_total") == 0
     assert not envoy.service.open_streams
 
 
-def test_a_stream_that_never_said_anything_ends_quietly() -> None:
+def test_a_stream_without_messages_ends_without_a_log_line() -> None:
     envoy = Envoy(Epp(make_pool()))
     with capture_logs() as lines:
         envoy.reset()
@@ -142,7 +140,7 @@ def test_a_stream_that_never_said_anything_ends_quietly() -> None:
     assert not envoy.service.open_streams
 
 
-def test_draining_refuses_a_request_that_is_not_whole() -> None:
+def test_draining_refuses_an_incomplete_request() -> None:
     envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
     envoy.request_headers()
     envoy.request_body(b"{", end=False)
@@ -156,7 +154,7 @@ def test_draining_refuses_a_request_that_is_not_whole() -> None:
     assert envoy.finished == [(0, "")]
 
 
-def test_draining_refuses_a_request_whose_headers_are_still_on_their_way() -> None:
+def test_draining_refuses_a_request_without_headers() -> None:
     # Left alone, Envoy would send it on without a destination.
     envoy = Envoy(Epp(make_pool()))
     envoy.drain()
@@ -166,7 +164,7 @@ def test_draining_refuses_a_request_whose_headers_are_still_on_their_way() -> No
     assert not envoy.service.open_streams
 
 
-def test_draining_leaves_a_response_under_way_alone() -> None:
+def test_draining_lets_a_response_that_has_begun_pass() -> None:
     envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
     envoy.post()
     envoy.response_headers()
@@ -205,7 +203,7 @@ def test_the_status_and_the_times_are_logged() -> None:
 
 
 @on_no_transport  # the service is the test's own
-def test_the_service_is_told_of_the_end_once() -> None:
+def test_the_service_forgets_a_stream_once() -> None:
     epp = Epp(make_pool())
     told: list[object] = []
     stream = ExtProcStream(

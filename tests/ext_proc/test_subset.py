@@ -40,7 +40,7 @@ def test_order_is_that_of_the_pool() -> None:
         pytest.param(["10.0.0.1:8000", "x" * 40_000], id="long"),
     ],
 )
-def test_a_huge_hint_holds_and_is_not_kept(entries: list[str]) -> None:
+def test_a_huge_hint_applies_and_is_not_cached(entries: list[str]) -> None:
     endpoints = [make_endpoint("a", address="10.0.0.1:8000")]
     kept = subset._cached_parts.cache_info().currsize
     assert list(within(entries, endpoints)) == endpoints

@@ -61,7 +61,7 @@ def routed(envoy: Envoy) -> None:
         pytest.param(routed, 504, "the request was not answered in time", id="before the answer"),
     ],
 )
-def test_before_the_answer_the_client_is_told(
+def test_a_time_limit_before_the_response_is_answered(
     wire: Wire,
     settings: ExtProcSettings,
     until: Callable[[Envoy], None],
@@ -88,7 +88,7 @@ def test_before_the_answer_the_client_is_told(
     assert met(epp, settings) == 1
 
 
-def test_a_request_that_waits_for_its_decision_is_taken_back(wire: Wire) -> None:
+def test_a_time_limit_cancels_a_pending_decision(wire: Wire) -> None:
     epp = Epp(make_pool())
     envoy = PatientEnvoy(epp, settings=OPEN)
     envoy.post()
@@ -101,7 +101,9 @@ def test_a_request_that_waits_for_its_decision_is_taken_back(wire: Wire) -> None
 
 
 @both_limits
-def test_an_answer_that_passes_by_goes_on_without_us(wire: Wire, settings: ExtProcSettings) -> None:
+def test_a_response_that_does_not_pass_here_continues(
+    wire: Wire, settings: ExtProcSettings
+) -> None:
     noting = NotingPlugin("noting", [])
     epp = Epp(make_pool(), plugins=[noting])
     envoy = Envoy(epp, LEAN, settings=settings)
@@ -120,7 +122,7 @@ def test_an_answer_that_passes_by_goes_on_without_us(wire: Wire, settings: ExtPr
 
 
 @both_limits
-def test_an_answer_that_passes_through_is_left_a_sweep_later_if_it_does_not_pause(
+def test_a_response_that_does_not_pause_is_detached_a_sweep_later(
     wire: Wire, settings: ExtProcSettings
 ) -> None:
     epp = Epp(make_pool())
@@ -142,7 +144,7 @@ def test_an_answer_that_passes_through_is_left_a_sweep_later_if_it_does_not_paus
 
 @on_no_transport
 @pytest.mark.looptime
-async def test_an_answer_that_passes_through_is_left_in_a_pause(wire: Wire) -> None:
+async def test_a_response_is_detached_in_a_pause(wire: Wire) -> None:
     """Envoy keeps no copy of a chunk that is on its way when its stream ends."""
     epp = Epp(make_pool())
     envoy = Envoy(epp, FULL_DUPLEX, settings=OPEN)
@@ -165,7 +167,7 @@ async def test_an_answer_that_passes_through_is_left_in_a_pause(wire: Wire) -> N
 
 
 @pytest.mark.parametrize("modes", [LEAN, FULL_DUPLEX], ids=["lean", "full duplex"])
-def test_a_stream_that_is_heard_is_not_silent(wire: Wire, modes: Modes) -> None:
+def test_messages_restart_the_idle_limit(wire: Wire, modes: Modes) -> None:
     epp = Epp(make_pool())
     envoy = Envoy(epp, modes, settings=IDLE)
     other = Envoy(epp, modes, service=envoy.service)
@@ -188,7 +190,7 @@ def test_a_stream_that_is_heard_is_not_silent(wire: Wire, modes: Modes) -> None:
 
 
 @on_no_transport  # grpc.aio has no stream before its first message
-def test_a_stream_on_which_nothing_ever_comes_ends(wire: Wire) -> None:
+def test_a_stream_without_messages_is_ended(wire: Wire) -> None:
     epp = Epp(make_pool())
     envoy = Envoy(epp, settings=IDLE)
     epp.clock.now += 10
@@ -201,7 +203,7 @@ def test_a_stream_on_which_nothing_ever_comes_ends(wire: Wire) -> None:
     ]
 
 
-def test_a_plugin_that_fails_at_the_end_of_one_stream_leaves_the_others(wire: Wire) -> None:
+def test_a_fault_at_the_end_of_one_stream_does_not_affect_the_sweep(wire: Wire) -> None:
     epp = Epp(make_pool())
     first = Envoy(epp, settings=OPEN)
     second = Envoy(epp, service=first.service)
@@ -217,7 +219,7 @@ def test_a_plugin_that_fails_at_the_end_of_one_stream_leaves_the_others(wire: Wi
     with capture_logs() as lines:
         sweep(wire, first)
     assert second.finished == [(0, "")]
-    assert "stream was not ended in order" in [line["event"] for line in lines]
+    assert "ending a stream failed" in [line["event"] for line in lines]
     assert epp.in_flight == 0
     first.service.open_streams.clear()
 
@@ -229,7 +231,7 @@ def test_without_limits_nothing_is_watched() -> None:
 
 @pytest.mark.looptime
 @pytest.mark.asyncio
-async def test_streams_are_looked_at_once_a_second() -> None:
+async def test_streams_are_swept_once_a_second() -> None:
     loop = asyncio.get_running_loop()
     ends: list[float] = []
     limits = TimeLimits(idle_seconds=0.0, open_seconds=2.5, clock=loop.time)

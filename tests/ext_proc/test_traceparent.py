@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epp.ext_proc import processing_response
+from epp.ext_proc.request_ids import new_traceparent
 from epp.ext_proc.settings import ExtProcSettings
-from epp.ext_proc.traceparent import new_traceparent
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, PreRequest
 from epp.scheduling import CycleState, LLMRequest, SchedulingResult
 from tools.harness.ext_proc import (
@@ -52,7 +52,7 @@ def routed(epp: Epp, modes: Modes, *, tracing: bool, **headers: str) -> dict[str
 
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, LEAN, BUFFERED])
-def test_a_request_without_one_gets_one_if_tracing_is_on(modes: Modes) -> None:
+def test_tracing_adds_a_traceparent_to_requests_without_one(modes: Modes) -> None:
     epp = Epp(make_pool())
     made = routed(epp, modes, tracing=True)["traceparent"]
     assert FORM.fullmatch(made)
@@ -61,13 +61,13 @@ def test_a_request_without_one_gets_one_if_tracing_is_on(modes: Modes) -> None:
     assert "traceparent" not in routed(epp, modes, tracing=False)
 
 
-def test_one_that_is_set_with_other_headers_is_set_once() -> None:
+def test_a_traceparent_is_set_once_with_other_headers() -> None:
     made = routed(Epp(make_pool()), BUFFERED, tracing=True, **{"x-request-id": ""})
     assert FORM.fullmatch(made["traceparent"])
     assert made["x-request-id"]
 
 
-def test_the_answer_is_the_one_that_protobuf_writes() -> None:
+def test_an_answer_with_a_traceparent_equals_protobufs() -> None:
     removed = ("x-llm-d-slo-ttft-ms",)
     headers = {**dict.fromkeys(removed), "traceparent": CLIENTS}
     for on_body in (False, True):
@@ -78,13 +78,13 @@ def test_the_answer_is_the_one_that_protobuf_writes() -> None:
         )
 
 
-def test_that_of_the_client_stays() -> None:
+def test_a_traceparent_of_the_client_is_kept() -> None:
     assert "traceparent" not in routed(
         Epp(make_pool()), FULL_DUPLEX, tracing=True, traceparent=CLIENTS
     )
 
 
-def test_that_of_a_plugin_wins() -> None:
+def test_a_traceparent_of_a_plugin_wins() -> None:
     epp = Epp(make_pool(), plugins=[Tracer()])
     assert routed(epp, FULL_DUPLEX, tracing=True)["traceparent"] == CLIENTS
 
@@ -95,7 +95,7 @@ def test_every_value_has_the_form_of_the_specification(seed: int, ratio: float) 
 
 
 @pytest.mark.parametrize(("ratio", "sampled"), [(0.0, 0), (0.1, 101), (1.0, 1000)])
-def test_the_share_is_sampled(ratio: float, sampled: int) -> None:
+def test_the_configured_share_is_sampled(ratio: float, sampled: int) -> None:
     rng = random.Random(3)
     made = [new_traceparent(ratio, rng) for _ in range(1000)]
     assert abs(sum(each.endswith("-01") for each in made) - sampled) <= (20 if 0 < ratio < 1 else 0)

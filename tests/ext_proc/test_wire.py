@@ -16,14 +16,14 @@ LENGTHS = st.one_of(
 
 
 @given(st.integers(0, 2**64 - 1))
-def test_a_varint_is_protobufs(value: int) -> None:
+def test_a_varint_equals_protobufs(value: int) -> None:
     message = pb.GrpcStatus.FromString(b"\x08" + wire.varint(value % 2**32))
     assert message.status == value % 2**32
     assert len(wire.varint(value)) == max(1, -(-value.bit_length() // 7))
 
 
 @given(length=LENGTHS, number=st.integers(1, 2000))
-def test_the_content_of_a_field_is_found_behind_its_head(length: int, number: int) -> None:
+def test_the_content_of_a_field_is_found_after_its_head(length: int, number: int) -> None:
     data = b"x" * 3 + (head := wire.head(number, length)) + b"y" * length + b"tail"
     tag_bytes = len(head) - len(wire.varint(length))
     found = wire.content(data, 3 + tag_bytes - 1)  # as if its tag were the last byte
@@ -38,7 +38,7 @@ def test_the_content_of_a_field_is_found_behind_its_head(length: int, number: in
         pytest.param(b"\x81\x80\x80", id="cut off"),
     ],
 )
-def test_a_length_of_more_than_four_bytes_is_left_to_protobuf(length: bytes) -> None:
+def test_a_length_of_more_than_four_bytes_is_not_decoded(length: bytes) -> None:
     assert wire.content(b"\x22" + length) is None
 
 
@@ -68,14 +68,14 @@ def test_a_long_body_of_a_request_is_a_view_of_its_message(length: int, end: boo
 @pytest.mark.parametrize(
     "tail", [pytest.param(b"\x10\x00", id="another end"), pytest.param(b"\x18\x01", id="a field")]
 )
-def test_a_long_body_of_another_shape_is_left_to_protobuf(tail: bytes) -> None:
+def test_a_long_body_of_another_shape_is_not_decoded(tail: bytes) -> None:
     data = wire.head(1, 2 << 20) + bytes(2 << 20) + tail
     assert wire.read_request_body(data, 0, len(data)) is None
     assert wire.read_request_body(b"\x12" + data[1:], 0, len(data)) is None
 
 
 @given(st.binary(max_size=12) | st.sampled_from([b"\n\x01x", b"\x10\x01", b"\x10\x00"]))
-def test_a_body_is_read_as_protobuf_reads_it_or_not_at_all(data: bytes) -> None:
+def test_a_body_is_decoded_as_by_protobuf_or_not_at_all(data: bytes) -> None:
     read = wire.read_body(data, 0, len(data))
     if read is not None:
         message = pb.HttpBody.FromString(data)

@@ -89,7 +89,7 @@ SHOWN_BY: Mapping[str, str] = {
         "tests/request_control/test_conditional.py"
         "::test_a_prompt_that_no_cache_holds_is_refused_until_one_does"
     ),
-    "errors: evicted in flight": f"{_COMPAT}::test_who_was_evicted_is_told_the_bare_message",
+    "errors: evicted in flight": f"{_COMPAT}::test_an_eviction_is_answered_with_the_message_alone",
     "errors: an error without a status": (
         "tests/request_control/test_hooks.py"
         "::test_an_error_that_no_client_can_be_answered_with_is_a_fault"
@@ -103,13 +103,13 @@ SHOWN_BY: Mapping[str, str] = {
     ),
     "response: size adds up": (
         "tests/ext_proc/test_answers.py"
-        "::test_without_a_reader_sizes_and_first_bytes_are_known_all_the_same"
+        "::test_without_a_reader_size_and_first_byte_are_still_observed"
     ),
     "response: model name, blank after the colon": (
-        "tests/ext_proc/test_model_names.py::test_the_name_is_put_back"
+        "tests/ext_proc/test_model_names.py::test_the_clients_model_name_is_restored"
     ),
     "response: model name, end of the stream": (
-        "tests/ext_proc/test_model_names.py::test_everything_else_passes_as_it_is"
+        "tests/ext_proc/test_model_names.py::test_everything_else_passes_unchanged"
     ),
     "e2e: simple run and metrics": (f"{_GATEWAY}::test_a_completion_comes_back_whole_and_streamed"),
     "e2e: model rewrite by header": (

@@ -1,4 +1,4 @@
-"""Envoy's side of a stream: makes its messages and reads the answers."""
+"""Envoy's end of a stream: sends its messages and decodes the answers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -13,6 +13,12 @@ from tools.harness.wires import Wire
 
 Mode = pb.ProcessingMode
 DESTINATION = "x-gateway-destination-endpoint"
+DROP_REASON = "x-llm-d-request-dropped-reason"
+A = "10.0.0.1:8000"
+"""The first endpoint of ``make_pool``."""
+CONTINUE_REQUEST_HEADERS = pb.ProcessingResponse(request_headers=pb.HeadersResponse())
+CONTINUE_REQUEST_TRAILERS = pb.ProcessingResponse(request_trailers=pb.TrailersResponse())
+CONTINUE_RESPONSE_HEADERS = pb.ProcessingResponse(response_headers=pb.HeadersResponse())
 POST = {":method": "POST", ":path": "/v1/completions", "x-request-id": "r-1"}
 
 FULL_DUPLEX = (Mode.FULL_DUPLEX_STREAMED, Mode.FULL_DUPLEX_STREAMED)
@@ -70,6 +76,16 @@ class Envoy:
         """What has been received since the last ``take``."""
         received = self.line.received[self._taken :]
         return [pb.ProcessingResponse.FromString(answer) for answer in received]
+
+    @property
+    def all_answers(self) -> list[pb.ProcessingResponse]:
+        """All answers since the stream was opened."""
+        return [pb.ProcessingResponse.FromString(answer) for answer in self.line.received]
+
+    @property
+    def statuses(self) -> list[int]:
+        """HTTP statuses of the ImmediateResponses since the last ``take``; 0 for other answers."""
+        return [answer.immediate_response.status.code for answer in self.answers]
 
     @property
     def kinds(self) -> list[str | None]:
