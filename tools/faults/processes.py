@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import yaml
 
 from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, Mode
 from epp.lab.envoy.bootstrap import bootstrap
@@ -240,7 +239,7 @@ def _bootstrap(made: Site, mode: Mode) -> str:
     document = bootstrap(config)
     if len(made.pickers) > 1:
         _share(document, [picker.ports["grpc"] for picker in made.pickers])
-    return yaml.safe_dump(document)
+    return json.dumps(document)
 
 
 def _share(document: dict[str, Any], ports: Sequence[int]) -> None:

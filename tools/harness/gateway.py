@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import httpx
 import pytest
-import yaml
 
 from epp.app import App, Ports, ServeSettings, Transport
 from epp.config import DEFAULT_CONFIG, RollbackSettings, load_file, load_text
@@ -243,7 +242,7 @@ async def running(
             ),
         )
         edit(document)
-        text = yaml.safe_dump(document)
+        text = json.dumps(document)
         limits = httpx.Limits(max_connections=400)
         client = await asyncio.to_thread(
             httpx.AsyncClient, timeout=15.0, limits=limits, trust_env=False
