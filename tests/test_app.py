@@ -158,11 +158,16 @@ async def test_health_goes_off_while_the_loop_stands_still(
     Status = health_pb2.HealthCheckResponse  # noqa: N806 - a class
     async with running() as epp:
         await epp.until_ready()
-        with grpc.insecure_channel(f"127.0.0.1:{epp.ports.health}") as channel:
+        request, address = (
+            health_pb2.HealthCheckRequest(service=service),
+            f"127.0.0.1:{epp.ports.health}",
+        )
+        async with aio.insecure_channel(address) as channel:
+            answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
+            assert answer.status == Status.SERVING
+        with grpc.insecure_channel(address) as channel:
             # Blocking calls on the loop's own thread: as in a plugin that never returns.
             stub = health_pb2_grpc.HealthStub(channel)
-            request = health_pb2.HealthCheckRequest(service=service)
-            assert stub.Check(request, timeout=10).status == Status.SERVING
             while stub.Check(request, timeout=10).status == Status.SERVING:
                 pass
         await epp.until_ready()
@@ -247,7 +252,7 @@ async def test_health_is_answered_on_the_ext_proc_port_if_so_told(transport: str
             epp.stop.set()
             assert (await watch.read()).status == Status.NOT_SERVING
             assert await watch.read() is aio.EOF
-            async with asyncio.timeout(5):  # a watcher is no stream to wait for
+            async with asyncio.timeout(15):  # a watcher is no stream to wait for
                 await epp.task
     async with running(transport=transport) as epp:
         async with aio.insecure_channel(f"127.0.0.1:{epp.ports.grpc}") as channel:
@@ -283,7 +288,7 @@ async def test_a_socket_file_has_no_port(tmp_path: Path) -> None:
 async def test_stop_without_streams_does_not_wait_for_the_drain_time() -> None:
     async with running(drain_timeout_seconds=60) as epp:
         epp.stop.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(15):
             await epp.task
 
 
@@ -454,7 +459,7 @@ async def test_dropped_plugin_is_closed_when_its_last_request_has_ended(
         await asyncio.sleep(0)
         assert not closed.is_set()
         second.close(EndCause.ENDED)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(15):
             await closed.wait()
         assert sum(e.load.in_flight for e in epp.app.store.snapshot) == 0
 
@@ -571,7 +576,7 @@ async def test_discovery_of_the_configuration_may_be_called_like_a_flag(
     settings = await config.use(text + "  discovery: {pluginRef: endpoints-file}\n")
     async with running(**settings | {"endpoints": (), "endpoints_file": str(files[1])}) as epp:
         await epp.until_ready()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(15):
             while len(epp.app.store.snapshot) < 2:
                 await epp.health()
         assert [e.name for e in epp.app.store.snapshot] == ["default/a", "default/b"]

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -339,6 +340,7 @@ def test_diff_says_what_becomes_of_each_plugin_and_why(tmp_path: Path) -> None:
     ]
 
 
+@cache
 def schema() -> dict[str, Any]:
     value: dict[str, Any] = json.loads(epp("schema").output)
     return value

@@ -5,6 +5,7 @@ points to the endpoint picker of its pool.
 """
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -15,7 +16,6 @@ from typing import Any
 
 import httpx
 import msgspec
-import yaml
 
 from conformance.echo import Echo, EchoPool, EchoServer
 from epp.ext_proc.processing_request import SUBSET_KEY, SUBSET_NAMESPACE
@@ -209,7 +209,7 @@ async def running_gateway(
     """
     document = await asyncio.to_thread(_bootstrap, pools, hosts, config)
     edit(document)
-    async with EnvoyProcess(yaml.safe_dump(document)) as envoy:
+    async with EnvoyProcess(json.dumps(document)) as envoy:
         host, port = await envoy.listener_address()
         client = await asyncio.to_thread(
             httpx.AsyncClient, base_url=f"http://{host}:{port}", timeout=15.0, trust_env=False

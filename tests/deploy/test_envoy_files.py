@@ -6,6 +6,7 @@ clusters such as those products make, and run by the real binary.
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -292,7 +293,7 @@ async def test_a_request_goes_through_what_the_envoy_filter_patches(
         objects = documents("istio.yaml", mode=mode, epp_host="127.0.0.1", epp_port=ports.grpc)
         document = plain_gateway(fleet, ports)
         apply_envoy_filter(document, objects["EnvoyFilter"])
-        async with running(yaml.safe_dump(document)) as gateway:
+        async with running(json.dumps(document)) as gateway:
             answer = await gateway.completion(x_gateway_destination_endpoint="127.0.0.1:1")
             assert answer.status_code == 200
             await gateway.assert_sound(streams=1)
@@ -376,7 +377,7 @@ async def test_a_request_goes_through_what_envoy_gateway_makes_of_the_policies(
         ]["typed_config"]["http_filters"][0]["typed_config"]
         if mode is Mode.LEAN:
             assert ext_proc["processing_mode"]["response_trailer_mode"] == "SEND"
-        async with running(yaml.safe_dump(document)) as gateway:
+        async with running(json.dumps(document)) as gateway:
             assert (await gateway.completion()).status_code == 200
             await gateway.assert_sound(streams=1)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -94,10 +95,10 @@ def test_the_names_are_those_of_the_endpoint_picker() -> None:
 @pytest.mark.timeout(60)
 def test_envoy_takes_the_gateway_without_a_trap() -> None:
     envoy = make_envoy()
-    validate(yaml.safe_dump(envoy.document))
+    validate(json.dumps(envoy.document))
     envoy.buffered()
     envoy.original_dst()
-    validate(yaml.safe_dump(envoy.document))
+    validate(json.dumps(envoy.document))
 
 
 def skip_request_trailers(envoy: Envoy) -> None:
@@ -137,7 +138,7 @@ def test_envoy_refuses_what_the_doctor_says_it_refuses(
     assert row.finding.level is Level.ERROR
     assert "Envoy refuses this" in row.finding.why
     with pytest.raises(EnvoyConfigError):
-        validate(yaml.safe_dump(envoy.document))
+        validate(json.dumps(envoy.document))
 
 
 def make_trapped() -> Envoy:
@@ -160,7 +161,7 @@ def make_trapped() -> Envoy:
 @pytest.mark.timeout(60)
 async def test_the_admin_endpoint_tells_of_every_trap() -> None:
     envoy = make_trapped()
-    async with EnvoyProcess(yaml.safe_dump(envoy.document)) as running:
+    async with EnvoyProcess(json.dumps(envoy.document)) as running:
         host, port = await running.listener_address("gateway")
         async with httpx.AsyncClient(trust_env=False) as client:
             # Nobody listens as the EPP or as a model server: 503, and Envoy counts it.
@@ -204,7 +205,7 @@ async def test_what_was_mended_is_sound_by_the_admin_endpoint_too() -> None:
 async def test_the_place_in_a_running_envoy_is_that_in_the_bootstrap() -> None:
     envoy = make_envoy()
     envoy.picker["observability_mode"] = True
-    async with EnvoyProcess(yaml.safe_dump(envoy.document)) as running:
+    async with EnvoyProcess(json.dumps(envoy.document)) as running:
         found = examine(Gateway(await asyncio.to_thread(read_admin, running.admin_url)))
     (row,) = rows_of(found, "observability-mode")
     assert row.finding.where == f"{PICKER}.observability_mode"
@@ -245,7 +246,7 @@ async def test_failing_open_with_original_dst_is_what_the_doctor_says(
     inside = "127.0.0.1:{1}".format(*server.sockets[0].getsockname())
     async with (
         server,
-        EnvoyProcess(yaml.safe_dump(envoy.document)) as running,
+        EnvoyProcess(json.dumps(envoy.document)) as running,
         httpx.AsyncClient(trust_env=False) as client,
     ):
         host, port = await running.listener_address("gateway")

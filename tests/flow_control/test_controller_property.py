@@ -270,7 +270,7 @@ def free_tries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     "has_plugins", [pytest.param(False, id="policies alone"), pytest.param(True, id="plugins too")]
 )
 @given(rules=RULES, history=HISTORIES)
-@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_happens_it_does_what_a_naive_dispatcher_does(
     monkeypatch: pytest.MonkeyPatch,
     has_plugins: bool,

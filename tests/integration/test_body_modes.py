@@ -1,19 +1,23 @@
 """Every pair of body modes that the endpoint picker takes, with a real Envoy set to it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
+from copy import deepcopy
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 from structlog.testing import capture_logs
 
 from epp.doctor import Gateway as Doctored
 from epp.doctor import examine
 from epp.doctor.reading import source
 from epp.lab.envoy import Mode
-from tools.harness.gateway import NO_FAULTS, ROOMY, running
+from tools.harness.gateway import NO_FAULTS, ROOMY, Gateway, running
 
 pytestmark = [
     pytest.mark.integration,
@@ -56,27 +60,48 @@ def model_in(answer: httpx.Response) -> str:
     return model
 
 
+def listener_of_each_pair(document: dict[str, Any]) -> None:
+    """Replace the listener by one for each pair of modes, which has its name."""
+    (listener,) = document["static_resources"]["listeners"]
+    listeners = []
+    for modes in product(MODES, repeat=2):
+        made = deepcopy(listener) | {"name": " ".join(modes)}
+        set_to(*modes, sends_ahead=modes[0] == "STREAMED")(made)
+        listeners.append(made)
+    document["static_resources"]["listeners"] = listeners
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def every_pair() -> AsyncIterator[Gateway]:
+    async with running(
+        Mode.FULL_DUPLEX, objects=OBJECTS, edit=listener_of_each_pair, listener="NONE NONE"
+    ) as gateway:
+        yield gateway
+
+
 @pytest.mark.parametrize("request_mode", MODES)
 @pytest.mark.parametrize("response_mode", MODES)
-async def test_a_pair_of_modes_works(request_mode: str, response_mode: str) -> None:
-    edit = set_to(request_mode, response_mode, sends_ahead=request_mode == "STREAMED")
-    async with running(Mode.FULL_DUPLEX, objects=OBJECTS, edit=edit) as gateway:
-        if request_mode != "NONE":  # there the body, and the model in it, is not seen
-            whole = await gateway.completion(model="chat")
-            assert whole.status_code == 200, whole.text
-            comes = response_mode != "NONE"
-            assert model_in(whole) == ("chat" if comes else "tiny")
-        streamed = await gateway.completion(stream=True, max_tokens=30)
-        assert streamed.status_code == 200
-        assert streamed.text.endswith("data: [DONE]\n\n")
-        # 300 KB: the model server refuses so long a prompt, after it has read all of it.
-        long = await gateway.completion(prompt="Hello " * 50_000)
-        assert long.status_code == 400
-        models = await gateway.client.get(f"{gateway.url}/v1/models")
-        assert models.json()["data"][0]["id"] == "tiny"
-        await gateway.settled()
-        gateway.assert_untouched()
-        assert await gateway.faults() == NO_FAULTS
+async def test_a_pair_of_modes_works(
+    every_pair: Gateway, request_mode: str, response_mode: str
+) -> None:
+    host, port = await every_pair.envoy.listener_address(f"{request_mode} {response_mode}")
+    gateway = replace(every_pair, url=f"http://{host}:{port}")
+    if request_mode != "NONE":  # there the body, and the model in it, is not seen
+        whole = await gateway.completion(model="chat")
+        assert whole.status_code == 200, whole.text
+        comes = response_mode != "NONE"
+        assert model_in(whole) == ("chat" if comes else "tiny")
+    streamed = await gateway.completion(stream=True, max_tokens=30)
+    assert streamed.status_code == 200
+    assert streamed.text.endswith("data: [DONE]\n\n")
+    # 300 KB: the model server refuses so long a prompt, after it has read all of it.
+    long = await gateway.completion(prompt="Hello " * 50_000)
+    assert long.status_code == 400
+    models = await gateway.client.get(f"{gateway.url}/v1/models")
+    assert models.json()["data"][0]["id"] == "tiny"
+    await gateway.settled()
+    gateway.assert_untouched()
+    assert await gateway.faults() == NO_FAULTS
 
 
 async def test_a_streamed_body_that_is_not_sent_ahead_is_refused() -> None:

@@ -158,7 +158,7 @@ def is_reserved(steps: tuple[Step, ...]) -> bool:
     return is_open(steps) and Exchange.rest_of_the_body in steps
 
 
-@pytest.mark.parametrize("count", [1, 100, 1000])
+@pytest.mark.parametrize("count", [1, 600])
 async def test_streams_at_once_are_all_served_to_their_end(client: Client, count: int) -> None:
     exchanges = await taken(client, count, PHASES[:-1])
     await asyncio.gather(*(take(each, (PHASES[-1], Exchange.close)) for each in exchanges))
@@ -166,8 +166,11 @@ async def test_streams_at_once_are_all_served_to_their_end(client: Client, count
     client.picker.assert_untouched()
 
 
-@pytest.mark.parametrize("count", [1, 8])
-@pytest.mark.parametrize("length", [KB, 16 * KB, 400 * KB, 12 * MB], ids=lambda n: f"{n // KB} KB")
+@pytest.mark.parametrize(
+    ("length", "count"),
+    [(KB, 1), (16 * KB, 8), (400 * KB, 8), (12 * MB, 2)],
+    ids=["1 KB", "8 of 16 KB", "8 of 400 KB", "2 of 12 MB"],
+)
 async def test_a_message_of_any_length_is_given_back_whole(
     client: Client, length: int, count: int
 ) -> None:
@@ -205,7 +208,7 @@ async def gathered(call: Any, kind: str, length: int) -> bytes:
 
 @after_each_phase
 async def test_clients_may_leave_in_any_phase(client: Client, steps: tuple[Step, ...]) -> None:
-    exchanges = await taken(client, 200, steps)
+    exchanges = await taken(client, 60, steps)
     staying = await take(client.call(), PHASES[:4])
     for exchange in exchanges:
         exchange.call.cancel()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,9 @@ async def test_a_request_is_held_for_a_while_then_told_to_come_again(gateway: Ga
     await until(lambda: len(gateway.app.store.snapshot) == 1)
     assert reason(answer) == (503, "rejected-no-endpoints")
     assert answer.headers["retry-after"] == "1"
-    assert "waited for 0.2" in answer.text
+    waited = re.search(r"waited for ([\d.]+) s", answer.text)
+    assert waited is not None, answer.text
+    assert float(waited[1]) >= 0.2  # more on a busy machine
     assert "the pool has no endpoint" in answer.text
 
 

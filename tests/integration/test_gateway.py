@@ -121,8 +121,7 @@ async def test_a_bad_body_is_answered_with_400_and_names_the_stage(
 
 
 @in_each_mode
-@pytest.mark.timeout(240)  # on a loaded machine
-async def test_2000_requests_and_200_clients_that_leave_cost_no_connection(
+async def test_500_requests_and_200_clients_that_leave_cost_no_connection(
     gateway: Gateway,
 ) -> None:
     host, port = gateway.url.removeprefix("http://").split(":")
@@ -140,7 +139,7 @@ async def test_2000_requests_and_200_clients_that_leave_cost_no_connection(
         url=gateway.url,
         model="tiny",
         concurrency=64,
-        requests=2000,
+        requests=500,
         prompt_chars=500,
         max_tokens=1,
         stream=False,
@@ -154,7 +153,7 @@ async def test_2000_requests_and_200_clients_that_leave_cost_no_connection(
         await until(lambda: gateway.open_streams() >= 200)
         may_leave.set()
     assert load.result().errors == {}
-    assert load.result().succeeded == 2000
+    assert load.result().succeeded == 500
     await gateway.settled()
     gateway.assert_untouched()
     assert await gateway.connections() == {"total": 1, "destroy": 0, "close_notify": 0}
@@ -274,9 +273,9 @@ async def assert_prompt_arrives(gateway: Gateway, chars: int) -> None:
 @in_each_mode
 async def test_long_prompts_arrive_untouched(mode: Mode, transport: Transport) -> None:
     async with running(mode, transport=transport, fleet=ROOMY) as gateway:
-        for chars in (400_000, 3_000_000, 12_000_000):
+        for chars in (400_000, 5_000_000):
             await assert_prompt_arrives(gateway, chars)
-        await asyncio.gather(*(assert_prompt_arrives(gateway, 400_000) for _ in range(8)))
+        await asyncio.gather(*(assert_prompt_arrives(gateway, 400_000) for _ in range(4)))
         await gateway.settled()
         gateway.assert_untouched()
         assert await gateway.faults() == NO_FAULTS

@@ -14,7 +14,7 @@ from tools.harness.gateway import Gateway, running, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
 
-REWRITES = 50
+REWRITES = 25
 BROKEN_EVERY = 5
 
 ROUTER = '''\
@@ -87,7 +87,7 @@ def reloaded(gateway: Gateway) -> Callable[[], bool]:
     return lambda: sum(results(gateway).values()) > before
 
 
-async def test_50_rewrites_under_load_fail_no_request_and_lose_no_reservation(
+async def test_rewrites_under_load_fail_no_request_and_lose_no_reservation(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "config.yaml"

@@ -1,6 +1,7 @@
 """An endpoint picker that is told to stop while requests wait in its queue."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -23,10 +24,34 @@ async def readiness(gateway: Gateway) -> Any:
         return (await health_pb2_grpc.HealthStub(channel).Check(request)).status
 
 
+DELAY_SECONDS = 4321.0
+
+
+@pytest.fixture
+def delay_over(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set, it ends the endpoint picker's drain delay."""
+    over, sleep = asyncio.Event(), asyncio.sleep
+
+    async def until_over(seconds: float) -> None:
+        if seconds == DELAY_SECONDS:
+            await over.wait()
+        else:
+            await sleep(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", until_over)
+    return over
+
+
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
-async def test_new_and_waiting_requests_are_served_while_readiness_is_off(mode: Mode) -> None:
-    serve = {"drain_delay_seconds": 5.0}  # what --drain-timeout=5s asks for
-    async with running(mode, fleet=ONE_SERVER, config=CONFIG, serve=serve) as gateway:
+async def test_new_and_waiting_requests_are_served_while_readiness_is_off(
+    mode: Mode, delay_over: asyncio.Event
+) -> None:
+    serve = {"drain_delay_seconds": DELAY_SECONDS}  # what --drain-timeout=4321s asks for
+    async with (
+        running(mode, fleet=ONE_SERVER, config=CONFIG, serve=serve) as gateway,
+        AsyncExitStack() as stack,
+    ):
+        stack.callback(delay_over.set)
         assert await readiness(gateway) == STATUS.SERVING
         async with occupied(gateway):
             before = await queued(gateway, 1)

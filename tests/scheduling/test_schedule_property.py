@@ -309,7 +309,7 @@ def check_profile(spec: ProfileSpec, result: ProfileResult) -> None:
         assert best.score == max(totals)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(GRAPHS)
 def test_schedule_follows_the_rules_whatever_the_plugins_do(spec: GraphSpec) -> None:
     built, again = Built(spec), Built(spec)

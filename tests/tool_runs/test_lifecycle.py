@@ -13,6 +13,7 @@ from tools.faults.trial import Outcome, Pace, Scenario
 
 FULL_DUPLEX, LEAN = Setting(Mode.FULL_DUPLEX), Setting(Mode.LEAN)
 FAIL_OPEN = Setting(Mode.ADAPTIVE, fail_open=True)
+EACH_MODE = Setting(Mode.LEAN, others=(Mode.ADAPTIVE, Mode.FULL_DUPLEX))
 # Long answers take 3 s, which a picker with so short a drain is sure to end within.
 SMALL = Pace(requests=60, rate=40.0, long_tokens=60, drain="0.2s", changes=4)
 
@@ -24,7 +25,7 @@ SMALL = Pace(requests=60, rate=40.0, long_tokens=60, drain="0.2s", changes=4)
     [
         (lifecycle.stopped, LEAN),
         (lifecycle.handed_over, LEAN),
-        *((lifecycle.rolled, Setting(mode)) for mode in Mode),
+        (lifecycle.rolled, EACH_MODE),
         (lifecycle.killed, FAIL_OPEN),
         (lifecycle.one_of_two_stopped, LEAN),
         (waiting.stopped_while_undecided, FULL_DUPLEX),

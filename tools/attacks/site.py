@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from epp.lab.envoy import (
     ClientHeaders,
     EnvoyProcess,
@@ -214,7 +212,7 @@ def _bootstrap(
     alone = bootstrap(replace(config, endpoints=sound))["static_resources"]["clusters"]
     (cluster,) = (each for each in alone if each["name"] == MODEL_SERVERS_CLUSTER)
     resources["clusters"].append(cluster | {"name": DIRECT})
-    return yaml.safe_dump(document)
+    return json.dumps(document)
 
 
 def _past_the_picker(listener: dict[str, Any]) -> dict[str, Any]:

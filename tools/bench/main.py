@@ -236,7 +236,7 @@ async def main(given: argparse.Namespace, console: Console) -> dict[str, Any]:
 
 def command() -> None:
     """Read the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="1 s per cell instead of 5")
     parser.add_argument("--all", action="store_true", help="also on --transport grpcio")
     parser.add_argument("--pause-ms", type=float, default=10.0, help="between two chunks")

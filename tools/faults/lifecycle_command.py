@@ -54,7 +54,7 @@ def _short(value: float | None) -> str:
 
 def command() -> int:
     """Return the exit status: 1 if a promise was broken."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(prog="python -m tools.faults.lifecycle_command")
     parser.add_argument("--requests", type=int, default=Pace().requests, help="of each run")
     parser.add_argument("--rate", type=float, default=Pace().rate, help="requests a second")
     parser.add_argument("--mode", action="append", choices=[each.name for each in SETTINGS])

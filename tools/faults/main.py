@@ -97,7 +97,7 @@ LIFECYCLE_RUN, ATTACK_RUN = "lifecycle", "attacks"
 
 def command() -> int:
     """Read the command line, run, print; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.faults", description=__doc__)
     choices = [*FAULT_RUNS, LIFECYCLE_RUN, ATTACK_RUN]
     parser.add_argument("--only", choices=choices, action="append", metavar="NAME")
     modes = [mode.value for mode in Mode]

@@ -10,6 +10,7 @@ import json
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import yaml
 
 from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, Mode
 from epp.lab.envoy.bootstrap import bootstrap
@@ -35,11 +35,19 @@ class Setting:
 
     mode: Mode
     fail_open: bool = False
+    others: tuple[Mode, ...] = ()
+    """Modes of further Envoys in front of the same pickers; the traffic is spread over all."""
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """The mode of each Envoy."""
+        return (self.mode, *self.others)
 
     @property
     def name(self) -> str:
         """In tables and as the id of a test."""
-        return self.mode.value + (" fail-open" if self.fail_open else "")
+        modes = ", ".join(mode.value for mode in self.modes)
+        return modes + (" fail-open" if self.fail_open else "")
 
 
 SETTINGS = (*(Setting(mode) for mode in Mode), Setting(Mode.ADAPTIVE, fail_open=True))
@@ -75,7 +83,8 @@ class PickerProcess:
     async def metric(self, name: str) -> float:
         """Return the sum of a metric over its labels."""
         url = f"http://127.0.0.1:{self.ports['metrics']}/metrics"
-        async with await _client() as client:
+        # Without certificate authorities, which take 25 ms to load at each look.
+        async with httpx.AsyncClient(timeout=5.0, trust_env=False, verify=False) as client:
             page = (await client.get(url)).text
         lines = [line for line in page.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
         return sum(float(line.rpartition(" ")[2]) for line in lines)
@@ -100,11 +109,6 @@ def _entry(line: str) -> dict[str, Any]:
     return entry
 
 
-async def _client() -> httpx.AsyncClient:
-    # In a thread, as it loads the certificate authorities from disk.
-    return await asyncio.to_thread(httpx.AsyncClient, timeout=5.0, trust_env=False)
-
-
 @dataclass(slots=True)
 class Site:
     """A running gateway."""
@@ -116,8 +120,14 @@ class Site:
     stack: AsyncExitStack
     pickers: list[PickerProcess] = field(default_factory=list)
     """The running ones and those that have ended."""
-    envoy: EnvoyProcess = field(init=False)
-    url: str = field(init=False)
+    envoys: list[EnvoyProcess] = field(default_factory=list)
+    urls: list[str] = field(default_factory=list)
+    """Of the Envoys."""
+
+    @property
+    def url(self) -> str:
+        """Of the first Envoy."""
+        return self.urls[0]
 
     @property
     def picker(self) -> PickerProcess:
@@ -171,9 +181,11 @@ class Site:
 
     async def faults(self) -> dict[str, int]:
         """Return Envoy's counters of what must not happen, where they are not 0."""
-        stats = await self.envoy.stats(EXT_PROC_STATS)
+        counters: Counter[str] = Counter()
+        for envoy in self.envoys:
+            counters.update(await envoy.stats(EXT_PROC_STATS))
         names = ("spurious_msgs_received", "rejected_header_mutations")
-        return {name: count for name in names if (count := stats[EXT_PROC_STATS + name])}
+        return {name: count for name in names if (count := counters[EXT_PROC_STATS + name])}
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -207,16 +219,18 @@ async def site(
         await made.list_endpoints()
         for _ in range(pickers):
             await made.start_picker()
-        text = await asyncio.to_thread(_bootstrap, made)
-        made.envoy = await stack.enter_async_context(EnvoyProcess(text))
-        host, port = await made.envoy.listener_address()
-        made.url = f"http://{host}:{port}"
+        for mode in setting.modes:
+            text = await asyncio.to_thread(_bootstrap, made, mode)
+            envoy = await stack.enter_async_context(EnvoyProcess(text))
+            host, port = await envoy.listener_address()
+            made.envoys.append(envoy)
+            made.urls.append(f"http://{host}:{port}")
         yield made
 
 
-def _bootstrap(made: Site) -> str:
+def _bootstrap(made: Site, mode: Mode) -> str:
     config = GatewayConfig(
-        mode=made.setting.mode,
+        mode=mode,
         endpoints=made.fleet.addresses,
         listen_port=0,
         epp_port=made.picker.ports["grpc"],
@@ -225,7 +239,7 @@ def _bootstrap(made: Site) -> str:
     document = bootstrap(config)
     if len(made.pickers) > 1:
         _share(document, [picker.ports["grpc"] for picker in made.pickers])
-    return yaml.safe_dump(document)
+    return json.dumps(document)
 
 
 def _share(document: dict[str, Any], ports: Sequence[int]) -> None:

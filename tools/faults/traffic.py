@@ -140,12 +140,16 @@ def http_request(host: str, document: dict[str, object], *headers: str) -> bytes
 
 
 class Traffic:
-    """Requests to a gateway, of the kinds in turn."""
+    """Requests to one or more gateways in turn, of the kinds in turn."""
 
-    def __init__(self, url: str, mix: Sequence[Kind], *, timeout_seconds: float = 30.0) -> None:
-        address = urlsplit(url)
-        self._host = address.netloc
-        self._pool = ConnectionPool(address.hostname or "", address.port or 80)
+    def __init__(
+        self, urls: Sequence[str], mix: Sequence[Kind], *, timeout_seconds: float = 30.0
+    ) -> None:
+        addresses = [urlsplit(url) for url in urls]
+        self._gateways = [
+            (address.netloc, ConnectionPool(address.hostname or "", address.port or 80))
+            for address in addresses
+        ]
         self._mix = mix
         self._timeout_seconds = timeout_seconds
         self._begun = 0
@@ -200,18 +204,20 @@ class Traffic:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._pool.aclose()
+        for _, pool in self._gateways:
+            await pool.aclose()
 
     async def _send(self, number: int, kind: Kind) -> None:
-        request = http_request(self._host, kind.document(f"{number} {kind.name}"))
+        host, pool = self._gateways[number % len(self._gateways)]
+        request = http_request(host, kind.document(f"{number} {kind.name}"))
         answer, began_at = Answer(), time.monotonic()
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                connection = await self._pool.acquire()
+                connection = await pool.acquire()
                 try:
                     await connection.exchange(request, answer)
                 finally:
-                    self._pool.release(connection)
+                    pool.release(connection)
             is_complete = True
         except TimeoutError:
             is_complete = False

@@ -100,7 +100,7 @@ async def running(
     fleet = FleetConfig(endpoints=3, engine=engine)
     ends = drain or ("--drain-delay-seconds", "0", "--drain-timeout", pace.drain)
     async with site(setting, fleet, *ends, *options, pickers=pickers, prepare=prepare) as made:
-        traffic = Traffic(made.url, kinds(pace.short_tokens, pace.long_tokens))
+        traffic = Traffic(made.urls, kinds(pace.short_tokens, pace.long_tokens))
         if not goes_on:
             traffic.may_stop.set()
         async with asyncio.TaskGroup() as tasks:

@@ -23,7 +23,7 @@ async def run_all(names: list[str], seconds: float) -> None:
 
 def command() -> int:
     """Read the command line, run, print; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.flow", description=__doc__)
     parser.add_argument("--only", choices=RUNS, action="append", metavar="NAME")
     parser.add_argument("--seconds", type=float, default=DEFAULT_SECONDS, help="of each run")
     given = parser.parse_args()

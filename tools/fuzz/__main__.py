@@ -63,7 +63,10 @@ def main(name: str, *options: str) -> None:
     for number, seed in enumerate(target.seeds()):
         (corpus / f"seed-{number}").write_bytes(seed[: target.most_bytes])
     words = folder / "words"
-    words.write_text("".join(f'"{_quoted(word)}"\n' for word in module.WORDS if word))
+    words.write_text(
+        "# libFuzzer refuses an empty file\n"
+        + "".join(f'"{_quoted(word)}"\n' for word in module.WORDS if word)
+    )
     finding = any(not option.startswith("-") for option in options)
     # A step that takes seconds is a finding: whatever the input, its work is in proportion to it.
     defaults = (f"-max_len={target.most_bytes}", "-len_control=0", "-timeout=5")

@@ -86,8 +86,8 @@ _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
 def _raw(body: bytes) -> dict[str, msgspec.Raw]:
-    """Return the values of ``body`` as they stand there; halves of surrogate pairs are masked."""
-    return _decode_raw(_HALF_PAIR.sub(b"......", body))
+    """Return the values of ``body`` unparsed; lone surrogates are U+FFFD, as in a rewritten key."""
+    return _decode_raw(_HALF_PAIR.sub(rb"\\ufffd", body))
 
 
 _hard_to_tell = re.compile(rb"\\|[0-9.][eE]|[0-9]{19}|[^\x20-\x7e\s]").search

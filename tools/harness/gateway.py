@@ -12,13 +12,12 @@ from typing import Any, Protocol
 
 import httpx
 import pytest
-import yaml
 
 from epp.app import App, Ports, ServeSettings, Transport
 from epp.config import DEFAULT_CONFIG, RollbackSettings, load_file, load_text
 from epp.lab.envoy import EXT_PROC_STATS, EnvoyProcess, GatewayConfig, Mode
 from epp.lab.envoy.bootstrap import bootstrap
-from epp.lab.envoy.names import EPP_CLUSTER
+from epp.lab.envoy.names import EPP_CLUSTER, LISTENER
 from epp.lab.fleet import EngineConfig, Fleet, FleetConfig
 from epp.transport import TlsSettings
 
@@ -207,11 +206,13 @@ async def running(
     objects: tuple[Path, ...] = (),
     serve: Mapping[str, Any] = MappingProxyType({}),
     edit: Callable[[dict[str, Any]], None] = lambda _: None,
+    listener: str = LISTENER,
 ) -> AsyncIterator[Gateway]:
     """Run a fleet, an EPP and an Envoy in front of both.
 
     With ``labels`` the endpoints have them, and are called ``default/endpoint-0`` and so on.
-    ``serve`` are more settings of the EPP, ``edit`` changes the bootstrap of Envoy.
+    ``serve`` are more settings of the EPP, ``edit`` changes the bootstrap of Envoy, and
+    ``listener`` is the one that the gateway's URL leads to.
     """
     fleet = fleet or FleetConfig(endpoints=3, time_scale=0.05)
     async with (
@@ -241,13 +242,13 @@ async def running(
             ),
         )
         edit(document)
-        text = yaml.safe_dump(document)
+        text = json.dumps(document)
         limits = httpx.Limits(max_connections=400)
         client = await asyncio.to_thread(
             httpx.AsyncClient, timeout=15.0, limits=limits, trust_env=False
         )
         async with EnvoyProcess(text) as envoy, client:
-            host, port = await envoy.listener_address()
+            host, port = await envoy.listener_address(listener)
             yield Gateway(
                 picker.app,
                 picker.ports,

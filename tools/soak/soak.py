@@ -312,7 +312,7 @@ def _sums(page: str) -> dict[str, float]:
 
 def command() -> int:
     """Read the command line, run, print; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.soak", description=__doc__)
     parser.add_argument("--requests", type=int, default=2_000_000)
     parser.add_argument("--epp", action="store_true", help="the whole endpoint picker")
     parser.add_argument("--seed", type=int, default=1)

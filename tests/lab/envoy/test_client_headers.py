@@ -1,7 +1,8 @@
 """What a real Envoy lets through of a client's headers, and what it writes itself."""
 
+import json
+
 import pytest
-import yaml
 from lab.envoy.test_gateway import running_gateway, running_model_server, running_picker
 
 from epp.ext_proc import client_headers
@@ -124,7 +125,7 @@ async def test_a_format_takes_what_a_filter_before_it_has_found() -> None:
         (listener,) = document["static_resources"]["listeners"]
         manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
         manager["http_filters"].insert(0, claims)
-        async with running_gateway(yaml.safe_dump(document)) as (_envoy, client):
+        async with running_gateway(json.dumps(document)) as (_envoy, client):
             for headers in ({"x-claim": "acme", FAIRNESS: "mine"}, {FAIRNESS: "mine"}):
                 await client.post("/v1/x", content=b"{}", headers=headers)
     known, unknown = picker.requests

@@ -16,7 +16,6 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-import yaml
 from data_layer.certificates import Authority, make_ca, make_leaf
 from lab.envoy.h2c_server import running_h2c_server
 
@@ -536,7 +535,7 @@ async def test_metadata_goes_to_the_endpoint_picker_and_comes_from_it() -> None:
         (chain,) = document["static_resources"]["listeners"][0]["filter_chains"]
         # What a gateway does that knows of subsets, as a header of the client.
         chain["filters"][0]["typed_config"]["http_filters"].insert(0, SUBSET_FROM_HEADER)
-        async with running_gateway(yaml.safe_dump(document)) as (envoy, client):
+        async with running_gateway(json.dumps(document)) as (envoy, client):
             picker.in_metadata_only = True
             picker.destination = other.address
             for _ in range(2):

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -86,20 +85,23 @@ async def test_a_bad_bootstrap_is_named_at_its_start() -> None:
 
 async def test_an_envoy_that_never_gets_ready_is_stopped(tmp_path: Path) -> None:
     binary = make_script(tmp_path, "echo waiting for Godot >&2\nexec sleep 60\n")
-    envoy = EnvoyProcess("", binary=binary, start_timeout_seconds=0.5)
-    with pytest.raises(EnvoyStartError, match=r"not ready after 0\.5 s:\nwaiting for Godot"):
+    envoy = EnvoyProcess("", binary=binary, start_timeout_seconds=2.0)
+    with pytest.raises(EnvoyStartError, match=r"not ready after 2 s:\nwaiting for Godot"):
         await envoy.__aenter__()
     assert envoy.returncode == -signal.SIGTERM
 
 
 async def test_an_envoy_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
-    binary = make_script(tmp_path, "trap '' TERM\nwhile :; do sleep 0.05; done\n")
+    binary = make_script(tmp_path, "exec sleep 60\n")
     envoy = EnvoyProcess("", binary=binary, start_timeout_seconds=0.3, stop_timeout_seconds=0.3)
-    started = time.monotonic()
-    with pytest.raises(EnvoyStartError, match="not ready"):
-        await envoy.__aenter__()
+    # The child inherits this; a trap in the script might be set too late on a busy machine.
+    handler = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with pytest.raises(EnvoyStartError, match="not ready"):
+            await envoy.__aenter__()
+    finally:
+        signal.signal(signal.SIGTERM, handler)
     assert envoy.returncode == -signal.SIGKILL
-    assert time.monotonic() - started < 10
 
 
 async def test_the_end_of_envoy_can_be_awaited() -> None:

@@ -29,7 +29,7 @@ CHAT = "/v1/chat/completions"
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop run until something has happened in this process."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         while not condition():  # noqa: ASYNC110 -- a counter, no event tells of it
             await asyncio.sleep(0)
 
