@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2
 
 from epp.observability import PortError
-from epp.sockets import PortFigures
+from epp.sockets import PortStatistics
 from epp.transport import (
     Http2Server,
     ListenError,
@@ -242,9 +242,9 @@ class HealthServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def figures(self) -> PortFigures:
+    def port_statistics(self) -> PortStatistics:
         """Return statistics of the port; thread-safe."""
-        return self._server.figures()
+        return self._server.port_statistics()
 
     def close_idle(self) -> None:
         """Close idle connections to free descriptors; thread-safe."""

@@ -22,11 +22,17 @@ from epp.observability.http_connection import HttpLimits, HttpServerConnection, 
 from epp.observability.http_server import HttpServer
 from epp.sockets import listen_on
 from epp.transport.grpc import GrpcSession
-from epp.transport.http2 import Connection
+from epp.transport.http2 import Http2Connection
 from epp.transport.protocol import ConnectionProtocol
 
 CONNECTIONS = 5
-CLASSES = (ConnectionProtocol, Connection, GrpcSession, HttpServerConnection, HttpClientConnection)
+CLASSES = (
+    ConnectionProtocol,
+    Http2Connection,
+    GrpcSession,
+    HttpServerConnection,
+    HttpClientConnection,
+)
 
 
 @pytest.fixture

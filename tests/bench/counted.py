@@ -34,8 +34,7 @@ from epp.scheduling import (
     Scheduler,
     SchedulingResult,
 )
-from epp.transport.http2 import Connection as Http2Connection
-from epp.transport.http2 import DataReceived
+from epp.transport.http2 import DataReceived, Http2Connection
 
 _MESSAGES = 5000
 """A call is timed with the arguments of requests with so many messages before the clock is read

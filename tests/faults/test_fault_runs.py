@@ -17,7 +17,7 @@ from epp.ext_proc.stream import ExtProcStream
 from epp.lab.envoy import Mode
 from epp.request_control import Exchange
 from epp.transport.grpc.stream import GrpcStream
-from epp.transport.http2 import Stream
+from epp.transport.http2 import Http2Stream
 
 pytestmark = [
     pytest.mark.integration,
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-PER_REQUEST = (ExtProcStream, Exchange, GrpcStream, Stream)
+PER_REQUEST = (ExtProcStream, Exchange, GrpcStream, Http2Stream)
 
 
 @pytest_asyncio.fixture(

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
-from epp.transport import Http2Server, OpenStream, Stream, Timeouts, TransportSettings
-from epp.transport.backlog import Backlog
-from epp.transport.grpc import GrpcLimits
+from epp.transport import GrpcLimits, Http2Server, OpenStream, Stream, Timeouts, TransportSettings
 from epp.transport.http2 import ConnectionLimits
 from epp.transport.protocol import ConnectionProtocol
+from epp.transport.read_scheduling import ReadBacklog
 from transport.raw_client import GREETING, METHOD, Echo, Reader, headers
 
 
@@ -180,7 +179,7 @@ def connect(
     timers = Timers()
     if server is None:
         server = Http2Server(methods, settings=settings)
-        server.backlog = Backlog(timers.time)  # time passes when a test says so
+        server.backlog = ReadBacklog(timers.time)  # time passes when a test says so
     clock = cast("asyncio.AbstractEventLoop", timers)  # no more of a loop is needed
     protocol = ConnectionProtocol(server, loop or clock)
     timers.now += handshake_seconds

@@ -34,8 +34,8 @@ def test_a_part_that_is_gone_takes_nothing_along_and_is_counted_once() -> None:
     gone, left = ByteBudget(600, whole), ByteBudget(600, whole)
     gone.take(300)
     left.take(200)
-    gone.part()
-    gone.part()
+    gone.detach()
+    gone.detach()
     gone.give_back(300)
     assert (whole.used_bytes, left.used_bytes, gone.used_bytes) == (200, 200, 0)
 

@@ -19,7 +19,7 @@ from epp.transport import (
     load_certificate,
     make_context,
 )
-from epp.transport.eviction import LEAVING_SECONDS, connections_for, descriptors_for
+from epp.transport.eviction import DRAIN_SECONDS, connections_for, descriptors_for
 from epp.transport.protocol import ConnectionProtocol
 from transport.raw_client import (
     GREETING,
@@ -85,7 +85,7 @@ async def test_newcomer_is_served_and_the_idlest_connection_is_told_to_leave() -
         await clients[0].round_trip()
         await clients[1].round_trip()
         assert clients[0].goaways == clients[1].goaways == []
-        figures = served.server.figures()
+        figures = served.server.port_statistics()
         assert (figures.evicted, figures.refused) == (1, 0)
         assert served.server.statistics().ended["evicted"] == 1
 
@@ -108,14 +108,14 @@ async def test_stream_that_was_on_its_way_is_served_on_a_connection_that_leaves(
 async def test_client_that_does_not_leave_is_cut_off() -> None:
     async with full(1) as (served, (client,)), connected(served.port) as newcomer:
         await newcomer.round_trip()
-        (leaving,) = served.server._evictor._leaving
+        (draining,) = served.server._evictor._draining
         served.server._evictor.tick()
         await newcomer.round_trip()
-        assert leaving in served.server.connections
-        served.server._evictor._leaving[leaving] -= LEAVING_SECONDS
+        assert draining in served.server.connections
+        served.server._evictor._draining[draining] -= DRAIN_SECONDS
         served.server._evictor.tick()
         await client.at_end()
-        assert leaving not in served.server.connections
+        assert draining not in served.server.connections
 
 
 async def test_clients_that_do_not_leave_take_no_room_of_others() -> None:
@@ -125,7 +125,7 @@ async def test_clients_that_do_not_leave_take_no_room_of_others() -> None:
         assert len(served.server.connections) <= 17
         for client in clients[:-1]:
             await client.at_end()
-        assert served.server.figures().evicted == 16
+        assert served.server.port_statistics().evicted == 16
 
 
 async def test_connection_with_a_stream_is_left_alone_and_the_newcomer_refused() -> None:
@@ -139,7 +139,7 @@ async def test_connection_with_a_stream_is_left_alone_and_the_newcomer_refused()
         for client in clients:
             await client.round_trip()
             assert client.goaways == []
-        figures = served.server.figures()
+        figures = served.server.port_statistics()
         assert (figures.evicted, figures.refused) == (0, 1)
         assert served.server.statistics().refused["connection"] == 1
     assert await served.server._is_empty_within(5)
@@ -167,7 +167,7 @@ async def test_one_in_the_middle_of_its_handshake_is_spared_for_a_moment() -> No
             await established(stack, served.port, 4)
             slow.send(GREETING)
             await slow.round_trip()
-        assert served.server.figures().evicted == 5
+        assert served.server.port_statistics().evicted == 5
         for client in clients:
             await client.at_end()
 
@@ -259,7 +259,7 @@ class Mob:
             self._server._timer.cancel()
             self._server._tick()
         else:
-            self._server._evictor.free()
+            self._server._evictor.free_descriptors()
 
     def leave(self) -> None:
         for client in self._clients:
@@ -280,13 +280,13 @@ def test_the_bound_holds_and_nothing_is_left_whatever_clients_do(run: Run, seed:
                 await asyncio.sleep(0)
             # What has been aborted is gone two turns later.
             most = descriptors_for(limit) + 2 * ACCEPTS_PER_TURN
-            assert server.figures().connections <= most
+            assert server.port_statistics().connections <= most
         mob.leave()
         assert await server._is_empty_within(10)
         await server._acceptor.settled()
         evictor = server._evictor
         assert evictor.evicted > 0
-        kept = (evictor._aborted, evictor._leaving, evictor._unfinished, server._acceptor.pending)
+        kept = (evictor._aborted, evictor._draining, evictor._unfinished, server._acceptor.pending)
         assert [len(each) for each in kept] == [0, 0, 0, 0]
         await server.stop(0)
 
@@ -315,7 +315,7 @@ def test_handshakes_that_are_not_finished_keep_nobody_out(run: Run) -> None:
             async with connected(port, tls=trusted) as client:
                 client.send(call(1, b"hello"))
                 assert (await client.answer(1)).messages == [b"hello"]
-                figures = server.figures()
+                figures = server.port_statistics()
                 assert figures.connections <= 4
                 assert (figures.evicted, figures.refused) == (17, 0)
             for each in stuck[:17]:

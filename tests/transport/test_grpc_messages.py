@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from epp.transport import TransportSettings
-from epp.transport.grpc import GrpcLimits
+from epp.transport import GrpcLimits, TransportSettings
 from epp.transport.http2 import ConnectionLimits
 from transport.raw_client import (
     Answer,

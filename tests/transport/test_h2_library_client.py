@@ -29,7 +29,7 @@ from soak import envoy_like, frames, server
 from soak.connection import Lost, RawConnection
 
 from epp.transport import Http2Server, Stream
-from epp.transport.http2 import Connection, ConnectionLimits, RequestReceived, encode
+from epp.transport.http2 import ConnectionLimits, Http2Connection, RequestReceived, encode
 from epp.transport.protocol import ConnectionProtocol
 
 ECHO, LATE = "/test.Service/Echo", "/test.Service/Late"
@@ -484,7 +484,7 @@ async def test_a_leaving_client_gets_its_answers_and_then_the_connection_ends(
 ANSWER = encode(((b":status", b"200"),))
 
 
-def answered_streams(connection: Connection, count: int) -> list[int]:
+def answered_streams(connection: Http2Connection, count: int) -> list[int]:
     """Open streams on which a message is sent, and end them as both sides do."""
     ids = [2 * number + 1 for number in range(count)]
     for stream_id in ids:
@@ -497,7 +497,7 @@ def answered_streams(connection: Connection, count: int) -> list[int]:
 
 
 def test_a_reset_after_each_answer_is_no_flood_however_fast_they_come() -> None:
-    connection = Connection(ConnectionLimits(control_frame_budget=10, early_reset_budget=10))
+    connection = Http2Connection(ConnectionLimits(control_frame_budget=10, early_reset_budget=10))
     connection.receive(frames.greeting())
     for stream_id in answered_streams(connection, 100):
         connection.receive(frames.reset(stream_id, frames.INTERNAL_ERROR))
@@ -505,13 +505,13 @@ def test_a_reset_after_each_answer_is_no_flood_however_fast_they_come() -> None:
 
 
 def test_resets_of_closed_streams_beyond_one_for_each_stream_are_a_flood() -> None:
-    connection = Connection(ConnectionLimits(control_frame_budget=10, early_reset_budget=10))
+    connection = Http2Connection(ConnectionLimits(control_frame_budget=10, early_reset_budget=10))
     connection.receive(frames.greeting())
     answered_streams(connection, 100)
     for _ in range(100 + 10):
         connection.receive(frames.reset(1))
     assert connection.is_closed
-    assert connection.counters.connection_faults == {"ENHANCE_YOUR_CALM": 1}
+    assert connection._counters.connection_faults == {"ENHANCE_YOUR_CALM": 1}
 
 
 class Socket(asyncio.Transport):

@@ -6,10 +6,12 @@ import h2.config
 import h2.connection
 import pytest
 
-from epp.transport.grpc import GrpcCounters, GrpcLimits, GrpcSession
-from epp.transport.http2 import Connection, ConnectionLimits
+from epp.transport import GrpcLimits
+from epp.transport.grpc import GrpcSession
+from epp.transport.http2 import ConnectionLimits, Http2Connection
 from epp.transport.http2.constants import DEFAULT_WINDOW
 from epp.transport.interface import Stream
+from epp.transport.statistics import GrpcCounters
 from transport.in_memory import Timers
 from transport.raw_client import METHOD, Idle, fields, message
 
@@ -30,7 +32,7 @@ class Wire:
         limits = ConnectionLimits(
             stream_window_bytes=WINDOW, max_buffered_bytes=ROOM, writable_below_bytes=MOST_WAITING
         )
-        self.connection = Connection(limits)
+        self.connection = Http2Connection(limits)
         self.handlers: list[Idle] = []
         self.counters = GrpcCounters()
         self.written: list[bytes] = []
@@ -156,4 +158,4 @@ def test_a_stream_that_waited_may_send_more_messages() -> None:
 def test_what_was_read_is_not_kept_until_the_next_read() -> None:
     wire = Wire()
     wire.send_round(10)
-    assert wire.connection._events == []
+    assert wire.connection._receiver.events == []

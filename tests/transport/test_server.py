@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from epp.transport import Http2Server, ListenError, TransportSettings
 from epp.transport.http2 import ConnectionLimits
-from epp.transport.pauses import Pause
 from epp.transport.protocol import ConnectionProtocol
+from epp.transport.read_scheduling import PauseReason
 from transport.raw_client import (
     MAX_WINDOW,
     PREFACE,
@@ -69,7 +69,7 @@ async def test_flood_whose_answers_are_not_read_is_not_read_on(frame: bytes, ans
         await client.round_trip()
         protocol = only_connection(served)
         count = 1000 * await send_until_it_blocks(client, frame * 1000)
-        assert Pause.OUTPUT in protocol._pauses.reasons
+        assert PauseReason.OUTPUT in protocol._pauses.reasons
         buffered = protocol._transport.get_write_buffer_size()
         assert buffered < given.connection.write_burst_bytes + MIB
         assert protocol.connection.sender.output == []
@@ -260,7 +260,9 @@ async def test_connection_whose_tick_fails_keeps_no_other_from_its_own(
             served.server._tick()
         assert set(ticked) == served.server.connections
         assert len(ticked) == 2
-        assert [line["event"] for line in lines] == ["connection could not be looked after"] * 2
+        assert [line["event"] for line in lines] == [
+            "time limits of a connection could not be applied"
+        ] * 2
         assert not served.server._timer.cancelled()  # type: ignore[union-attr]
 
 
@@ -285,7 +287,9 @@ async def test_answer_above_the_limit_ends_its_stream_alone() -> None:
         client.send(data(1, message(bytes(100))), data(1, message(bytes(101))))
         answer = await client.answer(1)
         assert (answer.messages, answer.status) == ([bytes(100)], 8)
-        assert answer.blocks[-1]["grpc-message"] == "an answer of 101 bytes, above the limit of 100"
+        assert answer.blocks[-1]["grpc-message"] == (
+            "a response of 101 bytes exceeds the limit of 100"
+        )
         client.send(data(3, message(b"after"), end=True))
         assert (await client.answer(3)).messages == [b"before", b"after"]
         assert [handler.resets for handler in served.handlers] == [1, 0]

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from epp.transport import Stream, Timeouts, TransportSettings
-from epp.transport.grpc import GrpcLimits
+from epp.transport import GrpcLimits, Stream, Timeouts, TransportSettings
 from epp.transport.http2 import ConnectionLimits
 from transport.in_memory import InMemory, connect
 from transport.raw_client import METHOD, Echo, call, data, fields, headers, message, reset

@@ -289,9 +289,9 @@ def test_tls_1_3_suites_among_others_are_ignored_with_a_warning(
     assert lines == [
         {
             "log_level": "warning",
-            "event": "cipher suites were ignored",
+            "event": "TLS 1.3 cipher suites were ignored",
             "suites": ["TLS_AES_128_GCM_SHA256"],
-            "reason": "those of TLS 1.3 are always on",
+            "reason": "they are always enabled",
         }
     ]
     assert cipher_of(server, "ECDHE+AESGCM") == "ECDHE-RSA-AES256-GCM-SHA384"
@@ -304,11 +304,11 @@ def test_suites_that_do_not_fit_the_certificate_are_warned_of() -> None:
     assert lines == [
         {
             "log_level": "warning",
-            "event": "cipher suites do not fit the certificate",
+            "event": "no cipher suite matches the type of the certificate's key",
             "certificate": "self-signed",
             "key": "ECDSA",
             "suites": [GCM_128],
-            "effect": "clients that cannot speak TLS 1.3 are refused",
+            "effect": "clients without TLS 1.3 cannot connect",
         }
     ]
     with pytest.raises(ssl.SSLError, match="NO_SHARED_CIPHER"):
@@ -327,22 +327,22 @@ def test_suites_that_do_not_fit_the_certificate_are_warned_of() -> None:
         (
             ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"),
             (
-                "cipher suites TLS_AES_256_GCM_SHA384, TLS_CHACHA20_POLY1305_SHA256: these are of"
-                " TLS 1.3, whose suites Python cannot choose, and there is none of TLS 1.2;"
-                f" name none for the default, or some of {KNOWN}"
+                "cipher suites TLS_AES_256_GCM_SHA384, TLS_CHACHA20_POLY1305_SHA256: all are"
+                " TLS 1.3 suites, which Python cannot select, so none is left for TLS 1.2;"
+                f" give none for the default, or some of {KNOWN}"
             ),
         ),
         (
             (GCM_128, "ECDHE-RSA-AES128-GCM-SHA256"),
-            f"cipher suite 'ECDHE-RSA-AES128-GCM-SHA256': unknown; known are {KNOWN}",
+            f"cipher suite 'ECDHE-RSA-AES128-GCM-SHA256': unknown; supported are {KNOWN}",
         ),
-        (("",), f"cipher suite '': unknown; known are {KNOWN}"),
+        (("",), f"cipher suite '': unknown; supported are {KNOWN}"),
         *(
             (
                 (name,),
                 (
                     f"cipher suite {name}: prohibited in HTTP/2 (RFC 9113 appendix A);"
-                    f" known are {KNOWN}"
+                    f" supported are {KNOWN}"
                 ),
             )
             for name in (
@@ -369,8 +369,8 @@ def test_suites_that_openssl_was_built_without_are_an_error(
     with pytest.raises(TlsError) as error:
         make_context(TlsSettings(ciphers=(GCM_128,)), rsa_certificate)
     assert str(error.value) == (
-        f"cipher suites {GCM_128}: this build of OpenSSL has none of them"
-        f" ({ssl.OPENSSL_VERSION}); name others, or none for the default"
+        f"cipher suites {GCM_128}: this build of OpenSSL supports none of them"
+        f" ({ssl.OPENSSL_VERSION}); give others, or none for the default"
     )
 
 
@@ -441,7 +441,7 @@ BROKEN = b"-----BEGIN CERTIFICATE-----\nbm90IGEgY2VydGlmaWNhdGU=\n-----END CERTI
 def test_an_unreadable_certificate_is_an_error(tmp_path: Path, chain: bytes) -> None:
     make_directory(tmp_path, chain=chain, key=pem(make_key()))
     assert load_error(tmp_path) == (
-        f"{tmp_path}/tls.crt: holds no readable PEM certificate;"
+        f"{tmp_path}/tls.crt: contains no readable PEM certificate;"
         " it should begin with -----BEGIN CERTIFICATE-----"
     )
 
@@ -450,7 +450,7 @@ def test_an_unreadable_certificate_is_an_error(tmp_path: Path, chain: bytes) -> 
 def test_an_unreadable_key_is_an_error(tmp_path: Path, key: bytes) -> None:
     make_directory(tmp_path, chain=make_chain(make_key()), key=key)
     assert load_error(tmp_path) == (
-        f"{tmp_path}/tls.key: holds no readable PEM private key;"
+        f"{tmp_path}/tls.key: contains no readable PEM private key;"
         " it should begin with -----BEGIN PRIVATE KEY-----"
     )
 
@@ -468,8 +468,8 @@ def test_an_encrypted_key_is_an_error(tmp_path: Path) -> None:
 def test_a_key_that_does_not_fit_the_certificate_is_an_error(tmp_path: Path, bits: int) -> None:
     make_directory(tmp_path, chain=make_chain(make_key()), key=pem(make_key(bits)))
     assert load_error(tmp_path) == (
-        f"{tmp_path}/tls.key: the key does not fit the first certificate in {tmp_path}/tls.crt;"
-        " give the two from one issue, the server's own certificate before its issuers'"
+        f"{tmp_path}/tls.key: the key does not match the first certificate in {tmp_path}/tls.crt;"
+        " use the key and certificate of one issue, with the server's own certificate first"
     )
 
 
@@ -480,8 +480,8 @@ def test_a_key_too_weak_for_openssl_is_an_error(
     with pytest.raises(TlsError) as error:
         make_context(TlsSettings(), make_certificate(make_key(1024)))
     assert str(error.value) == (
-        "made by the test: OpenSSL refuses the certificate or its key (EE_KEY_TOO_SMALL);"
-        " have it issued anew, with an EC key on P-256 or an RSA key of 2048 bits"
+        "made by the test: OpenSSL rejects the certificate or its key (EE_KEY_TOO_SMALL);"
+        " have it reissued, with an EC key on P-256 or an RSA key of 2048 bits"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -534,8 +534,8 @@ def test_without_a_place_for_the_key_tls_cannot_be_had(
     text = str(error.value)
     assert text.startswith(f"{tmp_path}/absent, too/epp-tls-")
     assert text.endswith(
-        ": the key cannot be handed to OpenSSL in a file (No such file or directory);"
-        " give the process a place for temporary files, by TMPDIR or as /dev/shm"
+        ": the key cannot be written to a file for OpenSSL (No such file or directory);"
+        " make /dev/shm or the directory in TMPDIR writable"
     )
 
 

@@ -43,7 +43,7 @@ def prepared(**limits: int) -> Client:
     client.connection.reset(client.request(5), ErrorCode.CANCEL)
     client.send(reset(3))
     client.frames()
-    client.connection.forgive()
+    client.connection.replenish_flood_budgets()
     return client
 
 
@@ -88,7 +88,7 @@ def test_as_many_over_time_are_forgiven(flood: bytes) -> None:
     for _ in range(50):
         client.send_bytes(flood * 90)
         client.frames()
-        client.connection.forgive()
+        client.connection.replenish_flood_budgets()
 
     assert not client.connection.is_closed
 
@@ -144,7 +144,7 @@ def test_settings_that_change_the_windows_of_many_streams_are_bounded_work() -> 
     client = make_client()
     for stream_id in range(1, 20_001, 2):
         client.request(stream_id)
-    client.connection.forgive()
+    client.connection.replenish_flood_budgets()
     visits = counted_visits(client)
 
     up = serialized([settings(initial_window_size=65_536)])
@@ -177,7 +177,7 @@ def test_window_updates_that_answer_our_data_are_free() -> None:
         client.connection.send_data(stream, bytes(100))
         client.answers(window(1, 100), window(0, 100))
 
-    client.connection.forgive()
+    client.connection.replenish_flood_budgets()
     client.assert_alive()
     assert len(client.received(1)) == 100_000
 
@@ -222,7 +222,7 @@ def test_the_rest_of_large_bodies_that_were_refused_is_no_flood() -> None:
         client.connection.end(stream, TRAILERS)
         client.send_bytes(data(stream_id, bytes(1000)).serialize() * 25)
 
-    client.connection.forgive()
+    client.connection.replenish_flood_budgets()
     client.assert_alive()
 
 
@@ -345,7 +345,7 @@ def test_time_earns_early_resets_back_a_hundredth_at_a_time() -> None:
 
     abort(200)
     for _ in range(20):
-        client.connection.forgive()  # 1 + 200 / 100
+        client.connection.replenish_flood_budgets()  # 1 + 200 / 100
         abort(3)
     client.request(99_999)
 
@@ -386,7 +386,7 @@ def test_provoked_resets_are_forgiven_over_time_and_by_answers() -> None:
             client.connection.send_data(client.answered(first + 2, end=True), b"message")
             client.connection.end(client.connection.streams[first + 2], TRAILERS)
         else:
-            client.connection.forgive()
+            client.connection.replenish_flood_budgets()
 
     client.frames()
     client.assert_alive()
@@ -395,7 +395,7 @@ def test_provoked_resets_are_forgiven_over_time_and_by_answers() -> None:
 
 def test_a_flood_of_large_header_lists_ends_the_connection() -> None:
     client = make_client(max_header_list_bytes=300, control_frame_budget=100)
-    client.connection.forgive()
+    client.connection.replenish_flood_budgets()
     large = BLOCK + literals([("a", "b")] * 8)
     client.send(*[headers(stream_id, large, end=True) for stream_id in range(1, 201, 2)])
     assert client.counters.header_lists_refused == 100

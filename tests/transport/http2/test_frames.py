@@ -109,7 +109,7 @@ def test_a_ping_is_answered_while_streams_are_blocked_by_windows() -> None:
 
 def test_a_ping_is_answered_while_the_socket_is_full() -> None:
     client = make_client()
-    client.connection.hold()
+    client.connection.pause_writing()
 
     client.assert_alive()
 

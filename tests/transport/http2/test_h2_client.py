@@ -12,12 +12,12 @@ import h2.settings
 import pytest
 
 from epp.transport.http2 import (
-    Connection,
     ConnectionLimits,
     DataReceived,
     ErrorCode,
     Event,
     HeaderCache,
+    Http2Connection,
     RequestReceived,
     StreamReset,
 )
@@ -41,7 +41,7 @@ class Pair:
         limits: ConnectionLimits | None = None,
     ) -> None:
         self.cache = HeaderCache()
-        self.server = Connection(limits, cache=self.cache)
+        self.server = Http2Connection(limits, cache=self.cache)
         self.client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         self.told: list[Event] = []
         """What the server was told."""
@@ -378,7 +378,7 @@ def test_the_clients_farewell_finishes_the_connection() -> None:
     pair.client.close_connection()
     pair.told += pair.server.receive(pair.client.data_to_send())
 
-    assert pair.server.is_peer_leaving
+    assert pair.server.has_received_goaway
     assert pair.server.is_finished
 
 
@@ -391,5 +391,5 @@ def test_300_calls_leave_nothing_behind() -> None:
 
     assert pair.server.streams == {}
     assert pair.server.sender.waiting_bytes == 0
-    assert pair.server.counters.streams_answered == 300
+    assert pair.server._counters.streams_answered == 300
     assert pair.server.sender.ready_streams == 0

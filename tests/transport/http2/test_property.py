@@ -11,14 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from epp.transport.http2 import (
-    Connection,
     ConnectionFailed,
     ConnectionLimits,
     DataReceived,
     ErrorCode,
     Event,
+    Http2Connection,
+    Http2Stream,
     RequestReceived,
-    Stream,
     StreamReset,
     WaitingBytesExceededError,
 )
@@ -58,7 +58,7 @@ LIMITS = ConnectionLimits(
     max_buffered_bytes=300_000,
     write_burst_bytes=60_000,
 )
-Action = Callable[[Connection, dict[int, Stream]], None]
+Action = Callable[[Http2Connection, dict[int, Http2Stream]], None]
 """What the layer above does; it knows the streams by their ids."""
 
 BLOCKS: dict[str, Fields] = {
@@ -75,7 +75,7 @@ class Run:
     client: Client = field(default_factory=lambda: Client(LIMITS))
     groups: list[tuple[bytes, Action | None]] = field(default_factory=list)
     """What was sent, and what the layer above did after it; to be done again."""
-    streams: dict[int, Stream] = field(default_factory=dict)
+    streams: dict[int, Http2Stream] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.model = Model(
@@ -139,7 +139,7 @@ class Run:
             if not stream.has_peer_ended
         } == model.open
         assert connection.streams.keys() == model.streams.keys()
-        assert connection._receive_window == model.connection_window
+        assert connection._receiver._window == model.connection_window
         assert sender.window == books.window <= MAX_WINDOW
         for stream_id, stream in connection.streams.items():
             window = sender.initial_window + stream.send_credit
@@ -266,7 +266,7 @@ def cut_headers(stream_id: int, at: list[int], end: bool) -> Step:
 
 
 def answer(stream_id: int, size: int) -> Step:
-    def action(connection: Connection, streams: dict[int, Stream]) -> None:
+    def action(connection: Http2Connection, streams: dict[int, Http2Stream]) -> None:
         stream = streams.get(stream_id)
         if stream is None or stream.owner == "ended":
             return
@@ -284,7 +284,7 @@ def answer(stream_id: int, size: int) -> Step:
 
 
 def finish(stream_id: int) -> Step:
-    def action(connection: Connection, streams: dict[int, Stream]) -> None:
+    def action(connection: Http2Connection, streams: dict[int, Http2Stream]) -> None:
         stream = streams.get(stream_id)
         if stream is not None and stream.owner != "ended":
             connection.end(stream, TRAILERS if stream.owner else ANSWER)
@@ -294,7 +294,7 @@ def finish(stream_id: int) -> Step:
 
 
 def cancel(stream_id: int) -> Step:
-    def action(connection: Connection, streams: dict[int, Stream]) -> None:
+    def action(connection: Http2Connection, streams: dict[int, Http2Stream]) -> None:
         if stream_id in streams:
             connection.reset(streams[stream_id], ErrorCode.CANCEL)
 
@@ -302,11 +302,11 @@ def cancel(stream_id: int) -> Step:
 
 
 def hold(run: Run) -> None:
-    run.act(lambda connection, _: connection.hold())
+    run.act(lambda connection, _: connection.pause_writing())
 
 
 def resume(run: Run) -> None:
-    run.act(lambda connection, _: connection.resume())
+    run.act(lambda connection, _: connection.resume_writing())
 
 
 def shut_down(run: Run) -> None:
@@ -502,8 +502,8 @@ def facts(events: list[Event]) -> Iterator[tuple[object, ...]]:
 
 def replayed(run: Run, cut: Callable[[bytes], list[bytes]]) -> tuple[list[object], bytes]:
     """Do a run again with its bytes in other pieces; return events and output."""
-    connection = Connection(LIMITS)
-    streams: dict[int, Stream] = {}
+    connection = Http2Connection(LIMITS)
+    streams: dict[int, Http2Stream] = {}
     told: list[object] = []
     output = b""
     octets = b""
@@ -574,7 +574,7 @@ _JUNK = st.lists(
 )
 @settings(max_examples=200)
 def test_arbitrary_bytes_never_raise(start: bytes, junk: list[bytes], acknowledged: bool) -> None:
-    connection = Connection(LIMITS)
+    connection = Http2Connection(LIMITS)
     octets = [start, *([serialized([wire.settings_ack()])] if acknowledged else []), *junk]
 
     for piece in octets:
@@ -598,7 +598,7 @@ def test_a_long_stream_of_bytes_in_pieces_of_any_size_is_the_same(size: int) -> 
             ContinuationFrame(1, b""),
         ]
     )
-    whole, cut = Connection(), Connection()
+    whole, cut = Http2Connection(), Http2Connection()
 
     at_once = list(facts(whole.receive(octets)))
     in_pieces: list[object] = []

@@ -46,14 +46,14 @@ def test_the_window_of_a_paused_stream_is_renewed_later() -> None:
     paused = client.request(1)
     client.request(3)
     connection = client.connection
-    connection.pause(paused)
+    connection.pause_reading(paused)
 
     granted = [
         windows(client.answers(data(stream_id, bytes(FRAME)))) for stream_id in [1] * 8 + [3] * 4
     ]
     assert [each for each in granted if each] == [[(0, 8 * FRAME)], [(3, 4 * FRAME)]]
 
-    connection.unpause(paused)
+    connection.resume_reading(paused)
     assert windows(client.frames()) == [(1, 8 * FRAME)]
     assert windows(client.answers(data(1, bytes(FRAME)))) == []
 
@@ -61,10 +61,10 @@ def test_the_window_of_a_paused_stream_is_renewed_later() -> None:
 def test_a_stream_that_has_ended_is_unpaused_in_vain() -> None:
     client = make_client()
     stream = client.request(1)
-    client.connection.pause(stream)
+    client.connection.pause_reading(stream)
     client.send(data(1, bytes(FRAME)))
     client.assert_reset(1, ErrorCode.STREAM_CLOSED, data(1, b"", end=True), data(1, b"x"))
-    client.connection.unpause(stream)
+    client.connection.resume_reading(stream)
     assert client.frames() == []
 
 

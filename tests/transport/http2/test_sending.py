@@ -6,7 +6,7 @@ Every frame read goes through the accounting, which fails the test when a window
 import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, RstStreamFrame
 
-from epp.transport.http2 import ErrorCode, Stream, WaitingBytesExceededError
+from epp.transport.http2 import ErrorCode, Http2Stream, WaitingBytesExceededError
 from transport.http2.wire import (
     ANSWER,
     MAX_WINDOW,
@@ -532,7 +532,7 @@ def test_streams_that_are_gone_leave_the_queue_for_the_connections_window() -> N
     assert client.connection.sender.ready_streams == 0
 
 
-def full_stream(client: Client, stream_id: int = 1) -> Stream:
+def full_stream(client: Client, stream_id: int = 1) -> Http2Stream:
     stream = client.answered(stream_id)
     client.connection.send_data(stream, bytes(1000))
     return stream
@@ -597,7 +597,7 @@ def test_no_more_than_a_burst_is_written_at_once() -> None:
 def test_while_the_socket_is_full_data_waits_and_all_else_goes_out() -> None:
     client = make_client()
     stream = client.answered(1, end=True)
-    client.connection.hold()
+    client.connection.pause_writing()
 
     client.connection.send_data(stream, b"waits")
     client.connection.end(stream, TRAILERS)
@@ -606,7 +606,7 @@ def test_while_the_socket_is_full_data_waits_and_all_else_goes_out() -> None:
     client.assert_alive()
     assert client.accounting.streams[3].has_ended
 
-    client.connection.resume()
+    client.connection.resume_writing()
     assert client.received(1) == b"waits"
     assert client.accounting.streams[1].has_ended
 
@@ -621,11 +621,11 @@ def test_a_burst_that_is_held_in_its_middle_goes_on_afterwards() -> None:
     client.connection.send_data(stream, text(200_000))
 
     output = client.connection.take_output()
-    client.connection.hold()
+    client.connection.pause_writing()
 
     assert 25_000 <= len(output) < 50_000
     assert client.connection.take_output() == b""
-    client.connection.resume()
+    client.connection.resume_writing()
     client.frames()
     rest = bytes(client.accounting.streams[1].data)
     assert sum(len(frame.data) for frame in only(DataFrame, parsed(output))) + len(rest) == 225_000

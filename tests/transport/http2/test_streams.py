@@ -11,7 +11,7 @@ from epp.transport.http2 import (
     StreamReset,
 )
 from epp.transport.http2.errors import StreamFault
-from epp.transport.http2.stream import TRANSITIONS, Stream, StreamInput, StreamState
+from epp.transport.http2.stream import TRANSITIONS, Http2Stream, StreamInput, StreamState
 from transport.http2.wire import (
     ANSWER,
     PREFACE,
@@ -40,7 +40,7 @@ CANCEL, STREAM_CLOSED = ErrorCode.CANCEL, ErrorCode.STREAM_CLOSED
 def test_whatever_happens_in_whatever_state_is_legal_or_stream_closed(
     state: StreamState, happening: StreamInput
 ) -> None:
-    stream = Stream(1, 65_535, None)
+    stream = Http2Stream(1, 65_535, None)
     stream.state = state
 
     if (state, happening) in TRANSITIONS:
@@ -233,7 +233,7 @@ def test_the_memory_of_closed_streams_is_bounded() -> None:
     for stream_id in range(1, 18_001, 2):
         client.connection.end(client.request(stream_id), ANSWER)
 
-    assert 2048 <= len(client.connection._late) <= 4096
+    assert 2048 <= len(client.connection._table.ended) <= 4096
     assert client.connection.streams == {}
 
 
@@ -425,7 +425,7 @@ def test_after_the_clients_goaway_its_streams_complete() -> None:
     stream = client.answered(1)
 
     client.assert_ignored(goaway())
-    assert client.connection.is_peer_leaving
+    assert client.connection.has_received_goaway
     assert not client.connection.is_finished
 
     client.send(data(1, b"the rest", end=True))

@@ -17,19 +17,19 @@ from hyperframe.frame import (
 )
 
 from epp.transport.http2 import (
-    Connection,
     ConnectionFailed,
     ConnectionLimits,
     DataReceived,
     ErrorCode,
     Event,
     HeaderCache,
-    Http2Counters,
+    Http2Connection,
+    Http2Stream,
     RequestReceived,
-    Stream,
     StreamReset,
     encode,
 )
+from epp.transport.statistics import Http2Counters
 from transport import frames as build
 from transport.frames import (
     MAX_WINDOW,
@@ -143,7 +143,7 @@ class Client:
         cache: HeaderCache | None = None,
     ) -> None:
         self.counters = Http2Counters()
-        self.connection = Connection(limits, cache=cache, counters=self.counters)
+        self.connection = Http2Connection(limits, cache=cache, counters=self.counters)
         self.accounting = Accounting()
         self.encoder = Encoder()
         self.events: list[Event] = []
@@ -192,13 +192,13 @@ class Client:
 
     def request(
         self, stream_id: int, fields: Fields | bytes = REQUEST, *, end: bool = False
-    ) -> Stream:
+    ) -> Http2Stream:
         """Open a stream and return it."""
         (event,) = self.send(headers(stream_id, fields, end=end))
         assert isinstance(event, RequestReceived)
         return event.stream
 
-    def answered(self, stream_id: int, *, end: bool = False) -> Stream:
+    def answered(self, stream_id: int, *, end: bool = False) -> Http2Stream:
         """Open a stream to which the server has sent its headers."""
         stream = self.request(stream_id, end=end)
         self.connection.send_headers(stream, ANSWER)

@@ -10,7 +10,7 @@ import uvloop
 
 from epp.transport import Http2Server, ListenError, Server
 from epp.transport.grpcio import GrpcioServer
-from epp.transport.sockets import SocketFile
+from epp.transport.socket_file import SocketFile
 
 
 @pytest.fixture(params=["http2 on asyncio", "http2 on uvloop", "grpcio"])
@@ -82,7 +82,7 @@ def test_a_file_in_use_is_an_error_and_stays(
 def test_a_file_that_is_no_socket_is_left_alone(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "epp.sock"
     path.write_text("precious")
-    with pytest.raises(ListenError, match="a file that is no socket; give another --listen"):
+    with pytest.raises(ListenError, match="a file that is not a socket exists; give"):
         run_once(kind, path)
     assert path.read_text() == "precious"
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epp.transport import Timeouts
-from epp.transport.timekeeping import (
+from epp.transport.connection_timer import (
     MINIMUM_BYTES_PER_SECOND,
     SHORT_PATIENCE_TICKS,
-    Due,
-    Timekeeper,
+    ConnectionTimer,
+    TimerAction,
 )
 
 TIMEOUTS = Timeouts(
@@ -34,9 +34,9 @@ class Kept:
     unwritten_bytes: int = 0
     is_read_held: bool = False
     is_write_paused: bool = False
-    time: Timekeeper = field(default_factory=lambda: Timekeeper(TIMEOUTS))
+    time: ConnectionTimer = field(default_factory=lambda: ConnectionTimer(TIMEOUTS))
 
-    def tick(self, read_bytes: int = 0) -> Due:
+    def tick(self, read_bytes: int = 0) -> TimerAction:
         self.time.read_bytes += read_bytes
         return self.time.tick(
             self,
@@ -45,27 +45,35 @@ class Kept:
             is_write_paused=self.is_write_paused,
         )
 
-    def until_due(self, read_bytes: int = 0, most: int = 2000) -> tuple[int, Due]:
+    def until_due(self, read_bytes: int = 0, most: int = 2000) -> tuple[int, TimerAction]:
         """Return after how many seconds there is something to do, and what."""
         for tick in range(1, most):
             due = self.tick(read_bytes)
-            if due is not Due.NOTHING:
+            if due is not TimerAction.NOTHING:
                 return tick, due
-        return most, Due.NOTHING
+        return most, TimerAction.NOTHING
 
 
 @pytest.mark.parametrize(
     ("kept", "read_bytes", "expected"),
     [
-        (Kept(is_established=False, streams=set(), highest_stream_id=0), 1, (10, Due.NO_PREFACE)),
-        (Kept(is_mid_frame=True), 0, (31, Due.SLOW_FRAME)),
-        (Kept(is_mid_frame=True), MINIMUM_BYTES_PER_SECOND - 1, (31, Due.SLOW_FRAME)),
-        (Kept(is_mid_frame=True), MINIMUM_BYTES_PER_SECOND, (2000, Due.NOTHING)),
-        (Kept(streams=set(), highest_stream_id=0), 1, (900, Due.SHUTDOWN)),
-        (Kept(), 1, (2000, Due.NOTHING)),
-        (Kept(), 0, (60, Due.PING)),
-        (Kept(is_write_paused=True, unwritten_bytes=9), 0, (80, Due.NOT_READ)),
-        (Kept(is_write_paused=True, is_read_held=True, is_mid_frame=True), 0, (80, Due.NOT_READ)),
+        (
+            Kept(is_established=False, streams=set(), highest_stream_id=0),
+            1,
+            (10, TimerAction.NO_PREFACE),
+        ),
+        (Kept(is_mid_frame=True), 0, (31, TimerAction.SLOW_FRAME)),
+        (Kept(is_mid_frame=True), MINIMUM_BYTES_PER_SECOND - 1, (31, TimerAction.SLOW_FRAME)),
+        (Kept(is_mid_frame=True), MINIMUM_BYTES_PER_SECOND, (2000, TimerAction.NOTHING)),
+        (Kept(streams=set(), highest_stream_id=0), 1, (900, TimerAction.SHUTDOWN)),
+        (Kept(), 1, (2000, TimerAction.NOTHING)),
+        (Kept(), 0, (60, TimerAction.PING)),
+        (Kept(is_write_paused=True, unwritten_bytes=9), 0, (80, TimerAction.NOT_READ)),
+        (
+            Kept(is_write_paused=True, is_read_held=True, is_mid_frame=True),
+            0,
+            (80, TimerAction.NOT_READ),
+        ),
     ],
     ids=[
         "no preface",
@@ -79,93 +87,95 @@ class Kept:
         "a peer that is not read because it does not read",
     ],
 )
-def test_patience_has_an_end(kept: Kept, read_bytes: int, expected: tuple[int, Due]) -> None:
+def test_patience_has_an_end(
+    kept: Kept, read_bytes: int, expected: tuple[int, TimerAction]
+) -> None:
     assert kept.until_due(read_bytes) == expected
 
 
 def test_ping_that_is_not_answered_is_the_end_and_any_byte_an_answer() -> None:
     kept = Kept()
-    assert kept.until_due() == (60, Due.PING)
-    assert kept.tick(1) is Due.NOTHING
-    assert kept.until_due() == (59, Due.PING)
-    assert kept.until_due() == (20, Due.NO_ANSWER)
+    assert kept.until_due() == (60, TimerAction.PING)
+    assert kept.tick(1) is TimerAction.NOTHING
+    assert kept.until_due() == (59, TimerAction.PING)
+    assert kept.until_due() == (20, TimerAction.NO_ANSWER)
 
 
 def test_frame_that_got_on_has_a_new_period() -> None:
     kept = Kept(is_mid_frame=True)
     kept.tick(1 << 20)  # before the period, and no credit for it
     for _ in range(30):
-        assert kept.tick(MINIMUM_BYTES_PER_SECOND) is Due.NOTHING
-    assert kept.until_due() == (30, Due.SLOW_FRAME)
+        assert kept.tick(MINIMUM_BYTES_PER_SECOND) is TimerAction.NOTHING
+    assert kept.until_due() == (30, TimerAction.SLOW_FRAME)
 
 
 def test_frame_that_ends_in_time_is_forgotten() -> None:
     kept = Kept()
     for _ in range(100):
         kept.is_mid_frame = not kept.is_mid_frame
-        assert kept.tick(1) is Due.NOTHING
+        assert kept.tick(1) is TimerAction.NOTHING
     for _ in range(10):
         kept.is_mid_frame = True
         for _ in range(29):
-            assert kept.tick(1) is Due.NOTHING
+            assert kept.tick(1) is TimerAction.NOTHING
         kept.is_mid_frame = False
-        assert kept.tick(1) is Due.NOTHING
+        assert kept.tick(1) is TimerAction.NOTHING
 
 
 def test_stream_that_came_and_went_between_two_seconds_is_a_use() -> None:
     kept = Kept(streams=set())
     for _ in range(5):
         kept.highest_stream_id += 2
-        assert kept.tick(1) is Due.NOTHING
+        assert kept.tick(1) is TimerAction.NOTHING
         for _ in range(899):
-            assert kept.tick(1) is Due.NOTHING
-    assert kept.tick(1) is Due.SHUTDOWN
+            assert kept.tick(1) is TimerAction.NOTHING
+    assert kept.tick(1) is TimerAction.SHUTDOWN
 
 
 def test_seconds_of_the_handshake_are_a_part_of_the_wait() -> None:
     kept = Kept(is_established=False, streams=set(), highest_stream_id=0)
     kept.time.connected(6.9)
-    assert kept.until_due() == (4, Due.NO_PREFACE)
+    assert kept.until_due() == (4, TimerAction.NO_PREFACE)
 
 
 def test_shutdown_is_limited_once_and_everything_else_goes_on() -> None:
     kept = Kept()
     kept.time.shutting_down()
-    assert kept.tick() is Due.NOTHING
+    assert kept.tick() is TimerAction.NOTHING
     kept.time.shutting_down()  # is no new one
-    assert kept.until_due() == (SHORT_PATIENCE_TICKS - 1, Due.LIMIT)
-    assert kept.until_due() == (57, Due.PING)
-    assert kept.until_due() == (20, Due.NO_ANSWER)
+    assert kept.until_due() == (SHORT_PATIENCE_TICKS - 1, TimerAction.LIMIT)
+    assert kept.until_due() == (57, TimerAction.PING)
+    assert kept.until_due() == (20, TimerAction.NO_ANSWER)
 
 
 def test_peer_that_reads_is_waited_for_at_the_end_and_one_that_does_not_is_not() -> None:
     kept = Kept(unwritten_bytes=1000)
     kept.time.ending()
     for _ in range(5):
-        assert [kept.tick() for _ in range(79)] == [Due.NOTHING] * 79
+        assert [kept.tick() for _ in range(79)] == [TimerAction.NOTHING] * 79
         kept.unwritten_bytes -= 100
-        assert kept.tick() is Due.NOTHING
-    assert kept.until_due() == (80, Due.HANG_UP)
+        assert kept.tick() is TimerAction.NOTHING
+    assert kept.until_due() == (80, TimerAction.CLOSE)
 
 
 def test_peer_that_has_everything_has_to_close() -> None:
     kept = Kept()
     kept.time.ending()
-    assert kept.until_due(read_bytes=1000) == (20, Due.HANG_UP)
+    assert kept.until_due(read_bytes=1000) == (20, TimerAction.CLOSE)
 
 
 def test_short_patience_is_short() -> None:
     kept = Kept(unwritten_bytes=1000)
     kept.time.ending(3)
-    assert kept.until_due() == (3, Due.HANG_UP)
+    assert kept.until_due() == (3, TimerAction.CLOSE)
 
 
 def test_timeouts_are_told_from_the_rest() -> None:
-    assert {due for due in Due if due.is_timeout} == {
-        Due.NO_PREFACE,
-        Due.SLOW_FRAME,
-        Due.NOT_READ,
-        Due.NO_ANSWER,
+    assert {due for due in TimerAction if due.is_timeout} == {
+        TimerAction.NO_PREFACE,
+        TimerAction.SLOW_FRAME,
+        TimerAction.NOT_READ,
+        TimerAction.NO_ANSWER,
     }
 
 
@@ -185,7 +195,7 @@ def test_peer_that_does_nothing_any_more_is_gone_in_bounded_time(
         keepalive_seconds=4,
         keepalive_timeout_seconds=2,
     )
-    kept = Kept(time=Timekeeper(short))
+    kept = Kept(time=ConnectionTimer(short))
     for unwritten, mid_frame, held, paused, read in seconds:
         kept.unwritten_bytes, kept.is_mid_frame = unwritten, mid_frame
         kept.is_read_held, kept.is_write_paused = held and paused, paused
@@ -193,4 +203,4 @@ def test_peer_that_does_nothing_any_more_is_gone_in_bounded_time(
     if is_ending:
         kept.time.ending()
     found = [kept.tick() for _ in range(15)]
-    assert any(due.is_timeout or due is Due.HANG_UP for due in found)
+    assert any(due.is_timeout or due is TimerAction.CLOSE for due in found)

@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from epp.transport import Http2Server, Stream
-from epp.transport.backlog import Backlog
 from epp.transport.grpc.session import TURN_SECONDS
+from epp.transport.read_scheduling import ReadBacklog
 from transport.in_memory import InMemory, Timers, connect
 from transport.raw_client import METHOD, Idle, data, headers, message, reset
 
@@ -34,7 +34,7 @@ class Work:
     def connect(self, server: Http2Server | None = None) -> InMemory:
         if server is None:
             server = Http2Server({METHOD: self._opened})
-            server.backlog = Backlog(self.clock)
+            server.backlog = ReadBacklog(self.clock)
         return connect({}, server=server)
 
     def _opened(self, stream: Stream, metadata: Mapping[str, str]) -> "Busy":
@@ -171,7 +171,7 @@ def test_a_lost_connection_tells_every_handler_once_whatever_was_left_to_do() ->
 
 
 def test_a_connection_that_fails_leaves_the_others_their_turn() -> None:
-    backlog, timers, seen = Backlog(), Timers(), list[int]()
+    backlog, timers, seen = ReadBacklog(), Timers(), list[int]()
     loop = cast("asyncio.AbstractEventLoop", timers)  # no more of a loop is needed
 
     def fail() -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from epp.observability import Metrics, StreamMetrics
-from epp.transport import StatusCode, Stream, StreamHandler, watched
+from epp.transport import StatusCode, Stream, StreamHandler, observed
 
 
 class Sent:
@@ -63,7 +63,7 @@ class Watched:
         self.transport = Sent()
         self.handlers: list[Handler] = []
         observer = StreamMetrics(self.registry)
-        self.opened = watched(self._open, observer, lambda: self.now)
+        self.opened = observed(self._open, observer, lambda: self.now)
         self.stream = self.opened(self.transport, {})
 
     def _open(self, stream: Stream, headers: Mapping[str, str]) -> StreamHandler:
