@@ -185,7 +185,7 @@ def test_tls_flags_become_settings() -> None:
         (
             "",
             ["TLS_AES_128_GCM_SHA256"],
-            "--tls-cipher-suites: cipher suites TLS_AES_128_GCM_SHA256: these are of TLS 1.3",
+            "--tls-cipher-suites: cipher suites TLS_AES_128_GCM_SHA256: all are TLS 1.3",
         ),
     ],
 )
