@@ -1,4 +1,4 @@
-"""What a connection's seconds ask for."""
+"""Actions that are due at ticks of a connection."""
 
 from dataclasses import dataclass, field
 
@@ -25,7 +25,7 @@ TIMEOUTS = Timeouts(
 
 @dataclass
 class Kept:
-    """A keeper and what its connection looks like."""
+    """A timer and the state of its connection."""
 
     is_established: bool = True
     is_mid_frame: bool = False
@@ -46,7 +46,7 @@ class Kept:
         )
 
     def until_due(self, read_bytes: int = 0, most: int = 2000) -> tuple[int, TimerAction]:
-        """Return after how many seconds there is something to do, and what."""
+        """Tick until an action is due; return the number of seconds and the action."""
         for tick in range(1, most):
             due = self.tick(read_bytes)
             if due is not TimerAction.NOTHING:
@@ -87,13 +87,13 @@ class Kept:
         "a peer that is not read because it does not read",
     ],
 )
-def test_patience_has_an_end(
+def test_each_time_limit_ends_in_its_action(
     kept: Kept, read_bytes: int, expected: tuple[int, TimerAction]
 ) -> None:
     assert kept.until_due(read_bytes) == expected
 
 
-def test_ping_that_is_not_answered_is_the_end_and_any_byte_an_answer() -> None:
+def test_any_byte_answers_a_ping_and_silence_ends_the_connection() -> None:
     kept = Kept()
     assert kept.until_due() == (60, TimerAction.PING)
     assert kept.tick(1) is TimerAction.NOTHING
@@ -101,7 +101,7 @@ def test_ping_that_is_not_answered_is_the_end_and_any_byte_an_answer() -> None:
     assert kept.until_due() == (20, TimerAction.NO_ANSWER)
 
 
-def test_frame_that_got_on_has_a_new_period() -> None:
+def test_frame_with_enough_progress_gets_another_period() -> None:
     kept = Kept(is_mid_frame=True)
     kept.tick(1 << 20)  # before the period, and no credit for it
     for _ in range(30):
@@ -109,7 +109,7 @@ def test_frame_that_got_on_has_a_new_period() -> None:
     assert kept.until_due() == (30, TimerAction.SLOW_FRAME)
 
 
-def test_frame_that_ends_in_time_is_forgotten() -> None:
+def test_frame_completed_in_time_resets_the_limit() -> None:
     kept = Kept()
     for _ in range(100):
         kept.is_mid_frame = not kept.is_mid_frame
@@ -122,7 +122,7 @@ def test_frame_that_ends_in_time_is_forgotten() -> None:
         assert kept.tick(1) is TimerAction.NOTHING
 
 
-def test_stream_that_came_and_went_between_two_seconds_is_a_use() -> None:
+def test_stream_that_lived_between_two_ticks_counts_as_use() -> None:
     kept = Kept(streams=set())
     for _ in range(5):
         kept.highest_stream_id += 2
@@ -132,13 +132,13 @@ def test_stream_that_came_and_went_between_two_seconds_is_a_use() -> None:
     assert kept.tick(1) is TimerAction.SHUTDOWN
 
 
-def test_seconds_of_the_handshake_are_a_part_of_the_wait() -> None:
+def test_handshake_counts_towards_the_preface_timeout() -> None:
     kept = Kept(is_established=False, streams=set(), highest_stream_id=0)
     kept.time.connected(6.9)
     assert kept.until_due() == (4, TimerAction.NO_PREFACE)
 
 
-def test_shutdown_is_limited_once_and_everything_else_goes_on() -> None:
+def test_shutdown_is_limited_once_and_keepalive_continues() -> None:
     kept = Kept()
     kept.time.shutting_down()
     assert kept.tick() is TimerAction.NOTHING
@@ -148,7 +148,7 @@ def test_shutdown_is_limited_once_and_everything_else_goes_on() -> None:
     assert kept.until_due() == (20, TimerAction.NO_ANSWER)
 
 
-def test_peer_that_reads_is_waited_for_at_the_end_and_one_that_does_not_is_not() -> None:
+def test_closing_waits_for_a_peer_that_reads() -> None:
     kept = Kept(unwritten_bytes=1000)
     kept.time.ending()
     for _ in range(5):
@@ -158,19 +158,19 @@ def test_peer_that_reads_is_waited_for_at_the_end_and_one_that_does_not_is_not()
     assert kept.until_due() == (80, TimerAction.CLOSE)
 
 
-def test_peer_that_has_everything_has_to_close() -> None:
+def test_peer_that_has_read_everything_must_close_in_time() -> None:
     kept = Kept()
     kept.time.ending()
     assert kept.until_due(read_bytes=1000) == (20, TimerAction.CLOSE)
 
 
-def test_short_patience_is_short() -> None:
+def test_explicit_patience_replaces_the_default() -> None:
     kept = Kept(unwritten_bytes=1000)
     kept.time.ending(3)
     assert kept.until_due() == (3, TimerAction.CLOSE)
 
 
-def test_timeouts_are_told_from_the_rest() -> None:
+def test_actions_that_are_timeouts() -> None:
     assert {due for due in TimerAction if due.is_timeout} == {
         TimerAction.NO_PREFACE,
         TimerAction.SLOW_FRAME,
@@ -185,7 +185,7 @@ Second = st.tuples(
 
 
 @given(st.lists(Second, max_size=200), st.booleans())
-def test_peer_that_does_nothing_any_more_is_gone_in_bounded_time(
+def test_silent_peer_is_closed_in_bounded_time(
     seconds: list[tuple[int, bool, bool, bool, int]], is_ending: bool
 ) -> None:
     short = Timeouts(

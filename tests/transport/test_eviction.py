@@ -1,4 +1,4 @@
-"""Who goes when a port is full, over real sockets."""
+"""Eviction on a full port, over real sockets."""
 
 import asyncio
 import random
@@ -46,7 +46,7 @@ def limited(max_connections: int) -> TransportSettings:
 
 
 async def established(stack: AsyncExitStack, port: int, count: int) -> list[RawClient]:
-    """Connections that have sent their preface, one after the other."""
+    """Open connections one after the other; each has sent its preface."""
     clients = []
     for _ in range(count):
         client = await stack.enter_async_context(connected(port))
@@ -67,12 +67,12 @@ def hour_ago(protocol: ConnectionProtocol) -> None:
 async def full(
     limit: int, handler: type[Echo] = Idle
 ) -> AsyncIterator[tuple[Serving, list[RawClient]]]:
-    """A port that is full of connections without streams."""
+    """Serve a port that is full of connections without streams."""
     async with serving(handler, settings=limited(limit)) as served, AsyncExitStack() as stack:
         yield served, await established(stack, served.port, limit)
 
 
-async def test_newcomer_is_served_and_the_idlest_connection_is_told_to_leave() -> None:
+async def test_new_connection_is_served_and_the_idlest_one_is_drained() -> None:
     async with full(3, Echo) as (served, clients):
         clients[0].send(call(1, b"not idle"))
         assert (await clients[0].answer(1)).status == 0
@@ -90,7 +90,7 @@ async def test_newcomer_is_served_and_the_idlest_connection_is_told_to_leave() -
         assert served.server.statistics().ended["evicted"] == 1
 
 
-async def test_connection_that_is_told_to_leave_may_do_so_in_order() -> None:
+async def test_drained_connection_may_close_cleanly() -> None:
     async with full(1) as (served, (client,)), connected(served.port):
         await client.until(lambda: client.goaways)
         client.send(ping(client.pings[-1].opaque_data, ack=True))
@@ -98,14 +98,14 @@ async def test_connection_that_is_told_to_leave_may_do_so_in_order() -> None:
         assert [code for _, code in client.goaways] == [0] * len(client.goaways)
 
 
-async def test_stream_that_was_on_its_way_is_served_on_a_connection_that_leaves() -> None:
+async def test_stream_in_flight_is_served_on_a_draining_connection() -> None:
     async with full(1, Echo) as (served, (client,)), connected(served.port) as newcomer:
         await newcomer.round_trip()
         client.send(call(1, b"on its way"))
         assert (await client.answer(1)).messages == [b"on its way"]
 
 
-async def test_client_that_does_not_leave_is_cut_off() -> None:
+async def test_client_that_ignores_the_drain_is_closed() -> None:
     async with full(1) as (served, (client,)), connected(served.port) as newcomer:
         await newcomer.round_trip()
         (draining,) = served.server._evictor._draining
@@ -118,7 +118,7 @@ async def test_client_that_does_not_leave_is_cut_off() -> None:
         assert draining not in served.server.connections
 
 
-async def test_clients_that_do_not_leave_take_no_room_of_others() -> None:
+async def test_clients_that_ignore_the_drain_take_no_room_of_others() -> None:
     async with full(16) as (served, clients), AsyncExitStack() as stack:
         # 16 newcomers: one connection may be leaving at a time, and the one before it is cut off.
         await established(stack, served.port, 16)
@@ -128,7 +128,7 @@ async def test_clients_that_do_not_leave_take_no_room_of_others() -> None:
         assert served.server.port_statistics().evicted == 16
 
 
-async def test_connection_with_a_stream_is_left_alone_and_the_newcomer_refused() -> None:
+async def test_connections_with_streams_stay_and_the_new_one_is_refused() -> None:
     async with full(2) as (served, clients):
         for client in clients:
             client.send(headers(1))
@@ -145,7 +145,7 @@ async def test_connection_with_a_stream_is_left_alone_and_the_newcomer_refused()
     assert await served.server._is_empty_within(5)
 
 
-async def test_unfinished_connection_goes_before_an_unused_one() -> None:
+async def test_unfinished_connection_is_evicted_before_an_unused_one() -> None:
     async with serving(settings=limited(3)) as served, AsyncExitStack() as stack:
         clients = await established(stack, served.port, 2)
         async with connected(served.port, b"") as silent:
@@ -159,11 +159,11 @@ async def test_unfinished_connection_goes_before_an_unused_one() -> None:
             assert client.goaways == []
 
 
-async def test_one_in_the_middle_of_its_handshake_is_spared_for_a_moment() -> None:
+async def test_connection_in_its_handshake_is_spared_for_a_moment() -> None:
     async with full(5) as (served, clients):
         async with connected(served.port, b"") as slow, AsyncExitStack() as stack:
             await slow.until(lambda: slow.frames)
-            # Each newcomer would have pushed out the unfinished one before it.
+            # Each new connection would have evicted the unfinished one before it.
             await established(stack, served.port, 4)
             slow.send(GREETING)
             await slow.round_trip()
@@ -172,13 +172,13 @@ async def test_one_in_the_middle_of_its_handshake_is_spared_for_a_moment() -> No
             await client.at_end()
 
 
-async def test_unfinished_ones_do_not_push_out_those_that_are_unused() -> None:
+async def test_unfinished_connections_do_not_evict_unused_ones() -> None:
     async with full(8) as (served, clients), AsyncExitStack() as stack:
         silent = []
         for _ in range(20):
             silent.append(await stack.enter_async_context(connected(served.port, b"")))
             await silent[-1].until(lambda: silent[-1].frames)
-        # A quarter of the port, and the one that goes over it, is all that they get.
+        # They get at most a quarter of the port, plus one.
         unfinished = [
             each for each in served.server.connections if each in served.server._evictor._unfinished
         ]
@@ -191,7 +191,7 @@ async def test_unfinished_ones_do_not_push_out_those_that_are_unused() -> None:
 
 
 @pytest.mark.parametrize("evicts", [True, False])
-async def test_port_of_probes_takes_the_newcomer_whatever_the_others_do(evicts: bool) -> None:
+async def test_port_of_probes_always_admits_a_new_connection(evicts: bool) -> None:
     server = Http2Server(
         {METHOD: Idle}, host="127.0.0.1", settings=limited(2), evicts_streams=evicts
     )
@@ -213,7 +213,7 @@ async def test_port_of_probes_takes_the_newcomer_whatever_the_others_do(evicts: 
         await server.stop(0)
 
 
-def test_connections_and_descriptors_are_two_sides_of_one_limit() -> None:
+def test_connections_and_descriptors_convert_into_each_other() -> None:
     for number in range(1, 3000):
         assert connections_for(descriptors_for(number)) == number
         assert descriptors_for(connections_for(number)) <= max(2, number)
@@ -232,7 +232,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 class Mob:
-    """Clients that do anything, by chance."""
+    """Clients that act at random."""
 
     def __init__(self, server: Http2Server, port: int, rng: random.Random) -> None:
         self._server = server
@@ -267,7 +267,7 @@ class Mob:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_bound_holds_and_nothing_is_left_whatever_clients_do(run: Run, seed: int) -> None:
+def test_the_limit_holds_and_nothing_leaks_under_random_clients(run: Run, seed: int) -> None:
     limit = 48
 
     async def test() -> None:
@@ -278,7 +278,7 @@ def test_the_bound_holds_and_nothing_is_left_whatever_clients_do(run: Run, seed:
             mob.step()
             for _ in range(rng.randrange(3)):
                 await asyncio.sleep(0)
-            # What has been aborted is gone two turns later.
+            # Aborted connections are closed two iterations later.
             most = descriptors_for(limit) + 2 * ACCEPTS_PER_TURN
             assert server.port_statistics().connections <= most
         mob.leave()
@@ -294,7 +294,7 @@ def test_the_bound_holds_and_nothing_is_left_whatever_clients_do(run: Run, seed:
         run(test)
 
 
-def test_handshakes_that_are_not_finished_keep_nobody_out(run: Run) -> None:
+def test_unfinished_handshakes_do_not_block_other_clients(run: Run) -> None:
     certificate = load_certificate(None)
     trusted = ssl.create_default_context(cadata=certificate.chain.decode())
     trusted.set_alpn_protocols(["h2"])

@@ -1,4 +1,4 @@
-"""What can be set, and what is counted."""
+"""Settings and statistics."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -55,7 +55,7 @@ def test_settings_cannot_be_changed_in_place() -> None:
 
 
 class Failing(Echo):
-    """Fails if it is told to."""
+    """Raises if the message says so."""
 
     def message(self, data: bytes) -> None:
         if data == b"fail":
@@ -70,7 +70,7 @@ def make() -> InMemory:
     return connect({METHOD: opened})
 
 
-def test_statistics_say_what_there_is_and_what_has_happened() -> None:
+def test_statistics_of_state_and_counts() -> None:
     client = make()
     with capture_logs():
         client.send(call(1, b"hello"))

@@ -1,4 +1,4 @@
-"""Streams are counted and timed whatever way they end."""
+"""Streams are counted and timed however they end."""
 
 from collections.abc import Callable, Mapping
 
@@ -30,7 +30,7 @@ class Sent:
 
 
 class Handler:
-    """Does with its stream what the messages say."""
+    """Does what each message says."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -55,7 +55,7 @@ class Handler:
 
 
 class Watched:
-    """A watched stream, and what was counted."""
+    """An observed stream, and the observer's records."""
 
     def __init__(self) -> None:
         self.registry = Metrics().registry
@@ -103,7 +103,7 @@ def test_an_end_is_counted_once(end: Callable[[StreamHandler], None], code: str)
     assert made.value("stream_duration_seconds_count") == 1
 
 
-def test_everything_passes_through() -> None:
+def test_all_calls_are_forwarded() -> None:
     made = Watched()
     (handler,) = made.handlers
     made.stream.message(b"hello")
@@ -117,7 +117,7 @@ def test_everything_passes_through() -> None:
     assert handler.told == ["writable", "reset"]
 
 
-def test_a_stream_that_cannot_be_opened_is_over() -> None:
+def test_a_stream_that_fails_to_open_is_counted_as_ended() -> None:
     made = Watched()
     with pytest.raises(RuntimeError):
         made.opened(Sent(), {"bad": "headers"})

@@ -1,4 +1,4 @@
-"""TLS in real handshakes, in memory: Python's ssl on both sides, and grpc's own once."""
+"""TLS handshakes in memory, with Python's ssl on both sides and once with gRPC."""
 
 import ssl
 import stat
@@ -34,7 +34,7 @@ PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 def make_key(bits: int = 0) -> PrivateKey:
-    """An EC key, or one of RSA with so many bits."""
+    """Return an EC key, or an RSA key of ``bits``."""
     if bits:
         return rsa.generate_private_key(public_exponent=65537, key_size=bits)
     return ec.generate_private_key(ec.SECP256R1())
@@ -83,7 +83,7 @@ def rsa_certificate() -> Certificate:
 
 
 def make_client(alpn: tuple[str, ...] = ("h2",)) -> ssl.SSLContext:
-    """A client that verifies nothing, as Envoy by default."""
+    """A client that does not verify, like Envoy by default."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_mode = ssl.CERT_NONE
@@ -94,7 +94,7 @@ def make_client(alpn: tuple[str, ...] = ("h2",)) -> ssl.SSLContext:
 
 @dataclass
 class Side:
-    """One end of a connection that is held in memory."""
+    """One end of a connection in memory."""
 
     tls: ssl.SSLObject
     incoming: ssl.MemoryBIO
@@ -115,7 +115,7 @@ def make_side(context: ssl.SSLContext, **options: Any) -> Side:
 
 
 def connect(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[Side, Side]:
-    """Shake hands; the error of the side that fails first is raised."""
+    """Do the handshake; raise the error of the side that fails first."""
     there = make_side(server, server_side=True)
     here = make_side(client, server_hostname="localhost")
     while not (here.is_done and there.is_done):
@@ -180,7 +180,7 @@ def test_tls_1_2_is_refused_when_1_3_is_the_minimum() -> None:
     assert error.value.reason == "UNSUPPORTED_PROTOCOL"
 
 
-def test_the_self_signed_certificate_can_be_verified_by_who_trusts_it() -> None:
+def test_a_client_that_trusts_the_self_signed_certificate_can_verify_it() -> None:
     certificate = load_certificate(None)
     server = make_context(TlsSettings(), certificate)
     client = ssl.create_default_context(cadata=certificate.chain.decode())
@@ -193,7 +193,7 @@ def test_the_self_signed_certificate_can_be_verified_by_who_trusts_it() -> None:
     assert years / 86400 / 365 == pytest.approx(10, abs=0.01)
 
 
-def test_each_start_makes_another_self_signed_certificate() -> None:
+def test_each_start_generates_another_self_signed_certificate() -> None:
     first, second = load_certificate(None), load_certificate(None)
     assert first.key != second.key
     assert first.source == "self-signed"
@@ -297,7 +297,7 @@ def test_tls_1_3_suites_among_others_are_ignored_with_a_warning(
     assert cipher_of(server, "ECDHE+AESGCM") == "ECDHE-RSA-AES256-GCM-SHA384"
 
 
-def test_suites_that_do_not_fit_the_certificate_are_warned_of() -> None:
+def test_suites_that_do_not_match_the_certificate_cause_a_warning() -> None:
     settings = TlsSettings(ciphers=(GCM_128,))
     with capture_logs() as lines:
         server = make_context(settings, load_certificate(settings.certificate_directory))
@@ -354,7 +354,7 @@ def test_suites_that_do_not_fit_the_certificate_are_warned_of() -> None:
     ],
     ids=["only TLS 1.3", "OpenSSL's name", "empty", "no forward secrecy", "CBC", "RC4"],
 )
-def test_a_cipher_list_that_cannot_be_had_is_an_error(
+def test_an_unsupported_cipher_list_is_an_error(
     rsa_certificate: Certificate, ciphers: tuple[str, ...], text: str
 ) -> None:
     with pytest.raises(TlsError) as error:
@@ -465,7 +465,7 @@ def test_an_encrypted_key_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bits", [0, 2048], ids=["of the same kind", "of another kind"])
-def test_a_key_that_does_not_fit_the_certificate_is_an_error(tmp_path: Path, bits: int) -> None:
+def test_a_key_that_does_not_match_the_certificate_is_an_error(tmp_path: Path, bits: int) -> None:
     make_directory(tmp_path, chain=make_chain(make_key()), key=pem(make_key(bits)))
     assert load_error(tmp_path) == (
         f"{tmp_path}/tls.key: the key does not match the first certificate in {tmp_path}/tls.crt;"
@@ -506,7 +506,7 @@ def test_a_certificate_out_of_its_dates_is_served_with_a_warning(
     connect(make_context(settings, certificate), make_client())
 
 
-def test_the_key_is_on_no_disk_but_while_openssl_reads_it(
+def test_the_key_file_exists_only_while_openssl_reads_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes: list[int] = []
@@ -524,7 +524,7 @@ def test_the_key_is_on_no_disk_but_while_openssl_reads_it(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_place_for_the_key_tls_cannot_be_had(
+def test_without_a_temporary_directory_tls_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls, "_MEMORY", tmp_path / "absent")

@@ -1,4 +1,4 @@
-"""The h2 library as the client, bytes passed by hand: its windows and its encoder are its own."""
+"""The h2 library as the client, in memory: an independent implementation of windows and HPACK."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -32,7 +32,7 @@ def text(size: int) -> bytes:
 
 
 class Pair:
-    """h2 and our connection, with a wire between them."""
+    """An h2 client connected to our connection."""
 
     def __init__(
         self,
@@ -44,17 +44,17 @@ class Pair:
         self.server = Http2Connection(limits, cache=self.cache)
         self.client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         self.told: list[Event] = []
-        """What the server was told."""
+        """Events of the server."""
         self.heard: list[Any] = []
-        """What h2's side was told."""
+        """Events of h2."""
         self.reads = True
-        """The client opens its windows again for what it reads."""
+        """Whether the client renews its windows for data that it reads."""
         self.client.initiate_connection()
         self.client.update_settings(settings or {})
         self.exchange()
 
     def exchange(self) -> None:
-        """Pass bytes both ways until nobody has anything to say."""
+        """Pass bytes in both directions until there is no more output."""
         while True:
             out = self.client.data_to_send()
             if out:
@@ -357,7 +357,7 @@ def test_a_shutdown_lets_the_open_stream_end() -> None:
     pair = Pair()
     stream_id = pair.request(end=True)
 
-    # h2 takes any GOAWAY for the end of the connection; what it had been sent before still counts.
+    # h2 treats any GOAWAY as the end of the connection; events before it still count.
     pair.server.begin_shutdown()
     first = pair.server.take_output()[: 9 + 8]  # without the PING, which it could not bear
     (event,) = pair.client.receive_data(first)
@@ -371,7 +371,7 @@ def test_a_shutdown_lets_the_open_stream_end() -> None:
     assert pair.server.is_finished
 
 
-def test_the_clients_farewell_finishes_the_connection() -> None:
+def test_a_goaway_of_the_client_finishes_the_connection() -> None:
     pair = Pair()
     pair.answer(pair.request(end=True), b"x")
 
@@ -382,7 +382,7 @@ def test_the_clients_farewell_finishes_the_connection() -> None:
     assert pair.server.is_finished
 
 
-def test_300_calls_leave_nothing_behind() -> None:
+def test_300_calls_leak_nothing() -> None:
     pair = Pair()
 
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""Bytes that wait: the same bytes, in little memory, however small the pieces."""
+"""Waiting bytes: the same bytes in little memory, however small the pieces."""
 
 import sys
 from collections import deque
@@ -40,7 +40,7 @@ def test_large_pieces_are_kept_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("small", [b"ab", bytearray(b"ab"), memoryview(b"ab")])
-def test_piece_that_was_given_is_not_written_to(small: Piece) -> None:
+def test_given_pieces_are_not_modified(small: Piece) -> None:
     pieces: list[Piece] = []
     append_piece(pieces, small)
     append_piece(pieces, b"cd")
