@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from epp.ext_proc.settings import ErrorBody
-from epp.observability import MOST_ANSWER_CHARS, printable
+from epp.observability import MAX_ANSWER_CHARS, printable
 from epp.request_control import RequestError
 
 _ANTHROPIC_PATHS = ("/messages", "/messages/count_tokens")
@@ -40,7 +40,7 @@ def error_answer(error: RequestError, request_id: str, path: str, form: ErrorBod
 
     What it quotes of the request is cut, and so is the whole.
     """
-    said = printable(str(error), MOST_ANSWER_CHARS)
+    said = printable(str(error), MAX_ANSWER_CHARS)
     named = printable(request_id)
     if form == "text":
         return ErrorAnswer(_text(error, said, named), "text/plain", "")

@@ -21,8 +21,8 @@ from bench.in_process import Path, new_app, refresh, silenced
 from epp.app import App
 from epp.ext_proc import messages, reading
 from epp.observability import CanonicalLine, PluginWatch
-from epp.observability.hot_metrics import Counter as HotCounter
-from epp.observability.hot_metrics import Gauge, Histogram
+from epp.observability.metric_children import Counter as HotCounter
+from epp.observability.metric_children import Gauge, Histogram
 from epp.observability.request_metrics import Requests
 from epp.request_control import DataProducer, EndCause, Exchange
 from epp.request_control.request_line import finished_line
