@@ -197,5 +197,5 @@ class LogCollector(Collector):
         yield family
 
     def describe(self) -> Iterable[Metric]:
-        """Tell the registry nothing, so that registering does not collect."""
+        """Return nothing, so that registering does not collect."""
         return ()

@@ -53,17 +53,17 @@ def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
         "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))\n"
         "print(*raise_limit(), *descriptor_limit(), *raise_limit())\n"
     )
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert told.stdout.split() == ["100", "200", "200", "200", "200", "200"]
+    assert process.stdout.split() == ["100", "200", "200", "200", "200", "200"]
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "told"), [(100, 200, [{"soft": 100, "hard": 200}]), (200, 200, [])]
+    ("soft", "hard", "logged"), [(100, 200, [{"soft": 100, "hard": 200}]), (200, 200, [])]
 )
 def test_a_limit_that_is_raised_is_logged(
-    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, told: list[dict[str, int]]
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, logged: list[dict[str, int]]
 ) -> None:
     limits = [soft, hard]
     monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
@@ -73,7 +73,7 @@ def test_a_limit_that_is_raised_is_logged(
     with capture_logs() as logs:
         raise_descriptor_limit()
     found = [{"soft": each["soft"], "hard": each["hard"]} for each in logs]
-    assert found == told
+    assert found == logged
 
 
 @pytest.mark.parametrize("error", [ValueError("above the maximum"), OSError("not permitted")])

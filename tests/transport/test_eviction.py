@@ -99,18 +99,18 @@ async def test_drained_connection_may_close_cleanly() -> None:
 
 
 async def test_stream_in_flight_is_served_on_a_draining_connection() -> None:
-    async with full(1, Echo) as (served, (client,)), connected(served.port) as newcomer:
-        await newcomer.round_trip()
+    async with full(1, Echo) as (served, (client,)), connected(served.port) as new:
+        await new.round_trip()
         client.send(call(1, b"on its way"))
         assert (await client.answer(1)).messages == [b"on its way"]
 
 
 async def test_client_that_ignores_the_drain_is_closed() -> None:
-    async with full(1) as (served, (client,)), connected(served.port) as newcomer:
-        await newcomer.round_trip()
+    async with full(1) as (served, (client,)), connected(served.port) as new:
+        await new.round_trip()
         (draining,) = served.server._evictor._draining
         served.server._evictor.tick()
-        await newcomer.round_trip()
+        await new.round_trip()
         assert draining in served.server.connections
         served.server._evictor._draining[draining] -= DRAIN_SECONDS
         served.server._evictor.tick()
@@ -120,7 +120,7 @@ async def test_client_that_ignores_the_drain_is_closed() -> None:
 
 async def test_clients_that_ignore_the_drain_take_no_room_of_others() -> None:
     async with full(16) as (served, clients), AsyncExitStack() as stack:
-        # 16 newcomers: one connection may be leaving at a time, and the one before it is cut off.
+        # 16 news: one connection may be leaving at a time, and the one before it is cut off.
         await established(stack, served.port, 16)
         assert len(served.server.connections) <= 17
         for client in clients[:-1]:
@@ -133,9 +133,9 @@ async def test_connections_with_streams_stay_and_the_new_one_is_refused() -> Non
         for client in clients:
             client.send(headers(1))
             await client.round_trip()
-        async with connected(served.port) as newcomer:
-            await newcomer.at_end()
-            assert newcomer.frames == []
+        async with connected(served.port) as new:
+            await new.at_end()
+            assert new.frames == []
         for client in clients:
             await client.round_trip()
             assert client.goaways == []

@@ -294,7 +294,7 @@ class Teller(Echo):
         self.stream.finish(int(code), text)
 
 
-async def told(text: str) -> Answer:
+async def answer_to(text: str) -> Answer:
     async with serving(Teller) as served, connected(served.port) as client:
         client.send(call(1, text.encode()))
         return await client.answer(1)
@@ -313,21 +313,21 @@ async def told(text: str) -> Answer:
     ],
 )
 async def test_status_message_is_percent_encoded(form: str, text: str, encoded: str) -> None:
-    answer = await told(form + text)
+    answer = await answer_to(form + text)
     assert (answer.status, answer.is_ended) == (13, True)
     assert answer.blocks[-1]["grpc-message"] == encoded
     assert unquote(encoded) == text
 
 
 async def test_status_message_of_any_length_is_sent() -> None:
-    answer = await told("13 " + "x" * 20000)
+    answer = await answer_to("13 " + "x" * 20000)
     assert answer.status == 13
     assert set(answer.headers["grpc-message"]) == {"x"}
 
 
 @pytest.mark.parametrize("code", range(17))
 async def test_every_status_code_of_grpc_can_be_sent(code: int) -> None:
-    answer = await told(f"{code} why")
+    answer = await answer_to(f"{code} why")
     assert (answer.status, answer.is_ended) == (code, True)
 
 

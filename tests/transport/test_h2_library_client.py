@@ -299,16 +299,16 @@ class Socket(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.told.append("write")
+        self.calls.append("write")
 
     def pause_reading(self) -> None:
-        self.told.append("pause")
+        self.calls.append("pause")
 
     def resume_reading(self) -> None:
-        self.told.append("resume")
+        self.calls.append("resume")
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -323,15 +323,15 @@ async def test_socket_with_a_large_read_pauses_for_one_iteration() -> None:
     socket = Socket()
     protocol.connection_made(socket)
     protocol.data_received(frames.greeting())
-    socket.told.clear()
+    socket.calls.clear()
     # Few events and many bytes, so that the time of events does not matter.
     calls = frames.call(1, "/no/method") + frames.data(1, bytes(140_000))
     protocol.data_received(calls)
-    assert socket.told == ["write", "pause"]
+    assert socket.calls == ["write", "pause"]
     await asyncio.sleep(0)
-    assert socket.told == ["write", "pause", "resume"]
+    assert socket.calls == ["write", "pause", "resume"]
     protocol.data_received(frames.call(5001, "/no/method", end=True))
-    assert socket.told == ["write", "pause", "resume", "write"]
+    assert socket.calls == ["write", "pause", "resume", "write"]
 
 
 @asynccontextmanager

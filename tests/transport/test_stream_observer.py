@@ -34,7 +34,7 @@ class Handler:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def message(self, data: bytes) -> None:
         if data == b"fail":
@@ -48,10 +48,10 @@ class Handler:
         self.stream.finish()
 
     def reset(self) -> None:
-        self.told.append("reset")
+        self.calls.append("reset")
 
     def writable(self) -> None:
-        self.told.append("writable")
+        self.calls.append("writable")
 
 
 class Watched:
@@ -114,7 +114,7 @@ def test_all_calls_are_forwarded() -> None:
     made.stream.message(b"8")
     assert made.transport.sent == [b"hello", "pause", "resume", (8, "why")]
     made.stream.reset()
-    assert handler.told == ["writable", "reset"]
+    assert handler.calls == ["writable", "reset"]
 
 
 def test_a_stream_that_fails_to_open_is_counted_as_ended() -> None:

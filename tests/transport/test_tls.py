@@ -415,16 +415,6 @@ def test_a_file_in_place_of_the_directory_is_an_error(tmp_path: Path) -> None:
     assert load_error(path).startswith(f"{path}: not a directory; name a directory with tls.crt")
 
 
-@pytest.mark.parametrize("missing", ["tls.crt", "tls.key"])
-def test_a_missing_file_is_an_error(tmp_path: Path, missing: str) -> None:
-    key = make_key()
-    make_directory(tmp_path, chain=make_chain(key), key=pem(key))
-    (tmp_path / missing).unlink()
-    assert load_error(tmp_path) == (
-        f"{tmp_path}/{missing}: the file is missing; the directory needs both tls.crt and tls.key"
-    )
-
-
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     make_directory(tmp_path, chain=make_chain(make_key()))
     (tmp_path / "tls.key").mkdir()  # permissions would not stop a test that runs as root
@@ -435,42 +425,67 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 BROKEN = b"-----BEGIN CERTIFICATE-----\nbm90IGEgY2VydGlmaWNhdGU=\n-----END CERTIFICATE-----\n"
+NO_CERTIFICATE = (
+    "{0}/tls.crt: contains no readable PEM certificate;"
+    " it should begin with -----BEGIN CERTIFICATE-----"
+)
+NO_KEY = (
+    "{0}/tls.key: contains no readable PEM private key;"
+    " it should begin with -----BEGIN PRIVATE KEY-----"
+)
+MISSING = "{0}/{1}: the file is missing; the directory needs both tls.crt and tls.key"
+MISMATCH = (
+    "{0}/tls.key: the key does not match the first certificate in {0}/tls.crt;"
+    " use the key and certificate of one issue, with the server's own certificate first"
+)
 
 
-@pytest.mark.parametrize("chain", [b"", b"\xff\x00", BROKEN], ids=["empty", "binary", "broken"])
-def test_an_unreadable_certificate_is_an_error(tmp_path: Path, chain: bytes) -> None:
-    make_directory(tmp_path, chain=chain, key=pem(make_key()))
-    assert load_error(tmp_path) == (
-        f"{tmp_path}/tls.crt: contains no readable PEM certificate;"
-        " it should begin with -----BEGIN CERTIFICATE-----"
-    )
-
-
-@pytest.mark.parametrize("key", [b"", b"\xff\x00", BROKEN], ids=["empty", "binary", "no key"])
-def test_an_unreadable_key_is_an_error(tmp_path: Path, key: bytes) -> None:
-    make_directory(tmp_path, chain=make_chain(make_key()), key=key)
-    assert load_error(tmp_path) == (
-        f"{tmp_path}/tls.key: contains no readable PEM private key;"
-        " it should begin with -----BEGIN PRIVATE KEY-----"
-    )
-
-
-def test_an_encrypted_key_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"tls.crt": None}, MISSING.replace("{1}", "tls.crt")),
+        ({"tls.key": None}, MISSING.replace("{1}", "tls.key")),
+        ({"tls.crt": b""}, NO_CERTIFICATE),
+        ({"tls.crt": b"\xff\x00"}, NO_CERTIFICATE),
+        ({"tls.crt": BROKEN}, NO_CERTIFICATE),
+        ({"tls.key": b""}, NO_KEY),
+        ({"tls.key": b"\xff\x00"}, NO_KEY),
+        ({"tls.key": BROKEN}, NO_KEY),
+        ({"tls.key": pem(make_key())}, MISMATCH),
+        ({"tls.key": pem(make_key(2048))}, MISMATCH),
+        (
+            {"tls.key": pem(make_key(), b"secret")},
+            (
+                "{0}/tls.key: the private key is encrypted; decrypt it, for example with:"
+                " openssl pkey -in {0}/tls.key -out decrypted.key"
+            ),
+        ),
+    ],
+    ids=[
+        "certificate missing",
+        "key missing",
+        "certificate empty",
+        "certificate binary",
+        "certificate broken",
+        "key empty",
+        "key binary",
+        "key is a certificate",
+        "another key of the same kind",
+        "a key of another kind",
+        "key encrypted",
+    ],
+)
+def test_a_wrong_file_is_an_error(
+    tmp_path: Path, changed: dict[str, bytes | None], error: str
+) -> None:
     key = make_key()
-    make_directory(tmp_path, chain=make_chain(key), key=pem(key, b"secret"))
-    assert load_error(tmp_path) == (
-        f"{tmp_path}/tls.key: the private key is encrypted; decrypt it, for example with:"
-        f" openssl pkey -in {tmp_path}/tls.key -out decrypted.key"
-    )
-
-
-@pytest.mark.parametrize("bits", [0, 2048], ids=["of the same kind", "of another kind"])
-def test_a_key_that_does_not_match_the_certificate_is_an_error(tmp_path: Path, bits: int) -> None:
-    make_directory(tmp_path, chain=make_chain(make_key()), key=pem(make_key(bits)))
-    assert load_error(tmp_path) == (
-        f"{tmp_path}/tls.key: the key does not match the first certificate in {tmp_path}/tls.crt;"
-        " use the key and certificate of one issue, with the server's own certificate first"
-    )
+    make_directory(tmp_path, chain=make_chain(key), key=pem(key))
+    for name, content in changed.items():
+        if content is None:
+            (tmp_path / name).unlink()
+        else:
+            (tmp_path / name).write_bytes(content)
+    assert load_error(tmp_path) == error.format(tmp_path)
 
 
 def test_a_key_too_weak_for_openssl_is_an_error(

@@ -123,12 +123,12 @@ class Receiver:
         """Reset a stream because of a stream error of the peer."""
         self._counters.stream_faults += 1
         self._guard.stream_fault()
-        self._sender.write(frames.reset(stream_id, fault.code))
         stream = self._streams.get(stream_id)
         if stream is None:
+            self._sender.write(frames.reset(stream_id, fault.code))
             self._table.ended.add(stream_id)
         else:
-            self._table.close(stream, may_receive=not stream.has_peer_ended)
+            self._table.reset(stream, fault.code)
             self.events.append(StreamReset(stream, fault.code))
 
     # --- receive windows ------------------------------------------------------------------------

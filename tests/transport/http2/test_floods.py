@@ -401,10 +401,10 @@ def test_a_flood_of_large_header_lists_ends_the_connection() -> None:
     assert client.counters.header_lists_refused == 100
     assert not client.connection.is_closed
 
-    told = len(client.events)
+    before = len(client.events)
     client.assert_failed(CALM, headers(201, large, end=True))
     # There is no reset event for a stream that was never reported.
-    assert [type(event) for event in client.events[told:]] == [ConnectionFailed]
+    assert [type(event) for event in client.events[before:]] == [ConnectionFailed]
 
 
 def test_a_flood_is_counted_by_its_code() -> None:

@@ -504,7 +504,7 @@ def replayed(run: Run, cut: Callable[[bytes], list[bytes]]) -> tuple[list[object
     """Replay a run with its bytes split differently; return events and output."""
     connection = Http2Connection(LIMITS)
     streams: dict[int, Http2Stream] = {}
-    told: list[object] = []
+    seen: list[object] = []
     output = b""
     octets = b""
     for sent, action in [*run.groups, (b"", lambda *_: None)]:
@@ -516,13 +516,13 @@ def replayed(run: Run, cut: Callable[[bytes], list[bytes]]) -> tuple[list[object
             streams.update(
                 {e.stream.id: e.stream for e in events if isinstance(e, RequestReceived)}
             )
-            told += facts(events)
+            seen += facts(events)
         octets = b""
         action(connection, streams)
         while piece := connection.take_output():
             output += piece
         connection.take_writable()
-    return told, output
+    return seen, output
 
 
 @given(_STEPS, st.integers(0, len(_OPENING)), st.randoms(use_true_random=False))
