@@ -138,20 +138,20 @@ class ConnectionTimer:
         is_waiting = (is_write_paused or self._is_ending) and not is_progress
         self._stalled_ticks = self._stalled_ticks + 1 if is_waiting else 0
         if self._is_ending:
-            return self._end()
+            return self._check_end()
         self._count_unused(connection)
         if not connection.is_established:
             is_late = self._unused_ticks >= self._timeouts.preface_seconds
             return TimerAction.NO_PREFACE if is_late else TimerAction.NOTHING
         if not is_read_held and self._is_frame_slow(connection.is_mid_frame, read_bytes):
             return TimerAction.SLOW_FRAME
-        due = self._shut_down()
-        if due is TimerAction.NOTHING:
-            # A PING would only wait with the rest of what is written.
-            due = self._watch_reader() if is_write_paused else self._keep_alive()
-        return due
+        action = self._check_shutdown()
+        if action is TimerAction.NOTHING:
+            # While writing is paused, a PING would only wait behind other output.
+            action = self._check_reader() if is_write_paused else self._keep_alive()
+        return action
 
-    def _end(self) -> TimerAction:
+    def _check_end(self) -> TimerAction:
         """Wait while the peer reads, and then a while for it to close its side."""
         patience = self._patience_ticks
         if patience is None:
@@ -185,7 +185,7 @@ class ConnectionTimer:
         self._frame_ticks = self._frame_bytes = 0
         return False
 
-    def _shut_down(self) -> TimerAction:
+    def _check_shutdown(self) -> TimerAction:
         if self._shutdown_ticks is None:
             is_idle = self._unused_ticks >= self._timeouts.idle_seconds
             return TimerAction.SHUTDOWN if is_idle else TimerAction.NOTHING
@@ -193,7 +193,7 @@ class ConnectionTimer:
         is_late = self._shutdown_ticks == SHORT_PATIENCE_TICKS
         return TimerAction.LIMIT if is_late else TimerAction.NOTHING
 
-    def _watch_reader(self) -> TimerAction:
+    def _check_reader(self) -> TimerAction:
         return (
             TimerAction.NOT_READ
             if self._stalled_ticks >= self._reader_patience

@@ -197,7 +197,7 @@ class ConnectionProtocol(asyncio.Protocol):
             self._session.flush()
             self._close_if_finished()
 
-    def cut(self) -> None:
+    def end_streams(self) -> None:
         """End all open streams, notifying their handlers, and write nothing more."""
         self.connection.limit_shutdown()
         self._session.flush()

@@ -215,7 +215,7 @@ class Http2Server:
             each.begin_shutdown()
         if not await self._is_empty_within(grace_seconds):
             for each in list(self.connections):
-                each.cut()
+                each.end_streams()
             if not await self._is_empty_within(_CUT_SECONDS):
                 for each in list(self.connections):
                     each.abort()

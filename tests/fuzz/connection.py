@@ -540,7 +540,7 @@ class Calls(Conversation):
     def _check(self) -> None:
         super()._check()
         kept = sum(
-            talker.stream.reader.kept_bytes  # type: ignore[attr-defined] # a GrpcStream
+            talker.stream.reader.buffered_bytes  # type: ignore[attr-defined] # a GrpcStream
             for talker in self.talkers
         )
         used_bytes = self.connection.budget.used_bytes

@@ -213,7 +213,9 @@ async def test_incomplete_messages_of_all_connections_have_one_budget() -> None:
             await client.round_trip()
         while len(served.server.connections) > 1:
             await other.round_trip()
-        assert served.server.statistics().buffered_bytes == 0, "it has gone with its connection"
+        assert served.server.statistics().buffered_bytes == 0, (
+            "the closed connection must give its bytes back"
+        )
         other.send(headers(3), data(3, half))
         await other.round_trip()
         other.send(data(3, b"x" * (LIMIT_BYTES - 3000), end=True))

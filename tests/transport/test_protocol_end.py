@@ -83,10 +83,10 @@ def test_dead_peer_is_detected_during_shutdown() -> None:
     assert client.transport.was_aborted
 
 
-def test_cut_resets_the_handlers_and_closes() -> None:
+def test_end_streams_resets_the_handlers_and_closes() -> None:
     client, (handler,) = make_one(Idle)
     client.protocol.begin_shutdown()
-    client.protocol.cut()
+    client.protocol.end_streams()
     client.read()
     assert client.goaways == [(MAX_STREAM_ID, 0), (1, 0)]
     assert client.transport.was_ended
@@ -106,7 +106,7 @@ def test_connection_whose_peer_has_gone_is_dropped(
         raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
 
     monkeypatch.setattr(client.transport, "write_eof", fail)
-    client.protocol.cut()
+    client.protocol.end_streams()
     assert client.transport.was_aborted
     assert handler.resets == 1
 
@@ -273,7 +273,7 @@ def test_closing_resumes_paused_reading() -> None:
     client.transport.pause()
     client.send(ping())
     assert client.transport.is_reading_paused
-    client.protocol.cut()
+    client.protocol.end_streams()
     assert client.transport.was_ended
     assert not client.transport.is_reading_paused
 

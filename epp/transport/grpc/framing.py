@@ -46,8 +46,8 @@ class MessageReader:
         "_has_prefix",
         "_limit",
         "_missing",
+        "buffered_bytes",
         "error",
-        "kept_bytes",
     )
 
     def __init__(self, limit_bytes: int, budget: ByteBudget) -> None:
@@ -56,7 +56,7 @@ class MessageReader:
         self._buffer: BytesIO | None = None
         """The incomplete message. Not a list of pieces: joining 64 MiB takes 45 ms, and small
         pieces take up to fifty times their size."""
-        self.kept_bytes = 0
+        self.buffered_bytes = 0
         """Buffered bytes of the incomplete message."""
         self._missing = PREFIX_BYTES
         """Bytes missing of the prefix, or of the message after it."""
@@ -87,8 +87,8 @@ class MessageReader:
 
     def drop(self) -> None:
         """Drop the incomplete message."""
-        self._budget.give_back(self.kept_bytes)
-        self.kept_bytes = 0
+        self._budget.give_back(self.buffered_bytes)
+        self.buffered_bytes = 0
         self._buffer = None
 
     def _read(self, data: bytes, messages: list[bytes]) -> None:
@@ -109,7 +109,7 @@ class MessageReader:
             else:
                 self._read_prefix(piece)
         if start < size:
-            self._keep(data[start:])
+            self._buffer_piece(data[start:])
 
     def _read_prefix(self, prefix: bytes) -> None:
         flag, length = _unpack(prefix)
@@ -127,11 +127,11 @@ class MessageReader:
         self._missing = length
         self._has_prefix = True
 
-    def _keep(self, piece: bytes) -> None:
+    def _buffer_piece(self, piece: bytes) -> None:
         size = len(piece)
         budget = self._budget
         has_room = budget.has_room
-        if self._missing + self.kept_bytes > LONG_MESSAGE_BYTES:
+        if self._missing + self.buffered_bytes > LONG_MESSAGE_BYTES:
             has_room = budget.has_room_for_long
         if not has_room(size):
             raise MessageError(
@@ -139,7 +139,7 @@ class MessageReader:
                 f"no room: {budget.used_bytes} bytes are buffered already for this connection",
             )
         budget.take(size)
-        self.kept_bytes += size
+        self.buffered_bytes += size
         self._missing -= size
         if self._buffer is None:
             self._buffer = BytesIO()

@@ -200,7 +200,7 @@ class GrpcSession:
         if event.data:
             handler = stream.handler
             messages = reader.feed(event.data)
-            if not reader.kept_bytes and self._throttle.is_active:
+            if not reader.buffered_bytes and self._throttle.is_active:
                 self._throttle.release(event.stream)
             try:
                 for message in messages:
@@ -210,7 +210,7 @@ class GrpcSession:
             except Exception as error:
                 self._failed(stream, error)
                 return
-            if reader.kept_bytes:
+            if reader.buffered_bytes:
                 # After the handler, which may have paused the stream.
                 self._throttle.message_is_partial(event.stream)
             if reader.error is not None:

@@ -132,7 +132,7 @@ class GrpcStream:
         # Break reference cycles, so that the stream is freed without the garbage collector.
         self.handler = _NULL_HANDLER
         self.http.owner = None
-        if self.reader.kept_bytes:
+        if self.reader.buffered_bytes:
             self.reader.drop()
             self._owner.partial_message_dropped(self.http)
         if self.deadline is not None:
