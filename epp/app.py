@@ -67,7 +67,7 @@ from epp.observability import (
 from epp.parsing import BodyLimits
 from epp.request_control import BodyQueue, Director, Pipeline
 from epp.settings import Ports, ServeSettings, Transport
-from epp.transport import Http2Server, OpenStream, Server, watched
+from epp.transport import Http2Server, OpenStream, Server, observed
 
 __all__ = ["App", "Ports", "ServeSettings", "Transport"]
 
@@ -212,7 +212,7 @@ class App:
         try:
             opened: OpenStream = self.service.opened
             if settings.has_stream_metrics:
-                opened = watched(opened, StreamMetrics(self.metrics.registry), time.monotonic)
+                opened = observed(opened, StreamMetrics(self.metrics.registry), time.monotonic)
             methods: dict[str, OpenStream] = {METHOD: opened}
             if settings.health_checking:
                 methods.update(self._health.methods)
@@ -325,13 +325,13 @@ class App:
                     task.cancel()
 
     def _watch_ports(self, server: Server, health: HealthServer, metrics: MetricsServer) -> None:
-        ports = {"health": health.figures, "metrics": metrics.figures}
+        ports = {"health": health.port_statistics, "metrics": metrics.port_statistics}
         self._idle_closers = [metrics.close_idle, health.close_idle]
         if isinstance(server, Http2Server):
-            ports["ext_proc"] = server.figures
+            ports["ext_proc"] = server.port_statistics
             self._idle_closers.append(server.close_idle)
         self.metrics.registry.register(
-            PortCollector(lambda: {name: figures() for name, figures in ports.items()})
+            PortCollector(lambda: {name: read() for name, read in ports.items()})
         )
 
     def build(self, config: LoadedConfig, types: PluginTypes) -> PluginGraph:

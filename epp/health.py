@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2
 
 from epp.observability import PortError
-from epp.sockets import PortFigures
+from epp.sockets import PortStatistics
 from epp.transport import (
     Http2Server,
     ListenError,
@@ -93,69 +93,69 @@ class HealthService:
         """Send watchers the final status and end their streams; later ones get one status."""
         self._is_closed = True
         for watch in list(self._watches):
-            watch.look()
+            watch.send_if_changed()
             watch.end()
         self._watches.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def watched_by(self, watch: "_Watch") -> None:
-        """Start polling for ``watch``."""
+    def start_watch(self, watch: "_Watch") -> None:
+        """Send status changes to ``watch`` until :meth:`stop_watch`."""
         if self._is_closed:
             watch.end()
             return
         self._watches.add(watch)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._poll_seconds, self._look)
+            self._timer = asyncio.get_running_loop().call_later(self._poll_seconds, self._poll)
 
-    def left_by(self, watch: "_Watch") -> None:
-        """Stop polling for ``watch``."""
+    def stop_watch(self, watch: "_Watch") -> None:
+        """Undo :meth:`start_watch`."""
         self._watches.discard(watch)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         self._timer = None
         if self._watches:
-            self._timer = asyncio.get_running_loop().call_later(self._poll_seconds, self._look)
+            self._timer = asyncio.get_running_loop().call_later(self._poll_seconds, self._poll)
         for watch in list(self._watches):
-            watch.look()
+            watch.send_if_changed()
 
-    def _check(self, stream: Stream, question: bytes) -> None:
-        name = _name(question)
+    def _check(self, stream: Stream, request: bytes) -> None:
+        name = _name(request)
         status = self.status(name)
         if status is None:
             stream.finish(StatusCode.NOT_FOUND, f"unknown service {name[:_MAX_NAME]!r}")
         else:
-            _answer(stream, _Response(status=status))
+            _respond(stream, _Response(status=status))
 
-    def _list(self, stream: Stream, question: bytes) -> None:
-        health_pb2.HealthListRequest.FromString(question)
+    def _list(self, stream: Stream, request: bytes) -> None:
+        health_pb2.HealthListRequest.FromString(request)
         names = (_LIVENESS, *_FOLLOW_READINESS)
         statuses = {name: _Response(status=self.status(name)) for name in names}
-        _answer(stream, health_pb2.HealthListResponse(statuses=statuses))
+        _respond(stream, health_pb2.HealthListResponse(statuses=statuses))
 
 
 class _Call:
     """A unary call: responds to the one request message when the client half-closes."""
 
-    def __init__(self, stream: Stream, answer: Callable[[Stream, bytes], None]) -> None:
+    def __init__(self, stream: Stream, respond: Callable[[Stream, bytes], None]) -> None:
         self._stream = stream
-        self._answer = answer
-        self._questions: list[bytes] = []
+        self._respond = respond
+        self._requests: list[bytes] = []
 
     def message(self, data: bytes) -> None:
-        if self._questions:
-            self._stream.finish(StatusCode.INVALID_ARGUMENT, "more than one question")
-        self._questions.append(data)
+        if self._requests:
+            self._stream.finish(StatusCode.INVALID_ARGUMENT, "more than one request message")
+        self._requests.append(data)
 
     def half_closed(self) -> None:
-        if not self._questions:
-            self._stream.finish(StatusCode.INVALID_ARGUMENT, "no question")
+        if not self._requests:
+            self._stream.finish(StatusCode.INVALID_ARGUMENT, "no request message")
             return
         try:
-            self._answer(self._stream, self._questions[0])
+            self._respond(self._stream, self._requests[0])
         except DecodeError:
-            self._stream.finish(StatusCode.INVALID_ARGUMENT, "the question cannot be read")
+            self._stream.finish(StatusCode.INVALID_ARGUMENT, "the request message cannot be parsed")
 
     def reset(self) -> None:
         """Nothing to clean up."""
@@ -171,35 +171,35 @@ class _Watch(_Call):
         super().__init__(stream, self._begin)
         self._service = service
         self._name = ""
-        self._told: int | None = None
+        self._sent: int | None = None
 
-    def look(self) -> None:
+    def send_if_changed(self) -> None:
         """Send the status if it has changed and the stream is writable."""
-        status = self._service.status(self._name)
-        told = _Response.SERVICE_UNKNOWN if status is None else status
-        if told != self._told and self._stream.is_writable:
-            self._told = told
-            self._stream.send(_Response(status=told).SerializeToString())
+        known = self._service.status(self._name)
+        status = _Response.SERVICE_UNKNOWN if known is None else known
+        if status != self._sent and self._stream.is_writable:
+            self._sent = status
+            self._stream.send(_Response(status=status).SerializeToString())
 
     def end(self) -> None:
         """End the stream."""
         self._stream.finish()
 
     def reset(self) -> None:
-        self._service.left_by(self)
+        self._service.stop_watch(self)
 
-    def _begin(self, _: Stream, question: bytes) -> None:
-        self._name = _name(question)
-        self.look()
-        self._service.watched_by(self)
-
-
-def _name(question: bytes) -> str:
-    return str(health_pb2.HealthCheckRequest.FromString(question).service)
+    def _begin(self, _: Stream, request: bytes) -> None:
+        self._name = _name(request)
+        self.send_if_changed()
+        self._service.start_watch(self)
 
 
-def _answer(stream: Stream, answer: Message) -> None:
-    stream.send(answer.SerializeToString())
+def _name(request: bytes) -> str:
+    return str(health_pb2.HealthCheckRequest.FromString(request).service)
+
+
+def _respond(stream: Stream, response: Message) -> None:
+    stream.send(response.SerializeToString())
     stream.finish()
 
 
@@ -242,9 +242,9 @@ class HealthServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def figures(self) -> PortFigures:
+    def port_statistics(self) -> PortStatistics:
         """Return statistics of the port; thread-safe."""
-        return self._server.figures()
+        return self._server.port_statistics()
 
     def close_idle(self) -> None:
         """Close idle connections to free descriptors; thread-safe."""

@@ -1,4 +1,4 @@
-"""Health over real gRPC channels, on a port of its own and beside another service."""
+"""Health checks over real gRPC channels, on a separate port and on a shared one."""
 
 import asyncio
 import socket
@@ -58,12 +58,12 @@ def taken_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def question(service: str) -> health_pb2.HealthCheckRequest:
+def request_for(service: str) -> health_pb2.HealthCheckRequest:
     return health_pb2.HealthCheckRequest(service=service)
 
 
 async def asked(stub: health_pb2_grpc.HealthStub, service: str) -> int:
-    answer = await stub.Check(question(service), timeout=10)
+    answer = await stub.Check(request_for(service), timeout=10)
     return int(answer.status)
 
 
@@ -81,7 +81,7 @@ async def test_readiness_follows_the_process(service: str) -> None:
         assert await asked(stub, service) == Status.SERVING
 
 
-async def test_liveness_serves_while_the_process_answers() -> None:
+async def test_liveness_is_serving_while_the_process_responds() -> None:
     ready = Readiness()
     ready.is_ready = False
     async with health(ready) as stub:
@@ -89,7 +89,7 @@ async def test_liveness_serves_while_the_process_answers() -> None:
 
 
 @pytest.mark.parametrize("service", ["", "readiness", "liveness"])
-async def test_nothing_is_served_while_the_loop_stands_still(service: str) -> None:
+async def test_every_service_is_not_serving_while_the_loop_is_blocked(service: str) -> None:
     stuck = threading.Event()
     server = HealthServer(
         Readiness(), host="127.0.0.1", port=0, is_alive=lambda: not stuck.is_set()
@@ -99,9 +99,9 @@ async def test_nothing_is_served_while_the_loop_stands_still(service: str) -> No
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             # A blocking call on the loop's own thread: only another thread can answer it.
             stub = health_pb2_grpc.HealthStub(channel)
-            assert stub.Check(question(service), timeout=10).status == Status.SERVING
+            assert stub.Check(request_for(service), timeout=10).status == Status.SERVING
             stuck.set()
-            assert stub.Check(question(service), timeout=10).status == Status.NOT_SERVING
+            assert stub.Check(request_for(service), timeout=10).status == Status.NOT_SERVING
     finally:
         await server.stop()
 
@@ -129,14 +129,14 @@ async def test_list_has_every_service() -> None:
 @pytest.mark.parametrize(
     ("method", "sent", "details"),
     [
-        ("Check", [b"\xff"], "the question cannot be read"),
-        ("List", [b"\xff"], "the question cannot be read"),
-        ("Watch", [b"\xff"], "the question cannot be read"),
-        ("Check", [], "no question"),
-        ("Watch", [b"", b""], "more than one question"),
+        ("Check", [b"\xff"], "the request message cannot be parsed"),
+        ("List", [b"\xff"], "the request message cannot be parsed"),
+        ("Watch", [b"\xff"], "the request message cannot be parsed"),
+        ("Check", [], "no request message"),
+        ("Watch", [b"", b""], "more than one request message"),
     ],
 )
-async def test_what_is_no_question_is_refused(method: str, sent: list[bytes], details: str) -> None:
+async def test_invalid_requests_are_refused(method: str, sent: list[bytes], details: str) -> None:
     async with channel_to(Readiness()) as (_, channel):
         call = channel.stream_stream(f"/grpc.health.v1.Health/{method}")(timeout=10)
         for each in sent:
@@ -155,32 +155,32 @@ async def following(call: Any) -> int:
     return int(answer.status)
 
 
-async def test_a_watcher_is_told_of_every_change_until_it_leaves() -> None:
+async def test_a_watch_gets_every_change_until_it_ends() -> None:
     ready = Readiness()
     async with health(ready) as stub:
-        watch, other = stub.Watch(question("")), stub.Watch(question("liveness"))
+        watch, other = stub.Watch(request_for("")), stub.Watch(request_for("liveness"))
         assert await following(watch) == await following(other) == Status.SERVING
         for status in (Status.NOT_SERVING, Status.SERVING):
             ready.is_ready = status == Status.SERVING
             assert await following(watch) == status
         watch.cancel()
         ready.is_ready = False
-        third = stub.Watch(question("readiness"))
+        third = stub.Watch(request_for("readiness"))
         assert await following(third) == Status.NOT_SERVING
         assert await asked(stub, "liveness") == Status.SERVING
 
 
-async def test_a_watcher_of_an_unknown_service_is_told_so_and_kept() -> None:
+async def test_a_watch_of_an_unknown_service_stays_open() -> None:
     async with health(Readiness()) as stub:
-        watch = stub.Watch(question("nonsense"))
+        watch = stub.Watch(request_for("nonsense"))
         assert await following(watch) == Status.SERVICE_UNKNOWN
         assert not watch.done()
 
 
-async def test_watchers_are_told_the_last_news_and_ended_at_the_stop() -> None:
+async def test_stop_sends_the_last_status_and_ends_watches() -> None:
     ready = Readiness()
     async with channel_to(ready) as (server, channel):
-        watch = health_pb2_grpc.HealthStub(channel).Watch(question(""))
+        watch = health_pb2_grpc.HealthStub(channel).Watch(request_for(""))
         assert await following(watch) == Status.SERVING
         ready.is_ready = False
         stopping = asyncio.create_task(server.stop())
@@ -190,16 +190,16 @@ async def test_watchers_are_told_the_last_news_and_ended_at_the_stop() -> None:
         await stopping
 
 
-async def test_many_watchers_do_not_keep_anybody_from_asking() -> None:
+async def test_many_watches_do_not_block_checks() -> None:
     async with health(Readiness()) as stub:
-        watches = [stub.Watch(question("")) for _ in range(50)]
+        watches = [stub.Watch(request_for("")) for _ in range(50)]
         for watch in watches:
             assert await following(watch) == Status.SERVING
         assert await asked(stub, "liveness") == Status.SERVING
 
 
 @pytest.mark.parametrize("kind", [Http2Server, GrpcioServer])
-async def test_the_service_can_stand_beside_another(
+async def test_the_service_can_share_a_port_with_another(
     kind: type[Http2Server] | type[GrpcioServer],
 ) -> None:
     ready = Readiness()
@@ -210,14 +210,14 @@ async def test_the_service_can_stand_beside_another(
         async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             stub = health_pb2_grpc.HealthStub(channel)
             assert await asked(stub, EXT_PROC_SERVICE) == Status.SERVING
-            watch = stub.Watch(question(EXT_PROC_SERVICE))
+            watch = stub.Watch(request_for(EXT_PROC_SERVICE))
             assert await following(watch) == Status.SERVING
             ready.is_ready = False
             assert await following(watch) == Status.NOT_SERVING
             assert await asked(stub, EXT_PROC_SERVICE) == Status.NOT_SERVING
             service.close()
             assert await watch.read() is aio.EOF
-            late = stub.Watch(question(""))
+            late = stub.Watch(request_for(""))
             assert await following(late) == Status.NOT_SERVING
             assert await late.read() is aio.EOF
             assert await asked(stub, "liveness") == Status.SERVING
@@ -244,7 +244,7 @@ async def test_health_listens_on_ipv6() -> None:
 
 
 @pytest.mark.skipif(not has_ipv6_loopback(), reason="this machine has no IPv6")
-async def test_every_address_is_one_of_ipv4_as_well() -> None:
+async def test_the_ipv6_wildcard_accepts_ipv4() -> None:
     server = HealthServer(Readiness(), host="::", port=0)
     port = await server.start()
     try:
@@ -255,14 +255,14 @@ async def test_every_address_is_one_of_ipv4_as_well() -> None:
         await server.stop()
 
 
-async def test_a_taken_health_port_is_named(taken_port: int) -> None:
+async def test_a_health_port_in_use_is_an_error(taken_port: int) -> None:
     server = HealthServer(Readiness(), host="127.0.0.1", port=taken_port)
     with pytest.raises(PortError, match=f"port {taken_port}.*in use.*--grpc-health-port"):
         await server.start()
     await server.stop()
 
 
-async def test_an_address_of_another_machine_is_named() -> None:
+async def test_a_foreign_address_is_an_error() -> None:
     host = "203.0.113.7"  # RFC 5737: no machine has it
     server = HealthServer(Readiness(), host=host, port=0)
     with pytest.raises(PortError, match=f"{host} port 0.*--host"):

@@ -21,7 +21,7 @@ from epp.transport import Http2Server, TlsError, TlsSettings
 from tools.harness.raw_client import Echo
 
 RENEWED = "TLS files were reloaded"
-REFUSED = "TLS files were refused, the last good ones stay"
+REFUSED = "TLS files were rejected, the last valid ones stay in use"
 
 
 @pytest.fixture(params=["http2", "grpcio"])
@@ -181,7 +181,7 @@ async def test_a_broken_pair_is_told_of_once_and_the_last_good_one_stays(
     told = [line for line in lines if line["event"] in {REFUSED, RENEWED}]
     assert [line["event"] for line in told] == [REFUSED, RENEWED]
     assert told[0]["log_level"] == "error"
-    assert told[0]["problem"].startswith(f"{pki.directory / 'tls.key'}: the key does not fit")
+    assert told[0]["problem"].startswith(f"{pki.directory / 'tls.key'}: the key does not match")
 
 
 async def test_a_pair_that_is_taken_back_is_told_of(pki: Pki) -> None:
@@ -189,7 +189,7 @@ async def test_a_pair_that_is_taken_back_is_told_of(pki: Pki) -> None:
         async with served("http2", TlsSettings(certificate_directory=pki.directory)) as server:
             good = [(pki.directory / name).read_bytes() for name in ("tls.crt", "tls.key")]
             write_mounted(pki.directory, b"", b"")
-            again = "TLS files are those in use again"
+            again = "TLS files match those in use again"
             for content, event in (((b"", b""), REFUSED), (good, again)):
                 write_mounted(pki.directory, *content)
                 async with asyncio.timeout(10):
@@ -254,8 +254,8 @@ async def test_other_authorities_are_taken_up_while_running(transport: Transport
     ("content", "text"),
     [
         (None, "the file is missing; name a file with the certificates of authorities, in PEM"),
-        (b"nothing", "holds no readable PEM certificate"),
-        (b"", "holds no readable PEM certificate"),
+        (b"nothing", "contains no readable PEM certificate"),
+        (b"", "contains no readable PEM certificate"),
     ],
 )
 def test_authorities_that_cannot_be_read_are_named(

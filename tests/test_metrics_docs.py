@@ -14,7 +14,7 @@ from test_app import running
 from epp.config import load_text
 from epp.lab.fleet import Fleet, FleetConfig
 from epp.observability.deprecated_metrics import FORMER_NAMES
-from epp.observability.hot_metrics import Family
+from epp.observability.metric_families import Family
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from tools.harness.ext_proc import LEAN, POST, http_headers
 

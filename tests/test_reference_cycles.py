@@ -21,12 +21,18 @@ from epp.observability.http_connection import HttpLimits, HttpServerConnection, 
 from epp.observability.http_server import HttpServer
 from epp.sockets import listen_on
 from epp.transport.grpc import GrpcSession
-from epp.transport.http2 import Connection
+from epp.transport.http2 import Http2Connection
 from epp.transport.protocol import ConnectionProtocol
 from tools.harness.raw_client import call, connected, serving
 
 CONNECTIONS = 5
-CLASSES = (ConnectionProtocol, Connection, GrpcSession, HttpServerConnection, HttpClientConnection)
+CLASSES = (
+    ConnectionProtocol,
+    Http2Connection,
+    GrpcSession,
+    HttpServerConnection,
+    HttpClientConnection,
+)
 
 
 @pytest.fixture

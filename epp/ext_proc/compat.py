@@ -9,7 +9,7 @@ drop reason and message: the reference has the same, or no such error.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from epp.observability import MOST_ANSWER_CHARS, printable
+from epp.observability import MAX_ANSWER_CHARS, printable
 from epp.parsing import FieldMissingError, ModelMissingError, NotJsonError
 from epp.request_control import (
     AdmissionDeniedError,
@@ -118,7 +118,7 @@ def reference_answer(error: RequestError) -> ReferenceAnswer:
     return ReferenceAnswer(
         error.status if row.status is None else row.status,
         error.drop_reason if row.drop_reason is None else row.drop_reason,
-        printable(text, MOST_ANSWER_CHARS).encode(),
+        printable(text, MAX_ANSWER_CHARS).encode(),
     )
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from epp.ext_proc.settings import ErrorBody
-from epp.observability import MOST_ANSWER_CHARS, printable
+from epp.observability import MAX_ANSWER_CHARS, printable
 from epp.request_control import RequestError
 
 _ANTHROPIC_PATHS = ("/messages", "/messages/count_tokens")
@@ -40,7 +40,7 @@ def error_answer(error: RequestError, request_id: str, path: str, form: ErrorBod
 
     Message and request id are cut to bounded lengths.
     """
-    message = printable(str(error), MOST_ANSWER_CHARS)
+    message = printable(str(error), MAX_ANSWER_CHARS)
     shown_id = printable(request_id)
     if form == "text":
         return ErrorAnswer(_text(error, message, shown_id), "text/plain", "")

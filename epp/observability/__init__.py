@@ -1,6 +1,6 @@
 """Metrics, logs, and what watches the event loop."""
 
-from epp.observability.bounded_text import MOST_ANSWER_CHARS, MOST_CHARS, cut, printable
+from epp.observability.bounded_text import MAX_ANSWER_CHARS, MAX_CHARS, cut, printable
 from epp.observability.config_metrics import ConfigMetrics, ReloadResult
 from epp.observability.debug_pages import DebugPage, DebugPagesCallback
 from epp.observability.exposition import Exposition
@@ -12,15 +12,17 @@ from epp.observability.known_names import KnownNames, OperatorNames
 from epp.observability.log_queue import LogCollector
 from epp.observability.logging import CanonicalLine, LogFormat, configure, log_queues
 from epp.observability.loop_lag import LoopLag
-from epp.observability.metrics import Metrics, PluginWatch, PoolCollector
+from epp.observability.metrics import Metrics
 from epp.observability.page_budget import DEFAULT_PAGE_BYTES
 from epp.observability.plugin_metrics import PluginMetricsCollector
+from epp.observability.plugin_watch import PluginWatch
 from epp.observability.plugins import (
     NO_PLUGIN_METRICS,
     PluginCounter,
     PluginHistogram,
     PluginMetrics,
 )
+from epp.observability.pool_metrics import PoolCollector
 from epp.observability.port_metrics import PortCollector
 from epp.observability.process_metrics import register_process
 from epp.observability.request_metrics import RequestMetrics
@@ -32,8 +34,8 @@ from epp.observability.watchdog import LoopWatchdog
 
 __all__ = [
     "DEFAULT_PAGE_BYTES",
-    "MOST_ANSWER_CHARS",
-    "MOST_CHARS",
+    "MAX_ANSWER_CHARS",
+    "MAX_CHARS",
     "NO_PLUGIN_METRICS",
     "CanonicalLine",
     "CertificateCollector",

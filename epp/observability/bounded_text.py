@@ -13,17 +13,17 @@ from typing import Final
 
 import msgspec
 
-MOST_CHARS: Final = 256
+MAX_CHARS: Final = 256
 """Maximum length of one string; the rest is cut off."""
-MOST_ANSWER_CHARS: Final = 1024
+MAX_ANSWER_CHARS: Final = 1024
 """Maximum length of an error response: its own text plus what it quotes."""
-MOST_TRACEBACK_CHARS: Final = 8192
-MOST_FRAMES: Final = 40
+MAX_TRACEBACK_CHARS: Final = 8192
+MAX_FRAMES: Final = 40
 """Maximum frames of one exception's traceback; the innermost are kept."""
 
-_MOST_VALUES = 128
+_MAX_VALUES = 128
 """Values in one list or mapping, nested ones included."""
-_MOST_INTEGER = 1 << 128
+_MAX_INTEGER = 1 << 128
 _MARKER_CHARS = 24
 """Longest marker."""
 
@@ -42,33 +42,33 @@ _DELETE = 0x7F
 _ENCODER = msgspec.json.Encoder(enc_hook=repr)
 
 
-def cut(text: str, most_chars: int = MOST_CHARS) -> str:
+def cut(text: str, max_chars: int = MAX_CHARS) -> str:
     """Return the first characters of ``text``, and ``…+N`` if there are N more.
 
     Text that is already truncated is not truncated again.
     """
-    more = len(text) - most_chars
-    if more <= 0 or (more <= _MARKER_CHARS and _is_marker(text[most_chars:])):
+    more = len(text) - max_chars
+    if more <= 0 or (more <= _MARKER_CHARS and _is_marker(text[max_chars:])):
         return text
-    return f"{text[:most_chars]}…+{more}"
+    return f"{text[:max_chars]}…+{more}"
 
 
 def _is_marker(text: str) -> bool:
     return text.startswith("…+") and text[2:].isdecimal()
 
 
-def cut_middle(text: str, most_chars: int) -> str:
+def cut_middle(text: str, max_chars: int) -> str:
     """Return the beginning and end of ``text``, with the number of omitted characters between."""
-    more = len(text) - most_chars
+    more = len(text) - max_chars
     if more <= 0:
         return text
-    half = most_chars // 2
+    half = max_chars // 2
     return f"{text[:half]}\n…+{more}…\n{text[-half:]}"
 
 
-def printable(text: str, most_chars: int = MOST_CHARS) -> str:
+def printable(text: str, max_chars: int = MAX_CHARS) -> str:
     """Return ``text`` truncated and escaped; the result can always be encoded as UTF-8."""
-    return escaped(cut(text, most_chars))
+    return escaped(cut(text, max_chars))
 
 
 def escaped(text: str) -> str:
@@ -114,38 +114,38 @@ def _json_escape(match: re.Match[str]) -> str:
 def traceback_text(error: BaseException) -> str:
     """Return the traceback of ``error``; a long one without its middle."""
     try:
-        text = "".join(traceback.format_exception(error, limit=-MOST_FRAMES))
+        text = "".join(traceback.format_exception(error, limit=-MAX_FRAMES))
     except Exception as fault:  # the exception class may be a plugin's
         text = f"{type(error).__name__}, which cannot be printed: {type(fault).__name__}"
-    return cut_middle(text.rstrip("\n"), MOST_TRACEBACK_CHARS)
+    return cut_middle(text.rstrip("\n"), MAX_TRACEBACK_CHARS)
 
 
-def bounded(value: object, most_chars: int = MOST_CHARS, most_values: int = _MOST_VALUES) -> object:
+def bounded(value: object, max_chars: int = MAX_CHARS, max_values: int = _MAX_VALUES) -> object:
     """Return ``value`` as plain JSON types of limited size.
 
     Args:
         value: Any value of a log field.
-        most_chars: Maximum length of each string.
-        most_values: Maximum number of values in all lists and mappings together.
+        max_chars: Maximum length of each string.
+        max_values: Maximum number of values in all lists and mappings together.
     """
-    return _Bounder(most_chars, most_values).bounded(value)
+    return _Bounder(max_chars, max_values).bounded(value)
 
 
 class _Bounder:
-    def __init__(self, most_chars: int, most_values: int) -> None:
-        self._most_chars = most_chars
-        self._left = most_values
+    def __init__(self, max_chars: int, max_values: int) -> None:
+        self._max_chars = max_chars
+        self._left = max_values
 
     def bounded(self, value: object) -> object:
         self._left -= 1
         made = value
         match value:
             case str():
-                made = cut(value, self._most_chars)
+                made = cut(value, self._max_chars)
             case None | bool() | float():
                 pass
             case int():
-                if not -_MOST_INTEGER < value < _MOST_INTEGER:
+                if not -_MAX_INTEGER < value < _MAX_INTEGER:
                     made = f"integer of {value.bit_length()} bits"
             case bytes() | bytearray() | memoryview():
                 made = f"{len(value)} bytes"
@@ -163,7 +163,7 @@ class _Bounder:
             if self._left <= 0:
                 break
             text = key if isinstance(key, str) else self._shown(key)
-            made[cut(text, self._most_chars)] = self.bounded(each)
+            made[cut(text, self._max_chars)] = self.bounded(each)
         if len(made) < len(value):
             made["…"] = f"+{len(value) - len(made)}"
         return made

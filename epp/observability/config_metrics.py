@@ -5,7 +5,8 @@ from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry
 
-from epp.observability.hot_metrics import Counter, Family, Gauge
+from epp.observability.metric_children import Counter, Gauge
+from epp.observability.metric_families import Family
 
 _VERSION_CHARS: Final = 12
 

@@ -26,7 +26,7 @@ _CANONICAL = frozenset({"request finished", "request refused"})
 """Events of the lines that are shortened."""
 
 _DEFAULT_NAMESPACE: Final = "default/"
-_MOST_ID_CHARS: Final = 16
+_MAX_ID_CHARS: Final = 16
 _SHORT_ID_CHARS: Final = 8
 """Of an id that is longer: enough to find the request in the log of another process."""
 _FRESH_SECONDS: Final = 0.2
@@ -117,7 +117,7 @@ def _time(seconds: float) -> str:
 
 
 def _short_id(request_id: object) -> object:
-    if not isinstance(request_id, str) or len(request_id) <= _MOST_ID_CHARS:
+    if not isinstance(request_id, str) or len(request_id) <= _MAX_ID_CHARS:
         return request_id
     return request_id[:_SHORT_ID_CHARS]
 

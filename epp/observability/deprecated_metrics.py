@@ -14,7 +14,8 @@ from typing import Any, Final
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from epp.observability.hot_metrics import Child, Family
+from epp.observability.metric_children import Child
+from epp.observability.metric_families import Family
 
 _PREFIX: Final = "llm_d_epp_"
 _CHILDREN_AT_ONCE: Final = 200

@@ -1,7 +1,7 @@
 """Render the metrics page in pieces.
 
 prometheus_client creates an object per line (7 us) and returns the page as one string. Here the
-families of :mod:`.hot_metrics` write their own lines, and everything else goes through
+families of :mod:`.metric_families` write their own lines, and everything else goes through
 prometheus_client, one metric at a time. The result is identical, byte for byte.
 """
 
@@ -14,7 +14,7 @@ from prometheus_client.openmetrics import exposition as openmetrics_format
 from prometheus_client.registry import Collector
 
 from epp.observability.deprecated_metrics import Mirror, MirroredCollector, mirror_of
-from epp.observability.hot_metrics import Family
+from epp.observability.metric_families import Family
 
 _EOF: Final = b"# EOF\n"
 _SAMPLES: Final = 200
@@ -31,7 +31,7 @@ class HasLength(Protocol):
 
 @runtime_checkable
 class Composite(Protocol):
-    """A collector that has families of :mod:`.hot_metrics` among its metrics."""
+    """A collector that has families of :mod:`.metric_families` among its metrics."""
 
     @property
     def page_bytes(self) -> int:

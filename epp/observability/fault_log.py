@@ -3,7 +3,7 @@
 from traceback import walk_tb
 from typing import Final
 
-_MOST_KINDS: Final = 1000
+_MAX_KINDS: Final = 1000
 """Number of kinds to remember; the text of an exception is not part of its kind."""
 
 
@@ -21,7 +21,7 @@ class FaultLog:
         for frame, number in walk_tb(error.__traceback__):
             file, line = frame.f_code.co_filename, number
         kind = (type(error).__name__, file, line)
-        if kind in self._told or len(self._told) >= _MOST_KINDS:
+        if kind in self._told or len(self._told) >= _MAX_KINDS:
             return None
         self._told.add(kind)
         return error

@@ -8,9 +8,10 @@ series of their own (:mod:`.label_sets`).
 
 from typing import Final, Protocol
 
-from epp.observability.hot_metrics import Counter, Histogram, Maker
 from epp.observability.known_names import OTHER
 from epp.observability.label_sets import Labels, LabelSet, LabelSets
+from epp.observability.metric_children import Counter, Histogram
+from epp.observability.metric_families import Maker
 from epp.observability.metrics import SCHEDULING, Metrics
 from epp.observability.page_budget import Claim
 from epp.scheduling import LLMRequest

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, cast
 
 import httptools
 
-from epp.observability.bounded_text import MOST_ANSWER_CHARS, json_line, printable
+from epp.observability.bounded_text import MAX_ANSWER_CHARS, json_line, printable
 
 _CHUNK_BYTES = 64 << 10
 _ALLOWED = (b"GET", b"HEAD")
@@ -62,7 +62,7 @@ class Response(NamedTuple):
         cls, status: HTTPStatus, error: str, *headers: tuple[str, str], **more: object
     ) -> "Response":
         """Return a JSON error document."""
-        text = printable(error, MOST_ANSWER_CHARS)
+        text = printable(error, MAX_ANSWER_CHARS)
         return cls(status, "application/json", as_json({"error": text, **more}), headers)
 
 

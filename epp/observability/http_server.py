@@ -17,7 +17,7 @@ import uvloop
 
 from epp.observability.http_connection import HttpLimits, HttpServerConnection, Request, Response
 from epp.observability.page_queue import QueueFullError
-from epp.sockets import Acceptor, PortFigures
+from epp.sockets import Acceptor, PortStatistics
 
 _log = structlog.get_logger(__name__)
 
@@ -77,9 +77,9 @@ class HttpServer:
         with contextlib.suppress(RuntimeError):  # the server has stopped
             self._loop.call_soon_threadsafe(self._close_idle)
 
-    def figures(self) -> PortFigures:
+    def port_statistics(self) -> PortStatistics:
         """Return statistics of the port; thread-safe."""
-        return PortFigures(
+        return PortStatistics(
             connections=len(self._connections),
             limit=self.limits.max_connections,
             evicted=self._evicted,

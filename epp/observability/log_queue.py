@@ -15,8 +15,8 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-MOST_BYTES: Final = 16 << 20
-MOST_LINES: Final = 100_000
+MAX_BYTES: Final = 16 << 20
+MAX_LINES: Final = 100_000
 
 _PAUSE_SECONDS = 0.02
 """Pause between two batches: waking the thread for each line costs the event loop 20 us a line."""
@@ -36,8 +36,8 @@ class LogQueue:
     Args:
         descriptor: File descriptor to write to.
         notice: Returns the line that reports a number of dropped lines.
-        most_bytes: Limit on bytes queued or being written.
-        most_lines: Limit on queued lines.
+        max_bytes: Limit on bytes queued or being written.
+        max_lines: Limit on queued lines.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class LogQueue:
         descriptor: int,
         notice: Callable[[int], bytes],
         *,
-        most_bytes: int = MOST_BYTES,
-        most_lines: int = MOST_LINES,
+        max_bytes: int = MAX_BYTES,
+        max_lines: int = MAX_LINES,
     ) -> None:
         self.descriptor = descriptor
         """File descriptor to write to."""
         self._notice = notice
-        self._most_bytes = most_bytes
-        self._most_lines = most_lines
+        self._max_bytes = max_bytes
+        self._max_lines = max_lines
         self.dropped_full = 0
         """Lines dropped because the queue was full."""
         self.dropped_failed = 0
@@ -79,7 +79,7 @@ class LogQueue:
         """Queue ``line``, which ends with a newline, or drop it; never blocks."""
         size = len(line)
         with self._lock:
-            if self._held_bytes + size > self._most_bytes or len(self._lines) >= self._most_lines:
+            if self._held_bytes + size > self._max_bytes or len(self._lines) >= self._max_lines:
                 self.dropped_full += 1
                 if self._has_gap:
                     return
@@ -197,5 +197,5 @@ class LogCollector(Collector):
         yield family
 
     def describe(self) -> Iterable[Metric]:
-        """Tell the registry nothing, so that registering does not collect."""
+        """Return nothing, so that registering does not collect."""
         return ()

@@ -18,7 +18,7 @@ import structlog
 from structlog.typing import EventDict
 
 from epp.observability.bounded_text import (
-    MOST_CHARS,
+    MAX_CHARS,
     bounded,
     cut,
     cut_middle,
@@ -28,7 +28,7 @@ from epp.observability.bounded_text import (
     traceback_text,
 )
 from epp.observability.console import console_renderer
-from epp.observability.log_queue import MOST_BYTES, LogQueue
+from epp.observability.log_queue import MAX_BYTES, LogQueue
 from epp.observability.standard_streams import (
     descriptor_of,
     flush_standard_streams,
@@ -39,9 +39,9 @@ from epp.observability.standard_streams import (
 
 LogFormat = Literal["json", "console"]
 
-MOST_REQUEST_LINE_BYTES: Final = 4096
+MAX_REQUEST_LINE_BYTES: Final = 4096
 """Maximum length of a line about a request, without a traceback."""
-MOST_LINE_BYTES: Final = 16 << 10
+MAX_LINE_BYTES: Final = 16 << 10
 FLUSH_SECONDS: Final = 2.0
 """How long the process waits for queued lines at exit."""
 
@@ -76,7 +76,7 @@ def configure(
     *,
     level: str = "info",
     log_format: LogFormat = "json",
-    queue_bytes: int = MOST_BYTES,
+    queue_bytes: int = MAX_BYTES,
     standard_streams: bool = False,
 ) -> None:
     """Configure structlog for the process; lines go to standard output.
@@ -121,10 +121,10 @@ def _new_outputs(render: Callable[[EventDict], bytes], queue_bytes: int) -> _Out
         return render({**facts, "timestamp": stamp})
 
     output, errors = descriptor_of(sys.stdout, _STDOUT), descriptor_of(sys.stderr, _STDERR)
-    first = LogQueue(output, notice, most_bytes=queue_bytes)
+    first = LogQueue(output, notice, max_bytes=queue_bytes)
     if is_same_file(output, errors):
         return _Outputs(first, first)
-    return _Outputs(first, LogQueue(errors, notice, most_bytes=queue_bytes))
+    return _Outputs(first, LogQueue(errors, notice, max_bytes=queue_bytes))
 
 
 @atexit.register
@@ -156,17 +156,17 @@ def bound_event(_: object, __: str, event: EventDict) -> EventDict:
     for key, value in event.items():
         kind = type(value)
         if kind is str:
-            if len(value) > MOST_CHARS:
-                event[key] = cut(value, _most_chars(key, names_request=names_request))
+            if len(value) > MAX_CHARS:
+                event[key] = cut(value, _max_chars(key, names_request=names_request))
         elif kind not in _SHORT_TYPES and not (kind is int and -_MANY < value < _MANY):
-            event[key] = bounded(value, _most_chars(key, names_request=names_request))
+            event[key] = bounded(value, _max_chars(key, names_request=names_request))
     if error is not None:
         event["exception"] = traceback_text(error)
     return event
 
 
-def _most_chars(key: str, *, names_request: bool) -> int:
-    return _OWN_TEXT_CHARS if key in _OWN_TEXTS and not names_request else MOST_CHARS
+def _max_chars(key: str, *, names_request: bool) -> int:
+    return _OWN_TEXT_CHARS if key in _OWN_TEXTS and not names_request else MAX_CHARS
 
 
 def _exception(given: object) -> BaseException | None:
@@ -185,17 +185,17 @@ class _BoundedRenderer:
         self._render = render
 
     def __call__(self, _: object, __: str, event: EventDict) -> bytes:
-        line, most_bytes = self._render(event), _most_bytes(event)
+        line, max_bytes = self._render(event), _max_bytes(event)
         for chars in _NARROW_CHARS:
-            if len(line) <= most_bytes:
+            if len(line) <= max_bytes:
                 break
             line = self._render(_narrowed(event, chars))
         return line
 
 
-def _most_bytes(event: EventDict) -> int:
+def _max_bytes(event: EventDict) -> int:
     is_short = "request_id" in event and "exception" not in event
-    return MOST_REQUEST_LINE_BYTES if is_short else MOST_LINE_BYTES
+    return MAX_REQUEST_LINE_BYTES if is_short else MAX_LINE_BYTES
 
 
 def _narrowed(event: EventDict, chars: int) -> EventDict:
@@ -239,7 +239,7 @@ class CanonicalLine:
             else:
                 if not is_safe(line):
                     line = escaped_json(line.decode())
-                if len(line) <= _MOST_FIELDS_BYTES:
+                if len(line) <= _MAX_FIELDS_BYTES:
                     stamp = _ENCODER.encode(datetime.now(UTC))
                     self._direct.put(b"".join((line[:-1], self._tail, stamp, b"}\n")))
                     return
@@ -248,5 +248,5 @@ class CanonicalLine:
 
 # 3 us a line where the standard library's json takes 12 (20 fields).
 _ENCODER = msgspec.json.Encoder(enc_hook=repr)
-_MOST_FIELDS_BYTES = MOST_REQUEST_LINE_BYTES - 200
+_MAX_FIELDS_BYTES = MAX_REQUEST_LINE_BYTES - 200
 """The rest is for event, level and time."""

@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from prometheus_client import CollectorRegistry
 
-from epp.observability.hot_metrics import Maker
+from epp.observability.metric_families import Maker
 
 BUSY_SECONDS: Final = 0.02
 """Interval between timers while requests are open; measured pauses may be too short by this."""

@@ -10,9 +10,10 @@ import collections
 from collections.abc import Callable
 from typing import Final
 
-from epp.observability.hot_metrics import Counter, Family, Maker
 from epp.observability.known_names import OTHER, KnownNames, Standing
 from epp.observability.label_sets import Labels, LabelSet, LabelSets
+from epp.observability.metric_children import Counter
+from epp.observability.metric_families import Family, Maker
 from epp.observability.page_budget import Claim, PageBudget
 from epp.scheduling import Endpoint
 

@@ -16,8 +16,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from epp.observability.deprecated_metrics import Mirror, former_name, mirror_of, mirrored
-from epp.observability.hot_metrics import Counter, Family, Histogram
 from epp.observability.known_names import OTHER, Standing
+from epp.observability.metric_children import Counter, Histogram
+from epp.observability.metric_families import Family
 from epp.observability.page_budget import PageBudget
 from epp.observability.plugins import PluginCounter, PluginHistogram, PluginLabels
 from epp.scheduling import Plugin

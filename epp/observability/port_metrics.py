@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from epp.sockets import PortFigures, descriptor_limit, open_descriptors
+from epp.sockets import PortStatistics, descriptor_limit, open_descriptors
 
 _PREFIX = "llm_d_epp_"
 
@@ -14,10 +14,10 @@ class PortCollector(Collector):
     """Gauges and counters of every port, and of the descriptors of the process.
 
     Args:
-        read: Returns the figures of each port, by its name.
+        read: Returns the statistics of each port by name.
     """
 
-    def __init__(self, read: Callable[[], Mapping[str, PortFigures]]) -> None:
+    def __init__(self, read: Callable[[], Mapping[str, PortStatistics]]) -> None:
         self._read = read
 
     def collect(self) -> Iterable[Metric]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from epp.observability.hot_metrics import Maker
+from epp.observability.metric_families import Maker
 
 COMMIT_VARIABLE = "EPP_COMMIT"
 """Environment variable of the image: the commit that it was built from."""

@@ -1,16 +1,17 @@
 """Counters and histograms of requests, by model, target model, fairness id and priority.
 
 Children are bound once per label set (:meth:`Requests.dispatched`), so that an observation on the
-request path is one call on plain numbers (:mod:`.hot_metrics`). All four labels may come from
+request path is one call on plain numbers (:mod:`.metric_children`). All four labels may come from
 clients, and a label set has up to 280 lines, so the size of the page limits the number of sets
 (:mod:`.label_sets`). A set without space for histograms keeps its counters.
 """
 
 from typing import Final
 
-from epp.observability.hot_metrics import Counter, Histogram, Maker
 from epp.observability.known_names import OTHER, KnownNames, Standing
 from epp.observability.label_sets import Labels, LabelSet, LabelSets
+from epp.observability.metric_children import Counter, Histogram
+from epp.observability.metric_families import Maker
 from epp.observability.page_budget import Claim, PageBudget
 
 # The Go EPP's buckets, so that its dashboards and rules keep working.

@@ -4,8 +4,8 @@ from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry
 
-from epp.observability.hot_metrics import Maker
 from epp.observability.known_names import MAX_PRIORITIES, OTHER
+from epp.observability.metric_families import Maker
 
 RevocationOutcome = Literal["confirmed", "timed_out"]
 

@@ -24,7 +24,7 @@ from epp.observability.http_connection import HttpLimits, Request, Response
 from epp.observability.http_server import HttpServer
 from epp.observability.metrics import Metrics
 from epp.observability.page_queue import PageQueue
-from epp.sockets import PortFigures, listen_on
+from epp.sockets import PortStatistics, listen_on
 
 _PATH = "/metrics"
 _OPENMETRICS = "application/openmetrics-text"
@@ -103,9 +103,9 @@ class MetricsServer:
             "metrics", listening, self._answer, limits or HttpLimits(), tls=tls
         )
 
-    def figures(self) -> PortFigures:
+    def port_statistics(self) -> PortStatistics:
         """Return statistics of the port; thread-safe."""
-        return self._server.figures()
+        return self._server.port_statistics()
 
     def close_idle(self) -> None:
         """Close connections without a response in progress; thread-safe."""

@@ -17,7 +17,7 @@ import structlog
 from epp.observability.bounded_text import printable
 from epp.observability.log_queue import LogQueue
 
-MOST_LINE_CHARS: Final = 4096
+MAX_LINE_CHARS: Final = 4096
 """Maximum length of a line of other output."""
 
 _METHODS = (
@@ -62,7 +62,7 @@ class QueuedStream(io.TextIOBase):
             *lines, self._begun = (self._begun + text).split("\n")
             for line in lines:
                 self._put(line + "\n")
-            if len(self._begun) > MOST_LINE_CHARS:
+            if len(self._begun) > MAX_LINE_CHARS:
                 self.flush()
         return len(text)
 
@@ -73,7 +73,7 @@ class QueuedStream(io.TextIOBase):
                 self._put(begun)
 
     def _put(self, line: str) -> None:
-        text = printable(line.removesuffix("\n"), MOST_LINE_CHARS)
+        text = printable(line.removesuffix("\n"), MAX_LINE_CHARS)
         end = "\n" if line.endswith("\n") else ""
         self._queue.put((text + end).encode())
 

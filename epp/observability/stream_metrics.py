@@ -4,7 +4,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from epp.observability.hot_metrics import Maker
+from epp.observability.metric_families import Maker
 
 # The Go EPP's buckets: a stream lives as long as its HTTP request.
 _OPEN: Final = (

@@ -90,7 +90,7 @@ class TransportCollector(Collector):
         )
 
     def describe(self) -> Iterable[Metric]:
-        """Tell the registry nothing, so that registering does not collect."""
+        """Return nothing, so that registering does not collect."""
         return ()
 
 
@@ -123,7 +123,7 @@ class CertificateCollector(Collector):
         )
 
     def describe(self) -> Iterable[Metric]:
-        """Tell the registry nothing, so that registering does not collect."""
+        """Return nothing, so that registering does not collect."""
         return ()
 
 

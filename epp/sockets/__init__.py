@@ -1,6 +1,6 @@
 """Listening sockets: binding, accepting, and dividing file descriptors among ports."""
 
-from epp.sockets.acceptor import ACCEPTS_PER_TURN, Acceptor
+from epp.sockets.acceptor import ACCEPTS_PER_TURN, Acceptor, PortStatistics
 from epp.sockets.binding import BACKLOG, listen_on
 from epp.sockets.descriptors import (
     Demand,
@@ -11,7 +11,6 @@ from epp.sockets.descriptors import (
     raise_limit,
     share_out,
 )
-from epp.sockets.figures import PortFigures
 
 __all__ = [
     "ACCEPTS_PER_TURN",
@@ -19,7 +18,7 @@ __all__ = [
     "Acceptor",
     "Demand",
     "DescriptorLimit",
-    "PortFigures",
+    "PortStatistics",
     "Shares",
     "descriptor_limit",
     "listen_on",

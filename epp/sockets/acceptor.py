@@ -12,6 +12,7 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import structlog
 
@@ -42,6 +43,22 @@ _log = structlog.get_logger(__name__)
 
 def _do_nothing() -> None:
     """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortStatistics:
+    """Connections of one port: current ones, and counts since the start."""
+
+    connections: int
+    limit: int
+    evicted: int
+    """Connections closed to admit a new one on a full port."""
+    refused: int
+    """New connections refused, because none could be evicted for them."""
+    timed_out: int
+    """Connections closed because the client took too long."""
+    accept_pauses: int
+    """How often accepting paused because the process had no descriptor left."""
 
 
 class Acceptor:

@@ -1,4 +1,4 @@
-"""gRPC streams over HTTP/2: bytes in, bytes out; knows nothing of Envoy.
+"""gRPC server over HTTP/2, independent of the services that it serves.
 
 :class:`epp.transport.grpcio.GrpcioServer` is not imported here: the C core takes 30 ms to load.
 """
@@ -10,16 +10,17 @@ from epp.transport.errors import ListenError, TlsError, TransportError
 from epp.transport.interface import OpenStream, Server, StatusCode, Stream, StreamHandler
 from epp.transport.replaceable_context import ReplaceableContext
 from epp.transport.server import Http2Server
-from epp.transport.settings import Timeouts, TransportSettings
+from epp.transport.settings import GrpcLimits, Timeouts, TransportSettings
 from epp.transport.statistics import ServerCounters, TransportStatistics
+from epp.transport.stream_observer import StreamObserver, observed
 from epp.transport.tls import TlsSettings, make_context, minimum_version_from_flag
-from epp.transport.watched_streams import StreamObserver, watched
 
 __all__ = [
     "Budget",
     "Certificate",
     "Credentials",
     "CredentialsFollower",
+    "GrpcLimits",
     "Http2Server",
     "ListenError",
     "OpenStream",
@@ -40,5 +41,5 @@ __all__ = [
     "load_credentials",
     "make_context",
     "minimum_version_from_flag",
-    "watched",
+    "observed",
 ]

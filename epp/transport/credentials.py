@@ -1,8 +1,8 @@
-"""The files of TLS while they change: who the server is, and who vouches for its clients.
+"""TLS files: loads them, and reloads them when they change.
 
-New connections get what the files say now, old ones keep what they began with. A renewed pair is
-two files, so one look may see the half of it: a change counts when two looks in a row have seen the
-same. What cannot be used is told of once, and the last good ones stay.
+New connections use the current files; open ones keep what they started with. A renewed certificate
+consists of two files, so a poll may see only one of them replaced: a change is used when two polls
+in a row have read the same. Invalid files are logged once, and the last valid ones stay in use.
 """
 
 import asyncio
@@ -20,23 +20,24 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """What a handshake needs of files."""
+    """Contents of the files that a handshake needs."""
 
     certificate: Certificate
-    """The server's own."""
+    """The server's certificate."""
     client_authorities: str = ""
-    """Certificates in PEM; a client has to show one that they issued. Empty: it shows none."""
+    """Certificates of authorities, in PEM; clients must present a certificate issued by one.
+    Empty: clients present none."""
 
 
 def load_credentials(settings: TlsSettings, *, own: Certificate | None = None) -> Credentials:
-    """Read what ``settings`` name; blocks.
+    """Read the files named by ``settings``; blocks.
 
     Args:
-        settings: Name the files.
-        own: The self-signed certificate to go on with; None makes one if there is none to read.
+        settings: Names the files.
+        own: Self-signed certificate to use if ``settings`` names no directory; None generates one.
 
     Raises:
-        TlsError: A file is missing, unreadable, or not what it should be.
+        TlsError: A file is missing, unreadable or invalid.
     """
     directory, authorities = settings.certificate_directory, settings.client_authorities
     return Credentials(
@@ -46,13 +47,13 @@ def load_credentials(settings: TlsSettings, *, own: Certificate | None = None) -
 
 
 class CredentialsFollower:
-    """Follows the files that some settings name.
+    """Reloads TLS files when they change.
 
     Args:
-        settings: Name the files.
-        current: What they said when they were read first.
-        use: Takes new ones into use, called in a thread; may raise ``TlsError``.
-        poll_seconds: Time between two looks.
+        settings: Names the files.
+        current: The credentials loaded at start-up.
+        use: Called in a thread with new credentials; may raise ``TlsError``.
+        poll_seconds: Polling interval.
     """
 
     def __init__(
@@ -64,9 +65,9 @@ class CredentialsFollower:
         poll_seconds: float = 1.0,
     ) -> None:
         self.current = current
-        """Those in use."""
+        """The credentials in use."""
         self.reloads = {"success": 0, "failure": 0}
-        """How often the files were found changed, by what came of it."""
+        """Reloads of changed files by result."""
         self._settings = settings
         self._use = use
         self._poll_seconds = poll_seconds
@@ -74,32 +75,32 @@ class CredentialsFollower:
 
     async def run(self) -> None:
         """Follow the files until cancelled."""
-        # The first settled look is acted on: a file may have changed since it was read.
-        acted_on: list[bytes] | None = None
-        seen: list[bytes] | None = None
+        # The first two equal polls also count as a change: files may have changed after start-up.
+        loaded: list[bytes] | None = None
+        previous: list[bytes] | None = None
         while True:
-            now = await asyncio.to_thread(self._look)
-            if now == seen and now != acted_on:
-                acted_on = now
-                await asyncio.to_thread(self._renew)
-            seen = now
+            now = await asyncio.to_thread(self._poll)
+            if now == previous and now != loaded:
+                loaded = now
+                await asyncio.to_thread(self._reload)
+            previous = now
             await asyncio.sleep(self._poll_seconds)
 
-    def _look(self) -> list[bytes]:
-        """Return the content of each file, or why it cannot be read.
+    def _poll(self) -> list[bytes]:
+        """Return the content of each file, or the error of reading it.
 
-        The content, not the times: an edit in place, a rename and the link swap of a mounted Secret
-        all show.
+        Comparing contents, not times, detects edits in place, renames, and the symlink swap of a
+        mounted Secret.
         """
-        looks = []
+        contents = []
         for path in self._settings.files:
             try:
-                looks.append(path.read_bytes())
+                contents.append(path.read_bytes())
             except OSError as error:
-                looks.append(str(error).encode())
-        return looks
+                contents.append(str(error).encode())
+        return contents
 
-    def _renew(self) -> None:
+    def _reload(self) -> None:
         try:
             found = load_credentials(self._settings, own=self.current.certificate)
             if found != self.current:
@@ -108,12 +109,14 @@ class CredentialsFollower:
             if str(error) != self._last_fault:
                 self._last_fault = str(error)
                 self.reloads["failure"] += 1
-                log.error("TLS files were refused, the last good ones stay", problem=str(error))  # noqa: TRY400 - the user's fault, no traceback
+                log.error(  # noqa: TRY400 - the user's fault, no traceback
+                    "TLS files were rejected, the last valid ones stay in use", problem=str(error)
+                )
             return
         if found != self.current:
             self.current = found
             self.reloads["success"] += 1
             log.info("TLS files were reloaded", source=found.certificate.source)
         elif self._last_fault:
-            log.info("TLS files are those in use again", source=found.certificate.source)
+            log.info("TLS files match those in use again", source=found.certificate.source)
         self._last_fault = ""

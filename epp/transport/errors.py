@@ -2,11 +2,11 @@
 
 
 class TransportError(Exception):
-    """Base of every error a transport raises."""
+    """Base of all errors of the transport."""
 
 
 class ListenError(TransportError):
-    """The address to listen on cannot be had."""
+    """The server cannot listen on the address."""
 
     def __init__(
         self, address: str, reason: str, remedy: str = "is another process using the port?"
@@ -17,7 +17,7 @@ class ListenError(TransportError):
 
 
 class TlsError(TransportError):
-    """TLS cannot be offered as it is configured."""
+    """TLS settings or files cannot be used."""
 
     def __init__(self, subject: str, reason: str, remedy: str) -> None:
         super().__init__(f"{subject}: {reason}; {remedy}")

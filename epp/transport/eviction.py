@@ -1,10 +1,10 @@
 """Chooses the connection to close when a port is full and another client connects.
 
-A full port that refuses newcomers can be held by anybody with idle connections; the gateway's next
-connection and the kubelet's probe would be turned away. So the newcomer is let in and the idlest
-connection without a stream is closed. Unfinished connections (no TLS, no preface yet) are the
-idlest, but they are spared for a moment: otherwise a client that opens connections fast enough
-would push out every other one in the middle of its handshake.
+If a full port refused new connections, any client could block it with idle ones, and the gateway's
+next connection and the kubelet's probe would fail. So the new one is admitted, and the idlest
+connection without a stream is closed. Unfinished connections (TLS handshake or preface incomplete)
+are the idlest, but they are spared for a moment: otherwise a client that opens connections fast
+enough would evict all others during their handshakes.
 """
 
 import asyncio
@@ -14,44 +14,44 @@ from epp.sockets import Acceptor
 from epp.transport.protocol import ConnectionProtocol
 
 HANDSHAKE_SECONDS = 1.0
-"""An unfinished connection is spared for so long, while few are unfinished."""
+"""How long an unfinished connection is spared, while few are unfinished."""
 FEW_UNFINISHED = 1 / 4
 """Fraction of a port's connections below which few are unfinished."""
 EXHAUSTED_SECONDS = 0.1
-"""How long one is spared when the process has no descriptor left."""
-LEAVING_SECONDS = 3.0
-"""Time for the client of an unused connection to leave after GOAWAY."""
-_SECONDS_BETWEEN_LOOKS = 0.1
-"""A look at 1,000 connections takes a millisecond."""
-LEAVING = 1 / 16
-"""Connections that may be leaving, as a fraction of the port's limit and on top of it."""
+"""How long an unfinished connection is spared when the process has no descriptor left."""
+DRAIN_SECONDS = 3.0
+"""How long the client of an unused connection may take to close it after GOAWAY."""
+_SECONDS_BETWEEN_SCANS = 0.1
+"""Minimum interval of scans for unused connections; 1,000 connections take a millisecond."""
+DRAINING_SHARE = 1 / 16
+"""Connections that may be draining, in addition to the port's limit and as a fraction of it."""
 
 
 def descriptors_for(connections: int) -> int:
-    """Return how many descriptors a port takes that may have so many connections."""
-    return connections + _max_leaving(connections)
+    """Return the number of descriptors that a port with this connection limit needs."""
+    return connections + _max_draining(connections)
 
 
 def connections_for(descriptors: int) -> int:
-    """Return how many connections a port may have with so many descriptors."""
-    connections = int((descriptors + 1) / (1 + LEAVING))
+    """Return the connection limit of a port with this number of descriptors."""
+    connections = int((descriptors + 1) / (1 + DRAINING_SHARE))
     if descriptors_for(connections) > descriptors:
         connections -= 1
     return max(1, connections)
 
 
 class Evictor:
-    """Keeps the connections of one port below a limit.
+    """Keeps the connections of one port within a limit.
 
-    A newcomer costs a few microseconds, however many connections there are, so that a client that
-    opens thousands does not keep the loop busy with choosing.
+    Admitting a connection takes a few microseconds, however many there are, so that a client cannot
+    keep the event loop busy by opening thousands.
 
     Args:
-        connections: Those open now.
-        acceptor: Has those that are not with their protocol yet.
-        limit: Most connections, not counting those that are leaving.
-        evicts_streams: If every connection has a stream, the oldest one goes; otherwise the
-            newcomer is refused.
+        connections: The open connections.
+        acceptor: Has the connections without a protocol yet.
+        limit: Maximum number of connections, not counting draining ones.
+        evicts_streams: If every connection has a stream, evict the oldest one; otherwise refuse
+            the new one.
     """
 
     def __init__(
@@ -63,50 +63,50 @@ class Evictor:
         evicts_streams: bool,
     ) -> None:
         self.evicted = 0
-        """Connections closed for another one."""
+        """Connections closed to admit another."""
         self._connections = connections
         self._acceptor = acceptor
         self._limit = limit
         self._evicts_streams = evicts_streams
         self._unfinished: dict[ConnectionProtocol, None] = {}
-        """Those whose preface has not come, oldest first."""
-        self._leaving: dict[ConnectionProtocol, float] = {}
-        """Those that have been told to leave, in that order, and when."""
+        """Connections without a preface yet, oldest first."""
+        self._draining: dict[ConnectionProtocol, float] = {}
+        """Unused connections that were sent GOAWAY, oldest first, and when that was."""
         self._aborted: set[ConnectionProtocol] = set()
-        """Those that are closed in the loop's next turn."""
+        """Connections that the event loop closes in its next iteration."""
         self._idlest: list[tuple[int, float, ConnectionProtocol]] = []
-        """Those without streams at the last look, the idlest last: for how long they had had none,
-        and the negative time of their arrival."""
-        self._next_look = float("-inf")
+        """Connections without streams at the last scan, the idlest last: seconds without streams,
+        negative time of acceptance, connection."""
+        self._next_scan = float("-inf")
 
-    # what connections tell
+    # --- events of connections ------------------------------------------------------------------
 
     def opened(self, protocol: ConnectionProtocol) -> None:
-        """It is connected, after the TLS handshake."""
+        """Add a connection, after the TLS handshake."""
         self._unfinished[protocol] = None
 
     def established(self, protocol: ConnectionProtocol) -> None:
-        """Its preface has come."""
+        """Mark a connection as finished: its preface has arrived."""
         self._unfinished.pop(protocol, None)
 
     def closed(self, protocol: ConnectionProtocol) -> None:
-        """It is gone."""
+        """Remove a connection."""
         self._unfinished.pop(protocol, None)
-        self._leaving.pop(protocol, None)
+        self._draining.pop(protocol, None)
         self._aborted.discard(protocol)
 
-    # who may come, and who goes
+    # --- admission and eviction -----------------------------------------------------------------
 
     def admit(self) -> bool:
-        """Return whether there is room for one more connection; make some if there is none."""
+        """Return whether one more connection is admitted; evict another one if the port is full."""
         count = len(self._connections) + len(self._acceptor.pending) - len(self._aborted)
         if count < self._limit:
             return True
-        count -= sum(not each.connection.streams for each in self._leaving)
+        count -= sum(not each.connection.streams for each in self._draining)
         return count < self._limit or self._evict(self._evicts_streams)
 
-    def free(self) -> None:
-        """Close what is unfinished, or else the idlest, as the process has no descriptor left."""
+    def free_descriptors(self) -> None:
+        """Close unfinished connections or the idlest one: the process has no descriptor left."""
         start = asyncio.get_running_loop().time() - EXHAUSTED_SECONDS
         before = self.evicted
         while (oldest := self._oldest_unfinished()) is not None and oldest[0] <= start:
@@ -115,14 +115,14 @@ class Evictor:
             self._evict(evicts_streams=False)
 
     def tick(self) -> None:
-        """Close connections whose clients do not leave."""
+        """Close draining connections whose clients have not closed them in time."""
         now = asyncio.get_running_loop().time()
-        for each, since in list(self._leaving.items()):
-            if now - since >= LEAVING_SECONDS and not each.connection.streams:
+        for each, since in list(self._draining.items()):
+            if now - since >= DRAIN_SECONDS and not each.connection.streams:
                 self._abort(each)
 
     def _evict(self, evicts_streams: bool) -> bool:
-        """Close a connection; return whether there was one to be closed."""
+        """Close a connection; return whether one could be closed."""
         oldest = self._oldest_unfinished()
         if oldest is not None:
             count = len(self._unfinished) + len(self._acceptor.pending)
@@ -131,7 +131,7 @@ class Evictor:
                 self._close_unfinished(oldest[1])
                 return True
         if (unused := self._longest_unused()) is not None:
-            self._ask_to_leave(unused)
+            self._drain(unused)
         elif oldest is not None:
             self._close_unfinished(oldest[1])
         elif evicts_streams and (others := set(self._connections) - self._aborted):
@@ -142,7 +142,7 @@ class Evictor:
         return True
 
     def _oldest_unfinished(self) -> tuple[float, ConnectionProtocol | None] | None:
-        """Return when it came, and the connection; None for that if it has no protocol yet."""
+        """Return its time of acceptance, and the connection or None if it has no protocol yet."""
         pending = next(iter(self._acceptor.pending.values()), None)
         first = next(iter(self._unfinished), None)
         if first is not None and (pending is None or first.accepted_at <= pending):
@@ -160,9 +160,9 @@ class Evictor:
         if (found := self._next_idlest()) is not None:
             return found
         now = asyncio.get_running_loop().time()
-        if now < self._next_look:
+        if now < self._next_scan:
             return None
-        self._next_look = now + _SECONDS_BETWEEN_LOOKS
+        self._next_scan = now + _SECONDS_BETWEEN_SCANS
         self._idlest = [
             (each.unused_seconds, -each.accepted_at, each)
             for each in self._connections
@@ -183,19 +183,19 @@ class Evictor:
         return not (
             protocol.connection.streams
             or protocol in self._unfinished
-            or protocol in self._leaving
+            or protocol in self._draining
             or protocol in self._aborted
         )
 
-    def _ask_to_leave(self, protocol: ConnectionProtocol) -> None:
+    def _drain(self, protocol: ConnectionProtocol) -> None:
         self.evicted += 1
         if protocol.is_ending:
             self._abort(protocol)
             return
-        self._leaving[protocol] = asyncio.get_running_loop().time()
+        self._draining[protocol] = asyncio.get_running_loop().time()
         protocol.begin_shutdown()
-        if len(self._leaving) > _max_leaving(self._limit):
-            for each in self._leaving:
+        if len(self._draining) > _max_draining(self._limit):
+            for each in self._draining:
                 if not each.connection.streams:
                     self._abort(each)
                     return
@@ -207,5 +207,5 @@ class Evictor:
         protocol.abort()
 
 
-def _max_leaving(connections: int) -> int:
-    return max(1, int(connections * LEAVING))
+def _max_draining(connections: int) -> int:
+    return max(1, int(connections * DRAINING_SHARE))

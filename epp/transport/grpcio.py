@@ -1,9 +1,9 @@
-"""The transport on grpc.aio, which brings HTTP/2, and a coroutine per stream.
+"""The transport on grpc.aio, the asyncio API of the gRPC C core.
 
-grpc.aio runs each call as a coroutine of its own; this adapter turns it into the callbacks of
-:mod:`epp.transport.interface`. The call's coroutine reads, hands the message to the handler and
-writes what the handler sent meanwhile, so the straight path makes no task. Only what is sent later,
-while the coroutine waits for the next message, is written by a task made for it.
+grpc.aio runs each call as a coroutine; this adapter translates it to the callbacks of
+:mod:`epp.transport.interface`. The coroutine reads a message, passes it to the handler, and writes
+what the handler has sent, so no further task is needed. Only messages that are sent later, while
+the coroutine waits for the next message, are written by a new task.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from epp.transport.credentials import Credentials
 from epp.transport.errors import ListenError
 from epp.transport.interface import HANDLER_FAULT, OpenStream, StatusCode, StreamHandler
 from epp.transport.settings import Timeouts
-from epp.transport.sockets import REMEDY, SocketFile
+from epp.transport.socket_file import REMEDY, SocketFile
 
 log = structlog.get_logger()
 
 _HIGH_WATER_BYTES = 1 << 20
-"""Buffered answers above which a stream says that it is not writable."""
+"""Buffered response bytes from which a stream is unwritable."""
 
-_CANCEL_TURNS = 5
-"""Turns of the loop between the two; after 3 turns 29 of 30 cancelled calls had been told apart."""
+_CANCEL_ITERATIONS = 5
+"""Iterations of the event loop to wait for a cancellation; 3 detected 29 of 30."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -51,7 +51,7 @@ class _Stream:
         self.is_woken = False
         self.is_gone = False
         self.may_read = asyncio.Event()
-        """Not set while the next message is to stay with the C core, whose window then closes."""
+        """Cleared while reading is paused: messages stay in the C core, which closes its window."""
         self.may_read.set()
 
     @property
@@ -72,7 +72,7 @@ class _Stream:
             return
         self.status = (code, message)
         if self.is_reading and self._task is not None:
-            # The call's coroutine waits for a message that will not be wanted: wake it.
+            # Wake the call's coroutine, which waits for the next message.
             self.is_woken = True
             self._task.cancel()
 
@@ -83,7 +83,7 @@ class _Stream:
         self.may_read.set()
 
     async def flush(self) -> None:
-        """Write everything sent so far, and what ``writable`` makes the handler send."""
+        """Write all buffered messages, including those that the handler sends in ``writable``."""
         if not self._outbox and not self._lock.locked():
             return
         async with self._lock:
@@ -99,7 +99,7 @@ class _Stream:
         try:
             await self.flush()
         except (aio.BaseError, asyncio.InvalidStateError):
-            self.is_gone = True  # the call's coroutine learns of it by its own read
+            self.is_gone = True  # the call's coroutine will notice when it reads
         except Exception as error:
             self.fault = error
             self.finish(StatusCode.INTERNAL, HANDLER_FAULT)
@@ -108,7 +108,7 @@ class _Stream:
 
 
 class GrpcioServer:
-    """Serves streaming methods of gRPC over HTTP/2, by the C core."""
+    """Serves bidirectional streaming methods with the gRPC C core."""
 
     def __init__(
         self,
@@ -122,17 +122,17 @@ class GrpcioServer:
         max_connections: int = 1024,
         credentials: Credentials | None = None,
     ) -> None:
-        """Make a server that does not listen yet.
+        """Create the server; :meth:`start` makes it listen.
 
         Args:
-            methods: By path, ``/package.Service/Method``.
+            methods: Handlers by method path, ``/package.Service/Method``.
             host: Address to listen on.
-            port: 0 for any.
-            path: Of a socket file to listen on instead.
-            max_message_bytes: Longest message taken.
-            max_sent_message_bytes: Longest message sent; its stream ends instead.
-            max_connections: Open at once; one more is closed as soon as it is made.
-            credentials: For TLS, whose version and suites are the C core's; None for plaintext.
+            port: Port to listen on; 0 for any free one.
+            path: Socket file to listen on instead.
+            max_message_bytes: Limit on received messages.
+            max_sent_message_bytes: Limit on sent messages; a longer one ends its stream instead.
+            max_connections: Open connections; above it new ones are closed at once.
+            credentials: For TLS, with the C core's versions and cipher suites; None for plaintext.
         """
         timeouts = Timeouts()
         self._credentials = credentials
@@ -149,17 +149,17 @@ class GrpcioServer:
             ("grpc.max_allowed_incoming_connections", max_connections),
             ("grpc.server_handshake_timeout_ms", int(timeouts.preface_seconds * 1000)),
             ("grpc.max_connection_idle_ms", int(timeouts.idle_seconds * 1000)),
-            ("grpc.so_reuseport", 0),  # a taken port is an error, not a share of the traffic
+            ("grpc.so_reuseport", 0),  # a port in use is an error; do not share its traffic
         ]
 
     def use_credentials(self, credentials: Credentials) -> None:
-        """Make the connections to come with other credentials; callable from any thread."""
+        """Use other credentials for new connections; thread-safe."""
         self._renewed = credentials
 
     async def start(self) -> int:
         file = self._file
         if file is not None:
-            # The C core removes whatever socket is there, in use or not.
+            # The C core would remove a socket file even if it is in use.
             await asyncio.to_thread(file.clear)
         server = aio.server(options=self._options)
         handlers: dict[str, dict[str, grpc.RpcMethodHandler[bytes, bytes]]] = {}
@@ -177,11 +177,11 @@ class GrpcioServer:
             else:
                 port = server.add_secure_port(self._address, self._tls(self._credentials))
         except RuntimeError as error:
-            # The C core keeps the reason to itself.
+            # The C core does not report the reason.
             if file is not None:
                 raise ListenError(self._address, "it cannot be bound", REMEDY) from error
             raise ListenError(self._address, "the port cannot be bound") from error
-        self._server = server  # first: a start that is cancelled half-way has to be stopped, too
+        self._server = server  # before any await: a cancelled start must be stopped, too
         if file is not None:
             await asyncio.to_thread(file.own)
         await server.start()
@@ -195,7 +195,7 @@ class GrpcioServer:
         )
 
     def _take_renewed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Return what is new since the last handshake; called by the C core at each of them."""
+        """Return new credentials, if any; called by the C core for each handshake."""
         renewed, self._renewed = self._renewed, None
         return None if renewed is None else _configuration(renewed)
 
@@ -223,10 +223,10 @@ def _call(opened: OpenStream):  # type: ignore[no-untyped-def] # noqa: ANN202 - 
             _end(context, StatusCode.INTERNAL, HANDLER_FAULT)
             return
         try:
-            await _converse(stream, handler, context)
+            await _serve(stream, handler, context)
         except asyncio.CancelledError:
             if not stream.is_woken:
-                _lose(stream, handler)
+                _notify_reset(stream, handler)
                 raise
             # finish() woke this coroutine; the task is not being cancelled from outside.
             task = asyncio.current_task()
@@ -236,14 +236,14 @@ def _call(opened: OpenStream):  # type: ignore[no-untyped-def] # noqa: ANN202 - 
             with contextlib.suppress(aio.BaseError, asyncio.InvalidStateError):
                 await stream.flush()
         except (aio.BaseError, asyncio.InvalidStateError):
-            _lose(stream, handler)  # the connection, or the whole server, is gone
+            _notify_reset(stream, handler)  # the connection is lost, or the server has stopped
             return
         except Exception as error:
             stream.fault = error
         if stream.fault is not None:
             log.error("stream handler failed", exc_info=stream.fault)
             stream.status = None
-            _lose(stream, handler)
+            _notify_reset(stream, handler)
             _end(context, StatusCode.INTERNAL, HANDLER_FAULT)
             return
         _end(context, *(stream.status or (StatusCode.OK, "")))
@@ -257,8 +257,8 @@ def _end(context: aio.ServicerContext[bytes, bytes], code: int, message: str) ->
         context.set_details(message)
 
 
-def _lose(stream: _Stream, handler: StreamHandler) -> None:
-    """Tell the handler that its stream is gone, unless it has ended it itself."""
+def _notify_reset(stream: _Stream, handler: StreamHandler) -> None:
+    """Call ``reset`` of the handler, unless it has ended the stream itself."""
     stream.is_gone = True
     if stream.status is None:
         try:
@@ -267,25 +267,25 @@ def _lose(stream: _Stream, handler: StreamHandler) -> None:
             log.exception("stream handler failed")
 
 
-async def _converse(
+async def _serve(
     stream: _Stream, handler: StreamHandler, context: aio.ServicerContext[bytes, bytes]
 ) -> None:
-    await stream.flush()  # what was sent while the stream was opened
+    await stream.flush()  # messages sent while the stream was opened
     while stream.status is None:
         stream.is_reading = True
         await stream.may_read.wait()
         data = await context.read()
         if data is aio.EOF:
-            # grpc.aio reports a cancelled call as half-closed and cancels this task some turns of
-            # the loop later: who is still here then was really half-closed.
-            for _ in range(_CANCEL_TURNS):
+            # grpc.aio also reports a cancelled call as half-closed, and cancels this task some
+            # iterations of the event loop later. After that, the call was really half-closed.
+            for _ in range(_CANCEL_ITERATIONS):
                 await asyncio.sleep(0)
             stream.is_reading = False
             handler.half_closed()
             await stream.flush()
             if stream.status is None:
                 stream.is_reading = True
-                await asyncio.Event().wait()  # an answer may still come; finish() wakes us
+                await asyncio.Event().wait()  # until finish() wakes this task
             return
         stream.is_reading = False
         handler.message(data)

@@ -1,8 +1,8 @@
-"""What a transport and the protocol above it say to each other.
+"""The interface between a transport and the protocol above it.
 
-A transport accepts connections and calls the service's ``opened`` once per gRPC stream; the handler
-it gets back is told of messages, half-close and reset, and answers through the stream: at once,
-while it is being told, or later from anywhere on the loop. Neither side awaits the other.
+A transport accepts connections and calls the service's :data:`OpenStream` once per gRPC stream. It
+calls the returned handler for each message, for half-close and reset; the handler responds through
+the stream, during the call or later on the same event loop. Neither side awaits the other.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Protocol
 
 HANDLER_FAULT = "the server failed on this stream"
-"""Message of the INTERNAL that ends a stream whose handler let an exception out."""
+"""Message of the INTERNAL status that ends a stream whose handler has raised an exception."""
 
 
 class StatusCode(IntEnum):
@@ -30,39 +30,39 @@ class StatusCode(IntEnum):
 
 
 class Stream(Protocol):
-    """The sending side of one gRPC stream; every call after the end is ignored."""
+    """The sending side of one gRPC stream; calls after its end are ignored."""
 
     @property
     def is_writable(self) -> bool:
-        """False while more is buffered than the peer takes; ``writable`` tells of the change."""
+        """False while too much is buffered; then the handler's ``writable`` will be called."""
 
     def send(self, message: bytes) -> None:
-        """Send one message; buffered if the peer has no room for it."""
+        """Send one message; it is buffered if the peer has no room for it."""
 
     def finish(self, code: int = StatusCode.OK, message: str = "") -> None:
-        """End the stream with a status, after everything sent before."""
+        """End the stream with a status, after all messages sent before."""
 
     def pause_reading(self) -> None:
-        """Renew the stream's window no more: the peer may send what it still has room for."""
+        """Stop renewing the stream's receive window; messages within the window still arrive."""
 
     def resume_reading(self) -> None:
-        """Renew it again."""
+        """Undo :meth:`pause_reading`."""
 
 
 class StreamHandler(Protocol):
     """The receiving side, implemented by the protocol above; called on the event loop."""
 
     def message(self, data: bytes) -> None:
-        """One whole gRPC message has arrived."""
+        """Handle one complete gRPC message."""
 
     def half_closed(self) -> None:
-        """The peer will send no more messages."""
+        """Handle the end of the peer's messages."""
 
     def reset(self) -> None:
-        """The stream is gone: reset by the peer, or its connection was lost."""
+        """Handle the loss of the stream: the peer has reset it, or its connection is lost."""
 
     def writable(self) -> None:
-        """What was buffered has gone out."""
+        """Continue to send: the stream is writable again."""
 
 
 OpenStream = Callable[[Stream, Mapping[str, str]], StreamHandler]
@@ -73,11 +73,11 @@ class Server(Protocol):
     """A listening transport."""
 
     async def start(self) -> int:
-        """Listen; return the port, 0 for a socket that is a file.
+        """Listen; return the port, 0 for a socket file.
 
         Raises:
-            ListenError: The address cannot be had.
+            ListenError: The address is in use or not available.
         """
 
     async def stop(self, grace_seconds: float) -> None:
-        """Accept no new streams, let the open ones end for ``grace_seconds``, cut the rest."""
+        """Accept no new streams, wait up to ``grace_seconds`` for open ones, abort the rest."""

@@ -1,9 +1,9 @@
-"""One connection on asyncio: moves bytes between the socket and the session, and ends in order.
+"""One connection on asyncio: moves bytes between the socket and the session, and closes cleanly.
 
-An end loses nothing that was written. A socket closed while its peer still sends answers with a
-reset, at which the peer's kernel drops what it has not read: so our side ends first, and what comes
-is dropped until the peer has ended its own. TLS on asyncio cannot end one side; there the answer to
-a last PING says that the peer has read everything.
+Closing loses no written bytes. If a socket is closed while its peer still sends, the kernel sends a
+reset, and the peer's kernel drops everything unread. So the server closes its write side first, and
+drops what arrives until the peer has closed its side. TLS on asyncio cannot close one side; there
+the response to a last PING shows that the peer has read everything.
 """
 
 import asyncio
@@ -12,15 +12,14 @@ from typing import Protocol, cast
 
 import structlog
 
-from epp.transport.backlog import Backlog
 from epp.transport.budget import ByteBudget
+from epp.transport.connection_timer import SHORT_PATIENCE_TICKS, ConnectionTimer, TimerAction
 from epp.transport.grpc import GrpcSession
-from epp.transport.http2 import Connection, HeaderCache
+from epp.transport.http2 import HeaderCache, Http2Connection
 from epp.transport.interface import OpenStream
-from epp.transport.pauses import Pause, ReadPauses
+from epp.transport.read_scheduling import PauseReason, ReadBacklog, ReadPauses
 from epp.transport.settings import TransportSettings
 from epp.transport.statistics import ServerCounters
-from epp.transport.timekeeping import SHORT_PATIENCE_TICKS, Due, Timekeeper
 
 log = structlog.get_logger()
 
@@ -30,27 +29,27 @@ _LARGE_READ_BYTES = 128 << 10
 
 
 class ConnectionOwner(Protocol):
-    """The server, as its connections see it."""
+    """What a connection needs of its server."""
 
     settings: TransportSettings
     counters: ServerCounters
     cache: HeaderCache
     methods: dict[str, OpenStream]
     budget: ByteBudget
-    backlog: Backlog
+    backlog: ReadBacklog
 
     def opened(self, protocol: "ConnectionProtocol") -> bool:
-        """Take note of a connection; False if the server is stopping."""
+        """Add a connection; return False if the server is stopping."""
 
     def established(self, protocol: "ConnectionProtocol") -> None:
-        """A client's preface has come."""
+        """Mark a connection as established: the client's preface has arrived."""
 
     def closed(self, protocol: "ConnectionProtocol") -> None:
-        """A connection is gone."""
+        """Remove a connection."""
 
 
 class ConnectionProtocol(asyncio.Protocol):
-    """Serves one connection; ``tick`` is called once a second."""
+    """Serves one connection."""
 
     _transport: asyncio.Transport
     _pauses: ReadPauses
@@ -59,7 +58,7 @@ class ConnectionProtocol(asyncio.Protocol):
         self._owner = owner
         self._loop = loop
         self._limits = owner.settings.connection
-        self.connection = Connection(
+        self.connection = Http2Connection(
             self._limits,
             cache=owner.cache,
             counters=owner.counters.http2,
@@ -74,7 +73,7 @@ class ConnectionProtocol(asyncio.Protocol):
             counters=owner.counters.grpc,
             clock=owner.backlog.clock,
         )
-        self._time = Timekeeper(owner.settings.timeouts)
+        self._timer = ConnectionTimer(owner.settings.timeouts)
         self.accepted_at = loop.time()
         self._is_write_paused = False
         self._unread_output_bytes = 0
@@ -82,14 +81,14 @@ class ConnectionProtocol(asyncio.Protocol):
         self._is_shutting_down = False
         self._is_farewell_sent = False
         self._is_closing = False
-        """Nothing more is written, and what comes is dropped."""
+        """Nothing more is written, and received bytes are dropped."""
         self._is_unfinished = True
-        """The client's preface has not come."""
+        """The client's preface has not arrived."""
 
-    # --- asyncio's side -------------------------------------------------------------------------
+    # --- callbacks of asyncio -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are none of asyncio's classes.
+        # uvloop's transports are not instances of asyncio's classes.
         self._transport = cast("asyncio.Transport", transport)
         self._pauses = ReadPauses(self._transport)
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
@@ -100,7 +99,7 @@ class ConnectionProtocol(asyncio.Protocol):
             self._is_closing = True
             self._transport.abort()
             return
-        self._time.connected(self._loop.time() - self.accepted_at)
+        self._timer.connected(self._loop.time() - self.accepted_at)
         self._transport.set_write_buffer_limits(high=self._limits.write_burst_bytes)
         self._session.flush()
 
@@ -108,16 +107,16 @@ class ConnectionProtocol(asyncio.Protocol):
         if self._is_closing:
             return
         size = len(data)
-        self._time.read_bytes += size
+        self._timer.read_bytes += size
         session, backlog = self._session, self._owner.backlog
         session.receive(data, later=bool(backlog))
         if self._is_unfinished and self.connection.is_established:
             self._is_unfinished = False
             self._owner.established(self)
         if session.is_behind:
-            if Pause.BACKLOG not in self._pauses.reasons:
-                self._pauses.begin(Pause.BACKLOG)
-                backlog.add(self._go_on, self._loop)
+            if PauseReason.BACKLOG not in self._pauses.reasons:
+                self._pauses.begin(PauseReason.BACKLOG)
+                backlog.add(self._handle_more, self._loop)
             return
         if size >= _LARGE_READ_BYTES:
             self._let_others_read()
@@ -125,20 +124,20 @@ class ConnectionProtocol(asyncio.Protocol):
             self._close_if_finished()
 
     def _let_others_read(self) -> None:
-        """Read on in the loop's next turn.
+        """Pause reading until the event loop's next iteration.
 
-        libuv reads a socket that fills its buffer up to 32 times before it looks at another one:
-        with 8 MB of small requests in it, the other connections waited for 5 s.
+        libuv reads a socket that fills its buffer up to 32 times before it polls the others: with
+        8 MB of small requests in it, the other connections waited for 5 s.
         """
-        self._pauses.begin(Pause.TURN)
-        self._loop.call_soon(self._pauses.end, Pause.TURN)
+        self._pauses.begin(PauseReason.TURN)
+        self._loop.call_soon(self._pauses.end, PauseReason.TURN)
 
-    def _go_on(self) -> bool:
-        """Handle more of what was read; return whether there is still more."""
-        self._session.go_on()
+    def _handle_more(self) -> bool:
+        """Handle more of the bytes read; return whether some are left."""
+        self._session.handle_more()
         if self._session.is_behind:
             return True
-        self._pauses.end(Pause.BACKLOG)
+        self._pauses.end(PauseReason.BACKLOG)
         if not self.connection.streams:
             self._close_if_finished()
         return False
@@ -150,21 +149,21 @@ class ConnectionProtocol(asyncio.Protocol):
         self.connection.close()
 
     def eof_received(self) -> None:
-        # The other half may still be read, by a peer that is there or by none: what is written goes
-        # out, in bounded time, and no more is made. Nothing more comes, so no reset can follow.
+        # The peer may still read: bytes already written are sent, within a time limit. As nothing
+        # more arrives, closing the socket cannot cause a reset.
         self._session.lost()
-        self._hang_up()
+        self._close()
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
-        self.connection.hold()
+        self.connection.pause_writing()
 
     def resume_writing(self) -> None:
         self._is_write_paused = False
         self._unread_output_bytes = 0
-        self._time.drained()
-        self._pauses.end(Pause.OUTPUT)
-        self.connection.resume()
+        self._timer.drained()
+        self._pauses.end(PauseReason.OUTPUT)
+        self.connection.resume_writing()
         self._session.flush()
 
     def _write(self, data: bytes) -> None:
@@ -173,33 +172,33 @@ class ConnectionProtocol(asyncio.Protocol):
         was_paused = self._is_write_paused
         self._transport.write(data)
         if was_paused:
-            # Answers to PING, SETTINGS and the like go on; a peer that has us pile them up is not
-            # read any more until it reads.
+            # Replies to PING, SETTINGS and the like are still written. If they pile up, because the
+            # peer does not read them, the peer is not read either.
             self._unread_output_bytes += len(data)
             is_too_much = self._unread_output_bytes > self._limits.max_control_output_bytes
-            if is_too_much and Pause.OUTPUT not in self._pauses.reasons:
+            if is_too_much and PauseReason.OUTPUT not in self._pauses.reasons:
                 self._owner.counters.reads_paused += 1
-                self._pauses.begin(Pause.OUTPUT)
+                self._pauses.begin(PauseReason.OUTPUT)
 
-    # --- the server's side ----------------------------------------------------------------------
+    # --- calls of the server --------------------------------------------------------------------
 
     def begin_shutdown(self) -> None:
-        """Let the open streams end, take no new ones, and close."""
+        """Accept no new streams, and close when the open ones have ended."""
         if self._is_closing:
             return
         if not self.connection.is_established:
-            self._hang_up()  # nobody waits for anything
+            self._close()  # there is no stream to wait for
             return
         if not self._is_shutting_down:
             self._is_shutting_down = True
-            self._pings_sent += 1  # it comes with the announcement
-            self._time.shutting_down()
+            self._pings_sent += 1  # sent with the GOAWAY
+            self._timer.shutting_down()
             self.connection.begin_shutdown()
             self._session.flush()
             self._close_if_finished()
 
-    def cut(self) -> None:
-        """Write no more; the handlers of open streams are told that they are gone."""
+    def end_streams(self) -> None:
+        """End all open streams, notifying their handlers, and write nothing more."""
         self.connection.limit_shutdown()
         self._session.flush()
         self._session.lost()
@@ -207,52 +206,52 @@ class ConnectionProtocol(asyncio.Protocol):
 
     @property
     def is_ending(self) -> bool:
-        """Nothing more is written, and what comes is dropped."""
+        """Whether nothing more is written, and received bytes are dropped."""
         return self._is_closing
 
     @property
     def unused_seconds(self) -> int:
-        """For how long it has had no stream."""
-        return self._time.unused_seconds
+        """Seconds without streams."""
+        return self._timer.unused_seconds
 
     def abort(self) -> None:
-        """Close without waiting for what is still to be written."""
+        """Close without sending the bytes that wait to be written."""
         self._transport.abort()
 
     def tick(self) -> None:
-        """Look after everything that takes time."""
-        self.connection.forgive()
-        self._close_if_finished()  # by a handler that has answered since
-        due = self._time.tick(
+        """Apply time limits; called once a second."""
+        self.connection.replenish_flood_budgets()
+        self._close_if_finished()  # a handler may have ended the last stream
+        action = self._timer.tick(
             self.connection,
             self._transport.get_write_buffer_size(),
-            is_read_held=Pause.OUTPUT in self._pauses.reasons,
+            is_read_held=PauseReason.OUTPUT in self._pauses.reasons,
             is_write_paused=self._is_write_paused,
         )
-        if due is not Due.NOTHING:
-            self._do(due)
+        if action is not TimerAction.NOTHING:
+            self._do(action)
 
-    def _do(self, due: Due) -> None:
+    def _do(self, action: TimerAction) -> None:
         counters = self._owner.counters
-        if due is Due.PING:
+        if action is TimerAction.PING:
             counters.pings_sent += 1
             self._send_ping(_KEEPALIVE_PING)
-        elif due is Due.SHUTDOWN:
+        elif action is TimerAction.SHUTDOWN:
             counters.connections_idle += 1
             self.begin_shutdown()
-        elif due is Due.LIMIT:
+        elif action is TimerAction.LIMIT:
             self.connection.limit_shutdown()
             self._session.flush()
             self._close_if_finished()
-        elif due is Due.HANG_UP:
+        elif action is TimerAction.CLOSE:
             if self._transport.can_write_eof() or self._transport.is_closing():
                 self._transport.abort()
             else:
-                self._hang_up()
-        elif due.is_timeout:
+                self._close()
+        elif action.is_timeout:
             counters.connections_timed_out += 1
             peer = self._transport.get_extra_info("peername")
-            log.info("connection timed out", reason=due.value, peer=peer)
+            log.info("connection timed out", reason=action.value, peer=peer)
             self._transport.abort()
 
     def _send_ping(self, payload: bytes) -> None:
@@ -260,7 +259,7 @@ class ConnectionProtocol(asyncio.Protocol):
         self.connection.send_ping(payload)
         self._session.flush()
 
-    # --- the end --------------------------------------------------------------------------------
+    # --- closing --------------------------------------------------------------------------------
 
     def _close_if_finished(self) -> None:
         connection = self.connection
@@ -270,34 +269,34 @@ class ConnectionProtocol(asyncio.Protocol):
             self._end_writing()
         elif self._is_farewell_sent:
             if connection.pings_acknowledged >= self._pings_sent:
-                self._hang_up()
+                self._close()
         else:
             self._is_farewell_sent = True
-            connection.limit_shutdown()  # our GOAWAY, if it is the peer that leaves
-            self._time.ending()
+            connection.limit_shutdown()  # sends GOAWAY, if only the peer has sent one
+            self._timer.ending()
             if self._transport.can_write_eof():
                 self._session.flush()
-                self._write_no_more()
+                self._close_write_side()
             else:
                 self._send_ping(_FAREWELL_PING)
 
     def _end_writing(self) -> None:
-        """End without much ado: what is written may still go out."""
-        self._time.ending(SHORT_PATIENCE_TICKS if self._transport.can_write_eof() else 1)
-        self._write_no_more()
+        """Close, with a short time limit for bytes already written."""
+        self._timer.ending(SHORT_PATIENCE_TICKS if self._transport.can_write_eof() else 1)
+        self._close_write_side()
 
-    def _write_no_more(self) -> None:
+    def _close_write_side(self) -> None:
         self._is_closing = True
-        self._pauses.end(Pause.OUTPUT)
+        self._pauses.end(PauseReason.OUTPUT)
         if self._transport.can_write_eof() and not self._transport.is_closing():
             try:
                 self._transport.write_eof()
-            except OSError:  # the peer has reset the connection, and we have not read that yet
+            except OSError:  # the peer has reset the connection, which was not read yet
                 self._transport.abort()
 
-    def _hang_up(self) -> None:
-        """Close both sides, after what is written."""
+    def _close(self) -> None:
+        """Close both sides, after sending the bytes already written."""
         self._is_closing = True
-        self._time.ending(SHORT_PATIENCE_TICKS)
-        if not self._transport.is_closing():  # asyncio's TLS takes no second close()
+        self._timer.ending(SHORT_PATIENCE_TICKS)
+        if not self._transport.is_closing():  # asyncio's TLS allows only one close()
             self._transport.close()

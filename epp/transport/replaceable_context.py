@@ -8,27 +8,27 @@ HandshakeFailed = Callable[[ssl.SSLError], None]
 
 
 class ReplaceableContext(ssl.SSLContext):
-    """Makes every connection with the context that was set last.
+    """Creates each connection's TLS object with the context set last.
 
-    asyncio and uvloop take a context when they begin to listen, and ask it for one object per
-    connection; that is where another one steps in. Loading a certificate into the context in use
-    would do, too, but for a moment it would have the new certificate and the old key, and its
-    session tickets would let clients in that a former list of authorities had let in.
+    asyncio and uvloop take a context when they begin to listen, and call its ``wrap_bio`` once per
+    connection, which this class redirects. Loading a new certificate into the context in use would
+    not do: for a moment it would have the new certificate with the old key, and its session tickets
+    would admit clients that only the previous authorities had admitted.
     """
 
     _current: ssl.SSLContext
-    _watched: type[ssl.SSLObject]
+    _object_class: type[ssl.SSLObject]
 
     def __new__(cls, current: ssl.SSLContext, failed: HandshakeFailed) -> Self:
-        """Begin with ``current``; ``failed`` is told of handshakes that came to nothing."""
+        """Begin with ``current``; call ``failed`` for each failed handshake."""
         made = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
-        made._watched = _watched(failed)
+        made._object_class = _reporting(failed)
         made.replace(current)
         return made
 
     def replace(self, context: ssl.SSLContext) -> None:
-        """Make the connections to come with ``context``; callable from any thread."""
-        context.sslobject_class = self._watched
+        """Use ``context`` for new connections; thread-safe."""
+        context.sslobject_class = self._object_class
         self._current = context
 
     def wrap_bio(
@@ -42,9 +42,9 @@ class ReplaceableContext(ssl.SSLContext):
         return self._current.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 
-def _watched(failed: HandshakeFailed) -> type[ssl.SSLObject]:
-    class Watched(ssl.SSLObject):
-        # asyncio keeps the reason of a failed handshake to itself.
+def _reporting(failed: HandshakeFailed) -> type[ssl.SSLObject]:
+    class ReportingSslObject(ssl.SSLObject):
+        # asyncio does not report why a handshake has failed.
         def do_handshake(self) -> None:
             try:
                 super().do_handshake()
@@ -54,4 +54,4 @@ def _watched(failed: HandshakeFailed) -> type[ssl.SSLObject]:
                 failed(error)
                 raise
 
-    return Watched
+    return ReportingSslObject

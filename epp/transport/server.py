@@ -1,7 +1,7 @@
-"""The transport of our own: gRPC over HTTP/2 on asyncio, plaintext with prior knowledge or TLS.
+"""This project's transport: gRPC over HTTP/2 on asyncio, with TLS or plaintext (prior knowledge).
 
-A connection is one ``asyncio.Protocol``; from the bytes read to the bytes written everything is one
-call. One timer per server, once a second, looks after what takes time.
+A connection is one ``asyncio.Protocol``: a single call leads from the bytes read to the bytes
+written. One timer per server applies the time limits of all connections once a second.
 """
 
 import asyncio
@@ -15,33 +15,33 @@ from pathlib import Path
 
 import structlog
 
-from epp.sockets import BACKLOG, Acceptor, PortFigures, listen_on
-from epp.transport.backlog import Backlog
+from epp.sockets import BACKLOG, Acceptor, PortStatistics, listen_on
 from epp.transport.budget import Budget, ByteBudget
 from epp.transport.errors import ListenError
 from epp.transport.eviction import Evictor
 from epp.transport.http2 import HeaderCache
 from epp.transport.interface import OpenStream
 from epp.transport.protocol import ConnectionProtocol
+from epp.transport.read_scheduling import ReadBacklog
 from epp.transport.replaceable_context import ReplaceableContext
 from epp.transport.settings import TransportSettings
-from epp.transport.sockets import SocketFile
+from epp.transport.socket_file import SocketFile
 from epp.transport.statistics import ServerCounters, TransportStatistics
 
 log = structlog.get_logger()
 
 _TICK_SECONDS = 1.0
 _CUT_SECONDS = 1.5
-"""For the last bytes, and a tick, which ends what is behind TLS."""
+"""Time to send the last bytes, including a tick, which closes TLS connections."""
 _MAX_FAULTS = 100
 
 
 def _exhausted() -> None:
-    """Close nothing."""
+    """Do nothing."""
 
 
 class Http2Server:
-    """Serves streaming methods of gRPC."""
+    """Serves bidirectional streaming methods of gRPC."""
 
     def __init__(
         self,
@@ -57,31 +57,30 @@ class Http2Server:
         evicts_streams: bool = False,
         exhausted: Callable[[], None] = _exhausted,
     ) -> None:
-        """Make a server that does not listen yet.
+        """Create the server; :meth:`start` makes it listen.
 
         Args:
-            methods: By path, ``/package.Service/Method``.
+            methods: Handlers by method path, ``/package.Service/Method``.
             host: Address to listen on.
-            port: 0 for any.
-            path: Of a socket file to listen on instead.
+            port: Port to listen on; 0 for any free one.
+            path: Socket file to listen on instead.
             tls: Context that offers ALPN h2; None for plaintext.
             settings: Limits and timeouts.
-            budget: What the bytes kept for all connections are a part of; None for nothing else.
-            name: Of the port, for the log.
-            evicts_streams: When the port is full and every connection has a stream, the oldest
-                connection is closed for the newcomer. Otherwise the newcomer is.
-            exhausted: Called when the process has no descriptor for a connection; may close others.
+            budget: Larger memory budget that the buffered bytes count towards, too.
+            name: Name of the port, for the log.
+            evicts_streams: If the port is full and every connection has a stream, close the oldest
+                connection to admit a new one; otherwise refuse the new one.
+            exhausted: Called when the process runs out of descriptors; may close connections.
         """
         self.methods = dict(methods)
         self.settings = settings or TransportSettings()
         self.counters = ServerCounters()
         self.cache = HeaderCache(self.settings.header_cache_bytes)
         self.budget = ByteBudget(self.settings.max_total_buffered_bytes, budget)
-        """For the bytes that are kept for all connections."""
-        self.backlog = Backlog()
-        """Connections that have read more than they could handle in a turn of the loop."""
+        """Budget for the bytes buffered for all connections."""
+        self.backlog = ReadBacklog()
         self.connections: set[ConnectionProtocol] = set()
-        """Those open now."""
+        """The open connections."""
         self._host = host
         self._port = port
         self._file = None if path is None else SocketFile(path)
@@ -108,11 +107,11 @@ class Http2Server:
 
     @property
     def open_streams(self) -> int:
-        """Streams open on all connections."""
+        """Number of open streams on all connections."""
         return sum(len(each.connection.streams) for each in self.connections)
 
     def statistics(self) -> TransportStatistics:
-        """Return what there is now, and what has happened since the start."""
+        """Return the current state, and counts since the start."""
         http2, grpc, cache = self.counters.http2, self.counters.grpc, self.cache
         senders = [each.connection.sender for each in self.connections]
         return TransportStatistics(
@@ -154,9 +153,9 @@ class Http2Server:
             },
         )
 
-    def figures(self) -> PortFigures:
-        """Return what there is to say of the port."""
-        return PortFigures(
+    def port_statistics(self) -> PortStatistics:
+        """Return statistics of the port; thread-safe."""
+        return PortStatistics(
             connections=len(self.connections) + len(self._acceptor.pending),
             limit=self.settings.max_connections,
             evicted=self._evictor.evicted,
@@ -166,17 +165,17 @@ class Http2Server:
         )
 
     def use_context(self, context: ssl.SSLContext) -> None:
-        """Make the connections to come with another TLS context; callable from any thread."""
+        """Use another TLS context for new connections; thread-safe."""
         if self._tls is None:
             raise ValueError("this server speaks plaintext")
         self._tls.replace(context)
         self._handshake_faults.clear()
 
     def close_idle(self) -> None:
-        """Close idle connections, as descriptors have run out; callable from any thread."""
+        """Close idle connections to free descriptors; thread-safe."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._evictor.free)
+                self._loop.call_soon_threadsafe(self._evictor.free_descriptors)
 
     async def start(self) -> int:
         loop = self._loop = asyncio.get_running_loop()
@@ -189,11 +188,11 @@ class Http2Server:
                 addresses = await loop.getaddrinfo(
                     self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
                 )
-                # Nothing is awaited from here on: whoever is cancelled leaves no socket behind.
+                # No await after this: a cancelled start must not leave a socket open.
                 listening = listen_on(addresses, reuse_port=self.settings.reuse_port)
             self._acceptor.start(listening)
         except OSError as error:
-            # A name that is not known has a number of its own, and no text of the system's.
+            # Errors of getaddrinfo have their own numbers, unknown to os.strerror.
             code = error.errno or 0
             reason = os.strerror(code) if code in errno.errorcode else error.strerror or str(error)
             address = f"{self._host}:{self._port}" if file is None else file.address
@@ -216,7 +215,7 @@ class Http2Server:
             each.begin_shutdown()
         if not await self._is_empty_within(grace_seconds):
             for each in list(self.connections):
-                each.cut()
+                each.end_streams()
             if not await self._is_empty_within(_CUT_SECONDS):
                 for each in list(self.connections):
                     each.abort()
@@ -235,21 +234,21 @@ class Http2Server:
             return False
         return True
 
-    # --- what connections tell ------------------------------------------------------------------
+    # --- events of connections ------------------------------------------------------------------
 
     def opened(self, protocol: ConnectionProtocol) -> bool:
-        """Take note of a connection; False if the server is stopping."""
+        """Add a connection; return False if the server is stopping."""
         self.connections.add(protocol)
         self._evictor.opened(protocol)
         self.counters.connections_opened += 1
         return not self._is_stopping
 
     def established(self, protocol: ConnectionProtocol) -> None:
-        """A client's preface has come."""
+        """Mark a connection as established: the client's preface has arrived."""
         self._evictor.established(protocol)
 
     def closed(self, protocol: ConnectionProtocol) -> None:
-        """A connection is gone."""
+        """Remove a connection."""
         self.connections.discard(protocol)
         self._evictor.closed(protocol)
         self._changed.set()
@@ -264,17 +263,21 @@ class Http2Server:
         reason = error.reason or str(error)
         if isinstance(error, ssl.SSLCertVerificationError):
             reason = f"{reason}: {error.verify_message}"
-        # Once each: whoever scans ports shall not fill the log.
+        # Once per reason: a port scan must not fill the log.
         if reason not in self._handshake_faults and len(self._handshake_faults) < _MAX_FAULTS:
             self._handshake_faults.add(reason)
-            log.warning("TLS handshake failed", reason=reason, note="the next are only counted")
+            log.warning(
+                "TLS handshake failed",
+                reason=reason,
+                note="further ones are only counted",
+            )
 
     def _tick(self) -> None:
-        # First of all: no fault may end the time of all connections.
+        # Before anything can fail: an exception must not stop the timer of all connections.
         self._timer = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
         for each in list(self.connections):
             try:
                 each.tick()
             except Exception:
-                log.exception("connection could not be looked after")
+                log.exception("time limits of a connection could not be applied")
         self._evictor.tick()

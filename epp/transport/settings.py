@@ -1,53 +1,67 @@
-"""Everything that can be set on the transport."""
+"""All settings of the transport."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 from typing import Any
 
-from epp.transport.grpc import GrpcLimits
 from epp.transport.http2 import ConnectionLimits
-from epp.transport.limits import require_positive
+from epp.transport.http2.limits import require_positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcLimits:
+    """Limits of gRPC messages and streams."""
+
+    max_message_bytes: int = 65 << 20
+    """One received message: 1 MiB more than the longest request body, so that a longer body gets an
+    HTTP response before its message exceeds this limit."""
+    max_sent_message_bytes: int = 65 << 20
+    """One sent message; a longer one ends its stream instead."""
+    max_stream_seconds: float = inf
+    """Lifetime of a stream, which then ends with DEADLINE_EXCEEDED. Off by default: in lean mode a
+    stream is silent for a whole generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long a connection may keep us waiting; kept to the second."""
+    """Time limits of a connection, accurate to a second."""
 
     preface_seconds: float = 10.0
-    """From the connection to its HTTP/2 preface, TLS handshake included."""
+    """From the TCP connection to its HTTP/2 preface, including the TLS handshake."""
     frame_seconds: float = 30.0
-    """In the middle of a frame or a header block with less than 500 bytes a second."""
+    """Time to complete a frame or header block that arrives at less than 500 bytes a second."""
     idle_seconds: float = 900.0
-    """Without a stream; then the connection is closed. Streams have no limit of their own: in lean
-    mode they are silent for a whole generation."""
+    """Time without streams after which the connection is closed. Streams have no such limit: in
+    lean mode they are silent for a whole generation."""
     keepalive_seconds: float = 60.0
-    """Without a byte, after which the peer is asked for a sign of life with a PING."""
+    """Time without received bytes after which a PING is sent."""
     keepalive_timeout_seconds: float = 20.0
-    """Without an answer to it, after which the connection counts as lost; so long we also wait at
-    the end of a connection for the peer to close its side."""
+    """Time without a response to the PING after which the connection counts as lost; also how long
+    a closing connection waits for the peer to close its side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportSettings:
-    """What a server is told besides where to listen and what to serve."""
+    """Settings of a server other than its addresses and methods."""
 
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
     messages: GrpcLimits = field(default_factory=GrpcLimits)
     timeouts: Timeouts = field(default_factory=Timeouts)
     max_connections: int = 1024
-    """Connections open at once; one more is closed as soon as it is made."""
+    """Open connections; above it the idlest one is closed for a new one."""
     max_total_buffered_bytes: int = 2 << 30
-    """What ``max_buffered_bytes`` bounds, of all connections together; not less than that."""
+    """Like ``max_buffered_bytes``, for all connections together; at least that."""
     header_cache_bytes: int = 1 << 20
-    """Header blocks kept with what they mean, all connections together."""
+    """Size of the cache of decoded header blocks, for all connections together."""
     reuse_port: bool = False
-    """SO_REUSEPORT: several processes share the port. Without it a taken port is an error."""
+    """SO_REUSEPORT: several processes share the port. Otherwise a port in use is an error."""
 
     def __post_init__(self) -> None:
-        """Refuse what could never work.
+        """Validate the settings.
 
         Raises:
-            ValueError: A limit is out of its range.
+            ValueError: A setting is out of its range.
         """
         require_positive(self.timeouts, self.messages)
         if self.max_connections < 1 or self.header_cache_bytes < 0:
@@ -59,7 +73,7 @@ class TransportSettings:
             )
 
     def with_values(self, values: Mapping[str, float]) -> "TransportSettings":
-        """Return these settings with some replaced, by the names that :meth:`names` returns.
+        """Return a copy with ``values`` by setting name (see :meth:`names`).
 
         Raises:
             ValueError: A value is out of its range.
@@ -71,7 +85,7 @@ class TransportSettings:
 
     @classmethod
     def names(cls) -> dict[str, float]:
-        """Return every single setting by name, with its default."""
+        """Return all settings, including those of the parts, by name with their defaults."""
         defaults = cls()
         holders = (defaults, *(holder for _, holder in defaults._parts()))
         return {name: getattr(each, name) for each in holders for name in _plain_names(each)}

@@ -1,7 +1,6 @@
-"""TLS for a gRPC server: what its handshakes accept.
+"""TLS settings of a server, and the ``ssl.SSLContext`` made from them.
 
-A certificate and these settings become the ``ssl.SSLContext`` of a server on asyncio; grpc.aio
-takes the certificate alone. Making a context blocks: do it at start-up, or in a thread.
+grpc.aio uses only the certificate. Creating a context blocks: do it at start-up or in a thread.
 """
 
 import os
@@ -24,12 +23,12 @@ log = structlog.get_logger()
 MinimumVersion = Literal["1.2", "1.3"]
 
 _VERSIONS: dict[str, MinimumVersion] = {
-    "": "1.2",  # the reference's default
+    "": "1.2",  # the Go EPP's default
     "VersionTLS12": "1.2",
     "VersionTLS13": "1.3",
 }
 
-# The preferred first. RFC 9113 appendix A prohibits every other suite of TLS 1.2 that Go has.
+# In order of preference. RFC 9113 appendix A prohibits all other TLS 1.2 suites that Go supports.
 _TLS12_SUITES = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
     "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
@@ -38,55 +37,55 @@ _TLS12_SUITES = {
     "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
 }
-# Go's older names of the last two.
+# Go's older names for the last two.
 _ALIASES = {name.removesuffix("_SHA256"): name for name in list(_TLS12_SUITES)[-2:]}
 _TLS13_SUITES = frozenset(
     {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
 )
 
-_MEMORY = Path("/dev/shm")  # noqa: S108 - the directory made in it is private
+_MEMORY = Path("/dev/shm")  # noqa: S108 - the directory created in it is private
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """How a server offers TLS."""
+    """TLS settings of a server."""
 
     certificate_directory: Path | None = None
-    """Holds tls.crt (the server's certificate first, then its issuers) and tls.key, in PEM.
+    """Directory with tls.crt (the server's certificate, then those of its issuers) and tls.key.
 
-    None makes a self-signed certificate, another one at each start and in each replica.
+    None generates a self-signed certificate, a different one at each start.
     """
 
     minimum_version: MinimumVersion = "1.2"
-    """The oldest version accepted; HTTP/2 allows none before 1.2 (RFC 9113 section 9.2)."""
+    """The oldest version accepted; HTTP/2 requires 1.2 (RFC 9113 section 9.2)."""
 
     ciphers: tuple[str, ...] = ()
-    """Suites for TLS 1.2 by their IANA names, the preferred first; empty for all that are known."""
+    """TLS 1.2 cipher suites by IANA name, in order of preference; empty for all known ones."""
 
     client_authorities: Path | None = None
-    """PEM file; only clients with a certificate that one of its authorities issued are let in.
+    """PEM file of authorities; clients must present a certificate issued by one of them.
 
-    None lets every client in.
+    None admits every client.
     """
 
     def __post_init__(self) -> None:
-        """Refuse what could never work.
+        """Validate the cipher suites.
 
         Raises:
-            TlsError: A cipher suite is unknown or of no use.
+            TlsError: A cipher suite is unknown or cannot be used.
         """
         _split_suites(self.ciphers)
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Those that handshakes depend on."""
+        """The files that handshakes depend on."""
         directory, authorities = self.certificate_directory, self.client_authorities
         pair = () if directory is None else (directory / "tls.crt", directory / "tls.key")
         return pair if authorities is None else (*pair, authorities)
 
 
 def minimum_version_from_flag(text: str) -> MinimumVersion:
-    """Read the reference's ``--tls-min-version``.
+    """Parse the Go EPP's ``--tls-min-version``.
 
     Raises:
         TlsError: The version is unknown, or too old for HTTP/2.
@@ -109,30 +108,30 @@ def make_context(
     *,
     protocol: str = "h2",
 ) -> ssl.SSLContext:
-    """Make the context of a server that speaks one protocol.
+    """Create the context of a server for one application protocol.
 
-    A client that does not offer it ends its handshake with no protocol chosen; a transport of
-    HTTP/2 has to look, and close the connection.
+    If a client does not offer the protocol, the handshake succeeds without one: an HTTP/2 server
+    must check the negotiated protocol, and close the connection.
 
     Args:
-        settings: Versions and suites.
-        certificate: The server's.
-        client_authorities: PEM; if there are any, a client has to show a certificate of theirs.
-        protocol: Its name in ALPN.
+        settings: Versions and cipher suites.
+        certificate: The server's certificate.
+        client_authorities: PEM; if not empty, clients must present a certificate issued by one.
+        protocol: ALPN name of the protocol.
 
     Raises:
-        TlsError: OpenSSL has none of the cipher suites, or refuses a certificate.
+        TlsError: OpenSSL supports none of the cipher suites, or rejects a certificate.
     """
     suites, ignored = _split_suites(settings.ciphers)
     if ignored:
         log.warning(
-            "cipher suites were ignored", suites=ignored, reason="those of TLS 1.3 are always on"
+            "TLS 1.3 cipher suites were ignored", suites=ignored, reason="they are always enabled"
         )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = (
         ssl.TLSVersion.TLSv1_3 if settings.minimum_version == "1.3" else ssl.TLSVersion.TLSv1_2
     )
-    # RFC 9113 section 9.2.1 forbids both in TLS 1.2; TLS 1.3 has neither.
+    # RFC 9113 section 9.2.1 prohibits both in TLS 1.2; TLS 1.3 has neither.
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
     context.set_alpn_protocols([protocol])
@@ -141,19 +140,19 @@ def make_context(
     except ssl.SSLError as error:
         raise TlsError(
             f"cipher suites {', '.join(suites)}",
-            f"this build of OpenSSL has none of them ({ssl.OPENSSL_VERSION})",
-            "name others, or none for the default",
+            f"this build of OpenSSL supports none of them ({ssl.OPENSSL_VERSION})",
+            "give others, or none for the default",
         ) from error
     _load_into(context, certificate)
     if client_authorities:
         _trust(context, client_authorities, settings)
     if settings.minimum_version == "1.2":
-        _warn_of_unfit(suites, certificate)
+        _warn_about_mismatch(suites, certificate)
     return context
 
 
 def _split_suites(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the suites of TLS 1.2 to offer, and those of TLS 1.3, which nobody can choose."""
+    """Return the TLS 1.2 suites to offer, and the TLS 1.3 suites to ignore."""
     suites: list[str] = []
     ignored: list[str] = []
     for given in names:
@@ -163,33 +162,33 @@ def _split_suites(names: Sequence[str]) -> tuple[list[str], list[str]]:
         elif name in _TLS13_SUITES:
             ignored.append(name)
         else:
-            # Go knows these, too.
+            # Go supports these.
             prohibited = name.startswith("TLS_RSA_") or "_CBC_" in name or "_RC4_" in name
             raise TlsError(
                 f"cipher suite {name}" if prohibited else f"cipher suite {name!r}",
                 "prohibited in HTTP/2 (RFC 9113 appendix A)" if prohibited else "unknown",
-                f"known are {', '.join(_TLS12_SUITES)}",
+                f"supported are {', '.join(_TLS12_SUITES)}",
             )
     if ignored and not suites:
         raise TlsError(
             f"cipher suites {', '.join(ignored)}",
-            "these are of TLS 1.3, whose suites Python cannot choose, and there is none of TLS 1.2",
-            f"name none for the default, or some of {', '.join(_TLS12_SUITES)}",
+            "all are TLS 1.3 suites, which Python cannot select, so none is left for TLS 1.2",
+            f"give none for the default, or some of {', '.join(_TLS12_SUITES)}",
         )
     return suites or list(_TLS12_SUITES), ignored
 
 
-def _warn_of_unfit(suites: Sequence[str], certificate: Certificate) -> None:
-    """Warn if a client of TLS 1.2, as Envoy is by default, will find no common suite."""
+def _warn_about_mismatch(suites: Sequence[str], certificate: Certificate) -> None:
+    """Warn if TLS 1.2 clients, such as Envoy by default, will find no common suite."""
     public_key = x509.load_pem_x509_certificate(certificate.chain).public_key()
     kind = "RSA" if isinstance(public_key, rsa.RSAPublicKey) else "ECDSA"
     if not any(f"_{kind}_" in name for name in suites):
         log.warning(
-            "cipher suites do not fit the certificate",
+            "no cipher suite matches the type of the certificate's key",
             certificate=certificate.source,
             key=kind,
             suites=list(suites),
-            effect="clients that cannot speak TLS 1.3 are refused",
+            effect="clients without TLS 1.3 cannot connect",
         )
 
 
@@ -200,14 +199,14 @@ def _trust(context: ssl.SSLContext, authorities: str, settings: TlsSettings) -> 
     except ssl.SSLError as error:
         raise TlsError(
             str(settings.client_authorities),
-            f"OpenSSL refuses a certificate in it ({error.reason})",
-            "leave that one out, or have it issued anew",
+            f"OpenSSL rejects a certificate in it ({error.reason})",
+            "remove that certificate, or have it reissued",
         ) from error
 
 
 def _load_into(context: ssl.SSLContext, certificate: Certificate) -> None:
-    # OpenSSL reads files only. In memory if possible: the root file system may be read-only, and a
-    # process killed in between leaves no key on a disk. mkdtemp makes the directory private.
+    # OpenSSL reads only files. They are in memory if possible: the root file system may be
+    # read-only, and a killed process leaves no key on disk. mkdtemp makes the directory private.
     memory = _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else None
     try:
         with tempfile.TemporaryDirectory(prefix="epp-tls-", dir=memory) as folder:
@@ -218,12 +217,12 @@ def _load_into(context: ssl.SSLContext, certificate: Certificate) -> None:
     except ssl.SSLError as error:
         raise TlsError(
             certificate.source,
-            f"OpenSSL refuses the certificate or its key ({error.reason})",
-            "have it issued anew, with an EC key on P-256 or an RSA key of 2048 bits",
+            f"OpenSSL rejects the certificate or its key ({error.reason})",
+            "have it reissued, with an EC key on P-256 or an RSA key of 2048 bits",
         ) from error
     except OSError as error:
         raise TlsError(
             str(error.filename or memory or "temporary directory"),
-            f"the key cannot be handed to OpenSSL in a file ({error.strerror})",
-            "give the process a place for temporary files, by TMPDIR or as /dev/shm",
+            f"the key cannot be written to a file for OpenSSL ({error.strerror})",
+            "make /dev/shm or the directory in TMPDIR writable",
         ) from error

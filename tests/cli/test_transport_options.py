@@ -181,11 +181,11 @@ def test_tls_flags_become_settings() -> None:
     [
         ("VersionTLS11", [], "--tls-min-version: minimum TLS version VersionTLS11: HTTP/2 needs"),
         ("1.2", [], "--tls-min-version: minimum TLS version '1.2': unknown; give VersionTLS12"),
-        ("", ["GCM"], "--tls-cipher-suites: cipher suite 'GCM': unknown; known are TLS_ECDHE_"),
+        ("", ["GCM"], "--tls-cipher-suites: cipher suite 'GCM': unknown; supported are TLS_ECDHE_"),
         (
             "",
             ["TLS_AES_128_GCM_SHA256"],
-            "--tls-cipher-suites: cipher suites TLS_AES_128_GCM_SHA256: these are of TLS 1.3",
+            "--tls-cipher-suites: cipher suites TLS_AES_128_GCM_SHA256: all are TLS 1.3",
         ),
     ],
 )

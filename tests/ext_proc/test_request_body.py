@@ -24,7 +24,7 @@ from epp.request_control import (
     RoutedRequest,
     SlowBodyError,
 )
-from ext_proc.wires import Recorder
+from tools.harness.wires import Recorder
 
 LIMIT = 800
 CRITICAL = {"x-critical": "1"}

@@ -9,7 +9,7 @@ from epp.ext_proc.processing_response import (
     echoed_response,
 )
 from epp.ext_proc.response_body import ResponseBody, report
-from ext_proc.wires import Recorder
+from tools.harness.wires import Recorder
 
 
 @pytest.mark.parametrize("mode", [STREAMED, BUFFERED, NONE])

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epp.observability.bounded_text import (
-    MOST_CHARS,
-    MOST_TRACEBACK_CHARS,
+    MAX_CHARS,
+    MAX_TRACEBACK_CHARS,
     bounded,
     cut,
     cut_middle,
@@ -28,12 +28,12 @@ ESCAPED = r"\x1b[2J\x07\x7f\x9b31m\u202eevil\u2066\u200f\u061c\u2028\u2029\ufeff
     ("text", "expected"),
     [
         ("llama", "llama"),
-        ("m" * MOST_CHARS, "m" * MOST_CHARS),
-        ("m" * (MOST_CHARS + 1), "m" * MOST_CHARS + "…+1"),
-        ("m" * 1_000_000, "m" * MOST_CHARS + f"…+{1_000_000 - MOST_CHARS}"),
-        ("m" * MOST_CHARS + "…+12", "m" * MOST_CHARS + "…+12"),
-        ("m" * MOST_CHARS + "…+" + "1" * 40, "m" * MOST_CHARS + "…+42"),
-        ("m" * MOST_CHARS + "…+½", "m" * MOST_CHARS + "…+3"),
+        ("m" * MAX_CHARS, "m" * MAX_CHARS),
+        ("m" * (MAX_CHARS + 1), "m" * MAX_CHARS + "…+1"),
+        ("m" * 1_000_000, "m" * MAX_CHARS + f"…+{1_000_000 - MAX_CHARS}"),
+        ("m" * MAX_CHARS + "…+12", "m" * MAX_CHARS + "…+12"),
+        ("m" * MAX_CHARS + "…+" + "1" * 40, "m" * MAX_CHARS + "…+42"),
+        ("m" * MAX_CHARS + "…+½", "m" * MAX_CHARS + "…+3"),
     ],
     ids=["short", "just short", "one more", "long", "cut before", "not by us", "nor this"],
 )
@@ -153,7 +153,7 @@ def test_a_traceback_that_quotes_a_body_is_cut_in_the_middle() -> None:
     assert text.startswith("Traceback (most recent call last):")
     assert "ValueError: start xxx" in text
     assert text.endswith("xxx end")
-    assert len(text) < MOST_TRACEBACK_CHARS + 50
+    assert len(text) < MAX_TRACEBACK_CHARS + 50
 
 
 def test_an_error_that_fails_to_say_what_it_is_has_a_traceback() -> None:

@@ -14,7 +14,7 @@ from epp.observability import (
     OperatorNames,
     PluginMetricsCollector,
 )
-from epp.observability.hot_metrics import Family
+from epp.observability.metric_families import Family
 from epp.scheduling import Plugin
 from epp.testing import make_endpoint, make_request
 

@@ -78,7 +78,7 @@ async def test_requests_follow_each_other_on_one_connection() -> None:
             answer = await client.answer()
             assert (answer.status, answer.body) == (200, b"/page")
             assert "connection" not in answer.headers
-        assert server.figures().connections == 1
+        assert server.port_statistics().connections == 1
 
 
 async def test_a_request_may_come_byte_by_byte() -> None:
@@ -207,7 +207,7 @@ async def test_a_port_full_of_idle_connections_serves_a_newcomer(sent: bytes) ->
         async with connected(port) as client:
             client.send(GET)
             assert (await client.answer()).status == 200
-            figures = server.figures()
+            figures = server.port_statistics()
             assert figures.connections <= 8
             assert (figures.evicted, figures.refused) == (293, 0)
             assert threading.active_count() == before + 1
@@ -240,7 +240,7 @@ async def test_who_is_being_answered_is_left_alone_and_the_newcomer_refused() ->
             held.let_go()
             for client in (first, second):
                 assert (await client.answer()).status == 200
-        assert (server.figures().evicted, server.figures().refused) == (0, 1)
+        assert (server.port_statistics().evicted, server.port_statistics().refused) == (0, 1)
 
 
 async def test_idle_connections_are_closed_on_demand() -> None:
@@ -274,7 +274,7 @@ async def test_who_does_not_ask_in_time_is_cut_off(sent: bytes) -> None:
         async with connected(port) as client:
             client.send(sent)
             assert await client.rest() == b""
-        assert server.figures().timed_out == 1
+        assert server.port_statistics().timed_out == 1
 
 
 async def test_who_asks_for_nothing_more_is_cut_off() -> None:
@@ -283,7 +283,7 @@ async def test_who_asks_for_nothing_more_is_cut_off() -> None:
             client.send(GET)
             await client.answer()
             assert await client.rest() == b""
-        assert server.figures().timed_out == 1
+        assert server.port_statistics().timed_out == 1
 
 
 async def large(request: Request) -> Response:
@@ -295,11 +295,11 @@ async def test_who_does_not_read_is_cut_off() -> None:
         async with connected(port, limit=1) as client:
             client.send(GET)
             await client.reader.readexactly(1)
-            while server.figures().connections:
+            while server.port_statistics().connections:
                 await asyncio.to_thread(threading.Event().wait, 0.01)
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
                 await client.reader.readexactly(32 * MIB)
-        assert server.figures().timed_out == 1
+        assert server.port_statistics().timed_out == 1
 
 
 async def test_slow_readers_hold_bounded_memory_and_nobody_up() -> None:
@@ -310,7 +310,7 @@ async def test_slow_readers_hold_bounded_memory_and_nobody_up() -> None:
             client.send(GET)
             await client.reader.readexactly(1)
         # Three answers of 32 MiB fit: each of the last three has broken off the oldest.
-        assert server.figures().evicted == 3
+        assert server.port_statistics().evicted == 3
         async with connected(port, limit=64 * MIB) as client:
             client.send(GET)
             assert len((await client.answer()).body) == 32 * MIB
@@ -321,9 +321,9 @@ async def test_a_client_who_has_its_last_answer_has_to_leave() -> None:
         async with connected(port) as client:
             client.send(b"GET / HTTP/1.0\r\n\r\n")
             assert (await client.answer()).status == 200
-            while server.figures().connections:
+            while server.port_statistics().connections:
                 await asyncio.to_thread(threading.Event().wait, 0.01)
-        assert server.figures().timed_out == 0, "that is no fault"
+        assert server.port_statistics().timed_out == 0, "that is no fault"
 
 
 # --- the end --------------------------------------------------------------------------------------

@@ -57,8 +57,8 @@ def notice(count: int) -> bytes:
     return b"dropped %d\n" % count
 
 
-def make_queue(pipe: Pipe, *, most_bytes: int = 1 << 20, most_lines: int = 100_000) -> LogQueue:
-    return LogQueue(pipe.writing, notice, most_bytes=most_bytes, most_lines=most_lines)
+def make_queue(pipe: Pipe, *, max_bytes: int = 1 << 20, max_lines: int = 100_000) -> LogQueue:
+    return LogQueue(pipe.writing, notice, max_bytes=max_bytes, max_lines=max_lines)
 
 
 def test_lines_are_written_in_the_order_in_which_they_were_put(pipe: Pipe) -> None:
@@ -72,7 +72,7 @@ def test_lines_are_written_in_the_order_in_which_they_were_put(pipe: Pipe) -> No
 
 
 def test_what_has_no_room_is_dropped_counted_and_told_when_the_pipe_moves(pipe: Pipe) -> None:
-    queue = make_queue(pipe, most_bytes=10_000)
+    queue = make_queue(pipe, max_bytes=10_000)
     pipe.fill()
     for number in range(12):
         queue.put(b"%999d\n" % number)
@@ -86,7 +86,7 @@ def test_what_has_no_room_is_dropped_counted_and_told_when_the_pipe_moves(pipe: 
 
 
 def test_so_many_lines_wait_and_no_more(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = make_queue(pipe, most_lines=10)
+    queue = make_queue(pipe, max_lines=10)
     writing, may_go_on = threading.Event(), threading.Event()
     write = os.write
 
@@ -108,13 +108,13 @@ def test_so_many_lines_wait_and_no_more(pipe: Pipe, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_line_that_never_has_room_is_told_of_at_once(pipe: Pipe) -> None:
-    queue = make_queue(pipe, most_bytes=10)
+    queue = make_queue(pipe, max_bytes=10)
     queue.put(b"x" * 10 + b"\n")
     assert pipe.lines(b"dropped 1") == [b"dropped 1"]
 
 
 def test_room_is_given_back_as_lines_are_written(pipe: Pipe) -> None:
-    queue = make_queue(pipe, most_bytes=1000)
+    queue = make_queue(pipe, max_bytes=1000)
     for _ in range(10):
         queue.put(b"x" * 999 + b"\n")
         assert queue.flush(SECONDS)
@@ -160,7 +160,7 @@ def test_a_line_after_one_that_was_written_in_part_begins_anew(pipe: Pipe) -> No
 
 
 def test_lines_of_many_threads_are_whole_and_in_the_order_of_each(pipe: Pipe) -> None:
-    queue = make_queue(pipe, most_bytes=10 << 20)
+    queue = make_queue(pipe, max_bytes=10 << 20)
     begin = threading.Barrier(8)
 
     def put(thread: int) -> None:

@@ -3,12 +3,12 @@
 from prometheus_client import CollectorRegistry, generate_latest
 
 from epp.observability import PortCollector
-from epp.sockets import PortFigures
+from epp.sockets import PortStatistics
 
 
 def test_every_port_tells_of_its_connections() -> None:
     registry = CollectorRegistry()
-    figures = PortFigures(
+    figures = PortStatistics(
         connections=1, limit=2, evicted=3, refused=4, timed_out=5, accept_pauses=6
     )
     registry.register(PortCollector(lambda: {"health": figures}))

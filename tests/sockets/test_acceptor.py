@@ -1,4 +1,4 @@
-"""Accepting on both event loops, also when the process has no descriptor left."""
+"""Accepting on both event loops, with and without free descriptors."""
 
 import asyncio
 import errno
@@ -91,14 +91,14 @@ def test_a_connection_waits_until_there_is_a_descriptor(run: Runner, error: int)
     with capture_logs() as logs:
         run(test)
     assert freed == ["asked"] * 2
-    # Each pause is one attempt: a loop that looked on would have made thousands.
+    # Each pause is one attempt: a busy loop would have made thousands.
     assert bound.accepts <= 5
     (line,) = logs
     assert line["event"] == "connections could not be accepted, they wait"
     assert (line["port"], line["pauses"]) == ("test", 1)
 
 
-def test_an_error_of_one_connection_keeps_no_other_waiting(run: Runner) -> None:
+def test_an_error_of_one_connection_does_not_delay_others(run: Runner) -> None:
     bound = listening(errno.ECONNABORTED, errno.EPROTO)
 
     async def connect(acceptor: Acceptor, port: int) -> None:
@@ -108,7 +108,7 @@ def test_an_error_of_one_connection_keeps_no_other_waiting(run: Runner) -> None:
     run(lambda: served(bound, connect))
 
 
-def test_an_error_nobody_has_foreseen_is_no_reason_to_close_connections(run: Runner) -> None:
+def test_an_unknown_error_closes_no_connections(run: Runner) -> None:
     bound = listening(errno.EIO)
     freed: list[str] = []
 
@@ -121,7 +121,7 @@ def test_an_error_nobody_has_foreseen_is_no_reason_to_close_connections(run: Run
     assert freed == []
 
 
-def test_who_is_not_admitted_is_closed(run: Runner) -> None:
+def test_a_refused_connection_is_closed(run: Runner) -> None:
     async def connect(acceptor: Acceptor, port: int) -> None:
         assert await greeted(port) == b""
         assert acceptor.pending == {}
@@ -142,7 +142,7 @@ def test_a_pause_ends_with_the_acceptor(run: Runner) -> None:
     assert bound.fileno() == -1
 
 
-def test_a_protocol_that_cannot_be_made_is_logged_and_its_connection_closed(run: Runner) -> None:
+def test_a_failing_protocol_factory_is_logged_and_the_connection_closed(run: Runner) -> None:
     def make() -> asyncio.Protocol:
         raise ZeroDivisionError
 

@@ -1,4 +1,4 @@
-"""How the descriptors of a process are shared out."""
+"""How the descriptors of a process are divided."""
 
 import resource
 import subprocess
@@ -13,7 +13,7 @@ from epp.sockets import Demand, descriptor_limit, open_descriptors, share_out
 DEMAND = Demand(ext_proc=1000, health=200, metrics=50, scrapes=250)
 
 
-def test_everybody_has_what_they_want_and_scrapes_have_the_rest() -> None:
+def test_every_purpose_gets_its_demand_and_scrapes_get_the_rest() -> None:
     shares = share_out(2000, DEMAND)
     assert (shares.ext_proc, shares.health, shares.metrics) == (1000, 200, 50)
     # 2000 less 64 for the process, 64 in reserve and 1250 for the ports.
@@ -21,7 +21,7 @@ def test_everybody_has_what_they_want_and_scrapes_have_the_rest() -> None:
     assert shares.is_enough
 
 
-def test_the_least_limit_that_is_enough_is_told() -> None:
+def test_the_smallest_sufficient_limit_is_reported() -> None:
     needed = share_out(2000, DEMAND).needed
     assert needed == 1500 + 128
     assert share_out(needed, DEMAND).is_enough
@@ -29,19 +29,19 @@ def test_the_least_limit_that_is_enough_is_told() -> None:
 
 
 @pytest.mark.parametrize("limit", [1627, 1024, 512, 256])
-def test_who_has_too_little_leaves_the_reserve_alone(limit: int) -> None:
+def test_a_low_limit_does_not_use_up_the_reserve(limit: int) -> None:
     shares = share_out(limit, DEMAND)
     given = shares.ext_proc + shares.health + shares.metrics + shares.scrapes
     assert given <= limit - 128
     assert shares.ext_proc > shares.health > shares.metrics
 
 
-def test_everybody_gets_a_handful_whatever_the_limit() -> None:
+def test_every_purpose_gets_a_minimum_at_any_limit() -> None:
     shares = share_out(0, DEMAND)
     assert (shares.ext_proc, shares.health, shares.metrics, shares.scrapes) == (16, 8, 4, 8)
 
 
-def test_nobody_gets_more_than_they_want() -> None:
+def test_no_purpose_gets_more_than_its_demand() -> None:
     shares = share_out(0, Demand(ext_proc=1, health=1, metrics=1, scrapes=1))
     assert (shares.ext_proc, shares.health, shares.metrics, shares.scrapes) == (1, 1, 1, 1)
 
@@ -53,17 +53,17 @@ def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
         "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))\n"
         "print(*raise_limit(), *descriptor_limit(), *raise_limit())\n"
     )
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert told.stdout.split() == ["100", "200", "200", "200", "200", "200"]
+    assert process.stdout.split() == ["100", "200", "200", "200", "200", "200"]
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "told"), [(100, 200, [{"soft": 100, "hard": 200}]), (200, 200, [])]
+    ("soft", "hard", "logged"), [(100, 200, [{"soft": 100, "hard": 200}]), (200, 200, [])]
 )
 def test_a_limit_that_is_raised_is_logged(
-    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, told: list[dict[str, int]]
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, logged: list[dict[str, int]]
 ) -> None:
     limits = [soft, hard]
     monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
@@ -73,7 +73,7 @@ def test_a_limit_that_is_raised_is_logged(
     with capture_logs() as logs:
         raise_descriptor_limit()
     found = [{"soft": each["soft"], "hard": each["hard"]} for each in logs]
-    assert found == told
+    assert found == logged
 
 
 @pytest.mark.parametrize("error", [ValueError("above the maximum"), OSError("not permitted")])

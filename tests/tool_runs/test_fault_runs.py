@@ -13,7 +13,7 @@ from epp.ext_proc.stream import ExtProcStream
 from epp.lab.envoy import Mode
 from epp.request_control import RoutedRequest
 from epp.transport.grpc.stream import GrpcStream
-from epp.transport.http2 import Stream
+from epp.transport.http2 import Http2Stream
 from tools.faults.asking import asked, connected, make_request
 from tools.faults.gateway import FaultGateway, in_process
 from tools.faults.scenarios import FAULT_RUNS
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-PER_REQUEST = (ExtProcStream, RoutedRequest, GrpcStream, Stream)
+PER_REQUEST = (ExtProcStream, RoutedRequest, GrpcStream, Http2Stream)
 
 
 @pytest_asyncio.fixture(

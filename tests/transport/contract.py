@@ -1,4 +1,4 @@
-"""Both transports on both loops, a client of grpcio's, and a handler that does as a test says."""
+"""Test harness: both transports and event loops, a grpcio client, and a configurable handler."""
 
 import asyncio
 import contextlib
@@ -22,10 +22,10 @@ Transport = Literal["http2", "grpcio"]
 Loop = Literal["asyncio", "uvloop"]
 
 
-def grpcs_own(fault: Mapping[str, Any]) -> bool:
-    """Return whether grpc.aio's poller failed: harmless, and not ours.
+def is_grpc_poller_error(fault: Mapping[str, Any]) -> bool:
+    """Return whether grpc.aio's poller failed, which is harmless.
 
-    It is woken for a loop that another has served, or that was closed since.
+    It happens when the poller is woken for a loop that is closed or was served by another thread.
     """
     error = fault.get("exception")
     return "PollerCompletionQueue._handle_events" in fault["message"] and (
@@ -36,7 +36,7 @@ def grpcs_own(fault: Mapping[str, Any]) -> bool:
 
 @dataclass
 class Handler:
-    """Writes down what it is told and answers as the test wants."""
+    """Records its calls and responds as the test wants."""
 
     stream: Stream
     headers: Mapping[str, str]
@@ -108,7 +108,7 @@ class Rig:
     loop: Loop
 
     def run(self, test: Test) -> None:
-        """Run a coroutine on the loop, which must meet no fault besides grpc.aio's own."""
+        """Run a coroutine on the loop; fail on any logged error except grpc.aio's own."""
         factory = uvloop.new_event_loop if self.loop == "uvloop" else asyncio.new_event_loop
 
         async def limited() -> None:
@@ -119,7 +119,7 @@ class Rig:
             faults: list[dict[str, Any]] = []
             runner.get_loop().set_exception_handler(lambda _, context: faults.append(context))
             runner.run(limited())
-            assert [fault for fault in faults if not grpcs_own(fault)] == []
+            assert [fault for fault in faults if not is_grpc_poller_error(fault)] == []
 
     def make_server(self, methods: Mapping[str, OpenStream], port: int = 0) -> Server:
         if self.transport == "http2":
@@ -135,7 +135,7 @@ class Rig:
         on_open: Callable[[Handler], None] = nothing,
         options: tuple[tuple[str, int], ...] = (),
     ) -> AsyncIterator[Service]:
-        """Serve METHOD; the handlers do as they are told here."""
+        """Serve METHOD with handlers that respond as given."""
         handlers: list[Handler] = []
         newly_opened: asyncio.Queue[Handler] = asyncio.Queue()
 

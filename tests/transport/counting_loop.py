@@ -1,4 +1,4 @@
-"""An event loop that counts what is asked of it: tasks, futures, and calls for later."""
+"""An event loop that counts created tasks, futures and callbacks."""
 
 import asyncio
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# call_later is a call_at.
+# call_later calls call_at.
 _WATCHED = (
     "call_at",
     "call_soon",
@@ -18,7 +18,7 @@ _WATCHED = (
 
 
 class CountingLoop(asyncio.SelectorEventLoop):
-    """Counts the calls of its methods, by name."""
+    """Counts calls of its scheduling methods by name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class CountingLoop(asyncio.SelectorEventLoop):
 
     @contextmanager
     def watched(self) -> Iterator[Counter[str]]:
-        """Yield a counter; at the end it holds what was asked for meanwhile."""
+        """Yield a counter, which is filled at the end of the block."""
         self._asked.clear()
         asked: Counter[str] = Counter()
         yield asked
@@ -43,7 +43,7 @@ class CountingLoop(asyncio.SelectorEventLoop):
 
 
 def run_counting(test: Callable[[CountingLoop], Coroutine[Any, Any, None]]) -> None:
-    """Run ``test`` on such a loop."""
+    """Run ``test`` on a :class:`CountingLoop`."""
     with asyncio.Runner(loop_factory=CountingLoop) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, CountingLoop)

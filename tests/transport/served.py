@@ -1,4 +1,4 @@
-"""What tests of a server on real sockets share."""
+"""Helpers for tests of a server on real sockets."""
 
 from epp.transport.protocol import ConnectionProtocol
 from tools.harness.raw_client import Idle, Serving, call, connected
@@ -7,7 +7,7 @@ KIB = 1 << 10
 
 
 async def assert_serves(port: int) -> None:
-    """A new connection is served."""
+    """Assert that a new connection is served."""
     async with connected(port) as client:
         client.send(call(1, b"hello"))
         answer = await client.answer(1)
@@ -20,7 +20,7 @@ def only_connection(served: Serving) -> ConnectionProtocol:
 
 
 class Flooding(Idle):
-    """Sends numbered messages as long as it may, 40 MB in all."""
+    """Sends numbered messages while the stream is writable, 40 MB in all."""
 
     sent = 0
 
@@ -37,6 +37,6 @@ class Flooding(Idle):
 
 
 async def assert_served_beside(served: Serving) -> None:
-    """A round trip on another connection: what was sent before has been taken."""
+    """Make a round trip on another connection, so that everything sent before has been handled."""
     async with connected(served.port) as other:
         await other.round_trip()

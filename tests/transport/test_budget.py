@@ -1,4 +1,4 @@
-"""What may be kept in memory for a connection, and for all of them."""
+"""Memory budgets of one connection and of all connections."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from epp.transport.budget import ByteBudget
 from epp.transport.grpc.framing import LONG_MESSAGE_BYTES, MessageReader, framed
 
 
-def test_a_part_has_the_room_that_the_whole_has() -> None:
+def test_a_partial_budget_has_no_more_room_than_the_whole() -> None:
     whole = ByteBudget(1000)
     first, second = ByteBudget(600, whole), ByteBudget(600, whole)
     first.take(600)
@@ -17,7 +17,7 @@ def test_a_part_has_the_room_that_the_whole_has() -> None:
     assert second.has_room(500)
 
 
-def test_a_part_is_crowded_if_it_or_the_whole_is() -> None:
+def test_a_partial_budget_is_crowded_if_it_or_the_whole_is() -> None:
     whole = ByteBudget(1000)
     first, second = ByteBudget(400, whole), ByteBudget(400, whole)
     first.take(100)
@@ -29,19 +29,19 @@ def test_a_part_is_crowded_if_it_or_the_whole_is() -> None:
     assert second.is_crowded
 
 
-def test_a_part_that_is_gone_takes_nothing_along_and_is_counted_once() -> None:
+def test_a_detached_budget_gives_its_bytes_back_once() -> None:
     whole = ByteBudget(1000)
     gone, left = ByteBudget(600, whole), ByteBudget(600, whole)
     gone.take(300)
     left.take(200)
-    gone.part()
-    gone.part()
+    gone.detach()
+    gone.detach()
     gone.give_back(300)
     assert (whole.used_bytes, left.used_bytes, gone.used_bytes) == (200, 200, 0)
 
 
 class Full:
-    """A whole with no room for long messages."""
+    """A larger budget without room for long messages."""
 
     is_crowded = True
 
@@ -52,14 +52,14 @@ class Full:
         return False
 
     def take(self, size: int) -> None:
-        """Take it all the same."""
+        """Accept the bytes anyway."""
 
     def give_back(self, size: int) -> None:
-        """Nothing is kept."""
+        """Do nothing."""
 
 
-def test_where_no_long_message_may_come_in_others_may_and_answers_go_out() -> None:
-    """Else a request that is taken already would be broken off, as others hold the memory."""
+def test_without_room_for_long_messages_others_are_received_and_responses_sent() -> None:
+    """Otherwise an accepted request would be aborted because others use the memory."""
     connection = ByteBudget(100, ByteBudget(1000, Full()))
     assert not connection.has_room_for_long(1)
     assert connection.has_room(100)
@@ -69,7 +69,7 @@ def test_where_no_long_message_may_come_in_others_may_and_answers_go_out() -> No
 @pytest.mark.parametrize(
     ("length", "is_taken"), [(LONG_MESSAGE_BYTES, True), (LONG_MESSAGE_BYTES + 1, False)]
 )
-def test_only_a_long_message_is_refused_for_the_sake_of_others(length: int, is_taken: bool) -> None:
+def test_only_a_long_message_is_refused_in_favour_of_others(length: int, is_taken: bool) -> None:
     reader = MessageReader(2 * LONG_MESSAGE_BYTES, ByteBudget(1 << 30, Full()))
     assert reader.feed(framed(bytes(length))[: length // 2]) == []
     assert (reader.error is None) == is_taken

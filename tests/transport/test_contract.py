@@ -1,6 +1,6 @@
-"""The contract of the transport's interface, on each transport and each loop.
+"""The contract of the transport interface, on each transport and event loop.
 
-The client is grpcio's own (C core).
+The client is grpcio (C core).
 """
 
 import asyncio
@@ -86,7 +86,7 @@ def test_answers_are_sent_later_while_the_call_waits(rig: Rig) -> None:
     rig.run(test)
 
 
-def test_what_is_sent_while_a_stream_opens_goes_out(rig: Rig) -> None:
+def test_messages_sent_while_a_stream_opens_are_delivered(rig: Rig) -> None:
     async def test() -> None:
         async with rig.serving(
             # grpc.aio may report a half-close just before the cancel: it must not end the stream.
@@ -148,7 +148,7 @@ def test_client_cancel_resets_exactly_once(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("when", ["at once", "later"])
-def test_half_close_is_told_once_and_may_be_answered(rig: Rig, when: str) -> None:
+def test_half_close_is_reported_once_and_may_be_answered(rig: Rig, when: str) -> None:
     def end(handler: Handler) -> None:
         handler.stream.send(b"bye")
         handler.stream.finish()
@@ -173,7 +173,7 @@ def test_half_close_is_told_once_and_may_be_answered(rig: Rig, when: str) -> Non
     rig.run(test)
 
 
-def test_taken_port_is_a_listen_error(rig: Rig) -> None:
+def test_port_in_use_is_a_listen_error(rig: Rig) -> None:
     async def test() -> None:
         async with rig.serving() as service:
             second = rig.make_server({}, port=service.port)
@@ -227,7 +227,7 @@ def test_large_messages_of_several_streams_pass_at_once(rig: Rig) -> None:
     rig.run(test)
 
 
-def test_a_stream_that_is_not_read_holds_its_client_back_and_no_other(rig: Rig) -> None:
+def test_paused_stream_blocks_its_client_and_no_other(rig: Rig) -> None:
     sent = [bytes((number,)) * (256 * KIB) for number in range(64)]
 
     def answer(handler: Handler, data: bytes) -> None:
@@ -264,7 +264,7 @@ def test_a_stream_that_is_not_read_holds_its_client_back_and_no_other(rig: Rig) 
 
 
 @pytest.mark.parametrize("when", ["it ends", "its client leaves"])
-def test_a_stream_that_is_not_read_may_end(rig: Rig, when: str) -> None:
+def test_paused_stream_may_end(rig: Rig, when: str) -> None:
     def answer(handler: Handler, _: bytes) -> None:
         handler.stream.pause_reading()
         echo(handler, b"paused")
@@ -288,7 +288,7 @@ def test_a_stream_that_is_not_read_may_end(rig: Rig, when: str) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 100, 1000])
-def test_streams_live_side_by_side(rig: Rig, count: int) -> None:
+def test_streams_are_concurrent(rig: Rig, count: int) -> None:
     async def test() -> None:
         async with rig.serving() as service:
             calls = [service.talk() for _ in range(count)]
@@ -340,7 +340,7 @@ def test_stream_that_cannot_be_opened_is_internal(rig: Rig) -> None:
     rig.run(test)
 
 
-def test_stop_lets_open_streams_end_and_takes_no_new_ones(rig: Rig) -> None:
+def test_stop_lets_open_streams_end_and_accepts_no_new_ones(rig: Rig) -> None:
     async def test() -> None:
         async with rig.serving() as service:
             call = service.talk()
@@ -359,7 +359,7 @@ def test_stop_lets_open_streams_end_and_takes_no_new_ones(rig: Rig) -> None:
     rig.run(test)
 
 
-def test_stop_cuts_streams_after_the_grace(rig: Rig) -> None:
+def test_stop_aborts_streams_after_the_grace_period(rig: Rig) -> None:
     async def test() -> None:
         async with rig.serving(on_half_closed=nothing) as service:
             call = service.talk()
@@ -390,7 +390,7 @@ def test_slow_reader_makes_the_stream_unwritable_until_it_reads(rig: Rig, when: 
             flood(handler)
 
     def go_on(handler: Handler) -> None:
-        # There may have been room in between; what is sent on hearing of it goes out, too.
+        # The stream may have been writable in between; messages sent then are delivered, too.
         if seen == [True, False]:
             seen.append(handler.stream.is_writable)
             handler.stream.send(b"more")
@@ -416,7 +416,7 @@ def test_slow_reader_makes_the_stream_unwritable_until_it_reads(rig: Rig, when: 
     rig.run(test)
 
 
-def test_client_that_leaves_a_full_stream_resets_it(rig: Rig) -> None:
+def test_client_that_abandons_a_full_stream_resets_it(rig: Rig) -> None:
     def flood(handler: Handler, data: bytes) -> None:
         for _ in range(40):
             handler.stream.send(b"x" * MIB)
@@ -471,7 +471,7 @@ def test_cancelled_call_resets_its_handler_once(rig: Rig, when: str) -> None:
     rig.run(test)
 
 
-def test_cancel_after_the_end_tells_nothing(rig: Rig) -> None:
+def test_cancel_after_the_end_is_not_reported(rig: Rig) -> None:
     async def test() -> None:
         async with rig.serving(lambda handler, _: finish(handler)) as service:
             call = service.talk()
@@ -543,7 +543,7 @@ def test_deadline_ends_the_call_of_an_idle_handler(rig: Rig, answers: int) -> No
     rig.run(test)
 
 
-def test_call_that_ends_before_its_deadline_is_left_alone(rig: Rig) -> None:
+def test_call_that_ends_before_its_deadline_is_unaffected(rig: Rig) -> None:
     async def test() -> None:
         async with rig.serving() as service:
             call = service.talk(timeout=600)
@@ -574,7 +574,7 @@ def fail_if_asked(handler: Handler, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("where", ["opened", "message", "half_closed", "writable"])
-def test_handler_that_fails_ends_its_call_with_internal_and_one_line(rig: Rig, where: str) -> None:
+def test_failing_handler_ends_its_call_with_internal_and_one_log_line(rig: Rig, where: str) -> None:
     is_failing = True
 
     def now_and_then(handler: Handler, otherwise: Callable[[Handler], None]) -> None:

@@ -1,4 +1,4 @@
-"""Who goes when a port is full, over real sockets."""
+"""Eviction on a full port, over real sockets."""
 
 import asyncio
 import random
@@ -19,7 +19,7 @@ from epp.transport import (
     load_certificate,
     make_context,
 )
-from epp.transport.eviction import LEAVING_SECONDS, connections_for, descriptors_for
+from epp.transport.eviction import DRAIN_SECONDS, connections_for, descriptors_for
 from epp.transport.protocol import ConnectionProtocol
 from tools.harness.raw_client import (
     GREETING,
@@ -46,7 +46,7 @@ def limited(max_connections: int) -> TransportSettings:
 
 
 async def established(stack: AsyncExitStack, port: int, count: int) -> list[RawClient]:
-    """Connections that have sent their preface, one after the other."""
+    """Open connections one after the other; each has sent its preface."""
     clients = []
     for _ in range(count):
         client = await stack.enter_async_context(connected(port))
@@ -67,12 +67,12 @@ def hour_ago(protocol: ConnectionProtocol) -> None:
 async def full(
     limit: int, handler: type[Echo] = Idle
 ) -> AsyncIterator[tuple[Serving, list[RawClient]]]:
-    """A port that is full of connections without streams."""
+    """Serve a port that is full of connections without streams."""
     async with serving(handler, settings=limited(limit)) as served, AsyncExitStack() as stack:
         yield served, await established(stack, served.port, limit)
 
 
-async def test_newcomer_is_served_and_the_idlest_connection_is_told_to_leave() -> None:
+async def test_new_connection_is_served_and_the_idlest_one_is_drained() -> None:
     async with full(3, Echo) as (served, clients):
         clients[0].send(call(1, b"not idle"))
         assert (await clients[0].answer(1)).status == 0
@@ -85,12 +85,12 @@ async def test_newcomer_is_served_and_the_idlest_connection_is_told_to_leave() -
         await clients[0].round_trip()
         await clients[1].round_trip()
         assert clients[0].goaways == clients[1].goaways == []
-        figures = served.server.figures()
+        figures = served.server.port_statistics()
         assert (figures.evicted, figures.refused) == (1, 0)
         assert served.server.statistics().ended["evicted"] == 1
 
 
-async def test_connection_that_is_told_to_leave_may_do_so_in_order() -> None:
+async def test_drained_connection_may_close_cleanly() -> None:
     async with full(1) as (served, (client,)), connected(served.port):
         await client.until(lambda: client.goaways)
         client.send(ping(client.pings[-1].opaque_data, ack=True))
@@ -98,54 +98,54 @@ async def test_connection_that_is_told_to_leave_may_do_so_in_order() -> None:
         assert [code for _, code in client.goaways] == [0] * len(client.goaways)
 
 
-async def test_stream_that_was_on_its_way_is_served_on_a_connection_that_leaves() -> None:
-    async with full(1, Echo) as (served, (client,)), connected(served.port) as newcomer:
-        await newcomer.round_trip()
+async def test_stream_in_flight_is_served_on_a_draining_connection() -> None:
+    async with full(1, Echo) as (served, (client,)), connected(served.port) as new:
+        await new.round_trip()
         client.send(call(1, b"on its way"))
         assert (await client.answer(1)).messages == [b"on its way"]
 
 
-async def test_client_that_does_not_leave_is_cut_off() -> None:
-    async with full(1) as (served, (client,)), connected(served.port) as newcomer:
-        await newcomer.round_trip()
-        (leaving,) = served.server._evictor._leaving
+async def test_client_that_ignores_the_drain_is_closed() -> None:
+    async with full(1) as (served, (client,)), connected(served.port) as new:
+        await new.round_trip()
+        (draining,) = served.server._evictor._draining
         served.server._evictor.tick()
-        await newcomer.round_trip()
-        assert leaving in served.server.connections
-        served.server._evictor._leaving[leaving] -= LEAVING_SECONDS
+        await new.round_trip()
+        assert draining in served.server.connections
+        served.server._evictor._draining[draining] -= DRAIN_SECONDS
         served.server._evictor.tick()
         await client.at_end()
-        assert leaving not in served.server.connections
+        assert draining not in served.server.connections
 
 
-async def test_clients_that_do_not_leave_take_no_room_of_others() -> None:
+async def test_clients_that_ignore_the_drain_take_no_room_of_others() -> None:
     async with full(16) as (served, clients), AsyncExitStack() as stack:
-        # 16 newcomers: one connection may be leaving at a time, and the one before it is cut off.
+        # 16 news: one connection may be leaving at a time, and the one before it is cut off.
         await established(stack, served.port, 16)
         assert len(served.server.connections) <= 17
         for client in clients[:-1]:
             await client.at_end()
-        assert served.server.figures().evicted == 16
+        assert served.server.port_statistics().evicted == 16
 
 
-async def test_connection_with_a_stream_is_left_alone_and_the_newcomer_refused() -> None:
+async def test_connections_with_streams_stay_and_the_new_one_is_refused() -> None:
     async with full(2) as (served, clients):
         for client in clients:
             client.send(headers(1))
             await client.round_trip()
-        async with connected(served.port) as newcomer:
-            await newcomer.at_end()
-            assert newcomer.frames == []
+        async with connected(served.port) as new:
+            await new.at_end()
+            assert new.frames == []
         for client in clients:
             await client.round_trip()
             assert client.goaways == []
-        figures = served.server.figures()
+        figures = served.server.port_statistics()
         assert (figures.evicted, figures.refused) == (0, 1)
         assert served.server.statistics().refused["connection"] == 1
     assert await served.server._is_empty_within(5)
 
 
-async def test_unfinished_connection_goes_before_an_unused_one() -> None:
+async def test_unfinished_connection_is_evicted_before_an_unused_one() -> None:
     async with serving(settings=limited(3)) as served, AsyncExitStack() as stack:
         clients = await established(stack, served.port, 2)
         async with connected(served.port, b"") as silent:
@@ -159,26 +159,26 @@ async def test_unfinished_connection_goes_before_an_unused_one() -> None:
             assert client.goaways == []
 
 
-async def test_one_in_the_middle_of_its_handshake_is_spared_for_a_moment() -> None:
+async def test_connection_in_its_handshake_is_spared_for_a_moment() -> None:
     async with full(5) as (served, clients):
         async with connected(served.port, b"") as slow, AsyncExitStack() as stack:
             await slow.until(lambda: slow.frames)
-            # Each newcomer would have pushed out the unfinished one before it.
+            # Each new connection would have evicted the unfinished one before it.
             await established(stack, served.port, 4)
             slow.send(GREETING)
             await slow.round_trip()
-        assert served.server.figures().evicted == 5
+        assert served.server.port_statistics().evicted == 5
         for client in clients:
             await client.at_end()
 
 
-async def test_unfinished_ones_do_not_push_out_those_that_are_unused() -> None:
+async def test_unfinished_connections_do_not_evict_unused_ones() -> None:
     async with full(8) as (served, clients), AsyncExitStack() as stack:
         silent = []
         for _ in range(20):
             silent.append(await stack.enter_async_context(connected(served.port, b"")))
             await silent[-1].until(lambda: silent[-1].frames)
-        # A quarter of the port, and the one that goes over it, is all that they get.
+        # They get at most a quarter of the port, plus one.
         unfinished = [
             each for each in served.server.connections if each in served.server._evictor._unfinished
         ]
@@ -191,7 +191,7 @@ async def test_unfinished_ones_do_not_push_out_those_that_are_unused() -> None:
 
 
 @pytest.mark.parametrize("evicts", [True, False])
-async def test_port_of_probes_takes_the_newcomer_whatever_the_others_do(evicts: bool) -> None:
+async def test_port_of_probes_always_admits_a_new_connection(evicts: bool) -> None:
     server = Http2Server(
         {METHOD: Idle}, host="127.0.0.1", settings=limited(2), evicts_streams=evicts
     )
@@ -213,7 +213,7 @@ async def test_port_of_probes_takes_the_newcomer_whatever_the_others_do(evicts: 
         await server.stop(0)
 
 
-def test_connections_and_descriptors_are_two_sides_of_one_limit() -> None:
+def test_connections_and_descriptors_convert_into_each_other() -> None:
     for number in range(1, 3000):
         assert connections_for(descriptors_for(number)) == number
         assert descriptors_for(connections_for(number)) <= max(2, number)
@@ -232,7 +232,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 class Mob:
-    """Clients that do anything, by chance."""
+    """Clients that act at random."""
 
     def __init__(self, server: Http2Server, port: int, rng: random.Random) -> None:
         self._server = server
@@ -259,7 +259,7 @@ class Mob:
             self._server._timer.cancel()
             self._server._tick()
         else:
-            self._server._evictor.free()
+            self._server._evictor.free_descriptors()
 
     def leave(self) -> None:
         for client in self._clients:
@@ -267,7 +267,7 @@ class Mob:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_bound_holds_and_nothing_is_left_whatever_clients_do(run: Run, seed: int) -> None:
+def test_the_limit_holds_and_nothing_leaks_under_random_clients(run: Run, seed: int) -> None:
     limit = 48
 
     async def test() -> None:
@@ -278,15 +278,15 @@ def test_the_bound_holds_and_nothing_is_left_whatever_clients_do(run: Run, seed:
             mob.step()
             for _ in range(rng.randrange(3)):
                 await asyncio.sleep(0)
-            # What has been aborted is gone two turns later.
+            # Aborted connections are closed two iterations later.
             most = descriptors_for(limit) + 2 * ACCEPTS_PER_TURN
-            assert server.figures().connections <= most
+            assert server.port_statistics().connections <= most
         mob.leave()
         assert await server._is_empty_within(10)
         await server._acceptor.settled()
         evictor = server._evictor
         assert evictor.evicted > 0
-        kept = (evictor._aborted, evictor._leaving, evictor._unfinished, server._acceptor.pending)
+        kept = (evictor._aborted, evictor._draining, evictor._unfinished, server._acceptor.pending)
         assert [len(each) for each in kept] == [0, 0, 0, 0]
         await server.stop(0)
 
@@ -294,7 +294,7 @@ def test_the_bound_holds_and_nothing_is_left_whatever_clients_do(run: Run, seed:
         run(test)
 
 
-def test_handshakes_that_are_not_finished_keep_nobody_out(run: Run) -> None:
+def test_unfinished_handshakes_do_not_block_other_clients(run: Run) -> None:
     certificate = load_certificate(None)
     trusted = ssl.create_default_context(cadata=certificate.chain.decode())
     trusted.set_alpn_protocols(["h2"])
@@ -315,7 +315,7 @@ def test_handshakes_that_are_not_finished_keep_nobody_out(run: Run) -> None:
             async with connected(port, tls=trusted) as client:
                 client.send(call(1, b"hello"))
                 assert (await client.answer(1)).messages == [b"hello"]
-                figures = server.figures()
+                figures = server.port_statistics()
                 assert figures.connections <= 4
                 assert (figures.evicted, figures.refused) == (17, 0)
             for each in stuck[:17]:

@@ -1,4 +1,4 @@
-"""The reader of gRPC messages by itself: whatever the cuts, the same messages, and no leak."""
+"""The reader of gRPC messages: the same messages however bytes are split, and no leak."""
 
 import random
 import tracemalloc
@@ -33,7 +33,7 @@ def make_reader(*, budget_bytes: int = AMPLE_BYTES) -> tuple[MessageReader, Byte
 
 
 def cut(stream: bytes, seed: int, longest: int) -> Iterator[bytes]:
-    """Cut at random; a piece may be empty."""
+    """Split at random; pieces may be empty."""
     rng, start = random.Random(seed), 0
     while start < len(stream):
         size = rng.randint(0, longest)
@@ -42,7 +42,9 @@ def cut(stream: bytes, seed: int, longest: int) -> Iterator[bytes]:
 
 
 @given(bodies, st.integers(), st.integers(1, 300))
-def test_any_cuts_give_the_same_messages(sent: list[bytes], seed: int, longest: int) -> None:
+def test_messages_do_not_depend_on_how_bytes_are_split(
+    sent: list[bytes], seed: int, longest: int
+) -> None:
     reader, budget = make_reader()
     got: list[bytes] = []
     for piece in cut(b"".join(map(framed, sent)), seed, longest):
@@ -96,7 +98,7 @@ def test_budget_is_shared_by_the_readers_of_a_connection() -> None:
     assert budget.used_bytes == 0
 
 
-def test_message_that_comes_whole_needs_no_budget() -> None:
+def test_complete_message_needs_no_budget() -> None:
     reader, _ = make_reader(budget_bytes=0)
     assert reader.feed(framed(b"hello")) == [b"hello"]
     assert reader.feed(framed(b"a") + framed(b"b")) == [b"a", b"b"]
@@ -105,7 +107,7 @@ def test_message_that_comes_whole_needs_no_budget() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 99, 100])
-def test_message_up_to_the_limit_is_taken(size: int) -> None:
+def test_message_up_to_the_limit_is_accepted(size: int) -> None:
     reader, _ = make_reader()
     assert reader.feed(framed(bytes(size))) == [bytes(size)]
     assert reader.error is None

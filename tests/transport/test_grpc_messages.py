@@ -1,4 +1,4 @@
-"""Messages in DATA frames, from a client of raw frames; no fault of one harms its connection."""
+"""Messages in DATA frames, valid and invalid; errors end the call, not the connection."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from epp.transport import TransportSettings
-from epp.transport.grpc import GrpcLimits
+from epp.transport import GrpcLimits, TransportSettings
 from epp.transport.http2 import ConnectionLimits
 from tools.harness.raw_client import (
     Answer,
@@ -35,7 +34,7 @@ SMALL = TransportSettings(
 async def talking(
     settings: TransportSettings | None = None,
 ) -> AsyncIterator[tuple[RawClient, list[Echo]]]:
-    """Connect to an echo; at the end the connection has to work still."""
+    """Connect to an echo server; assert at the end that the connection still works."""
     async with serving(settings=settings) as served, connected(served.port) as client:
         yield client, served.handlers
         client.send(call(1001, b"still here"))
@@ -57,12 +56,12 @@ async def answered(
 
 
 def assert_failed(answer: Answer, code: int, *, was_ended: bool = True) -> None:
-    """The call has ended with ``code``, by trailers, and by RST NO_ERROR if it had not ended."""
+    """Assert that trailers ended the call, with RST NO_ERROR if the client had not ended it."""
     assert (answer.status, answer.is_ended) == (code, True)
     assert answer.reset == (None if was_ended else 0)
 
 
-async def test_message_may_come_byte_by_byte() -> None:
+async def test_message_may_arrive_byte_by_byte() -> None:
     bodies = [b"", b"a", b"hello" * 10]
     stream = b"".join(map(message, bodies))
     async with talking() as (client, _):
@@ -76,13 +75,13 @@ async def test_message_may_come_byte_by_byte() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 6))
-async def test_message_may_be_cut_inside_its_prefix(cut: int) -> None:
+async def test_message_may_be_split_inside_its_prefix(cut: int) -> None:
     whole = message(b"hello") + message(b"you")
     answer, _ = await answered(headers(1), data(1, whole[:cut]), data(1, whole[cut:], end=True))
     assert (answer.messages, answer.status) == ([b"hello", b"you"], 0)
 
 
-async def test_many_messages_may_come_in_one_frame() -> None:
+async def test_one_frame_may_contain_many_messages() -> None:
     bodies = [b"%d" % n for n in range(1000)]
     answer, _ = await answered(call(1, *bodies))
     assert (answer.messages, answer.status) == (bodies, 0)
@@ -107,20 +106,22 @@ async def test_empty_message_is_a_message() -> None:
     [(headers(1, end=True),), (headers(1), data(1, end=True))],
     ids=["END_STREAM on HEADERS", "half-close after the headers"],
 )
-async def test_call_without_messages_ends_as_the_handler_says(frames: tuple[bytes, ...]) -> None:
+async def test_call_without_messages_ends_with_the_handlers_status(
+    frames: tuple[bytes, ...],
+) -> None:
     answer, handlers = await answered(*frames)
     assert_failed(answer, 0)
     assert (handlers[0].half_closes, handlers[0].resets) == (1, 0)
 
 
 @pytest.mark.parametrize("sent", [1, 4, 5, 7], ids=lambda n: f"{n} of 10 bytes")
-async def test_message_cut_short_is_internal(sent: int) -> None:
+async def test_incomplete_message_is_internal(sent: int) -> None:
     answer, handlers = await answered(headers(1), data(1, message(b"hello")[:sent], end=True))
     assert_failed(answer, 13)
     assert (handlers[0].messages, handlers[0].half_closes, handlers[0].resets) == ([], 0, 1)
 
 
-async def test_messages_before_one_cut_short_are_answered() -> None:
+async def test_messages_before_an_incomplete_one_are_answered() -> None:
     both = message(b"good") + message(b"bad")[:-1]
     answer, _ = await answered(headers(1), data(1, both, end=True))
     assert answer.messages == [b"good"]
@@ -134,7 +135,7 @@ async def test_compressed_message_without_an_encoding_is_internal() -> None:
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate", "snappy", "gzip, deflate"])
-async def test_compression_is_unimplemented_and_told_what_is_known(name: str) -> None:
+async def test_compression_is_unimplemented_and_supported_encodings_are_named(name: str) -> None:
     asked = headers(1, fields(grpc_encoding=name))
     answer, handlers = await answered(asked, data(1, message(b"hello"), end=True))
     assert answer.status == 12
@@ -163,13 +164,13 @@ async def test_message_above_the_limit_is_refused_at_its_prefix(length: int) -> 
     assert (handlers[0].messages, handlers[0].resets) == ([], 1)
 
 
-async def test_message_of_exactly_the_limit_is_taken() -> None:
+async def test_message_of_exactly_the_limit_is_accepted() -> None:
     body = b"x" * LIMIT_BYTES
     answer, _ = await answered(call(1, body), settings=SMALL)
     assert (answer.messages, answer.status) == ([body], 0)
 
 
-async def test_what_follows_a_refused_message_is_discarded() -> None:
+async def test_data_after_a_refused_message_is_discarded() -> None:
     async with talking(SMALL) as (client, handlers):
         client.send(headers(1), data(1, message(b"", length=1 << 30)))
         answer = await client.answer(1)
@@ -185,7 +186,7 @@ async def test_incomplete_messages_of_a_connection_have_one_budget() -> None:
         client.send(*(headers(n) + data(n, half) for n in (1, 3)))
         client.send(headers(5), data(5, half))
         assert (await client.answer(5)).status == 8
-        # The other two go on, and make room with that.
+        # The other two are completed, which makes room.
         client.send(*(data(n, b"x" * (LIMIT_BYTES - 3000), end=True) for n in (1, 3)))
         for stream_id in (1, 3):
             answer = await client.answer(stream_id)
@@ -212,7 +213,9 @@ async def test_incomplete_messages_of_all_connections_have_one_budget() -> None:
             await client.round_trip()
         while len(served.server.connections) > 1:
             await other.round_trip()
-        assert served.server.statistics().buffered_bytes == 0, "it has gone with its connection"
+        assert served.server.statistics().buffered_bytes == 0, (
+            "the closed connection must give its bytes back"
+        )
         other.send(headers(3), data(3, half))
         await other.round_trip()
         other.send(data(3, b"x" * (LIMIT_BYTES - 3000), end=True))
@@ -227,7 +230,7 @@ async def test_trailers_of_the_client_end_its_request() -> None:
     assert handlers[0].half_closes == 1
 
 
-async def test_half_a_message_of_a_reset_stream_gives_back_its_budget() -> None:
+async def test_reset_gives_back_the_budget_of_an_incomplete_message() -> None:
     half = message(b"x" * 4000, length=LIMIT_BYTES)
     async with talking(SMALL) as (client, handlers):
         for stream_id in range(1, 41, 4):
@@ -245,7 +248,7 @@ class EndingAtOnce(Echo):
         self.stream.finish()
 
 
-async def test_nothing_is_told_after_the_handler_has_ended() -> None:
+async def test_handler_is_not_called_after_it_has_ended_the_stream() -> None:
     async with serving(EndingAtOnce) as served, connected(served.port) as client:
         client.send(call(1, b"a", b"b", b"c"))
         assert (await client.answer(1)).messages == [b"a"]

@@ -1,6 +1,6 @@
-"""Headers of calls, and the shapes of answers, from a client of raw frames.
+"""Headers of calls and forms of responses, with a client of raw frames.
 
-No call that is refused harms its connection.
+A refused call must not affect its connection.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from tools.harness.raw_client import (
 
 @asynccontextmanager
 async def talking(handler: type[Echo] = Echo) -> AsyncIterator[tuple[RawClient, list[Echo]]]:
-    """Connect to a server; at the end the connection has to work still."""
+    """Connect to a server; assert at the end that the connection still works."""
     async with serving(handler) as served, connected(served.port) as client:
         yield client, served.handlers
         client.send(call(1001, b"still here"))
@@ -48,7 +48,7 @@ async def talking(handler: type[Echo] = Echo) -> AsyncIterator[tuple[RawClient, 
 async def answered(
     given: list[tuple[str, str]], *, end: bool = True
 ) -> tuple[Answer, Mapping[str, str] | None]:
-    """Return the answer to a message under these headers, and what its handler saw of them."""
+    """Send a message with these headers; return the response and the handler's metadata."""
     async with talking() as (client, handlers):
         client.send(headers(1, given), data(1, message(b"hello"), end=end))
         answer = await client.answer(1)
@@ -79,14 +79,14 @@ PATHS = {
 
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
-async def test_path_that_is_no_method_is_unimplemented(path: str) -> None:
+async def test_unknown_path_is_unimplemented(path: str) -> None:
     answer, seen = await answered(fields(path))
     assert (answer.status, answer.is_ended, answer.reset) == (12, True, None)
     assert "no method" in answer.headers["grpc-message"]
     assert seen is None
 
 
-async def test_unknown_method_is_refused_before_the_client_has_ended() -> None:
+async def test_unknown_method_is_refused_before_half_close() -> None:
     async with talking() as (client, _):
         client.send(headers(1, fields("/other.Service/Talk")))
         answer = await client.answer(1)
@@ -111,7 +111,7 @@ async def test_empty_path_is_malformed_and_resets_its_stream_only() -> None:
         "Application/gRPC+Proto",
     ],
 )
-async def test_content_types_of_grpc_are_taken(content_type: str) -> None:
+async def test_content_types_of_grpc_are_accepted(content_type: str) -> None:
     answer, _ = await answered(fields(content_type=content_type))
     assert (answer.messages, answer.status) == ([b"hello"], 0)
     assert answer.headers["content-type"] == "application/grpc"
@@ -182,7 +182,7 @@ async def test_refused_calls_are_counted() -> None:
         ("0x5S", inf),
     ],
 )
-def test_timeout_is_eight_digits_and_a_unit_or_nothing(text: str, seconds: float) -> None:
+def test_timeout_is_up_to_eight_digits_and_a_unit(text: str, seconds: float) -> None:
     assert timeout_seconds(text) == pytest.approx(seconds)
 
 
@@ -199,7 +199,7 @@ async def test_deadline_ends_the_call_of_an_idle_handler(wait: str) -> None:
         assert (handlers[0].messages, handlers[0].resets) == ([], 1)
 
 
-async def test_deadline_of_a_finished_call_is_stopped() -> None:
+async def test_deadline_of_a_finished_call_is_cancelled() -> None:
     loop = asyncio.get_running_loop()
     async with serving() as served, connected(served.port) as client:
         client.send(headers(1, fields(grpc_timeout="99999999H")), data(1, end=True))
@@ -240,7 +240,7 @@ async def test_odd_metadata_does_not_fail_the_call(given: tuple[str, str]) -> No
     assert seen[given[0]] == given[1].encode().decode("latin-1")
 
 
-async def test_repeated_metadata_is_seen_with_its_last_value() -> None:
+async def test_repeated_metadata_has_its_last_value() -> None:
     answer, seen = await answered(fields(more=[("x-a", "1"), ("x-a", "2")]))
     assert answer.status == 0
     assert seen is not None
@@ -253,7 +253,7 @@ async def test_metadata_cannot_be_changed_by_a_handler() -> None:
         seen["x-a"] = "2"  # type: ignore[index]
 
 
-async def test_same_headers_are_read_once() -> None:
+async def test_equal_headers_are_parsed_once() -> None:
     async with talking() as (client, handlers):
         await client.round_trip()
         client.send(call(1, b"a"), call(3, b"b"))
@@ -264,7 +264,7 @@ async def test_same_headers_are_read_once() -> None:
 # --- answers --------------------------------------------------------------------------------------
 
 
-async def test_answer_without_messages_is_one_block() -> None:
+async def test_response_without_messages_is_trailers_only() -> None:
     async with talking() as (client, _):
         client.send(headers(1, end=True))
         answer = await client.answer(1)
@@ -273,7 +273,7 @@ async def test_answer_without_messages_is_one_block() -> None:
         ]
 
 
-async def test_answer_with_messages_has_its_status_in_trailers() -> None:
+async def test_response_with_messages_has_its_status_in_trailers() -> None:
     async with talking() as (client, _):
         client.send(call(1, b"a"))
         answer = await client.answer(1)
@@ -284,7 +284,7 @@ async def test_answer_with_messages_has_its_status_in_trailers() -> None:
 
 
 class Teller(Echo):
-    """Ends with the status and the text that the client sends, separated by a blank."""
+    """Ends with the status and text that the client sends, separated by a space."""
 
     def message(self, data: bytes) -> None:
         self.messages.append(data)
@@ -294,7 +294,7 @@ class Teller(Echo):
         self.stream.finish(int(code), text)
 
 
-async def told(text: str) -> Answer:
+async def answer_to(text: str) -> Answer:
     async with serving(Teller) as served, connected(served.port) as client:
         client.send(call(1, text.encode()))
         return await client.answer(1)
@@ -313,26 +313,26 @@ async def told(text: str) -> Answer:
     ],
 )
 async def test_status_message_is_percent_encoded(form: str, text: str, encoded: str) -> None:
-    answer = await told(form + text)
+    answer = await answer_to(form + text)
     assert (answer.status, answer.is_ended) == (13, True)
     assert answer.blocks[-1]["grpc-message"] == encoded
     assert unquote(encoded) == text
 
 
 async def test_status_message_of_any_length_is_sent() -> None:
-    answer = await told("13 " + "x" * 20000)
+    answer = await answer_to("13 " + "x" * 20000)
     assert answer.status == 13
     assert set(answer.headers["grpc-message"]) == {"x"}
 
 
 @pytest.mark.parametrize("code", range(17))
 async def test_every_status_code_of_grpc_can_be_sent(code: int) -> None:
-    answer = await told(f"{code} why")
+    answer = await answer_to(f"{code} why")
     assert (answer.status, answer.is_ended) == (code, True)
 
 
 class Raising(Echo):
-    """Raises where the client says."""
+    """Raises in the callback that the client names."""
 
     def __init__(self, stream: Stream, metadata: Mapping[str, str]) -> None:
         super().__init__(stream, metadata)
@@ -356,7 +356,7 @@ class Raising(Echo):
 
 
 @pytest.mark.parametrize("where", ["opened", "message", "half_closed", "message and reset"])
-async def test_exception_of_a_handler_ends_its_call_alone(where: str) -> None:
+async def test_exception_of_a_handler_ends_only_its_call(where: str) -> None:
     with capture_logs() as lines:
         await _exception_ends_its_call_alone(where)
     event = "stream could not be opened" if where == "opened" else "stream handler failed"

@@ -1,4 +1,4 @@
-"""What is special to the transport on grpc.aio; the rest is in test_contract.py."""
+"""Behaviour specific to the transport on grpc.aio; the rest is in test_contract.py."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -9,7 +9,16 @@ from grpc import aio
 
 from epp.transport.grpcio import GrpcioServer
 from tools.harness.raw_client import connected
-from transport.contract import METHOD, Handler, Rig, all_of, echo, finish, grpcs_own, nothing
+from transport.contract import (
+    METHOD,
+    Handler,
+    Rig,
+    all_of,
+    echo,
+    finish,
+    is_grpc_poller_error,
+    nothing,
+)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -53,10 +62,10 @@ def test_message_above_the_limit_is_resource_exhausted(rig: Rig) -> None:
         ("Exception in callback other", RuntimeError("Event loop is closed"), False),
     ],
 )
-def test_faults_of_grpcs_poller_alone_are_forgiven(
+def test_only_errors_of_grpc_aios_poller_are_ignored(
     message: str, error: Exception | None, is_own: bool
 ) -> None:
-    assert grpcs_own({"message": message, "exception": error}) is is_own
+    assert is_grpc_poller_error({"message": message, "exception": error}) is is_own
 
 
 def test_server_that_never_started_can_be_stopped(rig: Rig) -> None:
@@ -70,7 +79,7 @@ def test_server_that_never_started_can_be_stopped(rig: Rig) -> None:
     rig.run(test)
 
 
-def test_answer_above_the_limit_is_resource_exhausted(rig: Rig) -> None:
+def test_response_above_the_limit_is_resource_exhausted(rig: Rig) -> None:
     async def test() -> None:
         handlers: list[Handler] = []
 

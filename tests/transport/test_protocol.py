@@ -1,4 +1,4 @@
-"""One connection, in memory: what is written, and what is not when the peer does not read."""
+"""One connection in memory: writes, and back-pressure by peers that do not read."""
 
 import pytest
 from structlog.testing import capture_logs
@@ -26,7 +26,7 @@ KIB, MIB = 1 << 10, 1 << 20
 # --- writes ---------------------------------------------------------------------------------------
 
 
-def test_everything_read_at_once_is_answered_with_one_write() -> None:
+def test_one_read_is_answered_with_one_write() -> None:
     client, _ = make()
     ids = range(1, 101, 2)
     assert client.send(*(call(n, b"a", b"b") for n in ids), ping()) == 1
@@ -43,12 +43,12 @@ def test_messages_on_open_streams_are_answered_with_one_write() -> None:
     assert [client.streams[n].messages for n in ids] == [[b"a"]] * 50
 
 
-def test_read_that_asks_for_nothing_is_not_answered() -> None:
+def test_read_without_a_response_causes_no_write() -> None:
     client, _ = make(Idle)
     assert client.send(headers(1), data(1, message(b"a"))) == 0
 
 
-def test_what_is_sent_later_is_written_at_once() -> None:
+def test_later_messages_are_written_at_once() -> None:
     client, (handler,) = make_one(Idle)
     before = client.read()
     handler.stream.send(b"a")
@@ -92,7 +92,7 @@ def test_full_socket_makes_streams_unwritable_until_it_drains() -> None:
 
 
 class Endless(Idle):
-    """Sends as long as it may."""
+    """Sends while the stream is writable."""
 
     def message(self, data: bytes) -> None:
         self.writable()
@@ -103,7 +103,7 @@ class Endless(Idle):
             self.stream.send(b"x" * (100 * KIB))
 
 
-def test_handler_that_sends_whenever_it_may_fills_the_socket_only() -> None:
+def test_handler_that_sends_while_writable_buffers_little() -> None:
     client, handlers = make(Endless, room_bytes=MIB)
     client.send(headers(1), data(1, message(b"go")))
     for rounds in range(2, 12):
@@ -136,7 +136,7 @@ def test_control_frames_are_answered_while_the_socket_is_full() -> None:
 
 
 @pytest.mark.parametrize("frame", [ping(), settings()], ids=["PING", "SETTINGS"])
-def test_peer_that_piles_up_answers_is_not_read_until_it_reads(frame: bytes) -> None:
+def test_peer_that_does_not_read_control_frames_is_not_read(frame: bytes) -> None:
     client, _ = make(limits={"control_frame_budget": 1 << 20})
     client.transport.pause()
     client.transport.buffered_bytes = 0
@@ -152,7 +152,7 @@ def test_peer_that_piles_up_answers_is_not_read_until_it_reads(frame: bytes) -> 
     assert client.streams[1].messages == [b"a"]
 
 
-def test_stream_on_which_too_much_waits_is_ended_and_told_once() -> None:
+def test_stream_with_too_much_waiting_is_ended_and_reset_once() -> None:
     client, (handler,) = make_one(Idle, limits={"max_waiting_stream_bytes": MIB})
     client.transport.pause()
     handler.stream.send(b"x" * (900 * KIB))
@@ -168,14 +168,14 @@ def test_stream_on_which_too_much_waits_is_ended_and_told_once() -> None:
 
 
 class Failing(Echo):
-    """Answers, and fails at the half-close."""
+    """Responds, and raises at half-close."""
 
     def half_closed(self) -> None:
         raise ZeroDivisionError
 
 
 @pytest.mark.parametrize("why", ["failure", "deadline", "cut short"])
-def test_call_that_is_broken_off_does_not_wait_for_the_window_of_its_client(why: str) -> None:
+def test_aborted_call_does_not_wait_for_the_clients_window(why: str) -> None:
     closed = PREFACE + settings(initial_window_size=0) + SETTINGS_ACK
     client, handlers = make(Failing, greeting=closed)
     client.send(headers(1, fields(grpc_timeout="5S")), data(1, message(b"hello")))
@@ -193,7 +193,7 @@ def test_call_that_is_broken_off_does_not_wait_for_the_window_of_its_client(why:
     assert client.protocol.connection.sender.waiting_bytes == 0
 
 
-def test_call_that_ends_in_order_waits_for_the_window_of_its_client() -> None:
+def test_completed_call_waits_for_the_clients_window() -> None:
     closed = PREFACE + settings(initial_window_size=0) + SETTINGS_ACK
     client, _ = make(greeting=closed)
     client.send(call(1, b"hello"))
@@ -208,7 +208,7 @@ def test_call_that_ends_in_order_waits_for_the_window_of_its_client() -> None:
 # --- reading that is paused -----------------------------------------------------------------------
 
 
-def test_turn_of_the_others_does_not_undo_the_pause_of_a_peer_that_does_not_read() -> None:
+def test_end_of_a_turn_does_not_resume_a_peer_that_does_not_read() -> None:
     client, _ = make(limits={"max_control_output_bytes": 10, "control_frame_budget": 1 << 20})
     client.transport.pause()
     client.send(ping() * 10_000)  # a large read, and too many answers
@@ -219,7 +219,7 @@ def test_turn_of_the_others_does_not_undo_the_pause_of_a_peer_that_does_not_read
     assert not client.transport.is_reading_paused
 
 
-def test_peer_that_reads_again_does_not_take_the_turn_of_the_others() -> None:
+def test_drained_output_does_not_end_the_turn_of_others() -> None:
     client, _ = make(limits={"max_control_output_bytes": 10, "control_frame_budget": 1 << 20})
     client.transport.pause()
     client.send(ping() * 10_000)

@@ -48,7 +48,7 @@ def test_shutdown_has_two_steps_and_loses_no_stream() -> None:
     assert [handler.resets for handler in handlers] == [0, 0]
 
 
-def test_shutdown_that_is_not_acknowledged_is_limited_all_the_same() -> None:
+def test_unacknowledged_shutdown_is_limited_after_a_while() -> None:
     client, handlers = make_one(Idle)
     client.protocol.begin_shutdown()
     client.tick(2)
@@ -61,7 +61,7 @@ def test_shutdown_that_is_not_acknowledged_is_limited_all_the_same() -> None:
     assert client.transport.was_ended
 
 
-def test_shutdown_of_an_unused_connection_waits_for_the_peer_to_know() -> None:
+def test_shutdown_of_an_unused_connection_waits_for_the_ping() -> None:
     client, _ = make()
     client.protocol.begin_shutdown()
     assert not client.is_over
@@ -76,17 +76,17 @@ def test_shutdown_before_the_preface_closes_at_once() -> None:
     assert client.transport.was_closed
 
 
-def test_dead_peer_is_noticed_during_shutdown_as_well() -> None:
+def test_dead_peer_is_detected_during_shutdown() -> None:
     client, _ = make_one(Idle, timeouts={"keepalive_seconds": 5, "keepalive_timeout_seconds": 2})
     client.protocol.begin_shutdown()
     client.tick(7)
     assert client.transport.was_aborted
 
 
-def test_cut_tells_the_handlers_and_closes() -> None:
+def test_end_streams_resets_the_handlers_and_closes() -> None:
     client, (handler,) = make_one(Idle)
     client.protocol.begin_shutdown()
-    client.protocol.cut()
+    client.protocol.end_streams()
     client.read()
     assert client.goaways == [(MAX_STREAM_ID, 0), (1, 0)]
     assert client.transport.was_ended
@@ -97,7 +97,7 @@ def test_cut_tells_the_handlers_and_closes() -> None:
     assert handler.resets == 1
 
 
-def test_connection_whose_peer_is_gone_before_its_side_ends_is_dropped(
+def test_connection_whose_peer_has_gone_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client, (handler,) = make_one(Idle)
@@ -106,7 +106,7 @@ def test_connection_whose_peer_is_gone_before_its_side_ends_is_dropped(
         raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
 
     monkeypatch.setattr(client.transport, "write_eof", fail)
-    client.protocol.cut()
+    client.protocol.end_streams()
     assert client.transport.was_aborted
     assert handler.resets == 1
 
@@ -135,7 +135,7 @@ def test_goaway_without_streams_closes_at_once() -> None:
     assert client.transport.was_ended
 
 
-def test_half_closed_connection_ends_after_what_was_answered() -> None:
+def test_half_closed_connection_ends_after_written_responses() -> None:
     client, handlers = make(Idle)
     client.send(headers(1))
     client.protocol.eof_received()
@@ -146,7 +146,7 @@ def test_half_closed_connection_ends_after_what_was_answered() -> None:
     assert client.server.connections == set()
 
 
-def test_half_closed_connection_that_is_not_read_is_cut() -> None:
+def test_half_closed_connection_that_is_not_read_is_aborted() -> None:
     client, handlers = make_one(Idle, timeouts={"keepalive_seconds": 1000})
     client.transport.pause()
     handlers[0].stream.send(b"x" * MIB)
@@ -155,7 +155,7 @@ def test_half_closed_connection_that_is_not_read_is_cut() -> None:
     assert client.transport.was_aborted
 
 
-def test_lost_connection_resets_every_stream_and_takes_no_more() -> None:
+def test_lost_connection_resets_every_stream_and_accepts_no_more() -> None:
     client, handlers = make(Idle)
     client.send(*(headers(n) for n in range(1, 20, 2)))
     handlers[0].stream.finish()
@@ -169,7 +169,7 @@ def test_lost_connection_resets_every_stream_and_takes_no_more() -> None:
     assert client.server.connections == set()
 
 
-def test_deadline_of_a_lost_stream_is_stopped() -> None:
+def test_deadline_of_a_lost_stream_is_cancelled() -> None:
     client, _ = make(Idle)
     client.send(headers(1, fields(grpc_timeout="5S")))
     (timer,) = client.timers.timers
@@ -179,14 +179,14 @@ def test_deadline_of_a_lost_stream_is_stopped() -> None:
 
 
 class Breaking(Idle):
-    """Fails when it is told of the end."""
+    """Raises in ``reset``."""
 
     def reset(self) -> None:
         super().reset()
         raise ZeroDivisionError
 
 
-def test_handler_that_fails_at_the_end_keeps_no_other_from_being_told() -> None:
+def test_failing_reset_does_not_keep_other_handlers_from_reset() -> None:
     client, handlers = make(Breaking)
     client.send(*(headers(n) for n in range(1, 20, 2)))
     with capture_logs() as lines:
@@ -195,7 +195,7 @@ def test_handler_that_fails_at_the_end_keeps_no_other_from_being_told() -> None:
     assert [line["event"] for line in lines] == ["stream handler failed"] * 10
 
 
-def test_greeting_is_acknowledged() -> None:
+def test_settings_are_acknowledged() -> None:
     client, _ = make(greeting=b"")
     client.read()
     first, *_ = client.frames
@@ -209,7 +209,7 @@ def test_greeting_is_acknowledged() -> None:
 
 
 def make_ended(can_end: bool = True) -> InMemory:
-    """Connect; shut down as soon as 1 MB is answered that the client has not read."""
+    """Connect; shut down when 1 MB of response waits for the client to read."""
     client, (handler,) = make_one(
         Idle,
         can_end=can_end,
@@ -226,7 +226,7 @@ def make_ended(can_end: bool = True) -> InMemory:
     return client
 
 
-def test_peer_that_reads_on_gets_everything_however_slowly() -> None:
+def test_slow_reader_gets_everything() -> None:
     client = make_ended()
     assert client.transport.was_ended
     for _ in range(10):
@@ -241,7 +241,7 @@ def test_peer_that_reads_on_gets_everything_however_slowly() -> None:
     assert not client.transport.was_aborted
 
 
-def test_peer_that_does_not_read_to_the_end_is_given_up() -> None:
+def test_peer_that_stops_reading_is_aborted() -> None:
     client = make_ended()
     client.tick(69)
     assert not client.transport.is_closing()
@@ -249,7 +249,7 @@ def test_peer_that_does_not_read_to_the_end_is_given_up() -> None:
     assert client.transport.was_aborted
 
 
-def test_peer_that_has_everything_and_does_not_close_is_given_up() -> None:
+def test_peer_that_does_not_close_is_aborted() -> None:
     client = make_ended()
     client.transport.drain()
     client.tick(19)
@@ -259,7 +259,7 @@ def test_peer_that_has_everything_and_does_not_close_is_given_up() -> None:
     assert client.transport.was_aborted
 
 
-def test_what_comes_after_our_end_is_dropped() -> None:
+def test_bytes_after_the_servers_end_are_dropped() -> None:
     client = make_ended()
     before = client.read()
     client.send(call(3, b"late"), ping(), data(99), b"\xff" * 100)
@@ -268,17 +268,17 @@ def test_what_comes_after_our_end_is_dropped() -> None:
     assert client.server.open_streams == 0
 
 
-def test_end_reads_on_what_was_not_read_before() -> None:
+def test_closing_resumes_paused_reading() -> None:
     client, _ = make(limits={"max_control_output_bytes": 10})
     client.transport.pause()
     client.send(ping())
     assert client.transport.is_reading_paused
-    client.protocol.cut()
+    client.protocol.end_streams()
     assert client.transport.was_ended
     assert not client.transport.is_reading_paused
 
 
-def test_failed_connection_has_little_patience() -> None:
+def test_failed_connection_is_closed_soon() -> None:
     client, _ = make()
     with capture_logs():
         client.send(data(1))  # on an idle stream
@@ -293,7 +293,7 @@ def test_failed_connection_has_little_patience() -> None:
 # --- behind TLS, which cannot end one side --------------------------------------------------------
 
 
-def test_behind_tls_the_answer_to_a_last_ping_says_that_all_is_read() -> None:
+def test_behind_tls_the_response_to_a_last_ping_allows_the_close() -> None:
     client = make_ended(can_end=False)
     client.read()
     assert client.pings[-1].opaque_data == b"farewell"
@@ -309,7 +309,7 @@ def test_behind_tls_the_answer_to_a_last_ping_says_that_all_is_read() -> None:
     assert client.transport.was_aborted
 
 
-def test_behind_tls_an_answer_to_an_earlier_ping_says_nothing() -> None:
+def test_behind_tls_responses_to_earlier_pings_do_not() -> None:
     client, (handler,) = make_one(
         Idle,
         can_end=False,
@@ -326,7 +326,7 @@ def test_behind_tls_an_answer_to_an_earlier_ping_says_nothing() -> None:
     assert client.transport.was_closed
 
 
-def test_behind_tls_a_peer_that_does_not_answer_is_given_up() -> None:
+def test_behind_tls_a_peer_that_does_not_respond_is_aborted() -> None:
     client = make_ended(can_end=False)
     client.transport.drain()
     client.tick(19)

@@ -1,4 +1,4 @@
-"""One connection, in memory and with time in the test's hands."""
+"""Time limits of one connection, in memory and with a manual clock."""
 
 import pytest
 from structlog.testing import capture_logs
@@ -22,7 +22,7 @@ MAX_STREAM_ID = (1 << 31) - 1
 @pytest.mark.parametrize(
     "sent", [b"", PREFACE[:10], PREFACE, PREFACE + b"\0\0"], ids=lambda sent: f"{len(sent)} bytes"
 )
-def test_unfinished_preface_is_waited_for_in_vain(sent: bytes) -> None:
+def test_incomplete_preface_times_out(sent: bytes) -> None:
     client, _ = make(timeouts={"preface_seconds": 5}, greeting=sent)
     client.tick(2)
     if len(sent) > 4:
@@ -41,7 +41,7 @@ def test_unfinished_preface_is_waited_for_in_vain(sent: bytes) -> None:
     [data(1, b"x" * 100)[:50], headers(3)[:5], headers(3)[:12]],
     ids=["half DATA", "half a frame header", "half HEADERS"],
 )
-def test_half_a_frame_ends_the_connection_in_time(part: bytes) -> None:
+def test_incomplete_frame_times_out(part: bytes) -> None:
     client, (handler,) = make_one(Idle, timeouts={"frame_seconds": 5})
     client.tick(20)
     assert not client.is_over  # silence between frames is none of it
@@ -54,7 +54,7 @@ def test_half_a_frame_ends_the_connection_in_time(part: bytes) -> None:
     assert handler.resets == 1
 
 
-def test_unfinished_header_block_ends_the_connection_in_time() -> None:
+def test_incomplete_header_block_times_out() -> None:
     client, _ = make(timeouts={"frame_seconds": 5})
     block = bytearray(headers(1))
     block[4] &= ~0x4  # END_HEADERS
@@ -73,7 +73,7 @@ def test_unfinished_header_block_ends_the_connection_in_time() -> None:
     ],
     ids=["DATA", "HEADERS", "SETTINGS", "PINGs, each begun with the end of the one before"],
 )
-def test_frame_that_drips_ends_the_connection_in_time(frames: bytes) -> None:
+def test_dripping_frame_times_out(frames: bytes) -> None:
     client, _ = make_one(Idle, timeouts={"frame_seconds": 5})
     client.send(frames[:5])
     for n in range(5, 10):
@@ -84,7 +84,7 @@ def test_frame_that_drips_ends_the_connection_in_time(frames: bytes) -> None:
     assert client.transport.was_aborted
 
 
-def test_large_frame_on_a_slow_network_is_waited_for() -> None:
+def test_large_frame_on_a_slow_network_does_not_time_out() -> None:
     client, (handler,) = make_one(Idle, timeouts={"frame_seconds": 5})
     frame = data(1, message(b"x" * 16000))
     for n in range(0, len(frame), 600):
@@ -94,7 +94,7 @@ def test_large_frame_on_a_slow_network_is_waited_for() -> None:
     assert not client.is_over
 
 
-def test_handshake_counts_as_a_part_of_the_wait_for_the_preface() -> None:
+def test_handshake_counts_towards_the_preface() -> None:
     client, _ = make(timeouts={"preface_seconds": 10}, greeting=b"", handshake_seconds=7.5)
     client.tick(2)
     assert not client.is_over
@@ -102,7 +102,7 @@ def test_handshake_counts_as_a_part_of_the_wait_for_the_preface() -> None:
     assert client.transport.was_aborted
 
 
-def test_frame_that_we_do_not_read_on_is_not_the_peers_fault() -> None:
+def test_frame_does_not_time_out_while_reading_is_paused() -> None:
     client, _ = make(timeouts={"frame_seconds": 5}, limits={"max_control_output_bytes": 10})
     client.transport.pause()
     client.send(ping(), data(1, b"x" * 100)[:3])
@@ -111,7 +111,7 @@ def test_frame_that_we_do_not_read_on_is_not_the_peers_fault() -> None:
     assert not client.is_over
 
 
-def test_peer_that_never_reads_is_lost_in_the_end() -> None:
+def test_peer_that_never_reads_times_out() -> None:
     client, _ = make(
         timeouts={"keepalive_seconds": 5, "keepalive_timeout_seconds": 2},
         limits={"max_control_output_bytes": 10},
@@ -126,7 +126,7 @@ def test_peer_that_never_reads_is_lost_in_the_end() -> None:
     assert client.transport.was_aborted
 
 
-def test_peer_that_reads_slowly_is_kept() -> None:
+def test_slow_reader_does_not_time_out() -> None:
     client, (handler,) = make_one(
         Idle,
         timeouts={"keepalive_seconds": 5, "keepalive_timeout_seconds": 2},
@@ -169,7 +169,7 @@ def test_connection_with_a_silent_stream_is_not_idle() -> None:
     assert not client.is_over
 
 
-def test_keepalive_asks_after_silence_and_is_content_with_any_answer() -> None:
+def test_keepalive_accepts_any_bytes_as_an_answer() -> None:
     client, _ = make_one(Idle, timeouts={"keepalive_seconds": 5, "keepalive_timeout_seconds": 2})
     for asked in range(1, 6):
         client.tick(4)
@@ -193,7 +193,7 @@ def test_keepalive_without_an_answer_ends_the_connection() -> None:
     assert handler.resets == 1
 
 
-def test_budgets_against_floods_are_refilled_by_the_second() -> None:
+def test_flood_budgets_are_replenished_every_second() -> None:
     client, _ = make(limits={"control_frame_budget": 100})
     for _ in range(20):
         client.send(ping() * 90)

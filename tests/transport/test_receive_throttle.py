@@ -1,4 +1,4 @@
-"""Many long messages at once on a connection: h2's windows on the client's side, bytes by hand."""
+"""Many long messages at once on a connection, from an h2 client that obeys windows."""
 
 from collections.abc import Callable, Mapping
 
@@ -6,10 +6,12 @@ import h2.config
 import h2.connection
 import pytest
 
-from epp.transport.grpc import GrpcCounters, GrpcLimits, GrpcSession
-from epp.transport.http2 import Connection, ConnectionLimits
+from epp.transport import GrpcLimits
+from epp.transport.grpc import GrpcSession
+from epp.transport.http2 import ConnectionLimits, Http2Connection
 from epp.transport.http2.constants import DEFAULT_WINDOW
 from epp.transport.interface import Stream
+from epp.transport.statistics import GrpcCounters
 from tools.harness.in_memory import Timers
 from tools.harness.raw_client import METHOD, Idle, fields, message
 
@@ -24,13 +26,13 @@ MOST_WAITING = 20_000
 
 
 class Wire:
-    """A session and its client."""
+    """A session and its h2 client."""
 
     def __init__(self) -> None:
         limits = ConnectionLimits(
             stream_window_bytes=WINDOW, max_buffered_bytes=ROOM, writable_below_bytes=MOST_WAITING
         )
-        self.connection = Connection(limits)
+        self.connection = Http2Connection(limits)
         self.handlers: list[Idle] = []
         self.counters = GrpcCounters()
         self.written: list[bytes] = []
@@ -47,7 +49,7 @@ class Wire:
         self.client.initiate_connection()
         self.pass_bytes()
         self.left = dict.fromkeys((self._request() for _ in range(STREAMS)), message(LONG))
-        """What each stream has still to send."""
+        """Bytes that each stream has still to send."""
         self.pass_bytes()
 
     def _opened(self, stream: Stream, metadata: Mapping[str, str]) -> Idle:
@@ -66,7 +68,7 @@ class Wire:
             self.client.receive_data(self.written.pop(0))
 
     def send_round(self, frame_bytes: int = FRAME) -> bool:
-        """Send a frame on each stream that has a window for it; return whether anything went."""
+        """Send a frame on each stream whose window allows it; return whether anything was sent."""
         sent = False
         for stream_id, rest in list(self.left.items()):
             room = self.client.local_flow_control_window(stream_id)
@@ -90,7 +92,7 @@ def end_it(wire: Wire, stream_id: int) -> None:
     wire.client.end_stream(stream_id)
 
 
-def test_messages_beyond_what_may_be_kept_come_one_after_the_other() -> None:
+def test_messages_above_the_budget_are_received_one_after_the_other() -> None:
     wire = Wire()
     while wire.send_round():
         assert wire.connection.budget.used_bytes <= ROOM
@@ -101,7 +103,7 @@ def test_messages_beyond_what_may_be_kept_come_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("leave", [reset_it, end_it], ids=["reset", "cut short"])
 @pytest.mark.parametrize("rounds", range(1, 8))
-def test_the_turn_of_a_stream_that_leaves_goes_to_the_next(
+def test_the_next_stream_continues_when_one_ends(
     leave: Callable[[Wire, int], None], rounds: int
 ) -> None:
     wire = Wire()
@@ -129,10 +131,8 @@ def send_what_is_not_read(stream: Stream) -> None:
 
 @pytest.mark.parametrize("stop", [pause, send_what_is_not_read], ids=["paused", "not read"])
 @pytest.mark.parametrize("number", range(STREAMS))
-def test_a_stream_that_is_stopped_never_has_the_turn(
-    stop: Callable[[Stream], None], number: int
-) -> None:
-    """It would keep it for as long as it likes, and the others would wait."""
+def test_a_paused_stream_is_never_chosen(stop: Callable[[Stream], None], number: int) -> None:
+    """Otherwise it could block the others for as long as it likes."""
     wire = Wire()
     stop(wire.handlers[number].stream)
     while wire.send_round():
@@ -153,7 +153,7 @@ def test_a_stream_that_waited_may_send_more_messages() -> None:
     assert wire.counters.messages_refused == 0
 
 
-def test_what_was_read_is_not_kept_until_the_next_read() -> None:
+def test_events_are_not_kept_until_the_next_read() -> None:
     wire = Wire()
     wire.send_round(10)
-    assert wire.connection._events == []
+    assert wire.connection._receiver.events == []

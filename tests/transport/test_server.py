@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from epp.transport import Http2Server, ListenError, TransportSettings
 from epp.transport.http2 import ConnectionLimits
-from epp.transport.pauses import Pause
 from epp.transport.protocol import ConnectionProtocol
+from epp.transport.read_scheduling import PauseReason
 from tools.harness.raw_client import (
     MAX_WINDOW,
     PREFACE,
@@ -41,7 +41,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 async def send_until_it_blocks(client: RawClient, frames: bytes) -> int:
-    """Send ``frames`` again and again; return how often it was until nobody read any more."""
+    """Send ``frames`` repeatedly until the server stops reading; return the number of times."""
     transport, count, turns = client.writer.transport, 0, 0
     while turns < 50:
         if transport.get_write_buffer_size():
@@ -59,7 +59,7 @@ async def send_until_it_blocks(client: RawClient, frames: bytes) -> int:
     [(ping(), ping(ack=True)), (settings(), SETTINGS_ACK)],
     ids=["PING", "SETTINGS"],
 )
-async def test_flood_whose_answers_are_not_read_is_not_read_on(frame: bytes, answer: bytes) -> None:
+async def test_flood_by_a_peer_that_does_not_read_is_not_read(frame: bytes, answer: bytes) -> None:
     # Without the budget, which would end the connection first.
     given = TransportSettings(connection=ConnectionLimits(control_frame_budget=1 << 30))
     async with (
@@ -69,7 +69,7 @@ async def test_flood_whose_answers_are_not_read_is_not_read_on(frame: bytes, ans
         await client.round_trip()
         protocol = only_connection(served)
         count = 1000 * await send_until_it_blocks(client, frame * 1000)
-        assert Pause.OUTPUT in protocol._pauses.reasons
+        assert PauseReason.OUTPUT in protocol._pauses.reasons
         buffered = protocol._transport.get_write_buffer_size()
         assert buffered < given.connection.write_burst_bytes + MIB
         assert protocol.connection.sender.output == []
@@ -79,7 +79,7 @@ async def test_flood_whose_answers_are_not_read_is_not_read_on(frame: bytes, ans
         assert (await client.answer(1)).messages == [b"hello"]
 
 
-async def test_flood_of_pings_ends_its_connection_alone() -> None:
+async def test_flood_of_pings_ends_only_its_connection() -> None:
     async with serving() as served, connected(served.port) as neighbour:
         neighbour.send(headers(1), data(1, message(b"a")))
         await neighbour.round_trip()
@@ -117,7 +117,7 @@ async def test_slow_reader_with_open_windows_stops_its_handler() -> None:
         assert answer.status == 0
 
 
-async def test_closed_windows_stop_a_handler_and_open_ones_let_it_go_on() -> None:
+async def test_windows_pause_and_resume_a_handler() -> None:
     async with (
         serving(Flooding) as served,
         connected(served.port, PREFACE + settings(initial_window_size=0)) as client,
@@ -136,7 +136,7 @@ async def test_closed_windows_stop_a_handler_and_open_ones_let_it_go_on() -> Non
         assert [int(each[:6]) for each in answer.messages] == list(range(400))
 
 
-async def test_reset_while_the_reader_is_slow_drops_what_waits() -> None:
+async def test_reset_drops_the_waiting_data_of_a_slow_reader() -> None:
     async with (
         serving(Flooding) as served,
         connected(served.port, PREFACE + settings(initial_window_size=0)) as client,
@@ -163,11 +163,11 @@ async def two_servers(given: TransportSettings) -> AsyncIterator[tuple[Serving, 
         yield first, second
 
 
-async def test_servers_share_a_port_if_they_are_told_to() -> None:
+async def test_servers_share_a_port_with_reuse_port() -> None:
     given = TransportSettings(reuse_port=True)
     async with two_servers(given) as (first, second):
         assert first.port == second.port
-        # The kernel spreads connections by their hash: both get some of a hundred.
+        # The kernel distributes connections by hash: both servers get some of a hundred.
         for _ in range(100):
             await assert_serves(first.port)
         assert len(first.handlers) + len(second.handlers) == 100
@@ -178,7 +178,7 @@ async def test_servers_share_a_port_if_they_are_told_to() -> None:
 
 
 @pytest.mark.parametrize("second", [False, True], ids=["neither shares", "one shares"])
-async def test_taken_port_is_a_listen_error(second: bool) -> None:
+async def test_port_in_use_is_a_listen_error(second: bool) -> None:
     async with serving() as served:
         given = replace(TransportSettings(), reuse_port=second)
         server = Http2Server({}, host="127.0.0.1", port=served.port, settings=given)
@@ -193,12 +193,12 @@ async def test_taken_port_is_a_listen_error(second: bool) -> None:
         await assert_serves(served.port)
 
 
-async def test_address_that_is_not_ours_is_a_listen_error() -> None:
+async def test_foreign_address_is_a_listen_error() -> None:
     with pytest.raises(ListenError, match=r"192\.0\.2\.1:0: Cannot assign requested address;"):
         await Http2Server({}, host="192.0.2.1").start()
 
 
-async def test_name_that_is_not_known_is_a_listen_error() -> None:
+async def test_unknown_host_name_is_a_listen_error() -> None:
     with pytest.raises(ListenError, match=r"no\.such\.host\.invalid:0: \w+") as caught:
         await Http2Server({}, host="no.such.host.invalid").start()
     assert "Unknown error" not in str(caught.value)
@@ -238,7 +238,7 @@ async def test_server_ticks_every_connection() -> None:
         assert client.goaways == []
 
 
-async def test_connection_whose_tick_fails_keeps_no_other_from_its_own(
+async def test_failing_tick_does_not_stop_other_ticks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with (
@@ -260,7 +260,9 @@ async def test_connection_whose_tick_fails_keeps_no_other_from_its_own(
             served.server._tick()
         assert set(ticked) == served.server.connections
         assert len(ticked) == 2
-        assert [line["event"] for line in lines] == ["connection could not be looked after"] * 2
+        assert [line["event"] for line in lines] == [
+            "time limits of a connection could not be applied"
+        ] * 2
         assert not served.server._timer.cancelled()  # type: ignore[union-attr]
 
 
@@ -278,14 +280,16 @@ async def test_statistics_of_streams_go_back_to_zero() -> None:
 # --- messages of ours -----------------------------------------------------------------------------
 
 
-async def test_answer_above_the_limit_ends_its_stream_alone() -> None:
+async def test_response_above_the_limit_ends_only_its_stream() -> None:
     given = TransportSettings().with_values({"max_sent_message_bytes": 100})
     async with serving(settings=given) as served, connected(served.port) as client:
         client.send(headers(1), headers(3), data(3, message(b"before")))
         client.send(data(1, message(bytes(100))), data(1, message(bytes(101))))
         answer = await client.answer(1)
         assert (answer.messages, answer.status) == ([bytes(100)], 8)
-        assert answer.blocks[-1]["grpc-message"] == "an answer of 101 bytes, above the limit of 100"
+        assert answer.blocks[-1]["grpc-message"] == (
+            "a response of 101 bytes exceeds the limit of 100"
+        )
         client.send(data(3, message(b"after"), end=True))
         assert (await client.answer(3)).messages == [b"before", b"after"]
         assert [handler.resets for handler in served.handlers] == [1, 0]

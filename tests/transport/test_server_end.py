@@ -62,7 +62,7 @@ async def test_stop_has_two_steps_and_waits_for_the_streams() -> None:
         stopping = asyncio.create_task(served.server.stop(10))
         await client.until(lambda: client.goaways)
         assert client.goaways == [(MAX_STREAM_ID, 0)]
-        # A stream that was under way when the client heard of it.
+        # A stream opened before the client received the GOAWAY.
         client.send(headers(3), ping(client.pings[-1].opaque_data, ack=True))
         await client.until(lambda: len(client.goaways) == 2)
         assert client.goaways[1] == (3, 0)
@@ -83,7 +83,7 @@ async def test_stop_has_two_steps_and_waits_for_the_streams() -> None:
         assert [handler.resets for handler in served.handlers] == [0, 0]
 
 
-async def test_stop_cuts_after_the_grace() -> None:
+async def test_stop_aborts_after_the_grace_period() -> None:
     async with serving(Idle) as served, connected(served.port) as client:
         client.send(headers(1))
         await client.round_trip()
@@ -94,7 +94,7 @@ async def test_stop_cuts_after_the_grace() -> None:
         assert client.streams == {}
 
 
-async def test_stop_cuts_a_connection_that_is_not_read() -> None:
+async def test_stop_aborts_a_connection_that_is_not_read() -> None:
     async with (
         serving(Flooding) as served,
         connected(served.port, receive_buffer_bytes=4 * KIB) as client,
@@ -109,7 +109,7 @@ async def test_stop_cuts_a_connection_that_is_not_read() -> None:
         await client.at_end()
 
 
-async def test_stopped_server_takes_no_connection() -> None:
+async def test_stopped_server_accepts_no_connection() -> None:
     async with serving() as served:
         await served.server.stop(0)
         with pytest.raises(ConnectionRefusedError):
@@ -128,22 +128,6 @@ async def test_stop_ends_silent_connections_at_once() -> None:
         await silent.until(lambda: silent.frames)
         await served.server.stop(10)
         await silent.at_end()
-
-
-async def test_goaway_of_the_client_lets_its_streams_end_and_closes() -> None:
-    async with serving(Idle) as served, connected(served.port) as client:
-        client.send(headers(1), goaway())
-        await client.round_trip()
-        client.send(data(1, message(b"more"), end=True))
-        await client.round_trip()
-        (handler,) = served.handlers
-        assert (handler.messages, handler.half_closes, handler.resets) == ([b"more"], 1, 0)
-        handler.stream.send(b"last")
-        handler.stream.finish()
-        assert (await client.answer(1)).messages == [b"last"]
-        only_connection(served).tick()
-        await client.at_end()
-        assert client.goaways == [(1, 0)]
 
 
 # --- connections that end otherwise ---------------------------------------------------------------
@@ -216,7 +200,7 @@ NOT_HTTP2 = {
 
 
 @pytest.mark.parametrize("sent", NOT_HTTP2.values(), ids=NOT_HTTP2)
-async def test_what_is_not_http2_is_closed_at_once(sent: bytes) -> None:
+async def test_other_protocols_are_closed_at_once(sent: bytes) -> None:
     async with serving() as served:
         with capture_logs() as lines:
             async with connected(served.port, sent) as client:
@@ -231,7 +215,7 @@ async def test_what_is_not_http2_is_closed_at_once(sent: bytes) -> None:
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a coroutine on one of the loops."""
+    """Runs a coroutine on one of the event loops."""
     factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
 
     def run(test: Test) -> None:
@@ -242,10 +226,8 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 @pytest.mark.parametrize("is_tls", [False, True], ids=["plaintext", "TLS"])
-@pytest.mark.parametrize("goes_on", [False, True], ids=["silent", "goes on sending"])
-def test_stop_loses_nothing_that_a_slow_client_has_not_read(
-    run: Run, is_tls: bool, goes_on: bool
-) -> None:
+@pytest.mark.parametrize("keeps_sending", [False, True], ids=["silent", "keeps sending"])
+def test_stop_loses_no_bytes_of_a_slow_client(run: Run, is_tls: bool, keeps_sending: bool) -> None:
     server, trusting = tls_contexts() if is_tls else (None, None)
 
     async def test() -> None:
@@ -264,7 +246,7 @@ def test_stop_loses_nothing_that_a_slow_client_has_not_read(
             handler.stream.finish()
             protocol = only_connection(served)
             while protocol.connection.streams:
-                # The rest of it is in the transport, which is more than the socket takes.
+                # The rest, more than the socket accepts, is in asyncio's buffer.
                 client.resume_reading()
                 await client._read()
                 client.pause_reading()
@@ -274,7 +256,7 @@ def test_stop_loses_nothing_that_a_slow_client_has_not_read(
             client.resume_reading()
             answer = client.streams[1]
             while not answer.is_over:
-                if goes_on:
+                if keeps_sending:
                     client.send(window_update(0, 1))
                 await client._read()
             assert answer.messages == [b"x" * (6 * MIB)]
@@ -289,7 +271,7 @@ def test_stop_loses_nothing_that_a_slow_client_has_not_read(
     run(test)
 
 
-async def test_stop_gives_up_a_client_that_neither_reads_nor_closes_after_the_grace() -> None:
+async def test_stop_aborts_a_client_that_neither_reads_nor_closes() -> None:
     async with (
         serving(Idle) as served,
         connected(served.port, receive_buffer_bytes=4 * KIB) as client,
@@ -308,7 +290,7 @@ async def test_stop_gives_up_a_client_that_neither_reads_nor_closes_after_the_gr
 
 
 @pytest.mark.parametrize("is_tls", [False, True], ids=["plaintext", "TLS"])
-def test_client_that_goes_on_sending_after_its_fault_is_told(run: Run, is_tls: bool) -> None:
+def test_client_that_keeps_sending_after_its_error_gets_the_goaway(run: Run, is_tls: bool) -> None:
     server, trusting = tls_contexts() if is_tls else (None, None)
 
     async def test() -> None:
@@ -333,6 +315,6 @@ def test_client_that_goes_on_sending_after_its_fault_is_told(run: Run, is_tls: b
 
 
 async def assert_taken(served: Serving, trusting: ssl.SSLContext | None) -> None:
-    """A round trip on another connection: what was sent before has been taken."""
+    """Make a round trip on another connection, so that everything sent before has been handled."""
     async with connected(served.port, tls=trusting) as other:
         await other.round_trip()

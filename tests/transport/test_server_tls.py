@@ -31,7 +31,7 @@ from tools.harness.raw_client import (
     call,
     connected,
 )
-from transport.contract import all_of, grpcs_own
+from transport.contract import all_of, is_grpc_poller_error
 
 MIB = 1 << 20
 
@@ -50,7 +50,7 @@ def context(certificate: Certificate) -> ssl.SSLContext:
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Callable[[Test], None]:
-    """Runs a coroutine on one of the loops; nothing but grpc.aio's poller may fault."""
+    """Runs a coroutine on one of the event loops; only errors of grpc.aio's poller are ignored."""
     factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
 
     def run(test: Test) -> None:
@@ -58,7 +58,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Test], None]:
             faults: list[dict[str, Any]] = []
             runner.get_loop().set_exception_handler(lambda _, fault: faults.append(fault))
             runner.run(test())  # type: ignore[arg-type] # every test here is a coroutine
-            assert [fault for fault in faults if not grpcs_own(fault)] == []
+            assert [fault for fault in faults if not is_grpc_poller_error(fault)] == []
 
     return run
 
@@ -141,7 +141,7 @@ def test_client_without_alpn_h2_is_closed(
 ) -> None:
     async def test() -> None:
         async with serving(context) as (server, port, handlers):
-            # TLS 1.3 lets a client believe that the handshake is over before the server looks.
+            # In TLS 1.3 the handshake ends for the client before the server checks it.
             try:
                 async with connected(port, tls=client_context(certificate, *protocols)) as client:
                     await client.at_end()
@@ -156,13 +156,13 @@ def test_client_without_alpn_h2_is_closed(
 
 
 async def assert_served(port: int, certificate: Certificate) -> None:
-    """A client as it should be is served."""
+    """Assert that a valid client is served."""
     async with connected(port, tls=client_context(certificate, "h2")) as client:
         client.send(call(1, b"hello"))
         assert (await client.answer(1)).messages == [b"hello"]
 
 
-def test_another_context_is_for_new_connections(
+def test_replaced_context_is_used_for_new_connections(
     run: Callable[[Test], None], context: ssl.SSLContext, certificate: Certificate
 ) -> None:
     async def test() -> None:
@@ -180,7 +180,7 @@ def test_another_context_is_for_new_connections(
                 await assert_served(port, certificate)
             client.send(call(3, b"after"))
             assert (await client.answer(3)).messages == [b"after"]
-            # That client may be gone before the server reads what it thinks of the certificate.
+            # That client may have closed before the server reads its alert.
             assert server.statistics().refused["handshake"] <= 1
 
     run(test)
@@ -199,7 +199,7 @@ def test_plaintext_on_the_tls_port_is_closed(
         async with serving(context) as (server, port, handlers):
             async with connected(port, b"") as client:
                 client.send(sent)
-                # What comes before the end is a TLS alert, no frame.
+                # Bytes before the end are a TLS alert, not a frame.
                 with pytest.raises(EOFError):
                     await client.reader.readexactly(1 << 20)
             assert handlers == []
@@ -209,7 +209,7 @@ def test_plaintext_on_the_tls_port_is_closed(
     run(test)
 
 
-def test_handshake_that_is_not_finished_is_given_up(
+def test_unfinished_handshake_times_out(
     run: Callable[[Test], None], context: ssl.SSLContext, certificate: Certificate
 ) -> None:
     async def test() -> None:
@@ -222,7 +222,7 @@ def test_handshake_that_is_not_finished_is_given_up(
     run(test)
 
 
-def test_handshake_under_way_when_the_server_stops_leads_nowhere(
+def test_handshake_during_stop_is_not_served(
     run: Callable[[Test], None], context: ssl.SSLContext, certificate: Certificate
 ) -> None:
     async def test() -> None:
@@ -248,7 +248,7 @@ def test_handshake_under_way_when_the_server_stops_leads_nowhere(
     run(test)
 
 
-def test_stop_ends_streams_behind_tls_as_well(
+def test_stop_ends_streams_behind_tls(
     run: Callable[[Test], None], context: ssl.SSLContext, certificate: Certificate
 ) -> None:
     async def test() -> None:
@@ -266,7 +266,7 @@ def test_stop_ends_streams_behind_tls_as_well(
     run(test)
 
 
-def test_many_clients_may_come_at_once(
+def test_many_clients_may_connect_at_once(
     run: Callable[[Test], None], context: ssl.SSLContext, certificate: Certificate
 ) -> None:
     async def test() -> None:

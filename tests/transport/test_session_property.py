@@ -1,6 +1,6 @@
-"""Random calls, cut anywhere, with handlers that answer, end and fail as their messages say.
+"""Random calls, split anywhere, with handlers that respond, end and fail as instructed.
 
-Whatever happens, a handler hears everything in order, its end exactly once and nothing after it.
+A handler always gets everything in order, its end exactly once, and nothing after it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,12 +24,12 @@ from tools.harness.raw_client import (
 
 
 class HandlerError(Exception):
-    """A handler lets it out."""
+    """Raised by handlers."""
 
 
 @dataclass
 class Obedient:
-    """Does what each message says, and checks that it is told nothing after the end."""
+    """Does what each message says; asserts that it is not called after the end."""
 
     stream: Stream
     metadata: Mapping[str, str]
@@ -102,7 +102,7 @@ def frames_of(
 
 
 def check(handler: Obedient, sent: list[bytes], answer: Answer) -> None:
-    """A handler and its client agree on what happened."""
+    """Assert that a handler and its client agree on what happened."""
     assert handler.heard == sent[: len(handler.heard)]
     assert answer.messages == handler.sent[: len(answer.messages)]
     if handler.has_failed:
@@ -119,7 +119,7 @@ def check(handler: Obedient, sent: list[bytes], answer: Answer) -> None:
     st.integers(1, 400),
     st.sampled_from(["deadline", "lost", "end of file"]),
 )
-def test_every_call_ends_once_and_leaves_nothing_behind(
+def test_every_call_ends_once_and_leaks_nothing(
     given_calls: list[tuple[list[bytes], str, str]],
     size: int,
     finale: str,
@@ -131,7 +131,7 @@ def test_every_call_ends_once_and_leaves_nothing_behind(
         return handlers[-1]
 
     client = connect({METHOD: opened})
-    # Streams are opened in order; each one's frames then go round in turns.
+    # Streams are opened in order; then their frames are interleaved.
     turns = [
         list(frames_of(2 * n + 1, messages, end, at_the_end, size))
         for n, (messages, end, at_the_end) in enumerate(given_calls)
@@ -156,7 +156,7 @@ def test_every_call_ends_once_and_leaves_nothing_behind(
 
 
 def end_of_all(client: InMemory, finale: str) -> None:
-    """End what the calls have left open."""
+    """End the streams that are still open."""
     if finale == "deadline":
         client.timers.run()
         assert client.protocol.connection.streams == {}

@@ -1,4 +1,4 @@
-"""What can be set, and what is counted."""
+"""Settings and statistics."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from epp.transport import Stream, Timeouts, TransportSettings
-from epp.transport.grpc import GrpcLimits
+from epp.transport import GrpcLimits, Stream, Timeouts, TransportSettings
 from epp.transport.http2 import ConnectionLimits
 from tools.harness.in_memory import InMemory, connect
 from tools.harness.raw_client import METHOD, Echo, call, data, fields, headers, message, reset
@@ -56,7 +55,7 @@ def test_settings_cannot_be_changed_in_place() -> None:
 
 
 class Failing(Echo):
-    """Fails if it is told to."""
+    """Raises if the message says so."""
 
     def message(self, data: bytes) -> None:
         if data == b"fail":
@@ -71,7 +70,7 @@ def make() -> InMemory:
     return connect({METHOD: opened})
 
 
-def test_statistics_say_what_there_is_and_what_has_happened() -> None:
+def test_statistics_of_state_and_counts() -> None:
     client = make()
     with capture_logs():
         client.send(call(1, b"hello"))

@@ -1,4 +1,4 @@
-"""From bytes read to bytes written the transport asks the loop for nothing."""
+"""From bytes read to bytes written, the transport makes no call of the event loop."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ STREAMS = 1000
 
 
 @pytest.mark.parametrize("streams_per_read", [1, 50])
-def test_streams_that_are_answered_at_once_ask_the_loop_for_nothing(
+def test_immediate_responses_use_no_task_future_or_callback(
     streams_per_read: int,
 ) -> None:
     async def test(loop: CountingLoop) -> None:
@@ -48,7 +48,7 @@ def test_streams_that_are_answered_at_once_ask_the_loop_for_nothing(
     run_counting(test)
 
 
-def test_deadline_costs_one_timer_and_nothing_else() -> None:
+def test_deadline_uses_one_timer_only() -> None:
     async def test(loop: CountingLoop) -> None:
         client = connect({METHOD: Echo}, loop=loop)
         with loop.watched() as asked:
@@ -59,7 +59,7 @@ def test_deadline_costs_one_timer_and_nothing_else() -> None:
     run_counting(test)
 
 
-def test_counting_loop_sees_what_it_is_asked_for() -> None:
+def test_counting_loop_counts_calls() -> None:
     async def test(loop: CountingLoop) -> None:
         with loop.watched() as asked:
             loop.call_later(0, lambda: None)

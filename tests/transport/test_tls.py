@@ -1,4 +1,4 @@
-"""TLS in real handshakes, in memory: Python's ssl on both sides, and grpc's own once."""
+"""TLS handshakes in memory, with Python's ssl on both sides and once with gRPC."""
 
 import ssl
 import stat
@@ -34,7 +34,7 @@ PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 def make_key(bits: int = 0) -> PrivateKey:
-    """An EC key, or one of RSA with so many bits."""
+    """Return an EC key, or an RSA key of ``bits``."""
     if bits:
         return rsa.generate_private_key(public_exponent=65537, key_size=bits)
     return ec.generate_private_key(ec.SECP256R1())
@@ -83,7 +83,7 @@ def rsa_certificate() -> Certificate:
 
 
 def make_client(alpn: tuple[str, ...] = ("h2",)) -> ssl.SSLContext:
-    """A client that verifies nothing, as Envoy by default."""
+    """A client that does not verify, like Envoy by default."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_mode = ssl.CERT_NONE
@@ -94,7 +94,7 @@ def make_client(alpn: tuple[str, ...] = ("h2",)) -> ssl.SSLContext:
 
 @dataclass
 class Side:
-    """One end of a connection that is held in memory."""
+    """One end of a connection in memory."""
 
     tls: ssl.SSLObject
     incoming: ssl.MemoryBIO
@@ -115,7 +115,7 @@ def make_side(context: ssl.SSLContext, **options: Any) -> Side:
 
 
 def connect(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[Side, Side]:
-    """Shake hands; the error of the side that fails first is raised."""
+    """Do the handshake; raise the error of the side that fails first."""
     there = make_side(server, server_side=True)
     here = make_side(client, server_hostname="localhost")
     while not (here.is_done and there.is_done):
@@ -180,7 +180,7 @@ def test_tls_1_2_is_refused_when_1_3_is_the_minimum() -> None:
     assert error.value.reason == "UNSUPPORTED_PROTOCOL"
 
 
-def test_the_self_signed_certificate_can_be_verified_by_who_trusts_it() -> None:
+def test_a_client_that_trusts_the_self_signed_certificate_can_verify_it() -> None:
     certificate = load_certificate(None)
     server = make_context(TlsSettings(), certificate)
     client = ssl.create_default_context(cadata=certificate.chain.decode())
@@ -193,7 +193,7 @@ def test_the_self_signed_certificate_can_be_verified_by_who_trusts_it() -> None:
     assert years / 86400 / 365 == pytest.approx(10, abs=0.01)
 
 
-def test_each_start_makes_another_self_signed_certificate() -> None:
+def test_each_start_generates_another_self_signed_certificate() -> None:
     first, second = load_certificate(None), load_certificate(None)
     assert first.key != second.key
     assert first.source == "self-signed"
@@ -289,26 +289,26 @@ def test_tls_1_3_suites_among_others_are_ignored_with_a_warning(
     assert lines == [
         {
             "log_level": "warning",
-            "event": "cipher suites were ignored",
+            "event": "TLS 1.3 cipher suites were ignored",
             "suites": ["TLS_AES_128_GCM_SHA256"],
-            "reason": "those of TLS 1.3 are always on",
+            "reason": "they are always enabled",
         }
     ]
     assert cipher_of(server, "ECDHE+AESGCM") == "ECDHE-RSA-AES256-GCM-SHA384"
 
 
-def test_suites_that_do_not_fit_the_certificate_are_warned_of() -> None:
+def test_suites_that_do_not_match_the_certificate_cause_a_warning() -> None:
     settings = TlsSettings(ciphers=(GCM_128,))
     with capture_logs() as lines:
         server = make_context(settings, load_certificate(settings.certificate_directory))
     assert lines == [
         {
             "log_level": "warning",
-            "event": "cipher suites do not fit the certificate",
+            "event": "no cipher suite matches the type of the certificate's key",
             "certificate": "self-signed",
             "key": "ECDSA",
             "suites": [GCM_128],
-            "effect": "clients that cannot speak TLS 1.3 are refused",
+            "effect": "clients without TLS 1.3 cannot connect",
         }
     ]
     with pytest.raises(ssl.SSLError, match="NO_SHARED_CIPHER"):
@@ -327,22 +327,22 @@ def test_suites_that_do_not_fit_the_certificate_are_warned_of() -> None:
         (
             ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"),
             (
-                "cipher suites TLS_AES_256_GCM_SHA384, TLS_CHACHA20_POLY1305_SHA256: these are of"
-                " TLS 1.3, whose suites Python cannot choose, and there is none of TLS 1.2;"
-                f" name none for the default, or some of {KNOWN}"
+                "cipher suites TLS_AES_256_GCM_SHA384, TLS_CHACHA20_POLY1305_SHA256: all are"
+                " TLS 1.3 suites, which Python cannot select, so none is left for TLS 1.2;"
+                f" give none for the default, or some of {KNOWN}"
             ),
         ),
         (
             (GCM_128, "ECDHE-RSA-AES128-GCM-SHA256"),
-            f"cipher suite 'ECDHE-RSA-AES128-GCM-SHA256': unknown; known are {KNOWN}",
+            f"cipher suite 'ECDHE-RSA-AES128-GCM-SHA256': unknown; supported are {KNOWN}",
         ),
-        (("",), f"cipher suite '': unknown; known are {KNOWN}"),
+        (("",), f"cipher suite '': unknown; supported are {KNOWN}"),
         *(
             (
                 (name,),
                 (
                     f"cipher suite {name}: prohibited in HTTP/2 (RFC 9113 appendix A);"
-                    f" known are {KNOWN}"
+                    f" supported are {KNOWN}"
                 ),
             )
             for name in (
@@ -354,7 +354,7 @@ def test_suites_that_do_not_fit_the_certificate_are_warned_of() -> None:
     ],
     ids=["only TLS 1.3", "OpenSSL's name", "empty", "no forward secrecy", "CBC", "RC4"],
 )
-def test_a_cipher_list_that_cannot_be_had_is_an_error(
+def test_an_unsupported_cipher_list_is_an_error(
     rsa_certificate: Certificate, ciphers: tuple[str, ...], text: str
 ) -> None:
     with pytest.raises(TlsError) as error:
@@ -369,8 +369,8 @@ def test_suites_that_openssl_was_built_without_are_an_error(
     with pytest.raises(TlsError) as error:
         make_context(TlsSettings(ciphers=(GCM_128,)), rsa_certificate)
     assert str(error.value) == (
-        f"cipher suites {GCM_128}: this build of OpenSSL has none of them"
-        f" ({ssl.OPENSSL_VERSION}); name others, or none for the default"
+        f"cipher suites {GCM_128}: this build of OpenSSL supports none of them"
+        f" ({ssl.OPENSSL_VERSION}); give others, or none for the default"
     )
 
 
@@ -415,16 +415,6 @@ def test_a_file_in_place_of_the_directory_is_an_error(tmp_path: Path) -> None:
     assert load_error(path).startswith(f"{path}: not a directory; name a directory with tls.crt")
 
 
-@pytest.mark.parametrize("missing", ["tls.crt", "tls.key"])
-def test_a_missing_file_is_an_error(tmp_path: Path, missing: str) -> None:
-    key = make_key()
-    make_directory(tmp_path, chain=make_chain(key), key=pem(key))
-    (tmp_path / missing).unlink()
-    assert load_error(tmp_path) == (
-        f"{tmp_path}/{missing}: the file is missing; the directory needs both tls.crt and tls.key"
-    )
-
-
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     make_directory(tmp_path, chain=make_chain(make_key()))
     (tmp_path / "tls.key").mkdir()  # permissions would not stop a test that runs as root
@@ -435,42 +425,67 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 BROKEN = b"-----BEGIN CERTIFICATE-----\nbm90IGEgY2VydGlmaWNhdGU=\n-----END CERTIFICATE-----\n"
+NO_CERTIFICATE = (
+    "{0}/tls.crt: contains no readable PEM certificate;"
+    " it should begin with -----BEGIN CERTIFICATE-----"
+)
+NO_KEY = (
+    "{0}/tls.key: contains no readable PEM private key;"
+    " it should begin with -----BEGIN PRIVATE KEY-----"
+)
+MISSING = "{0}/{1}: the file is missing; the directory needs both tls.crt and tls.key"
+MISMATCH = (
+    "{0}/tls.key: the key does not match the first certificate in {0}/tls.crt;"
+    " use the key and certificate of one issue, with the server's own certificate first"
+)
 
 
-@pytest.mark.parametrize("chain", [b"", b"\xff\x00", BROKEN], ids=["empty", "binary", "broken"])
-def test_an_unreadable_certificate_is_an_error(tmp_path: Path, chain: bytes) -> None:
-    make_directory(tmp_path, chain=chain, key=pem(make_key()))
-    assert load_error(tmp_path) == (
-        f"{tmp_path}/tls.crt: holds no readable PEM certificate;"
-        " it should begin with -----BEGIN CERTIFICATE-----"
-    )
-
-
-@pytest.mark.parametrize("key", [b"", b"\xff\x00", BROKEN], ids=["empty", "binary", "no key"])
-def test_an_unreadable_key_is_an_error(tmp_path: Path, key: bytes) -> None:
-    make_directory(tmp_path, chain=make_chain(make_key()), key=key)
-    assert load_error(tmp_path) == (
-        f"{tmp_path}/tls.key: holds no readable PEM private key;"
-        " it should begin with -----BEGIN PRIVATE KEY-----"
-    )
-
-
-def test_an_encrypted_key_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"tls.crt": None}, MISSING.replace("{1}", "tls.crt")),
+        ({"tls.key": None}, MISSING.replace("{1}", "tls.key")),
+        ({"tls.crt": b""}, NO_CERTIFICATE),
+        ({"tls.crt": b"\xff\x00"}, NO_CERTIFICATE),
+        ({"tls.crt": BROKEN}, NO_CERTIFICATE),
+        ({"tls.key": b""}, NO_KEY),
+        ({"tls.key": b"\xff\x00"}, NO_KEY),
+        ({"tls.key": BROKEN}, NO_KEY),
+        ({"tls.key": pem(make_key())}, MISMATCH),
+        ({"tls.key": pem(make_key(2048))}, MISMATCH),
+        (
+            {"tls.key": pem(make_key(), b"secret")},
+            (
+                "{0}/tls.key: the private key is encrypted; decrypt it, for example with:"
+                " openssl pkey -in {0}/tls.key -out decrypted.key"
+            ),
+        ),
+    ],
+    ids=[
+        "certificate missing",
+        "key missing",
+        "certificate empty",
+        "certificate binary",
+        "certificate broken",
+        "key empty",
+        "key binary",
+        "key is a certificate",
+        "another key of the same kind",
+        "a key of another kind",
+        "key encrypted",
+    ],
+)
+def test_a_wrong_file_is_an_error(
+    tmp_path: Path, changed: dict[str, bytes | None], error: str
+) -> None:
     key = make_key()
-    make_directory(tmp_path, chain=make_chain(key), key=pem(key, b"secret"))
-    assert load_error(tmp_path) == (
-        f"{tmp_path}/tls.key: the private key is encrypted; decrypt it, for example with:"
-        f" openssl pkey -in {tmp_path}/tls.key -out decrypted.key"
-    )
-
-
-@pytest.mark.parametrize("bits", [0, 2048], ids=["of the same kind", "of another kind"])
-def test_a_key_that_does_not_fit_the_certificate_is_an_error(tmp_path: Path, bits: int) -> None:
-    make_directory(tmp_path, chain=make_chain(make_key()), key=pem(make_key(bits)))
-    assert load_error(tmp_path) == (
-        f"{tmp_path}/tls.key: the key does not fit the first certificate in {tmp_path}/tls.crt;"
-        " give the two from one issue, the server's own certificate before its issuers'"
-    )
+    make_directory(tmp_path, chain=make_chain(key), key=pem(key))
+    for name, content in changed.items():
+        if content is None:
+            (tmp_path / name).unlink()
+        else:
+            (tmp_path / name).write_bytes(content)
+    assert load_error(tmp_path) == error.format(tmp_path)
 
 
 def test_a_key_too_weak_for_openssl_is_an_error(
@@ -480,8 +495,8 @@ def test_a_key_too_weak_for_openssl_is_an_error(
     with pytest.raises(TlsError) as error:
         make_context(TlsSettings(), make_certificate(make_key(1024)))
     assert str(error.value) == (
-        "made by the test: OpenSSL refuses the certificate or its key (EE_KEY_TOO_SMALL);"
-        " have it issued anew, with an EC key on P-256 or an RSA key of 2048 bits"
+        "made by the test: OpenSSL rejects the certificate or its key (EE_KEY_TOO_SMALL);"
+        " have it reissued, with an EC key on P-256 or an RSA key of 2048 bits"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -506,7 +521,7 @@ def test_a_certificate_out_of_its_dates_is_served_with_a_warning(
     connect(make_context(settings, certificate), make_client())
 
 
-def test_the_key_is_on_no_disk_but_while_openssl_reads_it(
+def test_the_key_file_exists_only_while_openssl_reads_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes: list[int] = []
@@ -524,7 +539,7 @@ def test_the_key_is_on_no_disk_but_while_openssl_reads_it(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_place_for_the_key_tls_cannot_be_had(
+def test_without_a_temporary_directory_tls_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls, "_MEMORY", tmp_path / "absent")
@@ -534,8 +549,8 @@ def test_without_a_place_for_the_key_tls_cannot_be_had(
     text = str(error.value)
     assert text.startswith(f"{tmp_path}/absent, too/epp-tls-")
     assert text.endswith(
-        ": the key cannot be handed to OpenSSL in a file (No such file or directory);"
-        " give the process a place for temporary files, by TMPDIR or as /dev/shm"
+        ": the key cannot be written to a file for OpenSSL (No such file or directory);"
+        " make /dev/shm or the directory in TMPDIR writable"
     )
 
 

@@ -1,4 +1,4 @@
-"""TLS at both ends of a connection."""
+"""TLS contexts for tests."""
 
 import ssl
 
@@ -6,7 +6,7 @@ from epp.transport import TlsSettings, load_certificate, make_context
 
 
 def tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's context, and that of a client which trusts its certificate."""
+    """Return a server's context, and the context of a client that trusts its certificate."""
     certificate = load_certificate(None)
     client = ssl.create_default_context(cadata=certificate.chain.decode())
     client.set_alpn_protocols(["h2"])

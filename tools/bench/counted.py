@@ -14,8 +14,8 @@ from typing import Any
 from epp.app import App
 from epp.ext_proc import processing_request, processing_response
 from epp.observability import CanonicalLine, PluginWatch
-from epp.observability.hot_metrics import Counter as HotCounter
-from epp.observability.hot_metrics import Gauge, Histogram
+from epp.observability.metric_children import Counter as HotCounter
+from epp.observability.metric_children import Gauge, Histogram
 from epp.observability.request_metrics import Requests
 from epp.request_control import DataProducer, EndCause, RoutedRequest
 from epp.request_control.request_log import finished_line
@@ -27,8 +27,7 @@ from epp.scheduling import (
     Scheduler,
     SchedulingResult,
 )
-from epp.transport.http2 import Connection as Http2Connection
-from epp.transport.http2 import DataReceived
+from epp.transport.http2 import DataReceived, Http2Connection
 from tools.bench import stacks, wire_bytes
 from tools.bench.bare_server import answers
 from tools.bench.calls import Call, call_counter, name_of, ns_of

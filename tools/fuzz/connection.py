@@ -10,23 +10,24 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from epp.transport.grpc import GrpcCounters, GrpcLimits, GrpcSession
+from epp.transport import GrpcLimits
+from epp.transport.grpc import GrpcSession
 from epp.transport.http2 import (
-    Connection,
     ConnectionFailed,
     ConnectionLimits,
     DataReceived,
     ErrorCode,
     Event,
     HeaderCache,
+    Http2Connection,
     RequestReceived,
     StreamReset,
     WaitingBytesExceededError,
     encode,
 )
-from epp.transport.http2.stream import Stream as HttpStream
-from epp.transport.http2.stream import StreamState
+from epp.transport.http2.stream import Http2Stream, StreamState
 from epp.transport.interface import Stream
+from epp.transport.statistics import GrpcCounters
 from tools.fuzz.peer import Peer
 from tools.fuzz.tape import Tape
 from tools.soak import frames
@@ -101,7 +102,7 @@ def one_input(data: bytes) -> None:
 def _raw(tape: Tape, before: bytes) -> None:
     """Bytes of any kind have the same meaning however they are cut."""
     data = before + Tape(tape.rest()).rest()
-    whole, cut = Connection(LIMITS, cache=HeaderCache(4000)), Connection(LIMITS)
+    whole, cut = Http2Connection(LIMITS, cache=HeaderCache(4000)), Http2Connection(LIMITS)
     events = [_summary(event) for event in whole.receive(data)]
     in_pieces = [_summary(e) for piece in Tape(data).cuts(data) for e in cut.receive(piece)]
     assert events == in_pieces
@@ -128,13 +129,13 @@ class Conversation:
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.peer = Peer()
-        self.connection = Connection(LIMITS, cache=HeaderCache(6000))
+        self.connection = Http2Connection(LIMITS, cache=HeaderCache(6000))
         self.grants: deque[tuple[int, Callable[[], None]]] = deque()
         """What the peer has to take note of, once so many bytes are sent."""
         self.bytes_fed = 0
         self.bytes_sent = 0
         self.highest = 1
-        self.known: dict[int, HttpStream] = {}
+        self.known: dict[int, Http2Stream] = {}
         """Streams as the layer above knows them."""
         self.over: set[int] = set()
         """Streams of which it was told that the peer has ended them, or that they are gone."""
@@ -351,7 +352,7 @@ class Conversation:
             connection.drop_waiting(stream)
             connection.end(stream, TRAILERS if stream.owner else RESPONSE)
 
-    def _respond(self, stream: HttpStream) -> None:
+    def _respond(self, stream: Http2Stream) -> None:
         if stream.owner is None:
             stream.owner = "has headers"
             self.connection.send_headers(stream, RESPONSE)
@@ -361,11 +362,11 @@ class Conversation:
     def _drive(self) -> None:
         connection, action = self.connection, self.tape.number(16)
         if action <= 3:
-            connection.hold()
+            connection.pause_writing()
         elif action <= 9:
-            connection.resume()
+            connection.resume_writing()
         elif action <= 12:
-            connection.forgive()
+            connection.replenish_flood_budgets()
         elif action == 13:
             connection.send_ping(b"01234567")
         elif action == 14:
@@ -402,8 +403,11 @@ class Conversation:
             assert sender.window == self.peer.window
             granted = {i: self.peer.windows[i] for i in streams}
             assert granted == {i: self._window(stream) for i, stream in streams.items()}
-            assert connection._receive_window + connection._to_acknowledge == DEFAULT_WINDOW
-        if not sender.is_held and not connection.is_closed and sender.window > 0:
+            assert (
+                connection._receiver._window + connection._receiver._to_acknowledge
+                == DEFAULT_WINDOW
+            )
+        if not sender.is_paused and not connection.is_closed and sender.window > 0:
             stuck = [s.id for s in streams.values() if s.waiting and self._window(s) > 0]
             assert not stuck, f"streams {stuck} could send and do not"
         for stream in streams.values():
@@ -413,14 +417,14 @@ class Conversation:
         assert all(s.state is StreamState.CLOSED and not s.waiting_bytes for s in closed)
         assert self.peer.bytes_read <= 1000 + 30 * self.bytes_fed + self.bytes_sent + 60 * MAX_STEPS
 
-    def _window(self, stream: HttpStream) -> int:
+    def _window(self, stream: Http2Stream) -> int:
         return self.connection.sender.initial_window + stream.send_credit
 
     def _end(self) -> None:
         """When the socket takes everything and all windows open, nothing waits."""
         connection = self.connection
-        connection.resume()
-        connection.forgive()
+        connection.resume_writing()
+        connection.replenish_flood_budgets()
         self.peer.sets(frames.INITIAL_WINDOW_SIZE, 1 << 20)
         self._feed(frames.settings((frames.INITIAL_WINDOW_SIZE, 1 << 20)))
         for stream_id in (0, *connection.streams):
@@ -535,7 +539,7 @@ class Calls(Conversation):
     def _check(self) -> None:
         super()._check()
         kept = sum(
-            talker.stream.reader.kept_bytes  # type: ignore[attr-defined] # a GrpcStream
+            talker.stream.reader.buffered_bytes  # type: ignore[attr-defined] # a GrpcStream
             for talker in self.talkers
         )
         used_bytes = self.connection.budget.used_bytes

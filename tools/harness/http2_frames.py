@@ -1,6 +1,6 @@
-"""Frames for a server to read, legal or not.
+"""Builds frames that a client sends, legal or not.
 
-They are hyperframe's, and header blocks come as bytes, so nothing here knows the code under test.
+Frames are hyperframe's and header blocks are bytes, so this is independent of the code under test.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ def headers(
     pad: int | None = None,
     priority: tuple[int, int, bool] | None = None,
 ) -> HeadersFrame:
-    """Return HEADERS; ``priority`` is the other stream, the weight and whether it is exclusive."""
+    """Return HEADERS; ``priority`` is the parent stream, the weight, and the exclusive flag."""
     flags = _flags(END_STREAM=end, END_HEADERS=end_headers, PADDED=pad is not None)
     frame = HeadersFrame(stream_id, block, pad_length=pad or 0, flags=flags)
     if priority is not None:
@@ -45,7 +45,7 @@ def headers(
 
 
 def cut_headers(stream_id: int, pieces: list[bytes], *, end: bool = False) -> list[Frame]:
-    """Return HEADERS and CONTINUATION with a block in ``pieces``."""
+    """Return HEADERS and CONTINUATION frames with a block in ``pieces``."""
     frames: list[Frame] = [headers(stream_id, pieces[0], end=end, end_headers=len(pieces) == 1)]
     for number, piece in enumerate(pieces[1:], 2):
         flags = _flags(END_HEADERS=number == len(pieces))
@@ -64,7 +64,7 @@ def data(
 def cut_data(
     stream_id: int, content: bytes = b"", *, end: bool = False, max_bytes: int = 16_384
 ) -> list[DataFrame]:
-    """Return ``content`` in as many DATA frames as it takes, one at least."""
+    """Return ``content`` in as many DATA frames as needed, at least one."""
     pieces = [content[at : at + max_bytes] for at in range(0, len(content), max_bytes)] or [b""]
     frames = [data(stream_id, piece) for piece in pieces]
     if end:
@@ -73,7 +73,7 @@ def cut_data(
 
 
 def settings(values: dict[int, int] | None = None, **names: int) -> SettingsFrame:
-    """Return SETTINGS; ``initial_window_size=1`` and the like."""
+    """Return SETTINGS with values by name, such as ``initial_window_size=1``."""
     numbered = {getattr(SettingsFrame, name.upper()): value for name, value in names.items()}
     return SettingsFrame(settings={**(values or {}), **numbered})
 
@@ -109,7 +109,7 @@ def priority(stream_id: int, depends_on: int = 0) -> PriorityFrame:
 
 
 def literals(fields: Iterable[tuple[str, str]]) -> bytes:
-    """Return a header block of literals, which may be anything: neither table nor Huffman codes."""
+    """Return a header block of literals without Huffman codes; the fields may be invalid."""
     return b"".join(b"\x00" + string(name) + string(value) for name, value in fields)
 
 
@@ -119,7 +119,7 @@ def string(text: str) -> bytes:
 
 
 def greeting(initial_window: int = MAX_WINDOW, **names: int) -> bytes:
-    """Return what begins a connection on which flow control is never in the way."""
+    """Return the start of a connection with maximum windows."""
     opening: list[Frame] = [
         settings(None, **names, initial_window_size=initial_window),
         window(0, MAX_WINDOW - DEFAULT_WINDOW),

@@ -1,4 +1,4 @@
-"""A connection without a socket: bytes are handed to the protocol, and its writes are recorded."""
+"""A connection without a socket: tests pass bytes to the protocol, whose writes are recorded."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -6,17 +6,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
-from epp.transport import Http2Server, OpenStream, Stream, Timeouts, TransportSettings
-from epp.transport.backlog import Backlog
-from epp.transport.grpc import GrpcLimits
+from epp.transport import GrpcLimits, Http2Server, OpenStream, Stream, Timeouts, TransportSettings
 from epp.transport.http2 import ConnectionLimits
 from epp.transport.protocol import ConnectionProtocol
+from epp.transport.read_scheduling import ReadBacklog
 from tools.harness.raw_client import GREETING, METHOD, Echo, Reader, headers
 
 
 @dataclass
 class Timer:
-    """A call that was asked for."""
+    """A scheduled call."""
 
     seconds: float
     call: Callable[..., object]
@@ -28,7 +27,7 @@ class Timer:
 
 @dataclass
 class Timers:
-    """Stands for the loop: nothing happens before the test says so."""
+    """Event loop whose timers run only when the test calls them."""
 
     timers: list[Timer] = field(default_factory=list)
     now: float = 0.0
@@ -44,7 +43,7 @@ class Timers:
         return self.call_later(0, call, *args)
 
     def run(self) -> None:
-        """Make every call that was asked for and not cancelled."""
+        """Run all scheduled calls that were not cancelled."""
         due, self.timers = self.timers, []
         for timer in due:
             if not timer.is_cancelled:
@@ -52,9 +51,9 @@ class Timers:
 
 
 class RecordedTransport(asyncio.Transport):
-    """Takes writes; tells its protocol to pause as soon as more is buffered than ``room_bytes``.
+    """Records writes; pauses its protocol when more than ``room_bytes`` are buffered.
 
-    Like TLS it cannot end one side, if ``can_end`` is false.
+    With ``can_end=False`` it cannot close one side, like TLS.
     """
 
     def __init__(self, room_bytes: int | None = None, *, can_end: bool = True) -> None:
@@ -81,13 +80,13 @@ class RecordedTransport(asyncio.Transport):
             self.pause()
 
     def pause(self) -> None:
-        """Say that the socket is full."""
+        """Report a full socket."""
         if not self.is_paused and self.protocol is not None:
             self.is_paused = True
             self.protocol.pause_writing()
 
     def drain(self) -> None:
-        """Say that the socket has room again."""
+        """Report that the socket has room again."""
         self.buffered_bytes = 0
         if self.is_paused and self.protocol is not None:
             self.is_paused = False
@@ -131,7 +130,7 @@ class RecordedTransport(asyncio.Transport):
 
 @dataclass
 class InMemory(Reader):
-    """One connection and its client."""
+    """One connection with its client."""
 
     server: Http2Server = field(kw_only=True)
     protocol: ConnectionProtocol = field(kw_only=True)
@@ -140,13 +139,13 @@ class InMemory(Reader):
     read_writes: int = 0
 
     def send(self, *frames: bytes) -> int:
-        """Hand over frames as one read; return the number of writes that answer them."""
+        """Pass frames as one read; return the number of writes in response."""
         before = len(self.transport.writes)
         self.protocol.data_received(b"".join(frames))
         return self.read() - before
 
     def read(self) -> int:
-        """Read what was written; return the number of writes so far."""
+        """Parse the output; return the number of writes so far."""
         writes = self.transport.writes
         for data in writes[self.read_writes :]:
             self.feed(data)
@@ -154,14 +153,14 @@ class InMemory(Reader):
         return len(writes)
 
     def tick(self, times: int = 1) -> None:
-        """Let seconds pass."""
+        """Tick for some seconds."""
         for _ in range(times):
             self.protocol.tick()
         self.read()
 
     @property
     def is_over(self) -> bool:
-        """Nothing more will be written."""
+        """Whether the server has closed its side."""
         return self.transport.was_ended or self.transport.is_closing()
 
 
@@ -176,11 +175,11 @@ def connect(
     handshake_seconds: float = 0.0,
     server: Http2Server | None = None,
 ) -> InMemory:
-    """Connect to a server that does not listen; a new one, unless one is given."""
+    """Connect to a server that does not listen, by default a new one."""
     timers = Timers()
     if server is None:
         server = Http2Server(methods, settings=settings)
-        server.backlog = Backlog(timers.time)  # time passes when a test says so
+        server.backlog = ReadBacklog(timers.time)  # time passes when a test says so
     clock = cast("asyncio.AbstractEventLoop", timers)  # no more of a loop is needed
     protocol = ConnectionProtocol(server, loop or clock)
     timers.now += handshake_seconds
@@ -201,7 +200,7 @@ def make(
     messages: Mapping[str, Any] = {},
     **options: Any,
 ) -> tuple[InMemory, list[Echo]]:
-    """Connect; the handlers of the streams that are opened are put into the list."""
+    """Connect; return the client and the list to which handlers of new streams are added."""
     handlers: list[Echo] = []
 
     def opened(stream: Stream, metadata: Mapping[str, str]) -> Echo:

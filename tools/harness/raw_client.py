@@ -1,4 +1,4 @@
-"""An HTTP/2 client of plain frames: sends them, reads the answers, keeps no rule of its own."""
+"""An HTTP/2 client that sends any frames, reads responses, and enforces no rules."""
 
 import asyncio
 import contextlib
@@ -52,11 +52,11 @@ reset = _as_bytes(frames.reset)
 
 SETTINGS_ACK = frames.settings_ack().serialize()
 GREETING = frames.greeting()
-"""Begins a connection on which flow control is never in the way."""
+"""Starts a connection with maximum windows."""
 
 
 def fields(path: str = METHOD, more: Fields = (), **changed: str | None) -> list[tuple[str, str]]:
-    """The headers of a call; ``changed`` by name with _ for -, ``None`` leaves one out."""
+    """Return the headers of a call; ``changed`` replaces them by name (_ for -), None removes."""
     given: dict[str, str | None] = {
         ":method": "POST",
         ":scheme": "http",
@@ -79,17 +79,17 @@ def headers(stream_id: int, given: Fields | None = None, *, end: bool = False) -
 
 
 def data(stream_id: int, payload: bytes = b"", *, end: bool = False) -> bytes:
-    """DATA, in as many frames as it takes."""
+    """Return DATA in as many frames as needed."""
     return serialized(frames.cut_data(stream_id, payload, end=end))
 
 
 def message(body: bytes, flag: int = 0, length: int | None = None) -> bytes:
-    """A gRPC message with its prefix; ``length`` is what the prefix says."""
+    """Return a gRPC message with its prefix; ``length`` overrides the length in the prefix."""
     return pack(">BI", flag, len(body) if length is None else length) + body
 
 
 def call(stream_id: int, *bodies: bytes, end: bool = True) -> bytes:
-    """A whole call, in a HEADERS frame and a DATA frame."""
+    """Return a complete call: a HEADERS and a DATA frame."""
     return headers(stream_id) + data(stream_id, b"".join(map(message, bodies)), end=end)
 
 
@@ -98,7 +98,7 @@ def call(stream_id: int, *bodies: bytes, end: bool = True) -> bytes:
 
 @dataclass
 class Answer:
-    """What came on one stream."""
+    """What was received on one stream."""
 
     blocks: list[dict[str, str]] = field(default_factory=list)
     data: bytearray = field(default_factory=bytearray)
@@ -111,7 +111,7 @@ class Answer:
 
     @property
     def status(self) -> int | None:
-        """The gRPC status; None if none has come."""
+        """The gRPC status; None if none was received."""
         text = self.blocks[-1].get("grpc-status") if self.blocks else None
         return int(text) if text is not None else None
 
@@ -133,10 +133,10 @@ class Answer:
 
 @dataclass
 class Reader:
-    """Takes bytes as they come and keeps what they say."""
+    """Parses received bytes into frames and records their content."""
 
     frames: list[Frame] = field(default_factory=list)
-    """All but what belongs to streams."""
+    """Frames that do not belong to streams."""
     streams: dict[int, Answer] = field(default_factory=dict)
     decoder: Decoder = field(default_factory=Decoder)
     rest: bytearray = field(default_factory=bytearray)
@@ -196,7 +196,7 @@ class RawClient(Reader):
         self.writer.write(b"".join(frames))
 
     def pause_reading(self) -> None:
-        """Leave what comes in the socket."""
+        """Leave received bytes in the socket."""
         cast("asyncio.Transport", self.writer.transport).pause_reading()
 
     def resume_reading(self) -> None:
@@ -214,13 +214,13 @@ class RawClient(Reader):
             await self._read()
 
     async def answer(self, stream_id: int) -> Answer:
-        """Read until the stream is over."""
+        """Read until the stream has ended."""
         answer = self.streams.setdefault(stream_id, Answer())
         await self.until(lambda: answer.is_over)
         return answer
 
     async def round_trip(self) -> None:
-        """Return when the server has taken and answered everything sent so far."""
+        """Return when the server has handled everything sent so far."""
         before = len(self.pings)
         self.send(ping(b"roundtrp"))
         await self.until(lambda: any(p.opaque_data == b"roundtrp" for p in self.pings[before:]))
@@ -265,7 +265,7 @@ async def connected(
 
 @dataclass
 class Echo:
-    """Answers each message with itself and ends when the client does; writes down the rest."""
+    """Echoes each message, ends when the client does, and records other calls."""
 
     stream: Stream
     metadata: Mapping[str, str]
@@ -290,7 +290,7 @@ class Echo:
 
 
 class Idle(Echo):
-    """Answers nothing of itself."""
+    """Sends nothing on its own."""
 
     def message(self, data: bytes) -> None:
         self.messages.append(data)
@@ -301,7 +301,7 @@ class Idle(Echo):
 
 @dataclass
 class Serving:
-    """A server that listens, and all handlers it has opened."""
+    """A listening server and all handlers that it has opened."""
 
     server: Http2Server
     port: int

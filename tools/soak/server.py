@@ -21,7 +21,7 @@ import uvloop
 from epp.lab.envoy import Mode
 from epp.transport import Http2Server
 from epp.transport.grpc.stream import GrpcStream
-from epp.transport.http2 import Stream as HttpStream
+from epp.transport.http2 import Http2Stream
 from epp.transport.interface import Stream
 from tools.bench.bare_server import Answers, answers
 from tools.bench.processes import announce
@@ -88,9 +88,9 @@ def statistics(server: Http2Server) -> dict[str, Any]:
         "ready_streams": sum(each.sender.ready_streams for each in connections),
         "buffered_bytes": sum(each.budget.used_bytes for each in connections),
         "missing_credit_bytes": sum(
-            window - each._receive_window - each._to_acknowledge for each in connections
+            window - each._receiver._window - each._receiver._to_acknowledge for each in connections
         ),
-        "live_http2_streams": live.count(HttpStream),
+        "live_http2_streams": live.count(Http2Stream),
         "live_grpc_streams": live.count(GrpcStream),
         "live_handlers": live.count(Handler) + live.count(SilentHandler),
         "live_objects": len(live),

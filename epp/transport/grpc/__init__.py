@@ -1,6 +1,5 @@
-"""gRPC over HTTP/2, server side: messages, methods, deadlines and statuses."""
+"""The server side of gRPC over HTTP/2: messages, methods, deadlines and statuses."""
 
-from epp.transport.grpc.counters import GrpcCounters
-from epp.transport.grpc.session import GrpcLimits, GrpcSession
+from epp.transport.grpc.session import GrpcSession
 
-__all__ = ["GrpcCounters", "GrpcLimits", "GrpcSession"]
+__all__ = ["GrpcSession"]

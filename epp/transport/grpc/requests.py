@@ -1,4 +1,4 @@
-"""What the headers of a call say: the method and the deadline; or why it is refused."""
+"""Reads the headers of a call: its method and deadline, or why it is refused."""
 
 import re
 from collections.abc import Mapping
@@ -19,32 +19,32 @@ _PLAIN = "identity"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call as its headers describe it; the same object for all calls with the same headers."""
+    """A call as described by its headers; calls with the same headers share one object."""
 
     opened: OpenStream | None
-    """Handles it; None for a call that is refused."""
+    """Opens the handler; None for a refused call."""
     metadata: Mapping[str, str]
-    """All its headers by lower-case name, pseudo-headers included; the last of a repeated one."""
+    """All headers by lower-case name, including pseudo-headers; of repeated ones the last."""
     timeout_seconds: float = inf
     refusal: bytes = b""
-    """Header block that answers a refused call."""
+    """Header block of the response to a refused call."""
 
 
 def read_call(headers: Headers, methods: Mapping[str, OpenStream]) -> Call:
-    """Return what ``headers`` ask for."""
+    """Read the headers of a call to one of ``methods``."""
     metadata = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.fields}
-    given = MappingProxyType(metadata)
+    read_only = MappingProxyType(metadata)
     if refusal := _refusal(metadata, methods):
-        return Call(None, given, refusal=refusal)
+        return Call(None, read_only, refusal=refusal)
     return Call(
         methods[metadata[":path"]],
-        given,
+        read_only,
         timeout_seconds(metadata.get("grpc-timeout", "")),
     )
 
 
 def timeout_seconds(text: str) -> float:
-    """Return what a grpc-timeout header says; infinity for none, or one that cannot be read."""
+    """Parse a grpc-timeout header; infinity if it is empty or invalid."""
     found = _TIMEOUT(text)
     return int(found[1]) * _SECONDS[found[2]] if found else inf
 

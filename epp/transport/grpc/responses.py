@@ -1,4 +1,4 @@
-"""Header blocks of answers: the constant one before messages, and those with a status."""
+"""Header blocks of responses: the constant headers, and those with a status."""
 
 from functools import lru_cache
 
@@ -10,24 +10,24 @@ _PRINTABLE = frozenset(range(0x20, 0x7F)) - {ord("%")}
 _COMMON = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 
 HEADERS = encode(_COMMON)
-"""The response headers of every call that is not refused at once."""
+"""Response headers of calls that are not refused."""
 
 
 @lru_cache(maxsize=256)
 def trailers(code: int, message: str = "") -> bytes:
-    """Return the trailers that end a call."""
+    """Return the trailers with a gRPC status."""
     return encode(_status(code, message))
 
 
 @lru_cache(maxsize=256)
 def trailers_only(code: int, message: str, *fields: tuple[str, str]) -> bytes:
-    """Return the header block of an answer without messages: headers and trailers in one."""
+    """Return a Trailers-Only response: headers and trailers in one block."""
     given = tuple((name.encode(), value.encode()) for name, value in fields)
     return encode((*_COMMON, *_status(code, message), *given))
 
 
 def http_status(status: int, *fields: tuple[str, str]) -> bytes:
-    """Return the header block that refuses what is not gRPC."""
+    """Return the response to a request that is not gRPC."""
     given = tuple((name.encode(), value.encode()) for name, value in fields)
     return encode(((b":status", str(status).encode()), *given))
 
@@ -38,7 +38,7 @@ def _status(code: int, message: str) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def _percent_encoded(message: str) -> bytes:
-    """Encode as the gRPC text wants it: printable ASCII as it is, all else as %XX."""
+    """Encode all but printable ASCII as %XX (gRPC over HTTP/2, Status-Message)."""
     cut = message.encode("utf-8", "replace")[:_MAX_MESSAGE_BYTES]
-    encoded = cut.decode("utf-8", "ignore").encode()  # no half of a character
+    encoded = cut.decode("utf-8", "ignore").encode()  # drops a truncated character
     return b"".join(bytes((byte,)) if byte in _PRINTABLE else b"%%%02X" % byte for byte in encoded)

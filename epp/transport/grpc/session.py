@@ -1,56 +1,42 @@
-"""gRPC on one HTTP/2 connection: events in, calls of the handlers out.
+"""gRPC on one HTTP/2 connection: translates its events to calls of handlers.
 
-What is read at once is handled in one go and answered with one write: while bytes are being
-received, what the handlers send only piles up in the connection. If that takes longer than
-:data:`TURN_SECONDS`, the rest is left for :meth:`GrpcSession.go_on`. No task, no future, no await.
+The events of one read are handled together, and what the handlers send meanwhile is written at
+once. If that takes longer than :data:`TURN_SECONDS`, the rest is left for
+:meth:`GrpcSession.handle_more`. There is no task, no future and no await.
 """
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import inf
 from time import monotonic
 from typing import Final
 
 import structlog
 
-from epp.transport.grpc.counters import GrpcCounters
 from epp.transport.grpc.framing import MessageReader
 from epp.transport.grpc.receive_throttle import ReceiveThrottle
 from epp.transport.grpc.requests import Call, read_call
 from epp.transport.grpc.stream import GrpcStream, Timer
 from epp.transport.http2 import (
-    Connection,
     DataReceived,
     Event,
+    Http2Connection,
+    Http2Stream,
     RequestReceived,
     StreamReset,
 )
-from epp.transport.http2 import Stream as HttpStream
 from epp.transport.interface import HANDLER_FAULT, OpenStream, StatusCode, StreamHandler
+from epp.transport.settings import GrpcLimits
+from epp.transport.statistics import GrpcCounters
 
 TURN_SECONDS: Final = 0.005
-"""How long a connection may go on before others have their turn."""
-_MOST_BLOCKS: Final = 128
-"""Header blocks that are decoded before anything else is done: up to 40 us each."""
-_FEW_EVENTS: Final = 2
-"""Handled at once: a request in a read of its own needs no clock."""
+"""How long a connection may handle events before others do."""
+_MAX_HEADER_BLOCKS: Final = 128
+"""Header blocks to decode before handling their events: up to 40 us each."""
+_UNTIMED_EVENTS: Final = 2
+"""Number of events handled without reading the clock, such as a single request."""
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrpcLimits:
-    """What the messages of a connection may cost."""
-
-    max_message_bytes: int = 65 << 20
-    """One message: 1 MiB more than the longest body taken, so that a longer one meets an answer of
-    HTTP's before its message meets this."""
-    max_sent_message_bytes: int = 65 << 20
-    """One message of ours; its stream ends instead."""
-    max_stream_seconds: float = inf
-    """One stream, from its beginning; then it ends with DEADLINE_EXCEEDED. Off by default: in lean
-    mode a stream is silent for a whole generation."""
 
 
 class GrpcSession:
@@ -58,7 +44,7 @@ class GrpcSession:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Http2Connection,
         methods: Mapping[str, OpenStream],
         *,
         write: Callable[[bytes], None],
@@ -70,13 +56,13 @@ class GrpcSession:
         """Serve ``methods`` on ``connection``.
 
         Args:
-            connection: Its HTTP/2.
-            methods: By path.
-            write: Takes what is to be written.
-            call_later: Calls after some seconds, for deadlines.
-            limits: What messages may cost.
-            counters: Where it is counted.
-            clock: Monotonic seconds, for how long a turn lasts.
+            connection: The HTTP/2 connection.
+            methods: Handlers by method path.
+            write: Called with bytes to write.
+            call_later: Calls a function after some seconds; for deadlines.
+            limits: Limits of messages and streams.
+            counters: Counts for metrics.
+            clock: Monotonic seconds, to limit the time of a turn.
         """
         self.connection = connection
         self._methods = methods
@@ -90,24 +76,24 @@ class GrpcSession:
         self._clock = clock
         self._unhandled: deque[Event] = deque()
         self.is_busy = False
-        """Bytes are being received; what is sent meanwhile goes out at the end."""
+        """Events are being handled: output is flushed afterwards."""
 
-    # --- what the driver tells ------------------------------------------------------------------
+    # --- bytes in, bytes out --------------------------------------------------------------------
 
     def receive(self, data: bytes, *, later: bool = False) -> None:
-        """Take bytes that were read, and handle them for as long as a turn lasts.
+        """Handle bytes that were read, for one turn at most.
 
         Args:
             data: The bytes.
-            later: Leave all of it for :meth:`go_on`.
+            later: Leave all events for :meth:`handle_more`.
         """
-        events = self.connection.receive(data, _MOST_BLOCKS)
+        events = self.connection.receive(data, _MAX_HEADER_BLOCKS)
         if self._unhandled or later:
             self._unhandled.extend(events)
             self.flush()
-        elif len(events) > _FEW_EVENTS:
+        elif len(events) > _UNTIMED_EVENTS:
             self._unhandled.extend(events)
-            self.go_on()
+            self.handle_more()
         else:
             self.is_busy = True
             try:
@@ -119,23 +105,23 @@ class GrpcSession:
 
     @property
     def is_behind(self) -> bool:
-        """Bytes were received that are not handled yet."""
+        """Whether received bytes have not been handled yet."""
         return bool(self._unhandled) or self.connection.has_unread
 
-    def go_on(self) -> None:
-        """Handle what was received before, for as long as a turn lasts."""
+    def handle_more(self) -> None:
+        """Continue to handle bytes received before, for one turn at most."""
         unhandled, clock = self._unhandled, self._clock
-        until = clock() + TURN_SECONDS
+        end = clock() + TURN_SECONDS
         self.is_busy = True
         try:
             while True:
                 if unhandled:
                     self._handle(unhandled.popleft())
                 elif self.connection.has_unread:
-                    unhandled.extend(self.connection.receive(b"", _MOST_BLOCKS))
+                    unhandled.extend(self.connection.receive(b"", _MAX_HEADER_BLOCKS))
                 else:
                     break
-                if clock() >= until:
+                if clock() >= end:
                     break
         finally:
             self.is_busy = False
@@ -152,7 +138,7 @@ class GrpcSession:
             log.warning("connection ended", code=event.code.name, reason=event.reason)
 
     def flush(self) -> None:
-        """Write what there is and what has room, unless bytes are just being received."""
+        """Write the output that windows and socket allow, unless ``is_busy``."""
         if self.is_busy:
             return
         connection = self.connection
@@ -166,11 +152,11 @@ class GrpcSession:
             self.is_busy = False
 
     def lost(self) -> None:
-        """The connection is gone: tell the handlers of all open streams."""
-        self._write = _to_nobody
+        """Reset the handlers of all open streams, because the connection is lost."""
+        self._write = _discard
         unhandled, self._unhandled = self._unhandled, deque()
         for event in unhandled:
-            if isinstance(event, StreamReset):  # the connection has forgotten its stream
+            if isinstance(event, StreamReset):  # its stream is not among the open streams
                 self._reset(event.stream)
         for http in list(self.connection.streams.values()):
             self._reset(http)
@@ -196,8 +182,8 @@ class GrpcSession:
             stream.finish(StatusCode.INTERNAL, HANDLER_FAULT)
             return
         if stream.is_finished:
-            if stream.has_overflowed:  # before there was a handler to tell
-                self._tell_gone(handler)
+            if stream.has_overflowed:  # before there was a handler to reset
+                self._notify_reset(handler)
             return
         stream.handler = handler
         seconds = min(call.timeout_seconds, self._max_stream_seconds)
@@ -214,7 +200,7 @@ class GrpcSession:
         if event.data:
             handler = stream.handler
             messages = reader.feed(event.data)
-            if not reader.kept_bytes and self._throttle.is_active:
+            if not reader.buffered_bytes and self._throttle.is_active:
                 self._throttle.release(event.stream)
             try:
                 for message in messages:
@@ -224,12 +210,12 @@ class GrpcSession:
             except Exception as error:
                 self._failed(stream, error)
                 return
-            if reader.kept_bytes:
-                # After the handler, who may have stopped the stream.
+            if reader.buffered_bytes:
+                # After the handler, which may have paused the stream.
                 self._throttle.message_is_partial(event.stream)
             if reader.error is not None:
                 self._counters.messages_refused += 1
-                self._break_off(stream, reader.error.code, str(reader.error))
+                self._abort(stream, reader.error.code, str(reader.error))
                 return
         if event.end_stream:
             self._half_closed(stream)
@@ -239,7 +225,7 @@ class GrpcSession:
             return
         if not stream.reader.is_between_messages:
             self._counters.messages_refused += 1
-            self._break_off(stream, StatusCode.INTERNAL, "the last message is cut short")
+            self._abort(stream, StatusCode.INTERNAL, "the last message is incomplete")
             return
         try:
             stream.handler.half_closed()
@@ -253,54 +239,54 @@ class GrpcSession:
             except Exception as error:
                 self._failed(stream, error)
 
-    def _reset(self, http: HttpStream) -> None:
+    def _reset(self, http: Http2Stream) -> None:
         stream: GrpcStream | None = http.owner
         if stream is not None:
             handler = stream.handler
             stream.close()
-            self._tell_gone(handler)
+            self._notify_reset(handler)
 
-    # --- ends that are not the handler's --------------------------------------------------------
+    # --- streams not ended by their handlers ----------------------------------------------------
 
     def overflowed(self, stream: GrpcStream) -> None:
         self._counters.calls_overflowed += 1
-        self._give_up(stream, "the answers to this stream are not read")
+        self._give_up(stream, "the client does not read the responses on this stream")
 
-    def dropped(self, stream: HttpStream) -> None:
+    def partial_message_dropped(self, stream: Http2Stream) -> None:
         self._throttle.release(stream)
 
     def too_long(self, stream: GrpcStream, message_bytes: int) -> None:
         self._counters.answers_refused += 1
-        most = self.max_sent_message_bytes
-        self._give_up(stream, f"an answer of {message_bytes} bytes, above the limit of {most}")
+        limit = self.max_sent_message_bytes
+        self._give_up(stream, f"a response of {message_bytes} bytes exceeds the limit of {limit}")
 
     def _give_up(self, stream: GrpcStream, reason: str) -> None:
-        """End a stream whose handler is just sending; it is told after it has returned."""
+        """End a stream whose handler is sending; the handler is reset after it has returned."""
         handler = stream.handler
         stream.has_overflowed = True
         self.connection.drop_waiting(stream.http)
         stream.finish(StatusCode.RESOURCE_EXHAUSTED, reason)
-        self._call_later(0.0, lambda: self._tell_gone(handler))
+        self._call_later(0.0, lambda: self._notify_reset(handler))
 
     def _deadline_passed(self, stream: GrpcStream) -> None:
         if not stream.is_finished:
             self._counters.deadlines_exceeded += 1
-            self._break_off(stream, StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
+            self._abort(stream, StatusCode.DEADLINE_EXCEEDED, "the deadline has passed")
 
     def _failed(self, stream: GrpcStream, error: Exception) -> None:
-        """Take the exception that a handler let out: its stream ends, the connection does not."""
+        """End the stream of a handler that has raised an exception."""
         log.error("stream handler failed", exc_info=error)
         self._counters.handler_failures += 1
         if not stream.is_finished:
-            self._break_off(stream, StatusCode.INTERNAL, HANDLER_FAULT)
+            self._abort(stream, StatusCode.INTERNAL, HANDLER_FAULT)
 
-    def _break_off(self, stream: GrpcStream, code: StatusCode, reason: str) -> None:
+    def _abort(self, stream: GrpcStream, code: StatusCode, reason: str) -> None:
         handler = stream.handler
         self.connection.drop_waiting(stream.http)
         stream.finish(code, reason)
-        self._tell_gone(handler)
+        self._notify_reset(handler)
 
-    def _tell_gone(self, handler: StreamHandler) -> None:
+    def _notify_reset(self, handler: StreamHandler) -> None:
         try:
             handler.reset()
         except Exception:
@@ -308,5 +294,5 @@ class GrpcSession:
             self._counters.handler_failures += 1
 
 
-def _to_nobody(_: bytes) -> None:
-    """Take what a lost connection still has to say."""
+def _discard(_: bytes) -> None:
+    """Discard the output of a lost connection."""

@@ -1,57 +1,57 @@
-"""One call: what its handler sends, and what reaches the handler."""
+"""The sending side of one call, and its handler."""
 
 from typing import Protocol
 
 from epp.transport.grpc.framing import MessageReader, framed
 from epp.transport.grpc.responses import HEADERS, trailers, trailers_only
-from epp.transport.http2 import Connection, Stream, WaitingBytesExceededError
+from epp.transport.http2 import Http2Connection, Http2Stream, WaitingBytesExceededError
 from epp.transport.interface import StatusCode, StreamHandler
 
 
 class Timer(Protocol):
-    """A timer that was started."""
+    """A running timer."""
 
     def cancel(self) -> None:
         """Stop it."""
 
 
 class StreamOwner(Protocol):
-    """The session, as its streams see it."""
+    """What a stream needs of its session."""
 
     max_sent_message_bytes: int
     is_busy: bool
-    """Bytes are being received, so that there is no use in flushing."""
+    """Received bytes are being handled: output is flushed afterwards."""
 
     def flush(self) -> None:
-        """Write now, unless bytes are just being received: then everything goes out at the end."""
+        """Write the output, unless ``is_busy``."""
 
     def overflowed(self, stream: "GrpcStream") -> None:
-        """More waits on the stream than may."""
+        """End a stream on which too many bytes wait to be sent."""
 
-    def dropped(self, stream: Stream) -> None:
-        """A message that was not whole is kept no more."""
+    def partial_message_dropped(self, stream: Http2Stream) -> None:
+        """Handle the end of a stream with an incomplete message."""
 
     def too_long(self, stream: "GrpcStream", message_bytes: int) -> None:
-        """A message that was to be sent is longer than may be."""
+        """End a stream whose handler has sent a message above the limit."""
 
 
-class _Nobody:
-    """Takes what is told to nobody."""
+class _NullHandler:
+    """A handler that does nothing."""
 
     def message(self, data: bytes) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
     def half_closed(self) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
     def reset(self) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
     def writable(self) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
 
-_NOBODY = _Nobody()
+_NULL_HANDLER = _NullHandler()
 
 
 class GrpcStream:
@@ -70,20 +70,24 @@ class GrpcStream:
     )
 
     def __init__(
-        self, connection: Connection, http: Stream, owner: StreamOwner, reader: MessageReader
+        self,
+        connection: Http2Connection,
+        http: Http2Stream,
+        owner: StreamOwner,
+        reader: MessageReader,
     ) -> None:
         self._connection = connection
         self._owner = owner
         self._has_sent_headers = False
         self.http = http
         self.reader = reader
-        self.handler: StreamHandler = _NOBODY
-        """Who is told of what comes; nobody before ``opened`` has returned, and after the end."""
+        self.handler: StreamHandler = _NULL_HANDLER
+        """The call's handler; a null handler until ``opened`` has returned, and after the end."""
         self.deadline: Timer | None = None
         self.has_overflowed = False
-        """It was ended because too much waited on it, or too much was to be sent at once."""
+        """The session ended the stream, because it sent too much."""
         self.is_finished = False
-        """A status was given, or the stream is gone: nothing more is sent or told."""
+        """A status was sent, or the stream is lost: nothing is sent, and no handler is called."""
 
     @property
     def is_writable(self) -> bool:
@@ -116,21 +120,21 @@ class GrpcStream:
         self._owner.flush()
 
     def pause_reading(self) -> None:
-        self._connection.pause(self.http)
+        self._connection.pause_reading(self.http)
 
     def resume_reading(self) -> None:
-        self._connection.unpause(self.http)
+        self._connection.resume_reading(self.http)
         self._owner.flush()
 
     def close(self) -> None:
-        """Let nothing more happen to it."""
+        """Finish the stream and release what it holds."""
         self.is_finished = True
-        # Nothing points back: the stream is freed at once, and the garbage collector finds nothing.
-        self.handler = _NOBODY
+        # Break reference cycles, so that the stream is freed without the garbage collector.
+        self.handler = _NULL_HANDLER
         self.http.owner = None
-        if self.reader.kept_bytes:
+        if self.reader.buffered_bytes:
             self.reader.drop()
-            self._owner.dropped(self.http)
+            self._owner.partial_message_dropped(self.http)
         if self.deadline is not None:
             self.deadline.cancel()
             self.deadline = None

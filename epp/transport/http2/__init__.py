@@ -1,8 +1,7 @@
-"""HTTP/2 for a server (RFC 9113), as a state machine without a socket and without a clock."""
+"""The server side of HTTP/2 (RFC 9113), as a state machine without a socket and without a clock."""
 
-from epp.transport.http2.connection import Connection
+from epp.transport.http2.connection import Http2Connection
 from epp.transport.http2.constants import ErrorCode
-from epp.transport.http2.counters import Http2Counters
 from epp.transport.http2.errors import WaitingBytesExceededError
 from epp.transport.http2.events import (
     ConnectionFailed,
@@ -13,10 +12,9 @@ from epp.transport.http2.events import (
 )
 from epp.transport.http2.headers import HeaderCache, Headers, encode
 from epp.transport.http2.limits import ConnectionLimits
-from epp.transport.http2.stream import Stream
+from epp.transport.http2.stream import Http2Stream
 
 __all__ = [
-    "Connection",
     "ConnectionFailed",
     "ConnectionLimits",
     "DataReceived",
@@ -24,9 +22,9 @@ __all__ = [
     "Event",
     "HeaderCache",
     "Headers",
-    "Http2Counters",
+    "Http2Connection",
+    "Http2Stream",
     "RequestReceived",
-    "Stream",
     "StreamReset",
     "WaitingBytesExceededError",
     "encode",

@@ -1,19 +1,19 @@
-"""The numbers of HTTP/2 (RFC 9113 §6, §7, §11)."""
+"""Constants of HTTP/2 (RFC 9113 §6, §7, §11)."""
 
 from enum import IntEnum
 from struct import Struct
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What a client sends first (§3.4)."""
+"""The client's connection preface (§3.4)."""
 
 FRAME_HEADER = Struct(">IBI")
-"""Length (24 bits) and type (8) as one number, flags, stream id: 9 octets (§4.1)."""
+"""Length (24 bits) and type (8 bits) in one number, flags, stream id: 9 octets (§4.1)."""
 FRAME_HEADER_BYTES = 9
 
 SETTING = Struct(">HI")
 """Identifier and value in a SETTINGS frame (§6.5.1)."""
 PRIORITY_BYTES = 5
-"""Of a PRIORITY frame, and of the same fields in HEADERS (§6.2, §6.3)."""
+"""Size of a PRIORITY payload, and of the same fields in HEADERS (§6.2, §6.3)."""
 
 MAX_STREAM_ID = (1 << 31) - 1
 MAX_WINDOW = (1 << 31) - 1
@@ -21,7 +21,7 @@ DEFAULT_WINDOW = 65_535
 MIN_MAX_FRAME_BYTES = 1 << 14
 MAX_MAX_FRAME_BYTES = (1 << 24) - 1
 
-# Flags; ACK has the bit of END_STREAM, on other frame types.
+# Flags. ACK and END_STREAM share a bit, but not a frame type.
 END_STREAM = 0x1
 ACK = 0x1
 END_HEADERS = 0x4

@@ -1,11 +1,11 @@
-"""What goes wrong on a connection; the class says how far it reaches, ``code`` goes on the wire."""
+"""HTTP/2 errors: the class says whether one ends a stream or the connection."""
 
 from epp.transport.errors import TransportError
 from epp.transport.http2.constants import ErrorCode
 
 
 class Http2Error(TransportError):
-    """Base of the faults of a peer."""
+    """Base of protocol errors of the peer; ``code`` is sent to it."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:
         super().__init__(f"{code.name}: {reason}")
@@ -22,4 +22,4 @@ class StreamFault(Http2Error):  # noqa: N818 - as above
 
 
 class WaitingBytesExceededError(TransportError):
-    """More was to be sent than may wait for the peer's windows."""
+    """The send buffer of a stream or connection has no room for more bytes."""

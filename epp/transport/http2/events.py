@@ -1,42 +1,42 @@
-"""What a connection tells the layer above; built once per frame, so not frozen (1 us each)."""
+"""Events that a connection returns; one per frame, so not frozen (saves 1 us each)."""
 
 from dataclasses import dataclass
 
 from epp.transport.http2.constants import ErrorCode
 from epp.transport.http2.headers import Headers
-from epp.transport.http2.stream import Stream
+from epp.transport.http2.stream import Http2Stream
 
 
 @dataclass(slots=True)
 class RequestReceived:
-    """A stream was opened; its headers are well-formed (RFC 9113 §8.3)."""
+    """The peer opened a stream; its headers are well-formed (RFC 9113 §8.3)."""
 
-    stream: Stream
+    stream: Http2Stream
     headers: Headers
     end_stream: bool
 
 
 @dataclass(slots=True)
 class DataReceived:
-    """A piece of the request's content, with all padding taken off."""
+    """A part of the request's content, without padding."""
 
-    stream: Stream
+    stream: Http2Stream
     data: bytes
     end_stream: bool
-    """True with the last piece, which may be empty; trailers count as an empty last piece."""
+    """Whether this is the last part, which may be empty; trailers become an empty last part."""
 
 
 @dataclass(slots=True)
 class StreamReset:
-    """The stream is gone: reset by the peer, or by us because the peer broke a rule."""
+    """The stream is closed: reset by the peer, or by the server because of a stream error."""
 
-    stream: Stream
+    stream: Http2Stream
     code: int
 
 
 @dataclass(slots=True)
 class ConnectionFailed:
-    """GOAWAY was sent because of a fault; all streams are gone, the connection has to be closed."""
+    """GOAWAY was sent because of a connection error: all streams are closed; close the socket."""
 
     code: ErrorCode
     reason: str

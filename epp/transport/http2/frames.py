@@ -1,4 +1,4 @@
-"""Frames that we send, as bytes (RFC 9113 §6)."""
+"""Serializes the frames that the server sends (RFC 9113 §6)."""
 
 from collections.abc import Iterable
 from struct import Struct
@@ -18,7 +18,7 @@ def settings(values: Iterable[tuple[int, int]]) -> bytes:
 
 
 def ping(payload: bytes, flags: int = 0) -> bytes:
-    """Return PING with 8 octets."""
+    """Return PING; ``payload`` has 8 octets."""
     return FRAME_HEADER.pack(8 << 8 | FrameType.PING, flags, 0) + payload
 
 
@@ -28,7 +28,7 @@ def reset(stream_id: int, code: int) -> bytes:
 
 
 def window_update(stream_id: int, increment: int) -> bytes:
-    """Return WINDOW_UPDATE; stream 0 is the connection."""
+    """Return WINDOW_UPDATE; stream 0 stands for the connection."""
     return _ONE_NUMBER.pack(4 << 8 | FrameType.WINDOW_UPDATE, 0, stream_id, increment)
 
 
@@ -40,5 +40,5 @@ def goaway(last_stream_id: int, code: ErrorCode, reason: str = "") -> bytes:
 
 
 def headers(stream_id: int, block: bytes, flags: int) -> bytes:
-    """Return HEADERS; the caller keeps ``block`` within the least MAX_FRAME_SIZE."""
+    """Return HEADERS; ``block`` must fit into the smallest MAX_FRAME_SIZE, 16 KiB."""
     return FRAME_HEADER.pack(len(block) << 8 | FrameType.HEADERS, flags, stream_id) + block

@@ -1,10 +1,9 @@
-"""Header blocks: decoding them once, checking them once, and writing our own.
+"""Decodes, validates and encodes header blocks; decoded blocks are cached.
 
-HPACK is the ``hpack`` library's. It takes 50 to 100 us for a block, more than the rest of a stream,
-so the table of the peer's encoder is switched off (SETTINGS_HEADER_TABLE_SIZE 0) and from then on a
-block's bytes alone say what it means: a dict finds headers seen before in 0.1 us. Envoy's blocks
-are all alike as long as it sends nothing of its own per stream; with a trace header in each of them
-the cache is useless, and every block is decoded.
+The ``hpack`` library takes 50 to 100 us for a block, more than the rest of a stream. So the server
+announces SETTINGS_HEADER_TABLE_SIZE 0; after that a block does not depend on earlier ones, and a
+dict finds a repeated block in 0.1 us. Envoy's blocks are identical unless it adds a header that
+differs per stream: with a trace header the cache is useless, and every block is decoded.
 """
 
 import re
@@ -36,7 +35,7 @@ _CACHE_ENTRY_BYTES, _CACHE_FIELD_BYTES = 1000, 350
 
 
 class Headers:
-    """The header list of a request; the same object for all blocks with the same bytes."""
+    """The header list of a request; blocks with the same bytes share one object."""
 
     __slots__ = ("content_length", "fields", "memo", "problem", "size_bytes")
 
@@ -44,17 +43,17 @@ class Headers:
         self.fields = fields
         self.size_bytes = sum(map(len, (part for f in fields for part in f)))
         self.size_bytes += _FIELD_OVERHEAD_BYTES * len(fields)
-        self.problem, self.content_length = _examined(fields)
-        """``problem``: what makes it malformed (RFC 9113 §8.1.1), "" for nothing."""
+        self.problem, self.content_length = _validated(fields)
+        """``problem``: why the request is malformed (RFC 9113 §8.1.1); empty if it is not."""
         self.memo: Any = None
-        """For the layer above: what it has made of these headers."""
+        """Object that the caller derives from these headers and keeps with them."""
 
 
 class HeaderCache:
-    """Headers by the bytes of their block, for blocks that touch no table; for all connections.
+    """Headers by the bytes of their block, for all connections and blocks without table references.
 
-    First in, first out: decoding Envoy's block again, once in a thousand, costs nothing, and a hit
-    is one look-up.
+    Entries are evicted first in, first out: decoding Envoy's block again after a thousand others
+    costs little, and a hit is a single lookup.
     """
 
     def __init__(self, max_bytes: int = 1 << 20) -> None:
@@ -65,7 +64,7 @@ class HeaderCache:
         self.entries: dict[bytes, Headers] = {}
 
     def add(self, block: bytes, headers: Headers) -> None:
-        """Keep ``headers``; the oldest go when there is no room."""
+        """Add an entry; evict the oldest ones until there is room."""
         size = self._cost(block, headers)
         if size > self.max_bytes:
             return
@@ -83,7 +82,12 @@ class HeaderCache:
 
 
 class HeaderDecoder:
-    """The receiving side of one connection's HPACK."""
+    """Decodes the header blocks of one connection.
+
+    Args:
+        cache: Shared between connections.
+        max_list_bytes: Announced limit; the connection ends at four times as much.
+    """
 
     def __init__(self, cache: HeaderCache, max_list_bytes: int) -> None:
         self._cache = cache
@@ -93,26 +97,25 @@ class HeaderDecoder:
 
     @property
     def max_block_bytes(self) -> int:
-        """No block that long can be within the limits."""
+        """Limit on the length of a block."""
         return self._max_list_bytes * _HARD_LIMIT_FACTOR
 
     def settings_acknowledged(self) -> None:
-        """Take note that the peer knows SETTINGS_HEADER_TABLE_SIZE 0; 4096 was valid so far.
+        """Apply SETTINGS_HEADER_TABLE_SIZE 0, because the peer has acknowledged it.
 
-        RFC 9113 §4.3.1 wants an error for the next block unless it begins with a table size update.
-        A block that names no table entry means the same either way, and encoders that only write
-        literals may never send one; so the table is emptied here, and only a block that refers to
-        it is an error.
+        Until then the default of 4096 applies. RFC 9113 §4.3.1 requires an error if the next block
+        does not begin with a table size update. Encoders that write only literals may never send
+        one; so the table is emptied here, and only a block that refers to it is an error.
         """
         self._decoder.max_allowed_table_size = 0
         self._decoder.header_table_size = 0
         self._is_stateless = True
 
     def decode(self, block: bytes) -> Headers:
-        """Return what ``block`` means.
+        """Decode ``block``.
 
         Raises:
-            ConnectionFault: It is no HPACK, or far beyond the limits; the table is out of step.
+            ConnectionFault: It is not valid HPACK, or exceeds the limits by far.
         """
         if not self._is_stateless:
             return self._decoded(block)
@@ -128,7 +131,7 @@ class HeaderDecoder:
         return headers
 
     def is_oversized(self, headers: Headers) -> bool:
-        """Return whether the list is above the announced limit."""
+        """Return whether the list exceeds the announced limit."""
         return headers.size_bytes > self._max_list_bytes
 
     def _decoded(self, block: bytes) -> Headers:
@@ -145,9 +148,9 @@ class HeaderDecoder:
 
 
 def encode(fields: Iterable[Field]) -> bytes:
-    """Return a block of literals that are not indexed (RFC 7541 §6.2.2): the same bytes anywhere.
+    """Encode ``fields`` as literals without indexing (RFC 7541 §6.2.2).
 
-    It uses neither table nor Huffman, so whatever HEADER_TABLE_SIZE the peer announces holds.
+    The block uses neither the dynamic table nor Huffman coding, so it is valid on any connection.
     """
     block = bytearray()
     for name, value in fields:
@@ -156,8 +159,8 @@ def encode(fields: Iterable[Field]) -> bytes:
 
 
 TABLE_SIZE_UPDATE = b"\x20"
-"""Sets our encoder's table to 0; has to stand before the first block if the peer shrinks its own
-(RFC 7541 §4.2), and may always."""
+"""Prefix of the first block: sets the encoder's table size to 0. It is required if the peer has
+reduced its table (RFC 7541 §4.2), and allowed otherwise."""
 
 
 def _string(text: bytes) -> bytes:
@@ -174,7 +177,7 @@ def _string(text: bytes) -> bytes:
 
 
 def trailers_problem(headers: Headers) -> str:
-    """Return what is wrong with ``headers`` as trailers: they have no pseudo-headers (§8.1)."""
+    """Return why ``headers`` are invalid as trailers (§8.1); empty if they are valid."""
     for name, value in headers.fields:
         if problem := _field_problem(name, value):
             return problem
@@ -183,8 +186,8 @@ def trailers_problem(headers: Headers) -> str:
     return ""
 
 
-def _examined(fields: tuple[Field, ...]) -> tuple[str, int | None]:
-    """Return what makes the request malformed, and its content-length."""
+def _validated(fields: tuple[Field, ...]) -> tuple[str, int | None]:
+    """Return why the request is malformed (empty if it is not), and its content-length."""
     pseudo: dict[bytes, bytes] = {}
     content_length: int | None = None
     is_regular = False
@@ -202,7 +205,7 @@ def _examined(fields: tuple[Field, ...]) -> tuple[str, int | None]:
                 return "content-length is not one number", None
             content_length = int(value)
     for name in _REQUIRED:
-        # CONNECT, which has no scheme and no path (§8.5), is nothing this server offers.
+        # CONNECT, which has no scheme and no path (§8.5), is not supported.
         if not pseudo.get(name):
             return f"pseudo-header {_text(name)} missing or empty", None
     return "", content_length

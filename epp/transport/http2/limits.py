@@ -1,6 +1,7 @@
-"""What one connection may cost, and what it is told of that."""
+"""Limits of a connection."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 from epp.transport.http2.constants import (
     MAX_MAX_FRAME_BYTES,
@@ -8,48 +9,69 @@ from epp.transport.http2.constants import (
     MAX_WINDOW,
     MIN_MAX_FRAME_BYTES,
 )
-from epp.transport.limits import require_positive
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def require_positive(*holders: "DataclassInstance") -> None:
+    """Check all fields of some dataclasses.
+
+    Raises:
+        ValueError: A field is not above 0.
+    """
+    for holder in holders:
+        for each in fields(holder):
+            if getattr(holder, each.name) <= 0:
+                raise ValueError(f"{each.name} must be positive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Limits of one connection; each has a counter of the times it struck."""
+    """Limits of one connection; a counter shows how often each one was reached.
+
+    "Announced" means that the client gets the limit in SETTINGS.
+    """
 
     max_concurrent_streams: int = 10_000
-    """Streams open at once; announced, and above it streams are refused."""
+    """Open streams; announced. Streams above it are refused."""
     max_frame_bytes: int = MIN_MAX_FRAME_BYTES
-    """Payload of one frame; announced. The least, so that no stream holds up others for long."""
+    """Payload of one frame; announced. The minimum of HTTP/2, so that one stream's frame does not
+    delay the others for long."""
     stream_window_bytes: int = 256 << 10
-    """Receive window of each stream; announced. Streams with long bodies stop here, so that they do
-    not use up the connection's window, for which a small request would have to wait."""
+    """Receive window of each stream; announced. It stops streams with long bodies before they use
+    up the connection's window, which small requests need, too."""
     connection_window_bytes: int = 16 << 20
     """Receive window of all streams together."""
     max_header_list_bytes: int = 16 << 10
-    """Decoded request headers, 32 bytes a field on top (RFC 9113 §6.5.2); announced; above it 431.
-    Above four times as much, decoded or not, the connection ends: nobody needs that by mistake."""
+    """Decoded request headers, plus 32 bytes a field (RFC 9113 §6.5.2); announced. Longer ones are
+    answered with 431. Above four times as much, decoded or not, the connection ends: no client
+    exceeds that by mistake."""
     writable_below_bytes: int = 1 << 20
-    """A stream with more waiting is not writable, and its receive window is not renewed."""
+    """Response bytes waiting on a stream from which it is unwritable, and its receive window is not
+    renewed."""
     max_waiting_stream_bytes: int = 80 << 20
-    """Bytes that wait on one stream for the peer's window; above it the stream is ended."""
+    """Response bytes waiting on one stream for the peer's window; above it the stream ends."""
     max_buffered_bytes: int = 512 << 20
-    """Messages that are not whole yet, and answers that wait, of one connection together; above it
-    the stream that adds to them is ended. Messages take turns from a quarter of it on; the rest has
-    to have room for the windows of all streams with long ones, twice, and for the longest one."""
+    """Incomplete messages and waiting responses of one connection; the stream that exceeds it ends.
+    From a quarter of it on, one stream at a time receives a long message; the rest must have room
+    for twice the windows of all streams with long messages, and for the longest message."""
     write_burst_bytes: int = 1 << 20
-    """DATA written at once, before the socket is asked whether it has room."""
+    """DATA to write before checking whether the socket has room."""
     max_control_output_bytes: int = 64 << 10
-    """Answers to PING and SETTINGS for a peer that does not read; above it we do not either."""
+    """Replies to PING and SETTINGS for a peer that does not read; above it reading pauses."""
     control_frame_budget: int = 10_000
-    """Frames that move nothing (PING, SETTINGS, PRIORITY, CONTINUATION, empty DATA, …) between two
-    calls of ``forgive``; above it the connection ends (CVE-2019-9512, -9515, -9518, 2024-27316)."""
+    """Frames that do not advance a request (PING, SETTINGS, PRIORITY, CONTINUATION, empty DATA, …)
+    in about a second; above it the connection ends (CVE-2019-9512, -9515, -9518, 2024-27316)."""
     early_reset_budget: int = 10_000
-    """Streams that a client may reset before any message was sent on them, beyond those that were
-    answered; above it the connection ends (CVE-2023-44487)."""
+    """Streams that a client may reset before any message was sent on them, in excess of answered
+    streams; above it the connection ends (CVE-2023-44487)."""
     stream_fault_budget: int = 1_000
-    """Streams that a client may make us reset, beyond those that were answered (CVE-2025-8671)."""
+    """Streams that the server may have to reset because of stream errors, in excess of answered
+    streams; above it the connection ends (CVE-2025-8671)."""
 
     def __post_init__(self) -> None:
-        """Refuse what could never work.
+        """Validate the limits.
 
         Raises:
             ValueError: A limit is out of its range.

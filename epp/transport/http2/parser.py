@@ -1,8 +1,8 @@
-"""Cuts what was read into frames, and checks what can be checked without knowing any stream.
+"""Splits the bytes read into frames, and checks all that does not depend on a stream's state.
 
-That is the preface, the frame's size, whether its type belongs on a stream, padding, and that
-header blocks come in one piece (RFC 9113 §3.4, §4, §6). A frame above the limit is refused at its
-header and never collected.
+It checks the preface, the size of a frame, whether its type may be on its stream, padding, and that
+no frame interrupts a header block (RFC 9113 §3.4, §4, §6). A frame above the size limit is refused
+at its header and never buffered.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,16 +26,16 @@ from epp.transport.http2.errors import ConnectionFault, StreamFault
 from epp.transport.http2.floods import FloodGuard
 
 FrameHandler = Callable[[int, int, bytes], None]
-"""Takes flags, stream id and payload."""
+"""Called with flags, stream id and payload."""
 
 _ANY_SIZE = range(1 << 24)
 _STREAM, _CONNECTION, _BOTH = range(1, MAX_STREAM_ID + 1), range(1), range(MAX_STREAM_ID + 1)
 
-# Which streams a frame may be on, and how long it may be.
+# Allowed stream ids and payload sizes by frame type.
 _RULES: dict[FrameType, tuple[range, range]] = {
     FrameType.DATA: (_STREAM, _ANY_SIZE),
     FrameType.HEADERS: (_STREAM, _ANY_SIZE),
-    FrameType.PRIORITY: (_STREAM, _ANY_SIZE),  # a wrong size is the stream's fault alone (§6.3)
+    FrameType.PRIORITY: (_STREAM, _ANY_SIZE),  # a wrong size is only a stream error (§6.3)
     FrameType.RST_STREAM: (_STREAM, range(4, 5)),
     FrameType.SETTINGS: (_CONNECTION, range(0, 1 << 24, 6)),
     FrameType.PUSH_PROMISE: (range(0), _ANY_SIZE),  # never from a client (§8.4)
@@ -46,13 +46,13 @@ _RULES: dict[FrameType, tuple[range, range]] = {
 }
 
 _HEADERS, _CONTINUATION = FrameType.HEADERS, FrameType.CONTINUATION
-_ANY_NUMBER = maxsize
+_NO_LIMIT = maxsize
 
 _unpack = FRAME_HEADER.unpack_from
 
 
 class FrameParser:
-    """Calls a handler for each whole frame; HEADERS come with their whole block."""
+    """Calls a handler for each complete frame; HEADERS with the complete header block."""
 
     def __init__(
         self,
@@ -63,19 +63,19 @@ class FrameParser:
         guard: FloodGuard,
         faulted: Callable[[int, StreamFault], None],
     ) -> None:
-        """Begin before the preface.
+        """Expect the preface.
 
         Args:
-            handlers: By frame type; CONTINUATION and PUSH_PROMISE need none.
-            max_frame_bytes: Our announced MAX_FRAME_SIZE.
-            max_block_bytes: Longest header block that is collected.
-            guard: Counts what moves nothing.
-            faulted: Told of a handler's StreamFault, with the stream's id.
+            handlers: Handlers by frame type; CONTINUATION and PUSH_PROMISE need none.
+            max_frame_bytes: The announced MAX_FRAME_SIZE.
+            max_block_bytes: Limit on the length of a header block.
+            guard: Counts frames that do not advance a request.
+            faulted: Called with the stream id and the StreamFault that a handler has raised.
         """
-        # Parts of a header block come here first, and reach their handler whole.
+        # Header blocks are assembled here first.
         own = {_HEADERS: self._begin_block, _CONTINUATION: self._continue_block}
-        takers = {**handlers, **own}
-        self._steps = tuple((*_RULES[kind], takers.get(kind, _ignored)) for kind in FrameType)
+        all_handlers = {**handlers, **own}
+        self._rules = tuple((*_RULES[kind], all_handlers.get(kind, _ignored)) for kind in FrameType)
         self._headers = handlers[_HEADERS]
         self._max_frame_bytes = max_frame_bytes
         self._max_block_bytes = max_block_bytes
@@ -83,44 +83,44 @@ class FrameParser:
         self._faulted = faulted
         self._rest = bytearray()
         self._needed_bytes = 1
-        self._blocks_left = _ANY_NUMBER
+        self._blocks_left = _NO_LIMIT
         self._block = bytearray()
         self._block_stream_id = 0
         self._block_flags = 0
         self._parse: Callable[[bytes], int] = self._parse_preface
         self.is_established = False
-        """The preface has come, and the header of the SETTINGS frame that belongs to it."""
+        """The preface has arrived, with the header of the SETTINGS frame that belongs to it."""
 
     def close(self) -> None:
-        """Let go of the handlers, so that no cycle of references outlives the connection.
+        """Drop the handlers; :meth:`feed` must not be called after this.
 
-        Such cycles wait for the garbage collector, which holds up the event loop. Nothing may be
-        fed after this.
+        The handlers are part of reference cycles, which only the garbage collector would free; it
+        blocks the event loop.
         """
-        self._steps = ()
+        self._rules = ()
         del self._headers, self._faulted, self._parse
 
     @property
     def is_mid_frame(self) -> bool:
-        """The preface, a frame or a header block has begun and not ended."""
+        """Whether the preface, a frame or a header block has arrived only in part."""
         return bool(self._rest) or self._block_stream_id != 0
 
     @property
     def has_unread(self) -> bool:
-        """The last call of ``feed`` left frames unread, because of ``most_blocks``."""
+        """Whether the last :meth:`feed` kept frames because of ``max_header_blocks``."""
         return not self._blocks_left and bool(self._rest)
 
-    def feed(self, data: bytes, most_blocks: int = _ANY_NUMBER) -> None:
-        """Take bytes as they come.
+    def feed(self, data: bytes, max_header_blocks: int = _NO_LIMIT) -> None:
+        """Handle bytes.
 
         Args:
-            data: The bytes; none to go on with those left unread.
-            most_blocks: Header blocks to be read in this call; what comes after them is kept.
+            data: The bytes; empty to continue with those left unread.
+            max_header_blocks: Header blocks to handle in this call; bytes after them are kept.
 
         Raises:
-            ConnectionFault: They are not HTTP/2, or a handler refused a frame.
+            ConnectionFault: The bytes are not valid HTTP/2, or a handler has refused a frame.
         """
-        self._blocks_left = most_blocks
+        self._blocks_left = max_header_blocks
         rest = self._rest
         if rest:
             if len(rest) + len(data) < self._needed_bytes:
@@ -152,7 +152,7 @@ class FrameParser:
         return self._parse_frames(data)
 
     def _parse_frames(self, data: bytes) -> int:
-        """Handle every whole frame and return the number of bytes used up."""
+        """Handle all complete frames; return the number of bytes consumed."""
         size = len(data)
         start = 0
         while size - start >= FRAME_HEADER_BYTES:
@@ -173,9 +173,9 @@ class FrameParser:
             ):
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block was interrupted")
             if kind > _CONTINUATION:
-                self._guard.control_frame()  # unknown, to be ignored (§5.5)
+                self._guard.control_frame()  # an unknown type must be ignored (§5.5)
                 continue
-            streams, sizes, take = self._steps[kind]
+            streams, sizes, handle = self._rules[kind]
             if stream_id not in streams:
                 raise ConnectionFault(
                     ErrorCode.PROTOCOL_ERROR, f"{FrameType(kind).name} on stream {stream_id}"
@@ -185,7 +185,7 @@ class FrameParser:
                     ErrorCode.FRAME_SIZE_ERROR, f"{FrameType(kind).name} of {length} bytes"
                 )
             try:
-                take(flags, stream_id, payload)
+                handle(flags, stream_id, payload)
             except StreamFault as fault:
                 self._faulted(stream_id, fault)
             if not self._blocks_left:
@@ -230,7 +230,7 @@ class FrameParser:
 
 
 def unpadded(payload: bytes) -> bytes:
-    """Return the payload of a frame with flag PADDED, without its padding.
+    """Remove the padding from the payload of a frame with the PADDED flag.
 
     Raises:
         ConnectionFault: The padding is as long as the payload, or longer (§6.1).
@@ -241,4 +241,4 @@ def unpadded(payload: bytes) -> bytes:
 
 
 def _ignored(_flags: int, _stream_id: int, _payload: bytes) -> None:
-    """PUSH_PROMISE, which its rule lets nobody send."""
+    """Placeholder for PUSH_PROMISE, which no stream id allows."""

@@ -1,7 +1,7 @@
-"""Everything that goes out: control frames at once, DATA as windows and the socket allow.
+"""The sending side of a connection: control frames at once, DATA as windows and the socket allow.
 
-Data that has no room waits with its stream. Streams that could send if the connection had room
-stand in one queue and take turns, a frame each, so that a large answer does not starve small ones.
+DATA without room waits on its stream. Streams that wait only for the connection or the socket are
+served round-robin, one frame each, so that a large response does not starve small ones.
 """
 
 from collections import OrderedDict, deque
@@ -18,22 +18,27 @@ from epp.transport.http2.constants import (
     ErrorCode,
     FrameType,
 )
-from epp.transport.http2.counters import Http2Counters
 from epp.transport.http2.errors import (
     ConnectionFault,
     StreamFault,
     WaitingBytesExceededError,
 )
 from epp.transport.http2.limits import ConnectionLimits
-from epp.transport.http2.stream import Stream
-from epp.transport.pieces import Piece, keep
+from epp.transport.http2.stream import Http2Stream, Piece, append_piece
+from epp.transport.statistics import Http2Counters
 
 _DATA = int(FrameType.DATA)
 _pack = FRAME_HEADER.pack
 
 
 class Sender:
-    """The sending side of a connection."""
+    """Sends frames on one connection.
+
+    Args:
+        limits: Limits of the connection.
+        budget: Memory budget for waiting DATA.
+        counters: Counts for metrics.
+    """
 
     __slots__ = (
         "_budget",
@@ -42,7 +47,7 @@ class Sender:
         "_limits",
         "data_frames",
         "initial_window",
-        "is_held",
+        "is_paused",
         "max_frame_bytes",
         "output",
         "ready",
@@ -58,62 +63,62 @@ class Sender:
         self._counters = counters
         self._limits = limits
         self._budget = budget
-        # An OrderedDict, as a stream may have to leave from the middle.
-        self.ready: OrderedDict[int, Stream] = OrderedDict()
-        """Streams that wait for the connection or the socket, not for their own window; by id."""
+        # An OrderedDict, because streams are also removed from the middle.
+        self.ready: OrderedDict[int, Http2Stream] = OrderedDict()
+        """Streams that wait for the connection or the socket, not for their own window, by id."""
         self._burst_bytes = 0
         self.output: list[Piece] = []
-        """Bytes to be written, in order."""
+        """Bytes to write, in order."""
         self.write = self.output.append
-        """Add a frame that no window governs."""
+        """Append a frame that is not subject to flow control."""
         self.window = DEFAULT_WINDOW
-        """What the peer takes on all streams together."""
+        """Send window of the connection."""
         self.initial_window = DEFAULT_WINDOW
         """The peer's INITIAL_WINDOW_SIZE."""
         self.max_frame_bytes = MIN_MAX_FRAME_BYTES
-        self.is_held = False
-        """The socket is full: DATA waits."""
+        self.is_paused = False
+        """DATA waits, because the socket is full."""
         self.waiting_bytes = 0
-        """Bytes that wait on all streams."""
+        """DATA waiting on all streams."""
         self.data_frames = 0
         """DATA frames sent so far."""
-        self.writable: list[Stream] = []
-        """Streams that were full and have room again; for :meth:`take_writable`."""
+        self.writable: list[Http2Stream] = []
+        """Streams that have become writable again, for :meth:`take_writable`."""
 
     @property
     def is_pump_due(self) -> bool:
-        """Something waits that could go out now."""
-        return bool(self.ready) and self.window > 0 and not self.is_held
+        """Whether waiting DATA could be sent now."""
+        return bool(self.ready) and self.window > 0 and not self.is_paused
 
     @property
     def has_more(self) -> bool:
-        """Something could go out now, or a stream is writable again."""
+        """Whether waiting DATA could be sent now, or a stream has become writable again."""
         return bool(self.writable) or self.is_pump_due
 
     @property
     def ready_streams(self) -> int:
-        """Streams that wait for the connection or the socket, not for their own window."""
+        """Number of streams that wait for the connection or the socket."""
         return len(self.ready)
 
     def take(self) -> bytes:
-        """Return everything to be written since the last time."""
+        """Return everything to write since the last call."""
         data = b"".join(self.output)
         self.output.clear()
         self._burst_bytes = 0
         return data
 
-    def take_writable(self) -> list[Stream]:
-        """Return the streams that were full and have room again, since the last time."""
+    def take_writable(self) -> list[Http2Stream]:
+        """Return the streams that have become writable again since the last call."""
         streams = self.writable
         if streams:
             self.writable = []
         return streams
 
-    def data(self, stream: Stream, data: bytes) -> None:
-        """Send ``data``, or let it wait if there is no room.
+    def data(self, stream: Http2Stream, data: bytes) -> None:
+        """Send ``data`` now, or let it wait for room.
 
         Raises:
-            WaitingBytesExceededError: There is no room to wait either.
+            WaitingBytesExceededError: Too much data is waiting already.
         """
         size = len(data)
         if (
@@ -121,7 +126,7 @@ class Sender:
             or size > self.initial_window + stream.send_credit
             or stream.waiting
             or self.ready
-            or self.is_held
+            or self.is_paused
             or self._burst_bytes + size > self._limits.write_burst_bytes
         ):
             self._wait(stream, data)
@@ -142,8 +147,8 @@ class Sender:
                 self.write(_pack(len(piece) << 8 | _DATA, 0, stream.id))
                 self.write(piece)
 
-    def forget(self, stream: Stream) -> None:
-        """Drop what waits on a stream that is gone (§5.4.2)."""
+    def drop_waiting(self, stream: Http2Stream) -> None:
+        """Drop the waiting data and trailers of a stream."""
         self.waiting_bytes -= stream.waiting_bytes
         self._budget.give_back(stream.waiting_bytes)
         stream.waiting_bytes = 0
@@ -151,38 +156,38 @@ class Sender:
         stream.trailers = None
         self.ready.pop(stream.id, None)
 
-    def is_full(self, stream: Stream) -> bool:
-        """Return whether so much waits on the stream that it takes no more gladly."""
+    def is_full(self, stream: Http2Stream) -> bool:
+        """Return whether the stream is unwritable: ``writable_below_bytes`` or more wait on it."""
         return stream.waiting_bytes >= self._limits.writable_below_bytes
 
-    # --- what makes room ----------------------------------------------------------------------
+    # --- windows and waiting data -----------------------------------------------------------------
 
     def window_update(self, increment: int) -> None:
-        """The connection's window grows.
+        """Enlarge the connection's window.
 
         Raises:
-            ConnectionFault: Beyond 2^31 - 1 (§6.9.1).
+            ConnectionFault: It exceeds 2^31 - 1 (§6.9.1).
         """
         self.window += increment
         if self.window > MAX_WINDOW:
             raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "connection window above 2^31-1")
 
-    def stream_window_update(self, stream: Stream, increment: int) -> None:
-        """A stream's window grows.
+    def stream_window_update(self, stream: Http2Stream, increment: int) -> None:
+        """Enlarge a stream's window.
 
         Raises:
-            StreamFault: Beyond 2^31 - 1 (§6.9.1).
+            StreamFault: It exceeds 2^31 - 1 (§6.9.1).
         """
         stream.send_credit += increment
         if self.initial_window + stream.send_credit > MAX_WINDOW:
             raise StreamFault(ErrorCode.FLOW_CONTROL_ERROR, "stream window above 2^31-1")
         self._enqueue(stream)
 
-    def initial_window_changed(self, size: int, streams: dict[int, Stream]) -> None:
-        """The windows of all open streams change by the difference (§6.9.2).
+    def initial_window_changed(self, size: int, streams: dict[int, Http2Stream]) -> None:
+        """Change the windows of all open streams by the difference (§6.9.2).
 
         Raises:
-            ConnectionFault: One of them is beyond 2^31 - 1.
+            ConnectionFault: A window exceeds 2^31 - 1.
         """
         grows = size > self.initial_window
         self.initial_window = size
@@ -195,11 +200,11 @@ class Sender:
                 )
             self._enqueue(stream)
 
-    def pump(self) -> list[Stream]:
-        """Send what waits, fairly, and return the streams whose trailers went out with it."""
-        ended: list[Stream] = []
+    def pump(self) -> list[Http2Stream]:
+        """Send waiting DATA round-robin; return the streams whose trailers were sent with it."""
+        ended: list[Http2Stream] = []
         ready = self.ready
-        while ready and self.window > 0 and not self.is_held:
+        while ready and self.window > 0 and not self.is_paused:
             if self._burst_bytes >= self._limits.write_burst_bytes:
                 break
             _, stream = ready.popitem(last=False)
@@ -217,8 +222,8 @@ class Sender:
                 ended.append(stream)
         return ended
 
-    def _send_frame(self, stream: Stream, waiting: deque[Piece], room_bytes: int) -> None:
-        """Fill one frame with as much as there is, across the borders of messages."""
+    def _send_frame(self, stream: Http2Stream, waiting: deque[Piece], room_bytes: int) -> None:
+        """Send one frame of up to ``room_bytes``, which may span messages."""
         pieces: list[Piece] = []
         size = 0
         while waiting and size < room_bytes:
@@ -243,7 +248,7 @@ class Sender:
             stream.was_full = False
             self.writable.append(stream)
 
-    def _wait(self, stream: Stream, data: bytes) -> None:
+    def _wait(self, stream: Http2Stream, data: bytes) -> None:
         size = len(data)
         limits = self._limits
         if stream.waiting_bytes + size > limits.max_waiting_stream_bytes:
@@ -252,11 +257,11 @@ class Sender:
             )
         if not self._budget.has_room(size):
             raise WaitingBytesExceededError(
-                f"no room: {self._budget.used_bytes} bytes are kept already for this connection"
+                f"no room: {self._budget.used_bytes} bytes are buffered already for this connection"
             )
         if stream.waiting is None:
             stream.waiting = deque()
-        keep(stream.waiting, data)
+        append_piece(stream.waiting, data)
         stream.waiting_bytes += size
         self.waiting_bytes += size
         self._budget.take(size)
@@ -265,6 +270,6 @@ class Sender:
             self._counters.streams_filled += 1
         self._enqueue(stream)
 
-    def _enqueue(self, stream: Stream) -> None:
+    def _enqueue(self, stream: Http2Stream) -> None:
         if stream.waiting and self.initial_window + stream.send_credit > 0:
             self.ready.setdefault(stream.id, stream)

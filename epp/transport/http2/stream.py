@@ -1,31 +1,35 @@
-"""One stream: its state, and both its windows.
-
-States and what leads from one to the other are data, after the diagram of RFC 9113 §5.1. A server
-that never pushes has no reserved states; idle streams and closed ones have no object.
-"""
+"""One stream: its state, its windows, and the data that waits to be sent on it."""
 
 from collections import deque
+from collections.abc import MutableSequence
 from enum import IntEnum
 from typing import Any
 
 from epp.transport.http2.constants import ErrorCode
 from epp.transport.http2.errors import StreamFault
-from epp.transport.pieces import Piece
+
+Piece = bytes | bytearray | memoryview
+
+_SMALL_BYTES = 2048
+_GATHERED_BYTES = 64 << 10
 
 
 class StreamState(IntEnum):
-    """RFC 9113 §5.1, from the server's side."""
+    """States of RFC 9113 §5.1, as the server sees them.
+
+    A server that never pushes has no reserved streams; idle streams have no object.
+    """
 
     OPEN = 0
     HALF_CLOSED_REMOTE = 1
     """The peer has sent END_STREAM."""
     HALF_CLOSED_LOCAL = 2
-    """We have sent END_STREAM."""
+    """The server has sent END_STREAM."""
     CLOSED = 3
 
 
 class StreamInput(IntEnum):
-    """What can happen to a stream; its first HEADERS are what makes the object."""
+    """Inputs of the state machine, after the HEADERS that open a stream."""
 
     RECEIVE_DATA = 0
     RECEIVE_TRAILERS = 1
@@ -47,20 +51,21 @@ TRANSITIONS: dict[tuple[StreamState, StreamInput], StreamState] = {
     (_LOCAL, StreamInput.RECEIVE_TRAILERS): _LOCAL,
     (_LOCAL, StreamInput.RECEIVE_END_STREAM): _CLOSED,
 }
-"""What is absent is an error of type STREAM_CLOSED. RST_STREAM closes a stream in any state."""
+"""All other pairs are stream errors of type STREAM_CLOSED. RST_STREAM closes a stream in any state.
+"""
 
 # The same as a tuple of tuples: an index costs 60 ns, a dict of pairs of enums 250.
 _NEXT = tuple(tuple(TRANSITIONS.get((s, i)) for i in StreamInput) for s in StreamState)
 
 
-class Stream:
-    """A stream that is not idle and not closed."""
+class Http2Stream:
+    """A stream that is not idle."""
 
     __slots__ = (
         "expected_bytes",
         "has_sent_data",
         "id",
-        "is_paused",
+        "is_reading_paused",
         "owner",
         "receive_window",
         "send_credit",
@@ -76,31 +81,31 @@ class Stream:
         self.id = stream_id
         self.state = _OPEN
         self.owner: Any = None
-        """For the layer above: what it keeps per stream."""
+        """Object that the caller keeps with the stream."""
         self.expected_bytes = expected_bytes
-        """What is left of the announced content-length; None if none was announced."""
+        """Bytes of the announced content-length still to come; None without content-length."""
         self.receive_window = receive_window
-        self.is_paused = False
-        """Its receive window is not renewed."""
+        self.is_reading_paused = False
+        """The receive window is not renewed."""
         self.to_acknowledge = 0
         """Bytes received for which no WINDOW_UPDATE has been sent yet."""
         self.send_credit = 0
-        """The send window less the peer's INITIAL_WINDOW_SIZE, so that a change of that setting
+        """Send window minus the peer's INITIAL_WINDOW_SIZE, so that a change of that setting
         (RFC 9113 §6.9.2) touches no stream."""
         self.waiting: deque[Piece] | None = None
-        """Data that waits for a window or for the socket; made when first needed."""
+        """Data that waits for a window or for the socket; created when first needed."""
         self.waiting_bytes = 0
         self.trailers: bytes | None = None
-        """Header block that ends the stream once nothing waits any more."""
+        """Header block that ends the stream after ``waiting`` has been sent."""
         self.was_full = False
-        """It was not writable, and the layer above will be told when it is again."""
+        """It became unwritable, and the caller has not been notified of room since."""
         self.has_sent_data = False
 
     def advance(self, happening: StreamInput) -> None:
-        """Go to the next state.
+        """Change to the next state.
 
         Raises:
-            StreamFault: This must not happen in the present state.
+            StreamFault: ``happening`` is not allowed in the current state.
         """
         following = _NEXT[self.state][happening]
         if following is None:
@@ -111,5 +116,21 @@ class Stream:
 
     @property
     def has_peer_ended(self) -> bool:
-        """The peer will send nothing more on it."""
+        """Whether the peer has ended its side."""
         return self.state is _REMOTE or self.state is _CLOSED
+
+
+def append_piece(pieces: MutableSequence[Piece], piece: Piece) -> None:
+    """Append ``piece`` to ``pieces``, or to the buffer at their end.
+
+    Small pieces are gathered in buffers of 64 KB: a list of one-byte pieces would take fifty times
+    their size. Large ones are kept as they are: one growing buffer would copy them repeatedly.
+    """
+    if len(piece) >= _SMALL_BYTES:
+        pieces.append(piece)
+        return
+    last = pieces[-1] if pieces else None
+    if type(last) is bytearray and len(last) < _GATHERED_BYTES:
+        last += piece
+    else:
+        pieces.append(bytearray(piece))

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from epp.observability.hot_metrics import Histogram
+from epp.observability.metric_children import Histogram
 from epp.observability.plugins import PluginCounter, PluginLabels
 from epp.scheduling import (
     NEVER_SCRAPED,

@@ -1,4 +1,4 @@
-"""The peer's books: holds every frame that the server sends against what it may send."""
+"""The peer's flow-control accounting: checks every frame that the server sends."""
 
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ from tools.harness.http2_frames import DEFAULT_WINDOW, MAX_WINDOW
 
 @dataclass
 class SentStream:
-    """What the server has sent on one stream."""
+    """Windows and content of one stream."""
 
     window: int
     blocks: list[list[tuple[bytes, bytes]]] = field(default_factory=list)
@@ -30,7 +30,7 @@ class SentStream:
 
 
 class Accounting:
-    """Follows both directions; a frame that breaks a rule fails the test."""
+    """Tracks both directions; a frame that breaks a rule fails the test."""
 
     def __init__(self) -> None:
         self.window = DEFAULT_WINDOW
@@ -46,7 +46,7 @@ class Accounting:
     # --- the client's frames ----------------------------------------------------------------------
 
     def sent(self, frame: Frame) -> None:
-        """Take note of what a frame of the client allows the server."""
+        """Apply a frame of the client to what the server may send."""
         if isinstance(frame, SettingsFrame) and "ACK" not in frame.flags:
             self._settings(frame.settings)
         elif isinstance(frame, WindowUpdateFrame):
@@ -71,7 +71,7 @@ class Accounting:
     # --- the server's frames ----------------------------------------------------------------------
 
     def received(self, frame: Frame) -> None:
-        """Judge a frame of the server."""
+        """Check a frame of the server."""
         assert frame.body_len <= self.max_frame_bytes
         assert self.frames_received or isinstance(frame, SettingsFrame), "SETTINGS come first"
         self.frames_received += 1

@@ -1,6 +1,6 @@
-"""What RFC 9113 says to each frame, independent of the code under test.
+"""A model of RFC 9113: the allowed outcomes of each frame, independent of the code under test.
 
-The model follows the frames of both sides and answers one question: what may come of this frame?
+The model tracks the frames of both sides and returns the allowed outcomes of the next one.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ Allowed = frozenset[Outcome]
 
 
 def fine() -> Allowed:
-    """The frame is obeyed or ignored."""
+    """The frame is applied or ignored."""
     return frozenset({("fine", None)})
 
 
@@ -34,7 +34,7 @@ E = ErrorCode
 
 
 class Closed(Enum):
-    """Why a stream is closed; it decides what the client may still have sent (§5.1)."""
+    """Why a stream is closed, which determines the frames that may still arrive (§5.1)."""
 
     BY_US = auto()
     BY_CLIENT = auto()

@@ -73,7 +73,7 @@ def test_the_connection_knows_when_its_own_settings_are_acknowledged() -> None:
     assert client.frames()[-1].stream_id == 0
 
 
-def test_everything_may_come_byte_by_byte() -> None:
+def test_bytes_may_arrive_one_by_one() -> None:
     octets = PREFACE + serialized(
         [
             settings(),
@@ -95,7 +95,7 @@ def test_everything_may_come_byte_by_byte() -> None:
     assert isinstance(slowly.events[0], RequestReceived)
 
 
-def test_nothing_read_means_nothing() -> None:
+def test_an_empty_read_has_no_effect() -> None:
     client = Client()
 
     assert client.send_bytes(b"") == []
@@ -103,7 +103,7 @@ def test_nothing_read_means_nothing() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 10, 23])
-def test_half_a_preface_is_neither_established_nor_a_fault(cut: int) -> None:
+def test_half_a_preface_is_neither_established_nor_an_error(cut: int) -> None:
     client = Client()
 
     assert client.send_bytes(PREFACE[:cut]) == []
@@ -135,7 +135,7 @@ def test_it_is_established_by_the_preface_with_the_head_of_its_settings() -> Non
         pytest.param(serialized([settings()]), id="no preface"),
     ],
 )
-def test_what_is_not_the_preface_is_a_connection_error(octets: bytes) -> None:
+def test_a_wrong_preface_is_a_connection_error(octets: bytes) -> None:
     Client().assert_failed(ErrorCode.PROTOCOL_ERROR, octets)
 
 
@@ -167,7 +167,7 @@ def test_a_client_may_open_a_stream_before_it_has_seen_our_settings() -> None:
     assert event.end_stream
 
 
-def test_an_unfinished_frame_and_an_unfinished_header_block_are_told_to_the_driver() -> None:
+def test_incomplete_frames_and_header_blocks_are_reported() -> None:
     client = Client().establish()
     assert not client.connection.is_mid_frame
 

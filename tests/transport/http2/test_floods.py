@@ -1,4 +1,4 @@
-"""RFC 9113 §10.5: floods end the connection with ENHANCE_YOUR_CALM; busy clients are left alone."""
+"""RFC 9113 §10.5: floods end the connection with ENHANCE_YOUR_CALM; busy clients are unaffected."""
 
 from collections.abc import Callable
 
@@ -36,14 +36,14 @@ BLOCK = block()
 
 
 def prepared(**limits: int) -> Client:
-    """Return a client with an open stream 1, a stream 3 that it has reset and a 5 that we have."""
+    """Return a client with stream 1 open, 3 reset by the client, and 5 reset by the server."""
     client = make_client(None, **limits)
     client.request(1)
     client.request(3)
     client.connection.reset(client.request(5), ErrorCode.CANCEL)
     client.send(reset(3))
     client.frames()
-    client.connection.forgive()
+    client.connection.replenish_flood_budgets()
     return client
 
 
@@ -69,7 +69,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
-def test_a_flood_of_frames_that_move_nothing_ends_the_connection(flood: bytes) -> None:
+def test_a_flood_of_control_frames_ends_the_connection(flood: bytes) -> None:
     client = prepared()
     client.accounting.settings_to_acknowledge = 20_000
     client.accounting.pings_to_answer = [b"12345678"] * 20_000
@@ -80,7 +80,7 @@ def test_a_flood_of_frames_that_move_nothing_ends_the_connection(flood: bytes) -
 
 
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
-def test_as_many_over_time_are_forgiven(flood: bytes) -> None:
+def test_as_many_frames_over_time_are_no_flood(flood: bytes) -> None:
     client = prepared(control_frame_budget=100)
     client.accounting.settings_to_acknowledge = 20_000
     client.accounting.pings_to_answer = [b"12345678"] * 20_000
@@ -88,7 +88,7 @@ def test_as_many_over_time_are_forgiven(flood: bytes) -> None:
     for _ in range(50):
         client.send_bytes(flood * 90)
         client.frames()
-        client.connection.forgive()
+        client.connection.replenish_flood_budgets()
 
     assert not client.connection.is_closed
 
@@ -144,7 +144,7 @@ def test_settings_that_change_the_windows_of_many_streams_are_bounded_work() -> 
     client = make_client()
     for stream_id in range(1, 20_001, 2):
         client.request(stream_id)
-    client.connection.forgive()
+    client.connection.replenish_flood_budgets()
     visits = counted_visits(client)
 
     up = serialized([settings(initial_window_size=65_536)])
@@ -156,7 +156,7 @@ def test_settings_that_change_the_windows_of_many_streams_are_bounded_work() -> 
 
 
 def counted_visits(client: Client) -> Callable[[], int]:
-    """Count how many streams changes of settings look at."""
+    """Count the streams that changes of settings visit."""
     count = 0
 
     class Streams(dict[int, object]):
@@ -177,7 +177,7 @@ def test_window_updates_that_answer_our_data_are_free() -> None:
         client.connection.send_data(stream, bytes(100))
         client.answers(window(1, 100), window(0, 100))
 
-    client.connection.forgive()
+    client.connection.replenish_flood_budgets()
     client.assert_alive()
     assert len(client.received(1)) == 100_000
 
@@ -213,7 +213,7 @@ def test_100_000_small_messages_are_no_flood() -> None:
     client.assert_alive()
 
 
-def test_the_rest_of_large_bodies_that_were_refused_is_no_flood() -> None:
+def test_the_rest_of_refused_large_bodies_is_no_flood() -> None:
     client = make_client(control_frame_budget=100)
 
     for stream_id in range(1, 201, 2):
@@ -222,7 +222,7 @@ def test_the_rest_of_large_bodies_that_were_refused_is_no_flood() -> None:
         client.connection.end(stream, TRAILERS)
         client.send_bytes(data(stream_id, bytes(1000)).serialize() * 25)
 
-    client.connection.forgive()
+    client.connection.replenish_flood_budgets()
     client.assert_alive()
 
 
@@ -306,7 +306,7 @@ def test_100_000_requests_that_envoy_resets_after_their_answer_are_no_flood() ->
     assert client.counters.streams_answered == 100_000
 
 
-def test_each_answered_stream_earns_an_early_reset_back() -> None:
+def test_each_answered_stream_restores_an_early_reset() -> None:
     client = make_client(early_reset_budget=10)
 
     for first in range(1, 4001, 4):
@@ -320,7 +320,7 @@ def test_each_answered_stream_earns_an_early_reset_back() -> None:
     assert client.counters.streams_reset_early == 1000
 
 
-def test_answers_do_not_save_up_for_later_resets() -> None:
+def test_answered_streams_do_not_raise_the_budget() -> None:
     client = make_client(early_reset_budget=10)
     for stream_id in range(1, 201, 2):
         client.connection.send_data(client.answered(stream_id, end=True), b"message")
@@ -333,7 +333,7 @@ def test_answers_do_not_save_up_for_later_resets() -> None:
     client.assert_failed(CALM, reset(221))
 
 
-def test_time_earns_early_resets_back_a_hundredth_at_a_time() -> None:
+def test_replenish_restores_a_hundredth_of_the_early_resets() -> None:
     client = make_client(early_reset_budget=200)
     ids = iter(range(1, 100_001, 2))
 
@@ -345,7 +345,7 @@ def test_time_earns_early_resets_back_a_hundredth_at_a_time() -> None:
 
     abort(200)
     for _ in range(20):
-        client.connection.forgive()  # 1 + 200 / 100
+        client.connection.replenish_flood_budgets()  # 1 + 200 / 100
         abort(3)
     client.request(99_999)
 
@@ -364,7 +364,7 @@ PROVOKED = {
 
 
 @pytest.mark.parametrize("provoke", PROVOKED.values(), ids=PROVOKED)
-def test_resets_that_the_client_provokes_end_the_connection(
+def test_too_many_stream_errors_end_the_connection(
     provoke: Callable[[int], list[bytes]],
 ) -> None:
     client = make_client(stream_fault_budget=100, early_reset_budget=200)
@@ -376,7 +376,7 @@ def test_resets_that_the_client_provokes_end_the_connection(
     client.assert_failed(CALM, *provoke(201))
 
 
-def test_provoked_resets_are_forgiven_over_time_and_by_answers() -> None:
+def test_stream_errors_are_restored_over_time_and_by_answers() -> None:
     client = make_client(stream_fault_budget=10)
     malformed = literals([("a", "b")])
 
@@ -386,7 +386,7 @@ def test_provoked_resets_are_forgiven_over_time_and_by_answers() -> None:
             client.connection.send_data(client.answered(first + 2, end=True), b"message")
             client.connection.end(client.connection.streams[first + 2], TRAILERS)
         else:
-            client.connection.forgive()
+            client.connection.replenish_flood_budgets()
 
     client.frames()
     client.assert_alive()
@@ -395,16 +395,16 @@ def test_provoked_resets_are_forgiven_over_time_and_by_answers() -> None:
 
 def test_a_flood_of_large_header_lists_ends_the_connection() -> None:
     client = make_client(max_header_list_bytes=300, control_frame_budget=100)
-    client.connection.forgive()
+    client.connection.replenish_flood_budgets()
     large = BLOCK + literals([("a", "b")] * 8)
     client.send(*[headers(stream_id, large, end=True) for stream_id in range(1, 201, 2)])
     assert client.counters.header_lists_refused == 100
     assert not client.connection.is_closed
 
-    told = len(client.events)
+    before = len(client.events)
     client.assert_failed(CALM, headers(201, large, end=True))
-    # No stream ends that nobody was told of.
-    assert [type(event) for event in client.events[told:]] == [ConnectionFailed]
+    # There is no reset event for a stream that was never reported.
+    assert [type(event) for event in client.events[before:]] == [ConnectionFailed]
 
 
 def test_a_flood_is_counted_by_its_code() -> None:

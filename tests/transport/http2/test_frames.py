@@ -1,4 +1,4 @@
-"""RFC 9113 §4 and §6: what a frame may look like, whatever it means."""
+"""RFC 9113 §4 and §6: the format of frames."""
 
 import pytest
 from hyperframe.frame import SettingsFrame
@@ -109,7 +109,7 @@ def test_a_ping_is_answered_while_streams_are_blocked_by_windows() -> None:
 
 def test_a_ping_is_answered_while_the_socket_is_full() -> None:
     client = make_client()
-    client.connection.hold()
+    client.connection.pause_writing()
 
     client.assert_alive()
 
@@ -128,7 +128,7 @@ def test_an_acknowledged_ping_is_counted() -> None:
     assert len(ping_answers(client.frames())) == 1
 
 
-def test_we_can_ask_for_a_sign_of_life() -> None:
+def test_the_server_can_send_a_ping() -> None:
     client = make_client()
 
     client.connection.send_ping(b"hi there")
@@ -142,7 +142,7 @@ def test_a_frame_above_our_max_frame_size_is_refused_at_its_header(kind: int) ->
     make_client().assert_failed(ErrorCode.FRAME_SIZE_ERROR, raw(kind, 0, 1, bytes(16_385))[:9])
 
 
-def test_a_frame_of_exactly_our_max_frame_size_is_taken() -> None:
+def test_a_frame_of_exactly_our_max_frame_size_is_accepted() -> None:
     client = make_client(max_frame_bytes=20_000)
     client.request(1)
 
@@ -211,7 +211,7 @@ def test_push_promise_from_a_client_is_a_protocol_error(stream_id: int) -> None:
 
 
 @pytest.mark.parametrize("pad", [0, 1, 255])
-def test_padding_of_data_is_taken_off(pad: int) -> None:
+def test_padding_of_data_is_removed(pad: int) -> None:
     client = make_client()
     client.request(1)
 
@@ -223,7 +223,7 @@ def test_padding_of_data_is_taken_off(pad: int) -> None:
 
 @pytest.mark.parametrize("pad", [0, 1, 255])
 @pytest.mark.parametrize("with_priority", [False, True])
-def test_padding_and_priority_of_headers_are_taken_off(pad: int, with_priority: bool) -> None:
+def test_padding_and_priority_of_headers_are_removed(pad: int, with_priority: bool) -> None:
     client = make_client()
     fields = (0, 255, True) if with_priority else None
 
@@ -333,7 +333,7 @@ def test_a_max_frame_size_out_of_range_is_a_protocol_error(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2**14, 2**24 - 1])
-def test_a_max_frame_size_at_the_edge_is_taken(size: int) -> None:
+def test_a_max_frame_size_at_the_edge_is_accepted(size: int) -> None:
     client = make_client()
 
     client.send(settings(max_frame_size=size))
@@ -350,5 +350,5 @@ def test_enable_push_above_1_is_a_protocol_error() -> None:
     make_client().assert_failed(ErrorCode.PROTOCOL_ERROR, settings(enable_push=2))
 
 
-def test_settings_in_the_first_frame_are_judged_as_well() -> None:
+def test_settings_in_the_first_frame_are_validated() -> None:
     Client().assert_failed(ErrorCode.PROTOCOL_ERROR, PREFACE, settings(max_frame_size=1))

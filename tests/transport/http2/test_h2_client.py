@@ -1,4 +1,4 @@
-"""The h2 library as the client, bytes passed by hand: its windows and its encoder are its own."""
+"""The h2 library as the client, in memory: an independent implementation of windows and HPACK."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,12 +12,12 @@ import h2.settings
 import pytest
 
 from epp.transport.http2 import (
-    Connection,
     ConnectionLimits,
     DataReceived,
     ErrorCode,
     Event,
     HeaderCache,
+    Http2Connection,
     RequestReceived,
     StreamReset,
 )
@@ -32,7 +32,7 @@ def text(size: int) -> bytes:
 
 
 class Pair:
-    """h2 and our connection, with a wire between them."""
+    """An h2 client connected to our connection."""
 
     def __init__(
         self,
@@ -41,24 +41,24 @@ class Pair:
         limits: ConnectionLimits | None = None,
     ) -> None:
         self.cache = HeaderCache()
-        self.server = Connection(limits, cache=self.cache)
+        self.server = Http2Connection(limits, cache=self.cache)
         self.client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
-        self.told: list[Event] = []
-        """What the server was told."""
+        self.events: list[Event] = []
+        """Events of the server."""
         self.heard: list[Any] = []
-        """What h2's side was told."""
+        """Events of h2."""
         self.reads = True
-        """The client opens its windows again for what it reads."""
+        """Whether the client renews its windows for data that it reads."""
         self.client.initiate_connection()
         self.client.update_settings(settings or {})
         self.exchange()
 
     def exchange(self) -> None:
-        """Pass bytes both ways until nobody has anything to say."""
+        """Pass bytes in both directions until there is no more output."""
         while True:
             out = self.client.data_to_send()
             if out:
-                self.told += self.server.receive(out)
+                self.events += self.server.receive(out)
             back = self.server.take_output()
             if back:
                 for event in self.client.receive_data(back):
@@ -148,7 +148,7 @@ def test_1_mb_up_and_1_mb_down_over_default_windows() -> None:
     pair.upload(stream_id, text(MIB))
     pair.answer(stream_id, text(MIB))
 
-    assert content(pair.told) == text(MIB)
+    assert content(pair.events) == text(MIB)
     assert pair.received(stream_id) == text(MIB)
     assert pair.server.sender.waiting_bytes == 0
 
@@ -161,7 +161,7 @@ def test_padded_content_up_is_credited_to_the_byte() -> None:
         pair.client.send_data(stream_id, b"x", pad_length=255)
         pair.exchange()
 
-    assert content(pair.told) == b"x" * 1000
+    assert content(pair.events) == b"x" * 1000
     assert pair.client.local_flow_control_window(stream_id) > 65_535 // 4
 
 
@@ -247,7 +247,7 @@ def test_equal_headers_are_found_in_the_cache_once_h2_obeys_our_table_size() -> 
 
     # The first block begins with the update of the table's size.
     assert pair.cache.hits == 18
-    requests = [event for event in pair.told if isinstance(event, RequestReceived)]
+    requests = [event for event in pair.events if isinstance(event, RequestReceived)]
     assert len({event.headers.fields for event in requests}) == 1
 
 
@@ -256,7 +256,7 @@ def test_long_headers_come_in_continuations() -> None:
 
     pair.request([*REQUEST, ("x-long", "~" * 50_000)], end=True)
 
-    (event,) = pair.told
+    (event,) = pair.events
     assert isinstance(event, RequestReceived)
     assert event.headers.fields[-1] == (b"x-long", b"~" * 50_000)
 
@@ -280,7 +280,7 @@ def test_request_trailers_end_the_request() -> None:
     pair.client.send_headers(stream_id, [("checksum", "1")], end_stream=True)
     pair.exchange()
 
-    last = pair.told[-1]
+    last = pair.events[-1]
     assert isinstance(last, DataReceived)
     assert (last.data, last.end_stream) == (b"", True)
 
@@ -295,7 +295,7 @@ def test_a_reset_of_the_client_ends_its_stream_and_what_waits_on_it() -> None:
     pair.client.reset_stream(gone, h2.errors.ErrorCodes.CANCEL)
     pair.exchange()
 
-    assert pair.told[-1] == StreamReset(stream, ErrorCode.CANCEL)
+    assert pair.events[-1] == StreamReset(stream, ErrorCode.CANCEL)
     assert pair.server.sender.waiting_bytes == 0
     pair.client.increment_flow_control_window(1000)
     pair.answer(kept, b"still here")
@@ -357,7 +357,7 @@ def test_a_shutdown_lets_the_open_stream_end() -> None:
     pair = Pair()
     stream_id = pair.request(end=True)
 
-    # h2 takes any GOAWAY for the end of the connection; what it had been sent before still counts.
+    # h2 treats any GOAWAY as the end of the connection; events before it still count.
     pair.server.begin_shutdown()
     first = pair.server.take_output()[: 9 + 8]  # without the PING, which it could not bear
     (event,) = pair.client.receive_data(first)
@@ -371,18 +371,18 @@ def test_a_shutdown_lets_the_open_stream_end() -> None:
     assert pair.server.is_finished
 
 
-def test_the_clients_farewell_finishes_the_connection() -> None:
+def test_a_goaway_of_the_client_finishes_the_connection() -> None:
     pair = Pair()
     pair.answer(pair.request(end=True), b"x")
 
     pair.client.close_connection()
-    pair.told += pair.server.receive(pair.client.data_to_send())
+    pair.events += pair.server.receive(pair.client.data_to_send())
 
-    assert pair.server.is_peer_leaving
+    assert pair.server.has_received_goaway
     assert pair.server.is_finished
 
 
-def test_300_calls_leave_nothing_behind() -> None:
+def test_300_calls_leak_nothing() -> None:
     pair = Pair()
 
     for _ in range(300):
@@ -391,5 +391,5 @@ def test_300_calls_leave_nothing_behind() -> None:
 
     assert pair.server.streams == {}
     assert pair.server.sender.waiting_bytes == 0
-    assert pair.server.counters.streams_answered == 300
+    assert pair.server._counters.streams_answered == 300
     assert pair.server.sender.ready_streams == 0

@@ -1,4 +1,4 @@
-"""RFC 9113 §4.3 and RFC 7541: header blocks in pieces, and header blocks that are none."""
+"""RFC 9113 §4.3 and RFC 7541: split header blocks, and invalid ones."""
 
 import pytest
 from hpack import Decoder
@@ -164,7 +164,7 @@ BROKEN = [
 
 @pytest.mark.parametrize("broken", BROKEN)
 @pytest.mark.parametrize("acknowledged", [False, True])
-def test_what_is_no_hpack_is_a_compression_error(broken: bytes, acknowledged: bool) -> None:
+def test_invalid_hpack_is_a_compression_error(broken: bytes, acknowledged: bool) -> None:
     client = Client()
     client.send(PREFACE, settings())
     if acknowledged:
@@ -174,7 +174,7 @@ def test_what_is_no_hpack_is_a_compression_error(broken: bytes, acknowledged: bo
 
 
 @pytest.mark.parametrize("where", ["trailers", "a closed stream"])
-def test_broken_hpack_is_a_connection_error_wherever_it_comes(where: str) -> None:
+def test_invalid_hpack_is_a_connection_error_on_any_stream(where: str) -> None:
     client = make_client()
     stream = client.request(1)
     if where == "a closed stream":
@@ -183,7 +183,7 @@ def test_broken_hpack_is_a_connection_error_wherever_it_comes(where: str) -> Non
     client.assert_failed(ErrorCode.COMPRESSION_ERROR, headers(1, b"\x80", end=True))
 
 
-def test_huffman_padding_of_seven_ones_is_right() -> None:
+def test_huffman_padding_of_seven_ones_is_valid() -> None:
     # "a" twice is 10 bits: 00011 00011, and 6 ones.
     event = opened(make_client(), headers(1, BLOCK + b"\x00\x01n\x82\x18\xff"))
 
@@ -225,7 +225,7 @@ def test_there_is_one_table_for_all_streams_refused_and_closed_ones_too() -> Non
     assert resets(client.frames())[-1] == (3, ErrorCode.PROTOCOL_ERROR)
 
 
-def test_after_the_acknowledgement_what_was_in_the_table_is_an_error() -> None:
+def test_after_the_acknowledgement_references_to_the_table_are_errors() -> None:
     client = Client()
     client.send(PREFACE, settings())
     first = client.encoder.encode([*REQUEST, ("x-trace", "one")])
@@ -275,13 +275,13 @@ def test_literals_marked_for_indexing_are_understood_with_a_table_of_0() -> None
 
 
 def list_of(size_bytes: int) -> bytes:
-    """Return a request whose list has exactly this size, 32 bytes a field included."""
+    """Return a request whose header list has exactly this size, including 32 bytes a field."""
     used = sum(len(name) + len(value) + 32 for name, value in REQUEST)
     rest = size_bytes - used - len("x-long") - 32
     return BLOCK + encode(((b"x-long", b"v" * rest),))
 
 
-def test_a_list_of_exactly_the_announced_size_is_taken() -> None:
+def test_a_list_of_exactly_the_announced_size_is_accepted() -> None:
     client = make_client(max_header_list_bytes=4096)
 
     event = opened(client, *cut_headers(1, [list_of(4096)]))
@@ -290,7 +290,7 @@ def test_a_list_of_exactly_the_announced_size_is_taken() -> None:
 
 
 @pytest.mark.parametrize("end", [False, True])
-def test_a_list_above_the_announced_size_is_answered_431_and_told_to_nobody(end: bool) -> None:
+def test_a_list_above_the_announced_size_is_answered_431_without_an_event(end: bool) -> None:
     client = make_client(max_header_list_bytes=4096)
 
     client.assert_ignored()
@@ -333,7 +333,7 @@ def test_the_list_counts_32_bytes_for_each_field() -> None:
 
 def test_far_above_the_announced_size_the_connection_ends_while_decoding() -> None:
     client = make_client(max_header_list_bytes=4096)
-    # Indices of 1 byte that mean 38: 1000 bytes of block, 38 000 of list.
+    # One-byte indices of 38-byte fields: a block of 1000 bytes, a list of 38,000.
     reason = client.assert_failed(ErrorCode.ENHANCE_YOUR_CALM, headers(1, INDEXED * 1000))
 
     assert "16384" in reason
@@ -347,7 +347,7 @@ def test_a_bomb_of_indices_into_the_table_ends_the_connection() -> None:
     client.assert_failed(ErrorCode.ENHANCE_YOUR_CALM, headers(1, bomb))
 
 
-def test_a_block_that_never_ends_is_cut_off_before_it_is_large() -> None:
+def test_an_endless_block_is_refused_before_it_is_large() -> None:
     client = make_client(max_header_list_bytes=4096)
     fragment = ContinuationFrame(1, b"x" * 4096)
 
@@ -357,7 +357,7 @@ def test_a_block_that_never_ends_is_cut_off_before_it_is_large() -> None:
     client.assert_failed(ErrorCode.ENHANCE_YOUR_CALM, ContinuationFrame(1, b"x"))
 
 
-def test_large_trailers_do_not_bring_hpack_out_of_step() -> None:
+def test_large_trailers_keep_hpack_in_step() -> None:
     client = make_client(max_header_list_bytes=4096)
     client.request(1)
 
@@ -372,8 +372,7 @@ def test_large_trailers_do_not_bring_hpack_out_of_step() -> None:
 @pytest.mark.parametrize("size", [0, 1, 100, 4096, 65_536])
 def test_our_encoder_obeys_the_clients_header_table_size(size: int) -> None:
     client = Client().establish(header_table_size=size)
-    # As a client does that has announced it: the next block has to begin with an update if the
-    # table became smaller.
+    # Like a client that has announced a smaller table: the next block must begin with an update.
     client.accounting.decoder.max_allowed_table_size = size
 
     for stream_id in (1, 3):
@@ -385,7 +384,7 @@ def test_our_encoder_obeys_the_clients_header_table_size(size: int) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 126, 127, 128, 254, 255, 16_000])
-def test_our_blocks_mean_the_same_to_any_decoder(length: int) -> None:
+def test_our_blocks_decode_the_same_with_any_decoder(length: int) -> None:
     fields = ((b"grpc-status", b"0"), (b"grpc-message", b"m" * length), (b"n" * length, b""))
 
     decoded = Decoder().decode(encode(fields), raw=True)
@@ -393,7 +392,7 @@ def test_our_blocks_mean_the_same_to_any_decoder(length: int) -> None:
     assert tuple((bytes(name), bytes(value)) for name, value in decoded) == fields
 
 
-def test_our_blocks_touch_no_table() -> None:
+def test_our_blocks_do_not_use_the_table() -> None:
     decoder = Decoder()
 
     decoder.decode(ANSWER + TRAILERS)

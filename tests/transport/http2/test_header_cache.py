@@ -1,4 +1,4 @@
-"""Headers by the bytes of their block: only for blocks that mean the same on any connection."""
+"""The header cache: only for blocks that decode the same on any connection."""
 
 from hpack import Decoder, HPACKError
 from hypothesis import example, given
@@ -53,14 +53,14 @@ def test_the_cache_is_used_only_after_our_settings_are_acknowledged() -> None:
     assert (cache.hits, cache.misses) == (1, 1)
 
 
-def test_a_block_that_touches_the_table_is_not_taken_from_another_connections_cache() -> None:
+def test_a_block_that_uses_the_table_is_not_found_in_the_cache() -> None:
     cache = HeaderCache()
     plain = literals(REQUEST)
     indexed = plain + b"\x40\x03x-a\x011"
     headers_of(make_client(cache=cache), 1, indexed)
     assert indexed in cache.entries
 
-    # This client has not acknowledged: the literal goes into its table, and is referred to.
+    # Before the acknowledgement, the literal enters the dynamic table and is referred to.
     client = Client(cache=cache)
     client.send(PREFACE, settings())
     headers_of(client, 1, indexed)
@@ -81,7 +81,7 @@ def test_a_block_that_refers_to_the_table_is_never_cached() -> None:
     assert cache.entries == {}
 
 
-def test_what_is_refused_is_not_cached() -> None:
+def test_refused_headers_are_not_cached() -> None:
     cache = HeaderCache()
     client = make_client(cache=cache, max_header_list_bytes=1000)
     malformed = literals([(":method", "POST")])
@@ -95,7 +95,7 @@ def test_what_is_refused_is_not_cached() -> None:
     assert client.counters.header_lists_refused == 2
 
 
-def test_the_cache_is_bounded_by_bytes_and_the_oldest_go() -> None:
+def test_the_cache_is_bounded_by_bytes_and_evicts_the_oldest() -> None:
     cache = HeaderCache(max_bytes=60_000)
     client = make_client(cache=cache)
 
@@ -110,7 +110,7 @@ def test_the_cache_is_bounded_by_bytes_and_the_oldest_go() -> None:
     assert sum(map(len, cache.entries)) < cache.bytes
 
 
-def test_what_is_larger_than_the_whole_cache_is_not_kept() -> None:
+def test_headers_larger_than_the_cache_are_not_cached() -> None:
     cache = HeaderCache(max_bytes=5000)
     client = make_client(cache=cache)
     headers_of(client, 1, BLOCK)
@@ -170,7 +170,7 @@ def actual(decoder: HeaderDecoder, octets: bytes) -> list[tuple[bytes, bytes]] |
 )
 @example([BLOCK, BLOCK + b"\x40\x01n\x01v", BLOCK + b"\xbe"], 1, 2)
 @example([BLOCK + b"\x40\x01n\x01v", BLOCK + b"\xbe", BLOCK + b"\xbe"], 2, 1)
-def test_any_block_means_what_an_independent_decoder_says(
+def test_any_block_decodes_as_with_an_independent_decoder(
     blocks: list[bytes], acknowledged_after: int, repeats: int
 ) -> None:
     cache = HeaderCache(max_bytes=8000)

@@ -1,4 +1,4 @@
-"""Any sequence of frames, legal or not, cut anywhere: what RFC 9113 says, and nothing left over."""
+"""Any sequence of frames, legal or not, split anywhere: outcomes of RFC 9113, and no leak."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from epp.transport.http2 import (
-    Connection,
     ConnectionFailed,
     ConnectionLimits,
     DataReceived,
     ErrorCode,
     Event,
+    Http2Connection,
+    Http2Stream,
     RequestReceived,
-    Stream,
     StreamReset,
     WaitingBytesExceededError,
 )
@@ -58,8 +58,8 @@ LIMITS = ConnectionLimits(
     max_buffered_bytes=300_000,
     write_burst_bytes=60_000,
 )
-Action = Callable[[Connection, dict[int, Stream]], None]
-"""What the layer above does; it knows the streams by their ids."""
+Action = Callable[[Http2Connection, dict[int, Http2Stream]], None]
+"""An action of the caller, which knows the streams by their ids."""
 
 BLOCKS: dict[str, Fields] = {
     "request": REQUEST,
@@ -70,12 +70,12 @@ BLOCKS: dict[str, Fields] = {
 
 @dataclass
 class Run:
-    """A connection step by step, held against the model."""
+    """A connection compared with the model step by step."""
 
     client: Client = field(default_factory=lambda: Client(LIMITS))
     groups: list[tuple[bytes, Action | None]] = field(default_factory=list)
-    """What was sent, and what the layer above did after it; to be done again."""
-    streams: dict[int, Stream] = field(default_factory=dict)
+    """Frames sent and the caller's actions after them, for a replay."""
+    streams: dict[int, Http2Stream] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.model = Model(
@@ -88,7 +88,7 @@ class Run:
         return self.client.connection.is_closed
 
     def send(self, allowed: Allowed, *frames: Frame | bytes) -> Outcome:
-        """Send frames of which the last one matters; the outcome has to be an allowed one."""
+        """Send frames; assert that the outcome of the last one is allowed."""
         self.groups.append((serialized(frames), None))
         events = self.client.send(*frames)
         self.streams.update(
@@ -108,13 +108,13 @@ class Run:
         return outcome
 
     def act(self, action: Action) -> None:
-        """Let the layer above do something."""
+        """Do an action of the caller."""
         self.groups.append((b"", action))
         action(self.client.connection, self.streams)
         self.settle()
 
     def settle(self) -> list[Frame]:
-        """Read everything there is."""
+        """Read all output."""
         frames = self.client.frames()
         while self.client.connection.take_writable():
             frames += self.client.frames()
@@ -123,7 +123,7 @@ class Run:
         return frames
 
     def check(self) -> None:
-        """Hold the connection against the books of the other side."""
+        """Compare the connection with the accounting of the other side."""
         connection, model, books = self.client.connection, self.model, self.client.accounting
         sender = connection.sender
         waiting = [stream.waiting_bytes for stream in connection.streams.values()]
@@ -139,7 +139,7 @@ class Run:
             if not stream.has_peer_ended
         } == model.open
         assert connection.streams.keys() == model.streams.keys()
-        assert connection._receive_window == model.connection_window
+        assert connection._receiver._window == model.connection_window
         assert sender.window == books.window <= MAX_WINDOW
         for stream_id, stream in connection.streams.items():
             window = sender.initial_window + stream.send_credit
@@ -225,7 +225,7 @@ def acknowledge(run: Run) -> None:
 
 
 def simple(allowed: Allowed, *frames: Frame | bytes) -> Step:
-    """Frames that mean the same at any time."""
+    """Frames whose outcome does not depend on the state."""
 
     def step(run: Run) -> None:
         run.send(allowed, *frames)
@@ -246,7 +246,7 @@ def interrupted(stream_id: int, frame: Frame | bytes) -> Step:
 
 
 def cut_headers(stream_id: int, at: list[int], end: bool) -> Step:
-    """A request in pieces; the model hears of it when it is whole."""
+    """A split request; the model gets it when it is complete."""
 
     def step(run: Run) -> None:
         model = run.model
@@ -266,7 +266,7 @@ def cut_headers(stream_id: int, at: list[int], end: bool) -> Step:
 
 
 def answer(stream_id: int, size: int) -> Step:
-    def action(connection: Connection, streams: dict[int, Stream]) -> None:
+    def action(connection: Http2Connection, streams: dict[int, Http2Stream]) -> None:
         stream = streams.get(stream_id)
         if stream is None or stream.owner == "ended":
             return
@@ -284,7 +284,7 @@ def answer(stream_id: int, size: int) -> Step:
 
 
 def finish(stream_id: int) -> Step:
-    def action(connection: Connection, streams: dict[int, Stream]) -> None:
+    def action(connection: Http2Connection, streams: dict[int, Http2Stream]) -> None:
         stream = streams.get(stream_id)
         if stream is not None and stream.owner != "ended":
             connection.end(stream, TRAILERS if stream.owner else ANSWER)
@@ -294,7 +294,7 @@ def finish(stream_id: int) -> Step:
 
 
 def cancel(stream_id: int) -> Step:
-    def action(connection: Connection, streams: dict[int, Stream]) -> None:
+    def action(connection: Http2Connection, streams: dict[int, Http2Stream]) -> None:
         if stream_id in streams:
             connection.reset(streams[stream_id], ErrorCode.CANCEL)
 
@@ -302,11 +302,11 @@ def cancel(stream_id: int) -> Step:
 
 
 def hold(run: Run) -> None:
-    run.act(lambda connection, _: connection.hold())
+    run.act(lambda connection, _: connection.pause_writing())
 
 
 def resume(run: Run) -> None:
-    run.act(lambda connection, _: connection.resume())
+    run.act(lambda connection, _: connection.resume_writing())
 
 
 def shut_down(run: Run) -> None:
@@ -314,7 +314,7 @@ def shut_down(run: Run) -> None:
 
 
 def on_known(number: int, step_on: Callable[[int], Step]) -> Step:
-    """A step on a stream that is not idle, most likely one that is open."""
+    """A step on a stream that is not idle, usually an open one."""
 
     def step(run: Run) -> None:
         model = run.model
@@ -443,9 +443,9 @@ _UNUSUAL: list[Steps] = [
     ),
 ]
 _STEP = st.one_of(*_USUAL * 9, *_UNUSUAL)
-# A list without a least size has five members on average.
+# A list without a minimum size has five members on average.
 _STEPS = st.one_of(st.lists(_STEP, max_size=40), st.lists(_STEP, min_size=12, max_size=60))
-# Streams in several states, from which most sequences begin.
+# Most sequences begin with streams in several states.
 _OPENING: list[Step] = [
     headers(1, "request", end=False),
     headers(3, "request", end=True),
@@ -480,7 +480,7 @@ def test_any_sequence_of_frames_has_the_outcomes_of_the_rfc(
 ) -> None:
     run = played(steps, opening)
 
-    # Nothing that was begun keeps the connection from ending.
+    # Nothing that is incomplete may keep the connection from ending.
     for stream in list(run.client.connection.streams.values()):
         run.client.connection.reset(stream, ErrorCode.CANCEL)
     assert run.client.connection.sender.waiting_bytes == 0
@@ -501,10 +501,10 @@ def facts(events: list[Event]) -> Iterator[tuple[object, ...]]:
 
 
 def replayed(run: Run, cut: Callable[[bytes], list[bytes]]) -> tuple[list[object], bytes]:
-    """Do a run again with its bytes in other pieces; return events and output."""
-    connection = Connection(LIMITS)
-    streams: dict[int, Stream] = {}
-    told: list[object] = []
+    """Replay a run with its bytes split differently; return events and output."""
+    connection = Http2Connection(LIMITS)
+    streams: dict[int, Http2Stream] = {}
+    seen: list[object] = []
     output = b""
     octets = b""
     for sent, action in [*run.groups, (b"", lambda *_: None)]:
@@ -516,13 +516,13 @@ def replayed(run: Run, cut: Callable[[bytes], list[bytes]]) -> tuple[list[object
             streams.update(
                 {e.stream.id: e.stream for e in events if isinstance(e, RequestReceived)}
             )
-            told += facts(events)
+            seen += facts(events)
         octets = b""
         action(connection, streams)
         while piece := connection.take_output():
             output += piece
         connection.take_writable()
-    return told, output
+    return seen, output
 
 
 @given(_STEPS, st.integers(0, len(_OPENING)), st.randoms(use_true_random=False))
@@ -574,7 +574,7 @@ _JUNK = st.lists(
 )
 @settings(max_examples=200)
 def test_arbitrary_bytes_never_raise(start: bytes, junk: list[bytes], acknowledged: bool) -> None:
-    connection = Connection(LIMITS)
+    connection = Http2Connection(LIMITS)
     octets = [start, *([serialized([wire.settings_ack()])] if acknowledged else []), *junk]
 
     for piece in octets:
@@ -598,7 +598,7 @@ def test_a_long_stream_of_bytes_in_pieces_of_any_size_is_the_same(size: int) -> 
             ContinuationFrame(1, b""),
         ]
     )
-    whole, cut = Connection(), Connection()
+    whole, cut = Http2Connection(), Http2Connection()
 
     at_once = list(facts(whole.receive(octets)))
     in_pieces: list[object] = []

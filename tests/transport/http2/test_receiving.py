@@ -1,4 +1,4 @@
-"""RFC 9113 §5.2 and §6.9: our own windows, large and renewed in batches."""
+"""RFC 9113 §5.2 and §6.9: receive windows, renewed in batches."""
 
 import pytest
 
@@ -46,29 +46,29 @@ def test_the_window_of_a_paused_stream_is_renewed_later() -> None:
     paused = client.request(1)
     client.request(3)
     connection = client.connection
-    connection.pause(paused)
+    connection.pause_reading(paused)
 
     granted = [
         windows(client.answers(data(stream_id, bytes(FRAME)))) for stream_id in [1] * 8 + [3] * 4
     ]
     assert [each for each in granted if each] == [[(0, 8 * FRAME)], [(3, 4 * FRAME)]]
 
-    connection.unpause(paused)
+    connection.resume_reading(paused)
     assert windows(client.frames()) == [(1, 8 * FRAME)]
     assert windows(client.answers(data(1, bytes(FRAME)))) == []
 
 
-def test_a_stream_that_has_ended_is_unpaused_in_vain() -> None:
+def test_resuming_an_ended_stream_has_no_effect() -> None:
     client = make_client()
     stream = client.request(1)
-    client.connection.pause(stream)
+    client.connection.pause_reading(stream)
     client.send(data(1, bytes(FRAME)))
     client.assert_reset(1, ErrorCode.STREAM_CLOSED, data(1, b"", end=True), data(1, b"x"))
-    client.connection.unpause(stream)
+    client.connection.resume_reading(stream)
     assert client.frames() == []
 
 
-def test_a_windows_renewal_is_what_was_received_to_the_byte() -> None:
+def test_a_window_is_renewed_by_exactly_the_bytes_received() -> None:
     client = make_client(stream_window_bytes=100_000, connection_window_bytes=65_535)
     stream = client.request(1)
     granted = {0: 0, 1: 0}
@@ -128,7 +128,7 @@ def test_a_client_that_exceeds_the_connections_window_gets_a_flow_control_error(
     client.assert_failed(ErrorCode.FLOW_CONTROL_ERROR, data(1, bytes(65_536)))
 
 
-def test_until_our_settings_are_acknowledged_the_default_window_is_the_least() -> None:
+def test_until_our_settings_are_acknowledged_windows_are_at_least_the_default() -> None:
     client = Client(ConnectionLimits(stream_window_bytes=1000))
     client.send(PREFACE, settings(), headers(1))
     assert content(client.send(data(1, bytes(FRAME)))) == bytes(FRAME)
@@ -138,7 +138,7 @@ def test_until_our_settings_are_acknowledged_the_default_window_is_the_least() -
     client.assert_reset(3, ErrorCode.FLOW_CONTROL_ERROR, data(3, bytes(1001)))
 
 
-def test_a_streams_window_stays_closed_while_its_own_answers_pile_up() -> None:
+def test_the_window_of_an_unwritable_stream_is_not_renewed() -> None:
     client = make_client(stream_window_bytes=65_535, writable_below_bytes=1000)
     client.send(settings(initial_window_size=0))
     stream, other = client.answered(1), client.answered(3)
@@ -148,7 +148,7 @@ def test_a_streams_window_stays_closed_while_its_own_answers_pile_up() -> None:
     assert granted == []
     assert windows(client.answers(*[data(3, bytes(FRAME))] * 3)) == [(3, 2 * FRAME)]
 
-    # Half of what may wait is left: both directions go on.
+    # Half of the limit is left: both directions continue.
     client.answers(window(1, 1500))
     assert client.connection.take_writable() == [stream]
     assert windows(client.frames()) == [(1, 3 * FRAME)]
@@ -167,7 +167,7 @@ def test_a_client_that_ignores_a_closed_window_gets_a_flow_control_error() -> No
     assert client.connection.sender.waiting_bytes == 0
 
 
-def test_the_connections_window_is_renewed_while_a_stream_piles_up() -> None:
+def test_the_connections_window_is_renewed_while_a_stream_is_unwritable() -> None:
     client = make_client(
         stream_window_bytes=1 << 20, connection_window_bytes=65_535, writable_below_bytes=1000
     )
@@ -199,8 +199,6 @@ def test_empty_data_is_no_event() -> None:
         ("early_reset_budget", -1, "early_reset_budget"),
     ],
 )
-def test_limits_that_could_not_be_announced_or_kept_are_refused(
-    name: str, value: int, complaint: str
-) -> None:
+def test_limits_out_of_range_are_refused(name: str, value: int, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         ConnectionLimits(**{name: value})

@@ -84,7 +84,7 @@ def test_a_malformed_request_is_a_stream_error(fields: Fields) -> None:
         pytest.param([(":path", "*"), *without(":path")], id="a path that is none"),
     ],
 )
-def test_an_odd_request_is_taken(fields: Fields) -> None:
+def test_an_unusual_request_is_accepted(fields: Fields) -> None:
     (event,) = make_client().send(headers(1, literals(fields)))
 
     assert isinstance(event, RequestReceived)
@@ -140,7 +140,7 @@ def announced(length: int) -> Fields:
     return [*REQUEST, ("content-length", str(length))]
 
 
-def test_content_of_the_announced_length_is_taken_however_it_is_cut_and_padded() -> None:
+def test_content_of_the_announced_length_may_be_split_and_padded() -> None:
     client = make_client()
     client.request(1, announced(6))
 
@@ -177,11 +177,11 @@ def test_an_announced_length_without_content_is_a_stream_error() -> None:
     client.assert_reset(1, ErrorCode.PROTOCOL_ERROR, headers(1, announced(3), end=True))
 
 
-def test_an_announced_length_of_nothing_is_right_without_content() -> None:
+def test_content_length_0_without_content_is_valid() -> None:
     assert make_client().request(1, announced(0), end=True).has_peer_ended
 
 
-def test_trailers_after_the_announced_length_are_right() -> None:
+def test_trailers_after_the_announced_length_are_valid() -> None:
     client = make_client()
     client.request(1, announced(2))
 
@@ -190,7 +190,7 @@ def test_trailers_after_the_announced_length_are_right() -> None:
     assert [getattr(event, "end_stream", None) for event in events] == [False, True]
 
 
-def test_a_huge_announced_length_costs_nothing() -> None:
+def test_a_huge_content_length_allocates_nothing() -> None:
     client = make_client()
     client.request(1, [*REQUEST, ("content-length", "9" * 18)])
 

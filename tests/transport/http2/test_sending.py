@@ -1,4 +1,4 @@
-"""RFC 9113 §5.2 and §6.9: what we send stays within the client's windows, to the byte.
+"""RFC 9113 §5.2 and §6.9: the server stays exactly within the client's windows.
 
 Every frame read goes through the accounting, which fails the test when a window is exceeded.
 """
@@ -6,7 +6,7 @@ Every frame read goes through the accounting, which fails the test when a window
 import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, RstStreamFrame
 
-from epp.transport.http2 import ErrorCode, Stream, WaitingBytesExceededError
+from epp.transport.http2 import ErrorCode, Http2Stream, WaitingBytesExceededError
 from transport.http2.wire import (
     ANSWER,
     MAX_WINDOW,
@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 
 def text(size: int) -> bytes:
-    """Return bytes in which a piece that is missing or twice shows."""
+    """Return bytes in which missing or repeated pieces are visible."""
     return b"".join(b"%07d " % number for number in range(size // 8 + 1))[:size]
 
 
@@ -41,7 +41,7 @@ def roomy(**limits: int) -> Client:
 
 
 def waiting(client: Client) -> int:
-    """Return what waits on the connection, which is what waits on its streams."""
+    """Return the waiting bytes of the connection; assert that they are those of its streams."""
     total = client.connection.sender.waiting_bytes
     assert total == sum(stream.waiting_bytes for stream in client.connection.streams.values())
     return total
@@ -200,7 +200,7 @@ def test_new_data_does_not_overtake_a_stream_that_waits_for_the_connection() -> 
     assert client.received(3) == b""
 
 
-def test_data_sent_after_a_stream_had_to_wait_keeps_its_order() -> None:
+def test_data_sent_while_a_stream_waits_keeps_its_order() -> None:
     client = roomy()
     stream = client.answered(1)
     pieces = [text(size) for size in (10, 5000, 1, 100, 3000, 70_000, 2)]
@@ -287,7 +287,7 @@ def test_an_answer_that_waited_is_followed_by_a_reset_if_the_request_has_not_end
     assert kinds == [DataFrame, HeadersFrame, RstStreamFrame]
 
 
-def test_the_end_of_a_request_while_its_answer_waits_is_told() -> None:
+def test_the_end_of_a_request_is_reported_while_its_response_waits() -> None:
     client = roomy()
     stream = client.answered(1)
     client.connection.send_data(stream, b"late")
@@ -345,7 +345,7 @@ def test_a_smaller_initial_window_may_make_windows_negative() -> None:
     assert client.received(1) == text(60_000) + text(3)
 
 
-def test_a_negative_window_is_lifted_by_settings_as_well() -> None:
+def test_settings_can_raise_a_negative_window() -> None:
     client = make_client()
     stream = client.answered(1)
     client.send(window(0, MIB))
@@ -392,7 +392,7 @@ def test_frames_are_as_large_as_max_frame_size_allows_and_no_larger(size: int) -
     assert len(client.accounting.streams[1].data) == 3 * MIB
 
 
-def test_a_change_of_max_frame_size_applies_to_what_waits() -> None:
+def test_a_change_of_max_frame_size_applies_to_waiting_data() -> None:
     client = roomy()
     stream = client.answered(1)
     client.connection.send_data(stream, bytes(200_000))
@@ -446,7 +446,7 @@ def test_a_stream_window_above_the_maximum_through_settings_is_a_connection_erro
     client.assert_failed(ErrorCode.FLOW_CONTROL_ERROR, settings(initial_window_size=65_536))
 
 
-def test_a_window_at_the_maximum_through_settings_is_right() -> None:
+def test_a_window_at_the_maximum_through_settings_is_valid() -> None:
     client = make_client()
     stream = client.answered(1)
     client.connection.send_data(stream, bytes(100))
@@ -455,7 +455,7 @@ def test_a_window_at_the_maximum_through_settings_is_right() -> None:
     client.assert_alive()
 
 
-def test_a_closed_streams_window_is_nobodys_business() -> None:
+def test_window_updates_on_closed_streams_are_ignored() -> None:
     client = make_client()
     client.connection.end(client.request(1, end=True), ANSWER)
     client.frames()
@@ -467,7 +467,7 @@ def test_a_closed_streams_window_is_nobodys_business() -> None:
 # --- what may wait --------------------------------------------------------------------------------
 
 
-def test_what_waits_on_a_stream_is_bounded() -> None:
+def test_waiting_data_of_a_stream_is_bounded() -> None:
     client = roomy(max_waiting_stream_bytes=1000)
     stream = client.answered(1)
     client.connection.send_data(stream, bytes(600))
@@ -481,7 +481,7 @@ def test_what_waits_on_a_stream_is_bounded() -> None:
     assert client.received(1) == bytes(1000)
 
 
-def test_what_waits_on_a_connection_is_bounded() -> None:
+def test_waiting_data_of_a_connection_is_bounded() -> None:
     client = roomy(max_buffered_bytes=1000)
     streams = [client.answered(stream_id) for stream_id in (1, 3)]
     for stream in streams:
@@ -493,7 +493,7 @@ def test_what_waits_on_a_connection_is_bounded() -> None:
     assert waiting(client) == 1000
 
 
-def test_what_the_layer_above_keeps_counts_with_what_waits() -> None:
+def test_bytes_buffered_by_the_caller_share_the_budget() -> None:
     client = roomy(max_buffered_bytes=1000)
     client.connection.budget.used_bytes += 400
     stream = client.answered(1)
@@ -520,7 +520,7 @@ def test_an_answer_longer_than_a_burst_goes_out_in_bursts() -> None:
     assert waiting(client) == 0
 
 
-def test_streams_that_are_gone_leave_the_queue_for_the_connections_window() -> None:
+def test_ended_streams_are_removed_from_the_ready_queue() -> None:
     client = make_client()
     client.connection.send_data(client.answered(1), bytes(65_535))
     client.frames()
@@ -532,13 +532,13 @@ def test_streams_that_are_gone_leave_the_queue_for_the_connections_window() -> N
     assert client.connection.sender.ready_streams == 0
 
 
-def full_stream(client: Client, stream_id: int = 1) -> Stream:
+def full_stream(client: Client, stream_id: int = 1) -> Http2Stream:
     stream = client.answered(stream_id)
     client.connection.send_data(stream, bytes(1000))
     return stream
 
 
-def test_a_stream_is_not_writable_while_much_waits_and_is_told_when_half_of_it_is_gone() -> None:
+def test_an_unwritable_stream_is_writable_again_when_half_is_sent() -> None:
     client = roomy(writable_below_bytes=1000)
     stream = client.answered(1)
     client.connection.send_data(stream, bytes(999))
@@ -554,7 +554,7 @@ def test_a_stream_is_not_writable_while_much_waits_and_is_told_when_half_of_it_i
     assert client.connection.take_writable() == []
 
 
-def test_a_stream_that_was_never_full_is_not_told() -> None:
+def test_a_stream_that_was_never_full_is_not_reported_writable() -> None:
     client = roomy(writable_below_bytes=1000)
     client.connection.send_data(client.answered(1), bytes(999))
 
@@ -563,7 +563,7 @@ def test_a_stream_that_was_never_full_is_not_told() -> None:
     assert client.connection.take_writable() == []
 
 
-def test_a_stream_that_is_gone_is_not_told() -> None:
+def test_an_ended_stream_is_not_reported_writable() -> None:
     client = roomy(writable_below_bytes=1000)
     full_stream(client)
     client.answers(window(1, 800))
@@ -594,10 +594,10 @@ def test_no_more_than_a_burst_is_written_at_once() -> None:
     assert waiting(client) == 0
 
 
-def test_while_the_socket_is_full_data_waits_and_all_else_goes_out() -> None:
+def test_while_writing_is_paused_only_data_waits() -> None:
     client = make_client()
     stream = client.answered(1, end=True)
-    client.connection.hold()
+    client.connection.pause_writing()
 
     client.connection.send_data(stream, b"waits")
     client.connection.end(stream, TRAILERS)
@@ -606,12 +606,12 @@ def test_while_the_socket_is_full_data_waits_and_all_else_goes_out() -> None:
     client.assert_alive()
     assert client.accounting.streams[3].has_ended
 
-    client.connection.resume()
+    client.connection.resume_writing()
     assert client.received(1) == b"waits"
     assert client.accounting.streams[1].has_ended
 
 
-def test_a_burst_that_is_held_in_its_middle_goes_on_afterwards() -> None:
+def test_a_burst_paused_in_the_middle_continues_later() -> None:
     client = make_client(write_burst_bytes=20_000)
     client.send(settings(initial_window_size=1 << 30), window(0, 1 << 30))
     client.frames()
@@ -621,11 +621,11 @@ def test_a_burst_that_is_held_in_its_middle_goes_on_afterwards() -> None:
     client.connection.send_data(stream, text(200_000))
 
     output = client.connection.take_output()
-    client.connection.hold()
+    client.connection.pause_writing()
 
     assert 25_000 <= len(output) < 50_000
     assert client.connection.take_output() == b""
-    client.connection.resume()
+    client.connection.resume_writing()
     client.frames()
     rest = bytes(client.accounting.streams[1].data)
     assert sum(len(frame.data) for frame in only(DataFrame, parsed(output))) + len(rest) == 225_000

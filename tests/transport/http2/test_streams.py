@@ -11,7 +11,7 @@ from epp.transport.http2 import (
     StreamReset,
 )
 from epp.transport.http2.errors import StreamFault
-from epp.transport.http2.stream import TRANSITIONS, Stream, StreamInput, StreamState
+from epp.transport.http2.stream import TRANSITIONS, Http2Stream, StreamInput, StreamState
 from transport.http2.wire import (
     ANSWER,
     PREFACE,
@@ -37,10 +37,10 @@ CANCEL, STREAM_CLOSED = ErrorCode.CANCEL, ErrorCode.STREAM_CLOSED
 
 @pytest.mark.parametrize("state", StreamState)
 @pytest.mark.parametrize("happening", StreamInput)
-def test_whatever_happens_in_whatever_state_is_legal_or_stream_closed(
+def test_every_input_in_every_state_is_legal_or_stream_closed(
     state: StreamState, happening: StreamInput
 ) -> None:
-    stream = Stream(1, 65_535, None)
+    stream = Http2Stream(1, 65_535, None)
     stream.state = state
 
     if (state, happening) in TRANSITIONS:
@@ -145,7 +145,7 @@ def test_content_on_a_half_closed_stream_whose_answer_waits_is_stream_closed() -
     assert client.answers(window(0, 1000)) == []
 
 
-def test_windows_priorities_and_resets_are_fine_on_a_half_closed_stream() -> None:
+def test_window_update_priority_and_reset_are_valid_on_a_half_closed_stream() -> None:
     client = make_client()
     stream = client.request(1, end=True)
 
@@ -155,7 +155,7 @@ def test_windows_priorities_and_resets_are_fine_on_a_half_closed_stream() -> Non
 
 
 @pytest.mark.parametrize("how", ["answered", "reset by us"])
-def test_what_was_on_its_way_to_a_stream_that_we_ended_is_discarded(how: str) -> None:
+def test_frames_in_flight_to_a_stream_that_we_ended_are_discarded(how: str) -> None:
     client = make_client()
     stream = client.request(1)
     if how == "answered":
@@ -209,7 +209,7 @@ def test_data_after_the_client_has_reset_its_stream_is_stream_closed() -> None:
     client.assert_ignored(data(1, b"and more"))
 
 
-def test_data_on_an_id_that_was_passed_over_is_stream_closed() -> None:
+def test_data_on_a_skipped_id_is_stream_closed() -> None:
     client = make_client()
     client.request(9)
 
@@ -233,11 +233,11 @@ def test_the_memory_of_closed_streams_is_bounded() -> None:
     for stream_id in range(1, 18_001, 2):
         client.connection.end(client.request(stream_id), ANSWER)
 
-    assert 2048 <= len(client.connection._late) <= 4096
+    assert 2048 <= len(client.connection._table.ended) <= 4096
     assert client.connection.streams == {}
 
 
-def test_what_follows_on_as_many_streams_as_may_be_open_is_discarded() -> None:
+def test_frames_in_flight_on_all_streams_that_may_be_open_are_discarded() -> None:
     client = make_client()
     ids = range(1, 20_001, 2)
     for stream in [client.request(stream_id) for stream_id in ids]:
@@ -271,7 +271,7 @@ def test_a_reset_ends_its_stream_only() -> None:
     assert client.received(3) == b"kept"
 
 
-def test_a_reset_of_ours_says_why() -> None:
+def test_a_reset_of_ours_has_its_error_code() -> None:
     client = make_client()
     stream = client.request(1)
     client.frames()
@@ -331,7 +331,7 @@ def test_answered_streams_are_counted_if_a_message_was_sent() -> None:
     assert client.counters.streams_answered == 1
 
 
-def test_a_failed_connection_says_which_streams_it_may_have_served() -> None:
+def test_the_goaway_of_a_failed_connection_names_the_last_stream() -> None:
     client = make_client()
     streams = [client.request(1), client.request(7)]
 
@@ -343,7 +343,7 @@ def test_a_failed_connection_says_which_streams_it_may_have_served() -> None:
     assert client.counters.connection_faults == {"PROTOCOL_ERROR": 1}
 
 
-def test_a_failed_connection_still_tells_what_came_before_the_fault() -> None:
+def test_events_before_a_connection_error_are_reported() -> None:
     client = make_client()
 
     events = client.send(headers(1), data(1, b"x"), headers(2), data(1, b"never"))
@@ -352,7 +352,7 @@ def test_a_failed_connection_still_tells_what_came_before_the_fault() -> None:
     assert kinds == [RequestReceived, DataReceived, StreamReset, ConnectionFailed]
 
 
-def test_after_a_failure_the_layer_above_may_say_what_it_wants() -> None:
+def test_calls_after_a_connection_error_have_no_effect() -> None:
     client = make_client()
     stream = client.answered(1)
     client.assert_failed(ErrorCode.PROTOCOL_ERROR, headers(2))
@@ -425,7 +425,7 @@ def test_after_the_clients_goaway_its_streams_complete() -> None:
     stream = client.answered(1)
 
     client.assert_ignored(goaway())
-    assert client.connection.is_peer_leaving
+    assert client.connection.has_received_goaway
     assert not client.connection.is_finished
 
     client.send(data(1, b"the rest", end=True))
@@ -455,12 +455,12 @@ def test_a_shutdown_is_announced_without_a_limit_first() -> None:
     assert announcement.last_stream_id == 2**31 - 1
     assert announcement.error_code == ErrorCode.NO_ERROR
     assert isinstance(question, PingFrame)
-    # A stream that was opened before the client knew is served.
+    # A stream opened before the client received the GOAWAY is served.
     assert client.request(3).id == 3
     assert not client.connection.is_finished
 
 
-def test_the_limit_of_a_shutdown_follows_when_the_client_knows() -> None:
+def test_the_limit_of_a_shutdown_follows_the_ping() -> None:
     client = make_client()
     client.request(1)
     client.connection.begin_shutdown()
@@ -485,7 +485,7 @@ def test_streams_above_the_limit_of_a_shutdown_are_ignored_with_all_that_follows
     too_late = encode([(":path", "/b"), (":method", "POST"), (":scheme", "http")])
     client.assert_ignored(headers(3, too_late), data(3, b"x"), headers(3, b"", end=True), reset(3))
 
-    # The table knows of it, though.
+    # Its header block is decoded into the dynamic table, though.
     client.send(headers(1, encode([("x-late", "1")]), end=True))
     client.connection.end(stream, ANSWER)
     client.frames()
@@ -493,7 +493,7 @@ def test_streams_above_the_limit_of_a_shutdown_are_ignored_with_all_that_follows
     assert client.connection.is_finished
 
 
-def test_a_thousand_streams_too_late_for_a_shutdown_are_no_flood() -> None:
+def test_a_thousand_streams_after_a_shutdown_are_no_flood() -> None:
     client = make_client()
     stream = client.answered(1)
     client.connection.limit_shutdown()
@@ -517,7 +517,7 @@ def test_a_shutdown_is_announced_once_and_limited_once() -> None:
     assert client.connection.is_finished
 
 
-def test_a_ping_of_the_client_is_not_taken_for_the_shutdowns() -> None:
+def test_a_ping_of_the_client_does_not_limit_a_shutdown() -> None:
     client = make_client()
     stream = client.request(1)
     client.connection.begin_shutdown()

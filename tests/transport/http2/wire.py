@@ -1,6 +1,6 @@
-"""A client by hand: sends any frame, legal or not, and reads what the server sends.
+"""A test client: sends any frame, legal or not, and checks what the server sends.
 
-Frames are hyperframe's and header blocks hpack's: neither has anything of the code under test.
+Frames are hyperframe's and header blocks hpack's, independent of the code under test.
 """
 
 from collections.abc import Iterable
@@ -17,19 +17,19 @@ from hyperframe.frame import (
 )
 
 from epp.transport.http2 import (
-    Connection,
     ConnectionFailed,
     ConnectionLimits,
     DataReceived,
     ErrorCode,
     Event,
     HeaderCache,
-    Http2Counters,
+    Http2Connection,
+    Http2Stream,
     RequestReceived,
-    Stream,
     StreamReset,
     encode,
 )
+from epp.transport.statistics import Http2Counters
 from tools.harness import http2_frames as build
 from tools.harness.http2_frames import (
     MAX_WINDOW,
@@ -49,7 +49,7 @@ from tools.harness.http2_frames import (
 )
 from transport.http2.accounting import Accounting
 
-# Passed on, so that a test has the client and its frames from one place.
+# Re-exported, so that tests import the client and its frames from one module.
 __all__ = [
     "MAX_WINDOW",
     "PREFACE",
@@ -121,7 +121,7 @@ def headers(
 
 
 def parsed(output: bytes) -> list[Frame]:
-    """Return the frames of ``output``, which are all whole."""
+    """Parse ``output`` into frames; all must be complete."""
     view = memoryview(output)
     frames = []
     while view:
@@ -134,7 +134,7 @@ def parsed(output: bytes) -> list[Frame]:
 
 
 class Client:
-    """The other side of one connection; reads and judges everything it is sent."""
+    """The client side of one connection; checks everything it receives."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Client:
         cache: HeaderCache | None = None,
     ) -> None:
         self.counters = Http2Counters()
-        self.connection = Connection(limits, cache=cache, counters=self.counters)
+        self.connection = Http2Connection(limits, cache=cache, counters=self.counters)
         self.accounting = Accounting()
         self.encoder = Encoder()
         self.events: list[Event] = []
@@ -151,7 +151,7 @@ class Client:
         self._unread: list[Frame] = []
 
     def send(self, *frames: Frame | bytes) -> list[Event]:
-        """Send frames, or bytes of which no account is kept; return the events."""
+        """Send frames, or bytes without accounting; return the events."""
         self._read()
         for frame in frames:
             if isinstance(frame, Frame):
@@ -164,7 +164,7 @@ class Client:
         return events
 
     def frames(self) -> list[Any]:
-        """Return the frames that the server has sent since the last time."""
+        """Return the frames that the server has sent since the last call."""
         self._read()
         frames, self._unread = self._unread, []
         return frames
@@ -177,7 +177,7 @@ class Client:
             self._unread += frames
 
     def answers(self, *frames: Frame | bytes) -> list[Any]:
-        """Send frames; return what the server sends after that."""
+        """Send frames; return the server's response."""
         self.frames()
         self.send(*frames)
         return self.frames()
@@ -192,13 +192,13 @@ class Client:
 
     def request(
         self, stream_id: int, fields: Fields | bytes = REQUEST, *, end: bool = False
-    ) -> Stream:
+    ) -> Http2Stream:
         """Open a stream and return it."""
         (event,) = self.send(headers(stream_id, fields, end=end))
         assert isinstance(event, RequestReceived)
         return event.stream
 
-    def answered(self, stream_id: int, *, end: bool = False) -> Stream:
+    def answered(self, stream_id: int, *, end: bool = False) -> Http2Stream:
         """Open a stream to which the server has sent its headers."""
         stream = self.request(stream_id, end=end)
         self.connection.send_headers(stream, ANSWER)
@@ -206,18 +206,18 @@ class Client:
         return stream
 
     def received(self, stream_id: int) -> bytes:
-        """Return the content that the server has sent on a stream, as far as it came."""
+        """Return the content that the server has sent on a stream so far."""
         self.frames()
         return bytes(self.accounting.streams[stream_id].data)
 
     # --- judgements -------------------------------------------------------------------------------
 
     def assert_alive(self) -> None:
-        """A PING is answered."""
+        """Assert that a PING is answered."""
         assert ping_answers(self.answers(ping(b"alive?!?"))) == [b"alive?!?"]
 
     def assert_reset(self, stream_id: int, code: ErrorCode, *frames: Frame | bytes) -> None:
-        """``frames`` have the server reset this stream, and nothing else."""
+        """Assert that ``frames`` make the server reset this stream, and nothing else."""
         was_open = stream_id in self.connection.streams
         self.frames()
         events = self.send(*frames)
@@ -228,14 +228,14 @@ class Client:
         self.assert_alive()
 
     def assert_ignored(self, *frames: Frame | bytes) -> None:
-        """``frames`` mean nothing and are answered by nothing."""
+        """Assert that ``frames`` cause no event and no output."""
         self.frames()
         assert self.send(*frames) == []
         assert self.frames() == []
         self.assert_alive()
 
     def assert_failed(self, code: ErrorCode, *frames: Frame | bytes) -> str:
-        """``frames`` have the server end the connection; return its reason."""
+        """Assert that ``frames`` make the server end the connection; return its reason."""
         self.frames()
         events = self.send(*frames)
         sent = self.frames()
@@ -259,12 +259,12 @@ def make_client(cache: HeaderCache | None = None, **limits: int) -> Client:
 
 
 def resets(frames: list[Frame]) -> list[tuple[int, ErrorCode]]:
-    """Return which streams were reset, and why."""
+    """Return the error codes of reset streams."""
     return [(f.stream_id, ErrorCode(f.error_code)) for f in only(RstStreamFrame, frames)]
 
 
 def ping_answers(frames: list[Frame]) -> list[bytes]:
-    """Return what came back of PINGs."""
+    """Return the payloads of PING acknowledgements."""
     return [f.opaque_data for f in only(PingFrame, frames) if "ACK" in f.flags]
 
 

@@ -1,7 +1,6 @@
-"""Sockets to listen on that asyncio does not make by itself.
+"""Listening on a Unix socket file, for a gateway on the same host.
 
-A socket that is a file is for a gateway on the same host, and nobody else. What it does blocks for
-a moment: call it through ``asyncio.to_thread``.
+The methods block briefly: call them through ``asyncio.to_thread``.
 """
 
 import errno
@@ -14,11 +13,11 @@ from epp.transport.errors import ListenError
 
 REMEDY = "the folder must exist and be writable, the path shorter than 108 bytes"
 MODE = 0o660
-"""The owner and the group may connect, others not."""
+"""Owner and group may connect, others may not."""
 
 
 class SocketFile:
-    """One path, taken to listen there and given back."""
+    """A socket file that this process creates and removes."""
 
     def __init__(self, path: Path) -> None:
         self.address = f"unix:{path}"
@@ -26,10 +25,10 @@ class SocketFile:
         self._identity: tuple[int, ...] | None = None
 
     def bind(self) -> socket.socket:
-        """Return a socket that is bound there, and does not listen yet.
+        """Return a socket that is bound to the path but does not listen yet.
 
         Raises:
-            ListenError: The path is in use, or cannot be had.
+            ListenError: The path is in use, or cannot be created.
         """
         self.clear()
         made = socket.socket(socket.AF_UNIX)
@@ -42,10 +41,10 @@ class SocketFile:
         return made
 
     def clear(self) -> None:
-        """Remove what a process that has died left there.
+        """Remove the socket file of a process that has died.
 
         Raises:
-            ListenError: Somebody listens there, or it is no socket.
+            ListenError: A process listens there, or the file is not a socket.
         """
         try:
             mode = self._path.lstat().st_mode
@@ -54,9 +53,11 @@ class SocketFile:
         except OSError as error:
             raise self._error(error) from error
         if not stat.S_ISSOCK(mode):
-            raise ListenError(self.address, "a file that is no socket", "give another --listen")
+            raise ListenError(
+                self.address, "a file that is not a socket exists", "give another --listen"
+            )
         with socket.socket(socket.AF_UNIX) as probe:
-            probe.setblocking(False)  # a full backlog is an answer, too
+            probe.setblocking(False)  # a full backlog proves a listener, too
             try:
                 probe.connect(str(self._path))
             except ConnectionRefusedError:
@@ -69,12 +70,12 @@ class SocketFile:
                 raise self._in_use()
 
     def own(self) -> None:
-        """Set the mode of the socket that is bound there, and remember it as ours."""
+        """Set the mode of the bound socket file, and remember its identity."""
         self._path.chmod(MODE)
         self._identity = _identity(self._path.lstat())
 
     def remove(self) -> None:
-        """Remove the file, if it is still ours."""
+        """Remove the file, unless it has been replaced by another one."""
         try:
             found = self._path.lstat()
         except OSError:
@@ -85,22 +86,16 @@ class SocketFile:
 
     def _in_use(self) -> ListenError:
         return ListenError(
-            self.address,
-            "another process is listening there",
-            "stop it, or give another --listen",
+            self.address, "another process is listening there", "stop it, or give another --listen"
         )
 
     def _error(self, error: OSError) -> ListenError:
-        # "AF_UNIX path too long" comes without a number; the kernel takes 107 bytes.
+        # "AF_UNIX path too long" has no errno; the kernel's limit is 107 bytes.
         code = error.errno or 0
         reason = os.strerror(code) if code in errno.errorcode else str(error)
-        return ListenError(
-            self.address,
-            reason,
-            REMEDY,
-        )
+        return ListenError(self.address, reason, REMEDY)
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:
-    # With the time: the number of a removed file is given to the next one at once.
+    # The inode number of a removed file is reused at once: the time tells them apart.
     return found.st_dev, found.st_ino, found.st_ctime_ns

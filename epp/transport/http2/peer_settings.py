@@ -1,4 +1,4 @@
-"""What the peer has told us in SETTINGS (RFC 9113 §6.5.2)."""
+"""The peer's SETTINGS (RFC 9113 §6.5.2)."""
 
 from epp.transport.http2.constants import (
     DEFAULT_WINDOW,
@@ -13,10 +13,10 @@ from epp.transport.http2.errors import ConnectionFault
 
 
 class PeerSettings:
-    """The settings that bind what we send.
+    """The settings that limit what the server sends.
 
-    HEADER_TABLE_SIZE does not, as our blocks refer to no table; MAX_CONCURRENT_STREAMS and
-    ENABLE_PUSH do not, as we push nothing; the lists that we send are far below any
+    The others do not apply: header blocks sent use no dynamic table (HEADER_TABLE_SIZE), the server
+    pushes nothing (MAX_CONCURRENT_STREAMS, ENABLE_PUSH), and its header lists are far below any
     MAX_HEADER_LIST_SIZE.
     """
 
@@ -27,10 +27,10 @@ class PeerSettings:
         self.max_frame_bytes = MIN_MAX_FRAME_BYTES
 
     def update(self, payload: bytes) -> int:
-        """Take the payload of a SETTINGS frame, whole settings, and return their number.
+        """Apply the payload of a SETTINGS frame; return the number of settings in it.
 
         Raises:
-            ConnectionFault: A value is not allowed.
+            ConnectionFault: A value is invalid.
         """
         for setting, value in SETTING.iter_unpack(payload):
             if setting == Setting.INITIAL_WINDOW_SIZE:

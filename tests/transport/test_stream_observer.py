@@ -1,11 +1,11 @@
-"""Streams are counted and timed whatever way they end."""
+"""Streams are counted and timed however they end."""
 
 from collections.abc import Callable, Mapping
 
 import pytest
 
 from epp.observability import Metrics, StreamMetrics
-from epp.transport import StatusCode, Stream, StreamHandler, watched
+from epp.transport import StatusCode, Stream, StreamHandler, observed
 
 
 class Sent:
@@ -30,11 +30,11 @@ class Sent:
 
 
 class Handler:
-    """Does with its stream what the messages say."""
+    """Does what each message says."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def message(self, data: bytes) -> None:
         if data == b"fail":
@@ -48,14 +48,14 @@ class Handler:
         self.stream.finish()
 
     def reset(self) -> None:
-        self.told.append("reset")
+        self.calls.append("reset")
 
     def writable(self) -> None:
-        self.told.append("writable")
+        self.calls.append("writable")
 
 
 class Watched:
-    """A watched stream, and what was counted."""
+    """An observed stream, and the observer's records."""
 
     def __init__(self) -> None:
         self.registry = Metrics().registry
@@ -63,7 +63,7 @@ class Watched:
         self.transport = Sent()
         self.handlers: list[Handler] = []
         observer = StreamMetrics(self.registry)
-        self.opened = watched(self._open, observer, lambda: self.now)
+        self.opened = observed(self._open, observer, lambda: self.now)
         self.stream = self.opened(self.transport, {})
 
     def _open(self, stream: Stream, headers: Mapping[str, str]) -> StreamHandler:
@@ -103,7 +103,7 @@ def test_an_end_is_counted_once(end: Callable[[StreamHandler], None], code: str)
     assert made.value("stream_duration_seconds_count") == 1
 
 
-def test_everything_passes_through() -> None:
+def test_all_calls_are_forwarded() -> None:
     made = Watched()
     (handler,) = made.handlers
     made.stream.message(b"hello")
@@ -114,10 +114,10 @@ def test_everything_passes_through() -> None:
     made.stream.message(b"8")
     assert made.transport.sent == [b"hello", "pause", "resume", (8, "why")]
     made.stream.reset()
-    assert handler.told == ["writable", "reset"]
+    assert handler.calls == ["writable", "reset"]
 
 
-def test_a_stream_that_cannot_be_opened_is_over() -> None:
+def test_a_stream_that_fails_to_open_is_counted_as_ended() -> None:
     made = Watched()
     with pytest.raises(RuntimeError):
         made.opened(Sent(), {"bad": "headers"})

@@ -1,217 +1,30 @@
-"""Counters, gauges and histograms that cost next to nothing to write, for the request path.
+"""Families of fast metrics (:mod:`.metric_children`), and their text on the metrics page.
 
-prometheus_client's children take a lock for each number and, in a histogram, walk the buckets: 0.5
-to 1.5 us an observation, ten of them a request. Here a child is a slots object of plain numbers and
-a write is one or two operations (0.05 to 0.15 us). A :class:`Family` is the custom collector that
-turns its children into samples when Prometheus asks; the page is the same byte for byte, without
-the ``_created`` series (tests/observability/test_hot_metrics.py compares the two).
+A :class:`Family` is the custom collector that turns its children into samples when Prometheus
+scrapes; the page is byte for byte that of prometheus_client without the ``_created`` series
+(tests/observability/test_metric_families.py compares the two).
 
-A page of many children is not made of samples at all: :meth:`Family.lines` writes the text itself,
-from pieces that are the same for every child (0.2 us a line instead of 7).
-
-Without locks a child belongs to one thread, the event loop's. The scrape runs in another and only
-reads: what it sees of one child may be an observation apart, as with prometheus_client.
+A page of many children is written without samples: :meth:`Family.lines` writes the text itself from
+pieces that are the same for every child (0.2 us a line instead of 7).
 """
 
-from abc import ABC, abstractmethod
-from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import accumulate
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from epp.observability.sample_lines import LabelTexts, Layout, number
-
-Sample = tuple[str, tuple[tuple[str, str], ...], float]
-"""Suffix of the sample's name, additional labels, value."""
-
-
-class Child(ABC):
-    """The numbers of one label set.
-
-    Attributes:
-        label_texts: Its labels as formatted for the page; set by its family.
-    """
-
-    __slots__ = ("label_texts",)
-
-    label_texts: LabelTexts
-
-    @abstractmethod
-    def samples(self) -> Iterator[Sample]:
-        """Yield the samples, in prometheus_client's order."""
-
-    @abstractmethod
-    def numbers(self) -> list[str]:
-        """Return the values of the samples, formatted for the page."""
-
-    def absorb(self, other: Self) -> None:
-        """Add the numbers of ``other``, a child of the same make.
-
-        Raises:
-            TypeError: Numbers of this kind are kept elsewhere.
-        """
-        raise TypeError(f"a {type(self).__name__} has no numbers of its own")
-
-
-class Counter(Child):
-    """A monotonic counter."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self) -> None:
-        self._value = 0
-
-    def inc(self) -> None:
-        """Count one."""
-        self._value += 1
-
-    def add(self, count: int) -> None:
-        """Count ``count``, 0 or more."""
-        self._value += count
-
-    def absorb(self, other: Self) -> None:
-        self._value += other._value
-
-    @property
-    def value(self) -> int:
-        """The count."""
-        return self._value
-
-    def samples(self) -> Iterator[Sample]:
-        yield "_total", (), self._value
-
-    def numbers(self) -> list[str]:
-        return [number(self._value)]
-
-
-class Gauge(Child):
-    """A gauge."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self) -> None:
-        self._value: float = 0
-
-    def inc(self) -> None:
-        """Add one."""
-        self._value += 1
-
-    def dec(self) -> None:
-        """Subtract one."""
-        self._value -= 1
-
-    def add(self, amount: float) -> None:
-        """Add ``amount``, which may be negative."""
-        self._value += amount
-
-    def set(self, value: float) -> None:
-        """Set it to ``value``."""
-        self._value = value
-
-    def absorb(self, other: Self) -> None:
-        self._value += other._value
-
-    @property
-    def value(self) -> float:
-        """The current value."""
-        return self._value
-
-    def samples(self) -> Iterator[Sample]:
-        yield "", (), self._value
-
-    def numbers(self) -> list[str]:
-        return [number(self._value)]
-
-
-class CallbackGauge(Child):
-    """A gauge whose value a callback returns at each scrape."""
-
-    __slots__ = ("_read",)
-
-    def __init__(self, read: Callable[[], float]) -> None:
-        self._read = read
-
-    def samples(self) -> Iterator[Sample]:
-        yield "", (), self._read()
-
-    def numbers(self) -> list[str]:
-        return [number(self._read())]
-
-
-class CallbackCounter(CallbackGauge):
-    """A counter whose value a callback returns at each scrape."""
-
-    __slots__ = ()
-
-    def samples(self) -> Iterator[Sample]:
-        yield "_total", (), self._read()
-
-
-class Histogram(Child):
-    """Observations per bucket, and their sum.
-
-    Args:
-        bounds: The buckets' inclusive upper bounds, ascending, without infinity.
-    """
-
-    __slots__ = ("_bounds", "_counts", "_sum")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, value: float) -> None:
-        """Observe ``value``, which must not be NaN."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    def absorb(self, other: Self) -> None:
-        self._counts = [own + more for own, more in zip(self._counts, other._counts, strict=True)]
-        self._sum += other._sum
-
-    @property
-    def total(self) -> int:
-        """Number of observations."""
-        return sum(self._counts)
-
-    def watched(self, limit: float, exceeded: Callable[[], None]) -> Callable[[float], None]:
-        """Return a function that observes, and calls ``exceeded`` for a value above ``limit``.
-
-        It is quick for what falls into the first bucket, as nearly every plugin call does: 0.11 us
-        instead of 0.18, eleven times a request.
-        """
-        counts, bounds = self._counts, self._bounds
-        low = min(bounds[0], limit)
-
-        def observe(value: float) -> None:
-            self._sum += value
-            if value <= low:
-                counts[0] += 1
-                return
-            counts[bisect_left(bounds, value)] += 1
-            if value > limit:
-                exceeded()
-
-        return observe
-
-    def samples(self) -> Iterator[Sample]:
-        bounds = (*self._bounds, float("inf"))
-        total = 0
-        # Copy first: the event loop may count while this thread iterates.
-        for bound, total in zip(bounds, accumulate(self._counts.copy()), strict=True):
-            yield "_bucket", (("le", number(bound)),), total
-        yield "_count", (), total
-        yield "_sum", (), self._sum
-
-    def numbers(self) -> list[str]:
-        totals = [number(total) for total in accumulate(self._counts.copy())]
-        return [*totals, totals[-1], number(self._sum)]
+from epp.observability.metric_children import (
+    CallbackCounter,
+    CallbackGauge,
+    Child,
+    Counter,
+    Gauge,
+    Histogram,
+)
+from epp.observability.sample_lines import LabelTexts, Layout
 
 
 class MirrorCost(Protocol):

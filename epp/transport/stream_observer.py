@@ -1,11 +1,11 @@
-"""Tells an observer of every stream's beginning and end, whatever transport carries it."""
+"""Reports the beginning and end of each stream to an observer, on any transport."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from epp.transport.interface import OpenStream, StatusCode, Stream, StreamHandler
 
-_NAMES: Final = {
+_CODE_NAMES: Final = {
     StatusCode.OK: "OK",
     StatusCode.CANCELLED: "Canceled",
     StatusCode.UNKNOWN: "Unknown",
@@ -18,36 +18,38 @@ _NAMES: Final = {
     StatusCode.INTERNAL: "Internal",
     StatusCode.UNAVAILABLE: "Unavailable",
 }
-"""As grpc-go writes them."""
+"""Names of the codes in grpc-go."""
 
 
 class StreamObserver(Protocol):
-    """Is told of streams."""
+    """Counts or times streams."""
 
     def opened(self) -> None:
-        """A stream has begun."""
+        """Count a new stream."""
 
     def ended(self, code: str, seconds: float) -> None:
-        """One has ended with the gRPC status ``code``, after ``seconds``."""
+        """Count a stream that has ended with the gRPC status ``code`` after ``seconds``."""
 
 
-def watched(opened: OpenStream, observer: StreamObserver, clock: Callable[[], float]) -> OpenStream:
-    """Return what opens streams like ``opened`` and tells ``observer`` of them."""
+def observed(
+    opened: OpenStream, observer: StreamObserver, clock: Callable[[], float]
+) -> OpenStream:
+    """Wrap ``opened`` so that ``observer`` is called for every stream; ``clock`` is in seconds."""
 
-    def open_watched(stream: Stream, headers: Mapping[str, str]) -> StreamHandler:
-        between = _Watched(stream, observer, clock)
+    def open_observed(stream: Stream, headers: Mapping[str, str]) -> StreamHandler:
+        wrapper = _ObservedStream(stream, observer, clock)
         try:
-            between.handler = opened(between, headers)
+            wrapper.handler = opened(wrapper, headers)
         except Exception:
-            between.ended(StatusCode.INTERNAL)  # which the transport answers
+            wrapper.ended(StatusCode.INTERNAL)  # the status that the transport sends
             raise
-        return between
+        return wrapper
 
-    return open_watched
+    return open_observed
 
 
-class _Watched:
-    """Stands between the transport's stream and its handler, as each to the other."""
+class _ObservedStream:
+    """The handler for the transport's stream, and the stream for the wrapped handler."""
 
     __slots__ = ("_began_at", "_clock", "_has_ended", "_observer", "_stream", "handler")
 
@@ -106,8 +108,8 @@ class _Watched:
         self.handler.writable()
 
     def ended(self, code: int) -> None:
-        """Tell the observer of the end; only the first call counts."""
+        """Report the end to the observer; only the first call counts."""
         if not self._has_ended:
             self._has_ended = True
-            name = _NAMES.get(StatusCode(code), "Unknown")
+            name = _CODE_NAMES.get(StatusCode(code), "Unknown")
             self._observer.ended(name, self._clock() - self._began_at)

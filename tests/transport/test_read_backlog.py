@@ -1,4 +1,4 @@
-"""A connection that has read more than a turn of the loop has time for goes on in later turns."""
+"""A connection that has read more than it can handle in one turn continues in later iterations."""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,21 +7,21 @@ from typing import cast
 import pytest
 
 from epp.transport import Http2Server, Stream
-from epp.transport.backlog import Backlog
 from epp.transport.grpc.session import TURN_SECONDS
+from epp.transport.read_scheduling import ReadBacklog
 from tools.harness.in_memory import InMemory, Timers, connect
 from tools.harness.raw_client import METHOD, Idle, data, headers, message, reset
 
 REQUEST_SECONDS = TURN_SECONDS / 2
-"""What the handlers of these tests take for a message."""
+"""Time that the handlers of these tests take for a message."""
 HEADER_BLOCKS = 128
-"""Decoded at once."""
+"""Number of header blocks decoded at once."""
 A_TURN = 2
-"""Messages that a turn has time for."""
+"""Number of messages that fit in a turn."""
 
 
 class Work:
-    """Handlers that take their time, and what they are told, in order."""
+    """Slow handlers, and their calls in order."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -34,7 +34,7 @@ class Work:
     def connect(self, server: Http2Server | None = None) -> InMemory:
         if server is None:
             server = Http2Server({METHOD: self._opened})
-            server.backlog = Backlog(self.clock)
+            server.backlog = ReadBacklog(self.clock)
         return connect({}, server=server)
 
     def _opened(self, stream: Stream, metadata: Mapping[str, str]) -> "Busy":
@@ -43,7 +43,7 @@ class Work:
 
 
 class Busy(Idle):
-    """Takes a while for each message."""
+    """Takes some time for each message."""
 
     def __init__(self, stream: Stream, metadata: Mapping[str, str], work: Work) -> None:
         super().__init__(stream, metadata)
@@ -61,7 +61,7 @@ class Busy(Idle):
 
 
 def requests(count: int, name: str = "") -> bytes:
-    """Return the frames of so many requests, each of one message."""
+    """Return the frames of ``count`` requests with one message each."""
     return b"".join(
         headers(stream_id) + data(stream_id, message(b"%b%d" % (name.encode(), number)), end=True)
         for number, stream_id in enumerate(range(1, 2 * count, 2))
@@ -69,13 +69,13 @@ def requests(count: int, name: str = "") -> bytes:
 
 
 def turn(client: InMemory) -> None:
-    """Let a turn of the loop pass."""
+    """Run one iteration of the loop."""
     client.timers.run()
     client.read()
 
 
 def all_turns(*clients: InMemory) -> int:
-    """Let turns pass until nothing is left to do; return how many it took."""
+    """Run iterations until nothing is left to do; return their number."""
     count = 0
     while any(client.timers.timers for client in clients):
         for client in clients:
@@ -84,7 +84,7 @@ def all_turns(*clients: InMemory) -> int:
     return count
 
 
-def test_a_read_of_many_requests_is_handled_in_turns_and_in_order() -> None:
+def test_read_of_many_requests_is_handled_in_turns_and_in_order() -> None:
     work = Work()
     client = work.connect()
     client.send(requests(7))
@@ -125,7 +125,7 @@ def test_answers_are_written_at_the_end_of_each_turn() -> None:
     assert client.read_writes == before + 1
 
 
-def test_what_is_read_all_the_same_waits_behind_what_came_before() -> None:
+def test_bytes_read_during_a_backlog_are_handled_in_order() -> None:
     work = Work()
     client = work.connect()
     client.send(requests(A_TURN + 1))
@@ -146,7 +146,7 @@ def test_connections_take_turns() -> None:
     assert "".join(name[0] for name in work.done) == "aaaabbaabb"
 
 
-def test_a_few_requests_are_handled_at_once_however_long_they_take() -> None:
+def test_two_events_are_handled_without_a_time_limit() -> None:
     work = Work()
     client = work.connect()
     client.send(headers(1) + data(1, message(b"0")))
@@ -155,7 +155,7 @@ def test_a_few_requests_are_handled_at_once_however_long_they_take() -> None:
     assert client.timers.timers == []
 
 
-def test_a_lost_connection_tells_every_handler_once_whatever_was_left_to_do() -> None:
+def test_lost_connection_resets_every_handler_once_despite_a_backlog() -> None:
     work = Work()
     client = work.connect()
     opened = b"".join(headers(stream_id) for stream_id in range(1, 9, 2))
@@ -170,8 +170,8 @@ def test_a_lost_connection_tells_every_handler_once_whatever_was_left_to_do() ->
     assert not client.server.backlog
 
 
-def test_a_connection_that_fails_leaves_the_others_their_turn() -> None:
-    backlog, timers, seen = Backlog(), Timers(), list[int]()
+def test_failing_connection_does_not_block_the_backlog() -> None:
+    backlog, timers, seen = ReadBacklog(), Timers(), list[int]()
     loop = cast("asyncio.AbstractEventLoop", timers)  # no more of a loop is needed
 
     def fail() -> bool:

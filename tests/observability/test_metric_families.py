@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 
-from epp.observability.hot_metrics import Counter, Family, Gauge, Histogram
+from epp.observability.metric_children import Counter, Gauge, Histogram
+from epp.observability.metric_families import Family
 
 BOUNDS = (0.25, 1.0, 8.0)
 LABELS = ("model", "id")
@@ -170,7 +171,7 @@ def test_a_watched_histogram_counts_the_same_and_tells_of_what_exceeds_the_limit
 ) -> None:
     plain, watched = Histogram(BOUNDS), Histogram(BOUNDS)
     exceeded: list[None] = []
-    observe = watched.watched(limit, lambda: exceeded.append(None))
+    observe = watched.observer(limit, lambda: exceeded.append(None))
     for value in values:
         plain.observe(value)
         observe(value)

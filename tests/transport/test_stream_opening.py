@@ -1,4 +1,4 @@
-"""How a stream begins: what its handler does while it is being made, and the time it is given."""
+"""Opening of streams: handlers that act while they are created, and time limits."""
 
 import gc
 import weakref
@@ -18,7 +18,7 @@ class Finishing(Idle):
 
 
 class Flooding(Idle):
-    """Sends more than may wait."""
+    """Sends more than the waiting limit."""
 
     def __init__(self, stream: Stream, metadata: Mapping[str, str]) -> None:
         super().__init__(stream, metadata)
@@ -26,14 +26,14 @@ class Flooding(Idle):
             stream.send(bytes(40_000))
 
 
-def test_stream_finished_while_it_is_opened_is_told_nothing_more() -> None:
+def test_stream_finished_while_opening_is_not_notified() -> None:
     client, handlers = make(Finishing)
     client.send(call(1, b"hello"))
     assert client.streams[1].status == 14
     assert (handlers[0].messages, handlers[0].half_closes, handlers[0].resets) == ([], 0, 0)
 
 
-def test_handler_that_finished_while_it_was_opened_is_freed_at_once() -> None:
+def test_handler_that_finishes_while_opening_is_freed_at_once() -> None:
     client, handlers = make(Finishing)
     gc.disable()
     try:
@@ -44,7 +44,7 @@ def test_handler_that_finished_while_it_was_opened_is_freed_at_once() -> None:
         gc.enable()
 
 
-def test_stream_that_overflows_while_it_is_opened_is_told_once() -> None:
+def test_stream_that_overflows_while_opening_is_reset_once() -> None:
     client, handlers = make(Flooding, limits={"max_waiting_stream_bytes": 100_000})
     client.send(headers(1))
     client.timers.run()
@@ -58,7 +58,7 @@ def test_streams_have_no_time_limit_by_default() -> None:
     assert client.timers.timers == []
 
 
-def test_stream_may_be_given_a_time_limit() -> None:
+def test_streams_may_have_a_time_limit() -> None:
     client, handlers = make(Idle, messages={"max_stream_seconds": 60.0})
     client.send(
         headers(1), headers(3, fields(grpc_timeout="5S")), headers(5, fields(grpc_timeout="2M"))

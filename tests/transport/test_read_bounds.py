@@ -1,7 +1,7 @@
-"""What a turn of the loop handles for one connection is bounded, however much waits in its socket.
+"""An iteration of the event loop handles a bounded number of bytes of one connection.
 
-Else a client that sends without end would keep all others waiting: libuv reads a socket that fills
-its buffer up to 32 times before it looks at the next one.
+Otherwise a client that sends endlessly would block all others: libuv reads a socket that fills its
+buffer up to 32 times before it polls the next one.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 MOST_READ_BYTES = 256 << 10
 """Of a read."""
 MOST_TLS_READ_BYTES = 528 << 10
-"""Behind TLS, which buffers 256 KiB while it is not read, and a read and a record more."""
+"""Behind TLS, which buffers 256 KiB while reading is paused, plus a read and a record."""
 MOST_TURN_BYTES = 400 << 10
-"""Of a connection's reads in one turn: a large one ends its turn, a small one may precede it."""
+"""Reads of a connection per iteration: a large one pauses reading, a small one may precede it."""
 PUT_TO_THE_TEST_BYTES = 128 << 10
 TRIES = 5
 CONNECTIONS = 3
@@ -38,7 +38,7 @@ SENT = GREETING + b"".join(
 
 
 class Turns:
-    """Counts the turns of the running loop, and what each connection is given in each of them."""
+    """Counts iterations of the running loop, and the bytes each connection gets in each of them."""
 
     def __init__(self) -> None:
         self.turn = 0
@@ -61,7 +61,7 @@ class Turns:
 
 @contextmanager
 def noting(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have each read noted before it is handled."""
+    """Record each read before it is handled."""
     data_received = ConnectionProtocol.data_received
 
     def noted(protocol: ConnectionProtocol, data: bytes) -> None:
@@ -75,7 +75,7 @@ def noting(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Counting(Idle):
-    """Counts the messages of all streams, and tells when all have come."""
+    """Counts the messages of all streams, and signals when all have arrived."""
 
     left = 0
     all_came: asyncio.Event
@@ -87,7 +87,7 @@ class Counting(Idle):
 
 
 def send(port: int, tls: ssl.SSLContext | None) -> None:
-    """Send all there is as fast as the socket takes it, and wait for the server to close."""
+    """Send everything as fast as the socket accepts it, and wait for the server to close."""
     plain = socket.create_connection(("127.0.0.1", port))
     with tls.wrap_socket(plain, server_hostname="localhost") if tls else plain as client:
         client.sendall(SENT)
@@ -100,7 +100,7 @@ def send(port: int, tls: ssl.SSLContext | None) -> None:
 @pytest.mark.parametrize(
     "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
 )
-def test_a_connection_is_handled_a_bounded_number_of_bytes_in_a_turn(
+def test_a_connection_handles_a_bounded_number_of_bytes_per_iteration(
     new_loop: LoopFactory, is_secure: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server_tls, client_tls = tls_contexts() if is_secure else (None, None)
@@ -120,8 +120,8 @@ def test_a_connection_is_handled_a_bounded_number_of_bytes_in_a_turn(
         assert max(turns.handled.values()) <= max(most_read, MOST_TURN_BYTES)
         return turns.largest
 
-    # More has to wait than one turn takes, or nothing is put to the test; on a machine that has
-    # much else to do the senders, threads of this process, may be too slow for that.
+    # The test needs more waiting bytes than one iteration handles; on a busy machine the senders,
+    # threads of this process, may be too slow for that.
     for _ in range(TRIES):
         with asyncio.Runner(loop_factory=new_loop) as runner:
             if runner.run(test()) >= PUT_TO_THE_TEST_BYTES:

@@ -1,4 +1,4 @@
-"""Socket files: those left behind, those in use, and those that cannot be."""
+"""Socket files: stale ones, those in use, and invalid paths."""
 
 import asyncio
 import socket
@@ -10,7 +10,7 @@ import uvloop
 
 from epp.transport import Http2Server, ListenError, Server
 from epp.transport.grpcio import GrpcioServer
-from epp.transport.sockets import SocketFile
+from epp.transport.socket_file import SocketFile
 
 
 @pytest.fixture(params=["http2 on asyncio", "http2 on uvloop", "grpcio"])
@@ -23,7 +23,7 @@ def make_server(kind: str, path: Path) -> Server:
 
 
 def run_once(kind: str, path: Path) -> None:
-    """Start a server there, look whether it listens, and stop it."""
+    """Start a server there, check that it listens, and stop it."""
 
     async def run() -> None:
         server = make_server(kind, path)
@@ -79,15 +79,15 @@ def test_a_file_in_use_is_an_error_and_stays(
     assert path.is_socket()
 
 
-def test_a_file_that_is_no_socket_is_left_alone(kind: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_socket_is_not_removed(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "epp.sock"
     path.write_text("precious")
-    with pytest.raises(ListenError, match="a file that is no socket; give another --listen"):
+    with pytest.raises(ListenError, match="a file that is not a socket exists; give"):
         run_once(kind, path)
     assert path.read_text() == "precious"
 
 
-def test_a_path_that_cannot_be_is_told_of_with_its_reason(tmp_path: Path) -> None:
+def test_an_invalid_path_is_reported_with_its_reason(tmp_path: Path) -> None:
     for path, reason in (
         (tmp_path / "none" / "epp.sock", "No such file or directory; the folder must exist"),
         (tmp_path / ("x" * 108), "AF_UNIX path too long; .* shorter than 108 bytes"),
@@ -96,13 +96,13 @@ def test_a_path_that_cannot_be_is_told_of_with_its_reason(tmp_path: Path) -> Non
             run_once("http2", path)
 
 
-def test_a_folder_that_is_missing_is_told_of_by_the_c_core_as_well(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_by_the_c_core_transport(tmp_path: Path) -> None:
     path = tmp_path / "none" / "epp.sock"
     with pytest.raises(ListenError, match=f"^cannot listen on unix:{path}: .*; the folder must"):
         run_once("grpcio", path)
 
 
-def test_a_file_that_another_has_put_there_meanwhile_is_not_removed(tmp_path: Path) -> None:
+def test_a_file_replaced_by_another_process_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "epp.sock"
     first, second = SocketFile(path), SocketFile(path)
     with first.bind():

@@ -1,0 +1,112 @@
+"""Gauges of the pool and of scrape intervals, read at each scrape of the metrics page."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from math import inf
+from statistics import fmean, stdev
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from epp.scheduling import Endpoint
+
+
+class PoolCollector(Collector):
+    """Gauges of the pool and of each endpoint."""
+
+    def __init__(
+        self,
+        pool: str,
+        snapshot: Callable[[], Sequence[Endpoint]],
+        *,
+        staleness_seconds: float = inf,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pool = pool
+        self._snapshot = snapshot
+        self._staleness = staleness_seconds
+        self._clock = clock
+
+    def collect(self) -> Iterable[Metric]:
+        """Compute all gauges from the endpoints."""
+        endpoints = self._snapshot()
+        oldest = self._clock() - self._staleness
+        fresh = [e for e in endpoints if (at := e.metrics.requested_at) is not None and at > oldest]
+        yield self._gauge("ready_endpoints", "Endpoints with fresh metrics.", len(fresh))
+        yield from self._averages(fresh)
+        queue = self._per_endpoint("per_endpoint_queue_size", "Queue per endpoint, as scraped.")
+        flight = self._per_endpoint("endpoint_inflight_requests", "Requests in flight from here.")
+        waiting = self._per_endpoint("effective_queue_size", "Queue as the scorers see it.")
+        shown = shown_names([endpoint.name for endpoint in endpoints])
+        for endpoint in endpoints:
+            labels = [self._pool, shown[endpoint.name]]
+            queue.add_metric(labels, endpoint.metrics.waiting_requests)
+            flight.add_metric(labels, endpoint.load.in_flight)
+            waiting.add_metric(labels, endpoint.load.waiting_requests)
+        yield from (queue, flight, waiting)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, so that registering does not collect."""
+        return ()
+
+    def _averages(self, endpoints: Sequence[Endpoint]) -> Iterator[Metric]:
+        for name, values in (
+            ("queue_size", [float(e.metrics.waiting_requests) for e in endpoints]),
+            ("running_requests", [float(e.metrics.running_requests) for e in endpoints]),
+            ("kv_cache_utilization", [e.metrics.kv_cache_usage for e in endpoints]),
+        ):
+            mean = fmean(values) if values else 0.0
+            spread = stdev(values) if len(values) > 1 else 0.0
+            yield self._gauge(f"average_{name}", f"Pool mean of {name}.", mean)
+            yield self._gauge(
+                f"std_dev_{name}", f"Sample standard deviation of {name} in the pool.", spread
+            )
+
+    def _gauge(self, name: str, text: str, value: float) -> Metric:
+        family = GaugeMetricFamily(f"llm_d_epp_{name}", text, labels=["name"])
+        family.add_metric([self._pool], value)
+        return family
+
+    def _per_endpoint(self, name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(
+            f"llm_d_epp_{name}", text, labels=["name", "model_server_endpoint"]
+        )
+
+
+def shown_names(names: Collection[str]) -> dict[str, str]:
+    """Return the values of ``model_server_endpoint``: names without the namespace.
+
+    An endpoint keeps its namespace if two would otherwise have the same name.
+    """
+    short = {name: name.rpartition("/")[2] for name in names}
+    count = Counter(short.values())
+    return {name: each if count[each] == 1 else name for name, each in short.items()}
+
+
+class ScrapeCollector(Collector):
+    """Gauges of the scrape intervals.
+
+    Args:
+        read: Returns the current intervals by names of endpoint and source.
+    """
+
+    def __init__(self, read: Callable[[], Mapping[tuple[str, str], float]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        """Read all intervals."""
+        family = GaugeMetricFamily(
+            "llm_d_epp_datalayer_scrape_interval_seconds",
+            "Present time between two scrapes; longer than configured where a page costs too much.",
+            labels=["model_server_endpoint", "source"],
+        )
+        intervals = dict(self._read())
+        shown = shown_names({endpoint for endpoint, _ in intervals})
+        for (endpoint, source), seconds in intervals.items():
+            family.add_metric([shown[endpoint], source], seconds)
+        yield family
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, so that registering does not collect."""
+        return ()
