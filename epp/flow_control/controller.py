@@ -156,7 +156,7 @@ class FlowController:
         self._open_soon()
 
     def _open_soon(self) -> None:
-        if self.waiting and not self._is_due:
+        if not self._is_due and self.waiting:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._run)
 

@@ -11,7 +11,15 @@ from structlog.testing import capture_logs
 from epp.flow_control import Outcome, QueuedRequest, UsageLimitPolicy
 from epp.flow_control.dispatch import dispatch_order
 from epp.flow_control.plugins import Flow
-from epp.flow_control.sessions import Event, ExtensionPoints, Session, SessionPlugin, Verdict
+from epp.flow_control.sessions import (
+    Event,
+    ExtensionPoints,
+    Job,
+    Session,
+    SessionPlugin,
+    Task,
+    Verdict,
+)
 from epp.observability import Metrics, PluginWatch
 from epp.scheduling import Endpoint, GuardRails, LLMRequest
 
@@ -290,6 +298,20 @@ class Registering(SessionPlugin):
 
     def on_configure(self, dispatcher: ExtensionPoints) -> None:
         self._register(dispatcher)
+
+
+def test_a_refused_request_does_not_fail_with_the_error_of_the_one_before(driven: Watched) -> None:
+    def capacity(job: Job, tasks: Sequence[Task]) -> Verdict:
+        return Verdict(allowed=job.name.startswith("faulty"), reason="b may have no more")
+
+    plugin = Registering(lambda points: points.add_is_job_over_capacity_fn(capacity))
+    driven.use(driven.settings(plugins=(plugin,)))
+    faulty = driven.ask("faulty", "a", flaw="cannot be chosen for")
+    refused = driven.ask("refused", "b")
+    go(driven)
+    assert (faulty.ended, refused.ended) == ([FAILED], [])
+    (parked,) = driven.control.ledger.parking.requests
+    assert driven.control.reasons(parked) == ["b may have no more"]
 
 
 class Opening(SessionPlugin):
