@@ -17,7 +17,7 @@ OBJECTIVE = {"x-llm-d-inference-objective": "batch"}
 
 
 class Detector(SaturationDetector):
-    """Answers what it is told; raises it, if that is an exception."""
+    """CombinedPoints what it is told; raises it, if that is an exception."""
 
     type: ClassVar[str] = "told-detector"
 

@@ -189,7 +189,7 @@ def test_keys_of_flows_that_do_not_compare_hold_up_nobody(driven: Watched) -> No
 
 
 class FaultyCeilings(UsageLimitPolicy):
-    """Answers what it is given, or raises."""
+    """CombinedPoints what it is given, or raises."""
 
     type: ClassVar[str] = "faulty-ceilings"
 

@@ -20,7 +20,7 @@ def driven() -> Iterator[Driven]:
 
 
 class Answering(Strict):
-    """Answers why it refuses with what it was given."""
+    """CombinedPoints why it refuses with what it was given."""
 
     def __init__(self, world: World, answer: Any) -> None:
         super().__init__(world)

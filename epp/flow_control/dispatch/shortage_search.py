@@ -67,7 +67,7 @@ class ShortageSearch(VictimSearch):
                 if len(victims) == self._count:
                     break
         if candidates and not victims and not session.explanations.of(job):
-            session.explanations.of_taking(job, _ALL_SPARED)
+            session.explanations.of_evicting(job, _ALL_SPARED)
         if not victims or not rule.accepts(Scenario(job, victims)):
             statement.discard()
             return False

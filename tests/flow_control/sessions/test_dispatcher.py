@@ -22,7 +22,7 @@ from epp.flow_control.sessions import (
     Task,
     Verdict,
 )
-from epp.flow_control.sessions.answers import Answers
+from epp.flow_control.sessions.combined_points import CombinedPoints
 
 
 class Diary(SessionPlugin):
@@ -450,7 +450,7 @@ def test_a_session_runs_the_actions_it_is_given() -> None:
 
 def test_a_policy_of_its_own_decides_where_a_task_goes() -> None:
     class Last(DefaultPolicy):
-        def best_node(self, ssn: Answers, task: Task, nodes: Sequence[Node]) -> Node | None:
+        def best_node(self, ssn: CombinedPoints, task: Task, nodes: Sequence[Node]) -> Node | None:
             fitting = ssn.fitting(task, nodes)
             return fitting[-1] if fitting else None
 
@@ -492,10 +492,10 @@ def test_nothing_keeps_a_job_that_is_forgotten() -> None:
     waiting = [wait(name) for name in ("node", "late", "much", "picky")]
     made.run()
     told = made.explanations
-    assert all((told.jobs, told.tasks, told.nodes, told.takings, told.victims))
+    assert all((told.jobs, told.tasks, told.nodes, told.evictions, told.victims))
     for name in ("node", "late", "much", "picky"):
         made.dispatcher.forget(made.cluster.jobs[name])
         made.cluster.remove_job(made.cluster.jobs[name])
     gc.collect()
     assert [each() for each in waiting] == [None] * 4
-    assert not any((told.jobs, told.tasks, told.nodes, told.takings, told.victims))
+    assert not any((told.jobs, told.tasks, told.nodes, told.evictions, told.victims))
