@@ -265,5 +265,5 @@ def test_pages_of_session_plugins_are_those_of_the_newest_session() -> None:
 def test_a_page_without_a_path_is_refused(path: str) -> None:
     points = ExtensionPoints()
     points.registering = "usage"
-    with pytest.raises(RegistrationError, match=r"'usage' wants to provide the path .*page below"):
+    with pytest.raises(RegistrationError, match=r"'usage' cannot provide the path .*page below"):
         points.add_http_handler(path, dict)

@@ -91,22 +91,22 @@ REFUSALS: dict[str, tuple[Callable[[Session], None], str, str]] = {
     "a reclaim as a whole": (
         lambda ssn: ssn.add_reclaim_scenario_validator_fn(lambda scenario: False),
         "bob",
-        "guardian does not accept what others would lose for it",
+        "guardian does not accept the evictions for it",
     ),
     "a preemption as a whole": (
         lambda ssn: ssn.add_preempt_scenario_validator_fn(lambda scenario: False),
         "alice",
-        "guardian does not accept what others would lose for it",
+        "guardian does not accept the evictions for it",
     ),
     "every victim of a reclaim": (
         lambda ssn: ssn.add_reclaim_victim_filter_fn(lambda job, victim: False),
         "bob",
-        "the session's plugins spare every request that it could be given the place of",
+        "session plugins spare every request that could be evicted for it",
     ),
     "every victim of a preemption": (
         lambda ssn: ssn.add_preempt_victim_filter_fn(lambda job, victim: False),
         "alice",
-        "the session's plugins spare every request that it could be given the place of",
+        "session plugins spare every request that could be evicted for it",
     ),
 }
 

@@ -22,7 +22,7 @@ from epp.flow_control.sessions import (
     VictimSearch,
 )
 
-_ALL_SPARED: Final = "the session's plugins spare every request that it could be given the place of"
+_ALL_SPARED: Final = "session plugins spare every request that could be evicted for it"
 
 
 class ShortageSearch(VictimSearch):

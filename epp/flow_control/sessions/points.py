@@ -168,7 +168,7 @@ class ExtensionPoints:
         below = path.strip("/")
         if not below:
             raise RegistrationError(
-                f"session plugin {self._plugin()!r} wants to provide the path {path!r}, which is"
+                f"session plugin {self._plugin()!r} cannot provide the path {path!r}, which is"
                 " /debug/session itself; name a page below it"
             )
         self._set(self.http_handlers, below, function, f"the path {path!r}")
@@ -206,8 +206,8 @@ class ExtensionPoints:
         plugin = self._plugin()
         if key in held:
             raise RegistrationError(
-                f"session plugin {plugin!r} wants to provide {what}, which"
-                f" {held[key].plugin!r} does already; disable one of them"
+                f"session plugin {plugin!r} cannot provide {what}, which"
+                f" {held[key].plugin!r} provides already; disable one of them"
             )
         held[key] = Registered(plugin, function)
         log = self._pages_log if held is self.http_handlers else self._log

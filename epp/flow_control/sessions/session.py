@@ -113,7 +113,7 @@ class Session(CombinedPoints):
     ) -> bool:
         against = self._against(validators, point, scenario)
         if against:
-            reason = f"{against} does not accept what others would lose for it"
+            reason = f"{against} does not accept the evictions for it"
             self.explanations.of_evicting(scenario.preemptor, reason)
         return not against
 

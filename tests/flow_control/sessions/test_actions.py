@@ -261,7 +261,7 @@ VETOES: dict[str, Any] = {
 VETOED = {
     "nobody may reclaim": ["other does not let it reclaim"],
     "the victim is spared": [],
-    "the scenario is not valid": ["other does not accept what others would lose for it"],
+    "the scenario is not valid": ["other does not accept the evictions for it"],
     "it is not reclaimable": ["it began just now"],
 }
 

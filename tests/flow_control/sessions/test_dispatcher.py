@@ -244,7 +244,7 @@ def test_what_a_plugin_cannot_have_in_every_session_is_an_error_of_the_configura
         def on_configure(self, dispatcher: ExtensionPoints) -> None:
             dispatcher.add_http_handler("page", dict)
 
-    with pytest.raises(RegistrationError, match="'y' wants to provide the path 'page', which 'x'"):
+    with pytest.raises(RegistrationError, match="'y' cannot provide the path 'page', which 'x'"):
         Bench(Pages("x"), Pages("y"))
 
 

@@ -373,12 +373,12 @@ def test_later_attributes_win_where_keys_are_the_same() -> None:
     [
         pytest.param(
             lambda ssn: ssn.add_queue_amount_fn("deserved", lambda queue: 1.0),
-            "'plugin-1' wants to provide the queues' amount 'deserved', which 'plugin-0' does",
+            "'plugin-1' cannot provide the queues' amount 'deserved', which 'plugin-0' provides",
             id="amount",
         ),
         pytest.param(
             lambda ssn: ssn.add_http_handler("/shares", dict),
-            "'plugin-1' wants to provide the path '/shares', which 'plugin-0' does",
+            "'plugin-1' cannot provide the path '/shares', which 'plugin-0' provides",
             id="path",
         ),
     ],
