@@ -1,4 +1,4 @@
-"""What ``/debug/session`` tells."""
+"""The content of ``/debug/session``."""
 
 import itertools
 import sys

@@ -1,4 +1,4 @@
-"""``reclaim`` and ``preempt``: evictions of requests that session plugins have a say in."""
+"""``reclaim`` and ``preempt`` of requests in flight, with session plugins."""
 
 import asyncio
 from collections import Counter
@@ -26,7 +26,7 @@ BOTH = ("allocate", "reclaim", "preempt")
 
 
 def waiting(pool: Pool) -> QueuedRequest:
-    """The one request that waits."""
+    """Return the only waiting request."""
     (queued,) = [
         flow.head for band in pool.control.ledger.bands.in_order for flow in band.in_order()
     ]
@@ -137,7 +137,7 @@ async def test_a_filter_spares_one_and_the_next_one_goes() -> None:
 
 
 class Keeper(SessionPlugin):
-    """Counts the places of each request."""
+    """Counts the places of each request by events."""
 
     name = NAME
 
