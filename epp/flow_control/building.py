@@ -1,4 +1,4 @@
-"""Flow control out of a configuration."""
+"""Builds the settings of flow control from a configuration."""
 
 from typing import TypeVar
 
@@ -28,18 +28,18 @@ P = TypeVar("P", bound=Plugin)
 
 _AT_ONCE_SECONDS = 0.01
 _SPARE_SECONDS = 0.25
-"""The reference's, beside the age at which a page is stale."""
+"""Added by the reference to the age at which metrics are stale."""
 
 
 def flow_settings(
     graph: PluginGraph, refresh_seconds: float = 0.05, staleness_seconds: float = 0.2
 ) -> FlowSettings | None:
-    """Return what a graph's configuration says of flow control; None if its feature gate is off.
+    """Return the settings of a graph's configuration; None if the feature gate is off.
 
     Args:
         graph: A plugin graph.
-        refresh_seconds: How often model servers are scraped, after which what is free shows.
-        staleness_seconds: Age up to which a page may hide what an eviction has freed.
+        refresh_seconds: The scrape interval, after which freed capacity shows.
+        staleness_seconds: Age up to which metrics may hide capacity freed by an eviction.
     """
     if not graph.config.has_gate("flowControl"):
         return None
@@ -55,7 +55,7 @@ def flow_settings(
         bands[priority] = make.band(make.template(priority), band)
     plan = session_plan(graph)
     detector = graph.detector
-    assert isinstance(detector, SaturationDetector)  # noqa: S101 - the plan has looked
+    assert isinstance(detector, SaturationDetector)  # noqa: S101 - checked by the plan
     grace = _AT_ONCE_SECONDS
     if not detector.sees_ends_at_once:
         grace = refresh_seconds + staleness_seconds + _SPARE_SECONDS
@@ -83,7 +83,7 @@ def flow_settings(
 def _eviction(
     make: "_Bands", entry: EvictionEntry | None, grace_seconds: float
 ) -> EvictionSettings:
-    assert entry is not None  # noqa: S101 - the plan has filled it in
+    assert entry is not None  # noqa: S101 - filled in by the plan
     grace = entry.grace
     return EvictionSettings(
         filter=make.policy("EvictionFilter", EvictionFilter, entry.filter_plugin_ref),
@@ -106,12 +106,12 @@ class _Bands:
         self._more = more
 
     def template(self, priority: int) -> PriorityBandTemplate:
-        """Return what a band is made of that has no entry."""
+        """Return the template of a band without an entry."""
         section = self._section
         found = section.default_priority_band
         if priority < 0:
             found = section.default_negative_priority_band
-        assert found is not None  # noqa: S101 - the plan has filled it in
+        assert found is not None  # noqa: S101 - filled in by the plan
         return found
 
     def band(self, band: PriorityBandTemplate, more: BandExtension | None = None) -> BandSettings:
@@ -132,10 +132,10 @@ class _Bands:
     def policy(self, point: str, kind: type[P], name: str | None) -> Guard[P]:
         """Return the guard of the policy of that name."""
         plugin = None if name is None else self._graph.plugins[name]
-        assert isinstance(plugin, kind)  # noqa: S101 - the plan has looked
+        assert isinstance(plugin, kind)  # noqa: S101 - checked by the plan
         return self._graph.guards.guard(point, plugin)
 
 
 def _ttl(duration: str | None) -> float | None:
-    """Return the seconds of a time limit; None for 0s, which is no limit."""
+    """Return a time limit in seconds; None for 0s, which means no limit."""
     return duration_seconds(duration or "0") or None

@@ -1,4 +1,4 @@
-"""CLUSTER.yaml: queues, jobs and nodes for a session, and the session's plugins and actions."""
+"""CLUSTER.yaml: queues, jobs and nodes for a session, and its plugins and actions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ DEFAULT_ACTIONS: Final = ("allocate", "reclaim", "preempt")
 
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 _MOST = 1e15
-"""Sums of larger numbers lose units: floats are exact up to 9e15."""
+"""The largest amount: floats are exact up to 9e15, so sums stay exact."""
 
 Amount = Annotated[float, msgspec.Meta(ge=0, le=_MOST)]
 Size = Annotated[float, msgspec.Meta(gt=0, le=_MOST)]
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Strict; names as the object model has them."""
+    """Refuses unknown fields; names are those of the object model."""
 
 
 class QueueEntry(Section, frozen=True):
@@ -48,7 +48,7 @@ class QueueEntry(Section, frozen=True):
 
 
 class TaskEntry(Section, frozen=True):
-    """A task; with ``node`` it runs already."""
+    """A task; if ``node`` is set, it runs already."""
 
     name: Name
     namespace: Name = "default"
@@ -78,7 +78,7 @@ class GpuEntry(Section, frozen=True):
 
 
 class NodeEntry(Section, frozen=True):
-    """A node; without ``capacity`` it takes any number of tasks that need no GPU."""
+    """A node; without ``capacity`` there is no limit on tasks that need no GPU."""
 
     name: Name
     labels: dict[str, str] = {}
@@ -87,7 +87,7 @@ class NodeEntry(Section, frozen=True):
 
 
 class PluginEntry(Section, frozen=True):
-    """What is said of a session plugin."""
+    """The configuration of a session plugin."""
 
     enabled: bool = True
     priority: int = 0
@@ -95,7 +95,7 @@ class PluginEntry(Section, frozen=True):
 
 
 class SessionsSection(Section, frozen=True):
-    """The plugins by name and the actions in their order."""
+    """The plugins by name, and the actions in order."""
 
     actions: tuple[str, ...] = DEFAULT_ACTIONS
     plugins: dict[str, PluginEntry] = {}
@@ -112,7 +112,7 @@ class ClusterEntry(Section, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """A cluster and what its sessions are made of."""
+    """A cluster, and the actions and plugins of its sessions."""
 
     cluster: Cluster
     actions: tuple[str, ...]
@@ -123,7 +123,7 @@ def load_cluster(path: Path) -> ClusterFile:
     """Read a cluster file.
 
     Raises:
-        ConfigError: It cannot be read, or :func:`read_cluster` refuses it.
+        ConfigError: The file cannot be read or is invalid.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -138,7 +138,7 @@ def read_cluster(text: str, source: str) -> ClusterFile:
     """Parse and check a cluster.
 
     Raises:
-        ConfigError: It is refused; its problems are all that is wrong, in the order of the file.
+        ConfigError: The cluster is invalid; it has all problems in the order of the file.
     """
     document = parse(text)
     if not document.is_whole:
@@ -150,20 +150,20 @@ def read_cluster(text: str, source: str) -> ClusterFile:
     ]
     if problems or reading.value is None:
         raise ConfigError.of(source, in_order(problems))
-    making = _Making(document)
-    making.add(reading.value)
-    if making.problems:
-        raise ConfigError.of(source, in_order(making.problems))
+    builder = _ClusterBuilder(document)
+    builder.add(reading.value)
+    if builder.problems:
+        raise ConfigError.of(source, in_order(builder.problems))
     sessions = reading.value.sessions
     plugins = {
         name: PluginSetting(entry.enabled, entry.priority, entry.arguments)
         for name, entry in sessions.plugins.items()
     }
-    return ClusterFile(making.cluster, sessions.actions, plugins)
+    return ClusterFile(builder.cluster, sessions.actions, plugins)
 
 
-class _Making:
-    """Makes the cluster, and notes what does not go together."""
+class _ClusterBuilder:
+    """Builds the cluster and collects inconsistencies."""
 
     def __init__(self, document: Document) -> None:
         self.cluster = Cluster()

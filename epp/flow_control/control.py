@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from time import perf_counter
+from typing import Final
 
 from epp.flow_control.dispatch.dispatch_sessions import DispatchSessions
 from epp.flow_control.interfaces import FlowHost
@@ -37,16 +38,16 @@ class FlowControl:
             PluginError: A session plugin cannot be configured.
             RegistrationError: Two session plugins register what only one can.
         """
-        self.settings = settings
-        self.ledger = ledger or Ledger(host, settings)
-        self.capacity = Capacity(settings, host, self.ledger.bands)
-        self.sessions = DispatchSessions(
+        self.settings: Final = settings
+        self.ledger: Final = ledger or Ledger(host, settings)
+        self.capacity: Final = Capacity(settings, host, self.ledger.bands)
+        self.sessions: Final = DispatchSessions(
             settings, ledger=self.ledger, capacity=self.capacity, evictions=evictions, host=host
         )
-        self.sees_all = self.sessions.sees_all
+        self.sees_all: Final = self.sessions.sees_all
         """Whether :meth:`submit` must get every request, also those that need not wait."""
-        self._host = host
-        self._evictions = evictions
+        self._host: Final = host
+        self._evictions: Final = evictions
 
     def take_over(self) -> None:
         """Replace the previous configuration; waiting requests are reordered."""

@@ -54,7 +54,7 @@ class FlowController:
         self._is_news = False
         self._retry: asyncio.TimerHandle | None = None
 
-    # --- configuration ------------------------------------------------------------------------
+    # --- configuration ----------------------------------------------------------------------------
 
     def use(self, settings: FlowSettings | None) -> None:
         """Apply a configuration; requests that wait keep waiting.
@@ -95,7 +95,7 @@ class FlowController:
         """Whether a request waits if the filters leave no endpoint for it."""
         return self.control is not None and self.control.settings.holds_filtered
 
-    # --- requests -----------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
@@ -148,7 +148,7 @@ class FlowController:
         queued.candidate.turn_away(outcome, why, pool_is_empty=empty)
         self.wake()
 
-    # --- events -------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     def wake(self) -> None:
         """Open a session in the next turn of the event loop if any request waits."""
@@ -156,7 +156,7 @@ class FlowController:
         self._open_soon()
 
     def _open_soon(self) -> None:
-        if self.waiting and not self._is_due:
+        if not self._is_due and self.waiting:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._run)
 

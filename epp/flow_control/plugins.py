@@ -21,142 +21,141 @@ __all__ = [
 ]
 
 Key = Any
-"""What can be compared with ``<``: a number, a tuple of numbers …"""
+"""Any type that can be compared with ``<``, such as a number or a tuple of numbers."""
 
 
 class SaturationDetector(Plugin):
-    """Says how full a pool is.
+    """Measures how full a pool is.
 
-    While it is full, requests of negative priority are turned away; with queues, all that come
-    wait. The one in force stands under ``flowControl.saturationDetector``.
+    While the pool is full, requests of negative priority are refused; with flow control, all
+    requests wait instead. It is configured under ``flowControl.saturationDetector``.
 
     Attributes:
-        sees_ends_at_once: Whether it counts what this endpoint picker has in flight, so that a
-            request that ends shows at once, and not when its model server has told of it.
+        sees_ends_at_once: Whether it counts the requests that this endpoint picker has in flight,
+            so that the end of a request shows at once and not in the server's next metrics.
     """
 
     sees_ends_at_once: ClassVar[bool] = False
 
     @abstractmethod
     def saturation(self, endpoints: Sequence[Endpoint]) -> float:
-        """Return how much of what ``endpoints`` can take is in use.
+        """Return the used part of the capacity of ``endpoints``.
 
-        At least 0; from 1.0 on the pool is full, and so is one without endpoints.
+        At least 0; from 1.0 the pool is full, and a pool without endpoints is full.
         """
 
 
 class OrderingPolicy(Plugin):
-    """Orders the requests of one flow. A band names its own under ``orderingPolicyRef``."""
+    """Orders the requests of one flow; configured per band under ``orderingPolicyRef``."""
 
     @abstractmethod
     def key(self, queued: QueuedRequest) -> Key:
-        """Return what ``queued`` is ordered by: the smallest goes first, then the earliest.
+        """Return the key of ``queued``: the smallest is first, then the earliest.
 
-        Asked once, when it begins to wait; keys of one band are compared with ``<``, also between
-        flows.
+        Called once, when the request is enqueued; keys of one band are compared with ``<``, also
+        between flows.
         """
 
 
 class Share(NamedTuple):
-    """What a flow has of one resource, for operators to look at."""
+    """The share of a flow of one resource, as shown to operators."""
 
     used: float
     deserved: float | None = None
-    """What it is owed; None if nobody has said."""
+    """The guaranteed amount; None if none is configured."""
     share: float | None = None
-    """What it may have now, that and its part of what others leave; None if nothing is divided."""
+    """The current fair share, with its part of unused amounts; None if nothing is divided."""
 
 
 class FairnessPolicy(Plugin):
-    """Orders the flows of one band. A band names its own under ``fairnessPolicyRef``.
+    """Orders the flows of one band; configured per band under ``fairnessPolicyRef``.
 
-    One object may serve several bands; what it keeps for a flow it puts into ``flow.fairness``.
+    One object may serve several bands; it keeps the state of a flow in ``flow.fairness``.
 
     Attributes:
-        keys_age: Whether keys change with time, or with what other flows do; then all are asked for
-            anew now and then.
+        keys_age: Whether keys also change with time or because of other flows; then all keys are
+            recomputed periodically.
     """
 
     keys_age: ClassVar[bool] = False
 
     @abstractmethod
     def keys(self, flows: Sequence[Flow], now: float) -> Sequence[Key]:
-        """Return what ``flows`` are ordered by: the smallest goes first.
+        """Return the keys of ``flows``: the smallest is first.
 
-        Asked for a flow when its head changes and when one of its requests was dispatched.
+        Called for a flow when its head changes and when one of its requests was dispatched.
 
         Args:
-            flows: Flows of one band in which something waits, all of them or one alone;
-                ``flow.head`` is their next request.
-            now: Seconds of the clock.
+            flows: Flows of one band with waiting requests, all of them or a single one;
+                ``flow.head`` is the next request of a flow.
+            now: Time in seconds.
         """
 
     def activated(self, flow: Flow, now: float) -> None:
-        """Take note that something waits in ``flow``, after nothing did."""
+        """Note that a request waits in ``flow``, which had none."""
 
     def dispatched(self, flow: Flow, queued: QueuedRequest, now: float) -> None:
-        """Take note that ``queued`` of ``flow`` goes to an endpoint."""
+        """Note that ``queued`` of ``flow`` was sent to an endpoint."""
 
     def refusal(self, request: LLMRequest, now: float) -> str:
-        """Return why ``request`` may not go though there is room; "" if it may.
+        """Return why ``request`` is held back although there is capacity; "" if it is not.
 
-        Asked of every request of its bands, also of those that would not have to wait. One that is
-        refused waits.
+        Called for each request of its bands, also for those that would not have to wait.
         """
         return ""
 
     def weight(self, fairness_id: str) -> float:
-        """Return the weight of a flow in the limits on waiting requests, a number above 0.
+        """Return the weight of a flow for limits on waiting requests, a number above 0.
 
-        A flow of weight 2 may hold twice as much as one of weight 1 before one of its requests
-        gives way. Asked once per flow and configuration, when a limit is reached.
+        A flow of weight 2 may use twice as much of a limit as one of weight 1 before its requests
+        are displaced. Called once per flow and configuration, when a limit is reached.
         """
         return 1.0
 
     def shares(self, flow: Flow, now: float) -> Mapping[str, Share]:
-        """Return what ``flow`` has, by resource; asked only when an operator looks."""
+        """Return the shares of ``flow`` by resource; called only to show them to operators."""
         return {}
 
 
 class UsageLimitPolicy(Plugin):
-    """Says up to which saturation each band may go.
+    """Sets the saturation up to which each band may dispatch.
 
-    The one in force stands under ``flowControl.usageLimitPolicyPluginRef``.
+    It is configured under ``flowControl.usageLimitPolicyPluginRef``.
     """
 
     @abstractmethod
     def ceilings(self, saturation: float, priorities: Sequence[int]) -> Sequence[float]:
-        """Return a ceiling per band: it may go while the saturation is below.
+        """Return a ceiling per band, which may dispatch while the saturation is below it.
 
         Args:
-            saturation: Of the pool, 1.0 is full.
-            priorities: Of the bands there are, from high to low.
+            saturation: The saturation of the pool; 1.0 is full.
+            priorities: The priorities of the bands, from high to low.
         """
 
 
 class EvictionFilter(Plugin):
-    """Says which requests in flight may be evicted for others of a higher priority.
+    """Selects the requests in flight that may be evicted for a higher priority.
 
-    The one in force stands under ``extensions.flowControl.eviction.filterPluginRef``.
+    It is configured under ``extensions.flowControl.eviction.filterPluginRef``.
     """
 
     @abstractmethod
     def accepts(self, request: LLMRequest) -> bool:
-        """Return whether ``request`` may be evicted while its answer has not begun.
+        """Return whether ``request`` may be evicted until its response begins.
 
-        Asked once, when it goes to an endpoint.
+        Called once, when the request is sent to an endpoint.
         """
 
 
 class EvictionOrder(Plugin):
-    """Says who is evicted first.
+    """Orders the requests that may be evicted.
 
-    The one in force stands under ``extensions.flowControl.eviction.orderPluginRef``.
+    It is configured under ``extensions.flowControl.eviction.orderPluginRef``.
     """
 
     @abstractmethod
     def key(self, victim: InFlight) -> Key:
-        """Return what ``victim`` is ordered by: the smallest is evicted first.
+        """Return the key of ``victim``: the smallest is evicted first.
 
-        Asked of all that may be evicted, whenever some are to be; keys are compared with ``<``.
+        Called for all candidates at each eviction; keys are compared with ``<``.
         """

@@ -1,4 +1,4 @@
-"""Session plugins out of installed packages and single files.
+"""Session plugins from installed packages and single files.
 
 A package lists its builders under the entry-point group ``epp.session_plugins``: a mapping from
 names to builders (a class that takes :class:`~epp.flow_control.sessions.Arguments` is one). A
@@ -42,26 +42,26 @@ _log = structlog.get_logger(__name__)
 
 ENTRY_POINTS: Final = "epp.session_plugins"
 SECTION: Final = "sessions"
-"""The section of ``extensions`` that a plan is made of."""
+"""The section of ``extensions`` from which a plan is made."""
 _PLUGINS: Final = f"extensions.{SECTION}.plugins"
 
 
 @dataclass(frozen=True, slots=True)
 class SessionPlan:
-    """What the sessions of one configuration are made of.
+    """The plugins and actions of the sessions of one configuration.
 
-    A reload that changes neither the section nor a plugin file in it has the same object as before,
-    so that what its plugins have learned is kept.
+    A reload that changes neither the section nor one of its plugin files reuses the object, so that
+    the plugins keep their state.
     """
 
     plugins: tuple[SessionPlugin, ...] = ()
-    """In the order in which sessions are opened to them."""
+    """In the order in which sessions are opened."""
     actions: tuple[str, ...] = ("allocate",)
-    """In the order in which they run."""
+    """In the order in which they are executed."""
 
 
 class SessionPlanMaker:
-    """Makes plans out of ``extensions.sessions`` and what is installed.
+    """Makes plans from ``extensions.sessions`` and the installed plugins.
 
     Raises:
         ConfigError: Two packages have a plugin of one name.
@@ -73,7 +73,7 @@ class SessionPlanMaker:
     def __call__(
         self, section: SessionsEntry, files: Mapping[str, RunFile], report: ReportProblem
     ) -> SessionPlan:
-        """Build the plugins of ``section``; each that cannot be built is told of."""
+        """Build the plugins of ``section``; report those that cannot be built."""
         try:
             registry = self._installed.joined(REGISTERED)
         except ValueError as error:
@@ -101,43 +101,43 @@ class SessionPlanMaker:
 def session_plan(graph: PluginGraph) -> SessionPlan:
     """Return the plan of a graph that was built with a :class:`SessionPlanMaker`."""
     plan = graph.extensions[SECTION]
-    assert isinstance(plan, SessionPlan)  # noqa: S101 - made above, of the section of that name
+    assert isinstance(plan, SessionPlan)  # noqa: S101 - made above
     return plan
 
 
 def fault_in_configuring(plan: SessionPlan) -> str:
-    """Return what is wrong when the plugins of ``plan`` configure themselves, "" if nothing is.
+    """Return the error of configuring the plugins of ``plan``; "" if there is none.
 
-    Calls their ``on_configure``, so the plan is good for nothing else afterwards.
+    This calls their ``on_configure``, so the plan cannot be used afterwards.
     """
     try:
-        Dispatcher(Cluster(), _NoWorld(), plugins=plan.plugins, actions=(), fault=_unheard)
+        Dispatcher(Cluster(), _NullBinder(), plugins=plan.plugins, actions=(), fault=_ignore_fault)
     except (PluginError, RegistrationError) as error:
         return str(error)
     return ""
 
 
-class _NoWorld:
-    """A world in which nothing is ever placed."""
+class _NullBinder:
+    """A binder for a dispatcher that runs no sessions."""
 
     def commit(self, evictions: Sequence[Eviction], bindings: Sequence[Binding]) -> None:
-        """Do nothing; no session runs."""
+        """Do nothing."""
 
 
-def _unheard(plugin: str, point: str, error: PluginFault) -> None:
-    """Pass over a fault; only calls in sessions have any."""
+def _ignore_fault(plugin: str, point: str, error: PluginFault) -> None:
+    """Ignore a fault, which only sessions report."""
 
 
 def find_builders(names: Iterable[str], directory: Path = Path()) -> Registry:
-    """Return every builder that there is, and those of the files among ``names``; blocks.
+    """Return all builders, including those of the files among ``names``; blocks.
 
     Args:
-        names: Of plugins, as the configuration has them.
-        directory: Where relative paths begin.
+        names: The names of plugins in the configuration.
+        directory: The base of relative paths.
 
     Raises:
-        ConfigError: A file cannot be read or run, or has no such class; two packages have a plugin
-            of one name.
+        ConfigError: A file cannot be read or executed, or lacks the class; or two packages have a
+            plugin of one name.
         ValueError: A package and a program have a plugin of one name.
     """
     registry = installed_builders().joined(REGISTERED)
@@ -150,10 +150,10 @@ def find_builders(names: Iterable[str], directory: Path = Path()) -> Registry:
 
 
 def session_plugin_in(file_type: str) -> type[SessionPlugin] | None:
-    """Return the class that ``file:PATH.py:ClassName`` names if it is a session plugin; blocks.
+    """Return the class named by ``file:PATH.py:ClassName`` if it is a session plugin; blocks.
 
     Raises:
-        ConfigError: The file cannot be read or run, or the name is of another form.
+        ConfigError: The file cannot be read or executed, or the name has another form.
     """
     path, class_name = split_file_type(file_type)
     found: object = getattr(run_file(Path(path)).version.module, class_name, None)
@@ -163,7 +163,7 @@ def session_plugin_in(file_type: str) -> type[SessionPlugin] | None:
 def installed_builders() -> Registry:
     """Return the builders of installed packages; blocks.
 
-    A package that cannot be imported costs its own plugins only; it is logged.
+    A package that cannot be imported is logged and left out.
 
     Raises:
         ConfigError: Two packages have a plugin of one name.

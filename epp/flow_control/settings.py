@@ -1,4 +1,4 @@
-"""What flow control is told: limits, times and policies."""
+"""The settings of flow control: limits, timeouts and policies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,54 +29,54 @@ class BandSettings:
     max_requests: int = DEFAULT_BAND_REQUESTS
     max_bytes: int = DEFAULT_BAND_BYTES
     ttl_seconds: float | None = DEFAULT_TTL_SECONDS
-    """How long a request waits while the pool has endpoints; None for ever."""
+    """How long a request waits while the pool has endpoints; None for no limit."""
     floor_share: float = DEFAULT_FLOOR_SHARE
-    """The part of all dispatches that the band has while bands above it have work; 0 for none."""
+    """The part of all dispatches guaranteed while higher bands have work; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionSettings:
-    """How requests in flight are evicted for others; the defaults are the reference's constants."""
+    """The eviction of requests in flight; the defaults are the reference's constants."""
 
     filter: Guard[EvictionFilter]
     order: Guard[EvictionOrder]
     min_run_seconds: float = 0.0
-    """How long a request is left alone after it was dispatched."""
+    """How long a request cannot be evicted after its dispatch."""
     max_per_decision: int = 2
     confirmation_seconds: float = 10.0
-    """How long the end of a victim's stream is waited for."""
+    """How long to wait for the end of an evicted request."""
     grace_seconds: float = 0.5
-    """How long nobody is evicted after that: what is free now must show first."""
+    """Pause after an eviction, in which the freed capacity shows in the metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowSettings:
-    """All of it, for one configuration."""
+    """The settings of one configuration."""
 
     detector: Guard[SaturationDetector]
     limits: Guard[UsageLimitPolicy]
     default_band: BandSettings
-    """Of bands that are made when the first request comes."""
+    """For bands that are created when their first request arrives."""
     negative_band: BandSettings
-    """The same, of priorities below 0."""
+    """The same for priorities below 0."""
     bands: Mapping[int, BandSettings] = field(default_factory=dict)
-    """By priority; there from the start."""
+    """By priority; these bands exist from the start."""
     max_requests: int | None = None
-    """Over all bands; None for no limit."""
+    """Limit on waiting requests of all bands; None for no limit."""
     max_bytes: int | None = None
-    """The same."""
+    """Limit on their bytes; None for no limit."""
     no_endpoint_ttl_seconds: float | None = DEFAULT_TTL_SECONDS
-    """How long a request waits while the pool has none; None for ever."""
+    """How long a request waits while the pool has no endpoints; None for no limit."""
     holds_filtered: bool = True
-    """Whether a request for which the filters leave no endpoint waits."""
+    """Whether a request waits if the filters leave no endpoint for it."""
     displaces: bool = True
-    """Whether a waiting request gives way to a newcomer when a limit is reached."""
+    """Whether a new request displaces a waiting one when a limit is reached."""
     plugins: tuple[SessionPlugin, ...] = ()
-    """Of sessions, in the order in which these are opened to them."""
+    """The session plugins, in the order in which sessions are opened."""
     actions: tuple[str, ...] = ("allocate",)
-    """Of sessions, in the order in which they run."""
+    """The actions of sessions, in the order in which they are executed."""
     eviction: EvictionSettings | None = None
-    """None if nobody is ever evicted."""
+    """None if requests in flight are not evicted."""
 
     def of(self, priority: int) -> BandSettings:
         """Return the settings of the band of ``priority``."""

@@ -285,7 +285,7 @@ class Mine(SessionPlugin):
         ),
         pytest.param(
             "dispatcher.add_http_handler('/', dict)",
-            "session plugin 'mine' wants to provide the path '/'",
+            "session plugin 'mine' cannot provide the path '/'",
             id="registers where none can be",
         ),
     ],

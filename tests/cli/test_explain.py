@@ -180,7 +180,7 @@ def test_what_plugins_failed_to_tell(picker: Picker) -> None:
     points.add_queue_amount_fn("deserved", fail)
     picker.has(crowd(), points)
     assert rows(run(picker.url)[1])[-1] == (
-        r"Fault: session plugin 'theirs' failed to tell 'deserved': ValueError: \x1b[2Jno idea"
+        r"Fault: session plugin 'theirs' failed in 'deserved': ValueError: \x1b[2Jno idea"
     )
 
 

@@ -150,7 +150,7 @@ def test_a_session_plugin_is_shown_with_its_arguments() -> None:
     doc = documented("show", "spot-instance-manager")
     assert (doc["role"], doc["extensionPoints"]) == ("Session plugins", ["SessionPlugin"])
     assert doc["summary"] == "Uses spot instances for preemptible jobs only, and as a last choice."
-    assert doc["doc"].startswith("``spot-instance-manager``: keeps what must not be interrupted")
+    assert doc["doc"].startswith("``spot-instance-manager``: keeps jobs that must not be")
     assert [(each["name"], each["type"], each["default"]) for each in doc["parameters"]] == [
         ("spotLabelKey", "string", '"kai.scheduler/instance-type"'),
         ("spotLabelValue", "string", '"spot"'),

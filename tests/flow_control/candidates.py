@@ -1,4 +1,4 @@
-"""Requests as flow control is given them, which note what became of them."""
+"""Candidates that record their outcomes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,7 @@ from epp.scheduling import Endpoint, LLMRequest, ProfileResult, SchedulingResult
 
 
 class NotingCandidate(Candidate):
-    """Goes to the first endpoint that it may go to."""
+    """Chooses the first endpoint."""
 
     def __init__(self, request: LLMRequest, received_at: float = 0.0) -> None:
         self._request = request
@@ -15,7 +15,7 @@ class NotingCandidate(Candidate):
         self.endpoint: Endpoint | None = None
         self.attributes: Mapping[str, str] = {}
         self.ended: list[str] = []
-        """What it was told, which must be one thing in the end."""
+        """The outcomes; exactly one in the end."""
 
     @property
     def request(self) -> LLMRequest:

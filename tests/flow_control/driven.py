@@ -1,4 +1,4 @@
-"""A flow controller in a world that the test moves: requests, endpoints, room and time."""
+"""A flow controller whose requests, endpoints, capacity and time a test controls."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -46,24 +46,24 @@ CANCELLED = "cancelled"
 
 
 class FlawError(Exception):
-    """What ends a request with a flaw when its turn has come."""
+    """Raised for a request with a flaw when it is dispatched."""
 
 
 class World:
-    """What policies and requests look at; a test changes it."""
+    """State that policies and requests read; a test changes it."""
 
     def __init__(self, capacity: float = 0.0) -> None:
         self.capacity = capacity
-        """How many requests the pool takes."""
+        """Number of requests that the pool can have in flight."""
         self.in_flight: list[DrivenCandidate] = []
         self.unfit: set[str] = set()
-        """Fairness ids, and sizes as texts, of requests that find no endpoint."""
+        """Fairness ids, or sizes as strings, of requests that no endpoint can take."""
         self.asked: Counter[str] = Counter()
-        """How often an endpoint was looked for, by the id of the request."""
+        """Number of choices by request id."""
         self.held: set[str] = set()
         """Fairness ids that the fairness policies hold back."""
         self.dispatched: list[str] = []
-        """Ids of requests, in the order in which they went or failed."""
+        """Ids of requests in the order in which they were dispatched or failed."""
 
     def is_unfit(self, request: LLMRequest) -> bool:
         """Whether no endpoint can take ``request`` now."""
@@ -75,7 +75,7 @@ class World:
 
 
 class DrivenCandidate(Candidate):
-    """A request that says what became of it."""
+    """A request that records its outcome."""
 
     def __init__(
         self, world: World, request: LLMRequest, received_at: float, *, flaw: str = ""
@@ -86,10 +86,10 @@ class DrivenCandidate(Candidate):
         self._flaw = flaw
         self.endpoint: Endpoint | None = None
         self.queued: QueuedRequest | None = None
-        """What waits, or waited."""
+        """The queued request."""
         self.attributes: Mapping[str, str] = {}
         self.ended: list[str] = []
-        """How it has ended; once, if all is well."""
+        """The outcomes; exactly one if all is well."""
         self.empty_pool: bool | None = None
         self.why = ""
         self.error: Exception | None = None
@@ -133,7 +133,7 @@ class DrivenCandidate(Candidate):
         self.take(result)
 
     def take(self, result: SchedulingResult) -> None:
-        """Go to what was chosen."""
+        """Reserve the chosen endpoint."""
         self._world.dispatched.append(self._request.request_id)
         if self._flaw == "cannot be reserved":
             raise FlawError("the reservation is full")
@@ -156,7 +156,7 @@ class DrivenCandidate(Candidate):
 
 
 class RoomDetector(SaturationDetector):
-    """Measures what is in flight by what the world takes."""
+    """Saturation: requests in flight per capacity of the world."""
 
     type: ClassVar[str] = "room-detector"
 
@@ -169,7 +169,7 @@ class RoomDetector(SaturationDetector):
 
 
 class GivenCeilings(UsageLimitPolicy):
-    """Has a ceiling for each priority, 1.0 for one that is not named."""
+    """Given ceilings by priority; 1.0 for others."""
 
     type: ClassVar[str] = "given-ceilings"
 
@@ -182,7 +182,7 @@ class GivenCeilings(UsageLimitPolicy):
 
 
 def key_of(policy: OrderingPolicy, queued: QueuedRequest) -> Any:
-    """Return the key by ``policy``, or what a flawed policy answers: the request says which."""
+    """Return the key of ``policy``, or the flawed key that the request selects."""
     match queued.request.headers.get("key"):
         case "raises":
             raise ZeroDivisionError("a bug in a policy")
@@ -196,7 +196,7 @@ def key_of(policy: OrderingPolicy, queued: QueuedRequest) -> Any:
 
 
 class Ordering(OrderingPolicy):
-    """One of the real policies, with the flaws that requests ask for."""
+    """A real policy with the flaws that requests select."""
 
     type: ClassVar[str] = "driven-ordering"
 
@@ -213,7 +213,7 @@ class Ordering(OrderingPolicy):
 
 
 class Strict(global_strict_fairness.GlobalStrictFairnessPolicy):
-    """The real policy; holds back whom the world says."""
+    """The real policy; holds back the fairness ids that the world lists."""
 
     def __init__(self, world: World) -> None:
         super().__init__("strict", global_strict_fairness.Params())
@@ -224,7 +224,7 @@ class Strict(global_strict_fairness.GlobalStrictFairnessPolicy):
 
 
 class Turns(round_robin_fairness.RoundRobinFairnessPolicy):
-    """The real policy; holds back whom the world says."""
+    """The real policy; holds back the fairness ids that the world lists."""
 
     def __init__(self, world: World) -> None:
         super().__init__("turns", round_robin_fairness.Params())
@@ -235,7 +235,7 @@ class Turns(round_robin_fairness.RoundRobinFairnessPolicy):
 
 
 class Observer:
-    """Counts what it is told."""
+    """Records all events."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
@@ -266,7 +266,7 @@ class Observer:
 
 
 class Driven:
-    """A controller, and what its director does."""
+    """A controller and the calls of its director."""
 
     def __init__(
         self, world: World | None = None, *, endpoints: int = 1, guards: GuardRails | None = None
@@ -287,7 +287,7 @@ class Driven:
         self, *, ordering: str | OrderingPolicy = "fcfs", fairness: str | FairnessPolicy = "strict",
         **settings: Any,
     ) -> BandSettings:  # fmt: skip
-        """Return settings of a band; policies by name are the real ones."""
+        """Return settings of a band; a name selects a real policy."""
         order = Ordering(ordering) if isinstance(ordering, str) else ordering
         if isinstance(fairness, str):
             fairness = Turns(self.world) if fairness == "turns" else Strict(self.world)
@@ -304,7 +304,7 @@ class Driven:
         plugins: Sequence[SessionPlugin] = (),
         **settings: Any,
     ) -> FlowSettings:  # fmt: skip
-        """Return settings in which all bands are alike, unless they say otherwise."""
+        """Return settings with the same defaults for all bands."""
         band = default or self.band(floor_share=0.0)
         if not isinstance(ceilings, UsageLimitPolicy):
             ceilings = GivenCeilings(ceilings or {})
@@ -332,7 +332,7 @@ class Driven:
         self, request_id: str, fairness_id: str = "a", *, priority: int = 0, size: int = 0,
         flaw: str = "", headers: Mapping[str, str] | None = None,
     ) -> DrivenCandidate:  # fmt: skip
-        """Return a request that came just now."""
+        """Return a request that arrives now."""
         request = make_request(request_id, headers=headers, prompt=b"x" * size, priority=priority)
         request.fairness_id = fairness_id
         made = DrivenCandidate(self.world, request, self.loop.now, flaw=flaw)
@@ -341,13 +341,13 @@ class Driven:
 
     def ask(self, request_id: str, fairness_id: str = "a", *, ttl_seconds: float | None = None,
             **about: Any) -> DrivenCandidate:  # fmt: skip
-        """Let a request come."""
+        """Submit a request."""
         candidate = self.candidate(request_id, fairness_id, **about)
         self.come(candidate, ttl_seconds)
         return candidate
 
     def come(self, candidate: DrivenCandidate, ttl_seconds: float | None = None) -> None:
-        """Do as the director does with a request that is ready."""
+        """Do what the director does with a request."""
         flow = self.controller.active
         if flow and (flow.sees_all or not flow.lets_pass(candidate.request)):
             candidate.queued = flow.submit(candidate, ttl_seconds) or candidate.queued
@@ -371,14 +371,14 @@ class Driven:
             candidate.fail(error)
 
     def finish(self, candidate: DrivenCandidate) -> None:
-        """Let a request end that is in flight."""
+        """End a request in flight."""
         self.world.in_flight.remove(candidate)
         assert candidate.endpoint is not None
         candidate.endpoint.load.end(0.0)
         self.controller.ended(candidate.queued)
 
     def serve(self, candidate: DrivenCandidate, endpoint: Endpoint) -> None:
-        """Let another endpoint serve a request than the chosen one."""
+        """Report another endpoint than the chosen one as the server of a request."""
         assert candidate.endpoint is not None
         candidate.endpoint.load.end(0.0)
         endpoint.load.start(0.0)
@@ -387,18 +387,18 @@ class Driven:
             self.controller.moved(candidate.queued, endpoint)
 
     def cancel(self, candidate: DrivenCandidate) -> None:
-        """Let the client of a request go away that waits."""
+        """Disconnect the client of a waiting request."""
         assert candidate.queued is not None
         self.controller.cancel(candidate.queued, Outcome.EVICTED_CONTEXT_CANCELLED)
         candidate.ended.append(CANCELLED)
 
     def room(self, capacity: float) -> None:
-        """Let the pool take so many, and let it be known."""
+        """Set the capacity of the pool and wake the controller."""
         self.world.capacity = capacity
         self.controller.wake()
 
     def resize(self, endpoints: int) -> None:
-        """Let the pool have so many endpoints."""
+        """Set the number of endpoints of the pool."""
         before = self.pool
         more = [make_endpoint(f"default/e-{n}") for n in range(len(before), endpoints)]
         self.pool = (*before[:endpoints], *more)

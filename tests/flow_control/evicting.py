@@ -1,4 +1,4 @@
-"""A pool of so many slots on a virtual clock; some of the requests in them may be evicted."""
+"""A pool of slots on a virtual clock, with evictable requests."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ LOWEST_THEN_NEWEST = make_plugin(PriorityThenTimeEvictionOrder)
 
 
 class Slots(SaturationDetector):
-    """As full as there are requests in so many slots."""
+    """Saturation: requests in flight per slot."""
 
     type: ClassVar[str] = "slots"
 
@@ -51,7 +51,7 @@ class Slots(SaturationDetector):
 
 
 class Client(NotingCandidate, Revocable):
-    """A request whose stream ends as soon as it is evicted, unless ``clings``."""
+    """A request whose stream ends when it is evicted, unless ``clings``."""
 
     def __init__(self, pool: "Pool", name: str, priority: int, tenant: str) -> None:
         request = make_request(name)
@@ -75,17 +75,17 @@ class Client(NotingCandidate, Revocable):
         self.begin(result.endpoints[0].endpoint)
 
     def begin(self, endpoint: Endpoint) -> None:
-        """Take a place."""
+        """Occupy a slot."""
         self._reservation = Reservation(endpoint.load, self._pool.flow.now())
         self._in_flight = self._pool.flow.evictions.keep(self)
 
     def answer(self) -> None:
-        """The answer begins."""
+        """Begin the response."""
         if self._in_flight is not None:
             self._pool.flow.evictions.spare(self._in_flight)
 
     def end(self) -> None:
-        """Give the place back."""
+        """Release the slot."""
         assert self._reservation is not None, "it has a place"
         self._reservation.release(self._pool.flow.now())
         self._pool.flow.ended(self._queued, self._in_flight)
@@ -97,7 +97,7 @@ class Client(NotingCandidate, Revocable):
 
 
 class Pool:
-    """One endpoint with ``slots``, and the flow control in front of it; made in the event loop."""
+    """One endpoint with ``slots`` behind flow control; created in the event loop."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Pool:
         self.use(eviction or {}, is_on=is_on)
 
     def use(self, eviction: Mapping[str, Any], *, is_on: bool = True) -> None:
-        """Go over to other settings of evictions, or to none."""
+        """Apply other eviction settings, or none."""
         guard = self.guards.guard
         band = BandSettings(
             ordering=guard("OrderingPolicy", make_plugin(FcfsOrderingPolicy)),
@@ -155,7 +155,7 @@ class Pool:
         return control_of(self.flow)
 
     def send(self, name: str, priority: int = 0, *, tenant: str = "someone") -> Client:
-        """Let a request come, as the director does."""
+        """Submit a request as the director does."""
         client = Client(self, name, priority, tenant)
         control = self.control
         if not control.sees_all and control.lets_pass(client.request):
@@ -167,7 +167,7 @@ class Pool:
         return client
 
     async def fill(self, *priorities: int, tenant: str = "someone") -> list[Client]:
-        """Let requests take places, a second apart, the last one a second ago."""
+        """Send requests that occupy slots, a second apart."""
         clients = []
         for number, priority in enumerate(priorities):
             clients.append(self.send(f"filler-{number}", priority, tenant=tenant))
@@ -176,6 +176,6 @@ class Pool:
         return clients
 
     def value(self, name: str, **labels: str) -> float:
-        """Return a figure of the evictions' metrics."""
+        """Return the value of an eviction metric."""
         full = f"llm_d_epp_flow_control_{name}"
         return self.registry.get_sample_value(full, {**labels, "inference_pool": "pool"}) or 0.0

@@ -1,4 +1,4 @@
-"""An event loop whose clock and turns the test moves; what is scheduled on it can be looked at."""
+"""An event loop whose clock and iterations a test controls."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 
 class ManualLoop:
-    """Calls back what is due, when it is told to; an exception comes out of there."""
+    """Runs due callbacks on demand; their exceptions propagate."""
 
     def __init__(self) -> None:
         self._loop = cast("asyncio.AbstractEventLoop", self)  # as much of one as is asked for
@@ -18,7 +18,7 @@ class ManualLoop:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Be the running loop."""
+        """Make this the running loop."""
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self._loop)
         try:
@@ -28,23 +28,23 @@ class ManualLoop:
 
     @property
     def scheduled(self) -> int:
-        """How many calls are to come."""
+        """The number of scheduled calls."""
         return len(self.soon) + sum(not timer.cancelled() for timer in self.timers)
 
     def turn(self) -> None:
-        """Call what was to be called soon, but not what is added meanwhile."""
+        """Run the callbacks of one iteration."""
         soon, self.soon = self.soon, []
         for handle in soon:
             if not handle.cancelled():
                 handle._callback(*handle._args)  # type: ignore[attr-defined]  # run() would log what is raised
 
     def settle(self) -> None:
-        """Take turns until nothing is to be called soon."""
+        """Run iterations until no callback is ready."""
         while self.soon:
             self.turn()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, from timer to timer."""
+        """Advance the clock, timer by timer."""
         until = self.now + seconds
         self.settle()
         while self.timers:

@@ -12,7 +12,7 @@ from math import inf
 
 @dataclass(frozen=True)
 class BandRules:
-    """What a band is told."""
+    """The rules of a band."""
 
     max_requests: int = 100
     max_bytes: int = 1000
@@ -24,17 +24,17 @@ class BandRules:
 
 @dataclass(frozen=True)
 class Rules:
-    """What the dispatcher is told."""
+    """The rules of the dispatcher."""
 
     bands: Mapping[int, BandRules]
     configured: frozenset[int] = frozenset()
-    """Priorities that have a band from the start."""
+    """Priorities of the bands that exist from the start."""
     ceilings: Mapping[int, float] = field(default_factory=dict)
     max_requests: int = 0
     max_bytes: int = 0
     no_endpoint_ttl: float | None = None
     displaces: bool = True
-    """Whether one that waits gives way to one that comes as a limit is reached."""
+    """Whether a new request displaces a waiting one at a limit."""
 
 
 @dataclass(eq=False)
@@ -56,13 +56,13 @@ class Waiter:
 
 
 Amount = Callable[[Waiter], float]
-"""What a request counts for under a limit."""
+"""The amount of a request for a limit."""
 
 MOST_DISPLACED = 64
 
 
 class NaiveDispatcher:
-    """Knows who waits, who is in flight and how everybody has ended."""
+    """Keeps waiting requests, requests in flight and outcomes."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -73,17 +73,17 @@ class NaiveDispatcher:
         self.rules: Rules | None = None
         self.is_on = False
         self.has_plugins = False
-        """Whether session plugins see every request, so that each has a flow."""
+        """Whether session plugins see all requests, so that each has a flow."""
         self.waiting: list[Waiter] = []
         self.in_flight: list[Waiter] = []
         self.ended: dict[str, str] = {}
         self.order: list[str] = []
         self.known: set[int] = set()
-        """Priorities that have a band."""
+        """Priorities with a band."""
         self.flows: list[tuple[int, str]] = []
-        """In the order in which they were first used."""
+        """In the order of their first use."""
         self.turns: dict[int, list[str]] = {}
-        """By priority: the flows in the order of their turns."""
+        """Flows in the order of the rotation, by priority."""
         self.credit: dict[int, float] = {}
 
     # --- events -------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class NaiveDispatcher:
         self.now = until
 
     def dispatch(self) -> None:
-        """Let everybody go who can."""
+        """Dispatch all requests that can be dispatched."""
         tried: set[Waiter] = set()
         held: set[tuple[int, str]] = set()
         while self.waiting and self.endpoints:
@@ -301,7 +301,7 @@ class NaiveDispatcher:
     # --- limits -------------------------------------------------------------------------------
 
     def _who_gives_way_to(self, waiter: Waiter) -> list[Waiter] | None:
-        """Return who does, nobody if there is room; None if ``waiter`` is turned away instead."""
+        """Return the displaced requests; None if ``waiter`` is refused instead."""
         assert self.rules is not None
         rules, band = self.rules, self.rules.bands[waiter.priority]
         victims: list[Waiter] = []

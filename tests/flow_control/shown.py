@@ -1,4 +1,4 @@
-"""Queues with requests in them, for whoever shows them."""
+"""Queues with requests, for tests of their views."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ NOW = 100.0
 
 
 class Waiting:
-    """Bands of requests; flows are in the order in which they were first seen."""
+    """Bands of requests; flows are in the order of their first request."""
 
     def __init__(self) -> None:
         self.bands: list[Band] = []
@@ -43,7 +43,7 @@ class Waiting:
         model: str = "llama",
         size: int = 10,
     ) -> QueuedRequest:
-        """Let a request wait."""
+        """Add a waiting request."""
         flow = band.flows.get(flow_id)
         if flow is None:
             flow = band.flows[flow_id] = Flow(flow_id, band, created=0.0)
@@ -78,13 +78,13 @@ class Waiting:
         return queued
 
     def flows(self, band: Band) -> Sequence[Flow]:
-        """Return them as they came."""
+        """Return the flows in the order of arrival."""
         return list(band.flows.values())
 
     def reasons(self, queued: QueuedRequest) -> Sequence[str]:
-        """Return what the test has said."""
+        """Return the value set by the test."""
         return self.why.get(queued.request.request_id, ())
 
     def shares(self, flow: Flow) -> Mapping[str, Share]:
-        """Return what the test has said."""
+        """Return the value set by the test."""
         return self.shares_by_flow.get(flow.fairness_id, {})

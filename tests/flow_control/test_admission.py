@@ -1,4 +1,4 @@
-"""Shedding while no queues are configured: who is turned away, and what a detector may break."""
+"""Shedding without flow control, with working and failing detectors."""
 
 from collections.abc import Sequence
 from math import inf, nan
@@ -17,7 +17,7 @@ OBJECTIVE = {"x-llm-d-inference-objective": "batch"}
 
 
 class Detector(SaturationDetector):
-    """Answers what it is told; raises it, if that is an exception."""
+    """Returns a given value, or raises a given exception."""
 
     type: ClassVar[str] = "told-detector"
 

@@ -1,4 +1,4 @@
-"""What operators read of the dispatcher, rule by rule."""
+"""The rules of the dispatcher, as documented for operators."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ HIGH, LOW = 10, -1
 
 @pytest.fixture
 def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
-    """Return a controller that is on, with one endpoint and no room."""
+    """Return an active controller with one endpoint and no capacity."""
     # Tries take no time: after slow ones, parked requests wait.
     monkeypatch.setattr("epp.flow_control.dispatch.dispatch_order.perf_counter", lambda: 0.0)
     made = Driven()
@@ -32,7 +32,7 @@ def queue(driven: Driven, *ids: str, **about: Any) -> None:
 
 
 def free(driven: Driven, capacity: float) -> list[str]:
-    """Make room, and return who has gone."""
+    """Set the capacity; return the dispatched requests."""
     driven.room(capacity)
     driven.loop.settle()
     return driven.world.dispatched

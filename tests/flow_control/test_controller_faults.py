@@ -1,4 +1,4 @@
-"""Policies and session plugins that fail: nobody is lost, everybody goes, the fault is counted."""
+"""Failing policies and session plugins: no request is lost, and failures are counted."""
 
 from collections.abc import Callable, Iterator, Sequence
 from math import nan
@@ -11,7 +11,15 @@ from structlog.testing import capture_logs
 from epp.flow_control import Outcome, QueuedRequest, UsageLimitPolicy
 from epp.flow_control.dispatch import dispatch_order
 from epp.flow_control.plugins import Flow
-from epp.flow_control.sessions import Event, ExtensionPoints, Session, SessionPlugin, Verdict
+from epp.flow_control.sessions import (
+    Event,
+    ExtensionPoints,
+    Job,
+    Session,
+    SessionPlugin,
+    Task,
+    Verdict,
+)
 from epp.observability import Metrics, PluginWatch
 from epp.scheduling import Endpoint, GuardRails, LLMRequest
 
@@ -92,7 +100,7 @@ def test_keys_that_cannot_be_compared_leave_the_order_of_arrival(
 def test_keys_that_compare_with_some_others_only_hold_up_nobody(
     driven: Watched, flows: str, leaver: int | None
 ) -> None:
-    """The first is before all others by its time; these meet only once it has gone."""
+    """The first request hides the incomparable keys of the others until it is dispatched."""
     waiting = []
     for number, (flow, hidden) in enumerate(zip(flows, (None, "x", None, "y"), strict=True)):
         headers = {"key": "is hidden"} | ({"hidden": hidden} if hidden else {})
@@ -122,7 +130,7 @@ def test_those_with_such_keys_expire_and_are_reloaded_like_others(driven: Watche
 
 
 class FaultyFairness(Strict):
-    """Fails where it is told to."""
+    """Fails in given methods."""
 
     def __init__(self, world: World, fails_in: str, answer: Any = None) -> None:
         super().__init__(world)
@@ -181,7 +189,7 @@ def test_keys_of_flows_that_do_not_compare_hold_up_nobody(driven: Watched) -> No
 
 
 class FaultyCeilings(UsageLimitPolicy):
-    """Answers what it is given, or raises."""
+    """Returns a given value, or raises a given exception."""
 
     type: ClassVar[str] = "faulty-ceilings"
 
@@ -281,7 +289,7 @@ def test_a_session_that_fails_by_our_own_fault_loses_nobody(
 
 
 class Registering(SessionPlugin):
-    """Registers what a test gives it."""
+    """Registers functions of a test."""
 
     name = "registering"
 
@@ -292,8 +300,22 @@ class Registering(SessionPlugin):
         self._register(dispatcher)
 
 
+def test_a_refused_request_does_not_fail_with_the_error_of_the_one_before(driven: Watched) -> None:
+    def capacity(job: Job, tasks: Sequence[Task]) -> Verdict:
+        return Verdict(allowed=job.name.startswith("faulty"), reason="b may have no more")
+
+    plugin = Registering(lambda points: points.add_is_job_over_capacity_fn(capacity))
+    driven.use(driven.settings(plugins=(plugin,)))
+    faulty = driven.ask("faulty", "a", flaw="cannot be chosen for")
+    refused = driven.ask("refused", "b")
+    go(driven)
+    assert (faulty.ended, refused.ended) == ([FAILED], [])
+    (parked,) = driven.control.ledger.parking.requests
+    assert driven.control.reasons(parked) == ["b may have no more"]
+
+
 class Opening(SessionPlugin):
-    """Fails when a session opens, or closes."""
+    """Fails when a session opens or closes."""
 
     name = "opening"
 

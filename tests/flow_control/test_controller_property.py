@@ -81,7 +81,7 @@ HISTORIES = st.builds(
 
 
 class Accounts(SessionPlugin):
-    """Counts what each node has, and refuses all nodes to those that find no place."""
+    """Counts the tasks of each node, and refuses all nodes to unfit requests."""
 
     name = "accounts"
 
@@ -107,7 +107,7 @@ class Accounts(SessionPlugin):
 
 
 class History:
-    """The dispatcher and the naive one, to which the same things happen."""
+    """The dispatcher and the naive one, with the same events."""
 
     def __init__(self, driven: Driven, *, has_plugins: bool) -> None:
         self.driven = driven
@@ -118,7 +118,7 @@ class History:
         self.accounts: Accounts | None = None
 
     def settings(self, rules: Rules) -> FlowSettings:
-        """Return ``rules`` as flow control is told them."""
+        """Return ``rules`` as settings of flow control."""
         driven = self.driven
         bands = {
             priority: driven.band(
@@ -146,7 +146,7 @@ class History:
         )
 
     def run(self, turn: Sequence[Operation]) -> None:
-        """Let it all happen in one turn of the loop."""
+        """Apply all events in one iteration of the loop."""
         sessions = self.driven.observer.sessions
         for name, argument in turn:
             getattr(self, f"_{name}")(argument)
@@ -158,7 +158,7 @@ class History:
         self.check()
 
     def check(self) -> None:
-        """Check what holds between two turns."""
+        """Check the invariants between two iterations."""
         driven, naive, controller = self.driven, self.naive, self.driven.controller
         assert driven.world.dispatched == naive.order
         ended = {name: each.ended for name, each in self.candidates.items() if each.ended}
@@ -180,7 +180,7 @@ class History:
             assert self.accounts.least == 0
 
     def end(self) -> None:
-        """Let everything end, and see that nothing is kept."""
+        """End everything and check that nothing is kept."""
         if self.naive.rules is None:
             return
         for turn in ([("unfit", frozenset()), ("held", frozenset()), ("resize", 1)],
@@ -260,7 +260,7 @@ class History:
 
 @contextmanager
 def free_tries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let tries in vain take no time, so that what fits nowhere is tried in every session."""
+    """Make failed tries take no time, so that parked requests are tried in each session."""
     with monkeypatch.context() as patch:
         patch.setattr("epp.flow_control.dispatch.dispatch_order.perf_counter", lambda: 0.0)
         yield

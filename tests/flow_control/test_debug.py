@@ -1,4 +1,4 @@
-"""What ``/debug/session`` tells."""
+"""The content of ``/debug/session``."""
 
 import itertools
 import sys
@@ -187,8 +187,8 @@ def test_plugins_that_fail_to_tell_cost_their_own_figures_only() -> None:
     points.add_queue_amount_fn("allocated", lambda queue: 1.0)
     told = page(waiting, points)
     assert told.faults == [
-        r"the fairness policy of priority 3 failed to tell shares: LookupError: half \udc80",
-        "session plugin 'theirs' failed to tell 'deserved': ValueError: no idea",
+        r"the fairness policy of priority 3 failed in shares: LookupError: half \udc80",
+        "session plugin 'theirs' failed in 'deserved': ValueError: no idea",
     ]
     assert [flow.shares for flow in told.bands[0].flows] == [
         [ShareLine(resource="size", used=1.0)]
@@ -208,9 +208,9 @@ def test_an_amount_that_is_no_number_is_a_fault_and_not_on_the_page() -> None:
     points.add_queue_amount_fn("allocated", lambda queue: sys.exit("no idea"))
     told = page(waiting, points)
     assert told.faults == [
-        "the fairness policy of priority 3 failed to tell shares: TypeError: 'seven' is no number",
-        "session plugin 'theirs' failed to tell 'deserved': TypeError: [1.0] is no number",
-        "session plugin 'theirs' failed to tell 'allocated': SystemExit: no idea",
+        "the fairness policy of priority 3 failed in shares: TypeError: 'seven' is not a number",
+        "session plugin 'theirs' failed in 'deserved': TypeError: [1.0] is not a number",
+        "session plugin 'theirs' failed in 'allocated': SystemExit: no idea",
     ]
     assert [flow.shares for flow in told.bands[0].flows] == [[]]
 
@@ -265,5 +265,5 @@ def test_pages_of_session_plugins_are_those_of_the_newest_session() -> None:
 def test_a_page_without_a_path_is_refused(path: str) -> None:
     points = ExtensionPoints()
     points.registering = "usage"
-    with pytest.raises(RegistrationError, match=r"'usage' wants to provide the path .*page below"):
+    with pytest.raises(RegistrationError, match=r"'usage' cannot provide the path .*page below"):
         points.add_http_handler(path, dict)

@@ -24,7 +24,7 @@ LOST = [Outcome.REJECTED_CAPACITY]
 
 @pytest.fixture
 def driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
-    """Return a controller that is on, with one endpoint and no room."""
+    """Return an active controller with one endpoint and no capacity."""
     # Tries take no time: after slow ones, parked requests wait.
     monkeypatch.setattr("epp.flow_control.dispatch.dispatch_order.perf_counter", lambda: 0.0)
     made = Driven()
@@ -44,7 +44,7 @@ def several(
 
 
 def lost(asked: list[DrivenCandidate]) -> list[str]:
-    """Return the ids of those that were turned away."""
+    """Return the ids of the refused requests."""
     return [each.request.request_id for each in asked if each.ended]
 
 
@@ -53,7 +53,7 @@ def lost(asked: list[DrivenCandidate]) -> list[str]:
 
 @pytest.mark.parametrize("policy", ["strict", "turns"])
 def test_a_flood_of_one_tenant_turns_nobody_else_away(driven: Driven, policy: str) -> None:
-    """Before, 26 of 29 requests of others got 429."""
+    """Before displacement, 26 of 29 requests of other tenants got 429."""
     use(driven, policy=policy, max_requests=100)
     numbers = count()
     others: list[DrivenCandidate] = []
@@ -207,7 +207,7 @@ def test_a_limit_that_was_lowered_is_not_made_up_for_at_once(driven: Driven) -> 
 
 
 def test_what_counts_is_what_a_request_holds(driven: Driven) -> None:
-    """A body that was decoded or rewritten takes more than was received."""
+    """A decoded or rewritten body uses more memory than was received."""
     use(driven, max_bytes=1000)
 
     class Decoded(DrivenCandidate):
@@ -223,7 +223,7 @@ def test_what_counts_is_what_a_request_holds(driven: Driven) -> None:
 
 
 class Weighted(Strict):
-    """Has weights by fairness id, and raises for one that it does not know."""
+    """Weights by fairness id; fails for an unknown id."""
 
     def __init__(self, world: World, weights: dict[str, object]) -> None:
         super().__init__(world)
@@ -292,7 +292,7 @@ def test_nothing_is_kept_of_who_holds_what_before_a_limit_is_reached_and_after_a
 def test_a_newcomer_looks_at_few_flows_of_many(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be 2 000 looks for each if all were gone through."""
+    """A linear search would visit 2 000 requests each time."""
     use(driven, max_requests=4_000)
     for place in range(2_000):
         several(driven, 2, f"tenant-{place}")

@@ -1,4 +1,4 @@
-"""``reclaim`` and ``preempt``: evictions of requests that session plugins have a say in."""
+"""``reclaim`` and ``preempt`` of requests in flight, with session plugins."""
 
 import asyncio
 from collections import Counter
@@ -26,7 +26,7 @@ BOTH = ("allocate", "reclaim", "preempt")
 
 
 def waiting(pool: Pool) -> QueuedRequest:
-    """The one request that waits."""
+    """Return the only waiting request."""
     (queued,) = [
         flow.head for band in pool.control.ledger.bands.in_order for flow in band.in_order()
     ]
@@ -91,22 +91,22 @@ REFUSALS: dict[str, tuple[Callable[[Session], None], str, str]] = {
     "a reclaim as a whole": (
         lambda ssn: ssn.add_reclaim_scenario_validator_fn(lambda scenario: False),
         "bob",
-        "guardian does not accept what others would lose for it",
+        "guardian does not accept the evictions for it",
     ),
     "a preemption as a whole": (
         lambda ssn: ssn.add_preempt_scenario_validator_fn(lambda scenario: False),
         "alice",
-        "guardian does not accept what others would lose for it",
+        "guardian does not accept the evictions for it",
     ),
     "every victim of a reclaim": (
         lambda ssn: ssn.add_reclaim_victim_filter_fn(lambda job, victim: False),
         "bob",
-        "the session's plugins spare every request that it could be given the place of",
+        "session plugins spare every request that could be evicted for it",
     ),
     "every victim of a preemption": (
         lambda ssn: ssn.add_preempt_victim_filter_fn(lambda job, victim: False),
         "alice",
-        "the session's plugins spare every request that it could be given the place of",
+        "session plugins spare every request that could be evicted for it",
     ),
 }
 
@@ -137,7 +137,7 @@ async def test_a_filter_spares_one_and_the_next_one_goes() -> None:
 
 
 class Keeper(SessionPlugin):
-    """Counts the places of each request."""
+    """Counts the places of each request by events."""
 
     name = NAME
 

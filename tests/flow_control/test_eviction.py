@@ -1,4 +1,4 @@
-"""Requests in flight that make room for a blocked band, before their answer begins."""
+"""Eviction of requests in flight for a blocked band."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ EVICTED = ["Dispatched", "evicted"]
 
 
 def evicted(clients: Sequence[Client]) -> list[int]:
-    """The places of those that were evicted; the others still run."""
+    """Return the indices of the evicted requests."""
     assert all(client.ended in (DISPATCHED, EVICTED) for client in clients)
     return [place for place, client in enumerate(clients) if client.ended == EVICTED]
 
@@ -218,7 +218,7 @@ async def test_one_that_cannot_be_told_holds_up_no_other() -> None:
 
 
 class Faulty(EvictionFilter, EvictionOrder):
-    """Accepts everybody, and fails where it is told to."""
+    """Accepts all requests, and fails in given methods."""
 
     type: ClassVar[str] = "faulty"
 

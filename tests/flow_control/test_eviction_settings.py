@@ -1,4 +1,4 @@
-"""``flowControl.enableEviction`` and what tunes it, out of a configuration."""
+"""Settings of ``flowControl.enableEviction``."""
 
 from typing import Any
 

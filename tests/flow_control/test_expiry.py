@@ -1,4 +1,4 @@
-"""How long a request may wait: to the very moment, on a clock that the test moves."""
+"""Exact timeouts of waiting requests, on a controlled clock."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a low band is owed of all dispatches while it can take none."""
+"""Floor share of a low band that cannot dispatch for a while."""
 
 from flow_control.driven import Driven
 

@@ -1,4 +1,4 @@
-"""Policies that do what they are given harm, or answer what is none: those that wait still go."""
+"""Policies that modify their arguments or return invalid results: all requests are dispatched."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ def driven() -> Iterator[Driven]:
 
 
 class Answering(Strict):
-    """Answers why it refuses with what it was given."""
+    """Returns a given refusal."""
 
     def __init__(self, world: World, answer: Any) -> None:
         super().__init__(world)
@@ -47,7 +47,7 @@ def test_a_refusal_that_is_no_text_refuses_nobody(
 
 
 class Clearing(Strict):
-    """Takes the flows that it is to order out of their list."""
+    """Removes the flows from the list that it was given."""
 
     def keys(self, flows: Sequence[Flow], now: float) -> list[tuple[Any, int]]:
         keys = super().keys(flows, now)
@@ -57,7 +57,7 @@ class Clearing(Strict):
 
 
 class ClearingDetector(RoomDetector):
-    """Does so with the endpoints that it is to measure."""
+    """Removes the endpoints from the list that it was given."""
 
     def saturation(self, endpoints: Sequence[Endpoint]) -> float:
         if not endpoints:
@@ -68,7 +68,7 @@ class ClearingDetector(RoomDetector):
 
 
 class Reusing(UsageLimitPolicy):
-    """Goes on with the list that it has returned."""
+    """Modifies the list that it returned."""
 
     type: ClassVar[str] = "reusing"
 
@@ -108,7 +108,7 @@ def test_what_a_policy_has_returned_may_be_spoilt_by_it(driven: Driven) -> None:
 
 
 class NewestFirst(OrderingPolicy):
-    """Has every request that comes go before all others."""
+    """Orders each new request before all others."""
 
     type: ClassVar[str] = "newest-first"
 

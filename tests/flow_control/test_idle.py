@@ -1,4 +1,4 @@
-"""Flows and bands that nobody needs any more: they go, a few at a time."""
+"""Removal of idle flows and bands, a few at a time."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -12,7 +12,7 @@ from epp.flow_control.queues.idle_flows import IDLE_FLOW_SECONDS
 
 @pytest.fixture
 def driven() -> Iterator[Driven]:
-    """Return a controller that is on, with one endpoint and no room."""
+    """Return an active controller with one endpoint and no capacity."""
     made = Driven()
     with made.loop.running():
         made.use()
@@ -27,7 +27,7 @@ def known(driven: Driven, priority: int = 0) -> int:
 
 
 def waited(driven: Driven, numbers: Iterator[int], number: int) -> None:
-    """Let requests wait and leave, each of a flow of its own."""
+    """Enqueue and cancel requests, each in a flow of its own."""
     for _ in range(number):
         place = next(numbers)
         driven.cancel(driven.ask(str(place), f"flow-{place}"))

@@ -1,4 +1,4 @@
-"""A request that may go to a part of the pool only waits while that part is full."""
+"""A request limited to a part of the pool waits while that part is full."""
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
@@ -14,7 +14,7 @@ MOST_EACH = 2
 
 
 class CountingDetector(SaturationDetector):
-    """Full are endpoints with ``MOST_EACH`` requests each."""
+    """Saturation: requests in flight per ``MOST_EACH`` of each endpoint."""
 
     type: ClassVar[str] = "counting-detector"
     name = "counting"
@@ -25,7 +25,7 @@ class CountingDetector(SaturationDetector):
 
 
 class FirstForAll(SessionPlugin):
-    """Lets the flow ``vip`` go anywhere, the others to the first endpoint alone."""
+    """Limits all flows except ``vip`` to the first endpoint."""
 
     name = "first-for-all"
 

@@ -1,4 +1,4 @@
-"""The scenarios of the reference's integration test of flow control, each under its name there."""
+"""The scenarios of the reference's integration tests of flow control, with their names."""
 
 import random
 from collections import Counter
@@ -131,7 +131,7 @@ def test_caller_cancellation(driven: Driven) -> None:
 
 
 def test_zombie_capacity(driven: Driven) -> None:
-    """Who waits no more takes no room of those who come, not for a moment."""
+    """A cancelled request does not count towards limits."""
     driven.use(driven.settings(driven.band(ttl_seconds=5.0), max_requests=2))
     first, second = driven.ask("a"), driven.ask("b")
     driven.cancel(first)
@@ -143,7 +143,7 @@ def test_zombie_capacity(driven: Driven) -> None:
 
 
 class OnNodes(SessionPlugin):
-    """Knows how many run on each node."""
+    """Counts the tasks of each node."""
 
     name = "on-nodes"
 
@@ -254,7 +254,7 @@ def test_scale_from_zero_outlives_the_saturation_budget(driven: Driven) -> None:
 
 
 class Scheduled(DrivenCandidate):
-    """Goes where the real scheduler says."""
+    """Chooses with the real scheduler."""
 
     epp: Epp
 

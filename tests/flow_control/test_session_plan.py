@@ -33,7 +33,7 @@ class Double(SessionPlugin):
 
 
 def sessions(plugins: str, actions: str = "") -> str:
-    """The section with these plugins, one a line from the fifth line on."""
+    """Return a configuration with these plugins, one per line from line 5."""
     return f"extensions:\n  sessions: {{{actions} plugins: {{\n{plugins}\n  }}}}\n"
 
 

@@ -13,7 +13,7 @@ from epp.flow_control.sessions import Arguments, SessionPlugin
 
 
 class Mine(SessionPlugin):
-    """Comes out of a package."""
+    """An installed plugin."""
 
     name = "mine"
 
@@ -36,7 +36,7 @@ class Package:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, *packages: Package) -> None:
-    """Have these packages alone installed."""
+    """Replace the installed packages."""
     monkeypatch.setattr(session_plugins, "entry_points", lambda group: packages)
 
 

@@ -1,4 +1,4 @@
-"""A band in which requests wait, dispatched one by one in the order of its policies."""
+"""A band whose requests are dispatched one by one in the order of its policies."""
 
 from collections.abc import Mapping
 from itertools import count
@@ -13,7 +13,7 @@ FOREVER = None
 
 
 class Line:
-    """What a dispatcher does with one band, without endpoints: everything goes at once."""
+    """A dispatcher of one band, without endpoints and with unlimited capacity."""
 
     def __init__(self, ordering: OrderingPolicy, fairness: FairnessPolicy) -> None:
         self.ordering = ordering
@@ -22,7 +22,7 @@ class Line:
         self._sequence = count(1)
 
     def flow(self, fairness_id: str) -> Flow:
-        """Return a flow, made if need be."""
+        """Return a flow; create it if needed."""
         known = self.band.flows.get(fairness_id)
         if known is None:
             known = self.band.flows[fairness_id] = Flow(fairness_id, self.band, 0.0)
@@ -38,7 +38,7 @@ class Line:
         received_at: float | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> QueuedRequest:
-        """Let a request wait from ``at`` on."""
+        """Enqueue a request at ``at``."""
         flow = self.flow(fairness_id)
         request = make_request(request_id or fairness_id, headers=headers)
         request.fairness_id = fairness_id
@@ -58,11 +58,11 @@ class Line:
         return queued
 
     def active(self) -> list[Flow]:
-        """Return the flows in which something waits."""
+        """Return the flows with waiting requests."""
         return [flow for flow in self.band.flows.values() if flow.has_head]
 
     def dispatch(self, now: float = 0.0) -> QueuedRequest:
-        """Let the request go whose turn it is."""
+        """Dispatch the next request."""
         flows = self.active()
         keys = self.fairness.keys(flows, now)
         flow = flows[keys.index(min(keys))]
@@ -73,7 +73,7 @@ class Line:
         return queued
 
     def dispatch_all(self, now: float = 0.0) -> list[str]:
-        """Let all go; return the ids of the requests in their order."""
+        """Dispatch all requests; return their ids in order."""
         ids = []
         while self.active():
             ids.append(self.dispatch(now).request.request_id)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import cast
 
 from epp.flow_control.dispatch.band_heads import heads_of
 from epp.flow_control.dispatch.request_binder import RequestBinder
@@ -56,18 +55,22 @@ class BandedOrder(DispatchOrder):
         self._heads = heads_of(session)
         self._now = host.now()
         self._left = _MOST_PER_SESSION
-        self._first = first or capacity.next_band()
-        self._last: Flow | None = None
-        """The flow of the request that was tried last."""
+        self._band = first or capacity.next_band()
+        """The band of the request that is being tried, or of the next one."""
+        self._tried: QueuedRequest | None = None
+        """The request that is being tried."""
         self._began = 0.0
         """When that try began."""
 
     def next_job(self) -> QueuedRequest | None:
-        while (band := self._next_band()) is not None:
+        if (tried := self._tried) is not None:
+            self._tried = None
+            self._next_band(tried.queue)
+        while (band := self._band) is not None:
             queued = self._heads.first(band)
             if queued is None:  # the fairness policy holds back all flows that were ready
                 return None
-            flow = self._last = queued.queue
+            flow = queued.queue
             if why := band.refusal(queued.request, self._now):
                 band.hold(flow, why)
             elif queued.tries and not self._parking.has_time:
@@ -75,19 +78,19 @@ class BandedOrder(DispatchOrder):
                 self._park(queued, is_tried=False)
             else:
                 flow.take(queued)
+                self._tried = queued
                 self._began = perf_counter()
                 return queued
+            self._next_band(flow)
         return None
 
-    def _next_band(self) -> PolicyBand | None:
-        if self._last is None:
-            return self._first
-        self._heads.changed(self._last)
-        return self._capacity.next_band() if self._left else None
+    def _next_band(self, changed: Flow) -> None:
+        self._heads.changed(changed)
+        self._band = self._capacity.next_band() if self._left else None
 
     def dispatch(self, job: Job, statement: Statement) -> None:
-        queued = cast("QueuedRequest", job)
-        band = self._ledger.bands[queued.priority]
+        queued, band = self._tried, self._band
+        assert queued is job and band is not None  # noqa: S101, PT018 - it is being tried
         self._left -= 1
         self._ledger.leave(queued, Outcome.DISPATCHED)
         self._ledger.bands.went(band)
@@ -95,17 +98,18 @@ class BandedOrder(DispatchOrder):
         band.dispatched(queued, self._now)  # after the hooks, from which policies count requests
 
     def skip(self, job: Job) -> None:
-        queued = cast("QueuedRequest", job)
+        assert isinstance(job, QueuedRequest)  # noqa: S101 - it is being tried
         if (failure := self._policy.pop_failure()) is not None:
-            self._end(queued, failure)
+            self._end(job, failure)
         else:
             self._parking.took(perf_counter() - self._began)
-            self._park(queued, is_tried=True)
+            self._park(job, is_tried=True)
 
     def fail(self, job: Job, error: Exception) -> None:
         """End the request; the session goes on."""
         self._session.discard_open()
-        self._end(cast("QueuedRequest", job), error)
+        assert isinstance(job, QueuedRequest)  # noqa: S101 - it is being tried
+        self._end(job, error)
 
     def _end(self, queued: QueuedRequest, error: Exception) -> None:
         self._left -= 1

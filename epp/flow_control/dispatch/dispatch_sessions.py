@@ -122,7 +122,7 @@ class DispatchSessions:
             self._ledger.dispatcher = self.dispatcher
             self.dispatcher.replay()  # only new plugins: the others know what is in flight
 
-    # --- sessions -----------------------------------------------------------------------------
+    # --- sessions ---------------------------------------------------------------------------------
 
     def run(self, now: float, *, is_news: bool) -> None:
         """Open a session if a request may be dispatched, or evicted for one that waits.
@@ -175,7 +175,7 @@ class DispatchSessions:
         if queued.node is not None:
             self.dispatcher.move(queued.task, self._ledger.nodes.of(endpoint))
 
-    # --- evictions ----------------------------------------------------------------------------
+    # --- evictions --------------------------------------------------------------------------------
 
     def _may_evict(self) -> bool:
         """Return whether a session could evict requests for a blocked band."""
@@ -192,7 +192,7 @@ class DispatchSessions:
     def _demand(self) -> Demand | None:
         return self._capacity.demand() if self._evictions.is_on else None
 
-    # --- faults -------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     def _failed(self, event: str, error: Exception) -> None:
         """Log a failed session, once per traceback, because it may fail each time."""

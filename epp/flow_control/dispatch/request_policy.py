@@ -8,7 +8,7 @@ from epp.flow_control.pressure.capacity import Capacity
 from epp.flow_control.queues import Flow, NoPlaceError, QueuedRequest
 from epp.flow_control.queues.endpoint_nodes import EndpointNode, EndpointNodes
 from epp.flow_control.sessions import DefaultPolicy, Job, Node, Queue, Task
-from epp.flow_control.sessions.answers import Answers
+from epp.flow_control.sessions.combined_points import CombinedPoints
 from epp.scheduling import PLUGIN_FAULTS, Endpoint
 
 
@@ -21,7 +21,7 @@ class RequestPolicy(DefaultPolicy):
         self._capacity = capacity
         self._failure: Exception | None = None
 
-    def best_node(self, ssn: Answers, task: Task, nodes: Sequence[Node]) -> Node | None:
+    def best_node(self, ssn: CombinedPoints, task: Task, nodes: Sequence[Node]) -> Node | None:
         """Return the node for ``task`` among those that the session's plugins allow."""
         queued = cast("QueuedRequest", task.job)
         endpoints, preference = self._allowed(ssn, task, nodes)
@@ -49,7 +49,7 @@ class RequestPolicy(DefaultPolicy):
         return failure
 
     def _allowed(
-        self, ssn: Answers, task: Task, nodes: Sequence[Node]
+        self, ssn: CombinedPoints, task: Task, nodes: Sequence[Node]
     ) -> tuple[Sequence[Endpoint], Mapping[Endpoint, float] | None]:
         if not (ssn.predicates or ssn.node_capacities or ssn.subset_nodes or ssn.node_orders):
             return self._host.pool(), None

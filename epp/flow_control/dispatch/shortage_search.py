@@ -22,7 +22,7 @@ from epp.flow_control.sessions import (
     VictimSearch,
 )
 
-_ALL_SPARED: Final = "the session's plugins spare every request that it could be given the place of"
+_ALL_SPARED: Final = "session plugins spare every request that could be evicted for it"
 
 
 class ShortageSearch(VictimSearch):
@@ -67,7 +67,7 @@ class ShortageSearch(VictimSearch):
                 if len(victims) == self._count:
                     break
         if candidates and not victims and not session.explanations.of(job):
-            session.explanations.of_taking(job, _ALL_SPARED)
+            session.explanations.of_evicting(job, _ALL_SPARED)
         if not victims or not rule.accepts(Scenario(job, victims)):
             statement.discard()
             return False

@@ -42,7 +42,7 @@ class Capacity:
         self.is_held_back = False
         """Whether a ceiling blocks it below full saturation: the ceiling may change soon."""
 
-    # --- decisions ----------------------------------------------------------------------------
+    # --- decisions --------------------------------------------------------------------------------
 
     def is_left_for(self, band: PolicyBand, pool: Sequence[Endpoint]) -> bool:
         """Return whether the saturation of ``pool`` is below the band's ceiling."""
@@ -89,7 +89,7 @@ class Capacity:
         in_flight = sum(endpoint.load.in_flight for endpoint in self._host.pool())
         return Demand(band.priority, saturation, self.ceilings[band.priority], in_flight)
 
-    # --- the last measurement -----------------------------------------------------------------
+    # --- the last measurement ---------------------------------------------------------------------
 
     @property
     def pool(self) -> Sequence[Endpoint]:

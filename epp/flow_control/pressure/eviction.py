@@ -90,7 +90,7 @@ class Evictions:
             self._kept.clear()
             self._cancel_alarm()
 
-    # --- requests -----------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def keep(self, revocable: Revocable) -> InFlight | None:
         """Register a dispatched request; return its record if it can be evicted."""
@@ -114,7 +114,7 @@ class Evictions:
             self._observer.ended("confirmed", now - issued.at)
             self._confirmed(now)
 
-    # --- decisions ----------------------------------------------------------------------------
+    # --- decisions --------------------------------------------------------------------------------
 
     def choose(self, demand: Demand) -> tuple[Sequence[InFlight], int]:
         """Return the requests that can be evicted for ``demand``, in order, and how many to evict.

@@ -1,15 +1,13 @@
-"""Priority bands: which request of all that wait is next.
+"""Priority bands, which determine the next request.
 
-Rules of the head of the line:
-
-* Bands go from high to low. One that is blocked by its ceiling while something waits in it blocks
-  those below; one in which nothing waits blocks nobody.
-* Within a band the fairness policy chooses the flow, within a flow the ordering policy chooses the
-  request.
-* A request that fits nowhere, or that its fairness policy holds back, steps aside: it blocks
-  nobody, and keeps its place for the next session.
-* A band below others that have work is owed its floor share of all dispatches, whatever its own
-  ceiling says, as long as the highest ceiling leaves room.
+* Bands are served from high to low. A band with waiting requests that is blocked by its ceiling
+  blocks all bands below it.
+* The fairness policy of a band chooses the flow, the ordering policy chooses the request of the
+  flow.
+* A request that no endpoint can take, or that the fairness policy holds back, is passed over until
+  the next session and keeps its place in the order.
+* A band below others with waiting requests is guaranteed its floor share of all dispatches,
+  regardless of its own ceiling, as long as the saturation is below the highest ceiling.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,29 +18,29 @@ from time import perf_counter
 from typing import Any
 
 from epp.flow_control.plugins import FairnessPolicy, OrderingPolicy
-from epp.flow_control.queues.flows import ASKED, FALLBACK, Band, Flow, QueuedRequest
+from epp.flow_control.queues.flows import FALLBACK, POLICY, Band, Flow, QueuedRequest
 from epp.flow_control.queues.holdings import Holdings
 from epp.flow_control.settings import BandSettings
 from epp.scheduling import PLUGIN_FAULTS, Guard, LLMRequest, PluginContractError
 
 _AGEING_SECONDS = 0.02
 _AGEING_PART = 0.05
-"""Keys that age are asked for anew this often at most, and in this part of the time."""
+"""Keys that change with time are recomputed at most this often, and in this part of all time."""
 
 _SPARE_ENTRIES = 64
-"""Of keys that count no more, beyond one per flow. They leave the heap when their turn comes, which
-is never while new heads keep coming before them."""
+"""Outdated entries of the heap that are tolerated, beyond one per flow. They are removed at the
+front, which they never reach while new heads keep sorting before them."""
 
 _MOST_OWED = 2.0
-"""What fits nowhere for an hour must not have the pool to itself when it does; bands that fit are
-owed less, however many they are."""
+"""Limits the credit of a band that no endpoint could take for an hour, so that it does not get the
+whole pool afterwards."""
 
 _SHARED_FLOOR = 0.5
-"""The most that all bands below together are owed of all dispatches."""
+"""The largest part of all dispatches that all lower bands together are guaranteed."""
 
 
 class PolicyBand(Band):
-    """A band with its policies: flows in their order, as a heap."""
+    """A band with its policies; the flows are a heap."""
 
     __slots__ = ("_aged_at", "_ages_for", "_heap", "_holdings", "_stamps", "ages", "credit", "held",
                  "settings")  # fmt: skip
@@ -56,28 +54,28 @@ class PolicyBand(Band):
         )
         self.settings = settings
         self.ages = settings.fairness.plugin.keys_age
-        """Whether the keys of its flows change by themselves."""
+        """Whether the keys of its flows change with time."""
         self.credit = 0.0
-        """Dispatches that it is owed."""
+        """Dispatches that the band is owed by its floor share."""
         self.held: dict[Flow, str] = {}
-        """Flows that step aside until the next session, and why."""
+        """Flows that are held back until the next session, and why."""
         self._heap: list[tuple[Any, int, Flow]] = []
         self._holdings: dict[type[Holdings], Holdings] = {}
         self._stamps = count(1)
         self._aged_at = created
         self._ages_for = _AGEING_SECONDS
 
-    # --- what waits ---------------------------------------------------------------------------
+    # --- waiting requests -------------------------------------------------------------------------
 
     def flow(self, fairness_id: str, now: float) -> Flow:
-        """Return the flow of that id; one is made if there is none."""
+        """Return the flow of ``fairness_id``; it is created if necessary."""
         flow = self.flows.get(fairness_id)
         if flow is None:
             flow = self.flows[fairness_id] = Flow(fairness_id, self, now)
         return flow
 
     def add(self, queued: QueuedRequest, now: float) -> None:
-        """Let a request wait in its flow."""
+        """Enqueue a request in its flow."""
         flow = queued.queue
         queued.is_waiting = True
         self.waiting += 1
@@ -91,18 +89,18 @@ class PolicyBand(Band):
             self._notify("activated", self.settings.fairness, flow, now)
         if self._holdings:
             for each in self._holdings.values():
-                each.came(queued)
+                each.add(queued)
         self.make_ready(queued, now)
 
     def make_ready(self, queued: QueuedRequest, now: float) -> None:
-        """Let a waiting request be tried in its turn, one that had stepped aside, too."""
+        """Put a waiting request into the order of its flow."""
         flow = queued.queue
         had_head = flow.has_head
         if flow.push(queued) or not had_head:
             self.rank(flow, now)
 
     def remove(self, queued: QueuedRequest, now: float) -> None:
-        """Let a request wait no more."""
+        """Dequeue a request."""
         flow = queued.queue
         was_head = flow.has_head and flow.head is queued
         queued.is_waiting = queued.is_ready = False
@@ -120,17 +118,17 @@ class PolicyBand(Band):
             self.rank(flow, now)
 
     def dispatched(self, queued: QueuedRequest, now: float) -> None:
-        """Take note that a request, which does not wait any more, goes to an endpoint."""
+        """Note that a request, which left its queue, was sent to an endpoint."""
         flow = queued.queue
         flow.served_at = now
         self._notify("dispatched", self.settings.fairness, flow, queued, now)
         if flow.has_head:
             self.rank(flow, now)
 
-    # --- who gives way ------------------------------------------------------------------------
+    # --- displacement -----------------------------------------------------------------------------
 
     def holdings(self, kind: type[Holdings]) -> Holdings:
-        """Return its flows by what they hold of what waits."""
+        """Return the flows ordered by what they hold of a limit."""
         found = self._holdings.get(kind)
         if found is None:
             found = self._holdings[kind] = kind(self.flows, self._weight)
@@ -138,10 +136,10 @@ class PolicyBand(Band):
 
     def _weight(self, flow: Flow) -> float:
         if not flow.weight:
-            flow.weight = self._ask_weight(flow.fairness_id)
+            flow.weight = self._weight_of(flow.fairness_id)
         return flow.weight
 
-    def _ask_weight(self, fairness_id: str) -> float:
+    def _weight_of(self, fairness_id: str) -> float:
         guard = self.settings.fairness
         if guard.is_off or type(guard.plugin).weight is FairnessPolicy.weight:
             return 1.0
@@ -156,16 +154,16 @@ class PolicyBand(Band):
         guard.passed(perf_counter() - began)
         return float(weight)
 
-    # --- who is next --------------------------------------------------------------------------
+    # --- order of flows ---------------------------------------------------------------------------
 
     def rank(self, flow: Flow, now: float) -> None:
-        """Ask for the key of a flow that has a head."""
+        """Recompute the key of a flow that has a head."""
         if flow not in self.held:
             (key,) = self._flow_keys((flow,), now)
             self._enter(flow, key)
 
     def refresh(self, now: float) -> None:
-        """Begin a session: those held back are asked again, and keys that age are, if due."""
+        """Begin a session: release held flows, and recompute keys that change with time if due."""
         held, self.held = self.held, {}
         if self.ages and now - self._aged_at >= self._ages_for:
             began = perf_counter()
@@ -178,7 +176,7 @@ class PolicyBand(Band):
                     self.rank(flow, now)
 
     def next_flow(self) -> Flow | None:
-        """Return the flow that is next; None if nothing can be tried."""
+        """Return the next flow; None if no request is ready."""
         while self._heap:
             _, stamp, flow = self._heap[0]
             if stamp == flow.stamp and flow.has_head:
@@ -190,11 +188,11 @@ class PolicyBand(Band):
         return None
 
     def ready(self) -> list[Flow]:
-        """Return the flows that can be tried, in no order."""
+        """Return the flows with ready requests, in no order."""
         return [flow for _, stamp, flow in self._heap if stamp == flow.stamp and flow.has_head]
 
     def in_order(self) -> list[Flow]:
-        """Return the flows that can be tried, the next one first."""
+        """Return the flows with ready requests, the next one first."""
         current = [entry for entry in self._heap if entry[1] == entry[2].stamp]
         try:
             current.sort()
@@ -204,7 +202,7 @@ class PolicyBand(Band):
         return [flow for _, _, flow in current if flow.has_head]
 
     def hold(self, flow: Flow, why: str) -> None:
-        """Let a flow step aside until the next session."""
+        """Hold a flow back until the next session."""
         self.held[flow] = why
         flow.stamp = 0
 
@@ -225,7 +223,7 @@ class PolicyBand(Band):
         return why
 
     def use(self, settings: BandSettings, now: float) -> None:
-        """Go over to other limits and policies; everybody is put in order anew."""
+        """Apply other limits and policies; all requests are reordered."""
         self.settings = settings
         self.ages = settings.fairness.plugin.keys_age
         self.max_requests, self.max_bytes = settings.max_requests, settings.max_bytes
@@ -234,9 +232,9 @@ class PolicyBand(Band):
         for flow in self.flows.values():
             flow.fairness = None
             flow.weight = 0.0
-            in_line = list(flow.in_order())
+            ready = list(flow.in_order())
             flow.clear()
-            for queued in in_line:
+            for queued in ready:
                 queued.key = self._order_key(queued)
                 flow.push(queued)
             if flow.waiting:
@@ -247,7 +245,7 @@ class PolicyBand(Band):
         self.settings.ordering.failed(error, 0.0)
 
     def _rank_all(self, now: float) -> None:
-        # Not a list: what a policy does to it would show here.
+        # A tuple, because a policy could modify a list.
         flows = tuple(flow for flow in self.flows.values() if flow.has_head)
         keys = self._flow_keys(flows, now)
         self._heap = []
@@ -259,7 +257,7 @@ class PolicyBand(Band):
         except PLUGIN_FAULTS as error:
             self._fall_back(error)
 
-    def _enter(self, flow: Flow, key: Any) -> None:  # noqa: ANN401 - as policies have it
+    def _enter(self, flow: Flow, key: Any) -> None:  # noqa: ANN401 - any comparable type
         flow.key, flow.stamp = key, next(self._stamps)
         try:
             heappush(self._heap, (key, flow.stamp, flow))
@@ -270,7 +268,7 @@ class PolicyBand(Band):
             self._fall_back(error)
 
     def _fall_back(self, error: BaseException) -> None:
-        """Put the flows, whose keys cannot be compared, in order by the arrival of their heads."""
+        """Order the flows by the arrival of their heads, because their keys cannot be compared."""
         self.settings.fairness.failed(error, 0.0)
         flows = {flow for _, stamp, flow in self._heap if stamp == flow.stamp and flow.has_head}
         self._heap = []
@@ -278,9 +276,9 @@ class PolicyBand(Band):
             flow.key, flow.stamp = (FALLBACK, flow.head.sequence), next(self._stamps)
             self._heap.append((flow.key, flow.stamp, flow))
 
-    # --- the policies -------------------------------------------------------------------------
+    # --- the policies -----------------------------------------------------------------------------
 
-    def _order_key(self, queued: QueuedRequest) -> Any:  # noqa: ANN401 - as policies have it
+    def _order_key(self, queued: QueuedRequest) -> Any:  # noqa: ANN401 - any comparable type
         guard: Guard[OrderingPolicy] = self.settings.ordering
         if guard.is_off:
             return (FALLBACK, queued.sequence)
@@ -292,7 +290,7 @@ class PolicyBand(Band):
             guard.failed(error, perf_counter() - began)
             return (FALLBACK, queued.sequence)
         guard.passed(perf_counter() - began)
-        return (ASKED, key)
+        return (POLICY, key)
 
     def _flow_keys(self, flows: Sequence[Flow], now: float) -> Sequence[Any]:
         guard: Guard[FairnessPolicy] = self.settings.fairness
@@ -300,7 +298,7 @@ class PolicyBand(Band):
             return [_by_head(flow) for flow in flows]
         began = perf_counter()
         try:
-            keys = [(ASKED, key) for key in guard.plugin.keys(flows, now)]
+            keys = [(POLICY, key) for key in guard.plugin.keys(flows, now)]
             if len(keys) != len(flows):
                 raise PluginContractError(
                     f"keys() returned {len(keys)} keys for {len(flows)} flows"
@@ -326,14 +324,14 @@ class PolicyBand(Band):
 
 
 class Bands:
-    """All bands, from high to low."""
+    """All bands; ``in_order`` is from high to low."""
 
     def __init__(self) -> None:
         self._by_priority: dict[int, PolicyBand] = {}
         self.in_order: tuple[PolicyBand, ...] = ()
         self.priorities: tuple[int, ...] = ()
         self.waiting = 0
-        """Requests that wait, in all bands."""
+        """The number of waiting requests in all bands."""
         self.size_bytes = 0
 
     def __getitem__(self, priority: int) -> PolicyBand:
@@ -348,16 +346,16 @@ class Bands:
         self._arrange()
 
     def remove(self, band: PolicyBand) -> None:
-        """Forget a band in which nothing waits."""
+        """Remove a band without waiting requests."""
         del self._by_priority[band.priority]
         self._arrange()
 
     def next_band(self, saturation: float, ceilings: Sequence[float]) -> PolicyBand | None:
-        """Return the band whose turn it is; None if there is none, or it is blocked.
+        """Return the band that may dispatch next; None if none may.
 
         Args:
-            saturation: Of the pool.
-            ceilings: Of the bands, in their order.
+            saturation: The saturation of the pool.
+            ceilings: The ceilings of the bands, from high to low.
         """
         if not ceilings or saturation >= max(ceilings):
             return None
@@ -376,14 +374,14 @@ class Bands:
         return owed or (None if is_blocked else first)
 
     def first_ready(self) -> PolicyBand | None:
-        """Return the highest band in which something can be tried, blocked or not."""
+        """Return the highest band with a ready request, blocked or not."""
         for band in self.in_order:
             if band.waiting and band.next_flow() is not None:
                 return band
         return None
 
     def went(self, band: PolicyBand) -> None:
-        """Count a dispatch of ``band``, for what all below the highest are owed of it."""
+        """Count a dispatch of ``band``, and credit all bands below the highest."""
         if band.credit >= 1:
             band.credit -= 1
         busy = [each for each in self.in_order if each.waiting or each is band]

@@ -1,7 +1,7 @@
-"""What waits: requests in flows, flows in priority bands.
+"""Requests in flows, and flows in priority bands.
 
-They are the queues and jobs of sessions: a band is a queue of the root, a flow a queue below its
-band, a request a job of one task.
+They are the jobs and queues of sessions: a band is a queue without parent, a flow is a queue whose
+parent is its band, and a request is a job with one task.
 """
 
 from abc import abstractmethod
@@ -14,15 +14,15 @@ from typing import Any, Final, Protocol
 from epp.flow_control.sessions import Job, Node, Queue, Task
 from epp.scheduling import PLUGIN_FAULTS, Endpoint, LLMRequest, SchedulingResult, bounded_id
 
-ASKED, FALLBACK = 0, 1
-"""Keys of policies go before those that stand for a policy that failed; they are never compared."""
+POLICY, FALLBACK = 0, 1
+"""First elements of keys: those of policies sort before those that replace a failed policy's."""
 
 
 _NUMBERS: Final = count(1)
 
 
 class Outcome(StrEnum):
-    """The reference's outcomes; values of the label ``outcome``."""
+    """How a request left its queue, or was refused; the values of the metric label ``outcome``."""
 
     DISPATCHED = "Dispatched"
     REJECTED_CAPACITY = "RejectedCapacity"
@@ -35,68 +35,68 @@ class Outcome(StrEnum):
 
 
 class NoPlaceError(Exception):
-    """No endpoint can take the request now; another time one may."""
+    """No endpoint can take the request now, but one may later."""
 
 
 class Candidate(Protocol):
-    """A request as flow control knows it; the director's."""
+    """A request under flow control; the director implements it."""
 
     @property
     def request(self) -> LLMRequest:
-        """What plugins know it as."""
+        """The request as plugins see it."""
 
     @property
     def received_at(self) -> float:
-        """When its headers came, in seconds of the clock."""
+        """When its headers arrived, in seconds of the event loop's clock."""
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory that its body takes while it waits."""
+        """Bytes of memory that its body uses while it waits."""
 
     @abstractmethod
     def choose(
         self, endpoints: Sequence[Endpoint], preference: Mapping[Endpoint, float] | None
     ) -> SchedulingResult:
-        """Choose among ``endpoints``, and reserve nothing.
+        """Choose among ``endpoints`` without a reservation.
 
         Raises:
-            NoPlaceError: It has to wait.
-            Exception: Anything else ends it.
+            NoPlaceError: The request has to wait.
+            Exception: Any other exception ends the request.
         """
 
     @abstractmethod
     def dispatch(
         self, queued: "QueuedRequest", result: SchedulingResult, attributes: Mapping[str, str]
     ) -> None:
-        """Reserve what was chosen and answer, in the same step."""
+        """Reserve the chosen endpoints and answer, in the same step."""
 
     @abstractmethod
     def fail(self, error: Exception) -> None:
-        """Answer with an error that ``choose`` or ``dispatch`` has raised."""
+        """Answer with an error that ``choose`` or ``dispatch`` raised."""
 
     @abstractmethod
     def turn_away(self, outcome: Outcome, why: str, *, pool_is_empty: bool) -> None:
-        """Answer that it was not dispatched."""
+        """Answer that the request was not dispatched."""
 
 
 class Revocable(Protocol):
-    """A request in flight whose answer has not begun; the director's."""
+    """A request in flight whose response has not begun; the director implements it."""
 
     @property
     def request(self) -> LLMRequest:
-        """What plugins know it as."""
+        """The request as plugins see it."""
 
     @property
     def queued(self) -> "QueuedRequest | None":
-        """What flow control knows it as; None if it has passed straight."""
+        """The request as it was dispatched; None if it did not wait."""
 
     @abstractmethod
     def revoke(self) -> None:
-        """Answer that it was evicted, and end it; it may end before this returns."""
+        """End the request and answer that it was evicted; it may end before this returns."""
 
 
 class InFlight:
-    """A request that was sent to an endpoint and may be evicted: its answer has not begun."""
+    """A request in flight that can be evicted: its response has not begun."""
 
     __slots__ = ("dispatched_at", "request", "revocable")
 
@@ -104,11 +104,11 @@ class InFlight:
         self.revocable = revocable
         self.request = revocable.request
         self.dispatched_at = dispatched_at
-        """In seconds of the clock."""
+        """In seconds of the event loop's clock."""
 
 
 class QueuedRequest(Job):
-    """A request that waits, or has been dispatched."""
+    """A request that waits or was dispatched."""
 
     __slots__ = (
         "candidate",
@@ -141,15 +141,15 @@ class QueuedRequest(Job):
         ttl_seconds: float | None,
         has_own_ttl: bool = False,
     ) -> None:
-        """Make a job of a request; it does not wait yet.
+        """Create a job of a request, which is not enqueued yet.
 
         Args:
             candidate: The request.
-            flow: Where it waits.
-            sequence: Grows with every request.
-            enqueued_at: When it began to wait, in seconds of the clock.
-            ttl_seconds: How long it may wait while the pool has endpoints; None for ever.
-            has_own_ttl: Whether the client has said so; then it holds for an empty pool, too.
+            flow: The flow of the request.
+            sequence: Numbers the requests in the order of their arrival.
+            enqueued_at: When it began to wait, in seconds of the event loop's clock.
+            ttl_seconds: How long it may wait while the pool has endpoints; None for no limit.
+            has_own_ttl: Whether the client set the TTL, which then applies to an empty pool, too.
         """
         request = candidate.request
         name = f"{bounded_id(request.request_id)}#{sequence}"
@@ -164,50 +164,49 @@ class QueuedRequest(Job):
         self.ttl_seconds = ttl_seconds
         self.has_own_ttl = has_own_ttl
         self.expires_at: float | None = None
-        """When it has waited too long, in seconds of the clock; None for never."""
+        """When it expires, in seconds of the event loop's clock; None for never."""
         self.size_bytes = candidate.held_bytes
-        """Bytes that count towards limits until it leaves."""
+        """Bytes that count towards limits while it waits."""
         self.key: Any = None
-        """What its ordering policy said."""
+        """The key of its ordering policy."""
         self.is_waiting = False
         self.is_ready = False
-        """Whether it waits and may be tried: it has not stepped aside."""
+        """Whether it waits and can be tried; it is not while it is parked."""
         self.reasons: Sequence[str] = ()
-        """Why it stepped aside."""
+        """Why it is parked."""
         self.not_evicted_for: Sequence[str] = ()
-        """Why nobody was evicted for it, if a session was to."""
+        """Why no request was evicted for it, if a session tried."""
         self.tries = 0
         """How often no endpoint was found for it."""
         self.candidate = candidate
         self.result: SchedulingResult | None = None
-        """What was chosen for it in this session."""
+        """The scheduling result, between the choice and the commit of a session."""
 
     @property
     def has_waited(self) -> bool:
-        """Whether it has waited at all."""
+        """Whether it was enqueued."""
         return self.key is not None
 
     @property
     def task(self) -> Task:
-        """Its one task, until it is closed."""
+        """Its task, until it is closed."""
         return self.tasks[0]
 
     @property
     def node(self) -> Node | None:
-        """Where it is in flight; None if it is not, or if nobody asks for what is."""
+        """Where it is in flight; None if it is not, or if sessions do not see such requests."""
         return self.tasks[0].node if self.tasks else None
 
     def close(self) -> None:
-        """Let go of its task, which points back at it; it neither waits nor is in flight.
+        """Break the reference cycle with its task; called when it neither waits nor is in flight.
 
-        Otherwise it would stay, with all that its candidate holds, until the garbage collector
-        finds it: with 5 000 that wait that holds up the loop for 0.3 s.
+        Otherwise it would live until a garbage collection, which takes 0.3 s with 5 000 requests.
         """
         self.tasks.clear()
 
 
 class Flow(Queue):
-    """The requests of one fairness id in one band, in the order of the band's policy."""
+    """The requests of one fairness id in one band, ordered by the band's ordering policy."""
 
     __slots__ = ("_heap", "arrivals", "band", "fairness", "fairness_id", "key", "number",
                  "running", "served_at", "size_bytes", "stamp", "waiting", "weight")  # fmt: skip
@@ -217,25 +216,25 @@ class Flow(Queue):
         self.fairness_id = fairness_id
         self.band = band
         self.number = next(_NUMBERS)
-        """Grows with every flow that is made."""
+        """Numbers the flows in the order of their creation."""
         self.weight = 0.0
-        """Its weight in limits; 0 before it was asked for."""
+        """Its weight in limits; 0 if it is not known yet."""
         self.arrivals: dict[int, QueuedRequest] = {}
         """Waiting requests by sequence number, in the order of their arrival."""
         self.waiting = 0
-        """How many requests wait."""
+        """The number of waiting requests."""
         self.size_bytes = 0
-        """What their bodies take."""
+        """The bytes of their bodies."""
         self.running = 0
-        """How many are in flight, if session plugins are told of it."""
+        """The number of requests in flight that sessions see."""
         self.fairness: Any = None
-        """What the band's fairness policy keeps for this flow; None at first."""
+        """State of the band's fairness policy for this flow; None at first."""
         self.key: Any = None
-        """What that policy said last."""
+        """The last key of that policy."""
         self.stamp = 0
-        """Grows whenever ``key`` is asked for."""
+        """Numbers the keys; 0 for none."""
         self.served_at = created
-        """When something was last enqueued or dispatched."""
+        """When a request was last enqueued or dispatched."""
         self._heap: list[tuple[Any, int, QueuedRequest]] = []
 
     @property
@@ -250,35 +249,35 @@ class Flow(Queue):
 
     @property
     def has_head(self) -> bool:
-        """Whether a request waits that may be tried now."""
+        """Whether a request is ready to be tried."""
         while self._heap and not self._heap[0][2].is_ready:
             self._pop()
         return bool(self._heap)
 
     def from_newest(self) -> Iterator[QueuedRequest]:
         """Yield the waiting requests, newest first; there is at least one."""
-        # Removing and adding the last entry drops the empty places behind it, which the dict would
-        # otherwise walk over each time it is asked for its last key.
+        # Removing and adding the last entry drops the deleted entries behind it, which the dict
+        # would otherwise visit at each search for the last key.
         sequence, newest = self.arrivals.popitem()
         self.arrivals[sequence] = newest
         return reversed(self.arrivals.values())
 
     def push(self, queued: QueuedRequest) -> bool:
-        """Let ``queued`` be tried in its turn; return whether the head changed.
+        """Make ``queued`` ready; return whether it is the head.
 
-        One whose key cannot be compared with another one goes after all with a key.
+        If its key cannot be compared with another one, it sorts after all requests with a key.
         """
         queued.is_ready = True
         try:
             heappush(self._heap, (queued.key, queued.sequence, queued))
-        except PLUGIN_FAULTS as error:  # by then it is in the list already, somewhere
+        except PLUGIN_FAULTS as error:  # it is in the list already
             self.band.cannot_compare(error)
             queued.key = (FALLBACK, queued.sequence)
             self._order([entry[2] for entry in self._heap])
         return self._heap[0][2] is queued
 
     def take(self, queued: QueuedRequest) -> None:
-        """Take a request out of the line."""
+        """Take a request out of the order; it still waits."""
         queued.is_ready = False
         if self._heap[0][2] is queued:
             self._pop()
@@ -286,7 +285,7 @@ class Flow(Queue):
             self._order([entry[2] for entry in self._heap])
 
     def compact(self) -> None:
-        """Forget those that do not wait any more, if they are most of what is held."""
+        """Drop requests that no longer wait, if they are most of those held."""
         if not self.waiting:
             self._heap = []
             self.arrivals.clear()
@@ -294,17 +293,17 @@ class Flow(Queue):
             self._order([entry[2] for entry in self._heap])
 
     def clear(self) -> None:
-        """Forget the order of those that may be tried, who come again."""
+        """Drop the order of the ready requests; the caller adds them again."""
         self._heap = []
 
     def in_order(self) -> Iterator[QueuedRequest]:
-        """Yield what waits and may be tried, first ones first; cheap if only a few are taken."""
+        """Yield the ready requests in order; cheap if only the first few are consumed."""
         heap = self._heap.copy()
         while heap:
             queued = heap[0][2]
             try:
                 heappop(heap)
-            except PLUGIN_FAULTS:  # counted when it is their turn
+            except PLUGIN_FAULTS:  # counted when they reach the front
                 heap.sort(key=lambda entry: entry[1])
             if queued.is_ready:
                 yield queued
@@ -312,21 +311,21 @@ class Flow(Queue):
     def _pop(self) -> None:
         try:
             heappop(self._heap)
-        except PLUGIN_FAULTS as error:  # keys that can be compared with some others only
+        except PLUGIN_FAULTS as error:  # keys that are comparable with some others only
             self.band.cannot_compare(error)
             self._order([entry[2] for entry in self._heap], by_arrival=True)
 
     def _order(self, requests: Sequence[QueuedRequest], *, by_arrival: bool = False) -> None:
-        in_line = [queued for queued in requests if queued.is_ready]
+        ready = [queued for queued in requests if queued.is_ready]
         if by_arrival:
-            for queued in in_line:
+            for queued in ready:
                 queued.key = (FALLBACK, queued.sequence)
-        self._heap = [(queued.key, queued.sequence, queued) for queued in in_line]
+        self._heap = [(queued.key, queued.sequence, queued) for queued in ready]
         try:
             heapify(self._heap)
         except PLUGIN_FAULTS as error:
             self.band.cannot_compare(error)
-            self._order(in_line, by_arrival=True)
+            self._order(ready, by_arrival=True)
 
 
 class Band(Queue):
@@ -339,11 +338,11 @@ class Band(Queue):
         self.max_requests = max_requests
         self.max_bytes = max_bytes
         self.waiting = 0
-        """How many requests wait."""
+        """The number of waiting requests."""
         self.size_bytes = 0
-        """What their bodies take."""
+        """The bytes of their bodies."""
         self.flows: dict[str, Flow] = {}
-        """By fairness id; one in which nothing waits may stay for a while."""
+        """By fairness id; idle flows are kept for a while."""
 
     def cannot_compare(self, error: BaseException) -> None:
-        """Take note that the keys of two requests cannot be compared."""
+        """Note that the keys of two requests cannot be compared."""

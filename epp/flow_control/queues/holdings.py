@@ -1,9 +1,9 @@
-"""Which flow of a band holds most of what is limited, and which of its requests gives way first.
+"""Which flow of a band uses most of a limit, and which of its requests is displaced first.
 
-A band makes these when it first reaches a limit and keeps them until nothing waits in it, so they
-cost nothing while there is room for all. An entry of the heap may claim more than its flow holds,
-never less; it is corrected when it comes to the front. So a request that leaves costs nothing here,
-and a request that arrives costs one push.
+A band creates these objects when it first reaches a limit, and drops them when no request waits in
+it, so they cost nothing below the limits. An entry of the heap may overestimate its flow, but never
+underestimate it; it is corrected at the front. So a request that leaves costs nothing here, and a
+request that arrives costs one push.
 """
 
 from abc import ABC, abstractmethod
@@ -18,51 +18,49 @@ _SPARE_ENTRIES: Final = 64
 
 
 class Holdings(ABC):
-    """The flows of one band, in the order of what they hold divided by their weight."""
+    """The flows of one band, ordered by what they hold per weight."""
 
     def __init__(self, flows: Mapping[str, Flow], weigh: Callable[[Flow], float]) -> None:
         """Order the flows.
 
         Args:
-            flows: The band's live table of flows by fairness id.
+            flows: The band's flows by fairness id, live.
             weigh: Returns the weight of a flow.
         """
         self._flows = flows
         self._weigh = weigh
         self._heap: list[tuple[float, int, Flow]] = []
         self._lowered: set[Flow] = set()
-        """Flows whose entries were lowered for a plan, and claim too little if it is dropped."""
+        """Flows whose entries were lowered for a plan; too low if the plan is dropped."""
         self._rebuild()
 
     @staticmethod
     @abstractmethod
     def of_request(queued: QueuedRequest) -> int:
-        """Return how much one request counts."""
+        """Return the amount of one request."""
 
     @staticmethod
     @abstractmethod
     def of(flow: Flow) -> int:
-        """Return what ``flow`` holds."""
+        """Return the amount of ``flow``."""
 
     @abstractmethod
     def first_to_go(self, flow: Flow, planned: Collection[QueuedRequest]) -> QueuedRequest | None:
-        """Return the request of ``flow`` that gives way first, other than those ``planned``."""
+        """Return the request of ``flow`` that is displaced first, except those ``planned``."""
 
     def per_weight(self, flow: Flow, more: int) -> float:
-        """Return what ``flow`` would hold with ``more``, divided by its weight."""
+        """Return the amount of ``flow`` plus ``more``, divided by its weight."""
         return (self.of(flow) + more) / self._weigh(flow)
 
     def most(self, less: Mapping[Flow, int]) -> Flow | None:
-        """Return the flow that holds most for its weight; None if none holds anything.
-
-        Among equals it is the newest flow.
+        """Return the flow with the highest amount per weight, the newest of equals; None if empty.
 
         Args:
-            less: What flows are about to lose.
+            less: Amounts that flows are about to lose.
         """
         heap = self._heap
         while heap:
-            believed, number, flow = heap[0]
+            estimate, number, flow = heap[0]
             held = self.of(flow)
             if flow in less:
                 held -= less[flow]
@@ -71,13 +69,13 @@ class Holdings(ABC):
                 heappop(heap)
                 continue
             place = -held / self._weigh(flow)
-            if place == believed:
+            if place == estimate:
                 return flow
             heapreplace(heap, (place, number, flow))
         return None
 
-    def came(self, queued: QueuedRequest) -> None:
-        """Add ``queued``, which now waits in its flow."""
+    def add(self, queued: QueuedRequest) -> None:
+        """Add ``queued``, which was enqueued in its flow."""
         self._enter(queued.queue)
         if len(self._heap) > 2 * len(self._flows) + _SPARE_ENTRIES:
             self._rebuild()
@@ -101,7 +99,7 @@ class Holdings(ABC):
 
 
 class RequestHoldings(Holdings):
-    """Holdings in requests; the newest gives way first: it has waited least."""
+    """Amounts in requests; the newest is displaced first, because it has waited least."""
 
     @staticmethod
     def of_request(queued: QueuedRequest) -> int:
@@ -116,15 +114,15 @@ class RequestHoldings(Holdings):
 
 
 class ByteHoldings(Holdings):
-    """Holdings in bytes; the largest request gives way first, among equals the newest.
+    """Amounts in bytes; the largest request is displaced first, the newest among equals.
 
-    If the newest went first, a flow could keep one huge body behind many small ones.
+    If the newest were displaced first, many small requests would protect a huge one.
     """
 
     def __init__(self, flows: Mapping[str, Flow], weigh: Callable[[Flow], float]) -> None:
-        # Sizes and numbers instead of requests, so that requests that left are not kept alive.
+        # Sizes and numbers instead of requests, which would keep those that left alive.
         self._sizes: dict[Flow, list[tuple[int, int]]] = {}
-        """Requests of the flows that were asked, largest first; some may have left."""
+        """Requests of the flows that were needed, largest first; some may have left."""
         super().__init__(flows, weigh)
         self._planned: list[tuple[list[tuple[int, int]], tuple[int, int]]] = []
 
@@ -150,8 +148,8 @@ class ByteHoldings(Holdings):
                 return queued
         return None
 
-    def came(self, queued: QueuedRequest) -> None:
-        super().came(queued)
+    def add(self, queued: QueuedRequest) -> None:
+        super().add(queued)
         flow = queued.queue
         sizes = self._sizes.get(flow)
         if sizes is None:

@@ -1,14 +1,14 @@
-"""How much may wait, in all bands together and in each, and who gives way when a limit is reached.
+"""Limits on waiting requests, per band and in total, and displacement when a limit is reached.
 
-The flow that holds most of what is limited, for its weight, loses a waiting request, so that one of
-a flow that holds less can enter. If no flow holds more than the newcomer's would then, the newcomer
-is refused. So a flood displaces only its own requests and takes no place from others.
+A new request displaces a waiting one of the flow that uses most of the limit per weight. If no flow
+would use more than the new request's flow, the new request is refused. So a flood displaces its own
+requests only.
 
-* Under a limit on requests the newest of that flow gives way: it has waited least. Under a limit on
-  bytes the largest does, and the newest among equals.
-* Under a limit of all bands the lowest band gives way to one above it, whatever its flows hold; a
-  higher band never gives way to a lower one.
-* At most :data:`MOST_DISPLACED` requests give way to one.
+* For a limit on requests, the newest request of that flow is displaced, because it has waited
+  least; for a limit on bytes the largest, and the newest among equals.
+* For a limit on all bands, the lowest band is displaced by those above it, whatever its flows use;
+  a lower band never displaces a request of a higher one.
+* A request displaces at most :data:`MOST_DISPLACED` others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,28 +20,28 @@ from epp.flow_control.queues.holdings import ByteHoldings, Holdings, RequestHold
 from epp.flow_control.settings import FlowSettings
 
 MOST_DISPLACED: Final = 64
-"""Requests that give way to one: to answer them takes 5 ms of the event loop."""
+"""Requests displaced by one; answering them takes 5 ms of the event loop."""
 
 
 class Limit(NamedTuple):
-    """A limit that one more request would break."""
+    """A limit that a new request would exceed."""
 
     kind: type[Holdings]
     """What is limited: requests or bytes."""
     band: PolicyBand | None
-    """The band that is limited; None for all together."""
+    """The limited band; None for all bands together."""
     excess: int
-    """How much has to go."""
+    """The amount that has to be displaced."""
     why: str
 
 
 class Displacement(NamedTuple):
-    """What happens to a request that would break a limit."""
+    """The outcome for a new request that may exceed a limit."""
 
     why: str
-    """The limit, in words; "" if it breaks none."""
+    """The limit, in words; "" if none is exceeded."""
     victims: Sequence[QueuedRequest] = ()
-    """The requests that give way to it; none if it is refused."""
+    """The requests that it displaces; none if it is refused."""
 
 
 _NONE: Final = Displacement("")
@@ -50,13 +50,13 @@ _NONE: Final = Displacement("")
 def displacement(
     settings: FlowSettings, bands: Bands, band: PolicyBand, queued: QueuedRequest
 ) -> Displacement:
-    """Return which limit ``queued`` would break in ``band``, and who gives way to it."""
-    limits = _broken(settings, bands, band, queued.size_bytes)
+    """Return the limit that ``queued`` would exceed in ``band``, and the requests it displaces."""
+    limits = _exceeded(settings, bands, band, queued.size_bytes)
     if not limits:
         return _NONE
     if settings.displaces:
         plan = _Plan(bands, band, queued)
-        # Limits of the band first: requests that leave for them also count for those of all bands.
+        # Limits of the band first: requests displaced for them count for those of all bands, too.
         is_met = all(plan.meets(limit) for limit in reversed(limits))
         plan.close()
         if is_met:
@@ -64,44 +64,44 @@ def displacement(
     return Displacement(limits[0].why)
 
 
-def _broken(
+def _exceeded(
     settings: FlowSettings, bands: Bands, band: PolicyBand, size_bytes: int
 ) -> Sequence[Limit]:
-    """Return the limits that one more request of ``band`` would break."""
-    broken = []
+    """Return the limits that a new request of ``band`` would exceed."""
+    exceeded = []
     if settings.max_requests and bands.waiting >= settings.max_requests:
         why = f"{bands.waiting} requests wait, which is the most that may"
-        broken.append(Limit(RequestHoldings, None, 1, why))
+        exceeded.append(Limit(RequestHoldings, None, 1, why))
     if settings.max_bytes and bands.size_bytes + size_bytes > settings.max_bytes:
         why = (
             f"requests of {bands.size_bytes} bytes wait, with this one's {size_bytes} they"
             f" would be over the limit of {settings.max_bytes}"
         )
         excess = _excess(bands.size_bytes, size_bytes, settings.max_bytes)
-        broken.append(Limit(ByteHoldings, None, excess, why))
+        exceeded.append(Limit(ByteHoldings, None, excess, why))
     if band.waiting >= band.max_requests:
         why = (
             f"{band.waiting} requests of priority {band.priority} wait, which is the most that may"
         )
-        broken.append(Limit(RequestHoldings, band, 1, why))
+        exceeded.append(Limit(RequestHoldings, band, 1, why))
     if band.size_bytes + size_bytes > band.max_bytes:
         why = (
             f"requests of priority {band.priority} and {band.size_bytes} bytes wait, with this"
             f" one's {size_bytes} they would be over the limit of {band.max_bytes}"
         )
         excess = _excess(band.size_bytes, size_bytes, band.max_bytes)
-        broken.append(Limit(ByteHoldings, band, excess, why))
-    return broken
+        exceeded.append(Limit(ByteHoldings, band, excess, why))
+    return exceeded
 
 
 def _excess(waiting: int, size_bytes: int, most: int) -> int:
-    """Return how many bytes must go: no more than arrive, even if the limit was lowered."""
+    """Return how many bytes to displace: no more than arrive, even if the limit was lowered."""
     over = waiting + size_bytes - most
     return over if size_bytes > most else max(1, min(over, size_bytes))
 
 
 class _Plan:
-    """The requests that would give way to one; none has left yet."""
+    """The requests that would be displaced by one; none has left its queue yet."""
 
     def __init__(self, bands: Bands, band: PolicyBand, queued: QueuedRequest) -> None:
         self.victims: dict[QueuedRequest, None] = {}
@@ -113,10 +113,10 @@ class _Plan:
             RequestHoldings: {},
             ByteHoldings: {},
         }
-        """What flows would lose."""
+        """The amounts that flows would lose."""
 
     def meets(self, limit: Limit) -> bool:
-        """Plan for ``limit``; return whether enough requests can give way."""
+        """Plan for ``limit``; return whether enough requests can be displaced."""
         freed = 0
         for planned in self.victims:
             if limit.band is None or planned.queue.band is limit.band:
@@ -133,7 +133,7 @@ class _Plan:
         return True
 
     def close(self) -> None:
-        """End the plan of every holding that was used."""
+        """End the plan in all holdings that were used."""
         for holdings in self._used:
             holdings.settle()
 
@@ -156,7 +156,7 @@ class _Plan:
         return holdings.first_to_go(flow, self.victims)
 
     def _lower_bands(self) -> Iterator[PolicyBand]:
-        """Yield the bands below that of the request in which something waits, lowest first."""
+        """Yield the bands below the request's that have waiting requests, lowest first."""
         for band in reversed(self._bands.in_order):
             if band is self._band:
                 return

@@ -1,7 +1,7 @@
-"""Dispatch sessions: who is next and where it goes, decided by plugins, with undo.
+"""Dispatch sessions: plugins decide which job is next and where it runs; decisions can be undone.
 
-The mechanism of KAI-Scheduler as a library of its own: it needs nothing but the standard library
-and knows neither requests nor clusters of GPUs.
+The mechanism of KAI-Scheduler as a library. It depends on the standard library only, and knows
+neither requests nor clusters of GPUs.
 """
 
 from epp.flow_control.sessions.actions import Action, Allocate, Preempt, Reclaim

@@ -7,10 +7,10 @@ T = TypeVar("T")
 
 
 class ArgumentError(ValueError):
-    """An argument is not what its plugin takes; the text names it.
+    """An argument is invalid; the message names it.
 
     Attributes:
-        argument: Its name; "" if the plugin did not say.
+        argument: The name; "" if the plugin did not give it.
     """
 
     def __init__(self, text: str, argument: str = "") -> None:
@@ -19,26 +19,26 @@ class ArgumentError(ValueError):
 
 
 class UnknownArgumentError(ArgumentError):
-    """An argument is given that its plugin does not know."""
+    """The plugin has no argument of this name."""
 
 
 class Arguments(Mapping[str, object]):
-    """What the configuration gives to one plugin.
+    """The configured arguments of one plugin.
 
-    Getters return the default where there is no such argument, take a text for what it says
-    (``"1.5"`` for 1.5), and raise :class:`ArgumentError` for anything else. A plugin that has
-    fetched all of its arguments calls :meth:`check_all_known`, so that a misspelt one shows.
+    Getters return the default for a missing argument, convert strings (``"1.5"`` to 1.5), and raise
+    :class:`ArgumentError` for anything else. After the plugin has read its arguments,
+    :meth:`check_all_known` refuses those that were not read, such as misspelt ones.
     """
 
-    __slots__ = ("_asked", "_values", "plugin")
+    __slots__ = ("_read", "_values", "plugin")
 
-    _asked: dict[str, tuple[str, object]]
+    _read: dict[str, tuple[str, object]]
 
     def __init__(self, values: Mapping[str, object] | None = None, *, plugin: str = "") -> None:
         self._values = dict(values or {})
-        self._asked = {}
+        self._read = {}
         self.plugin = plugin
-        """Whose they are, for error texts."""
+        """The name of the plugin, for error messages."""
 
     def get_str(self, name: str, default: str = "") -> str:
         """Return a text."""
@@ -61,26 +61,26 @@ class Arguments(Mapping[str, object]):
         return self._get(name, default, "a duration of 0 or more, such as 300ms or 2s", _seconds)
 
     def asked(self) -> Mapping[str, tuple[str, object]]:
-        """Return the arguments that were asked for, each with its kind in words and its default.
+        """Return the type (in words) and the default of each argument that was read.
 
-        The kind is "" for one that was read as it is.
+        The type is "" for an argument that was read without a getter.
         """
-        return self._asked
+        return self._read
 
     def check_all_known(self) -> None:
-        """Check that each argument has been asked for.
+        """Check that each argument was read.
 
         Raises:
-            UnknownArgumentError: Some have not; the plugin does not know them.
+            UnknownArgumentError: An argument was not read, so the plugin does not know it.
         """
-        if unknown := [name for name in self._values if name not in self._asked]:
-            known = ", ".join(self._asked) or "none"
+        if unknown := [name for name in self._values if name not in self._read]:
+            known = ", ".join(self._read) or "none"
             raise UnknownArgumentError(
                 f"{self._owner}unknown argument {unknown[0]!r}; it takes: {known}", unknown[0]
             )
 
     def _get(self, name: str, default: T, kind: str, read: Callable[[object], T]) -> T:
-        self._asked[name] = (kind, default)
+        self._read[name] = (kind, default)
         value = self._values.get(name)
         if value is None:
             return default
@@ -96,7 +96,7 @@ class Arguments(Mapping[str, object]):
         return f"session plugin {self.plugin!r}: " if self.plugin else ""
 
     def __getitem__(self, name: str) -> object:
-        self._asked.setdefault(name, ("", None))
+        self._read.setdefault(name, ("", None))
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:

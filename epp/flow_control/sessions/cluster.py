@@ -1,4 +1,4 @@
-"""All that a session works on, by name."""
+"""The queues, jobs and nodes of a session, by name."""
 
 from typing import TypeVar
 
@@ -8,9 +8,9 @@ _Member = TypeVar("_Member")
 
 
 class Cluster:
-    """All that there is, by name.
+    """Queues, jobs and nodes by name.
 
-    ``version`` grows with each change, ``membership`` when a queue, job or node comes or goes.
+    ``version`` grows with each change, ``membership`` with each added or removed object.
     """
 
     __slots__ = ("jobs", "membership", "nodes", "queues", "version")
@@ -44,8 +44,8 @@ class Cluster:
         """Add a job.
 
         Raises:
-            ValueError: The name is taken, its queue is not here or has queues below it, or
-                ``min_available`` is none of 1 to the number of its tasks.
+            ValueError: The name is taken, the queue is unknown or has children, or
+                ``min_available`` is not from 1 to the number of tasks.
         """
         if self.queues.get(job.queue.name) is not job.queue:
             raise ValueError(
@@ -66,15 +66,15 @@ class Cluster:
         self._changed()
 
     def remove_job(self, job: Job) -> None:
-        """Forget a job; the places of its tasks are not touched."""
+        """Remove a job; its tasks keep their places."""
         del self.jobs[job.name]
         self._changed()
 
     def remove_queue(self, queue: Queue) -> None:
-        """Forget a queue in which nothing waits or runs any more.
+        """Remove a queue without jobs.
 
         Raises:
-            ValueError: There are queues below it.
+            ValueError: It has children.
         """
         if queue.children:
             below = ", ".join(repr(child.name) for child in queue.children)
@@ -87,7 +87,7 @@ class Cluster:
         self._changed()
 
     def remove_node(self, node: Node) -> None:
-        """Take a node away; what runs there keeps its place until it ends."""
+        """Remove a node; its tasks keep their places until they end."""
         del self.nodes[node.name]
         self._changed()
 

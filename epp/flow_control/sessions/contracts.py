@@ -8,13 +8,13 @@ from typing import Final, NamedTuple, Protocol
 from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task
 
 PLUGIN_FAULTS: Final = (Exception, SystemExit)
-"""What a plugin may raise without ending a session; `sys.exit()` shall not end the program."""
+"""What a plugin may raise without ending the session, or the program by `sys.exit()`."""
 
 PluginFault = Exception | SystemExit
 
 
 class Event(NamedTuple):
-    """A task has a place, or has it no more."""
+    """A task was placed, or removed from its place."""
 
     task: Task
     node: Node
@@ -22,11 +22,11 @@ class Event(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a capacity check says."""
+    """The result of a capacity check."""
 
     allowed: bool
     reason: str = ""
-    """Why not, for whoever waits."""
+    """Why not; shown for the waiting job."""
 
 
 ALLOWED = Verdict(allowed=True)
@@ -34,77 +34,77 @@ ALLOWED = Verdict(allowed=True)
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What an action would do: give ``preemptor`` a place and take theirs from the victims."""
+    """What an action would do: place ``preemptor`` and evict the victims."""
 
     preemptor: Job
     victims: Sequence[Task]
 
 
 QueueOrder = Callable[[Queue, Queue, Job, Job, Sequence[Task], Sequence[Task]], float]
-"""Less than 0 if the first queue goes first, more than 0 if the second does, else 0.
+"""Negative if the first queue is first, positive if the second one is, 0 if equal.
 
-The jobs are the best ones that wait in or below each queue. The tasks are the victims taken from
-each so far, where an action looks for some; they are evicted already.
+The jobs are the best waiting jobs in or below each queue. The tasks are the victims of each queue
+so far, which are evicted already; none while an action does not evict.
 """
 JobOrder = Callable[[Job, Job], float]
-"""Less than 0 if the first one goes first, more than 0 if the second does, else 0."""
+"""Negative if the first job is first, positive if the second one is, 0 if equal."""
 TaskOrder = Callable[[Task, Task], float]
 """As :data:`JobOrder`."""
 NodePreOrder = Callable[[Task, Sequence[Node]], None]
-"""Prepares what the order of nodes needs, once per task and set of nodes."""
+"""Prepares node scores, once per task and set of nodes."""
 NodeOrder = Callable[[Task, Node], float]
 """The node's score, higher is better. An exception drops the node for this task."""
 GpuOrder = Callable[[Task, Node, Gpu], float]
 """The GPU's score, higher is better. An exception drops the GPU for this task."""
 PrePredicate = Callable[[Task, Job], str | None]
-"""Why the task cannot have any place now; nothing if it can. An exception is a refusal too."""
+"""Returns why the task cannot be placed on any node, or None. An exception is a refusal."""
 Predicate = Callable[[Task, Job, Node], str | None]
-"""Why the task cannot have a place on the node; nothing if it can. An exception is a refusal."""
+"""Returns why the task cannot be placed on the node, or None. An exception is a refusal."""
 SubsetNodes = Callable[[Job, Sequence[Task], Sequence[Node]], Sequence[Sequence[Node]]]
-"""Sets of nodes to be tried in this order; an empty sequence says that there is no place."""
+"""Returns sets of nodes to be tried in this order; none to refuse the job."""
 JobCapacity = Callable[[Job, Sequence[Task]], Verdict]
-"""Whether the job's queue may have these tasks of it too."""
+"""Returns whether these tasks of the job may be placed in addition."""
 NodeCapacity = Callable[[Task, Job, Node], Verdict]
-"""Whether the node may have the task too."""
+"""Returns whether the task may be placed on the node in addition."""
 CanReclaim = Callable[[Job], bool]
-"""Whether the job may take places from other queues."""
+"""Returns whether the job may evict jobs of other tenants."""
 VictimFilter = Callable[[Job, Job], bool]
-"""Whether the first job, which waits, may take places from the second."""
+"""Returns whether the first job, which waits, may evict the second."""
 Reclaimable = Callable[[Job, Job], str | None]
-"""Why the first job, which waits, may not take places from the second; nothing if it may."""
+"""Returns why the first job, which waits, may not evict the second, or None."""
 SolutionStart = Callable[[], None]
 ScenarioValidator = Callable[[Scenario], bool]
-"""Whether a whole scenario is acceptable."""
+"""Returns whether all evictions of a scenario together are acceptable."""
 QueueAmount = Callable[[Queue], float]
 """An amount of a queue, in units of tasks' size."""
 BindRequestMutate = Callable[[Task, str], Mapping[str, str] | None]
-"""What is sent along with the task to the node of this name."""
+"""Returns attributes that are sent with the task to the node of this name."""
 HttpHandler = Callable[[], object]
-"""The answer to a GET, as JSON."""
+"""Returns the response to a GET, encoded as JSON."""
 EventFunction = Callable[[Event], None]
 JobHook = Callable[[Job], None]
 
 
 class Binder(Protocol):
-    """The world outside, which a commit reaches."""
+    """Carries out what statements commit."""
 
     @abstractmethod
     def commit(self, evictions: Sequence["Eviction"], bindings: Sequence["Binding"]) -> None:
-        """Do all of it, or raise and do nothing."""
+        """Carry out all of it, or raise an exception and do nothing."""
 
 
 class Binding(NamedTuple):
-    """A task that got a place."""
+    """A task that was placed."""
 
     task: Task
     node: Node
     gpu: Gpu | None
     attributes: Mapping[str, str]
-    """What the plugins' ``bind_request_mutate`` functions give along."""
+    """The attributes of the plugins' ``bind_request_mutate`` functions."""
 
 
 class Eviction(NamedTuple):
-    """A task that loses its place."""
+    """A task that was evicted."""
 
     task: Task
     node: Node

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from epp.flow_control.sessions.model import Job, Node, Queue, Task
 
 if TYPE_CHECKING:
-    from epp.flow_control.sessions.answers import Answers
+    from epp.flow_control.sessions.combined_points import CombinedPoints
 
 
 class DefaultPolicy:
@@ -15,7 +15,7 @@ class DefaultPolicy:
     A dispatcher may be given a policy of its own with other methods.
     """
 
-    def best_node(self, ssn: "Answers", task: Task, nodes: Sequence[Node]) -> Node | None:
+    def best_node(self, ssn: "CombinedPoints", task: Task, nodes: Sequence[Node]) -> Node | None:
         """Return the node for ``task``, which may have a place; None if none fits.
 
         Here it is the node with the highest score; among equals the first by name.

@@ -1,11 +1,11 @@
-"""Runs sessions: opens one on the live cluster, runs the actions and closes it."""
+"""Runs sessions: opens one on the live cluster, executes the actions and closes it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from epp.flow_control.sessions.actions import Action
-from epp.flow_control.sessions.answers import Fault
 from epp.flow_control.sessions.cluster import Cluster
+from epp.flow_control.sessions.combined_points import Fault
 from epp.flow_control.sessions.contracts import PLUGIN_FAULTS, Binder
 from epp.flow_control.sessions.default_policy import DefaultPolicy
 from epp.flow_control.sessions.explanations import Explanations
@@ -16,7 +16,7 @@ from epp.flow_control.sessions.session import Session
 
 
 class _Member(NamedTuple):
-    """A plugin that takes part in sessions."""
+    """A plugin that overrides a method called per session."""
 
     plugin: SessionPlugin
     opens: bool
@@ -26,8 +26,8 @@ class _Member(NamedTuple):
 class Dispatcher:
     """The plugins and actions of one configuration, and the cluster that they work on.
 
-    One session runs at a time. Between sessions the handlers that plugins registered in
-    ``on_configure`` are told of what begins, ends and moves.
+    One session runs at a time. Between sessions, event handlers registered in ``on_configure`` are
+    called for tasks that start, end or move.
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class Dispatcher:
         """Configure the plugins.
 
         Args:
-            cluster: What there is; it changes between sessions as the world does.
-            binder: The world outside.
-            plugins: In the order in which sessions are opened to them.
-            actions: In the order in which they run.
-            fault: Told of every exception of a plugin.
-            policy: Decides what the plugins leave open.
+            cluster: The live cluster.
+            binder: Carries out commits.
+            plugins: In the order in which ``on_session_open`` is called.
+            actions: In the order in which they are executed.
+            fault: Receives each exception of a plugin.
+            policy: Chooses nodes and breaks ties; KAI-Scheduler's by default.
 
         Raises:
             PluginError: Two plugins have one name, or one fails to configure itself.
-            RegistrationError: Two plugins want to be where only one can.
+            RegistrationError: Two plugins register what only one can.
         """
         self.cluster = cluster
         self.plugins = tuple(plugins)
@@ -80,8 +80,7 @@ class Dispatcher:
         self._session.registering = None
         self._configured = self._session.mark()
         self.has_functions = self._configured[0] > 0
-        """Whether a plugin registered in ``on_configure`` more than pages; if not, nothing is
-        called for what begins without a session."""
+        """Whether a plugin registered more than pages in ``on_configure``."""
         members = (
             _Member(
                 plugin,
@@ -93,32 +92,32 @@ class Dispatcher:
         self._members = tuple(each for each in members if each.opens or each.closes)
 
     def rebind(self, binder: Binder, fault: Fault, policy: DefaultPolicy) -> None:
-        """Replace what surrounds the sessions; plugins keep their registrations and state."""
+        """Use another binder, fault handler and policy; plugins keep their registrations."""
         self._fault = self._session.fault = fault
         self._session.binder = binder
         self._session.policy = policy
 
     @property
     def needs_session(self) -> bool:
-        """Whether a plugin wants to be told of sessions, so that what it says takes one."""
+        """Whether a plugin overrides a method that is called per session."""
         return bool(self._members)
 
     @property
     def points(self) -> ExtensionPoints:
-        """What is registered: between sessions what counts in all of them."""
+        """The registered functions; between sessions, those that apply to all sessions."""
         return self._session
 
     def run(self, actions: Sequence[Action] | None = None) -> Explanations:
-        """Run one session; what it could not place is explained.
+        """Run one session; return why jobs were not placed.
 
-        Plugins are closed in reverse order and statements left open are undone, also when an action
-        raises, which then comes out of here.
+        If an action raises an exception, open statements are discarded and plugins are closed (in
+        reverse order) as usual, and the exception is raised again.
 
         Args:
-            actions: What this session does; by default the actions of the dispatcher.
+            actions: The actions of this session; by default those of the dispatcher.
 
         Raises:
-            RuntimeError: A session runs; what calls this from inside one has to wait for its end.
+            RuntimeError: Another session is running.
         """
         if self._is_running:
             raise RuntimeError("a session runs already; begin the next one when it has ended")
@@ -174,14 +173,14 @@ class Dispatcher:
         session.forget_functions(self._configured)
 
     def replay(self) -> None:
-        """Tell the handlers registered in ``on_configure`` of all that runs already."""
+        """Call the allocation handlers for all tasks that run already."""
         for job in self.cluster.jobs.values():
             for task in job.tasks:
                 if task.node is not None:
                     self._session.allocated(task, task.node, task.gpu)
 
     def start(self, task: Task, node: Node, gpu: Gpu | None = None) -> None:
-        """Note that a pending task runs, without a session's doing.
+        """Start a pending task without a session.
 
         Raises:
             ValueError: It is not pending.
@@ -194,10 +193,10 @@ class Dispatcher:
         self._session.allocated(task, node, gpu)
 
     def end(self, task: Task) -> None:
-        """Note that a running task has ended, whatever way; it is pending again.
+        """End a running task; it is pending again.
 
         Raises:
-            ValueError: It does not run, or only by a statement that is not committed yet.
+            ValueError: It is not running, or by a statement that is not committed yet.
         """
         node, gpu = task.node, task.gpu
         if node is None or task.status is not TaskStatus.RUNNING:
@@ -208,19 +207,16 @@ class Dispatcher:
         self._session.deallocated(task, node, gpu)
 
     def move(self, task: Task, node: Node, gpu: Gpu | None = None) -> None:
-        """Note that a running task runs elsewhere."""
+        """Move a running task to another place."""
         self.end(task)
         self.start(task, node, gpu)
 
     def forget(self, job: Job) -> None:
-        """Let go of a job that neither waits nor runs any more.
-
-        What the last session said of it is kept until the next one, which may be hours away.
-        """
+        """Drop the explanations of a job, which otherwise live until the next session."""
         self._session.explanations.forget(job)
 
 
 def _overrides(plugin: SessionPlugin, method: str) -> bool:
-    """Whether a plugin's method is not the one of the contract, which does nothing."""
+    """Return whether a plugin overrides a method."""
     own = getattr(getattr(plugin, method), "__func__", None)
     return own is not getattr(SessionPlugin, method)

@@ -1,28 +1,30 @@
-"""Which job is next: a tree of queues, in the leaves their jobs."""
+"""The order of jobs: a tree of queues with jobs in its leaves."""
 
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush, heapreplace
 
-from epp.flow_control.sessions.answers import Answers
+from epp.flow_control.sessions.combined_points import CombinedPoints
 from epp.flow_control.sessions.model import Job, Queue, Task
 
 
 class JobTree:
-    """Jobs by the order of their queues, level by level, then by their own.
+    """Jobs in the order of their queues, level by level, then in their own order.
 
-    What has been given or taken since a job came out counts when the next one does: the queues on
-    the way to that job are put in order anew, as only their accounts have changed.
+    Allocations and evictions for a job change the accounts of its queues. So when the next job is
+    popped, the queues on the path of the last one are sorted again.
     """
 
-    def __init__(self, answers: Answers, jobs: Iterable[Job], *, last_first: bool = False) -> None:
+    def __init__(
+        self, points: CombinedPoints, jobs: Iterable[Job], *, last_first: bool = False
+    ) -> None:
         """Hold ``jobs``.
 
         Args:
-            answers: The orders.
-            jobs: Those to come out; their queues are leaves.
-            last_first: Let them out in the opposite order, as victims.
+            points: The orders.
+            jobs: The jobs; their queues are leaves.
+            last_first: Pop them in reverse order, as victims.
         """
-        self._answers = answers
+        self._points = points
         self._sign = -1 if last_first else 1
         self._root = _Branch(self, None)
         branches: dict[Queue | None, _Branch] = {None: self._root}
@@ -31,7 +33,7 @@ class JobTree:
         self._root.put_in_order()
 
     def pop(self) -> Job | None:
-        """Take the next job out; None if there is none."""
+        """Remove and return the next job; None if there is none."""
         branch = self._root
         branch.settle()
         while branch.children:
@@ -40,14 +42,14 @@ class JobTree:
         return heappop(branch.jobs).job if branch.jobs else None
 
     def put_back(self, job: Job) -> None:
-        """Put back the job that came out last; with the others it waits for its turn."""
+        """Put back the job that was popped last."""
         branch = self._root
         while branch.children:
             branch = branch.children[0]
         heappush(branch.jobs, _Entry(self, job))
 
     def took(self, victim: Task) -> None:
-        """Note a victim of the job that came out last, for the order of queues."""
+        """Note a victim of the job that was popped last, for the order of queues."""
         branch = self._root
         while branch.children:
             branch = branch.children[0]
@@ -62,14 +64,14 @@ class JobTree:
         return branch
 
     def is_before(self, left: Job, right: Job) -> bool:
-        """Whether ``left`` comes out before ``right`` of the same queue."""
-        return self._sign * self._answers.compare_jobs(left, right) < 0
+        """Return whether ``left`` is before ``right``, a job of the same queue."""
+        return self._sign * self._points.compare_jobs(left, right) < 0
 
     def is_branch_before(self, left: "_Branch", right: "_Branch") -> bool:
-        """Whether the best of ``left`` comes out before the best of ``right``."""
-        assert left.queue is not None  # noqa: S101 - only the root has none, which is alone
+        """Return whether the best job of ``left`` is before the best job of ``right``."""
+        assert left.queue is not None  # noqa: S101 - only the root has none, and it is not compared
         assert right.queue is not None  # noqa: S101
-        decided = self._answers.compare_queues(
+        decided = self._points.compare_queues(
             left.queue, right.queue, left.best(), right.best(), left.victims, right.victims
         )
         return self._sign * decided < 0
@@ -102,21 +104,21 @@ class _Branch:
         self.is_stale = False
 
     def best(self) -> Job:
-        """Return the job that comes out next; there is one."""
+        """Return the next job; there is one."""
         branch = self
         while branch.children:
             branch = branch.children[0]
         return branch.jobs[0].job
 
     def put_in_order(self) -> None:
-        """Make heaps, the lowest first: a queue is compared by its best job."""
+        """Make heaps, from the leaves up: a queue is compared by its best job."""
         for child in self.children:
             child.put_in_order()
         heapify(self.children)
         heapify(self.jobs)
 
     def settle(self) -> None:
-        """Put in order anew the way to the job that came out last."""
+        """Sort the path of the job that was popped last."""
         if not self.children or not (top := self.children[0]).is_stale:
             return
         top.settle()

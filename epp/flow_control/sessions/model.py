@@ -1,9 +1,9 @@
-"""What a session decides about: queues, jobs, tasks, nodes and their GPUs.
+"""The objects of sessions: queues, jobs, tasks, nodes and their GPUs.
 
-Of a GPU cluster these are what their names say. Of a request dispatcher a queue is a tenant, a job
-one request or a group of them, a task a request, a node an endpoint and a GPU one of its
-data-parallel ranks. They are live: a session sees them as they are and changes them through a
-:class:`~epp.flow_control.sessions.statement.Statement`; nothing is copied.
+In a GPU cluster they are what their names say. In a request dispatcher a queue is a tenant, a job
+one request or a group of requests, a task a request, a node an endpoint, and a GPU one of its
+data-parallel ranks. Sessions work on the live objects, without copies, and change them through a
+:class:`~epp.flow_control.sessions.statement.Statement`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,18 +12,18 @@ from math import inf
 
 
 class TaskStatus(StrEnum):
-    """Where a task stands."""
+    """The state of a task."""
 
     PENDING = "pending"
     ALLOCATED = "allocated"
-    """It has a place, by a statement that is not committed yet."""
+    """It was given a place by a statement that is not committed yet."""
     RUNNING = "running"
     RELEASING = "releasing"
-    """Evicted, by a statement that is not committed yet; its place counts as free."""
+    """It was evicted by a statement that is not committed yet; its place counts as free."""
 
 
 class Queue:
-    """Who shares the nodes: a tree, of which the leaves have jobs."""
+    """A tenant, or a group of tenants, that shares the nodes; only leaves of the tree have jobs."""
 
     __slots__ = ("children", "created", "deserved", "limit", "name", "over_quota_weight", "parent",
                  "priority")  # fmt: skip
@@ -39,17 +39,16 @@ class Queue:
         over_quota_weight: float = 1.0,
         created: float = 0.0,
     ) -> None:
-        """Make a queue, a child of ``parent`` if there is one.
+        """Create a queue, and add it to the children of ``parent``.
 
         Args:
             name: Unique among the queues.
-            parent: The queue whose share it has a part of.
-            priority: Higher ones are served first with what is left over their ``deserved``.
-            deserved: What it is owed, its quota, in units of tasks' :attr:`Task.size`; None if it
-                has none.
-            limit: The most it may have, None for no limit.
-            over_quota_weight: Its part of what is left once everybody has what they deserve.
-            created: Older ones go first where nothing else decides.
+            parent: The queue whose share is divided among its children.
+            priority: Queues of a higher priority get the capacity beyond ``deserved`` first.
+            deserved: The quota, in units of :attr:`Task.size`; None for none.
+            limit: The most that the queue may have; None for no limit.
+            over_quota_weight: Weight in the division of the capacity beyond all quotas.
+            created: Breaks ties: older queues are first.
         """
         self.name = name
         self.parent = parent
@@ -64,11 +63,11 @@ class Queue:
 
     @property
     def tenant(self) -> str:
-        """Name of the tenant that the queue belongs to: ``preempt`` stays within a tenant."""
+        """The tenant that the queue belongs to; ``preempt`` evicts within a tenant."""
         return self.name
 
     def path(self) -> Iterator["Queue"]:
-        """Yield the queue and all above it, itself first."""
+        """Yield the queue and its ancestors, from the bottom up."""
         queue: Queue | None = self
         while queue is not None:
             yield queue
@@ -79,7 +78,7 @@ class Queue:
 
 
 class Task:
-    """The smallest thing that has a place."""
+    """The unit that runs in one place: on a node, or on one of its GPUs."""
 
     __slots__ = ("_status", "created", "gpu", "job", "labels", "name", "namespace", "node",
                  "requires_gpu", "size")  # fmt: skip
@@ -96,15 +95,15 @@ class Task:
         labels: Mapping[str, str] | None = None,
         created: float = 0.0,
     ) -> None:
-        """Make a pending task.
+        """Create a pending task.
 
         Args:
             name: Unique within its namespace.
-            namespace: Whose it is.
-            requires_gpu: Whether it needs one of its node's GPUs.
-            size: What it takes of its node, and of its queue's share.
-            labels: What plugins tell it by.
-            created: Older ones go first where nothing else decides.
+            namespace: The namespace.
+            requires_gpu: Whether it needs a GPU of its node.
+            size: The capacity it takes of its node and of its queue's share.
+            labels: Labels for plugins.
+            created: Breaks ties: older tasks are first.
         """
         self.name = name
         self.namespace = namespace
@@ -118,19 +117,19 @@ class Task:
 
     @property
     def status(self) -> TaskStatus:
-        """Where it stands; a statement changes it, or the dispatcher."""
+        """The state; statements and the dispatcher change it."""
         return self._status
 
     @status.setter
     def status(self, status: TaskStatus) -> None:
-        # A plugin that could set it would break the session far from where it did so.
+        # A plugin that set it would break the session in a distant place.
         raise AttributeError(
             "a task's status is set by statements: ssn.statement().allocate() and evict(), then"
             " commit()"
         )
 
     def note_status(self, status: TaskStatus) -> None:
-        """Take note of where it stands; for statements, and for whoever runs tasks."""
+        """Set the state; for statements and the dispatcher."""
         self._status = status
 
     @property
@@ -143,7 +142,7 @@ class Task:
 
 
 class Job:
-    """Tasks that belong together; at least ``min_available`` of them run, or none."""
+    """A group of tasks, of which at least ``min_available`` run, or none."""
 
     __slots__ = ("created", "min_available", "name", "preemptible", "priority", "queue", "tasks")
 
@@ -158,17 +157,16 @@ class Job:
         preemptible: bool | None = None,
         created: float = 0.0,
     ) -> None:
-        """Make a job of ``tasks``, which then belong to it.
+        """Create a job of ``tasks``.
 
         Args:
             name: Unique among the jobs.
-            queue: Where it waits; one without children.
+            queue: The queue, one without children.
             tasks: At least ``min_available`` of them.
-            priority: Higher ones go first, if a plugin orders by it.
-            min_available: How many tasks must have a place before any has.
-            preemptible: Whether it may lose its place to others; by default if its priority is
-                negative.
-            created: Older ones go first where nothing else decides.
+            priority: Jobs of a higher priority are first, if a plugin orders by it.
+            min_available: The number of tasks that are placed together, or not at all.
+            preemptible: Whether it can be evicted; None: if its priority is negative.
+            created: Breaks ties: older jobs are first.
         """
         self.name = name
         self.queue = queue
@@ -181,7 +179,7 @@ class Job:
             task.job = self
 
     def is_preemptible(self) -> bool:
-        """Whether it may lose its place to others."""
+        """Return whether it can be evicted."""
         return self.priority < 0 if self.preemptible is None else self.preemptible
 
     def pending(self) -> list[Task]:
@@ -195,12 +193,12 @@ class Job:
         ]
 
     def next_count(self) -> int:
-        """Return how many tasks get places together next: all it lacks to run at all, or one."""
+        """Return how many tasks are placed next: those missing to ``min_available``, or one."""
         return max(1, self.min_available - len(self.active()))
 
     def next_size(self) -> float:
-        """Return what these take; 0.0 if nothing of it waits."""
-        if len(self.tasks) == 1:  # without a list: an order of 5 000 queues asks 100 000 times
+        """Return the size of the tasks that are placed next; 0.0 if none is pending."""
+        if len(self.tasks) == 1:  # no list: ordering 5 000 queues calls this 100 000 times
             (task,) = self.tasks
             return task.size if task._status is TaskStatus.PENDING else 0.0  # noqa: SLF001 - hot
         return sum(task.size for task in self.pending()[: self.next_count()])
@@ -210,24 +208,24 @@ class Job:
 
 
 class Gpu:
-    """A part of a node that takes tasks of its own."""
+    """A GPU of a node; it runs the tasks that require one."""
 
     __slots__ = ("capacity", "index", "used")
 
     def __init__(self, index: int, *, capacity: float = 1.0, used: float = 0.0) -> None:
         self.index = index
         self.capacity = capacity
-        """What it can take, in units of :attr:`Task.size`."""
+        """The capacity, in units of :attr:`Task.size`."""
         self.used = used
-        """What is taken of it, by the tasks here and by others."""
+        """The used capacity, by the tasks of the cluster and by others."""
 
     def fits(self, task: Task) -> bool:
-        """Whether there is room for ``task``."""
+        """Return whether ``task`` fits."""
         return self.used + task.size <= self.capacity + _ROUNDING
 
 
 class Node:
-    """Where tasks run."""
+    """A machine, or an endpoint, on which tasks run."""
 
     __slots__ = ("capacity", "gpus", "labels", "name", "tasks", "used")
 
@@ -240,15 +238,15 @@ class Node:
         capacity: float | None = None,
         used: float = 0.0,
     ) -> None:
-        """Make a node.
+        """Create a node.
 
         Args:
             name: Unique among the nodes.
-            labels: What plugins tell it by.
-            gpus: Its GPUs; none for a node without.
-            capacity: What it can take besides its GPUs, in units of :attr:`Task.size`; None for no
-                limit.
-            used: What is taken of that by others.
+            labels: Labels for plugins.
+            gpus: The GPUs.
+            capacity: Capacity for tasks that need no GPU, in units of :attr:`Task.size`; None for
+                no limit.
+            used: The part of ``capacity`` that others use.
         """
         self.name = name
         self.labels: Mapping[str, str] = labels or {}
@@ -258,28 +256,28 @@ class Node:
         self.tasks: dict[Task, None] = {}
 
     def has_available_gpus(self) -> bool:
-        """Whether one of its GPUs has room left."""
+        """Return whether a GPU has free capacity."""
         return any(gpu.used < gpu.capacity for gpu in self.gpus)
 
     def gpu_utilization(self) -> float:
-        """Return how much of its GPUs is taken, from 0.0 to 1.0; 0.0 without GPUs."""
+        """Return the used fraction of its GPUs, 0.0 to 1.0; 0.0 without GPUs."""
         capacity = sum(gpu.capacity for gpu in self.gpus)
         return sum(gpu.used for gpu in self.gpus) / capacity if capacity else 0.0
 
     def fits(self, task: Task) -> bool:
-        """Whether there is room for ``task``."""
+        """Return whether ``task`` fits."""
         if task.requires_gpu:
             return any(gpu.fits(task) for gpu in self.gpus)
         return self.capacity is None or self.used + task.size <= self.capacity + _ROUNDING
 
     def room(self, requires_gpu: bool) -> float:
-        """Return what it can still take, of tasks that need a GPU or of the others."""
+        """Return the free capacity for tasks that need a GPU, or for those that do not."""
         if requires_gpu:
             return sum(max(0.0, gpu.capacity - gpu.used) for gpu in self.gpus)
         return inf if self.capacity is None else max(0.0, self.capacity - self.used)
 
     def unfit(self, task: Task) -> str:
-        """Return why there is no room for ``task``; "" if there is."""
+        """Return why ``task`` does not fit; "" if it does."""
         if self.fits(task):
             return ""
         if task.requires_gpu or self.capacity is None:
@@ -288,7 +286,7 @@ class Node:
         return f"node {self.name} has room for {left:g}, the task takes {task.size:g}"
 
     def add(self, task: Task, gpu: Gpu | None) -> None:
-        """Give ``task`` a place here, on ``gpu`` if it needs one."""
+        """Place ``task`` here, on ``gpu`` if it needs one."""
         self.tasks[task] = None
         task.node, task.gpu = self, gpu
         if gpu is None:
@@ -297,7 +295,7 @@ class Node:
             gpu.used += task.size
 
     def remove(self, task: Task) -> None:
-        """Take its place from ``task``."""
+        """Remove ``task``."""
         del self.tasks[task]
         if task.gpu is None:
             self.used -= task.size
@@ -310,4 +308,4 @@ class Node:
 
 
 _ROUNDING = 1e-9
-"""Sizes are fractions that are added and taken off again."""
+"""Tolerance for rounding errors: sizes are added and subtracted."""

@@ -1,4 +1,4 @@
-"""Gives the tasks of one job their places."""
+"""Places the tasks of one job."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ from epp.flow_control.sessions.statement import Statement
 
 
 def place(session: Session, statement: Statement, job: Job) -> bool:
-    """Place the next tasks of ``job``: all that it lacks to run at all, or else one more.
+    """Place the next tasks of ``job``: those missing to ``min_available``, or one.
 
     Returns:
-        Whether they have places; if not, ``statement`` is as it was, and the session's explanations
-        say why.
+        Whether they were placed; if not, ``statement`` is unchanged, and the session's explanations
+        have the reasons.
     """
     session.placing(job)
     tasks = session.ordered_tasks(job.pending())[: job.next_count()]

@@ -1,4 +1,4 @@
-"""The extension points: what plugins register, and how several registrations combine."""
+"""The extension points: registration of the functions of plugins."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,23 +10,23 @@ F = TypeVar("F")
 
 
 class Registered(NamedTuple, Generic[F]):
-    """A function, and the name of the plugin that it belongs to."""
+    """A function and the name of its plugin."""
 
     plugin: str
     function: F
 
 
 class RegistrationError(ValueError):
-    """A plugin wants to be where another one is, or where none can be."""
+    """A registration conflicts with another plugin's, or is not possible here."""
 
 
 class ExtensionPoints:
-    """Everything that plugins can register; functions are called in the order of registration."""
+    """The registered functions, in the order of registration, in which they are called."""
 
     def __init__(self) -> None:
         self.registering: str | None = ""
-        """The plugin that registers now; None while functions are called, so none may come to the
-        lists that are gone through."""
+        """The plugin that registers; None while functions are called, because the lists must not
+        change then."""
         self._log: list[Callable[[], object]] = []
         self._pages_log: list[Callable[[], object]] = []
         self.queue_orders: list[Registered[api.QueueOrder]] = []
@@ -68,7 +68,7 @@ class ExtensionPoints:
         self._append(self.task_orders, function)
 
     def add_pre_predicate_fn(self, function: api.PrePredicate) -> None:
-        """Refuse a task whatever the node; all must pass."""
+        """Refuse a task on all nodes; all must pass."""
         self._append(self.pre_predicates, function)
 
     def add_predicate_fn(self, function: api.Predicate) -> None:
@@ -76,15 +76,15 @@ class ExtensionPoints:
         self._append(self.predicates, function)
 
     def add_node_pre_order_fn(self, function: api.NodePreOrder) -> None:
-        """Prepare what the order of nodes needs."""
+        """Prepare node scores, once per task and set of nodes."""
         self._append(self.node_pre_orders, function)
 
     def add_node_order_fn(self, function: api.NodeOrder) -> None:
-        """Score a node for a task; scores are summed, ties go by name."""
+        """Score a node for a task; scores are summed, ties are broken by name."""
         self._append(self.node_orders, function)
 
     def add_gpu_order_fn(self, function: api.GpuOrder) -> None:
-        """Score a GPU for a task; scores are summed, ties go by index."""
+        """Score a GPU for a task; scores are summed, ties are broken by index."""
         self._append(self.gpu_orders, function)
 
     def add_subset_nodes_fn(self, function: api.SubsetNodes) -> None:
@@ -92,7 +92,7 @@ class ExtensionPoints:
         self._append(self.subset_nodes, function)
 
     def add_is_job_over_capacity_fn(self, function: api.JobCapacity) -> None:
-        """Refuse tasks of a job for its queue's sake; all must allow."""
+        """Refuse tasks of a job because of its queue; all must allow."""
         self._append(self.job_capacities, function)
 
     def add_is_non_preemptible_job_over_queue_quota_fn(self, function: api.JobCapacity) -> None:
@@ -104,15 +104,15 @@ class ExtensionPoints:
         self._append(self.node_capacities, function)
 
     def add_can_reclaim_resources_fn(self, function: api.CanReclaim) -> None:
-        """Keep a job from reclaiming; all must agree."""
+        """Forbid a job to reclaim; all must agree."""
         self._append(self.can_reclaims, function)
 
     def add_reclaim_victim_filter_fn(self, function: api.VictimFilter) -> None:
-        """Spare a job when another reclaims; all must agree."""
+        """Spare a victim of a reclaim; all must agree."""
         self._append(self.reclaim_filters, function)
 
     def add_preempt_victim_filter_fn(self, function: api.VictimFilter) -> None:
-        """Spare a job when another preempts; all must agree."""
+        """Spare a victim of a preemption; all must agree."""
         self._append(self.preempt_filters, function)
 
     def add_reclaim_scenario_validator_fn(self, function: api.ScenarioValidator) -> None:
@@ -124,19 +124,19 @@ class ExtensionPoints:
         self._append(self.preempt_validators, function)
 
     def add_reclaimable_fn(self, function: api.Reclaimable) -> None:
-        """Spare a job from a reclaim, first as a victim and then in the whole; all must agree."""
+        """Spare a victim of a reclaim; called per victim and again for the whole scenario."""
         self._append(self.reclaimables, function)
 
     def add_on_job_solution_start_fn(self, function: api.SolutionStart) -> None:
-        """Be told that a reclaim looks for victims."""
+        """Be called before a search for victims to reclaim."""
         self._append(self.solution_starts, function)
 
     def add_pre_job_allocation_fn(self, function: api.JobHook) -> None:
-        """Be told that a job is about to be placed."""
+        """Be called before a job is placed."""
         self._append(self.pre_allocations, function)
 
     def add_bind_request_mutate_fn(self, function: api.BindRequestMutate) -> None:
-        """Send something along with a task; later functions win where keys are the same."""
+        """Send attributes with a task; for equal keys the later function wins."""
         self._append(self.mutators, function)
 
     def add_event_handler(
@@ -145,14 +145,14 @@ class ExtensionPoints:
         allocate: api.EventFunction | None = None,
         deallocate: api.EventFunction | None = None,
     ) -> None:
-        """Be told of every place that is given and taken, undone ones included; cannot veto."""
+        """Be called for each task that is placed or removed, also by undoing; cannot veto."""
         if allocate is not None:
             self._append(self.on_allocate, allocate)
         if deallocate is not None:
             self._append(self.on_deallocate, deallocate)
 
     def add_queue_amount_fn(self, amount: str, function: api.QueueAmount) -> None:
-        """Provide an amount of every queue: ``allocated``, ``deserved`` or ``fair_share``.
+        """Provide an amount of each queue: ``allocated``, ``deserved`` or ``fair_share``.
 
         Raises:
             RegistrationError: Another plugin provides it.
@@ -160,36 +160,36 @@ class ExtensionPoints:
         self._set(self.amounts, amount, function, f"the queues' amount {amount!r}")
 
     def add_http_handler(self, path: str, function: api.HttpHandler) -> None:
-        """Answer GETs of ``/debug/session/PATH``, until the next session opens.
+        """Serve GET requests of ``/debug/session/PATH`` until the next session opens.
 
         Raises:
-            RegistrationError: Another plugin answers them, or nothing is left of the path.
+            RegistrationError: Another plugin serves the path, or it is empty.
         """
         below = path.strip("/")
         if not below:
             raise RegistrationError(
-                f"session plugin {self._plugin()!r} wants to provide the path {path!r}, which is"
+                f"session plugin {self._plugin()!r} cannot provide the path {path!r}, which is"
                 " /debug/session itself; name a page below it"
             )
         self._set(self.http_handlers, below, function, f"the path {path!r}")
 
     def mark(self) -> tuple[int, int]:
-        """Return where :meth:`forget_functions` and :meth:`forget_pages` may come back to."""
+        """Return a mark for :meth:`forget_functions` and :meth:`forget_pages`."""
         return len(self._log), len(self._pages_log)
 
     def forget_functions(self, mark: tuple[int, int]) -> None:
-        """Take off all that was registered since ``mark``, but for the HTTP handlers."""
-        _take_off(self._log, mark[0])
+        """Remove what was registered since ``mark``, except HTTP handlers."""
+        _undo(self._log, mark[0])
 
     def forget_pages(self, mark: tuple[int, int]) -> None:
-        """Take off the HTTP handlers that were registered since ``mark``."""
-        _take_off(self._pages_log, mark[1])
+        """Remove the HTTP handlers that were registered since ``mark``."""
+        _undo(self._pages_log, mark[1])
 
     def _plugin(self) -> str:
-        """Return the plugin that registers now.
+        """Return the plugin that registers.
 
         Raises:
-            RegistrationError: None does: a registered function wants to register another one.
+            RegistrationError: There is none: a registered function tries to register another one.
         """
         if self.registering is None:
             raise RegistrationError(
@@ -206,15 +206,15 @@ class ExtensionPoints:
         plugin = self._plugin()
         if key in held:
             raise RegistrationError(
-                f"session plugin {plugin!r} wants to provide {what}, which"
-                f" {held[key].plugin!r} does already; disable one of them"
+                f"session plugin {plugin!r} cannot provide {what}, which"
+                f" {held[key].plugin!r} provides already; disable one of them"
             )
         held[key] = Registered(plugin, function)
         log = self._pages_log if held is self.http_handlers else self._log
         log.append(partial(held.pop, key))
 
 
-def _take_off(log: list[Callable[[], object]], count: int) -> None:
-    for take_off in reversed(log[count:]):
-        take_off()
+def _undo(log: list[Callable[[], object]], count: int) -> None:
+    for undo in reversed(log[count:]):
+        undo()
     del log[count:]

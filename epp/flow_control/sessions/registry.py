@@ -1,4 +1,4 @@
-"""Which session plugins and actions there are, by name, and how they are built."""
+"""The session plugins and actions by name, and their construction."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,16 +18,16 @@ ACTIONS: Mapping[str, Callable[[], Action]] = {
 
 
 class UnknownNameError(ValueError):
-    """There is no plugin or action of a name; the text says which one may be meant."""
+    """A plugin or action does not exist; the message suggests a similar name."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginSetting:
-    """What the configuration says of one plugin."""
+    """The configuration of one plugin."""
 
     enabled: bool = True
     priority: int = 0
-    """Plugins of a higher priority come first, then by name."""
+    """Plugins of a higher priority are first, then by name."""
     arguments: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -43,11 +43,11 @@ class Registry:
         return sorted(self._builders)
 
     def builder(self, name: str) -> Builder | None:
-        """Return what builds the plugin of a name; None if there is none."""
+        """Return the builder of a name; None if there is none."""
         return self._builders.get(name)
 
     def register(self, name: str, builder: Builder) -> None:
-        """Make a plugin known under ``name``.
+        """Register the builder of plugin ``name``.
 
         Raises:
             ValueError: The name is taken by another builder.
@@ -56,10 +56,10 @@ class Registry:
             raise ValueError(f"there is a session plugin {name!r} already; choose another name")
 
     def joined(self, other: "Registry") -> "Registry":
-        """Return one with the builders of both.
+        """Return a registry with the builders of both.
 
         Raises:
-            ValueError: They have different ones under one name.
+            ValueError: They have different builders of one name.
         """
         registry = Registry(self._builders)
         for name, builder in other._builders.items():  # noqa: SLF001 - of its own class
@@ -67,12 +67,12 @@ class Registry:
         return registry
 
     def build(self, settings: Mapping[str, PluginSetting]) -> list[SessionPlugin]:
-        """Build the plugins that are enabled, in the order in which sessions are opened to them.
+        """Build the enabled plugins, in the order in which ``on_session_open`` is called.
 
         Raises:
-            UnknownNameError: There is no plugin of a name.
-            ArgumentError: An argument is not what its plugin takes, or unknown to it.
-            PluginError: A builder fails, or what it builds is no session plugin with a name.
+            UnknownNameError: A plugin does not exist.
+            ArgumentError: An argument is invalid or unknown.
+            PluginError: A builder fails, or its result is not a named session plugin.
         """
         built = (self.build_one(name, settings[name]) for name in in_order(settings))
         return [plugin for plugin in built if plugin is not None]
@@ -81,9 +81,9 @@ class Registry:
         """Build one plugin; None if it is not enabled.
 
         Raises:
-            UnknownNameError: There is no plugin of that name.
-            ArgumentError: An argument is not what the plugin takes, or unknown to it.
-            PluginError: The builder fails, or what it builds is no session plugin with a name.
+            UnknownNameError: The plugin does not exist.
+            ArgumentError: An argument is invalid or unknown.
+            PluginError: The builder fails, or its result is not a named session plugin.
         """
         builder = self._builders.get(name)
         if builder is None:
@@ -97,7 +97,7 @@ class Registry:
 
 
 def in_order(settings: Mapping[str, PluginSetting]) -> list[str]:
-    """Return the names of plugins in the order in which sessions are opened to them."""
+    """Return the names of plugins in the order in which ``on_session_open`` is called."""
     return sorted(settings, key=lambda name: (-settings[name].priority, name))
 
 
@@ -123,11 +123,11 @@ def _built(name: str, builder: Builder, arguments: Arguments) -> SessionPlugin:
 
 
 REGISTERED: Final = Registry()
-"""What :func:`register_plugin_builder` was called with."""
+"""The builders passed to :func:`register_plugin_builder`."""
 
 
 def register_plugin_builder(name: str, builder: Builder) -> None:
-    """Make a plugin known under ``name`` wherever session plugins are built.
+    """Register the builder of plugin ``name`` for the whole process.
 
     Raises:
         ValueError: The name is taken by another builder.
@@ -136,11 +136,11 @@ def register_plugin_builder(name: str, builder: Builder) -> None:
 
 
 def build_actions(names: Sequence[str]) -> list[Action]:
-    """Build the actions, in the order in which they run.
+    """Build the actions, in the order in which they are executed.
 
     Raises:
-        UnknownNameError: There is no action of a name.
-        ValueError: A name stands there twice.
+        UnknownNameError: An action does not exist.
+        ValueError: An action is listed twice.
     """
     for place, name in enumerate(names):
         if name not in ACTIONS:

@@ -1,8 +1,8 @@
 """Constants of node and GPU scores.
 
-Scores are summed. A plugin gives a node 0 or its constant (placement 0 to 9), so that a stronger
-reason outranks all weaker ones together: the digits of one number. A request dispatcher puts the
-weighted total of its scheduling profile into [0, 10), below all of them.
+Scores are summed. A plugin gives a node 0 or its constant (placement: 0 to 9), so a stronger reason
+outranks all weaker ones together, like the digits of one number. A request dispatcher scales the
+weighted total of its scheduling profile to [0, 10), below all other constants.
 """
 
 MAX_HIGH_DENSITY = 9.0

@@ -1,4 +1,4 @@
-"""Changes of a session that take effect together or not at all."""
+"""Changes of a session that are committed together, or not at all."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class StatementError(RuntimeError):
-    """An operation that makes no sense where it stands; a bug of an action."""
+    """An operation is not possible in this state; a bug of an action."""
 
 
 class CommitError(Exception):
-    """The world outside did not take a commit; everything is undone."""
+    """The binder refused a commit; everything is undone."""
 
 
 class _Kind(StrEnum):
@@ -32,11 +32,11 @@ class _Operation(NamedTuple):
 
 
 class Statement:
-    """Places given and taken in one session, with undo.
+    """Allocations and evictions of one session, with undo.
 
-    Each operation shows at once in the queues, jobs and nodes of the session and is told to the
-    event handlers; undoing it tells them the opposite. The world outside learns of a statement by
-    :meth:`commit` alone.
+    Each operation takes effect in the queues, jobs and nodes of the session immediately, and the
+    event handlers are called; undoing it calls the opposite handlers. Only :meth:`commit` reaches
+    the binder.
     """
 
     __slots__ = ("_is_open", "_operations", "_session")
@@ -48,24 +48,24 @@ class Statement:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was neither committed nor discarded."""
+        """Whether it is neither committed nor discarded."""
         return self._is_open
 
     def allocate(self, task: Task, node: Node, gpu: Gpu | None = None) -> None:
-        """Give a pending task its place.
+        """Place a pending task.
 
         Raises:
-            StatementError: The task has one, or the statement has ended.
+            StatementError: The task is not pending, or the statement has ended.
         """
         self._check(task, TaskStatus.PENDING, "allocated")
         self._place(task, node, gpu, TaskStatus.ALLOCATED)
         self._operations.append(_Operation(_Kind.ALLOCATE, task, node, gpu))
 
     def evict(self, task: Task, reason: str) -> None:
-        """Take its place from a running task.
+        """Evict a running task.
 
         Raises:
-            StatementError: The task does not run, or the statement has ended.
+            StatementError: The task is not running, or the statement has ended.
         """
         self._check(task, TaskStatus.RUNNING, "evicted")
         node, gpu = task.node, task.gpu
@@ -75,11 +75,11 @@ class Statement:
         self._operations.append(_Operation(_Kind.EVICT, task, node, gpu, reason))
 
     def checkpoint(self) -> int:
-        """Return where :meth:`rollback` may come back to."""
+        """Return a checkpoint for :meth:`rollback`."""
         return len(self._operations)
 
     def rollback(self, checkpoint: int) -> None:
-        """Undo what was done since ``checkpoint``, the last first.
+        """Undo the operations since ``checkpoint``, the last one first.
 
         Raises:
             StatementError: There is no such checkpoint, or the statement has ended.
@@ -93,15 +93,15 @@ class Statement:
             self._undo(self._operations.pop())
 
     def discard(self) -> None:
-        """Undo everything; the statement has ended."""
+        """Undo everything and end the statement."""
         self.rollback(0)
         self._is_open = False
 
     def commit(self) -> None:
-        """Have it all done outside; the statement has ended.
+        """Pass everything to the binder and end the statement.
 
         Raises:
-            CommitError: Nothing of it was done, and everything is undone here too.
+            CommitError: The binder refused it; everything is undone.
         """
         self._check_open()
         evictions: list[Eviction] = []
@@ -111,7 +111,7 @@ class Statement:
                 bindings.append(Binding(task, node, gpu, self._session.attributes_of(task)))
             else:
                 evictions.append(Eviction(task, node, reason))
-        # Before the world outside learns of it: a task may end while it is told.
+        # Before the binder is called, because a task may end during the call.
         for kind, task, *_ in self._operations:
             task.note_status(TaskStatus.RUNNING if kind is _Kind.ALLOCATE else TaskStatus.PENDING)
         try:

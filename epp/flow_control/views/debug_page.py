@@ -1,7 +1,7 @@
-"""The page ``/debug/session``: who waits, in which order, and why nobody of them goes.
+"""The page ``/debug/session``: the waiting requests, in their order, and why they wait.
 
-It has no prompts and no headers of requests. It is made on the event loop, so it is bounded: of
-whatever there is most of it has the first ones, and how many there are besides.
+It contains no prompts and no headers. It is made on the event loop, so it is bounded: of long lists
+it has the first entries and the number of the others.
 """
 
 from collections import Counter
@@ -25,52 +25,52 @@ from epp.observability import DebugPage, printable
 
 PATH = "session"
 MOST = 100
-"""How many requests and flows of a band are told of, how many parked requests and faults."""
+"""The most requests and flows per band, parked requests and faults on the page."""
 
 
 class Queues(Protocol):
-    """What waits, as it is now."""
+    """The current queues."""
 
     @property
     def bands(self) -> Sequence[Band]:
-        """All there are, from high to low."""
+        """All bands, from high to low."""
 
     @property
     def saturation(self) -> Mapping[str, float]:
-        """How full the pool is, by stage; 1.0 is full."""
+        """The saturation by stage; 1.0 is full."""
 
     @property
     def ceilings(self) -> Mapping[int, float]:
-        """Up to which saturation a band may go, by its priority."""
+        """The ceilings of the bands by priority."""
 
     @property
     def blocked(self) -> str:
-        """Why nothing may go, whatever its band; "" if something may."""
+        """Why no band may dispatch; "" if one may."""
 
     @property
     def parked(self) -> Iterable[QueuedRequest]:
-        """Requests that wait and are not tried for the time being."""
+        """Requests that no endpoint can take for now."""
 
     def flows(self, band: Band) -> Sequence[Flow]:
-        """Return the flows of ``band``: the next one first, those where nothing waits last."""
+        """Return the flows of ``band``: the next one first, flows without ready requests last."""
 
     def reasons(self, queued: QueuedRequest) -> Sequence[str]:
-        """Return why ``queued`` has not gone; nothing if it was not tried."""
+        """Return why ``queued`` waits; nothing if it was not tried."""
 
     def shares(self, flow: Flow) -> Mapping[str, Share]:
-        """Return what the fairness policy says that ``flow`` has, by resource."""
+        """Return the shares of ``flow`` according to the fairness policy, by resource."""
 
 
 def session_pages(
     queues: Queues, points: ExtensionPoints, plugins: Iterable[str], clock: Callable[[], float]
 ) -> dict[str, DebugPage]:
-    """Return ``/debug/session`` and the pages that session plugins have registered below it.
+    """Return ``/debug/session`` and the pages that session plugins registered below it.
 
     Args:
-        queues: What waits.
-        points: What session plugins have registered.
-        plugins: Their names, in configured order.
-        clock: Of the queues' times.
+        queues: The queues.
+        points: The registered functions of session plugins.
+        plugins: The names of the plugins, in configured order.
+        clock: Returns the time in seconds.
     """
     pages = {PATH: DebugPage(lambda: session_page(queues, points, plugins, clock()))}
     for path, (plugin, function) in points.http_handlers.items():
@@ -81,7 +81,7 @@ def session_pages(
 def session_page(
     queues: Queues, points: ExtensionPoints, plugins: Iterable[str], now: float
 ) -> SessionPage:
-    """Return the page as it is ``now``."""
+    """Return the current page; ``now`` is the time in seconds."""
     maker = _Maker(queues, points, now)
     bands = [maker.band(band) for band in queues.bands]
     parked = list(queues.parked)
@@ -113,7 +113,7 @@ class _Maker:
         self._points = points
         self._now = now
         self.faults: dict[str, None] = {}
-        """What could not be told, each once."""
+        """Failures of plugins, each once."""
         self._saturation = max(queues.saturation.values(), default=0.0)
         self._parked = Counter(queued.priority for queued in queues.parked)
 
@@ -173,7 +173,7 @@ class _Maker:
         )
 
     def _shares(self, flow: Flow) -> Iterator[ShareLine]:
-        """Yield what the fairness policy tells, then what session plugins do."""
+        """Yield the shares of the fairness policy, then those of session plugins."""
         try:
             yield from [
                 ShareLine(
@@ -201,7 +201,7 @@ class _Maker:
             )
 
     def _fault(self, owner: str, what: str, error: PluginFault) -> None:
-        text = printable(f"{owner} failed to tell {what}: {type(error).__name__}: {error}")
+        text = printable(f"{owner} failed in {what}: {type(error).__name__}: {error}")
         self.faults[text] = None
 
     def _blocked(self, ceiling: float | None) -> str:
@@ -228,11 +228,11 @@ def _in_rounds(flows: Iterable[Flow]) -> Iterator[tuple[int, QueuedRequest]]:
 
 
 def _number(amount: object) -> float | None:
-    """Return what a plugin says for an amount.
+    """Return an amount of a plugin.
 
     Raises:
-        TypeError: It is none; whoever reads the page could not read any of it.
+        TypeError: It is not a number, so the page could not be decoded.
     """
     if amount is not None and not isinstance(amount, int | float):
-        raise TypeError(f"{amount!r} is no number")
+        raise TypeError(f"{amount!r} is not a number")
     return amount

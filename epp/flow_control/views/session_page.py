@@ -1,10 +1,10 @@
-"""What ``/debug/session`` has in it."""
+"""The records of the page ``/debug/session``."""
 
 import msgspec
 
 
 class ShareLine(msgspec.Struct, frozen=True, kw_only=True):
-    """What a flow has of one resource."""
+    """The share of a flow of one resource."""
 
     resource: str
     used: float | None = None
@@ -13,7 +13,7 @@ class ShareLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that waits."""
+    """A waiting request."""
 
     request_id: str
     flow: str
@@ -22,13 +22,13 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     waited_seconds: float
     remaining_seconds: float | None
-    """Until it has waited too long; None for never."""
+    """Time until it expires; None for never."""
     tries: int
-    """How often no endpoint was found for it."""
+    """How often no endpoint could take it."""
     place: int
-    """In its flow; the head has 1, and a parked request, which is passed over, 0."""
+    """Its place in the flow: 1 for the head, 0 for a parked request."""
     reasons: list[str]
-    """Why it has not gone; of parked requests alone, a head's are with its flow."""
+    """Why it waits; for parked requests only, because those of a head are in its flow."""
 
 
 class FlowLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,9 +38,9 @@ class FlowLine(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     size_bytes: int
     head_waited_seconds: float | None
-    """None if it has no head: nothing waits, or all is parked."""
+    """None if no request waits, or all are parked."""
     reasons: list[str]
-    """Why its head has not gone."""
+    """Why its head waits."""
     shares: list[ShareLine]
 
 
@@ -54,13 +54,13 @@ class BandLine(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int
     ceiling: float | None
     blocked: str
-    """Why nothing of it may go; "" if something may."""
+    """Why the band may not dispatch; "" if it may."""
     flows: list[FlowLine]
     more_flows: int
     requests: list[RequestLine]
-    """All heads, in the order of their flows, then those behind them, and so on."""
+    """The heads in the order of their flows, then the second requests, and so on."""
     more_requests: int
-    """How many wait besides these and those that are parked."""
+    """The number of other waiting requests that are not parked."""
 
 
 class PluginLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,11 +68,11 @@ class PluginLine(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     pages: list[str]
-    """Below ``/debug/session/``."""
+    """Paths below ``/debug/session/``."""
 
 
 class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole of it."""
+    """The whole page."""
 
     waiting: int
     size_bytes: int
@@ -83,4 +83,4 @@ class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
     more_parked: int
     plugins: list[PluginLine]
     faults: list[str]
-    """What plugins failed to tell."""
+    """Failures of plugins while the page was made."""

@@ -1,4 +1,4 @@
-"""Session plugins that come with the endpoint picker, by name."""
+"""The built-in session plugins, by name."""
 
 from collections.abc import Callable, Mapping
 

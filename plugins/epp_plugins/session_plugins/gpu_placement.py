@@ -1,9 +1,9 @@
-"""``gpu-pack``, ``gpu-spread``: which GPU of the node.
+"""``gpu-pack``, ``gpu-spread``: choose the GPU of a node.
 
 ``gpu-pack``
-    The fullest that has room: the used part of it.
+    The fullest GPU with room for the task; the score is its used fraction.
 ``gpu-spread``
-    The emptiest: the free part of it.
+    The emptiest GPU; the score is its free fraction.
 """
 
 from epp.flow_control.sessions import Arguments, ExtensionPoints, Gpu, Node, SessionPlugin, Task

@@ -1,15 +1,16 @@
-"""``node-binpack``, ``node-spread``, ``node-affinity``: which node.
+"""``node-binpack``, ``node-spread``, ``node-affinity``: choose the node.
 
 ``node-binpack``
-    Fills nodes one after another: ``9 * used / capacity``, of its GPUs for a task that needs one.
+    Fills nodes one after another: the score is ``9 * used / capacity``, of the GPUs for a task that
+    needs one.
 ``node-spread``
-    Keeps nodes evenly filled: ``9 * (1 - used / capacity)``.
+    Fills nodes evenly: the score is ``9 * (1 - used / capacity)``.
 ``node-affinity``
-    Tasks go only to nodes with a certain label: the argument ``nodeLabel`` names it, and a task's
-    label ``taskLabel`` (by default the same name) says the value. A task without that label goes
-    anywhere. With ``required: false`` matching nodes are preferred instead, by a score of 100.
+    Places tasks only on nodes whose label ``nodeLabel`` has the value of the task's label
+    ``taskLabel`` (by default the same name). A task without that label can be placed on any node.
+    With ``required: false`` matching nodes are only preferred, by a score of 100.
 
-A node without a limit of what it takes is never full: ``used / (1 + used)`` stands for its filling.
+For a node without a capacity limit, ``used / (1 + used)`` replaces ``used / capacity``.
 """
 
 from epp.flow_control.sessions import (

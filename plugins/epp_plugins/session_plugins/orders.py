@@ -1,12 +1,12 @@
-"""``priority``, ``leader-first``, ``strict-priority``: who goes first.
+"""``priority``, ``leader-first``, ``strict-priority``: order jobs, tasks and queues.
 
 ``priority``
-    Jobs of a higher priority go before the others of their queue.
+    In each queue, jobs of a higher priority are first.
 ``leader-first``
-    Of a job's tasks the leaders go first: those whose label ``leaderLabel`` (by default ``role``)
-    is ``leaderValue`` (by default ``leader``).
+    In each job, leaders are first: the tasks whose label ``leaderLabel`` (by default ``role``) is
+    ``leaderValue`` (by default ``leader``).
 ``strict-priority``
-    Queues of a higher priority go first, as long as anything waits in them.
+    Queues of a higher priority are first while they have waiting jobs.
 """
 
 from epp.flow_control.sessions import (

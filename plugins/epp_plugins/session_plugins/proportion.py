@@ -1,21 +1,20 @@
-"""``proportion``: every queue its fair share.
+"""``proportion``: each queue gets its fair share.
 
-When a session opens, what the nodes can take is divided: each queue gets what it deserves, as far
-as it wants it, and the rest goes by priority of the queues, then by ``over_quota_weight``; the
-queues below one divide its share. Then
+When a session opens, the capacity of the nodes is divided. Each queue gets what it deserves, as far
+as it requests it. The rest is divided by the priority of the queues, then by ``over_quota_weight``.
+The children of a queue divide its share. Then:
 
-* queues go first that stay within their fair share, then those within what they deserve, then those
-  of a higher priority, then those that have the smaller part of their fair share;
-* a job waits whose queue, or a queue above it, would be over its limit, and one that is not
-  preemptible where its queue would be over what it deserves;
-* a job may reclaim if its queue stays within its fair share (within what it deserves, if the job is
-  not preemptible), from queues that have more than theirs.
+* Queues that stay within their fair share are first, then those within what they deserve, then
+  those of a higher priority, then those that use a smaller part of their fair share.
+* A job waits if its queue, or an ancestor, would exceed its limit. A job that is not preemptible
+  also waits if its queue would exceed what it deserves.
+* A job may reclaim if its queue stays within its fair share (for a job that is not preemptible:
+  within what it deserves). Its victims are in queues that exceed their fair share.
 
-Sizes are those of tasks; nodes without a limit count as able to take all that is wanted.
+The resource is the size of tasks. If a node has no limit, the capacity is all that is requested.
 
-With ``usageHalfLife`` a queue that had more than its part of late gets less now (``kValue``, 1.0,
-says by how much). ``usage`` says for queues by name what they had before the first session, as a
-part of all there is.
+With ``usageHalfLife``, past use reduces the share of a queue; ``kValue`` (1.0) sets by how much.
+``usage`` is the initial past use by queue, as a fraction of the capacity.
 """
 
 import time

@@ -1,7 +1,7 @@
-"""What each queue of a cluster has, had and wants, kept up to date by events.
+"""Allocation, past use and request of each queue of a cluster, updated by events.
 
-Counting anew in each session costs a walk over all jobs and tasks. So what has a place is counted
-as it gets and loses it, and a job only when it comes and goes.
+Counting in each session would walk over all jobs and tasks. So a task is counted when it is placed
+or removed, and a job when it is added or removed.
 """
 
 from collections.abc import Callable, Mapping

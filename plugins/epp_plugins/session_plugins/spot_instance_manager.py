@@ -1,13 +1,13 @@
-"""``spot-instance-manager``: keeps what must not be interrupted off spot instances.
+"""``spot-instance-manager``: keeps jobs that must not be interrupted off spot instances.
 
 ::
 
-    score = nonSpotScore on a node that is no spot instance, else 0
+    score = nonSpotScore on a node that is not a spot instance, else 0
 
-Jobs that are not preemptible never go to a spot instance; preemptible ones may, if no other node
-has room or a higher score. A node is a spot instance if its label ``spotLabelKey`` (by default
-``kai.scheduler/instance-type``) is ``spotLabelValue`` (by default ``spot``); ``nonSpotScore`` is
-1000 by default.
+Jobs that are not preemptible are never placed on a spot instance. Preemptible jobs are placed there
+if no other node fits or has a higher score. A node is a spot instance if its label ``spotLabelKey``
+(by default ``kai.scheduler/instance-type``) is ``spotLabelValue`` (by default ``spot``);
+``nonSpotScore`` is 1000 by default.
 """
 
 from epp.flow_control.sessions import Arguments, Job, Node, Session, SessionPlugin, Task

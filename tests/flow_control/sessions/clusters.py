@@ -1,4 +1,4 @@
-"""Small clusters, and a world outside that remembers what it was told."""
+"""Small clusters, and a binder that records commits."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,7 +23,7 @@ from epp.flow_control.sessions.contracts import PluginFault
 
 
 class World:
-    """Takes commits, or refuses those that ``refuses`` says."""
+    """A binder that records commits, or refuses them if ``refuses`` returns True."""
 
     def __init__(self) -> None:
         self.bound: dict[str, str] = {}
@@ -45,7 +45,7 @@ class World:
 
 
 class Faults:
-    """Remembers the faults of plugins."""
+    """Records the faults of plugins."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, str]] = []
@@ -55,7 +55,7 @@ class Faults:
 
 
 class Plugin(SessionPlugin):
-    """Registers what a test gives it, in every session that opens."""
+    """Registers functions of a test in each session."""
 
     def __init__(self, register: Callable[[Session], object], name: str = "test") -> None:
         self.name = name
@@ -95,23 +95,23 @@ class Bench:
         )
 
     def job(self, name: str, *tasks: Task, queue: str = "", **said: object) -> Job:
-        """Add a job; of one task with its name if none are given."""
+        """Add a job; by default with one task of the same name."""
         where = self.cluster.queues[queue or next(iter(self.cluster.queues))]
         made = Job(name, queue=where, tasks=tasks or [Task(name)], **said)  # type: ignore[arg-type]
         self.cluster.add_job(made)
         return made
 
     def run(self) -> dict[str, str]:
-        """Run a session; return what is bound, task to node."""
+        """Run a session; return the bound nodes by task."""
         self.explanations = self.dispatcher.run()
         return self.world.bound
 
 
 def room(name: str, capacity: float = 1.0, **labels: str) -> Node:
-    """A node with room for so many tasks of the usual size."""
+    """Return a node with capacity for tasks of size 1."""
     return Node(name, labels=labels, capacity=capacity)
 
 
 def gpus(name: str, count: int, *, used: float = 0.0, **labels: str) -> Node:
-    """A node with GPUs, of each of which so much is used."""
+    """Return a node with GPUs that are partly used."""
     return Node(name, labels=labels, gpus=[Gpu(index, used=used) for index in range(count)])

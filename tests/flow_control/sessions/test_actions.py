@@ -1,4 +1,4 @@
-"""Who is placed, and who has to make room."""
+"""Placement and eviction by the actions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ def by_priority(ssn: Session) -> None:
 
 
 def running(made: Bench, name: str, node: str, count: int = 1, **said: Any) -> Job:
-    """A job whose tasks run on a node."""
+    """Add a job whose tasks run on a node."""
     job = made.job(name, *(Task(f"{name}-{number}") for number in range(count)), **said)
     for task in job.tasks:
         made.dispatcher.start(task, made.cluster.nodes[node])
@@ -86,7 +86,7 @@ def test_inner_queues_are_compared_before_leaves() -> None:
 
 
 class RoundRobin(SessionPlugin):
-    """The queue with the fewest places first, by what handlers tell."""
+    """Orders queues by their allocation, counted by events."""
 
     name = "round-robin"
 
@@ -261,7 +261,7 @@ VETOES: dict[str, Any] = {
 VETOED = {
     "nobody may reclaim": ["other does not let it reclaim"],
     "the victim is spared": [],
-    "the scenario is not valid": ["other does not accept what others would lose for it"],
+    "the scenario is not valid": ["other does not accept the evictions for it"],
     "it is not reclaimable": ["it began just now"],
 }
 
@@ -456,7 +456,7 @@ def test_of_a_victim_no_less_is_left_than_it_needs_to_run_at_all() -> None:
 
 
 def tries(count: int, capacity: int, *, only: str = "") -> int:
-    """How often a gang is tried that reclaims what so many others have on nodes of a capacity."""
+    """Return how often a gang is tried until it reclaims enough places."""
     tried: list[Job] = []
 
     def register(ssn: Session) -> None:

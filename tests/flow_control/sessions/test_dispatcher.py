@@ -1,4 +1,4 @@
-"""The life of a session, and what counts between two."""
+"""The life cycle of sessions, and events between them."""
 
 import gc
 import weakref
@@ -22,11 +22,11 @@ from epp.flow_control.sessions import (
     Task,
     Verdict,
 )
-from epp.flow_control.sessions.answers import Answers
+from epp.flow_control.sessions.combined_points import CombinedPoints
 
 
 class Diary(SessionPlugin):
-    """Notes what happens to it, in a list that several may share."""
+    """Records its calls in a list that plugins may share."""
 
     def __init__(self, name: str, notes: list[str]) -> None:
         self.name = name
@@ -129,7 +129,7 @@ def test_a_page_stays_until_the_next_session_opens() -> None:
 
 
 class Accounts(SessionPlugin):
-    """Counts what has a place, registered once."""
+    """Counts placed tasks, registered once."""
 
     name = "accounts"
 
@@ -190,7 +190,7 @@ def test_a_world_that_refuses_leaves_all_as_it_was_and_says_why() -> None:
 
 
 def in_session(made: Bench) -> Session:
-    """The session of a bench, for what only an action may do."""
+    """Return the session of a bench, for operations of actions."""
     session = made.dispatcher.points
     assert isinstance(session, Session)
     return session
@@ -244,7 +244,7 @@ def test_what_a_plugin_cannot_have_in_every_session_is_an_error_of_the_configura
         def on_configure(self, dispatcher: ExtensionPoints) -> None:
             dispatcher.add_http_handler("page", dict)
 
-    with pytest.raises(RegistrationError, match="'y' wants to provide the path 'page', which 'x'"):
+    with pytest.raises(RegistrationError, match="'y' cannot provide the path 'page', which 'x'"):
         Bench(Pages("x"), Pages("y"))
 
 
@@ -371,7 +371,7 @@ def test_queues_and_nodes_come_and_go() -> None:
 
 
 class Closing(SessionPlugin):
-    """Wants to hear of the end alone."""
+    """Overrides ``on_session_close`` only."""
 
     name = "closing"
 
@@ -402,7 +402,7 @@ def test_a_plugin_that_only_configures_itself_is_not_opened() -> None:
 
 
 class Served(SessionPlugin):
-    """Registers a page once, and nothing that is asked when something is placed."""
+    """Registers only a page."""
 
     name = "served"
 
@@ -450,7 +450,7 @@ def test_a_session_runs_the_actions_it_is_given() -> None:
 
 def test_a_policy_of_its_own_decides_where_a_task_goes() -> None:
     class Last(DefaultPolicy):
-        def best_node(self, ssn: Answers, task: Task, nodes: Sequence[Node]) -> Node | None:
+        def best_node(self, ssn: CombinedPoints, task: Task, nodes: Sequence[Node]) -> Node | None:
             fitting = ssn.fitting(task, nodes)
             return fitting[-1] if fitting else None
 
@@ -460,11 +460,11 @@ def test_a_policy_of_its_own_decides_where_a_task_goes() -> None:
 
 
 class Labels(dict[str, str]):
-    """Of a task, which cannot be referred to weakly itself."""
+    """Labels that support weak references, which tasks do not."""
 
 
 def test_nothing_keeps_a_job_that_is_forgotten() -> None:
-    """Every kind of reason is there: a job refused, a node, a taking, a victim."""
+    """All kinds of reasons exist: of a job, a node, an eviction and a victim."""
 
     def register(ssn: Session) -> None:
         ssn.add_predicate_fn(lambda task, job, node: "not here" if job.priority else None)
@@ -492,10 +492,10 @@ def test_nothing_keeps_a_job_that_is_forgotten() -> None:
     waiting = [wait(name) for name in ("node", "late", "much", "picky")]
     made.run()
     told = made.explanations
-    assert all((told.jobs, told.tasks, told.nodes, told.takings, told.victims))
+    assert all((told.jobs, told.tasks, told.nodes, told.evictions, told.victims))
     for name in ("node", "late", "much", "picky"):
         made.dispatcher.forget(made.cluster.jobs[name])
         made.cluster.remove_job(made.cluster.jobs[name])
     gc.collect()
     assert [each() for each in waiting] == [None] * 4
-    assert not any((told.jobs, told.tasks, told.nodes, told.takings, told.victims))
+    assert not any((told.jobs, told.tasks, told.nodes, told.evictions, told.victims))

@@ -24,13 +24,13 @@ FULL = Verdict(allowed=False, reason="the tenant has enough")
 
 
 def bench(*registers: Register, nodes: int = 1, **said: Any) -> Bench:
-    """A cluster of nodes with room for one task each."""
+    """Return a cluster of nodes with capacity for one task each."""
     plugins = [Plugin(register, f"plugin-{place}") for place, register in enumerate(registers)]
     return Bench(*plugins, nodes=[room(f"node-{place}") for place in range(nodes)], **said)
 
 
 def by_name(first: str) -> Callable[[Any, Any], float]:
-    """An order that puts one name first and has no opinion of the others."""
+    """Return an order that puts one name first and treats others as equal."""
     return lambda left, right: (right.name == first) - (left.name == first)
 
 
@@ -373,12 +373,12 @@ def test_later_attributes_win_where_keys_are_the_same() -> None:
     [
         pytest.param(
             lambda ssn: ssn.add_queue_amount_fn("deserved", lambda queue: 1.0),
-            "'plugin-1' wants to provide the queues' amount 'deserved', which 'plugin-0' does",
+            "'plugin-1' cannot provide the queues' amount 'deserved', which 'plugin-0' provides",
             id="amount",
         ),
         pytest.param(
             lambda ssn: ssn.add_http_handler("/shares", dict),
-            "'plugin-1' wants to provide the path '/shares', which 'plugin-0' does",
+            "'plugin-1' cannot provide the path '/shares', which 'plugin-0' provides",
             id="path",
         ),
     ],

@@ -1,4 +1,4 @@
-"""Any sessions on any cluster: a job runs with its minimum or not at all; no node is overfull."""
+"""In any session, a job runs with its minimum or not at all, and no node exceeds its capacity."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from epp.flow_control.sessions import Job, Queue, Session, Task
 
 @dataclass(frozen=True)
 class Arrival:
-    """A job that comes before a session."""
+    """A job that is added before a session."""
 
     queue: str
     sizes: list[float]
@@ -32,13 +32,13 @@ ACTIONS = st.permutations(["allocate", "reclaim", "preempt"])
 
 
 def orders(ssn: Session) -> None:
-    """Higher priorities first, and only work of a lower priority is taken from other queues."""
+    """Orders by priority, and reclaims from lower priorities only."""
     ssn.add_job_order_fn(lambda left, right: right.priority - left.priority)
     ssn.add_reclaim_victim_filter_fn(lambda job, victim: victim.priority < job.priority)
 
 
 def check(made: Bench, jobs: Sequence[Job]) -> None:
-    """Check what holds between sessions."""
+    """Check the invariants between sessions."""
     assert made.faults.seen == []
     for node in made.cluster.nodes.values():
         assert node.used == sum(task.size for task in node.tasks)

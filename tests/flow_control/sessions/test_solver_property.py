@@ -1,4 +1,4 @@
-"""Who gives up a place, against a search that tries victims one by one."""
+"""The victims of the solver, compared with a simple search."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from epp.flow_control.sessions import Queue, Task
 
 Victim = tuple[str, int]
-"""The node that it is on, and its size."""
+"""Its node and its size."""
 
 
 def places(capacities: dict[str, int], running: Sequence[Victim], sizes: Sequence[int]) -> bool:
-    """Whether tasks of these sizes fit, each on the first node by name that has room."""
+    """Return whether tasks of these sizes fit, each on the first node with capacity."""
     free = dict(capacities)
     for node, size in running:
         free[node] -= size
@@ -28,7 +28,7 @@ def places(capacities: dict[str, int], running: Sequence[Victim], sizes: Sequenc
 def taken_one_by_one(
     capacities: dict[str, int], victims: Sequence[Victim], sizes: Sequence[int]
 ) -> set[int] | None:
-    """Take the last victim first until the tasks fit, then give back each that may stay."""
+    """Evict the last victim first until the tasks fit, then spare each that is not needed."""
 
     def fit(gone: set[int]) -> bool:
         left = [victim for place, victim in enumerate(victims) if place not in gone]
@@ -47,7 +47,7 @@ def taken_one_by_one(
 
 @st.composite
 def full_clusters(draw: st.DrawFn, largest: int) -> tuple[dict[str, int], list[Victim], list[int]]:
-    """Nodes without room for the tasks of a gang, and who runs there."""
+    """Nodes without capacity for a gang, and the running jobs."""
     size = st.integers(1, largest)
     capacities: dict[str, int] = {}
     victims: list[Victim] = []
@@ -61,7 +61,7 @@ def full_clusters(draw: st.DrawFn, largest: int) -> tuple[dict[str, int], list[V
 def reclaimed(
     capacities: dict[str, int], victims: Sequence[Victim], sizes: Sequence[int]
 ) -> set[int] | None:
-    """Run a session in which a gang reclaims; None if it got nothing."""
+    """Run a session in which a gang reclaims; None if it failed."""
     nodes = [room(name, capacity) for name, capacity in capacities.items()]
     made = Bench(nodes=nodes, queues=[Queue("gang"), Queue("others")], actions=("reclaim",))
     for place, (node, size) in enumerate(victims):

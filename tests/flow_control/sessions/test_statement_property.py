@@ -1,4 +1,4 @@
-"""Any program of operations: plugins count what there is, and a rollback leaves no trace."""
+"""For any operations, the counts of event handlers are exact and a rollback restores everything."""
 
 from collections import Counter
 from functools import partial
@@ -21,7 +21,7 @@ from epp.flow_control.sessions import (
 
 
 class Ledger(SessionPlugin):
-    """Counts by what the handlers are told alone."""
+    """Counts by events only."""
 
     name = "ledger"
 
@@ -36,7 +36,7 @@ class Ledger(SessionPlugin):
 
     @property
     def present(self) -> dict[tuple[str, int | None, str], int]:
-        """What has a place, by its count."""
+        """The placed tasks according to its count."""
         return {key: count for key, count in self.held.items() if count}
 
 
@@ -45,7 +45,7 @@ def _key(event: Event) -> tuple[str, int | None, str]:
 
 
 def state(made: Bench) -> object:
-    """All that an operation may change."""
+    """The state that operations may change."""
     return (
         {
             name: ({task.name for task in node.tasks}, node.used, [gpu.used for gpu in node.gpus])
@@ -60,7 +60,7 @@ def state(made: Bench) -> object:
 
 
 def held(made: Bench) -> dict[tuple[str, int | None, str], int]:
-    """What has a place, as the cluster says."""
+    """The placed tasks according to the cluster."""
     return {
         (name, None if task.gpu is None else task.gpu.index, task.name): 1
         for name, node in made.cluster.nodes.items()
@@ -69,7 +69,7 @@ def held(made: Bench) -> dict[tuple[str, int | None, str], int]:
 
 
 def step(made: Bench, statement: Statement, task: Task, place: int) -> None:
-    """Do with a task what can be done with it."""
+    """Apply a possible operation to a task."""
     if task.status is TaskStatus.RUNNING:
         statement.evict(task, "because")
     elif task.status is TaskStatus.PENDING:

@@ -1,4 +1,4 @@
-"""What the plugins of a session say, put together: orders, refusals and scores."""
+"""Combines the registered functions of all plugins: orders, refusals and scores."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cmp_to_key
@@ -13,14 +13,14 @@ from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task
 from epp.flow_control.sessions.points import ExtensionPoints, Registered
 
 Fault = Callable[[str, str, PluginFault], None]
-"""Told of a plugin, an extension point and what the plugin raised there."""
+"""Receives the plugin, the extension point and the exception of a failure."""
 
 
-class Answers(ExtensionPoints):
-    """The plugins' answers to one question, as one.
+class CombinedPoints(ExtensionPoints):
+    """The extension points with the combined results of all plugins.
 
-    A plugin that raises never ends a session: it counts as undecided in an order and as having
-    refused everywhere else, and the fault is told.
+    A plugin that raises an exception does not end the session: it counts as undecided in an order,
+    as a refusal everywhere else, and the fault is reported.
     """
 
     def __init__(self, cluster: Cluster, fault: Fault, policy: DefaultPolicy) -> None:
@@ -30,7 +30,7 @@ class Answers(ExtensionPoints):
         self.explanations = Explanations()
         self.fault = fault
 
-    # --- orders -------------------------------------------------------------------------------
+    # --- orders -----------------------------------------------------------------------------------
 
     def compare_queues(  # noqa: PLR0917 - both sides of a comparison, as plugins get them
         self,
@@ -41,7 +41,7 @@ class Answers(ExtensionPoints):
         left_victims: Sequence[Task] = (),
         right_victims: Sequence[Task] = (),
     ) -> int:
-        """Return -1 if ``left`` is first, 1 if ``right`` is, 0 if they are one."""
+        """Return -1 if ``left`` is first, 1 if ``right`` is, 0 if they are the same."""
         if self.queue_orders:
             sides = (left, right, left_job, right_job, left_victims, right_victims)
             if decided := self._first(self.queue_orders, "queue_order", *sides):
@@ -49,13 +49,13 @@ class Answers(ExtensionPoints):
         return self.policy.tie_of_queues(left, right)
 
     def compare_jobs(self, left: Job, right: Job) -> int:
-        """Return -1 if ``left`` is first, 1 if ``right`` is, 0 if they are one."""
+        """Return -1 if ``left`` is first, 1 if ``right`` is, 0 if they are the same."""
         if self.job_orders and (decided := self._first(self.job_orders, "job_order", left, right)):
             return decided
         return self.policy.tie_of_jobs(left, right)
 
     def ordered_tasks(self, tasks: Iterable[Task]) -> list[Task]:
-        """Return ``tasks``, first ones first."""
+        """Return ``tasks`` in order."""
         ordered = list(tasks)
         if len(ordered) > 1:
             ordered.sort(key=cmp_to_key(self._compare_tasks))
@@ -80,10 +80,10 @@ class Answers(ExtensionPoints):
                 self.fault(plugin, point, error)
         return 0
 
-    # --- where a task fits --------------------------------------------------------------------
+    # --- nodes for a task -------------------------------------------------------------------------
 
     def refusal_of_job(self, job: Job, tasks: Sequence[Task]) -> str:
-        """Return why the job may not have these tasks of it too; "" if it may."""
+        """Return why these tasks of the job may not be placed in addition; "" if they may."""
         refusal = self._verdict(self.job_capacities, "is_job_over_capacity", job, tasks)
         if not refusal and not job.is_preemptible():
             point = "is_non_preemptible_job_over_queue_quota"
@@ -91,11 +91,11 @@ class Answers(ExtensionPoints):
         return refusal
 
     def refusal_of_task(self, task: Task) -> str:
-        """Return why ``task`` may have no place at all; "" if it may."""
+        """Return why ``task`` may not be placed on any node; "" if it may."""
         return self._refusal(self.pre_predicates, "pre_predicate", task, task.job)
 
     def refusal_of_node(self, task: Task, node: Node) -> str:
-        """Return why ``task`` may have no place on ``node``; "" if it may."""
+        """Return why ``task`` may not be placed on ``node``; "" if it may."""
         return (
             node.unfit(task)
             or self._refusal(self.predicates, "predicate", task, task.job, node)
@@ -109,7 +109,7 @@ class Answers(ExtensionPoints):
         )
 
     def subsets(self, job: Job, tasks: Sequence[Task]) -> list[Sequence[Node]]:
-        """Return the sets of nodes where ``job`` may go, to be tried in this order."""
+        """Return the sets of nodes for ``job``, to be tried in this order."""
         sets: list[Sequence[Node]] = [list(self.cluster.nodes.values())]
         if not sets[0]:
             self.explanations.of_job(job, "there are no nodes")
@@ -127,14 +127,14 @@ class Answers(ExtensionPoints):
         return sets
 
     def best_node(self, task: Task, nodes: Sequence[Node]) -> Node | None:
-        """Return the node for ``task`` among those that fit; None if there is none."""
+        """Return the node for ``task``; None if none fits."""
         if refusal := self.refusal_of_task(task):
             self.explanations.of_task(task, refusal)
             return None
         return self.policy.best_node(self, task, nodes)
 
     def fitting(self, task: Task, nodes: Sequence[Node]) -> list[Node]:
-        """Return those of ``nodes`` that no plugin refuses ``task``; the reasons are noted."""
+        """Return the nodes that fit ``task``; reasons are noted for the others."""
         fitting: list[Node] = []
         for node in nodes:
             if refusal := self.refusal_of_node(task, node):
@@ -144,7 +144,7 @@ class Answers(ExtensionPoints):
         return fitting
 
     def node_scores(self, task: Task, nodes: Sequence[Node]) -> dict[Node, float]:
-        """Return the scores of ``nodes``; one that cannot be scored is left out."""
+        """Return the scores of ``nodes``, without nodes for which a plugin failed."""
         for plugin, prepare in self.node_pre_orders:
             try:
                 prepare(task, nodes)
@@ -160,7 +160,7 @@ class Answers(ExtensionPoints):
         return scores
 
     def best_gpu(self, task: Task, node: Node) -> Gpu | None:
-        """Return the GPU for ``task`` on ``node``; None if none has room and a score."""
+        """Return the GPU for ``task`` on ``node``; None if none fits and has a score."""
         best: Gpu | None = None
         best_score = 0.0
         for gpu in node.gpus:
@@ -192,7 +192,7 @@ class Answers(ExtensionPoints):
             try:
                 refusal: str | None = check(*args)
                 if refusal is not None and not isinstance(refusal, str):
-                    raise wrong_answer(refusal, "why not, in words, or None")
+                    raise wrong_result(refusal, "why not, in words, or None")
             except PLUGIN_FAULTS as error:
                 self.fault(plugin, point, error)
                 return _failed(plugin, error)
@@ -205,7 +205,7 @@ class Answers(ExtensionPoints):
             try:
                 verdict: object = check(*args)
                 if not isinstance(verdict, Verdict):
-                    raise wrong_answer(verdict, "a Verdict, such as ALLOWED")
+                    raise wrong_result(verdict, "a Verdict, such as ALLOWED")
             except PLUGIN_FAULTS as error:
                 self.fault(plugin, point, error)
                 return _failed(plugin, error)
@@ -215,17 +215,17 @@ class Answers(ExtensionPoints):
 
 
 def _parts(answer: Sequence[Sequence[Node]], whole: Sequence[Node]) -> list[Sequence[Node]]:
-    """Return the sets into which a plugin splits ``whole``, but for empty ones.
+    """Return the sets into which a plugin splits ``whole``, without empty ones.
 
     Raises:
-        TypeError: It is no sequence of sequences of these nodes.
+        TypeError: ``answer`` is not a sequence of sequences of these nodes.
     """
     known = set(whole)
     parts: list[Sequence[Node]] = []
     for part in answer:
         nodes = part if isinstance(part, Sequence) else None
         if nodes is None or not known.issuperset(nodes):
-            raise wrong_answer(
+            raise wrong_result(
                 part, "a sequence of sets, each a sequence of nodes that it was given"
             )
         if nodes:
@@ -237,8 +237,8 @@ def _failed(plugin: str, error: PluginFault) -> str:
     return f"{plugin} failed: {type(error).__name__}: {error}"
 
 
-def wrong_answer(answer: object, expected: str) -> TypeError:
-    """Return the fault of a plugin that has answered with something of another kind."""
+def wrong_result(answer: object, expected: str) -> TypeError:
+    """Return the fault of a plugin that returned an object of another type."""
     return TypeError(f"it returned {answer!r:.100}; it must return {expected}")
 
 
