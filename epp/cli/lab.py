@@ -242,7 +242,7 @@ def load(
     if as_json:
         print(json.dumps(report.to_dict(), indent=2))  # noqa: T201 - the command's output
     else:
-        console.print(report.table())
+        console.print(generator.report_table(report))
     if output is not None and render is not None:
         write_whole(output, render(report))
     if report.failed and not (report.succeeded or report.left_early):
