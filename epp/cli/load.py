@@ -160,7 +160,7 @@ def load(
     if as_json:
         print(json.dumps(report.to_dict(), indent=2))  # noqa: T201 - the command's output
     else:
-        Console(highlight=False).print(report.table())
+        Console(highlight=False).print(generator.report_table(report))
     if output is not None and render is not None:
         write_whole(output, render(report))
     if report.failed and not (report.succeeded or report.left_early):

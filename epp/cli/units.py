@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from epp.config.quantities import duration_seconds
-from epp.config.quantities import quantity as kubernetes_quantity
+from epp.inputs import duration_seconds
+from epp.inputs import quantity as kubernetes_quantity
 
 TRUE_OR_FALSE: Final = "true|false"
 """The ``metavar`` of a boolean option that takes a value."""

@@ -4,7 +4,8 @@ from epp.config.changes import Change, Fate, changes
 from epp.config.errors import ConfigError, ConfigProblem
 from epp.config.experimental import Experimental
 from epp.config.flow_control import longest_wait_seconds
-from epp.config.graph import GraphBuilder, PluginGraph, SourceBinding
+from epp.config.graph import PluginGraph, SourceBinding
+from epp.config.graph_builder import GraphBuilder
 from epp.config.instances import Instance, Services
 from epp.config.lifetimes import PluginLifetimes
 from epp.config.loader import LoadedConfig, default_config, load_file, load_text

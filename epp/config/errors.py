@@ -28,12 +28,6 @@ def in_order(problems: Iterable[ConfigProblem]) -> list[ConfigProblem]:
     return sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column))
 
 
-def why_unreadable(error: OSError | ValueError) -> str:
-    """Return why a file cannot be read, without the error number and the path."""
-    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    return reason[:1].lower() + reason[1:]
-
-
 class ConfigError(ValueError):
     """The configuration is invalid; the text says where and why.
 

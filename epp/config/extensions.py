@@ -1,15 +1,13 @@
 """Sections of ``extensions`` that layers above turn into objects; this layer knows their names."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from epp.config.graph import PluginGraph
 from epp.config.instances import ReportProblem
 from epp.config.plan import Plan
 from epp.config.plugin_files import RunFile
 from epp.config.registry import PluginTypes
-
-if TYPE_CHECKING:
-    from epp.config.graph import PluginGraph
 
 
 class ExtensionMaker(Protocol):
@@ -36,7 +34,7 @@ ExtensionMakers = Mapping[str, ExtensionMaker]
 
 
 def make_extensions(
-    makers: ExtensionMakers, plan: Plan, types: PluginTypes, previous: "PluginGraph | None"
+    makers: ExtensionMakers, plan: Plan, types: PluginTypes, previous: PluginGraph | None
 ) -> None:
     """Add the object of each section to ``plan``; an unchanged section keeps its object."""
     for name, make in makers.items():

@@ -9,7 +9,6 @@ import msgspec
 from epp.config.loader import LoadedConfig
 from epp.config.paths import join
 from epp.config.plan import Kinds, Plan, add_default, check_role
-from epp.config.quantities import duration_seconds
 from epp.config.registry import PluginRegistry
 from epp.config.schema import (
     BandExtension,
@@ -19,6 +18,7 @@ from epp.config.schema import (
     PriorityBandTemplate,
 )
 from epp.config.supported import DEFAULT_EVICTION_POLICIES, DEFAULT_POLICIES
+from epp.inputs import duration_seconds
 
 GATE = "flowControl"
 

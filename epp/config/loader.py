@@ -15,7 +15,7 @@ import msgspec
 
 from epp.config.checks import faults, is_gate_on, warnings
 from epp.config.document import MAX_BYTES, Document, parse
-from epp.config.errors import ConfigError, ConfigProblem, in_order, why_unreadable
+from epp.config.errors import ConfigError, ConfigProblem, in_order
 from epp.config.schema import (
     DEFAULT_CONFIG,
     KIND,
@@ -26,6 +26,7 @@ from epp.config.schema import (
 )
 from epp.config.structs import Fault, read
 from epp.config.supported import OLD_TYPES
+from epp.inputs import why_unreadable
 
 Inspect = Callable[[str, Mapping[str, Any]], Iterable[Fault]]
 """Returns the faults of a plugin's type and parameters; paths are relative to the plugin's entry

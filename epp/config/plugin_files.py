@@ -21,8 +21,9 @@ from types import FunctionType, ModuleType, TracebackType
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from epp.config.errors import ConfigError, ConfigProblem, why_unreadable
+from epp.config.errors import ConfigError, ConfigProblem
 from epp.config.plugin_checks import inheritance_hint
+from epp.inputs import why_unreadable
 from epp.scheduling import Plugin
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

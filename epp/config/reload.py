@@ -18,7 +18,7 @@ from epp.config.graph import PluginGraph, version_of
 from epp.config.loader import LoadedConfig, load_file
 from epp.config.registry import PluginRegistry, PluginTypes, plugin_files
 from epp.config.rollback import RollbackSettings, RollbackWatch
-from epp.config.watched_files import fingerprint
+from epp.inputs import SettledChanges
 from epp.observability import ConfigMetrics
 
 _log = structlog.get_logger(__name__)
@@ -94,16 +94,13 @@ class ConfigReloader:
 
     async def run(self) -> None:
         """Follow the files until cancelled."""
-        # Reload after the first two equal polls: the file may have changed since it was loaded.
-        acted_on = seen = ""
+        changes_of_files = SettledChanges()
         while True:
             if self._is_given_up:
                 await self._roll_back()
-            now = await asyncio.to_thread(fingerprint, self._files)
-            is_change = now == seen and now != acted_on
-            seen = now
+            is_change = await asyncio.to_thread(changes_of_files.poll, self._files)
             if self._is_asked or is_change:
-                acted_on = now
+                changes_of_files.mark_handled()
                 is_asked, self._is_asked = self._is_asked, False
                 await self._reload(is_asked=is_asked)
             await self._tick()

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from epp.config.quantities import duration_seconds, quantity
+from epp.inputs import duration_seconds, quantity
 
 API_VERSION: Final = "llm-d.ai/v1alpha1"
 API_VERSION_1: Final = "llm-d.ai/v1"

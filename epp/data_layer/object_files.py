@@ -13,9 +13,9 @@ from typing import Final
 import structlog
 
 from epp.data_layer.errors import ObjectFileError
-from epp.data_layer.files import FileState, UnreadableFileError, look, read
 from epp.data_layer.object_documents import read_objects
 from epp.data_layer.objects import Objective, ObjectStore, Rewrite
+from epp.inputs import FollowedFile, UnreadableFileError
 
 _log = structlog.get_logger(__name__)
 
@@ -26,32 +26,30 @@ _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 class _File:
     """One file, as last seen."""
 
-    path: Path
+    file: FollowedFile
     objects: Sequence[Objective | Rewrite] = ()
     """The last valid objects."""
     fault: str | None = None
     """Why the current content is invalid; None if it is valid."""
-    told_fault: str | None = None
+    logged_fault: str | None = None
     """The fault of the last warning."""
-    state: FileState | None = None
-    settled: bool = False
     content: bytes | None = None
+    """What ``objects`` or ``fault`` were made of; None while the file cannot be read."""
+
+    @property
+    def path(self) -> Path:
+        """Path of the file."""
+        return self.file.path
 
     def refresh(self) -> bool:
         """Read the file if it may have changed; return whether its objects have."""
         try:
-            if self.settled and look(self.path) == self.state:
-                return False
-            state, content = read(self.path)
+            content = self.file.read_if_changed()
         except UnreadableFileError as error:
-            self.settled, self.content = False, None
+            self.content = None
             self.fault = f"objects file {self.path}: {error}"
             return False
-        # After a change, read the file again at the next poll: a second write within the same
-        # clock tick (4 ms) leaves the modification time, and perhaps the size, unchanged.
-        self.settled = state == self.state
-        self.state = state
-        if content == self.content:
+        if content is None or content == self.content:
             return False
         self.content = content
         try:
@@ -102,7 +100,7 @@ class ObjectFiles:
         while True:
             await asyncio.sleep(self._poll_seconds)
             changed = await asyncio.to_thread(self._refresh)
-            self._tell_faults()
+            self._log_faults()
             if changed:
                 count = self._publish(store)
                 _log.info("objects reloaded", objects=count)
@@ -111,7 +109,7 @@ class ObjectFiles:
         """Poll all files; return whether any object was added, removed or changed."""
         before = self._files
         self._files = {
-            path: before.get(path) or _File(path)
+            path: before.get(path) or _File(FollowedFile(path))
             for given in self._paths
             for path in _files(given, before)
         }
@@ -125,11 +123,11 @@ class ObjectFiles:
         store.replace(objects)
         return len(objects)
 
-    def _tell_faults(self) -> None:
+    def _log_faults(self) -> None:
         for file in self._files.values():
-            if file.fault == file.told_fault:
+            if file.fault == file.logged_fault:
                 continue
-            file.told_fault = file.fault
+            file.logged_fault = file.fault
             if file.fault is None:
                 _log.info("objects file recovered", path=str(file.path))
             else:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
-from epp.config.quantities import duration_seconds
 from epp.data_layer.address import join_address, split_address
 from epp.data_layer.errors import (
     CallerBusyError,
@@ -23,7 +22,6 @@ from epp.data_layer.errors import (
     ScrapeError,
     ScrapeStatusError,
 )
-from epp.data_layer.files import FileState, UnreadableFileError, look, read
 from epp.scheduling import AttributeKey, Endpoint, Plugin
 
 __all__ = [
@@ -41,7 +39,6 @@ __all__ = [
     "EndpointSource",
     "EndpointSpec",
     "Extractor",
-    "FileState",
     "GrpcCaller",
     "HttpCaller",
     "OpenCaller",
@@ -54,11 +51,7 @@ __all__ = [
     "ScrapeConnectError",
     "ScrapeError",
     "ScrapeStatusError",
-    "UnreadableFileError",
-    "duration_seconds",
     "join_address",
-    "look",
-    "read",
     "split_address",
 ]
 

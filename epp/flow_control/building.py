@@ -3,7 +3,6 @@
 from typing import TypeVar
 
 from epp.config import PluginGraph
-from epp.config.quantities import duration_seconds, quantity
 from epp.config.schema import (
     BandExtension,
     EvictionEntry,
@@ -21,6 +20,7 @@ from epp.flow_control.plugins import (
 )
 from epp.flow_control.session_plugins import session_plan
 from epp.flow_control.settings import BandSettings, EvictionSettings, FlowSettings
+from epp.inputs import duration_seconds, quantity
 from epp.scheduling import Guard, Plugin
 
 P = TypeVar("P", bound=Plugin)

@@ -9,7 +9,7 @@ import msgspec
 
 from epp.config import ConfigError
 from epp.config.document import Document, parse
-from epp.config.errors import ConfigProblem, in_order, why_unreadable
+from epp.config.errors import ConfigProblem, in_order
 from epp.config.structs import read, suggestion
 from epp.flow_control.sessions import (
     Cluster,
@@ -21,6 +21,7 @@ from epp.flow_control.sessions import (
     Task,
     TaskStatus,
 )
+from epp.inputs import why_unreadable
 
 DEFAULT_ACTIONS: Final = ("allocate", "reclaim", "preempt")
 

@@ -7,7 +7,7 @@ several extension points; one instance then serves them all.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, Protocol
+from typing import Any, ClassVar, Generic, Literal, NoReturn, Protocol
 
 from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import DroppedError
@@ -18,9 +18,6 @@ from epp.scheduling.types import (
     SchedulingResult,
     ScoredEndpoint,
 )
-
-if TYPE_CHECKING:
-    from epp.scheduling.profile import SchedulerProfile
 
 
 class Plugin(ABC):
@@ -168,40 +165,50 @@ class Picker(Plugin, Generic[RequestT, EndpointT]):
 
 
 class ProfileHandler(Plugin, Generic[RequestT, EndpointT]):
-    """Decides which profiles run for a request and which of them is the answer."""
+    """Decides which profiles run for a request and which result is used."""
 
     def profile_faults(self, profiles: Collection[str]) -> Iterable[str]:
-        """Return what is wrong with the configured profiles, by name; asked once, at start.
+        """Return the errors of the configured profiles; called once at start-up.
 
-        Each text says what and how to mend it; with one of them the configuration is refused.
+        Each text names the error and its fix. Any error makes the configuration invalid.
+
+        Args:
+            profiles: Names of all profiles except shadow profiles.
         """
         return ()
 
     def profile_warnings(self, profiles: Collection[str]) -> Iterable[str]:
-        """Return what is odd about the configured profiles, and does no harm; asked once, too."""
+        """Return warnings about the configured profiles; called once at start-up."""
         return ()
 
     @abstractmethod
     def pick_profiles(
         self,
         request: RequestT,
-        profiles: Mapping[str, "SchedulerProfile[RequestT, EndpointT]"],
+        profiles: Mapping[str, Any],
         results: Mapping[str, ProfileResult[EndpointT]],
         state: CycleState,
-    ) -> Mapping[str, "SchedulerProfile[RequestT, EndpointT]"]:
+    ) -> Mapping[str, Any]:
         """Return the profiles to run next, in order; empty ends the loop.
 
         Called again after each round with the results so far. A profile runs at most once.
 
+        Args:
+            request: The request being scheduled.
+            profiles: All profiles by name, each a :class:`SchedulerProfile`. The type is not named
+                here because profiles are made of the extension points of this module.
+            results: Results of the profiles that have run.
+            state: Values from plugins that ran earlier for this request.
+
         Raises:
-            UnknownProfileError: The request asks for a profile that is not among ``profiles``.
+            UnknownProfileError: The request names a profile that does not exist.
         """
 
     @abstractmethod
     def process_results(
         self, request: RequestT, results: Mapping[str, ProfileResult[EndpointT]], state: CycleState
     ) -> SchedulingResult[EndpointT]:
-        """Make the answer out of the results.
+        """Combine the results of the profiles.
 
         Raises:
             SchedulingError: The request fails; usually the ``error`` of a failed profile.

@@ -10,6 +10,7 @@ from epp.lab.load.record import ErrorKind, Record
 from epp.lab.load.report import ErrorSummary, Goodput, Report
 from epp.lab.load.run import Progress, run
 from epp.lab.load.slo import Slo
+from epp.lab.load.table import report_table
 
 __all__ = [
     "Api",
@@ -30,6 +31,7 @@ __all__ = [
     "UniformLengths",
     "parse_lengths",
     "renderer",
+    "report_table",
     "run",
     "run_with_progress",
 ]

@@ -6,12 +6,9 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from rich.console import RenderableType
-
 from epp.lab.load.distribution import Distribution
 from epp.lab.load.plan import LoadPlan
 from epp.lab.load.record import Record
-from epp.lab.load.table import render
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +140,6 @@ class Report:
             errors=_errors(records),
             records=records,
         )
-
-    def table(self) -> RenderableType:
-        """The report for a terminal; print it with a rich console."""
-        return render(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON-ready values; field names carry the units."""

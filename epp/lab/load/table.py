@@ -1,22 +1,21 @@
 """The report drawn with rich: totals, latencies, endpoints, errors."""
 
-from typing import TYPE_CHECKING
-
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from epp.lab.load.distribution import Distribution
-
-if TYPE_CHECKING:
-    from epp.lab.load.report import Report
+from epp.lab.load.report import Report
 
 _UNNAMED = "(not named by the answer)"
 
 
-def render(report: "Report") -> RenderableType:
-    """All tables of a report; latency rows without a value and empty tables are left out."""
+def report_table(report: Report) -> RenderableType:
+    """Return the tables of a report, to be printed with a rich console.
+
+    Latency rows without a value and empty tables are left out.
+    """
     parts: list[RenderableType] = [_totals(report)]
     if rows := _latency_rows(report):
         parts.append(_latencies(rows))
@@ -40,7 +39,7 @@ def _new_table(title: str, *columns: str) -> Table:
     return table
 
 
-def _totals(report: "Report") -> Table:
+def _totals(report: Report) -> Table:
     title = "Load run, interrupted" if report.interrupted else "Load run"
     table = Table(
         title=title, title_justify="left", box=box.SIMPLE, show_header=False, pad_edge=False
@@ -67,7 +66,7 @@ def _totals(report: "Report") -> Table:
     return table
 
 
-def _latency_rows(report: "Report") -> list[tuple[str, Distribution]]:
+def _latency_rows(report: Report) -> list[tuple[str, Distribution]]:
     rows = (
         ("first byte", report.first_byte_ms),
         ("TTFT", report.ttft_ms),
@@ -97,7 +96,7 @@ def _figure(value: float) -> str:
     return f"{value:.0f}"
 
 
-def _endpoints(report: "Report") -> Table:
+def _endpoints(report: Report) -> Table:
     table = _new_table("Answers per endpoint", "endpoint", "answers", "share")
     total = sum(report.endpoints.values())
     for name, count in report.endpoints.items():
@@ -105,7 +104,7 @@ def _endpoints(report: "Report") -> Table:
     return table
 
 
-def _errors(report: "Report") -> Table:
+def _errors(report: Report) -> Table:
     table = _new_table("Errors", "kind", "count")
     table.add_column("first message", overflow="fold")
     for kind, summary in report.errors.items():

@@ -98,7 +98,8 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from epp.data_layer.plugins import OpenCaller, OpenGrpcCaller, duration_seconds
+from epp.data_layer.plugins import OpenCaller, OpenGrpcCaller
+from epp.inputs import duration_seconds
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
 from epp.request_control.plugins import (
     PRODUCER_FAILURES,

@@ -29,9 +29,9 @@ Example::
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 import structlog
@@ -41,16 +41,11 @@ from epp.data_layer.plugins import (
     EndpointDiscovery,
     EndpointSink,
     EndpointSpec,
-    FileState,
-    UnreadableFileError,
-    look,
-    read,
 )
+from epp.inputs import FollowedFile, UnreadableFileError
 from epp_plugins.data_sources.endpoints_file import MOST_FAULTS, EntryRules, parse, parse_leniently
 
 _log = structlog.get_logger(__name__)
-
-T = TypeVar("T")
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -87,14 +82,15 @@ class FileDiscovery(EndpointDiscovery):
         self.name = name
         self._is_lenient = compat == "reference"
         self._path = Path(params.path)
+        self._file = FollowedFile(self._path)
         self._watch = params.watch_file
         self._poll_seconds = poll_seconds
-        self._state: FileState | None = None
-        self._settled = False
-        self._content: bytes | None = None
-        """What the pool is made of."""
+        self._content = b""
+        """The content that was last read."""
+        self._used: bytes | None = None
+        """The content whose endpoints are in the pool."""
         self._parsed: tuple[bytes, Sequence[EndpointSpec] | DiscoveryError] | None = None
-        """What was last read, and what it says."""
+        """The content that was last parsed, and the result."""
         self._fault: str | None = None
 
     async def run(self, sink: EndpointSink) -> None:
@@ -104,32 +100,31 @@ class FileDiscovery(EndpointDiscovery):
         while True:
             await asyncio.sleep(self._poll_seconds)
             try:
-                await self._follow(sink)
+                await self._load(sink)
             except DiscoveryError as error:
                 self._warn(error)
 
-    async def _follow(self, sink: EndpointSink) -> None:
-        """Load the file if it has changed, or while it is invalid.
+    async def _load(self, sink: EndpointSink) -> None:
+        """Read the file if it has changed, and report its endpoints.
+
+        After a fault, report them in any case: a name that another source had may be free now.
 
         Raises:
-            DiscoveryError: The file is missing or invalid; the pool is unchanged.
+            DiscoveryError: The file is missing or invalid, or another source has an endpoint of the
+                same name; the pool is unchanged.
         """
-        state = await self._read_with(look)
-        if state != self._state or not self._settled or self._fault is not None:
-            await self._load(sink)
-
-    async def _load(self, sink: EndpointSink) -> None:
-        state, content = await self._read_with(read)
-        # After a change the file is read once more at the next check: a second write within the
-        # clock tick of the first (4 ms) leaves the same time and perhaps the same size.
-        self._settled = state == self._state
-        self._state = state
-        if content != self._content or self._fault is not None:
-            specs = await self._specs(content)
-            sink.replace_endpoints(self.name, specs)
-            if self._content is not None and content != self._content:
-                _log.info("endpoints file reloaded", path=str(self._path), endpoints=len(specs))
+        try:
+            content = await asyncio.to_thread(self._file.read_if_changed)
+        except UnreadableFileError as error:
+            raise DiscoveryError(f"endpoints file {self._path}: {error}") from error
+        if content is not None:
             self._content = content
+        if self._content != self._used or self._fault is not None:
+            specs = await self._specs(self._content)
+            sink.replace_endpoints(self.name, specs)
+            if self._used is not None and self._content != self._used:
+                _log.info("endpoints file reloaded", path=str(self._path), endpoints=len(specs))
+            self._used = self._content
         if self._fault is not None:
             self._fault = None
             _log.info("endpoints file recovered", path=str(self._path))
@@ -159,12 +154,6 @@ class FileDiscovery(EndpointDiscovery):
                 more_faults=max(0, len(faults) - MOST_FAULTS),
             )
         return specs
-
-    async def _read_with(self, reader: Callable[[Path], T]) -> T:
-        try:
-            return await asyncio.to_thread(reader, self._path)
-        except UnreadableFileError as error:
-            raise DiscoveryError(f"endpoints file {self._path}: {error}") from error
 
     def _warn(self, error: DiscoveryError) -> None:
         fault = str(error)

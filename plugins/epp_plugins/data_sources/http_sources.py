@@ -25,10 +25,10 @@ from epp.data_layer.plugins import (
     DataSource,
     OpenPage,
     PageClient,
-    duration_seconds,
     join_address,
     split_address,
 )
+from epp.inputs import duration_seconds
 from epp.scheduling import Endpoint
 
 PagePath = Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$(?!\n)")]

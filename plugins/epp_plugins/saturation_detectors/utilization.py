@@ -31,8 +31,8 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from epp.data_layer.plugins import duration_seconds
 from epp.flow_control.plugins import SaturationDetector
+from epp.inputs import duration_seconds
 from epp.scheduling import CycleState, Endpoint, Filter, LLMRequest
 
 

@@ -14,9 +14,8 @@ from epp.data_layer.plugins import (
     DiscoveryError,
     DuplicateEndpointError,
     EndpointSpec,
-    FileState,
-    read,
 )
+from epp.inputs import files
 from epp_plugins.data_sources import file_discovery
 from epp_plugins.data_sources.endpoints_file import EntryRules, parse, parse_leniently
 from epp_plugins.data_sources.file_discovery import FileDiscovery, Params
@@ -391,12 +390,14 @@ async def test_a_faulty_file_is_parsed_once_however_often_it_is_looked_at(
         parsed.append(content)
         return parse(path, content, rules)
 
-    def noted_read(path: Path) -> tuple[FileState, bytes]:
+    def noted_look(path: Path) -> files.FileState:
         loop.call_soon_threadsafe(looks.put_nowait, None)
-        return read(path)
+        return look(path)
+
+    look = files.look
 
     monkeypatch.setattr(file_discovery, "parse", noted_parse)
-    monkeypatch.setattr(file_discovery, "read", noted_read)
+    monkeypatch.setattr(files, "look", noted_look)
     sink = Sink()
     async with running(path, sink):
         assert await sink.addresses() == ["10.0.0.1:80"]

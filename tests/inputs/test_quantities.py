@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from epp.config.quantities import duration_seconds, quantity
+from epp.inputs import duration_seconds, quantity
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,16 @@
+"""Input written by operators: files and their changes, durations and quantities.
+
+This package imports nothing of ``epp``, so every layer and every plugin may import it.
+"""
+
+from epp.inputs.files import FollowedFile, SettledChanges, UnreadableFileError, why_unreadable
+from epp.inputs.quantities import duration_seconds, quantity
+
+__all__ = [
+    "FollowedFile",
+    "SettledChanges",
+    "UnreadableFileError",
+    "duration_seconds",
+    "quantity",
+    "why_unreadable",
+]
