@@ -223,7 +223,8 @@ class RequestPhase(StreamLife):
         self._answer_trailers_in_turn()
 
     def _send_route(self, exchange: RoutedRequest, *, on_body: bool) -> None:
-        address, body, wanted = exchange.destination, exchange.body, exchange.request_headers
+        decision, body = exchange.decision, exchange.body
+        address, wanted = decision.destination, decision.request_headers
         settings = self._settings
         if not settings.destination_list:
             address = address.partition(",")[0]
@@ -232,7 +233,7 @@ class RequestPhase(StreamLife):
             removed = control_headers.present(self._headers, names)
         else:
             removed = control_headers.present(self._headers)
-        scores = exchange.scores
+        scores = decision.scores
         traceparent = ""
         if settings.tracing and TRACEPARENT not in self._headers:
             traceparent = new_traceparent(settings.trace_ratio)

@@ -14,7 +14,9 @@ from time import perf_counter
 
 from epp.request_control.errors import RequestError
 from epp.request_control.plugins import EndCause
-from epp.request_control.producer_run import AsyncStep, ProducerRun
+from epp.request_control.prepared_request import PreparedRequest
+from epp.request_control.producer_run import AsyncStep
+from epp.request_control.refusals import Refusals
 from epp.request_control.routed_request import RoutedRequest
 
 Outcome = RoutedRequest | RequestError
@@ -67,63 +69,74 @@ class _ProducerCall:
     limit: asyncio.TimerHandle
     began: float
 
-    def take_back(self) -> None:
+    def cancel(self) -> None:
         self.limit.cancel()
         self.task.cancel()
 
 
 class AwaitingProducers(PendingDecision):
-    """One that waits for data producers; made in the event loop.
+    """A request that waits for asynchronous data producers; made in the event loop.
 
     Args:
-        producer_run: The request's producers, as far as they have come.
-        asked: Those of them to wait for.
-        decide: Makes the decision once they have run, or says who will.
-        abandon: Is told instead if nobody wants the decision any more.
+        prepared: The request.
+        steps: The producers to wait for.
+        decide: Decides the request once its producers have run; may return another pending one.
+        refusals: Reports a request that is refused or abandoned.
     """
 
-    __slots__ = ("_abandon", "_decide", "_following", "_loop", "_producer_run", "_waiting")
+    __slots__ = (
+        "_calls",
+        "_decide",
+        "_following",
+        "_loop",
+        "_prepared",
+        "_producer_run",
+        "_refusals",
+    )
 
     def __init__(
         self,
-        producer_run: ProducerRun,
-        asked: Iterable[AsyncStep],
-        *,
-        decide: Callable[[], Outcome | PendingDecision],
-        abandon: Callable[[EndCause], None],
+        prepared: PreparedRequest,
+        steps: Iterable[AsyncStep],
+        decide: Callable[[PreparedRequest], RoutedRequest | PendingDecision],
+        refusals: Refusals,
     ) -> None:
         super().__init__()
-        self._producer_run = producer_run
+        self._prepared = prepared
+        self._producer_run = prepared.producer_run
         self._decide = decide
-        self._abandon = abandon
+        self._refusals = refusals
         self._following: PendingDecision | None = None
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[AsyncStep, _ProducerCall] = {}
-        self._ask(asked)
+        self._calls: dict[AsyncStep, _ProducerCall] = {}
+        self._start(steps)
+        prepared.pipeline.request_began()
 
     def cancel(self, cause: EndCause) -> None:
         if self._following is not None:
             self._following.cancel(cause)
-        if not self._waiting:
+        if not self._calls:
             return
-        waiting, self._waiting = self._waiting, {}
-        for call in waiting.values():
-            call.take_back()
-        self._abandon(cause)
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.cancel()
+        prepared = self._prepared
+        self._refusals.abandoned(prepared.request, cause, prepared.received_at)
+        prepared.pipeline.request_ended()
 
-    def _ask(self, steps: Iterable[AsyncStep]) -> None:
+    def _start(self, steps: Iterable[AsyncStep]) -> None:
         request = self._producer_run.request
         for step in steps:
             plugin = step.guard.plugin
             task = self._loop.create_task(
-                self._answer(step), name=f"{plugin.name} for request {request.request_id}"
+                self._call(step), name=f"{plugin.name} for request {request.request_id}"
             )
-            task.add_done_callback(partial(self._answered, step))
+            task.add_done_callback(partial(self._returned, step))
             # Not asyncio.timeout(), which would wait for a plugin that swallows its cancellation.
-            limit = self._loop.call_later(step.timeout_seconds, self._overran, step)
-            self._waiting[step] = _ProducerCall(task, limit, perf_counter())
+            limit = self._loop.call_later(step.timeout_seconds, self._timed_out, step)
+            self._calls[step] = _ProducerCall(task, limit, perf_counter())
 
-    async def _answer(self, step: AsyncStep) -> None:
+    async def _call(self, step: AsyncStep) -> None:
         try:
             await step.guard.plugin.prepare_async(
                 self._producer_run.request, self._producer_run.state
@@ -131,29 +144,39 @@ class AwaitingProducers(PendingDecision):
         except SystemExit as error:  # out of a task it would end the process
             raise RuntimeError(f"the plugin called sys.exit(): {error!r}") from error
 
-    def _answered(self, step: AsyncStep, task: asyncio.Task[None]) -> None:
+    def _returned(self, step: AsyncStep, task: asyncio.Task[None]) -> None:
         error = _failure(task)
-        call = self._waiting.pop(step, None)
+        call = self._calls.pop(step, None)
         if call is not None:  # not given up before
             call.limit.cancel()
             self._settled(step, call, error)
 
-    def _overran(self, step: AsyncStep) -> None:
-        call = self._waiting.pop(step)
+    def _timed_out(self, step: AsyncStep) -> None:
+        call = self._calls.pop(step)
         call.task.cancel()
         late = TimeoutError(f"prepare_async took longer than {step.timeout_seconds} s")
         self._settled(step, call, late)
 
     def _settled(self, step: AsyncStep, call: _ProducerCall, error: Exception | None) -> None:
         self._producer_run.settle(step, perf_counter() - call.began, error)
-        self._ask(self._producer_run.advance())
-        if not self._waiting:
-            outcome = self._decide()
-            if isinstance(outcome, PendingDecision):
-                self._following = outcome
-                outcome.then(self.settle)
-            else:
-                self.settle(outcome)
+        self._start(self._producer_run.advance())
+        if not self._calls:
+            self._finish()
+
+    def _finish(self) -> None:
+        prepared = self._prepared
+        outcome: Outcome | PendingDecision
+        try:
+            outcome = self._decide(prepared)
+        except Exception as error:
+            outcome = self._refusals.refused_request(error, prepared.request, prepared.received_at)
+        finally:
+            prepared.pipeline.request_ended()
+        if isinstance(outcome, PendingDecision):
+            self._following = outcome
+            outcome.then(self.settle)
+        else:
+            self.settle(outcome)
 
 
 def _failure(task: asyncio.Task[None]) -> Exception | None:

@@ -61,6 +61,18 @@ class Refusals:
             self._line.write(refused_line(answer, request_id, request, seconds))
         return answer
 
+    def refused_request(
+        self, error: Exception, request: LLMRequest, received_at: float
+    ) -> RequestError:
+        """Count and log a parsed request that ends with ``error``; return what to answer."""
+        return self.refused(
+            error,
+            request_id=request.request_id,
+            request=request,
+            headers=request.headers,
+            received_at=received_at,
+        )
+
     def count(
         self, error: RequestError, request: LLMRequest | None, headers: Mapping[str, str]
     ) -> None:

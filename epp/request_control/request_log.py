@@ -3,7 +3,7 @@
 What a client has chosen is cut here, field by field.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -48,7 +48,7 @@ class RequestFinished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     """What the model server says it has read; left out if its answer was not seen to say it."""
     completion_tokens: int | None = None
     """What it says it has written; the same."""
-    stages: dict[str, str] | None = None
+    stages: Mapping[str, str] | None = None
     """Endpoints of the other profiles by profile, such as a prefill; left out if there are none."""
     failed_producers: dict[str, str] | None = None
     """Why each data producer that gave nothing did not; left out if all gave something."""
@@ -104,8 +104,8 @@ def refused_line(
 
 def finished_line(routed: RoutedRequest, cause: EndCause, now: float) -> RequestFinished:
     """Return the line of ``routed``, which ended at ``now``."""
-    request, endpoint = routed.request, routed.endpoint
-    age, received_at = routed.metrics_age_seconds, routed.received_at
+    decision, request, endpoint = routed.decision, routed.request, routed.endpoint
+    age, received_at = decision.metrics_age_seconds, decision.received_at
     failures, usage = routed.state.read(PRODUCER_FAILURES), routed.usage
     request_id, model, target_model = request.request_id, request.model, request.target_model
     fairness_id = request.fairness_id if request.fairness_id != DEFAULT_FAIRNESS_ID else ""
@@ -119,12 +119,12 @@ def finished_line(routed: RoutedRequest, cause: EndCause, now: float) -> Request
         target_model=target_model,
         endpoint=endpoint.name,
         address=endpoint.address,
-        waiting_requests=routed.waiting_requests,
-        running_requests=routed.running_requests,
+        waiting_requests=decision.waiting_requests,
+        running_requests=decision.running_requests,
         # As round(x, 4) and round(x, 6), which take three times as long.
-        kv_cache_usage=round(routed.kv_cache_usage * 1e4) / 1e4,
+        kv_cache_usage=round(decision.kv_cache_usage * 1e4) / 1e4,
         metrics_age_seconds=None if age is None else round(age * 1e4) / 1e4,
-        decision_seconds=round((routed.decided_at - received_at) * 1e6) / 1e6,
+        decision_seconds=round((decision.decided_at - received_at) * 1e6) / 1e6,
         duration_seconds=round((now - received_at) * 1e6) / 1e6,
         body_bytes=request.body_bytes,
         stream=request.stream,
@@ -132,17 +132,17 @@ def finished_line(routed: RoutedRequest, cause: EndCause, now: float) -> Request
         outcome=cause.value,
         priority=request.priority,
         fairness_id=fairness_id or None,
-        queued_seconds=_queued(routed),
+        queued_seconds=_queued_seconds(routed),
         prompt_tokens=usage.prompt_tokens if usage else None,
         completion_tokens=usage.completion_tokens if usage else None,
-        stages=routed.stages or None,
+        stages=decision.stages or None,
         failed_producers={each.producer: each.reason for each in failures} if failures else None,
-        shadow=routed.shadow or None,
+        shadow=decision.shadow or None,
     )
 
 
-def _queued(routed: RoutedRequest) -> float | None:
+def _queued_seconds(routed: RoutedRequest) -> float | None:
     queued = routed.queued
     if queued is None or not queued.has_waited:
         return None
-    return round((routed.decided_at - queued.enqueued_at) * 1e6) / 1e6
+    return round((routed.decision.decided_at - queued.enqueued_at) * 1e6) / 1e6

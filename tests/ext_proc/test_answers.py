@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 from google.protobuf import json_format
 from request_control.harness import BODY, Epp, Policies, make_pool
@@ -433,7 +434,8 @@ def test_answers_are_asked_for_to_read_their_usage(
 )
 def test_only_a_gateway_that_takes_a_list_gets_one(is_list: bool, expected: str) -> None:
     def change(exchange: RoutedRequest) -> None:
-        exchange.destination = "10.0.0.1:8000,10.0.0.2:8000"
+        destination = "10.0.0.1:8000,10.0.0.2:8000"
+        exchange.decision = msgspec.structs.replace(exchange.decision, destination=destination)
 
     epp = Epp(make_pool())
     settings = ExtProcSettings(destination_list=is_list)

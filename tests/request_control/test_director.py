@@ -16,7 +16,7 @@ from epp.request_control import (
     RequestDroppedError,
     RequestError,
     RequestHeaderProcessor,
-    director,
+    live_requests,
 )
 from epp.request_control.policies import fairness_id
 from epp.scheduling import (
@@ -359,9 +359,9 @@ def test_the_line_tells_priority_and_flow(
 
 
 def test_a_line_below_the_level_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(director, "finished_line", None)
+    monkeypatch.setattr(live_requests, "finished_line", None)
     epp = Epp(make_pool())
-    epp.director._finished.enabled = False
+    epp.director._live._finished.enabled = False
     with capture_logs() as lines:
         epp.handle().close(EndCause.COMPLETED)
     assert lines == []

@@ -22,7 +22,7 @@ from epp.request_control import (
     ResponseHeader,
     ScreenedOutError,
     Screener,
-    decider,
+    routed_request,
 )
 from epp.scheduling import (
     CycleState,
@@ -353,7 +353,7 @@ class HeaderSetter(RequestHeaderProcessor, PreRequest, ResponseHeader):
 def test_hooks_set_headers_on_the_request_and_on_the_answer() -> None:
     plugin = HeaderSetter()
     exchange = Epp(make_pool(), plugins=[plugin]).handle()
-    assert exchange.request_headers == {
+    assert exchange.decision.request_headers == {
         "x-early": "1",
         "x-secret": None,
         "x-late": "10.0.0.1:8000",
@@ -367,7 +367,7 @@ def test_hooks_set_headers_on_the_request_and_on_the_answer() -> None:
 
 def test_without_plugins_no_header_is_set_and_none_wanted() -> None:
     exchange = Epp(make_pool()).handle()
-    assert exchange.request_headers == {}
+    assert exchange.decision.request_headers == {}
     assert not exchange.wants_response_headers
     assert exchange.response_started(200) == {}
     assert (exchange.status, exchange.body) == (200, None)
@@ -397,7 +397,7 @@ def test_headers_that_are_none_are_their_plugins_fault_and_leave_nothing_reserve
     epp = Epp(make_pool(), plugins=[plugin], policies=Policies(targets={"llama": "tuned"}))
     for _ in range(2):
         exchange = epp.handle(gzip.compress(BODY), {"content-encoding": "gzip"})
-        assert dict(exchange.request_headers) == {"content-encoding": None}
+        assert dict(exchange.decision.request_headers) == {"content-encoding": None}
         exchange.close(EndCause.COMPLETED)
     assert epp.in_flight == epp.director.in_flight == 0
     assert epp.failures("PreRequest", plugin) == 2
@@ -412,7 +412,7 @@ def test_what_raises_after_the_reservation_gives_it_back_and_tells_the_plugins(
     def raising(*_: object) -> None:
         raise ZeroDivisionError("a bug of ours")
 
-    monkeypatch.setattr(decider, "reader_finder", raising)
+    monkeypatch.setattr(routed_request, "reader_finder", raising)
     with pytest.raises(InternalError):
         epp.handle()
     assert epp.in_flight == epp.director.in_flight == 0

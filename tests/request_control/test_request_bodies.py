@@ -56,7 +56,7 @@ def test_an_encoded_body_is_read_and_goes_on_as_it_came(name: str) -> None:
     assert (exchange.request.model, exchange.request.prompt) == ("llama", b'"hi"')
     assert exchange.request.body_bytes == len(BODY)
     assert exchange.body is None
-    assert exchange.request_headers == {}
+    assert exchange.decision.request_headers == {}
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -64,14 +64,14 @@ def test_an_encoded_body_that_is_changed_goes_on_without_its_encoding(name: str)
     epp = Epp(make_pool(), policies=POLICIES)
     exchange = epp.handle(ENCODERS[name](BODY), {"content-encoding": name})
     assert exchange.body == REWRITTEN
-    assert exchange.request_headers == {"content-encoding": None}
+    assert exchange.decision.request_headers == {"content-encoding": None}
 
 
 def test_headers_that_a_plugin_sets_go_with_a_changed_body() -> None:
     epp = Epp(make_pool(), policies=POLICIES, plugins=[Tiering()])
     exchange = epp.handle(gzip.compress(BODY), {"content-encoding": "gzip"})
     assert exchange.body == REWRITTEN
-    assert exchange.request_headers == {"x-tier": "gold", "content-encoding": None}
+    assert exchange.decision.request_headers == {"x-tier": "gold", "content-encoding": None}
 
 
 def test_a_plain_body_that_is_changed_keeps_its_headers() -> None:

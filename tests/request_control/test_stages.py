@@ -128,7 +128,7 @@ def test_gateway_is_told_the_picked_endpoints_best_first_or_the_handlers_destina
     handler = staged(endpoints, decode=picked)
     handler.destination = destination
     exchange = Epp(list(endpoints.values()), handler=handler).handle()
-    assert exchange.destination == told
+    assert exchange.decision.destination == told
     assert in_flight(endpoints) == {"decode": 1}
 
 
@@ -156,9 +156,9 @@ def test_scores_are_told_by_address_only_when_asked_for() -> None:
     endpoints = pool()
     handler = staged(endpoints, decode=["decode", "other"])
     epp = Epp(list(endpoints.values()), handler=handler)
-    assert epp.handle().scores is None
+    assert epp.handle().decision.scores is None
     epp = Epp(list(endpoints.values()), handler=handler, emit_endpoint_scores=True)
-    assert epp.handle().scores == {"10.0.0.0:8000": 0.0, "10.0.0.3:8000": 0.25}
+    assert epp.handle().decision.scores == {"10.0.0.0:8000": 0.0, "10.0.0.3:8000": 0.25}
 
 
 @pytest.mark.parametrize(
