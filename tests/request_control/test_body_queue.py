@@ -27,15 +27,9 @@ from epp.request_control import (
     RequestError,
     RoutedRequest,
 )
-from epp.request_control.body_queue import (
-    LONG_BODY_BYTES,
-    MAX_SHORT_WAITING,
-    MAX_WAIT_SECONDS,
-    MAX_WAITING,
-    SHORT_BODY_BYTES,
-    SMALL_BODY_BYTES,
-    TURN_SECONDS,
-)
+from epp.request_control.body_lanes import MAX_SHORT_WAITING, MAX_WAITING
+from epp.request_control.body_queue import LONG_BODY_BYTES, SMALL_BODY_BYTES
+from epp.request_control.body_work import MAX_WAIT_SECONDS, SHORT_BODY_BYTES, TURN_SECONDS
 from epp.transport.grpc import session
 from request_control.harness import BODY, HEADERS, Epp, Policies, make_pool
 from request_control.producers import Async
@@ -489,7 +483,7 @@ async def test_a_fault_of_the_queue_ends_one_request_and_no_other(
     if body is SHORT:
         asking.ask("before", SHORT)
         asking.decided.clear()
-    decide, calls = asking.queue.decide, 0
+    decide, calls = asking.queue._work.decide, 0
 
     def broken(request: Any) -> Any:
         nonlocal calls
@@ -498,7 +492,7 @@ async def test_a_fault_of_the_queue_ends_one_request_and_no_other(
             raise ZeroDivisionError
         return decide(request)
 
-    monkeypatch.setattr(asking.queue, "decide", broken)
+    monkeypatch.setattr(asking.queue._work, "decide", broken)
     asking.ask("a", body)
     asking.ask("b", body)
     with capture_logs() as lines:
