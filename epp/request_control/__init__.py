@@ -1,4 +1,4 @@
-"""One request from its headers to its end."""
+"""One request from its headers to the end of its stream."""
 
 from epp.request_control.body_queue import BodyQueue
 from epp.request_control.decision import Decision

@@ -44,7 +44,17 @@ _NO_STAGES: Final[tuple[Sequence[Reservation], Mapping[str, str]]] = ((), Mappin
 
 
 class Decider:
-    """Chooses endpoints and reserves them; every step is synchronous."""
+    """Chooses endpoints and reserves them; every step is synchronous.
+
+    Args:
+        pipeline: The pipeline of new requests.
+        lifecycle: Called at each step of a routed request's life.
+        metrics: Counts decisions.
+        clock: Monotonic seconds, the clock of endpoint loads.
+        outcomes: Notified of every decision.
+        emit_endpoint_scores: See :class:`Director`.
+        follow_subset_hint: See :class:`Director`.
+    """
 
     def __init__(
         self,
@@ -79,11 +89,11 @@ class Decider:
 
         Args:
             prepared: The request.
-            endpoints: Those of the pool that it may go to.
-            preference: A score for each of them that counts beside the profiles' own.
+            endpoints: The pool, or a part of it.
+            preference: A score for each of them, added to the profiles' own.
 
         Raises:
-            RequestError: There is nothing to choose from, or a plugin turns the request away.
+            RequestError: No endpoint is left, or a plugin refuses the request.
         """
         pipeline, producer_run = prepared.pipeline, prepared.producer_run
         request, state = producer_run.request, producer_run.state
@@ -195,7 +205,7 @@ class Decider:
 
 
 def _scores(result: SchedulingResult) -> Mapping[str, float]:
-    """Return the totals of all that the primary profile scored, by ``ip:port``."""
+    """Return the total scores of the primary profile, by ``ip:port``."""
     scored = result.profiles[result.primary].scored
     return {each.endpoint.address: each.score for each in scored}
 

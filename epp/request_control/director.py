@@ -1,9 +1,9 @@
-"""The director: one request, top to bottom.
+"""The director: handles one request from parsing to the reservation of its endpoint.
 
 Parsing, the operator's policies, the hooks before the choice, scheduling and the reservation happen
-in one synchronous call, so choosing an endpoint and counting the request there cannot be torn apart
-by another request. Only a request that an asynchronous data producer applies to waits in between;
-what comes after the wait is one synchronous step again.
+in one synchronous call, so that no other request comes between choosing an endpoint and counting
+the request there. Only a request for which an asynchronous data producer runs, or that flow control
+queues, waits in between; what follows the wait is one synchronous step again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +56,7 @@ from epp.scheduling import (
 
 
 class Director:
-    """Takes whole HTTP requests and returns routed ones."""
+    """Routes whole HTTP requests."""
 
     def __init__(
         self,
@@ -76,16 +76,16 @@ class Director:
         """Wire the director.
 
         Args:
-            pool: Returns the present snapshot of endpoints.
+            pool: Returns the current snapshot of endpoints.
             find_address: Returns the pool's endpoint at ``ip:port``, None if it has none.
-            pipeline: What plugins do to requests.
-            metrics: Where requests are counted.
-            clock: Monotonic seconds, the clock that endpoint loads are kept in.
+            pipeline: The plugins.
+            metrics: Counts requests.
+            clock: Monotonic seconds, the clock of endpoint loads.
             policies: The operator's objectives and model rewrites.
-            outcomes: Is told of every request that was decided or refused.
-            flow: Says who goes when there is not room for all; None lets everybody go but sheddable
-                requests to a full pool, and so does one that is off.
-            emit_endpoint_scores: Tell the gateway the total score of every candidate.
+            outcomes: Notified of every request that was decided or refused.
+            flow: Flow control. Without it, or while it is off, only sheddable requests to a full
+                pool are refused.
+            emit_endpoint_scores: Send the gateway the total score of every candidate.
             follow_subset_hint: Choose among the endpoints that the gateway names, if it does.
             body_limits: Limits of bodies; None for the defaults.
         """
@@ -113,7 +113,7 @@ class Director:
 
     @property
     def in_flight(self) -> int:
-        """Routed requests not yet closed."""
+        """The number of routed requests not yet closed."""
         return self._live.in_flight
 
     @property
@@ -136,19 +136,19 @@ class Director:
         memory: RequestMemory = UNCOUNTED,
         decoded: bytes | None = None,
     ) -> RoutedRequest | PendingDecision:
-        """Parse, schedule and reserve, or wait for what the choice depends on.
+        """Parse the request, choose an endpoint and reserve it, at once or later.
 
         Args:
             request_id: Id of the HTTP request.
             headers: Its headers by lower-case name, pseudo headers included.
-            body: Its whole body; b"" for none. A view is copied: do so before if it is long.
+            body: Its whole body; b"" for none. A memoryview is copied: copy a long one beforehand.
             received_at: When its headers came, in seconds of the clock.
-            subset: What the gateway lets it go to, ``ip:port`` or ``ip``; None for all of the pool.
-            memory: Its account, which already counts ``body`` and ``decoded``.
+            subset: Endpoints that the gateway allows, ``ip:port`` or ``ip``; None for all.
+            memory: Counts the bytes that it holds, ``body`` and ``decoded`` already included.
             decoded: The body without its content encoding, if the caller has decoded it.
 
         Raises:
-            RequestError: What to answer instead; it is counted and logged already.
+            RequestError: The error to answer with; it is counted and logged already.
         """
         request: LLMRequest | None = None
         pipeline = self._decider.pipeline
@@ -171,7 +171,7 @@ class Director:
             state = CycleState()
             if pipeline.header_processors:
                 pipeline.request_came(request, state)
-                if request.fairness_id:  # they may have set it
+                if request.fairness_id:  # set by a plugin, perhaps
                     request.fairness_id = bounded_id(request.fairness_id)
             if not request.fairness_id:
                 request.fairness_id = DEFAULT_FAIRNESS_ID
@@ -196,23 +196,23 @@ class Director:
                     raise
                 raise answer from error
             finally:
-                del answer  # else it holds this frame, which holds the body, and this frame it
+                del answer  # its traceback refers to this frame, and the frame to the body
 
     def decoding(self, headers: Mapping[str, str], body: bytes | memoryview) -> Decoding | None:
-        """Return the decoding to finish before :meth:`handle`; None if there is none to do.
+        """Return the decoding to finish before :meth:`handle`; None if the body needs none.
 
         Raises:
-            ParseError: No parser reads that path.
+            ParseError: No parser claims the path.
         """
         return self.pipeline.request_parser.decoding(headers, body, self._body_limits)
 
     def refuse(
         self, error: Exception, *, request_id: str, headers: Mapping[str, str], received_at: float
     ) -> RequestError:
-        """Count and log a request that ends with ``error`` before :meth:`handle` has seen it.
+        """Count and log a request that ends with ``error`` before :meth:`handle` was called.
 
         Returns:
-            What to answer.
+            The error to answer with.
         """
         return self._refusals.refused(
             _as_answer(error) if isinstance(error, ParseError) else error,
@@ -258,7 +258,7 @@ _ANSWERS: Mapping[type[ParseError], type[RequestError]] = {
     NestedTooDeeplyError: TooDeepError,
     TooManyValuesError: TooManyJsonValuesError,
 }
-"""What a client is answered to a body that cannot be read; to any other one that it is bad."""
+"""Errors of parsing as the client gets them; any other one is a bad request."""
 
 
 def _as_answer(error: ParseError) -> RequestError:

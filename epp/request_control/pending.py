@@ -1,8 +1,8 @@
-"""Decisions that have to wait, of asynchronous data producers among others.
+"""Decisions that have to wait, for asynchronous data producers among others.
 
-Each producer asked costs one task, and nothing else of a request runs in a task: answers and time
-limits lead back to the decision by callbacks. So the step from the last answer to the reservation
-is one step of the event loop, as on the straight path.
+Each call of an asynchronous producer runs in a task; nothing else of a request does. Its result or
+its time limit continues the decision by a callback, so that everything from the last result to the
+reservation is one step of the event loop, as for a request that need not wait.
 """
 
 import asyncio
@@ -23,39 +23,36 @@ Outcome = RoutedRequest | RequestError
 
 
 class PendingDecision(ABC):
-    """A request whose endpoint is not chosen yet.
-
-    Whoever decides it calls :meth:`settle`, once.
-    """
+    """A request whose endpoint is not chosen yet; :meth:`settle` is called once."""
 
     __slots__ = ("_callback", "outcome")
 
     def __init__(self) -> None:
         self._callback: Callable[[Outcome], None] | None = None
         self.outcome: Outcome | None = None
-        """None until it is decided."""
+        """None until the request is decided or refused."""
 
     def then(self, callback: Callable[[Outcome], None]) -> None:
-        """Have ``callback`` called with the outcome, once; at once if there is one already."""
+        """Call ``callback`` with the outcome, once; at once if there is one already."""
         if self.outcome is None:
             self._callback = callback
         else:
             callback(self.outcome)
 
     def settle(self, outcome: Outcome) -> None:
-        """Tell whoever waits."""
+        """Record the outcome and call the callback."""
         if isinstance(outcome, RequestError):
-            # The frames that it came through hold the request, and this: a body of 60 MB would stay
-            # until the garbage collector runs.
+            # The frames of its traceback refer to the request and to this: a body of 60 MB would
+            # stay until the garbage collector runs.
             outcome.__traceback__ = outcome.__cause__ = outcome.__context__ = None
         self.outcome = outcome
-        callback, self._callback = self._callback, None  # which may point back
+        callback, self._callback = self._callback, None  # it may refer to this
         if callback is not None:
             callback(outcome)
 
     @abstractmethod
     def cancel(self, cause: EndCause) -> None:
-        """Take the call back: nothing is reserved and nobody called.
+        """Give the decision up: nothing is reserved and the callback is not called.
 
         Does nothing once the decision is made.
         """
@@ -63,7 +60,7 @@ class PendingDecision(ABC):
 
 @dataclass(slots=True, eq=False)
 class _ProducerCall:
-    """A producer that is being waited for."""
+    """A running call of an asynchronous producer."""
 
     task: asyncio.Task[None]
     limit: asyncio.TimerHandle
@@ -132,7 +129,7 @@ class AwaitingProducers(PendingDecision):
                 self._call(step), name=f"{plugin.name} for request {request.request_id}"
             )
             task.add_done_callback(partial(self._returned, step))
-            # Not asyncio.timeout(), which would wait for a plugin that swallows its cancellation.
+            # Not asyncio.timeout(), which would wait for a plugin that suppresses cancellation.
             limit = self._loop.call_later(step.timeout_seconds, self._timed_out, step)
             self._calls[step] = _ProducerCall(task, limit, perf_counter())
 
@@ -147,7 +144,7 @@ class AwaitingProducers(PendingDecision):
     def _returned(self, step: AsyncStep, task: asyncio.Task[None]) -> None:
         error = _failure(task)
         call = self._calls.pop(step, None)
-        if call is not None:  # not given up before
+        if call is not None:  # neither timed out nor cancelled
             call.limit.cancel()
             self._settled(step, call, error)
 
@@ -180,7 +177,7 @@ class AwaitingProducers(PendingDecision):
 
 
 def _failure(task: asyncio.Task[None]) -> Exception | None:
-    """Return why ``task``, which is done, gave nothing."""
+    """Return the error of ``task``, which is done; None if it succeeded."""
     if task.cancelled():
         return RuntimeError("prepare_async ended as if cancelled, and nobody had cancelled it")
     error = task.exception()

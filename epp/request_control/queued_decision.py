@@ -1,4 +1,4 @@
-"""A request under flow control: what the director does when its turn comes, or never does."""
+"""A request in flow control's queues: its dispatch or its refusal."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -22,7 +22,7 @@ from epp.request_control.routed_request import RoutedRequest
 from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
 
 TTL_HEADER: Final = "x-llm-d-request-ttl-ms"
-"""How long a request may wait, in whole milliseconds; the band's own limit holds, too."""
+"""Maximum wait of a request in whole milliseconds; the band's own limit also applies."""
 
 _MAX_TTL_MS = 86_400_000
 
@@ -30,14 +30,14 @@ _CANCELLED = {
     EndCause.CLIENT_DISCONNECT: Outcome.EVICTED_CONTEXT_CANCELLED,
     EndCause.ENDED: Outcome.EVICTED_CONTEXT_CANCELLED,
 }
-"""Any other cause is this EPP's own."""
+"""Outcomes of causes on the client's side; any other cause is this EPP's own."""
 
 
 def ttl_of(headers: Mapping[str, str]) -> float | None:
-    """Return how long a request says that it may wait, in seconds; None if it does not.
+    """Return the maximum wait that a request sets, in seconds; None if it sets none.
 
     Raises:
-        BadRequestError: It says something else.
+        BadRequestError: The header is invalid.
     """
     text = headers.get(TTL_HEADER)
     if text is None:
@@ -92,10 +92,10 @@ class QueuedDecision(PendingDecision):
         return max(self.request.body_bytes, len(prepared.rewritten or b""))
 
     def submit(self, ttl_seconds: float | None) -> None:
-        """Hand it to flow control.
+        """Submit the request to flow control.
 
         Args:
-            ttl_seconds: What :func:`ttl_of` says.
+            ttl_seconds: The result of :func:`ttl_of`.
         """
         self._queued = self._flow.submit(self, ttl_seconds)
 
@@ -149,7 +149,7 @@ class QueuedDecision(PendingDecision):
 
 
 def _refusal(outcome: Outcome, why: str, *, pool_is_empty: bool) -> RequestError:
-    """Return the answer to a request that was not dispatched; the reference's statuses."""
+    """Return the answer to a request that was not dispatched, with the reference's status."""
     if pool_is_empty:
         return QueueNoEndpointsError(why)
     if outcome is Outcome.REJECTED_CAPACITY:
