@@ -42,9 +42,7 @@ class FairQueue(Generic[T]):
 
         This is the last item of the source with the most items, perhaps ``item`` itself.
         """
-        own = self._sources.get(source)
-        if own is None:
-            own = self._sources[source] = _Source(self._now)
+        own = self._source(source)
         own.clock = max(own.clock, self._now)
         own.items.append(item)
         self._length += 1
@@ -57,9 +55,7 @@ class FairQueue(Generic[T]):
 
     def put_back(self, source: str, item: T) -> None:
         """Return ``item``, which was popped and is unfinished, to the head of its source."""
-        own = self._sources.get(source)
-        if own is None:
-            own = self._sources[source] = _Source(self._now)
+        own = self._source(source)
         own.items.appendleft(item)
         self._length += 1
 
@@ -89,9 +85,7 @@ class FairQueue(Generic[T]):
 
     def charge(self, source: str, cost: float) -> None:
         """Add the cost of work for ``source``, even if it has no items."""
-        own = self._sources.get(source)
-        if own is None:
-            own = self._sources[source] = _Source(self._now)
+        own = self._source(source)
         own.clock = max(own.clock, self._now) + cost
         if not self._length:
             # Nothing waits: all sources are equal again, and their clocks can be dropped.
@@ -101,6 +95,12 @@ class FairQueue(Generic[T]):
             self._forget(lambda each: each.clock <= self._now)
             if len(self._sources) > 2 * self._max_items:
                 self._forget(lambda _: True)  # a client may have any number of addresses
+
+    def _source(self, name: str) -> _Source[T]:
+        own = self._sources.get(name)
+        if own is None:
+            own = self._sources[name] = _Source(self._now)
+        return own
 
     def _forget(self, is_due: Callable[[_Source[T]], bool]) -> None:
         """Drop the sources that have no items and are due."""
