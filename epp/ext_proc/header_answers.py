@@ -11,7 +11,7 @@ from epp.request_control import RoutedRequest
 
 
 def routing_answer(
-    exchange: RoutedRequest,
+    routed: RoutedRequest,
     headers: Mapping[str, str],
     settings: ExtProcSettings,
     *,
@@ -19,17 +19,18 @@ def routing_answer(
     is_new_id: bool,
     on_body: bool,
 ) -> bytes:
-    """Return the ProcessingResponse that routes a request as ``exchange`` says.
+    """Return the ProcessingResponse that routes a request.
 
     Args:
-        exchange: The decision.
+        routed: The request with its decision.
         headers: The request's headers by lower-case name.
         settings: Which headers to remove and to add.
         request_id: Id of the request.
         is_new_id: The request came without an id, so that its id has to be set.
         on_body: Answer the body message (a buffered body) instead of the headers message.
     """
-    address, body, wanted = exchange.destination, exchange.body, exchange.request_headers
+    decision, body = routed.decision, routed.body
+    address, wanted = decision.destination, decision.request_headers
     if not settings.destination_list:
         address = address.partition(",")[0]
     if settings.keep_control_headers:
@@ -37,7 +38,7 @@ def routing_answer(
         removed = control_headers.present(headers, names)
     else:
         removed = control_headers.present(headers)
-    scores = exchange.scores
+    scores = decision.scores
     traceparent = ""
     if settings.tracing and TRACEPARENT not in headers:
         traceparent = new_traceparent(settings.trace_ratio)
@@ -64,7 +65,7 @@ def routing_answer(
 
 
 def response_headers_answer(
-    exchange: RoutedRequest,
+    routed: RoutedRequest,
     body: ResponseBody | None,
     headers: Mapping[str, str],
     served: str,
@@ -73,7 +74,7 @@ def response_headers_answer(
     """Return the ProcessingResponse that lets response headers pass.
 
     Args:
-        exchange: The exchange, which learns of the response here.
+        routed: The request; its response is recorded.
         body: Prepared here to read the response; None if Envoy does not send it.
         headers: By lower-case name.
         served: The ``ip:port`` that the gateway says has answered; "" if it does not say.
@@ -81,10 +82,10 @@ def response_headers_answer(
     """
     status = processing_request.status(headers)
     reads_body = body is not None and body.is_needed
-    if not (reads_body or exchange.wants_response_headers):
-        exchange.response_started(status)
+    if not (reads_body or routed.wants_response_headers):
+        routed.response_started(status)
         return processing_response.CONTINUE_RESPONSE_HEADERS
-    added = exchange.response_started(status, headers, served)
+    added = routed.response_started(status, headers, served)
     changes = sendable(added, request_id) if added else {}
     if body is None or not reads_body:
         return processing_response.passed_response_headers(changes)

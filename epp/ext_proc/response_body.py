@@ -25,31 +25,31 @@ _EVENT_STREAMS = ("text/event-stream", "ndjson", "jsonl")
 log = structlog.get_logger()
 
 
-def is_worth_requesting(exchange: RoutedRequest, request_id: str, share: float) -> bool:
+def is_worth_requesting(routed: RoutedRequest, request_id: str, share: float) -> bool:
     """Return whether to request a response body that Envoy would not send by itself.
 
     Args:
-        exchange: The exchange of the response.
+        routed: The routed of the response.
         request_id: Decides whether the response is in the sample; replicas agree on it.
         share: Share of the readable responses to request, 0.0 to 1.0.
     """
-    if exchange.is_renamed or (exchange.wants_report and exchange.reads_answer):
+    if routed.is_renamed or (routed.wants_report and routed.reads_answer):
         return True
-    if not share or not exchange.reads_answer:
+    if not share or not routed.reads_answer:
         return False
     return crc32(request_id.encode(errors="replace")) < share * _CRC32_VALUES
 
 
-def report(exchange: RoutedRequest | None, usage: Usage | None) -> bytes:
+def report(routed: RoutedRequest | None, usage: Usage | None) -> bytes:
     """Return what plugins report to the gateway about a response, to append to an answer.
 
     Args:
-        exchange: The exchange of the response; None if the request was not scheduled.
+        routed: The routed of the response; None if the request was not scheduled.
         usage: Token usage that the body contained; None if unknown.
     """
-    if exchange is None or not exchange.wants_report:
+    if routed is None or not routed.wants_report:
         return b""
-    metadata = exchange.report(usage)
+    metadata = routed.report(usage)
     return processing_response.dynamic_metadata(metadata) if metadata else b""
 
 
@@ -59,19 +59,19 @@ class ResponseBody:
     Args:
         transport: Where answers to chunks are sent.
         mode: Envoy's body mode.
-        exchange: The exchange of the response; None if the request was not scheduled.
+        routed: The routed of the response; None if the request was not scheduled.
         request_id: Id of the request, for the log.
     """
 
     __slots__ = (
         "_began_at",
-        "_exchange",
         "_last_at",
         "_mode",
         "_names",
         "_observe_interval",
         "_reader",
         "_request_id",
+        "_routed",
         "_transport",
         "_usage",
         "is_duplex",
@@ -79,7 +79,7 @@ class ResponseBody:
     )
 
     def __init__(
-        self, transport: TransportStream, mode: int, exchange: RoutedRequest | None, request_id: str
+        self, transport: TransportStream, mode: int, routed: RoutedRequest | None, request_id: str
     ) -> None:
         self.size = 0
         """Bytes so far."""
@@ -87,7 +87,7 @@ class ResponseBody:
         self._mode = mode
         self.is_duplex = mode == FULL_DUPLEX
         """Whether the client gets the body from here, so that an early end would lose chunks."""
-        self._exchange = exchange
+        self._routed = routed
         self._request_id = request_id
         self._began_at: float | None = None
         """When the first chunk came, in seconds of the clock."""
@@ -104,18 +104,18 @@ class ResponseBody:
     @property
     def is_needed(self) -> bool:
         """Whether the body is to be read or changed, if its headers permit."""
-        exchange = self._exchange
-        return exchange is not None and (exchange.reads_answer or exchange.is_renamed)
+        routed = self._routed
+        return routed is not None and (routed.reads_answer or routed.is_renamed)
 
     def watch(self, headers: Mapping[str, str]) -> None:
         """Choose the reader and the renaming for a response with these headers."""
-        exchange = self._exchange
-        if exchange is None:
+        routed = self._routed
+        if routed is None:
             return
-        if exchange.find_reader is not None:
-            self._reader = _reader(exchange.find_reader, headers)
-        if exchange.is_renamed and headers.get("content-encoding", "identity") == "identity":
-            self._names = _model_names(exchange, headers.get("content-type", ""))
+        if routed.find_reader is not None:
+            self._reader = _reader(routed.find_reader, headers)
+        if routed.is_renamed and headers.get("content-encoding", "identity") == "identity":
+            self._names = _model_names(routed, headers.get("content-type", ""))
 
     @property
     def is_unrequested(self) -> bool:
@@ -166,9 +166,9 @@ class ResponseBody:
 
     def _begin(self, now: float) -> None:
         self._began_at = self._last_at = now
-        exchange = self._exchange
-        if exchange is not None and exchange.request.stream:
-            self._observe_interval = exchange.metrics.answer.between_chunks.observe
+        routed = self._routed
+        if routed is not None and routed.request.stream:
+            self._observe_interval = routed.metrics.answer.between_chunks.observe
 
     def _send_back(self, data: bytes, reported: bytes = b"", *, end_of_stream: bool) -> None:
         for piece in processing_response.echoed_response(data, end_of_stream=end_of_stream):
@@ -187,12 +187,12 @@ class ResponseBody:
         Args:
             last: A chunk that has not been read yet.
         """
-        exchange = self._exchange
-        if exchange is None or not exchange.wants_report:
+        routed = self._routed
+        if routed is None or not routed.wants_report:
             return b""
         if last and self._reader is not None:
             self._read(last, self._reader)
-        return report(exchange, self._final_usage())
+        return report(routed, self._final_usage())
 
     def flush(self) -> None:
         """Send back what renaming still holds; only full duplex takes unrequested answers."""
@@ -202,15 +202,15 @@ class ResponseBody:
                 self._send_back(held, end_of_stream=False)
 
     def end(self, now: float, *, is_whole: bool) -> None:
-        """Report size, times and usage to the exchange, if any of the body came.
+        """Report size, times and usage to the routed, if any of the body came.
 
         Args:
             now: Seconds of the clock.
             is_whole: The end of the body was seen.
         """
-        if self._exchange is None or self._began_at is None or not self.size:
+        if self._routed is None or self._began_at is None or not self.size:
             return
-        self._exchange.answer_seen(
+        self._routed.answer_seen(
             self._final_usage(),
             body_bytes=self.size,
             began_at=self._began_at,
@@ -242,10 +242,10 @@ def _reader(find: FindReader, headers: Mapping[str, str]) -> AnswerReader | None
     return None if reader is None else DecodingReader(reader, decode)
 
 
-def _model_names(exchange: RoutedRequest, content_type: str) -> ModelNames | None:
+def _model_names(routed: RoutedRequest, content_type: str) -> ModelNames | None:
     """Return what restores the client's model name; None for a body that is not JSON."""
     is_event_stream = any(kind in content_type for kind in _EVENT_STREAMS)
     if not is_event_stream and "json" not in content_type:
         return None
-    request = exchange.request
+    request = routed.request
     return ModelNames(request.target_model, request.model, is_event_stream=is_event_stream)

@@ -108,7 +108,6 @@ class ExtProcStream:
         "_after_body",
         "_clock",
         "_end_in_pause",
-        "_exchange",
         "_handler",
         "_headers",
         "_is_new_id",
@@ -119,6 +118,7 @@ class ExtProcStream:
         "_refusals",
         "_request_id",
         "_response_body",
+        "_routed",
         "_settings",
         "_subset",
         "_transport",
@@ -158,7 +158,7 @@ class ExtProcStream:
         self._subset: Sequence[str] | None = None
         self._modes = ASSUMED
         self._pending: PendingDecision | None = None
-        self._exchange: RoutedRequest | None = None
+        self._routed: RoutedRequest | None = None
         self._after_body = b""
         """The answer to the request's trailers, until all of the body has gone back."""
         self._response_body: ResponseBody | None = None
@@ -320,14 +320,14 @@ class ExtProcStream:
         except Exception as error:
             self._fail_on_bug(error)
 
-    def _route(self, exchange: RoutedRequest, has_trailers: bool) -> None:
-        self._exchange = exchange
+    def _route(self, routed: RoutedRequest, has_trailers: bool) -> None:
+        self._routed = routed
         self.state = ExtProcState.RESPONSE_HEADERS
-        if exchange.in_flight is not None:
-            exchange.on_revoked = self.evict
+        if routed.in_flight is not None:
+            routed.on_revoked = self.evict
         body = self.request_body
         answer = routing_answer(
-            exchange,
+            routed,
             self._headers,
             self._settings,
             request_id=self._request_id,
@@ -337,9 +337,9 @@ class ExtProcStream:
         self._transport.send(answer)
         if has_trailers:
             self._after_body = processing_response.CONTINUE_REQUEST_TRAILERS
-        body.give_back(exchange.body, not has_trailers)
+        body.give_back(routed.body, not has_trailers)
         if body.chunks:
-            exchange.body_sent()
+            routed.body_sent()
         if self._after_body and not body.is_echoing:
             self._send_after_body()
 
@@ -349,23 +349,23 @@ class ExtProcStream:
         # First of all: from here on no answer may replace the response.
         self.state = ExtProcState.RESPONSE_BODY
         began_at = self._clock()
-        exchange = self._exchange
+        routed = self._routed
         if not head.end_of_stream:
-            self._expect_response_body(exchange)
-        if exchange is None:
+            self._expect_response_body(routed)
+        if routed is None:
             self._transport.send(processing_response.CONTINUE_RESPONSE_HEADERS)
         else:
             if context.served:
-                exchange.served_by(context.served)
+                routed.served_by(context.served)
             answer = response_headers_answer(
-                exchange, self._response_body, head.headers, context.served, self._request_id
+                routed, self._response_body, head.headers, context.served, self._request_id
             )
             self._transport.send(answer)
-            exchange.response_seconds = self._clock() - began_at
+            routed.response_seconds = self._clock() - began_at
         if head.end_of_stream:
             self.close(EndCause.COMPLETED)
 
-    def _expect_response_body(self, exchange: RoutedRequest | None) -> None:
+    def _expect_response_body(self, routed: RoutedRequest | None) -> None:
         """Prepare for the body, if Envoy sends it.
 
         In adaptive mode the answer to the headers may request it. Envoy ignores the request if its
@@ -373,12 +373,12 @@ class ExtProcStream:
         """
         modes = self._modes
         if modes.response != NONE or (
-            exchange is not None
+            routed is not None
             and modes.request == BUFFERED
-            and is_worth_requesting(exchange, self._request_id, self._settings.sample_usage)
+            and is_worth_requesting(routed, self._request_id, self._settings.sample_usage)
         ):
             self._response_body = ResponseBody(
-                self._transport, modes.response, exchange, self._request_id
+                self._transport, modes.response, routed, self._request_id
             )
 
     def _unsent_response_headers(self, _head: Head, _context: MessageContext) -> None:
@@ -396,21 +396,21 @@ class ExtProcStream:
     def _response_chunk(self, chunk: Chunk, _: MessageContext) -> None:
         began_at = self._clock()
         data, end_of_stream = chunk
-        body, exchange = self._response_body, self._exchange
+        body, routed = self._response_body, self._routed
         if body is None:  # unrequested
             answer = processing_response.CONTINUE_RESPONSE_BODY
-            self._transport.send(answer + report(exchange, None) if end_of_stream else answer)
+            self._transport.send(answer + report(routed, None) if end_of_stream else answer)
         else:
             body.pass_chunk(data, end_of_stream, began_at)
-        if exchange is not None:
-            exchange.response_seconds += self._clock() - began_at
+        if routed is not None:
+            routed.response_seconds += self._clock() - began_at
         if end_of_stream:
             self.close(EndCause.COMPLETED)
 
     def _response_trailers(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
         body, answer = self._response_body, processing_response.CONTINUE_RESPONSE_TRAILERS
         if body is None:
-            self._transport.send(answer + report(self._exchange, None))
+            self._transport.send(answer + report(self._routed, None))
         else:
             body.flush()
             self._transport.send(answer + body.report())
@@ -432,16 +432,16 @@ class ExtProcStream:
         is_whole = cause is EndCause.COMPLETED
         self.request_body.close(is_whole)
         # These may refer to the stream.
-        exchange, self._exchange = self._exchange, None
+        routed, self._routed = self._routed, None
         pending, self._pending = self._pending, None
         body, self._response_body = self._response_body, None
         try:
-            if exchange is not None:
+            if routed is not None:
                 try:
                     if body is not None:
                         body.end(self._clock(), is_whole=is_whole)
                 finally:
-                    exchange.close(cause)
+                    routed.close(cause)
             elif pending is not None:
                 pending.cancel(cause)
         finally:
@@ -544,10 +544,10 @@ class ExtProcStream:
         self._send_error(error)
 
     def _count_and_send(self, error: RequestError, cause: EndCause) -> None:
-        if self._exchange is None:
+        if self._routed is None:
             self._refusals.count(error, None, self._headers)
         else:
-            self._exchange.metrics.error(error.code)
+            self._routed.metrics.error(error.code)
         self._send_error(error, cause)
 
     def _send_error(self, error: RequestError, cause: EndCause = EndCause.REFUSED) -> None:

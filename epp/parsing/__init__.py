@@ -1,4 +1,4 @@
-"""Request bodies to LLMRequest, and back with another model name."""
+"""Parses request bodies into LLMRequest, and replaces the model name in them."""
 
 from epp.parsing.encoded_answers import DecodingReader, answer_decoder
 from epp.parsing.encoding import Decoding

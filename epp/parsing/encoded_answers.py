@@ -1,7 +1,7 @@
-"""Answers with a content encoding (RFC 9110 §8.4), read without it while they pass by encoded.
+"""Decodes answers with a content encoding (RFC 9110 §8.4) for their readers.
 
-A piece of an answer is decoded as it comes, and never to more than a limit: what a few bytes are
-blown up to is not worth the time of the others on the event loop.
+The answer itself passes through encoded. Each piece is decoded as it arrives, up to a limit, so
+that a decompression bomb does not block the event loop.
 """
 
 import zlib
@@ -15,22 +15,24 @@ from epp.parsing.encoding import GZIP_FORMAT, MAX_WINDOW_BYTES
 from epp.parsing.plugins import AnswerReader, Usage
 
 MAX_DECODED_BYTES: Final = 4 << 20
-"""Of one piece; Envoy's pieces have 64 KiB or less, and JSON shrinks to a tenth."""
+"""Limit for one piece; Envoy's pieces have 64 KiB or less, and JSON shrinks to a tenth."""
 
 _ZSTD_STEP_BYTES = 64
-"""Taken at once, as the library limits no output: at most 16 blocks of 128 KiB (RFC 8878)."""
+"""Input per call, because the library does not limit output: it decodes to at most 16 blocks of
+128 KiB (RFC 8878)."""
 
 Decode = Callable[[bytes], bytes]
 
 
 class AnswerTooLongError(Exception):
-    """A piece of an answer is too long without its content encoding."""
+    """A piece of an answer exceeds the limit of its decoded length."""
 
 
 class DecodingReader:
-    """Gives ``reader`` what ``decode`` makes of an answer; an ``AnswerReader``.
+    """An ``AnswerReader`` that passes decoded pieces to ``reader``.
 
-    Its ``feed`` raises what ``decode`` raises: the answer is not what its headers say, or too long.
+    Its ``feed`` raises the errors of ``decode``: the answer is not in the encoding that its headers
+    name, or too long.
     """
 
     def __init__(self, reader: AnswerReader, decode: Decode) -> None:
@@ -46,9 +48,9 @@ class DecodingReader:
 
 
 def answer_decoder(headers: Mapping[str, str]) -> Decode | None:
-    """Return what takes the encoding off the pieces of one answer; None if it has none known here.
+    """Return a decoder of one answer's pieces; None without an encoding that is supported here.
 
-    It raises AnswerTooLongError, or an error of the library's.
+    The decoder raises AnswerTooLongError or an error of the library.
     """
     make = _DECODERS.get(headers.get("content-encoding", "").strip().lower())
     return None if make is None else make()
@@ -58,8 +60,8 @@ def _gunzip() -> Decode:
     decompressor = zlib.decompressobj(GZIP_FORMAT)
 
     def decode(chunk: bytes) -> bytes:
-        # The library keeps whatever follows the end, and copies it all with every piece. Further
-        # members are not read: each would cost a decompressor, and no server sends any.
+        # The library keeps all data after the end, and copies it with every piece. Further members
+        # are not decoded: each would cost a decompressor, and no server sends any.
         if decompressor.eof:
             return b""
         plain = decompressor.decompress(chunk, MAX_DECODED_BYTES + 1)

@@ -1,7 +1,7 @@
-"""Request bodies without their content encoding (RFC 9110 §8.4), decoded piece by piece.
+"""Decodes request bodies with a content encoding (RFC 9110 §8.4), piece by piece.
 
 A few bytes can decode to thousands of times as many. So the caller chooses the size of the pieces,
-and a body is refused once it exceeds the limit of bodies or a multiple of what was received. The
+and a body is refused once it exceeds the limit of bodies or a multiple of its received length. The
 libraries release the GIL while they decode a piece, so this may run in a thread.
 """
 
@@ -19,15 +19,15 @@ from epp.parsing.limits import BodyLimits
 
 GZIP_FORMAT = 16 + zlib.MAX_WBITS
 MAX_WINDOW_BYTES = 8 << 20
-"""What a sender of zstd may have us hold; no decoder has to (RFC 8878 §3.1.1.1.2)."""
+"""Limit of a zstd window; a decoder need not support larger ones (RFC 8878 §3.1.1.1.2)."""
 
 FREE_BYTES: Final = 1 << 20
-"""Bytes that may be decoded whatever their ratio."""
+"""Decoded bytes to which the limit of the ratio does not apply."""
 
 _FED_BYTES = 64 << 10
-"""Fed to zlib at once, because it returns a copy of what it has not read."""
+"""Input per call of zlib, which returns a copy of its unread input."""
 _MAX_FED_BYTES = 1 << 20
-"""Fed before anything has come of it: empty blocks take up to 100 ms a MiB."""
+"""Limit of input without output in one call: empty blocks take up to 100 ms per MiB."""
 _IDENTITY = frozenset({"", "identity"})
 
 Body = bytes | memoryview
@@ -40,10 +40,10 @@ class _Decoder(ABC):
     def read(self, max_bytes: int) -> bytes | None:
         """Return the next decoded bytes, ``max_bytes`` at most; b"" after the last ones.
 
-        Returns None if much was read and nothing has come of it so far.
+        Returns None if a large part of the input has produced no output so far.
 
         Raises:
-            ParseError: The body is not what its headers say.
+            ParseError: The body is not in the encoding that its headers name.
         """
 
 
@@ -129,7 +129,7 @@ class Decoding:
             self._max_bytes = min(self._max_bytes, by_ratio)
         self._body = BytesIO()
         self.decoded_bytes = 0
-        """So far."""
+        """The number of bytes decoded so far."""
         self.is_finished = False
 
     @classmethod
@@ -146,11 +146,11 @@ class Decoding:
         return cls(_Copier(body), len(body), BodyLimits(len(body), max_ratio=0))
 
     def advance(self, max_bytes: int) -> None:
-        """Decode up to ``max_bytes`` more; fewer if little comes of much.
+        """Decode up to ``max_bytes`` more; fewer if a large input produces little output.
 
         Raises:
-            BodyTooLongError: The body is longer than it may be.
-            ParseError: It is not what its headers say.
+            BodyTooLongError: The body exceeds a limit.
+            ParseError: The body is not in the encoding that its headers name.
         """
         end = min(self.decoded_bytes + max_bytes, self._max_bytes + 1)
         while self.decoded_bytes < end:
@@ -182,7 +182,7 @@ class Decoding:
 
 
 def is_known(headers: Mapping[str, str]) -> bool:
-    """Return whether bodies with these headers can be read: with one known encoding, or none."""
+    """Return whether bodies with these headers can be decoded: one supported encoding, or none."""
     name = encoding_of(headers)
     return name in _IDENTITY or name in _DECODERS
 
@@ -196,8 +196,8 @@ def decode_whole(headers: Mapping[str, str], body: bytes, limits: BodyLimits) ->
     """Return ``body`` without its content encoding, in one go.
 
     Raises:
-        BodyTooLongError: It is longer than it may be.
-        ParseError: It is not what its headers say.
+        BodyTooLongError: The body exceeds a limit.
+        ParseError: The body is not in the encoding that its headers name.
     """
     decoding = Decoding.of(headers, body, limits)
     if decoding is None:

@@ -2,14 +2,14 @@
 
 
 class ParseError(Exception):
-    """The body is not what its path promises; the text is meant for the client."""
+    """The body is invalid for its path; the client gets the text."""
 
 
 class NotJsonError(ParseError):
-    """The body is no JSON object that can be read.
+    """The body is not a valid JSON object.
 
     Attributes:
-        detail: What is wrong with it, as the decoder says.
+        detail: The decoder's message.
     """
 
     def __init__(self, detail: str) -> None:
@@ -18,14 +18,14 @@ class NotJsonError(ParseError):
 
 
 class ModelMissingError(ParseError):
-    """The body names no model, and must."""
+    """The body lacks the required model."""
 
     def __init__(self) -> None:
         super().__init__("model not found in request body: it must be a non-empty string")
 
 
 class FieldMissingError(ParseError):
-    """The body has no prompt, under whatever name its API has for it."""
+    """The body lacks the required field of the prompt."""
 
     def __init__(self, field: str) -> None:
         super().__init__(f"the request body must have a field {field!r}")
@@ -33,11 +33,11 @@ class FieldMissingError(ParseError):
 
 
 class NoParserError(ParseError):
-    """No parser reads requests of that path."""
+    """No parser claims the path."""
 
 
 class NestedTooDeeplyError(ParseError):
-    """The body is nested deeper than can be read."""
+    """The body is nested too deeply."""
 
 
 class TooManyValuesError(ParseError):
@@ -45,7 +45,7 @@ class TooManyValuesError(ParseError):
 
 
 class BodyTooLongError(ParseError):
-    """The body is longer without its content encoding than what is taken in."""
+    """The decoded body exceeds the limit of its length."""
 
     @classmethod
     def above(cls, limit_bytes: int) -> "BodyTooLongError":
@@ -54,7 +54,7 @@ class BodyTooLongError(ParseError):
 
 
 class CompressionRatioError(BodyTooLongError):
-    """The body decodes to too many times its received size."""
+    """The body exceeds the limit of its compression ratio."""
 
 
 class ParserFailedError(Exception):

@@ -1,12 +1,12 @@
 """Refuses bodies with too many JSON values before they are parsed.
 
-To skip a text costs a parser 0.25 ms a MB, to skip values of two bytes up to 4 ms: 64 MB of them
-would hold up the event loop for 0.25 s, and as long again for another model name. No honest body
-has more values than a model reads tokens, so one limit serves all parsers.
+A parser skips a string at 0.25 ms per MB, but values of two bytes at up to 4 ms per MB: 64 MB of
+them would block the event loop for 0.25 s, and again to replace the model name. No honest body has
+more values than a model reads tokens, so one limit serves all parsers.
 
-To count all values would take longer than to parse a text. So samples at random places are counted,
-1 KiB for each 128 KiB: a client that does not know the places cannot hide values between them. The
-estimate is some 10 per cent off, which is close enough for a limit that no honest body comes near.
+Counting all values would take longer than parsing a string. So samples at random places are
+counted, 1 KiB per 128 KiB: a client that does not know the places cannot hide values between them.
+The estimate has an error of about 10 %, which is enough for a limit far above any honest body.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,9 @@ _random = Random()  # noqa: S311 - no client sees its numbers
 
 
 def count_values(body: bytes, start: int = 0, stop: int | None = None) -> int:
-    """Return an upper bound of the values that ``body`` has from ``start`` to ``stop``.
+    """Return an upper bound of the values in ``body`` from ``start`` to ``stop``.
 
-    Commas and opening brackets are counted, also those within texts.
+    Counts commas and opening brackets, including those within strings.
     """
     end = len(body) if stop is None else stop
     return (
@@ -38,15 +38,15 @@ def count_values(body: bytes, start: int = 0, stop: int | None = None) -> int:
 def check_values(
     body: bytes, max_values: int, choose: Callable[[], float] = _random.random
 ) -> None:
-    """Refuse a body with too many values; a body without room for so many is not read.
+    """Refuse a body with too many values; a body too short for so many is not read.
 
     Args:
         body: JSON, or anything else.
-        max_values: The values that it may have.
-        choose: Returns a random number from 0 to 1, and not 1.
+        max_values: Limit of the number of values.
+        choose: Returns a random number in [0, 1).
 
     Raises:
-        TooManyValuesError: It has more.
+        TooManyValuesError: The body has more.
     """
     size = len(body)
     if size <= max_values * MIN_VALUE_BYTES:

@@ -5,7 +5,7 @@ from typing import Final
 
 DEFAULT_MAX_BODY_BYTES: Final = 64 << 20
 DEFAULT_MAX_RATIO: Final = 100
-"""JSON usually shrinks to a tenth; a body that repeats one prompt 100 times, to a hundredth."""
+"""JSON usually compresses to a tenth; one prompt repeated 100 times, to a hundredth."""
 DEFAULT_MAX_JSON_VALUES: Final = 4 << 20
 """More than the tokens that any model reads; a body of up to 8 MiB cannot have more."""
 
@@ -15,8 +15,8 @@ class BodyLimits:
     """Limits of a body that a parser reads."""
 
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
-    """Most bytes without the content encoding."""
+    """Maximum length without the content encoding."""
     max_ratio: int = DEFAULT_MAX_RATIO
-    """Most decoded bytes for each received byte, beyond the first MiB; 0 for no limit."""
+    """Maximum decoded bytes per received byte, beyond the first MiB; 0 for no limit."""
     max_json_values: int = DEFAULT_MAX_JSON_VALUES
-    """Most values: numbers, texts, lists and objects (:mod:`.json_density`)."""
+    """Maximum number of numbers, strings, arrays and objects (:mod:`.json_density`)."""

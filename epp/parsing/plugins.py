@@ -1,8 +1,7 @@
-"""The extension point of parsers: which API a request speaks, and what its answer says.
+"""The extension point of parsers, which read the requests and answers of an API.
 
-One parser reads one family of APIs. Which one is asked is decided by the path alone: the longest
-claim that the path ends with, then the parser without claims. A request without a body is shown to
-none.
+One parser reads one family of APIs. The path alone selects it: the parser with the longest claim
+that the path ends with, or else the parser without claims. A request without a body is not parsed.
 """
 
 from abc import abstractmethod
@@ -34,7 +33,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class HttpCall:
-    """A whole HTTP request, as a parser gets it."""
+    """A whole HTTP request, the input of a parser."""
 
     request_id: str
     path: str
@@ -46,7 +45,7 @@ class HttpCall:
     claim: str = ""
     """The parser's claim that the path ends with; "" for one without claims."""
     may_lack_model: bool = False
-    """A header or a rule names the model, so that the body may leave it out."""
+    """Whether the body may omit the model, because a header or a rule sets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,40 +55,40 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
-    """Of the prompt's: those read from a cache."""
+    """Prompt tokens that were read from a cache."""
 
 
 class AnswerReader(Protocol):
-    """Looks for the usage in one answer while its body passes by; never raises."""
+    """Finds the usage in one answer while its body passes through; never raises."""
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next piece of the body, cut anywhere; keep of it as little as possible."""
+        """Process the next piece of the body, cut anywhere; keep as little of it as possible."""
 
     def usage(self) -> Usage | None:
-        """Return what the answer has said, None if nothing; called once, at its end."""
+        """Return the usage, None if the answer has none; called once, at its end."""
 
 
 class Parser(Plugin):
     """Reads the requests of a family of APIs.
 
     Attributes:
-        claims: Ends of the paths it reads, such as ``/chat/completions``; empty for a parser of
-            everything that nobody claims. Of two parsers with the same claim the first one listed
-            is asked.
+        claims: Suffixes of the paths it reads, such as ``/chat/completions``; empty for a parser of
+            all paths that no other parser claims. Of two parsers with the same claim, the first one
+            in the configuration is used.
     """
 
     claims: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def parse(self, call: HttpCall) -> LLMRequest:
-        """Return what scheduling has to know of ``call``; unknown fields cost nothing.
+        """Return the request that ``call`` contains.
 
         Raises:
-            ParseError: It is not what its path promises (400); the text is for the client.
+            ParseError: The body is invalid for its path (400); the client gets the text.
         """
 
     def rewrite(self, request: LLMRequest, body: bytes, model: str) -> bytes | None:
-        """Return ``body`` with another model name; None if this API names none in its body.
+        """Return ``body`` with another model name; None if this API has no model in its body.
 
         Raises:
             ParseError: The name cannot be replaced.
@@ -97,5 +96,5 @@ class Parser(Plugin):
         return None
 
     def answer_reader(self, request: LLMRequest, headers: Mapping[str, str]) -> AnswerReader | None:
-        """Return what finds the usage in the answer with these headers; None if it has none."""
+        """Return a reader for the answer with these headers; None if it has no usage to read."""
         return None

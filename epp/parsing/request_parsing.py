@@ -1,11 +1,11 @@
-"""A whole HTTP request to the request that scheduling sees: which parser is asked, and asking it.
+"""Parses HTTP requests with the parser plugin that claims their path.
 
-The end of the path decides (see :mod:`epp.parsing.plugins`). What no parser has to look at is
-scheduled on load alone, its model and prompt empty: a request without a body, one whose content
-encoding is unknown here, and every request where there is no parser at all.
+The end of the path selects the parser (see :mod:`epp.parsing.plugins`). Requests that no parser
+reads are scheduled by load alone, with an empty model and prompt: those without a body, those with
+an unknown content encoding, and all requests if no parser is configured.
 
-A parser is never turned off, as nothing could take its place. What it raises, other than a
-:class:`ParseError`, is its bug, and is counted.
+A parser is never disabled, because nothing could replace it. An error other than a
+:class:`ParseError` is counted as a bug of the parser.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,13 +29,13 @@ _MAX_KNOWN_PATH_CHARS = 256
 
 @dataclass(slots=True)
 class ParsedRequest:
-    """A request that has been read."""
+    """The result of parsing one request."""
 
     request: LLMRequest
     body: bytes
-    """Without its content encoding, if a parser had to look at it."""
+    """Without its content encoding if a parser with claims read it."""
     parser: Guard[Parser] | None = None
-    """Who has read it; None for nobody."""
+    """The parser that read it; None if none did."""
 
     def rewrite(self, model: str) -> bytes | None:
         """Return the body with another model name; None if it names none.
@@ -58,7 +58,7 @@ class ParsedRequest:
 def reader_finder(
     parser: Guard[Parser], request: LLMRequest
 ) -> Callable[[Mapping[str, str]], AnswerReader | None] | None:
-    """Return what is asked with the headers of the answer; None if its parser reads no answers."""
+    """Return a function from an answer's headers to its reader; None if the parser has none."""
     if type(parser.plugin).answer_reader is Parser.answer_reader:
         return None
     return partial(_answer_reader, parser, request)
@@ -75,13 +75,14 @@ def _answer_reader(
 
 
 class RequestParser:
-    """The parsers of one graph."""
+    """Selects the parser of each request and runs it."""
 
     def __init__(self, parsers: Sequence[Guard[Parser]]) -> None:
         """Route paths to parsers.
 
         Args:
-            parsers: In the order in which claims and the place for all else are given away.
+            parsers: In order of precedence. A parser without claims gets all other paths and ends
+                the list.
         """
         claims: dict[str, Guard[Parser]] = {}
         self._fallback: Guard[Parser] | None = None
@@ -110,18 +111,18 @@ class RequestParser:
         limits: BodyLimits = _DEFAULT_LIMITS,
         decoded: bytes | None = None,
     ) -> ParsedRequest:
-        """Read one request.
+        """Parse one request.
 
         Args:
             request_id: Id of the HTTP request.
             headers: By lower-case name, pseudo headers included.
             body: The whole body; b"" for none.
-            may_lack_model: The model is named elsewhere, so that the body may leave it out.
-            limits: How long the body may become, and how many values it may have.
+            may_lack_model: Whether the body may omit the model, because it is set elsewhere.
+            limits: Limits of the decoded body.
             decoded: The body without its content encoding, if the caller has decoded it.
 
         Raises:
-            ParseError: The request is not what its path promises, or no parser reads that path.
+            ParseError: The request is invalid for its path, or no parser claims the path.
             ParserFailedError: The parser has a bug.
         """
         path = _path(headers)
@@ -156,7 +157,7 @@ class RequestParser:
         """Return the decoding of ``body``; None if it need not be decoded.
 
         Raises:
-            NoParserError: No parser reads that path.
+            NoParserError: No parser claims the path.
         """
         if not body or self._is_empty or not is_known(headers):
             return None

@@ -1,6 +1,7 @@
-"""One request from its headers to its end."""
+"""One request from its headers to the end of its stream."""
 
 from epp.request_control.body_queue import BodyQueue
+from epp.request_control.decision import Decision
 from epp.request_control.director import Director
 from epp.request_control.errors import (
     AdmissionDeniedError,
@@ -63,7 +64,7 @@ from epp.request_control.plugins import (
 )
 from epp.request_control.policies import OutcomeWatch, RequestPolicies
 from epp.request_control.refusals import Refusals
-from epp.request_control.routed_request import FindReader, RoutedRequest
+from epp.request_control.routed_request import FindReader, RequestLifecycle, RoutedRequest
 
 __all__ = [
     "ANSWER_USAGE",
@@ -83,6 +84,7 @@ __all__ = [
     "BodyTooLargeError",
     "CostlyBodiesError",
     "DataProducer",
+    "Decision",
     "DecodedBodyTooLargeError",
     "Director",
     "EndCause",
@@ -111,6 +113,7 @@ __all__ = [
     "RequestDroppedError",
     "RequestError",
     "RequestHeaderProcessor",
+    "RequestLifecycle",
     "RequestMemory",
     "RequestPolicies",
     "ResponseComplete",

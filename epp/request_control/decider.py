@@ -1,12 +1,13 @@
 """From a parsed request to a routed one: candidates, choice, reservation."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter
+from types import MappingProxyType
+from typing import Final
 
 from epp.observability import Metrics
-from epp.parsing import Parser, reader_finder
 from epp.request_control.conditional import PREFER_HEADER, acceptance
+from epp.request_control.decision import Decision
 from epp.request_control.errors import (
     AllFilteredError,
     NoCandidatesError,
@@ -15,18 +16,17 @@ from epp.request_control.errors import (
     RequestDroppedError,
     RequestError,
 )
-from epp.request_control.memory import UNCOUNTED, RequestMemory
 from epp.request_control.pipeline import Pipeline
 from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, EndCause
 from epp.request_control.policies import OutcomeWatch
-from epp.request_control.producer_run import ProducerRun
-from epp.request_control.routed_request import RoutedRequest, RoutedRequestOwner
+from epp.request_control.prepared_request import PreparedRequest
+from epp.request_control.routed_request import RequestLifecycle, RoutedRequest
 from epp.request_control.subset import within
 from epp.scheduling import (
     DroppedError,
     Endpoint,
-    Guard,
     NoEndpointsError,
+    Reservation,
     SchedulingResult,
     ShadowPick,
     UnknownProfileError,
@@ -37,57 +37,39 @@ _ANSWERS: Mapping[type[Exception], type[RequestError]] = {
     DroppedError: RequestDroppedError,
     UnknownProfileError: ProfileNotFoundError,
 }
-"""What the scheduler's errors are to the client; any other is a fault of this EPP."""
+"""Errors of the scheduler as the client gets them; any other is a fault of this EPP."""
 
-
-@dataclass(slots=True, eq=False)
-class PreparedRequest:
-    """A request that is read and prepared, and what its decision needs."""
-
-    pipeline: Pipeline
-    producer_run: ProducerRun
-    """All of its producers have prepared it."""
-    parser: Guard[Parser] | None
-    rewritten: bytes | None
-    """What to send on in place of what was received."""
-    received_at: float
-    subset: Sequence[str] | None
-    """What the gateway lets it go to; None for all of the pool."""
-    memory: RequestMemory = UNCOUNTED
-    """The account of what it holds."""
-    candidates: Sequence[Endpoint] = ()
-    """What the last choice was among."""
-
-    is_waiting: bool = False
-
-    def begin_to_wait(self) -> None:
-        """Put what the request keeps only because it waits on its account; idempotent.
-
-        Raises:
-            HeldBytesError: There is no memory left for it.
-        """
-        if not self.is_waiting:
-            self.is_waiting = True
-            request = self.producer_run.request
-            self.memory.hold(len(request.prompt) + len(request.tools) + len(request.template))
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_STAGES: Final[tuple[Sequence[Reservation], Mapping[str, str]]] = ((), MappingProxyType({}))
 
 
 class Decider:
-    """Chooses endpoints and reserves them; every step is synchronous."""
+    """Chooses endpoints and reserves them; every step is synchronous.
+
+    Args:
+        pipeline: The pipeline of new requests.
+        lifecycle: Called at each step of a routed request's life.
+        metrics: Counts decisions.
+        clock: Monotonic seconds, the clock of endpoint loads.
+        outcomes: Notified of every decision.
+        emit_endpoint_scores: See :class:`Director`.
+        follow_subset_hint: See :class:`Director`.
+    """
 
     def __init__(
         self,
+        pipeline: Pipeline,
         *,
-        owner: RoutedRequestOwner,
+        lifecycle: RequestLifecycle,
         metrics: Metrics,
         clock: Callable[[], float],
         outcomes: OutcomeWatch | None,
         emit_endpoint_scores: bool,
         follow_subset_hint: bool,
     ) -> None:
-        self.in_flight = 0
-        """Routed requests not yet closed."""
-        self._owner = owner
+        self.pipeline = pipeline
+        """The pipeline of new requests; replaced by a reload."""
+        self._lifecycle = lifecycle
         self._metrics = metrics
         self._clock = clock
         self._outcomes = outcomes
@@ -107,11 +89,11 @@ class Decider:
 
         Args:
             prepared: The request.
-            endpoints: Those of the pool that it may go to.
-            preference: A score for each of them that counts beside the profiles' own.
+            endpoints: The pool, or a part of it.
+            preference: A score for each of them, added to the profiles' own.
 
         Raises:
-            RequestError: There is nothing to choose from, or a plugin turns the request away.
+            RequestError: No endpoint is left, or a plugin refuses the request.
         """
         pipeline, producer_run = prepared.pipeline, prepared.producer_run
         request, state = producer_run.request, producer_run.state
@@ -143,76 +125,77 @@ class Decider:
         self._schedule_seconds(perf_counter() - began)
         return result
 
-    def take(
-        self, prepared: PreparedRequest, result: SchedulingResult, pipeline: Pipeline | None = None
+    def route(
+        self,
+        prepared: PreparedRequest,
+        result: SchedulingResult,
+        *,
+        pipeline: Pipeline | None = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
     ) -> RoutedRequest:
-        """Reserve ``result``, what :meth:`choose` returned in the same step.
+        """Reserve ``result`` in the step in which :meth:`choose` returned it.
 
         Args:
             prepared: The request.
-            result: Where it goes.
-            pipeline: Whose hooks are told from now on; None for those of the one it began with.
+            result: The endpoints to reserve.
+            pipeline: Its hooks run from now on; by default those of ``prepared.pipeline``.
+            headers: Headers to set on the way to the model server, besides those of plugins.
         """
-        pipeline, rewritten = pipeline or prepared.pipeline, prepared.rewritten
         request, state = prepared.producer_run.request, prepared.producer_run.state
+        candidates = prepared.candidates
         shadow: Sequence[ShadowPick] = ()
         if prepared.pipeline.shadows:  # before the reservation, which they must not see
-            shadow = prepared.pipeline.shadow_picks(request, prepared.candidates, state, result)
+            shadow = prepared.pipeline.shadow_picks(request, candidates, state, result)
             self._count_shadows(shadow)
-        routed = RoutedRequest(
-            self._owner,
-            pipeline=pipeline,
-            request=request,
-            state=state,
-            result=result,
-            metrics=self._metrics.for_request(
-                request.model, request.target_model, request.fairness_id, request.priority
-            ),
-            received_at=prepared.received_at,
-            decided_at=self._clock(),
-            body=rewritten,
-            scores=_scores(result) if self._emit_endpoint_scores else None,
-            shadow=shadow,
+        pipeline = pipeline or prepared.pipeline
+        metrics = self._metrics.for_request(
+            request.model, request.target_model, request.fairness_id, request.priority
         )
+        scores = _scores(result) if self._emit_endpoint_scores else None
+        destination = _destination(result)
+        endpoint = result.endpoints[0].endpoint
+        load, now = endpoint.load, self._clock()
+        waiting_requests, running_requests = load.waiting_requests, load.running_requests
+        kv_cache_usage, requested_at = load.kv_cache_usage, endpoint.metrics.requested_at
+        stage_reservations, stages = _NO_STAGES
+        if len(result.profiles) > 1:
+            stage_reservations, stages = _reserve_stages(result, now)
+        reservation = Reservation(load, now)
         try:
-            self._tell(prepared, pipeline, routed, result)
+            if pipeline.pre_request:
+                pipeline.chosen(request, result, candidates, state)
+            decision = Decision(  # by position: keywords would cost 3 us
+                request,
+                candidates,
+                result,
+                endpoint,
+                destination,
+                _request_headers(prepared, headers),
+                prepared.received_at,
+                now,
+                waiting_requests,
+                running_requests,
+                kv_cache_usage,
+                None if requested_at is None else now - requested_at,
+                reservation,
+                stage_reservations,
+                stages,
+                scores,
+                shadow,
+            )
+            routed = RoutedRequest(self._lifecycle, decision, prepared, pipeline, metrics)
         except BaseException:
-            routed.undo(self._clock())
+            for each in (reservation, *stage_reservations):
+                each.release(self._clock())
             hooks = pipeline.complete_without_usage
-            pipeline.ended(hooks, request, routed.endpoint, EndCause.ERROR, state)
+            pipeline.ended(hooks, request, endpoint, EndCause.ERROR, state)
             raise
-        self._attempts.succeeded(request.target_model, routed.endpoint)
-        pipeline.request_began()
-        if pipeline is not prepared.pipeline:  # whose parser reads the answer
-            prepared.pipeline.request_began()
-            routed.begun_on = prepared.pipeline
-        self.in_flight += 1
-        routed.metrics.total.inc()
-        routed.metrics.running.inc()
-        routed.metrics.size.observe(request.body_bytes)
-        self._processing_seconds(routed.decided_at - routed.received_at)
+        self._attempts.succeeded(request.target_model, endpoint)
+        self._lifecycle.began(routed)
+        self._processing_seconds(now - prepared.received_at)
         if self._outcomes is not None:
             self._outcomes.note(False)
         return routed
-
-    def _tell(
-        self,
-        prepared: PreparedRequest,
-        pipeline: Pipeline,
-        routed: RoutedRequest,
-        result: SchedulingResult,
-    ) -> None:
-        """Tell the plugins of a decision whose endpoints are reserved."""
-        request, state = routed.request, routed.state
-        if prepared.parser is not None:
-            routed.find_reader = reader_finder(prepared.parser, request)
-        if pipeline.pre_request:
-            pipeline.chosen(request, result, prepared.candidates, state)
-        if prepared.rewritten is not None and "content-encoding" in request.headers:
-            # After the plugins, which may set the headers anew: the body is plain now.
-            set_by_plugins = state.read(REQUEST_HEADERS_TO_SET) or {}
-            changed = {**set_by_plugins, "content-encoding": None}
-            state.write(REQUEST_HEADERS_TO_SET, changed)
 
     def _count_shadows(self, picks: Sequence[ShadowPick]) -> None:
         for pick in picks:
@@ -222,6 +205,42 @@ class Decider:
 
 
 def _scores(result: SchedulingResult) -> Mapping[str, float]:
-    """Return the totals of all that the primary profile scored, by ``ip:port``."""
+    """Return the total scores of the primary profile, by ``ip:port``."""
     scored = result.profiles[result.primary].scored
     return {each.endpoint.address: each.score for each in scored}
+
+
+def _destination(result: SchedulingResult) -> str:
+    if result.destination:
+        return result.destination
+    picked = result.endpoints
+    if len(picked) == 1:
+        return picked[0].endpoint.address
+    return ",".join([each.endpoint.address for each in picked])
+
+
+def _reserve_stages(
+    result: SchedulingResult, now: float
+) -> tuple[Sequence[Reservation], Mapping[str, str]]:
+    """Reserve the best endpoint of every profile but the primary one; also return their names."""
+    stages = {
+        name: other.endpoints[0].endpoint
+        for name, other in result.profiles.items()
+        if name != result.primary and other.endpoints
+    }
+    names = {name: endpoint.name for name, endpoint in stages.items()}
+    return [Reservation(endpoint.load, now) for endpoint in stages.values()], names
+
+
+def _request_headers(
+    prepared: PreparedRequest, headers: Mapping[str, str]
+) -> Mapping[str, str | None]:
+    """Return the headers to set, those of plugins and ``headers``; the later ones win."""
+    set_by_plugins = prepared.producer_run.state.read(REQUEST_HEADERS_TO_SET) or _NO_HEADERS
+    request_headers = prepared.producer_run.request.headers
+    is_decoded = prepared.rewritten is not None and "content-encoding" in request_headers
+    if not (is_decoded or headers):
+        return set_by_plugins
+    # The body that is sent on has no encoding any more, whatever plugins have set.
+    decoded = {"content-encoding": None} if is_decoded else {}
+    return {**set_by_plugins, **decoded, **headers}

@@ -1,19 +1,19 @@
-"""Errors that end a request with an HTTP answer of our own.
+"""Errors that end a request with an HTTP answer of this EPP.
 
-Each class carries its HTTP status, the reference's name for it and its drop reason, so that the
-protocol layer turns any of them into a response in one place.
+Each class has an HTTP status, the reference's code and a drop reason, so that the protocol layer
+turns any of them into a response in one place.
 """
 
 from typing import ClassVar
 
 
 class RequestError(Exception):
-    """Base of every error that is answered to the client.
+    """Base of every error that is sent to the client.
 
     Attributes:
         status: HTTP status of the answer.
         code: The reference EPP's name for that class of error.
-        stage: Where in the request's way it arose.
+        stage: The stage of processing that raised it.
         drop_reason: Value of ``x-llm-d-request-dropped-reason``; "" for none.
     """
 
@@ -24,7 +24,7 @@ class RequestError(Exception):
 
 
 class BadRequestError(RequestError):
-    """The body is not what its path promises."""
+    """The body is invalid for its path."""
 
     status = 400
     code = "BadRequest"
@@ -49,11 +49,11 @@ class NoCandidatesError(RequestError):
 
 
 class NoCandidatesForNoBodyError(NoCandidatesError):
-    """The same for a request without a body, which the reference answers otherwise."""
+    """The same for a request without a body, for which the reference has another answer."""
 
 
 class OutsideSubsetError(RequestError):
-    """There are endpoints, but none that the gateway lets the request go to."""
+    """None of the pool's endpoints is in the gateway's subset hint."""
 
     status = 503
     code = "ServiceUnavailable"
@@ -62,7 +62,7 @@ class OutsideSubsetError(RequestError):
 
 
 class ScreenedOutError(RequestError):
-    """There are endpoints, but screeners let the request see none of them."""
+    """Screeners excluded all of the pool's endpoints."""
 
     status = 503
     code = "ServiceUnavailable"
@@ -71,7 +71,7 @@ class ScreenedOutError(RequestError):
 
 
 class AllFilteredError(RequestError):
-    """The scheduling profile's filters left no endpoint."""
+    """The scheduling profile's filters removed every endpoint."""
 
     status = 429
     code = "ResourceExhausted"
@@ -80,7 +80,7 @@ class AllFilteredError(RequestError):
 
 
 class RequestDroppedError(RequestError):
-    """A filter gave the request up: the pool has no room for its kind."""
+    """A filter dropped the request, for example because the pool has no capacity for its kind."""
 
     status = 429
     code = "ResourceExhausted"
@@ -89,7 +89,7 @@ class RequestDroppedError(RequestError):
 
 
 class NotCachedError(RequestError):
-    """The request asks for a server with its prefix in the cache, and the best one has none."""
+    """The request requires a server that has its prefix cached, and the chosen one has not."""
 
     status = 412
     code = "PreconditionFailed"
@@ -97,7 +97,7 @@ class NotCachedError(RequestError):
 
 
 class SaturatedError(RequestError):
-    """The pool is full, and the request is one that may be turned away."""
+    """The pool is full, and the request is sheddable."""
 
     status = 429
     code = "ResourceExhausted"
@@ -106,7 +106,7 @@ class SaturatedError(RequestError):
 
 
 class QueueFullError(RequestError):
-    """As many requests wait as may, or as many bytes."""
+    """The flow-control queue has reached its limit of requests or bytes."""
 
     status = 429
     code = "ResourceExhausted"
@@ -115,7 +115,7 @@ class QueueFullError(RequestError):
 
 
 class QueueExpiredError(RequestError):
-    """The request has waited for as long as it may."""
+    """The request waited in the flow-control queue until its time limit."""
 
     status = 429
     code = "ResourceExhausted"
@@ -124,7 +124,7 @@ class QueueExpiredError(RequestError):
 
 
 class QueueNoEndpointsError(RequestError):
-    """The pool has no endpoint, and the request may not wait for one any longer, or at all."""
+    """The pool has no endpoint, and the request may not wait for one, or has waited too long."""
 
     status = 503
     code = "ServiceUnavailable"
@@ -133,7 +133,7 @@ class QueueNoEndpointsError(RequestError):
 
 
 class EvictedError(RequestError):
-    """The request was at its endpoint and had to make room for others."""
+    """Flow control evicted the request after its dispatch, in favour of others."""
 
     status = 429
     code = "ResourceExhausted"
@@ -142,7 +142,7 @@ class EvictedError(RequestError):
 
 
 class AdmissionDeniedError(RequestError):
-    """An admitter turned the request away."""
+    """An admitter refused the request."""
 
     status = 429
     code = "ResourceExhausted"
@@ -155,7 +155,7 @@ class InternalError(RequestError):
 
 
 class ShuttingDownError(RequestError):
-    """This EPP stops and can decide nothing any more."""
+    """This EPP is shutting down."""
 
     status = 503
     code = "ServiceUnavailable"
@@ -164,13 +164,13 @@ class ShuttingDownError(RequestError):
 
 
 class UnsupportedModeError(RequestError):
-    """Envoy is configured in a way that cannot work; the message says what to change."""
+    """Envoy's configuration cannot work; the message says what to change."""
 
     stage = "ext_proc"
 
 
 class BodyTimeoutError(RequestError):
-    """The request's body did not come in time."""
+    """The request's body did not arrive in time."""
 
     status = 408
     code = "RequestTimeout"
@@ -178,7 +178,7 @@ class BodyTimeoutError(RequestError):
 
 
 class AnswerTimeoutError(RequestError):
-    """The request is whole, and its answer did not begin in time."""
+    """The answer to a complete request did not begin in time."""
 
     status = 504
     code = "GatewayTimeout"
@@ -186,10 +186,10 @@ class AnswerTimeoutError(RequestError):
 
 
 class LimitError(RequestError):
-    """The request is more than what is taken in.
+    """The request exceeds a limit.
 
     Attributes:
-        limit: Which limit; a label of ``request_limit_exceeded_total``.
+        limit: Name of the limit; a label of ``request_limit_exceeded_total``.
     """
 
     status = 413
@@ -199,13 +199,13 @@ class LimitError(RequestError):
 
 
 class BodyTooLargeError(LimitError):
-    """The request's body is larger than this EPP takes in."""
+    """The request's body is larger than the limit."""
 
     limit = "body-bytes"
 
 
 class DecodedBodyTooLargeError(LimitError):
-    """The request's body decodes to too many times its received size."""
+    """The request's body exceeds the limit of its compression ratio."""
 
     stage = "parsing"
     limit = "compression-ratio"
@@ -222,13 +222,13 @@ class CostlyBodiesError(LimitError):
 
 
 class PartialBodyError(LimitError):
-    """The request's body is larger than Envoy buffers, so that only its start came."""
+    """The request's body is larger than Envoy's buffer, so that only its start arrived."""
 
     limit = "envoy-buffer"
 
 
 class HeadersTooLargeError(LimitError):
-    """The request's headers are larger than this EPP takes in."""
+    """The request's headers are larger than the limit."""
 
     status = 431
     code = "HeadersTooLarge"
@@ -236,7 +236,7 @@ class HeadersTooLargeError(LimitError):
 
 
 class TooDeepError(LimitError):
-    """The request's JSON is nested deeper than can be read."""
+    """The request's JSON is nested too deeply."""
 
     status = 400
     code = "BadRequest"
@@ -254,7 +254,7 @@ class TooManyJsonValuesError(LimitError):
 
 
 class TooManyStreamsError(LimitError):
-    """As many requests are open as may be."""
+    """The limit of open streams is reached."""
 
     status = 503
     code = "ServiceUnavailable"
@@ -263,7 +263,7 @@ class TooManyStreamsError(LimitError):
 
 
 class HeldBytesError(LimitError):
-    """Bodies that are not passed on yet take as much memory as they may."""
+    """The memory limit of bodies that are not sent on yet is reached."""
 
     status = 503
     code = "ServiceUnavailable"
@@ -272,6 +272,6 @@ class HeldBytesError(LimitError):
 
 
 class SlowBodyError(HeldBytesError):
-    """The request's body had to make room for others: it was large, and came slowly."""
+    """The request was refused to free memory: its body was large and arrived slowly."""
 
     limit = "held-bytes-evicted"

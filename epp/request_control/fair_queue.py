@@ -1,8 +1,8 @@
-"""A queue in which the source that has had least of the work so far is next.
+"""A queue that serves the source with the least work done so far.
 
-Start-time fair queueing (Goyal, Vin, Cheng, 1996) with one weight for all: each source has a clock
-that runs with the cost of what was done for it, and the source with the slowest clock is served. A
-source that comes back starts at the clock of the one being served, so that nobody saves up turns.
+Start-time fair queueing (Goyal, Vin, Cheng, 1996) with equal weights: each source has a virtual
+clock that advances by the cost of its work, and the source with the smallest clock is served next.
+A source that returns starts at the clock of the one being served, so that it cannot save up turns.
 """
 
 from collections import deque
@@ -21,10 +21,10 @@ class _Source(Generic[T]):
 
 
 class FairQueue(Generic[T]):
-    """Items of many sources; each operation is O(sources that wait).
+    """Items of many sources; each operation is O(waiting sources).
 
     Args:
-        max_items: How many may wait.
+        max_items: Limit of waiting items.
     """
 
     def __init__(self, max_items: int) -> None:
@@ -38,33 +38,29 @@ class FairQueue(Generic[T]):
         return self._length
 
     def push(self, source: str, item: T) -> T | None:
-        """Append ``item``; return the item that gives way if too many wait.
+        """Append ``item``; return the item that is displaced if the limit is exceeded.
 
-        That is the last one of the source with most items, perhaps ``item`` itself.
+        This is the last item of the source with the most items, perhaps ``item`` itself.
         """
-        own = self._sources.get(source)
-        if own is None:
-            own = self._sources[source] = _Source(self._now)
+        own = self._source(source)
         own.clock = max(own.clock, self._now)
         own.items.append(item)
         self._length += 1
         if self._length <= self._max_items:
             return None
-        # Of two sources with as many, the one that has just pushed loses its item.
+        # Of two sources with equally many, the one that pushes loses its item.
         longest = max(self._sources.values(), key=lambda each: (len(each.items), each is own))
         self._length -= 1
         return longest.items.pop()
 
     def put_back(self, source: str, item: T) -> None:
-        """Have ``item``, which was taken and is not done, be the next one of its source."""
-        own = self._sources.get(source)
-        if own is None:
-            own = self._sources[source] = _Source(self._now)
+        """Return ``item``, which was popped and is unfinished, to the head of its source."""
+        own = self._source(source)
         own.items.appendleft(item)
         self._length += 1
 
     def remove(self, source: str, item: T) -> None:
-        """Take ``item`` of ``source`` back; does nothing if it waits no more."""
+        """Remove ``item`` of ``source``, if it waits."""
         own = self._sources.get(source)
         if own is None or item not in own.items:
             return
@@ -74,7 +70,7 @@ class FairQueue(Generic[T]):
             del self._sources[source]
 
     def pop(self) -> tuple[str, T]:
-        """Take the next item; return its source and the item.
+        """Remove the next item; return its source and the item.
 
         Raises:
             IndexError: Nothing waits.
@@ -88,22 +84,26 @@ class FairQueue(Generic[T]):
         return name, source.items.popleft()
 
     def charge(self, source: str, cost: float) -> None:
-        """Add the cost of work for ``source``, whether it has items or not."""
-        own = self._sources.get(source)
-        if own is None:
-            own = self._sources[source] = _Source(self._now)
+        """Add the cost of work for ``source``, even if it has no items."""
+        own = self._source(source)
         own.clock = max(own.clock, self._now) + cost
         if not self._length:
-            # Nothing waits: all sources are equal again, so nothing need be kept of them.
+            # Nothing waits: all sources are equal again, and their clocks can be dropped.
             self._sources.clear()
             self._now = 0.0
         elif len(self._sources) > 2 * self._max_items:
             self._forget(lambda each: each.clock <= self._now)
             if len(self._sources) > 2 * self._max_items:
-                self._forget(lambda _: True)  # as many as a client has addresses
+                self._forget(lambda _: True)  # a client may have any number of addresses
+
+    def _source(self, name: str) -> _Source[T]:
+        own = self._sources.get(name)
+        if own is None:
+            own = self._sources[name] = _Source(self._now)
+        return own
 
     def _forget(self, is_due: Callable[[_Source[T]], bool]) -> None:
-        """Keep nothing of the sources that have no items and are due."""
+        """Drop the sources that have no items and are due."""
         self._sources = {
             name: each for name, each in self._sources.items() if each.items or not is_due(each)
         }

@@ -1,8 +1,8 @@
-"""Decisions that have to wait, of asynchronous data producers among others.
+"""Decisions that have to wait, for asynchronous data producers among others.
 
-Each producer asked costs one task, and nothing else of a request runs in a task: answers and time
-limits lead back to the decision by callbacks. So the step from the last answer to the reservation
-is one step of the event loop, as on the straight path.
+Each call of an asynchronous producer runs in a task; nothing else of a request does. Its result or
+its time limit continues the decision by a callback, so that everything from the last result to the
+reservation is one step of the event loop, as for a request that need not wait.
 """
 
 import asyncio
@@ -14,46 +14,45 @@ from time import perf_counter
 
 from epp.request_control.errors import RequestError
 from epp.request_control.plugins import EndCause
-from epp.request_control.producer_run import AsyncStep, ProducerRun
+from epp.request_control.prepared_request import PreparedRequest
+from epp.request_control.producer_run import AsyncStep
+from epp.request_control.refusals import Refusals
 from epp.request_control.routed_request import RoutedRequest
 
 Outcome = RoutedRequest | RequestError
 
 
 class PendingDecision(ABC):
-    """A request whose endpoint is not chosen yet.
-
-    Whoever decides it calls :meth:`settle`, once.
-    """
+    """A request whose endpoint is not chosen yet; :meth:`settle` is called once."""
 
     __slots__ = ("_callback", "outcome")
 
     def __init__(self) -> None:
         self._callback: Callable[[Outcome], None] | None = None
         self.outcome: Outcome | None = None
-        """None until it is decided."""
+        """None until the request is decided or refused."""
 
     def then(self, callback: Callable[[Outcome], None]) -> None:
-        """Have ``callback`` called with the outcome, once; at once if there is one already."""
+        """Call ``callback`` with the outcome, once; at once if there is one already."""
         if self.outcome is None:
             self._callback = callback
         else:
             callback(self.outcome)
 
     def settle(self, outcome: Outcome) -> None:
-        """Tell whoever waits."""
+        """Record the outcome and call the callback."""
         if isinstance(outcome, RequestError):
-            # The frames that it came through hold the request, and this: a body of 60 MB would stay
-            # until the garbage collector runs.
+            # The frames of its traceback refer to the request and to this: a body of 60 MB would
+            # stay until the garbage collector runs.
             outcome.__traceback__ = outcome.__cause__ = outcome.__context__ = None
         self.outcome = outcome
-        callback, self._callback = self._callback, None  # which may point back
+        callback, self._callback = self._callback, None  # it may refer to this
         if callback is not None:
             callback(outcome)
 
     @abstractmethod
     def cancel(self, cause: EndCause) -> None:
-        """Take the call back: nothing is reserved and nobody called.
+        """Give the decision up: nothing is reserved and the callback is not called.
 
         Does nothing once the decision is made.
         """
@@ -61,69 +60,80 @@ class PendingDecision(ABC):
 
 @dataclass(slots=True, eq=False)
 class _ProducerCall:
-    """A producer that is being waited for."""
+    """A running call of an asynchronous producer."""
 
     task: asyncio.Task[None]
     limit: asyncio.TimerHandle
     began: float
 
-    def take_back(self) -> None:
+    def cancel(self) -> None:
         self.limit.cancel()
         self.task.cancel()
 
 
 class AwaitingProducers(PendingDecision):
-    """One that waits for data producers; made in the event loop.
+    """A request that waits for asynchronous data producers; made in the event loop.
 
     Args:
-        producer_run: The request's producers, as far as they have come.
-        asked: Those of them to wait for.
-        decide: Makes the decision once they have run, or says who will.
-        abandon: Is told instead if nobody wants the decision any more.
+        prepared: The request.
+        steps: The producers to wait for.
+        decide: Decides the request once its producers have run; may return another pending one.
+        refusals: Reports a request that is refused or abandoned.
     """
 
-    __slots__ = ("_abandon", "_decide", "_following", "_loop", "_producer_run", "_waiting")
+    __slots__ = (
+        "_calls",
+        "_decide",
+        "_following",
+        "_loop",
+        "_prepared",
+        "_producer_run",
+        "_refusals",
+    )
 
     def __init__(
         self,
-        producer_run: ProducerRun,
-        asked: Iterable[AsyncStep],
-        *,
-        decide: Callable[[], Outcome | PendingDecision],
-        abandon: Callable[[EndCause], None],
+        prepared: PreparedRequest,
+        steps: Iterable[AsyncStep],
+        decide: Callable[[PreparedRequest], RoutedRequest | PendingDecision],
+        refusals: Refusals,
     ) -> None:
         super().__init__()
-        self._producer_run = producer_run
+        self._prepared = prepared
+        self._producer_run = prepared.producer_run
         self._decide = decide
-        self._abandon = abandon
+        self._refusals = refusals
         self._following: PendingDecision | None = None
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[AsyncStep, _ProducerCall] = {}
-        self._ask(asked)
+        self._calls: dict[AsyncStep, _ProducerCall] = {}
+        self._start(steps)
+        prepared.pipeline.request_began()
 
     def cancel(self, cause: EndCause) -> None:
         if self._following is not None:
             self._following.cancel(cause)
-        if not self._waiting:
+        if not self._calls:
             return
-        waiting, self._waiting = self._waiting, {}
-        for call in waiting.values():
-            call.take_back()
-        self._abandon(cause)
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.cancel()
+        prepared = self._prepared
+        self._refusals.abandoned(prepared.request, cause, prepared.received_at)
+        prepared.pipeline.request_ended()
 
-    def _ask(self, steps: Iterable[AsyncStep]) -> None:
+    def _start(self, steps: Iterable[AsyncStep]) -> None:
         request = self._producer_run.request
         for step in steps:
             plugin = step.guard.plugin
             task = self._loop.create_task(
-                self._answer(step), name=f"{plugin.name} for request {request.request_id}"
+                self._call(step), name=f"{plugin.name} for request {request.request_id}"
             )
-            task.add_done_callback(partial(self._answered, step))
-            # Not asyncio.timeout(), which would wait for a plugin that swallows its cancellation.
-            limit = self._loop.call_later(step.timeout_seconds, self._overran, step)
-            self._waiting[step] = _ProducerCall(task, limit, perf_counter())
+            task.add_done_callback(partial(self._returned, step))
+            # Not asyncio.timeout(), which would wait for a plugin that suppresses cancellation.
+            limit = self._loop.call_later(step.timeout_seconds, self._timed_out, step)
+            self._calls[step] = _ProducerCall(task, limit, perf_counter())
 
-    async def _answer(self, step: AsyncStep) -> None:
+    async def _call(self, step: AsyncStep) -> None:
         try:
             await step.guard.plugin.prepare_async(
                 self._producer_run.request, self._producer_run.state
@@ -131,33 +141,43 @@ class AwaitingProducers(PendingDecision):
         except SystemExit as error:  # out of a task it would end the process
             raise RuntimeError(f"the plugin called sys.exit(): {error!r}") from error
 
-    def _answered(self, step: AsyncStep, task: asyncio.Task[None]) -> None:
+    def _returned(self, step: AsyncStep, task: asyncio.Task[None]) -> None:
         error = _failure(task)
-        call = self._waiting.pop(step, None)
-        if call is not None:  # not given up before
+        call = self._calls.pop(step, None)
+        if call is not None:  # neither timed out nor cancelled
             call.limit.cancel()
             self._settled(step, call, error)
 
-    def _overran(self, step: AsyncStep) -> None:
-        call = self._waiting.pop(step)
+    def _timed_out(self, step: AsyncStep) -> None:
+        call = self._calls.pop(step)
         call.task.cancel()
         late = TimeoutError(f"prepare_async took longer than {step.timeout_seconds} s")
         self._settled(step, call, late)
 
     def _settled(self, step: AsyncStep, call: _ProducerCall, error: Exception | None) -> None:
         self._producer_run.settle(step, perf_counter() - call.began, error)
-        self._ask(self._producer_run.advance())
-        if not self._waiting:
-            outcome = self._decide()
-            if isinstance(outcome, PendingDecision):
-                self._following = outcome
-                outcome.then(self.settle)
-            else:
-                self.settle(outcome)
+        self._start(self._producer_run.advance())
+        if not self._calls:
+            self._finish()
+
+    def _finish(self) -> None:
+        prepared = self._prepared
+        outcome: Outcome | PendingDecision
+        try:
+            outcome = self._decide(prepared)
+        except Exception as error:
+            outcome = self._refusals.refused_request(error, prepared.request, prepared.received_at)
+        finally:
+            prepared.pipeline.request_ended()
+        if isinstance(outcome, PendingDecision):
+            self._following = outcome
+            outcome.then(self.settle)
+        else:
+            self.settle(outcome)
 
 
 def _failure(task: asyncio.Task[None]) -> Exception | None:
-    """Return why ``task``, which is done, gave nothing."""
+    """Return the error of ``task``, which is done; None if it succeeded."""
     if task.cancelled():
         return RuntimeError("prepare_async ended as if cancelled, and nobody had cancelled it")
     error = task.exception()

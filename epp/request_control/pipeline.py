@@ -1,10 +1,11 @@
-"""The pipeline: what the plugins of one graph do to requests, hook by hook.
+"""The pipeline: the plugins of one graph, by extension point.
 
-A pipeline never changes. When the configuration does, the director gets another one between two
-requests, and those under way finish on the one they began with; it tells when the last has ended.
+A pipeline never changes. A configuration reload gives the director another one between two
+requests; open requests finish on the pipeline they began with, which reports when the last has
+ended.
 
-Every plugin call goes through its guard: a plugin that raises is passed over and counted. Only a
-:class:`RequestError` of a hook that may turn requests away is an answer.
+Every plugin call goes through its guard: a plugin that raises is skipped and counted. Only a
+:class:`RequestError` of a hook that may refuse requests becomes the answer.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,11 +46,11 @@ from epp.scheduling import (
 )
 
 _MAX_NUMBER = 1e300
-"""Of what a gateway is told: its metadata has doubles, and a larger int would be none."""
+"""Largest number in metadata for the gateway, whose numbers are doubles."""
 
 
 class Pipeline:
-    """The hooks of one plugin graph, in its order; empty where it has none."""
+    """The hooks of one plugin graph, in its order."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class Pipeline:
         self.response_header = response_header
         self.answer_reporters = answer_reporters
         self.response_complete = response_complete
-        """For a request whose answer told its tokens."""
+        """For a request whose answer reported its tokens."""
         self.complete_without_usage = tuple(
             guard for guard in response_complete if not guard.plugin.only_with_usage
         )
@@ -104,12 +105,11 @@ class Pipeline:
 
         Args:
             plugins: In the order in which they run; the writers of a key before its readers.
-            scheduler: Makes the choice.
+            scheduler: Chooses endpoints.
             guards: Makes the guards of the hooks.
-            shadows: Run beside the choice.
-            detector: Says when sheddable requests are turned away; None for never.
-            parsers: Read the requests, in the order of the configuration; by default those among
-                ``plugins``.
+            shadows: Shadow profiles, which run without effect on the choice.
+            detector: Detects a full pool, which refuses sheddable requests; None for never.
+            parsers: In the order of the configuration; by default those among ``plugins``.
         """
         known = tuple(plugins)
         return cls(
@@ -132,10 +132,10 @@ class Pipeline:
     # --- the hooks ----------------------------------------------------------------------------
 
     def request_came(self, request: LLMRequest, state: CycleState) -> None:
-        """Show a parsed request to the header processors.
+        """Run the header processors on a parsed request.
 
         Raises:
-            RequestError: One of them answers it with that.
+            RequestError: One of them refuses the request.
         """
         call_each(
             self.header_processors,
@@ -145,10 +145,10 @@ class Pipeline:
         )
 
     def shed(self, request: LLMRequest, endpoints: Sequence[Endpoint]) -> None:
-        """Return if the pool has room for ``request``, or must take it.
+        """Refuse a sheddable request if the pool is full.
 
         Raises:
-            SaturatedError: It may be turned away, and the pool is full.
+            SaturatedError: The request is refused.
         """
         admission = self.admission
         if admission is None:
@@ -164,7 +164,7 @@ class Pipeline:
     def screened(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> Sequence[Endpoint]:
-        """Return those of ``endpoints`` that every screener lets the request see, in their order.
+        """Return those of ``endpoints`` that every screener returns, in their order.
 
         Raises:
             ScreenedOutError: None is left.
@@ -182,7 +182,7 @@ class Pipeline:
             kept = [endpoint for endpoint in kept if endpoint in seen]
             if seen.issubset(endpoints):
                 guard.passed(perf_counter() - began)
-            else:  # what it made up is not seen, and the others are screened out all the same
+            else:  # unknown endpoints are ignored; its restriction applies all the same
                 what = f"screener {guard.plugin.name!r} returned what it was not given"
                 guard.failed(PluginContractError(what), perf_counter() - began)
         if not kept:
@@ -193,10 +193,10 @@ class Pipeline:
         return kept
 
     def admit(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
-        """Return if no admitter turns the request away.
+        """Return if no admitter refuses the request.
 
         Raises:
-            RequestError: One does; mostly an AdmissionDeniedError.
+            RequestError: One does; usually an AdmissionDeniedError.
         """
         call_each(
             self.admitters,
@@ -211,7 +211,7 @@ class Pipeline:
         state: CycleState,
         result: SchedulingResult,
     ) -> Sequence[ShadowPick]:
-        """Return what the shadows that have the request in their sample would have chosen."""
+        """Return the picks of the shadow profiles whose sample includes the request."""
         picks = [shadow.run(request, endpoints, state, result) for shadow in self.shadows]
         return [pick for pick in picks if pick is not None]
 
@@ -222,13 +222,13 @@ class Pipeline:
         candidates: Sequence[Endpoint],
         state: CycleState,
     ) -> None:
-        """Tell of a decision, whose endpoints are reserved.
+        """Run the ``PreRequest`` hooks on a decision, whose endpoints are reserved.
 
         Args:
             request: The request.
-            result: The decision; each hook is shown it as it was made.
+            result: The chosen endpoints; a change by one hook is undone before the next one.
             candidates: The endpoints that it was made among.
-            state: What plugins have found out about the request.
+            state: The request's cycle state.
         """
         call_each(
             self.pre_request,
@@ -239,7 +239,7 @@ class Pipeline:
     def answer_began(
         self, request: LLMRequest, head: ResponseHead, served_by: Endpoint, state: CycleState
     ) -> None:
-        """Show the head of an answer."""
+        """Run the ``ResponseHeader`` hooks on the head of an answer."""
         call_each(
             self.response_header,
             lambda hook: hook.response_headers(request, head, served_by, state),
@@ -249,15 +249,15 @@ class Pipeline:
     def reported(
         self, request: LLMRequest, usage: Usage | None, served_by: Endpoint, state: CycleState
     ) -> dict[str, dict[str, str | bool | float]]:
-        """Return what the gateway is to be told of an answer; of two for one key, the later."""
+        """Return the metadata of an answer; of two values for one key, the later one wins."""
         facts: dict[str, dict[str, str | bool | float]] = {}
 
-        def ask(reporter: AnswerReporter) -> None:
-            told = reporter.report_answer(request, usage, served_by, state)
-            for namespace, values in _checked(told).items():
+        def add(reporter: AnswerReporter) -> None:
+            reported = reporter.report_answer(request, usage, served_by, state)
+            for namespace, values in _checked(reported).items():
                 facts.setdefault(namespace, {}).update(values)
 
-        call_each(self.answer_reporters, ask)
+        call_each(self.answer_reporters, add)
         return facts
 
     def ended(
@@ -268,7 +268,7 @@ class Pipeline:
         cause: EndCause,
         state: CycleState,
     ) -> None:
-        """Tell ``hooks`` of the end of a request."""
+        """Run ``hooks`` at the end of a request."""
         call_each(hooks, lambda hook: hook.response_complete(request, served_by, cause, state))
 
     # --- open requests ------------------------------------------------------------------------
@@ -286,22 +286,22 @@ class Pipeline:
                 call()
 
     def when_idle(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called once when nothing is under way here; at once if nothing is."""
+        """Have ``call`` called once when no request is open; at once if none is."""
         if self.open_requests:
             self._when_idle.append(call)
         else:
             call()
 
 
-def _checked(told: AnswerFacts) -> AnswerFacts:
-    """Return what a reporter told.
+def _checked(facts: AnswerFacts) -> AnswerFacts:
+    """Return ``facts``.
 
     Raises:
-        TypeError: It cannot be sent.
+        TypeError: They cannot be sent.
     """
-    if not isinstance(told, Mapping):
-        raise TypeError(f"report_answer() must return a mapping, {{}} for nothing, not {told!r}")
-    for namespace, values in told.items():
+    if not isinstance(facts, Mapping):
+        raise TypeError(f"report_answer() must return a mapping, {{}} for nothing, not {facts!r}")
+    for namespace, values in facts.items():
         if not (_is_text(namespace) and isinstance(values, Mapping)):
             raise TypeError(f"report_answer() told {namespace!r}: {values!r}; want values by key")
         for key, value in values.items():
@@ -310,11 +310,11 @@ def _checked(told: AnswerFacts) -> AnswerFacts:
                     f"report_answer() told {key!r}: {value!r}; keys are texts, values texts,"
                     " booleans or finite numbers"
                 )
-    return told
+    return facts
 
 
 def _is_text(value: object) -> bool:
-    """Return whether ``value`` is a text that UTF-8 has bytes for."""
+    """Return whether ``value`` is a text that UTF-8 can encode."""
     return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
@@ -324,7 +324,7 @@ def _is_number(value: object) -> bool:
 
 
 class _RequestWatch:
-    """Sees to it that header processors leave a request as all others can read it."""
+    """Checks that header processors leave the request's fields valid."""
 
     __slots__ = ("_kept", "_request")
 
@@ -333,10 +333,10 @@ class _RequestWatch:
         self._kept = _facts(request)
 
     def check(self, plugin: Plugin) -> None:
-        """See to it that ``plugin``, which has run, left the request good.
+        """Check the request after ``plugin`` has run.
 
         Raises:
-            PluginContractError: It did not; the request is again what it was before.
+            PluginContractError: A field has the wrong type; it is restored.
         """
         now, kept = _facts(self._request), self._kept
         if now == kept:
@@ -363,7 +363,7 @@ _KINDS: Mapping[str, type] = {
     "priority": int,
     "fairness_id": str,
 }
-"""What a request has, whatever a plugin takes it for."""
+"""The types of a request's fields."""
 
 
 def _facts(request: LLMRequest) -> dict[str, object]:

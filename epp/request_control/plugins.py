@@ -1,4 +1,4 @@
-"""The extension points around the choice of an endpoint: before it, with it, and at its end."""
+"""The extension points around the choice of an endpoint: before it, at it, and after it."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -43,19 +43,18 @@ __all__ = [
 ]
 
 DataKey = StateKey[Any] | AttributeKey[Any]
-"""What producers write and plugins read: a value of one request, or of one endpoint."""
+"""Key of a value that producers write and plugins read, per request or per endpoint."""
 
 
 AnswerFacts = Mapping[str, Mapping[str, str | bool | float]]
-"""What the gateway is told with the end of an answer: dynamic metadata, values by key by
-namespace."""
+"""Dynamic metadata for the gateway at the end of an answer: values by namespace and key."""
 
 
 class EndCause(Enum):
     """Why the stream of a request ended."""
 
     ENDED = "ended"
-    """The stream is over; with the response body off nothing more can be known."""
+    """The stream has ended; without the response body, whether the answer was whole is unknown."""
     COMPLETED = "completed"
     """The response's end was seen."""
     CLIENT_DISCONNECT = "client-disconnect"
@@ -65,11 +64,11 @@ class EndCause(Enum):
     ERROR = "error"
     """A protocol error, or a fault of this EPP."""
     TIMED_OUT = "timed-out"
-    """The stream was silent, or open, for longer than it may be; an answer under way goes on."""
+    """The stream exceeded its idle or total time limit; an answer in progress continues."""
     EVICTED = "evicted"
-    """Flow control ended it before its answer began, to make room for a higher priority."""
+    """Flow control evicted it before its answer began, in favour of a higher priority."""
     DRAINED = "drained"
-    """The EPP was stopped while the answer was under way; the answer goes on without it."""
+    """The EPP was stopped during the answer; the answer continues without it."""
 
 
 @dataclass(slots=True)
@@ -81,14 +80,14 @@ class ResponseHead:
     headers: Mapping[str, str]
     """By lower-case name, as they came."""
     served: str = ""
-    """The ``ip:port`` that the gateway says has answered; "" if it does not say."""
+    """The ``ip:port`` that the gateway reports as the server; "" if it does not."""
     set_headers: dict[str, str] = field(default_factory=dict)
     """Headers to set on the way to the client, by lower-case name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerFailure:
-    """A producer that gave nothing for one request."""
+    """A data producer that failed or was skipped for one request."""
 
     producer: str
     reason: str
@@ -96,7 +95,7 @@ class ProducerFailure:
 
 
 class ProducerFailures(list[ProducerFailure]):
-    """What the framework notes of one request's producers."""
+    """The producers that failed or were skipped for one request."""
 
 
 REQUEST_HEADERS_TO_SET = StateKey[dict[str, str | None]](
@@ -106,18 +105,18 @@ REQUEST_HEADERS_TO_SET = StateKey[dict[str, str | None]](
 the model server by lower-case name; None removes one."""
 
 ANSWER_USAGE = StateKey[Usage]("answer-usage", kind=Usage)
-"""What the answer said of its tokens; absent if it was not seen, or said nothing."""
+"""The answer's tokens; absent if the answer was not seen, or did not report them."""
 
 PRODUCER_FAILURES = StateKey[ProducerFailures]("producer-failures", kind=ProducerFailures)
-"""Producers that gave nothing for this request; absent if all did."""
+"""Producers that failed or were skipped for this request; absent if there are none."""
 
 
 class RequestHeaderProcessor(Plugin):
-    """Looks at a request as soon as it is parsed, before anything is computed for it."""
+    """Called as soon as a request is parsed, before anything is computed for it."""
 
     @abstractmethod
     def process_request_headers(self, request: LLMRequest, state: CycleState) -> None:
-        """Take note of, or correct, what is known of ``request``.
+        """Inspect or change ``request``.
 
         Raises:
             RequestError: The request is answered with that error.
@@ -125,28 +124,28 @@ class RequestHeaderProcessor(Plugin):
 
 
 class Screener(Plugin):
-    """Says which endpoints a request may see at all, before anything is computed for them."""
+    """Restricts the candidates of a request, before anything is computed for them."""
 
     @abstractmethod
     def screen(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> Sequence[Endpoint]:
-        """Return those of ``endpoints`` that ``request`` may see.
+        """Return those of ``endpoints`` that are candidates for ``request``.
 
-        Every screener sees the same endpoints and their answers are intersected; if none is left
+        Every screener gets the same endpoints, and the results are intersected; if none is left,
         the request ends with 503.
         """
 
 
 class Producer(Plugin):
-    """What both kinds of data producer have in common.
+    """Base of both kinds of data producer.
 
     Attributes:
-        reads: Keys this producer needs; their producers run before it. If one of them failed, this
-            one is left out for the request.
-        optional_reads: Keys it looks at if somebody writes them; their producers run before it,
-            and that is all.
-        writes: Keys it fills. A key that is not in the state means that nothing is known.
+        reads: Keys that this producer needs; their producers run before it. If one of them failed,
+            this one is skipped for the request.
+        optional_reads: Keys that it uses if a plugin writes them; their producers run before it.
+            Their failures do not matter.
+        writes: Keys that it fills. A key that is absent from the state has no known value.
         default_for: Keys for which an instance is made if no configured plugin writes them.
     """
 
@@ -156,7 +155,7 @@ class Producer(Plugin):
     default_for: ClassVar[tuple[DataKey, ...]] = ()
 
     def attach(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
-        """Look up what depends on the endpoints; at every evaluation, so it is never stale."""
+        """Compute what depends on the endpoints; called for every choice, so it is never stale."""
 
 
 class DataProducer(Producer):
@@ -168,20 +167,20 @@ class DataProducer(Producer):
 
 
 class AsyncDataProducer(Producer):
-    """Asks somebody else for what plugins read from the cycle state.
+    """Fetches what plugins read from the cycle state, by I/O.
 
-    Only requests it applies to wait for it, and only they cost a task. Producers that do not need
-    each other's keys run at the same time. A class is this or a :class:`DataProducer`, not both.
+    Only requests to which it applies wait for it, and only they cost a task. Producers that do not
+    need each other's keys run concurrently. A class is this or a :class:`DataProducer`, not both.
 
     Attributes:
-        timeout_seconds: How long a request waits at most; then it goes on without the keys.
+        timeout_seconds: Time limit; after it the request continues without the keys.
     """
 
     timeout_seconds: float = 0.4
 
     @abstractmethod
     def applies_to(self, request: LLMRequest, state: CycleState) -> bool:
-        """Return whether :meth:`prepare_async` has anything to do for ``request``."""
+        """Return whether :meth:`prepare_async` is to be called for ``request``."""
 
     @abstractmethod
     async def prepare_async(self, request: LLMRequest, state: CycleState) -> None:
@@ -189,53 +188,53 @@ class AsyncDataProducer(Producer):
 
 
 class Admitter(Plugin):
-    """Turns requests away, knowing what the producers found out."""
+    """Refuses requests, based on the data of the producers."""
 
     @abstractmethod
     def admit(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
         """Return if ``request`` may be scheduled on ``endpoints``.
 
         Raises:
-            AdmissionDeniedError: It may not; 429 unless the error says otherwise.
+            AdmissionDeniedError: It may not; 429 unless a subclass has another status.
         """
 
 
 class PreRequest(Plugin):
-    """Learns of a decision in the step that makes it."""
+    """Called with each decision, in the same step."""
 
     keeps_result: ClassVar[bool] = False
     """As for :class:`~epp.scheduling.PostSchedule`."""
 
     @abstractmethod
     def pre_request(self, request: LLMRequest, result: SchedulingResult, state: CycleState) -> None:
-        """Take note of the endpoints chosen for ``request``; they are reserved already."""
+        """Process the endpoints chosen for ``request``; they are reserved already."""
 
 
 class ResponseHeader(Plugin):
-    """Learns of the head of an answer, and may add headers to it."""
+    """Called with the head of each answer; may add headers to it."""
 
     @abstractmethod
     def response_headers(
         self, request: LLMRequest, response: ResponseHead, served_by: Endpoint, state: CycleState
     ) -> None:
-        """Take note of the answer's head; write to ``response.set_headers`` what to add."""
+        """Process the answer's head; write headers to add into ``response.set_headers``."""
 
 
 class ResponseComplete(Plugin):
-    """Learns of the end of a request."""
+    """Called at the end of each request."""
 
     only_with_usage: ClassVar[bool] = False
-    """Whether it is called only for answers that told their tokens (``ANSWER_USAGE``)."""
+    """Whether it is called only for answers that reported their tokens (``ANSWER_USAGE``)."""
 
     @abstractmethod
     def response_complete(
         self, request: LLMRequest, served_by: Endpoint, cause: EndCause, state: CycleState
     ) -> None:
-        """The request is over, however it ended; called at most once per scheduled request."""
+        """Process the end of a request, whatever its cause; called at most once per request."""
 
 
 class AnswerReporter(Plugin):
-    """Tells the gateway something of an answer, in the message that ends it."""
+    """Adds dynamic metadata to the message that ends an answer."""
 
     @abstractmethod
     def report_answer(
@@ -243,6 +242,6 @@ class AnswerReporter(Plugin):
     ) -> AnswerFacts:
         """Return dynamic metadata for the gateway; {} for none.
 
-        Called once for an answer whose body passes here to its end, with what it has said of its
-        tokens, None if it has said nothing. Numbers are finite.
+        Called once per answer whose body passes through to its end. ``usage`` is None if the answer
+        did not report its tokens. Numbers must be finite.
         """

@@ -1,7 +1,7 @@
-"""What a client may ask for in headers, and what the operator's objects make of it.
+"""Priority, flow and model name of a request, from its headers and the operator's objects.
 
-A request can name its objective, which decides its priority, and another model than the body names.
-A rule of the operator's for that model goes first.
+A client can name an objective, which decides the priority, and another model than the body's. The
+operator's rewrite rule for the body's model overrides the client's header.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Protocol
 from epp.parsing import ParsedRequest
 from epp.scheduling import bounded_id
 
-# The reference's names, each with its deprecated one: the new one goes first.
+# The reference's names, each with its deprecated one; the new one wins.
 FAIRNESS, OLD_FAIRNESS = "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"
 OBJECTIVE, OLD_OBJECTIVE = "x-llm-d-inference-objective", "x-gateway-inference-objective"
 REWRITE, OLD_REWRITE = "x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite"
@@ -25,20 +25,20 @@ class RequestPolicies(Protocol):
         """Return the priority of the objective of that name; 0 if there is none."""
 
     def target_of(self, model: str) -> str | None:
-        """Return the model to ask for instead of ``model``; None if no rule matches."""
+        """Return the model that replaces ``model``; None if no rule matches."""
 
     def renames_all(self) -> bool:
-        """Return whether a rule matches every model, and so a request that names none."""
+        """Return whether a rule matches every model, and so also a request without a model."""
 
 
 class OutcomeWatch(Protocol):
-    """Watches how requests fare, to find out whether a new configuration does harm."""
+    """Counts outcomes, to detect whether a new configuration does harm."""
 
     def note(self, is_own_failure: bool) -> None:
-        """Take note of a decided or refused request.
+        """Record a decided or refused request.
 
         Args:
-            is_own_failure: It was answered with a 5xx made by this EPP.
+            is_own_failure: This EPP answered it with a 5xx.
         """
 
 
@@ -56,7 +56,7 @@ class NoPolicies:
 
 
 def names_model(policies: RequestPolicies, headers: Mapping[str, str]) -> bool:
-    """Return whether a header or a rule names the model to ask for, whatever the body says."""
+    """Return whether a header or a rule names the model, so that the body need not."""
     return bool(headers.get(REWRITE) or headers.get(OLD_REWRITE)) or policies.renames_all()
 
 
@@ -80,7 +80,7 @@ def apply_policies(policies: RequestPolicies, parsed: ParsedRequest) -> bytes | 
     if not target or target == model:
         return None
     rewritten = parsed.rewrite(target)
-    if rewritten is not None:  # else the model server will never hear of that name
+    if rewritten is not None:  # else the body keeps its model name
         request.target_model = target
     return rewritten
 
@@ -92,7 +92,7 @@ def priority_of(policies: RequestPolicies, headers: Mapping[str, str]) -> int:
 
 
 def fairness_id(headers: Mapping[str, str]) -> str:
-    """Return the flow that the client says its request belongs to."""
+    """Return the fairness id that the client has set, or the default one."""
     return _flow_of(headers) or DEFAULT_FAIRNESS_ID
 
 

@@ -1,14 +1,13 @@
-"""Data producers: in which order they run for a request, and what the failure of one costs.
+"""The order of data producers for a request, and the effects of their failures.
 
 A producer depends on those before it that write a key it reads, and runs after those that write a
-key of its ``optional_reads``. A :class:`ProducerRun` is one
-request's way through them. ``advance`` runs what can run: synchronous producers at once, while
-asynchronous ones that have something to do are handed to the caller, who settles each and advances
-again. Independent ones are handed out together. A producer that fails takes its dependents with
-it, through all degrees, and nobody else; which ones gave nothing stands in ``PRODUCER_FAILURES``.
+key of its ``optional_reads``. :meth:`ProducerRun.advance` runs synchronous producers and returns
+the asynchronous ones that apply to the request; the caller runs these concurrently, settles each
+and advances again. When a producer fails, those that depend on it, directly or not, are skipped;
+``PRODUCER_FAILURES`` lists them all.
 
-A producer has done well once its last method has: one that prepares and then cannot attach is a
-failing one.
+A producer counts as successful once its last method was: one that prepares and then fails to attach
+has failed.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -47,10 +46,10 @@ class _Step(Generic[P]):
     after: frozenset[int]
     """Positions of those that it runs after: the same, and those it can do without."""
     attaches: bool
-    """Whether it has something to look up per endpoint: then that is its last method."""
+    """Whether it implements ``attach``, which is then its last method."""
 
     def prepared(self, seconds: float) -> None:
-        """Take note that preparing a request went well."""
+        """Record that it has prepared a request."""
         if self.attaches:
             self.guard.timed(seconds)
         else:
@@ -59,14 +58,14 @@ class _Step(Generic[P]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SyncStep(_Step[DataProducer]):
-    """A producer that is done when it returns."""
+    """A synchronous producer."""
 
     prepare: Callable[[LLMRequest, CycleState], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AsyncStep(_Step[AsyncDataProducer]):
-    """A producer that a request may have to wait for."""
+    """An asynchronous producer."""
 
     timeout_seconds: float
 
@@ -97,7 +96,7 @@ def plan(plugins: Iterable[Plugin], guards: GuardRails) -> tuple[Step, ...]:
 
 
 def _writers(producers: Sequence[Producer], keys: Iterable[DataKey]) -> frozenset[int]:
-    """Return the positions of those that write one of ``keys``."""
+    """Return the positions of the producers that write one of ``keys``."""
     wanted = set(keys)
     return frozenset(
         position for position, each in enumerate(producers) if not wanted.isdisjoint(each.writes)
@@ -105,15 +104,15 @@ def _writers(producers: Sequence[Producer], keys: Iterable[DataKey]) -> frozense
 
 
 class ProducerRun:
-    """One request's way through the producers.
+    """The run of the producers for one request.
 
     Args:
         steps: The producers, as planned.
-        request: Passed to every producer as it is.
-        state: Where they leave what they find out.
+        request: Passed to every producer.
+        state: The cycle state, which they fill.
     """
 
-    __slots__ = ("_failed", "_left", "_steps", "_unasked", "_unsettled", "request", "state")
+    __slots__ = ("_failed", "_left", "_not_applied", "_steps", "_unsettled", "request", "state")
 
     def __init__(self, steps: Sequence[Step], request: LLMRequest, state: CycleState) -> None:
         self.request = request
@@ -121,15 +120,16 @@ class ProducerRun:
         self._steps = steps
         self._left = steps
         self._unsettled: set[int] = set()
-        self._unasked: set[int] = set()
+        self._not_applied: set[int] = set()
         self._failed: dict[int, str] = {}
 
     def advance(self) -> Sequence[AsyncStep]:
-        """Run what can run, and return those to ask; :meth:`settle` each of them, then call again.
+        """Run the producers that can run; return the asynchronous ones to start.
 
-        Nothing to ask while no answer is outstanding means that all have run.
+        :meth:`settle` each of them, then call this again. All producers have run if it returns
+        none while none is unsettled.
         """
-        asked: list[AsyncStep] = []
+        started: list[AsyncStep] = []
         left: list[Step] = []
         request, state = self.request, self.state
         unsettled, failed = self._unsettled, self._failed
@@ -146,9 +146,9 @@ class ProducerRun:
             if isinstance(step, AsyncStep):
                 if self._applies(step):
                     unsettled.add(step.position)
-                    asked.append(step)
+                    started.append(step)
                 else:
-                    self._unasked.add(step.position)
+                    self._not_applied.add(step.position)
                 continue
             began = perf_counter()
             try:
@@ -157,19 +157,19 @@ class ProducerRun:
                 guard.failed(error, perf_counter() - began)
                 self._note(step, "error")
             else:
-                # Not by ``prepared``: a call less, for every producer and request.
+                # Not by ``prepared``: one call less per producer and request.
                 done = guard.timed if step.attaches else guard.passed
                 done(perf_counter() - began)
         self._left = left
-        return asked
+        return started
 
     def settle(self, step: AsyncStep, seconds: float, error: Exception | None = None) -> None:
-        """Take note of how a producer that was asked has fared.
+        """Record the outcome of an asynchronous producer.
 
         Args:
-            step: The one asked.
-            seconds: How long it was waited for.
-            error: Why it gave nothing; a TimeoutError if it was given up.
+            step: The producer.
+            seconds: The duration of its call.
+            error: Its error; a TimeoutError if it exceeded its time limit; None if it succeeded.
         """
         self._unsettled.discard(step.position)
         if error is None:
@@ -179,7 +179,7 @@ class ProducerRun:
             self._note(step, "timeout" if isinstance(error, TimeoutError) else "error")
 
     def attach(self, endpoints: Sequence[Endpoint]) -> None:
-        """Have those that did not fail look up what depends on ``endpoints``."""
+        """Call ``attach`` of the producers that did not fail."""
         request, state, failed = self.request, self.state, self._failed
         for step in self._steps:
             if not step.attaches or step.position in failed:
@@ -194,8 +194,8 @@ class ProducerRun:
                 guard.failed(error, perf_counter() - began)
                 self._note(step, "error")
             else:
-                # As in _applies: only one that was asked has shown that it does well.
-                done = guard.timed if step.position in self._unasked else guard.passed
+                # As in _applies: a producer that did not apply has not shown that it works.
+                done = guard.timed if step.position in self._not_applied else guard.passed
                 done(perf_counter() - began)
 
     def _applies(self, step: AsyncStep) -> bool:
@@ -207,12 +207,12 @@ class ProducerRun:
             guard.failed(error, perf_counter() - began)
             self._note(step, "error")
             return False
-        # Timed, not passed: that there was nothing to ask says nothing of how asking fares.
+        # Timed, not passed: a check that does not apply says nothing of prepare_async.
         guard.timed(perf_counter() - began)
         return applies
 
     def _is_out(self, step: Step) -> bool:
-        """Note and return whether ``step`` is left out for this request."""
+        """Record and return whether ``step`` is skipped for this request."""
         if step.guard.is_off:
             self._note(step, "disabled")
             return True

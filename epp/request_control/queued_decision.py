@@ -1,10 +1,10 @@
-"""A request under flow control: what the director does when its turn comes, or never does."""
+"""A request in flow control's queues: its dispatch or its refusal."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from epp.flow_control import FlowControl, FlowController, NoPlaceError, Outcome, QueuedRequest
-from epp.request_control.decider import Decider, PreparedRequest
+from epp.request_control.decider import Decider
 from epp.request_control.errors import (
     AllFilteredError,
     BadRequestError,
@@ -15,13 +15,14 @@ from epp.request_control.errors import (
     RequestError,
 )
 from epp.request_control.pending import PendingDecision
-from epp.request_control.pipeline import Pipeline
-from epp.request_control.plugins import REQUEST_HEADERS_TO_SET, EndCause
+from epp.request_control.plugins import EndCause
+from epp.request_control.prepared_request import PreparedRequest
+from epp.request_control.refusals import Refusals
 from epp.request_control.routed_request import RoutedRequest
 from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
 
 TTL_HEADER: Final = "x-llm-d-request-ttl-ms"
-"""How long a request may wait, in whole milliseconds; the band's own limit holds, too."""
+"""Maximum wait of a request in whole milliseconds; the band's own limit also applies."""
 
 _MAX_TTL_MS = 86_400_000
 
@@ -29,14 +30,14 @@ _CANCELLED = {
     EndCause.CLIENT_DISCONNECT: Outcome.EVICTED_CONTEXT_CANCELLED,
     EndCause.ENDED: Outcome.EVICTED_CONTEXT_CANCELLED,
 }
-"""Any other cause is this EPP's own."""
+"""Outcomes of causes on the client's side; any other cause is this EPP's own."""
 
 
 def ttl_of(headers: Mapping[str, str]) -> float | None:
-    """Return how long a request says that it may wait, in seconds; None if it does not.
+    """Return the maximum wait that a request sets, in seconds; None if it sets none.
 
     Raises:
-        BadRequestError: It says something else.
+        BadRequestError: The header is invalid.
     """
     text = headers.get(TTL_HEADER)
     if text is None:
@@ -52,42 +53,32 @@ def ttl_of(headers: Mapping[str, str]) -> float | None:
 
 
 class QueuedDecision(PendingDecision):
-    """A request that flow control dispatches, now or later; a ``Candidate`` of its.
+    """A request that flow control dispatches, now or later: its ``Candidate``.
 
     Args:
         prepared: The request.
-        decider: Chooses, and makes its routed.
-        flow: Whom it is submitted to.
-        refuse: Counts and logs an error; returns what to answer.
-        abandon: Is told if nobody wants the decision any more.
-        pipeline: Returns the one that requests begin on when this one's turn comes.
+        decider: Chooses and reserves its endpoint.
+        flow: Dispatches it.
+        refusals: Reports a request that is refused or abandoned.
     """
 
-    __slots__ = ("_abandon", "_decider", "_flow", "_pipeline", "_prepared", "_queued", "_refuse")
+    __slots__ = ("_decider", "_flow", "_prepared", "_queued", "_refusals", "request")
 
     def __init__(
         self,
         prepared: PreparedRequest,
-        *,
         decider: Decider,
         flow: FlowController,
-        refuse: Callable[[Exception], RequestError],
-        abandon: Callable[[EndCause], None],
-        pipeline: Callable[[], Pipeline],
+        refusals: Refusals,
     ) -> None:
         super().__init__()
+        self.request: LLMRequest = prepared.request
         self._prepared = prepared
         self._decider = decider
         self._flow = flow
-        self._refuse = refuse
-        self._abandon = abandon
-        self._pipeline = pipeline
+        self._refusals = refusals
         self._queued: QueuedRequest | None = None
         prepared.pipeline.request_began()
-
-    @property
-    def request(self) -> LLMRequest:
-        return self._prepared.producer_run.request
 
     @property
     def received_at(self) -> float:
@@ -98,7 +89,7 @@ class QueuedDecision(PendingDecision):
         prepared = self._prepared
         if counted := prepared.memory.held_bytes:
             return counted
-        return max(prepared.producer_run.request.body_bytes, len(prepared.rewritten or b""))
+        return max(self.request.body_bytes, len(prepared.rewritten or b""))
 
     def submit(self, control: FlowControl, ttl_seconds: float | None) -> None:
         """Submit the request to flow control.
@@ -113,12 +104,12 @@ class QueuedDecision(PendingDecision):
         if self.outcome is not None:
             return
         if self._queued is not None:
-            queued, self._queued = self._queued, None  # which points back
+            queued, self._queued = self._queued, None  # it refers to this decision
             self._flow.cancel(queued, _CANCELLED.get(cause, Outcome.EVICTED_OTHER))
-        self._abandon(cause)
+        self._refusals.abandoned(self.request, cause, self.received_at)
         self._prepared.pipeline.request_ended()
 
-    # --- what flow control asks -----------------------------------------------------------------
+    # --- the Candidate ----------------------------------------------------------------------------
 
     def choose(
         self, endpoints: Sequence[Endpoint], preference: Mapping[Endpoint, float] | None
@@ -133,36 +124,33 @@ class QueuedDecision(PendingDecision):
     def dispatch(
         self, queued: QueuedRequest, result: SchedulingResult, attributes: Mapping[str, str]
     ) -> None:
-        # Its hooks are those of now: a fairness policy that has come with a reload decides by what
-        # it was told of, and what waited then may be thousands.
-        routed = self._decider.take(self._prepared, result, self._pipeline())
-        try:
-            routed.in_flight = self._flow.evictions.keep(routed)
-            if attributes:
-                state = self._prepared.producer_run.state
-                set_by_plugins = state.read(REQUEST_HEADERS_TO_SET) or {}
-                state.write(REQUEST_HEADERS_TO_SET, {**set_by_plugins, **attributes})
-        except BaseException:
-            routed.close(EndCause.ERROR)
-            raise
+        # The hooks of the present pipeline: thousands may have waited since a reload, and its
+        # fairness policy has to see them all.
+        routed = self._decider.route(
+            self._prepared, result, pipeline=self._decider.pipeline, headers=attributes
+        )
+        routed.allow_eviction(self._flow)
         routed.queued = queued
         self._end(routed)
 
     def fail(self, error: Exception) -> None:
-        if self.outcome is None:  # it may have been dispatched before it came to this
-            self._end(self._refuse(error))
+        if self.outcome is None:  # dispatch may have succeeded before the error
+            self._refused(error)
 
     def turn_away(self, outcome: Outcome, why: str, *, pool_is_empty: bool) -> None:
-        self._end(self._refuse(_refusal(outcome, why, pool_is_empty=pool_is_empty)))
+        self._refused(_refusal(outcome, why, pool_is_empty=pool_is_empty))
+
+    def _refused(self, error: Exception) -> None:
+        self._end(self._refusals.refused_request(error, self.request, self.received_at))
 
     def _end(self, outcome: RoutedRequest | RequestError) -> None:
         self._prepared.pipeline.request_ended()
-        self._queued = None  # which points back
+        self._queued = None  # it refers to this decision
         self.settle(outcome)
 
 
 def _refusal(outcome: Outcome, why: str, *, pool_is_empty: bool) -> RequestError:
-    """Return the answer to a request that was not dispatched; the reference's statuses."""
+    """Return the answer to a request that was not dispatched, with the reference's status."""
     if pool_is_empty:
         return QueueNoEndpointsError(why)
     if outcome is Outcome.REJECTED_CAPACITY:

@@ -1,4 +1,4 @@
-"""Requests that are answered with an error: what is answered, counted and logged."""
+"""Requests that are answered with an error: the answer, its metrics and its log line."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,13 +12,13 @@ from epp.request_control.request_log import refused_line
 from epp.scheduling import LLMRequest, described
 
 _OWN_FAILURES = 500
-"""From this status on an answer of this EPP says that it failed."""
+"""The lowest status that counts as a failure of this EPP."""
 _STATUSES = range(400, 600)
-"""What Envoy and clients take for an error."""
+"""Statuses of errors in HTTP."""
 
 
 class Refusals:
-    """Turns whatever went wrong with a request into its answer, and reports it once."""
+    """Turns any error of a request into its answer, and reports it once."""
 
     def __init__(
         self,
@@ -42,11 +42,10 @@ class Refusals:
         headers: Mapping[str, str],
         received_at: float,
     ) -> RequestError:
-        """Count and log a request that ends with ``error``; return what to answer.
+        """Count and log a request that ends with ``error``; return the error to answer with.
 
         Args:
-            error: What was raised; anything but a RequestError that can be answered is a fault of
-                this EPP.
+            error: The error; anything but a valid RequestError is a fault of this EPP.
             request_id: Id of the HTTP request.
             request: The request; None if it could not be parsed.
             headers: Its headers by lower-case name.
@@ -61,14 +60,26 @@ class Refusals:
             self._line.write(refused_line(answer, request_id, request, seconds))
         return answer
 
+    def refused_request(
+        self, error: Exception, request: LLMRequest, received_at: float
+    ) -> RequestError:
+        """Call :meth:`refused` for a parsed request."""
+        return self.refused(
+            error,
+            request_id=request.request_id,
+            request=request,
+            headers=request.headers,
+            received_at=received_at,
+        )
+
     def count(
         self, error: RequestError, request: LLMRequest | None, headers: Mapping[str, str]
     ) -> None:
-        """Count a request that ends with ``error``, and say nothing in the log.
+        """Count a request that ends with ``error``, without a log line.
 
         Args:
-            error: What is answered.
-            request: The request; None if it could not be parsed, or was not.
+            error: The answer.
+            request: The request; None if it was not parsed.
             headers: Its headers by lower-case name.
         """
         model = request.model if request else ""
@@ -80,7 +91,7 @@ class Refusals:
             self.count_limit(error.limit)
 
     def count_limit(self, limit: str) -> None:
-        """Count a stream that met ``limit``, and say nothing in the log."""
+        """Count a stream that reached ``limit``, without a log line."""
         self._metrics.limits_exceeded.labels(limit).inc()
 
     def count_fault(self) -> None:
@@ -88,7 +99,7 @@ class Refusals:
         self._metrics.internal_faults.inc()
 
     def abandoned(self, request: LLMRequest, cause: EndCause, received_at: float) -> None:
-        """Log a request that nobody waits for any more; it was not decided."""
+        """Log a request whose client left before the decision."""
         self._log.info(
             "request abandoned before it was decided",
             request_id=request.request_id,
@@ -100,7 +111,7 @@ class Refusals:
         )
 
     def fault(self, error: Exception, request_id: str) -> InternalError:
-        """Count and log an exception that nobody expects; return what to answer."""
+        """Count and log an unexpected exception; return the error to answer with."""
         self._log.error(
             "request failed inside the EPP",
             request_id=request_id,
@@ -126,7 +137,7 @@ def _flow(request: LLMRequest) -> dict[str, str | int]:
 
 
 def _as_answer(error: Exception) -> RequestError | None:
-    """Return ``error`` if a client can be answered with it; a note on it says why not."""
+    """Return ``error`` if it is a valid answer; else add a note that says why it is not."""
     if not isinstance(error, RequestError):
         return None
     problem = _problem(error)
@@ -137,7 +148,7 @@ def _as_answer(error: Exception) -> RequestError | None:
 
 
 def _problem(error: RequestError) -> str:
-    # Plugins raise errors of their own classes, with what they like in them.
+    # Plugins raise errors of their own classes, with arbitrary attributes.
     name = type(error).__name__
     if not isinstance(error.status, int) or error.status not in _STATUSES:
         return f"{name}.status must be a number from 400 to 599, not {error.status!r}"

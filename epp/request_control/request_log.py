@@ -1,9 +1,9 @@
-"""The canonical log line: all there is to tell of one request, at its end.
+"""The canonical log line: one line per request, written at its end.
 
-What a client has chosen is cut here, field by field.
+Values that clients choose are cut to a maximum length here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -25,7 +25,7 @@ class RequestFinished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     """``namespace/name`` of the endpoint that served."""
     address: str
     waiting_requests: float
-    """What the endpoint chosen looked like at the decision; so are the next three."""
+    """Load of the chosen endpoint at the decision; so are the next three."""
     running_requests: float
     kv_cache_usage: float
     metrics_age_seconds: float | None
@@ -39,21 +39,21 @@ class RequestFinished(msgspec.Struct, frozen=True, gc=False, omit_defaults=True)
     """HTTP status of the answer; None if none came."""
     outcome: str
     priority: int = 0
-    """Of its objective; left out if 0."""
+    """Priority of its objective; omitted if 0."""
     fairness_id: str | None = None
-    """Whose request it is; left out if it is one of all those that do not say."""
+    """Its flow; omitted if it is the default one."""
     queued_seconds: float | None = None
-    """How long of that it has waited in flow control; left out if it has not."""
+    """Time in flow control's queues, part of ``decision_seconds``; omitted if it did not wait."""
     prompt_tokens: int | None = None
-    """What the model server says it has read; left out if its answer was not seen to say it."""
+    """Prompt tokens by the model server's count; omitted if the answer did not report them."""
     completion_tokens: int | None = None
-    """What it says it has written; the same."""
-    stages: dict[str, str] | None = None
-    """Endpoints of the other profiles by profile, such as a prefill; left out if there are none."""
+    """Generated tokens; likewise."""
+    stages: Mapping[str, str] | None = None
+    """Endpoints of the other profiles by profile, such as a prefill; omitted if there are none."""
     failed_producers: dict[str, str] | None = None
-    """Why each data producer that gave nothing did not; left out if all gave something."""
+    """Reasons of the data producers that failed, by name; omitted if none did."""
     shadow: Sequence[ShadowPick] | None = None
-    """What shadow profiles would have chosen; left out if none looked at the request."""
+    """Picks of the shadow profiles; omitted if none ran for the request."""
 
 
 class RequestRefused(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -67,7 +67,7 @@ class RequestRefused(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     stage: str
     reason: str
     error: str
-    """What the client is told."""
+    """The message in the answer."""
     duration_seconds: float
     """From the request's headers to the answer."""
     outcome: str
@@ -81,7 +81,7 @@ def refused_line(
     """Return the line of a request that is answered with ``error``.
 
     Args:
-        error: What is answered.
+        error: The answer.
         request_id: Id of the HTTP request.
         request: The request; None if it could not be parsed.
         duration_seconds: Since its headers came.
@@ -104,8 +104,8 @@ def refused_line(
 
 def finished_line(routed: RoutedRequest, cause: EndCause, now: float) -> RequestFinished:
     """Return the line of ``routed``, which ended at ``now``."""
-    request, endpoint = routed.request, routed.endpoint
-    age, received_at = routed.metrics_age_seconds, routed.received_at
+    decision, request, endpoint = routed.decision, routed.request, routed.endpoint
+    age, received_at = decision.metrics_age_seconds, decision.received_at
     failures, usage = routed.state.read(PRODUCER_FAILURES), routed.usage
     request_id, model, target_model = request.request_id, request.model, request.target_model
     fairness_id = request.fairness_id if request.fairness_id != DEFAULT_FAIRNESS_ID else ""
@@ -119,12 +119,12 @@ def finished_line(routed: RoutedRequest, cause: EndCause, now: float) -> Request
         target_model=target_model,
         endpoint=endpoint.name,
         address=endpoint.address,
-        waiting_requests=routed.waiting_requests,
-        running_requests=routed.running_requests,
+        waiting_requests=decision.waiting_requests,
+        running_requests=decision.running_requests,
         # As round(x, 4) and round(x, 6), which take three times as long.
-        kv_cache_usage=round(routed.kv_cache_usage * 1e4) / 1e4,
+        kv_cache_usage=round(decision.kv_cache_usage * 1e4) / 1e4,
         metrics_age_seconds=None if age is None else round(age * 1e4) / 1e4,
-        decision_seconds=round((routed.decided_at - received_at) * 1e6) / 1e6,
+        decision_seconds=round((decision.decided_at - received_at) * 1e6) / 1e6,
         duration_seconds=round((now - received_at) * 1e6) / 1e6,
         body_bytes=request.body_bytes,
         stream=request.stream,
@@ -132,17 +132,17 @@ def finished_line(routed: RoutedRequest, cause: EndCause, now: float) -> Request
         outcome=cause.value,
         priority=request.priority,
         fairness_id=fairness_id or None,
-        queued_seconds=_queued(routed),
+        queued_seconds=_queued_seconds(routed),
         prompt_tokens=usage.prompt_tokens if usage else None,
         completion_tokens=usage.completion_tokens if usage else None,
-        stages=routed.stages or None,
+        stages=decision.stages or None,
         failed_producers={each.producer: each.reason for each in failures} if failures else None,
-        shadow=routed.shadow or None,
+        shadow=decision.shadow or None,
     )
 
 
-def _queued(routed: RoutedRequest) -> float | None:
+def _queued_seconds(routed: RoutedRequest) -> float | None:
     queued = routed.queued
     if queued is None or not queued.has_waited:
         return None
-    return round((routed.decided_at - queued.enqueued_at) * 1e6) / 1e6
+    return round((routed.decision.decided_at - queued.enqueued_at) * 1e6) / 1e6

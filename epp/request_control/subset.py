@@ -1,4 +1,4 @@
-"""The gateway's say in which endpoints a request may go to: the subset hint.
+"""The subset hint, by which the gateway restricts the endpoints of a request.
 
 Endpoint picker protocol: ``envoy.lb.subset_hint`` / ``x-gateway-destination-endpoint-subset``, with
 entries ``ip:port``, or ``ip`` for every port of it.
@@ -13,11 +13,11 @@ from epp.scheduling import Endpoint
 _CACHED_SUBSETS = 256
 _MAX_CACHED_ENTRIES = 1024
 _MAX_CACHED_CHARS = 32_768
-"""In some gateways a client's header makes the hint: together they take 40 MB at most."""
+"""In some gateways a client's header sets the hint: the cache takes 40 MB at most."""
 _MAX_ENTRIES = 16_384
-"""Of a subset, 0.3 us each; what is listed after them is no endpoint of the request."""
+"""Entries of a subset that are used, at 0.3 us each; further ones are ignored."""
 _MAX_SHOWN = 5
-"""Entries that a message names."""
+"""Entries shown in an error message."""
 
 
 def within(subset: Sequence[str], endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
@@ -28,7 +28,7 @@ def within(subset: Sequence[str], endpoints: Sequence[Endpoint]) -> Sequence[End
         endpoints: The pool.
 
     Raises:
-        OutsideSubsetError: None is.
+        OutsideSubsetError: None of them is.
     """
     is_short = len(subset) <= _MAX_CACHED_ENTRIES and sum(map(len, subset)) <= _MAX_CACHED_CHARS
     parts = _cached_parts if is_short else _parts

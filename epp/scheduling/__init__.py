@@ -1,7 +1,7 @@
 """The scheduling framework: profiles of filters, scorers and one picker.
 
-An independent library with the standard library as its only dependency, as GIE proposal 0845 asks.
-Everything a plugin author needs is exported here.
+An independent library that depends on the standard library only (GIE proposal 0845). It exports
+everything that a plugin author needs.
 """
 
 from epp.scheduling.client_ids import bounded_id

@@ -1,7 +1,7 @@
-"""Per-request scratch space shared by the plugins that handle one request.
+"""Per-request data shared by the plugins that handle one request.
 
-One object is made per request and handed, with the request, to data producers, every profile and
-the hooks after the choice; it dies with the request.
+One object is made per request and passed, with the request, to data producers, every profile and
+the hooks after the choice.
 """
 
 from typing import Any, TypeVar
@@ -26,11 +26,11 @@ class CycleState:
         Args:
             key: Its name.
             value: What to store.
-            until_sent: It is as large as a prompt, and nobody needs it once the request has been
-                sent on: a generation is long.
+            until_sent: Drop it once the request is sent on, for values as large as a prompt: a
+                generation is long.
 
         Raises:
-            TypeError: The key is for values of another class.
+            TypeError: The value is not of the key's class.
         """
         kind = key.kind
         if kind is not None and not isinstance(value, kind):
@@ -49,13 +49,13 @@ class CycleState:
         self._values.pop(key, None)
 
     def sent(self) -> None:
-        """Drop what was to be kept until the request has been sent on."""
+        """Drop the values that were written with ``until_sent``."""
         for key in self._until_sent:
             self._values.pop(key, None)
         self._until_sent = ()
 
     def copy(self) -> "CycleState":
-        """Return a state with the same values; writes to one do not show in the other."""
+        """Return a state with the same values; writes to one do not affect the other."""
         twin = CycleState()
         twin._values = self._values.copy()
         twin._until_sent = self._until_sent

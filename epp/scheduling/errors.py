@@ -5,17 +5,17 @@ from typing import Final
 
 
 class SchedulingError(Exception):
-    """Base of every error the framework raises for one request."""
+    """Base of every error that the framework raises for one request."""
 
 
 class NoEndpointsError(SchedulingError):
-    """The filters of a profile left no endpoint to score, or there was none to begin with.
+    """The filters of a profile removed every endpoint, or the pool had none.
 
     Args:
         profile: Name of the profile.
-        candidates: How many endpoints there were.
+        candidates: Number of endpoints before the filters.
         removed: Names of endpoints by the filter that removed them.
-        failed: Those of the filters that removed all because they failed.
+        failed: The filters that removed all endpoints because they failed.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class NoEndpointsError(SchedulingError):
 
 
 class DroppedError(SchedulingError):
-    """A filter gave the request up instead of the endpoints: the pool has no room for its kind."""
+    """A filter dropped the request, for example because the pool has no capacity for its kind."""
 
     def __init__(self, profile: str, by: str, reason: str) -> None:
         super().__init__(f"profile {profile!r}: {by} dropped the request: {reason}")
@@ -51,7 +51,7 @@ class DroppedError(SchedulingError):
 
 
 class UnknownProfileError(SchedulingError):
-    """The request itself asks for a profile that there is none of: the client's mistake."""
+    """The request names an unknown profile: an error of the client."""
 
 
 class ProfileHandlerError(SchedulingError):
@@ -71,11 +71,11 @@ class ReservationError(RuntimeError):
 
 
 PLUGIN_FAULTS: Final = (Exception, SystemExit)
-"""What a guarded call catches: a plugin that calls sys.exit() ends neither process nor request."""
+"""Errors that a guarded call catches: sys.exit() in a plugin ends neither process nor request."""
 
 
 def described(error: BaseException) -> str:
-    """Return what a plugin's ``error`` says, even if it fails to say it."""
+    """Return the text of a plugin's ``error``, even if its ``__str__`` fails."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:

@@ -1,8 +1,8 @@
-"""The filters of a profile, one after the other, and the record of who removed whom.
+"""The filters of a profile, and the record of which filter removed which endpoint.
 
-A filter that fails passes all endpoints or none, as its failure policy says. A composite filter
-calls its inner ones back through a :class:`_NestedRun`, so that each of them is timed, guarded and
-blamed under its own name.
+A filter that fails passes all endpoints or none, according to its failure policy. A composite
+filter calls its inner filters through a :class:`_NestedRun`, so that each of them is timed, guarded
+and recorded under its own name.
 """
 
 from collections.abc import Sequence
@@ -18,23 +18,23 @@ from epp.scheduling.types import EndpointT, RequestT
 
 
 class Blame(dict[int, str]):
-    """Which filter removed an endpoint, by the endpoint's id(); in the order of removal."""
+    """Names of the filters that removed endpoints, by the endpoint's id(), in order of removal."""
 
     __slots__ = ("failed",)
 
     def __init__(self) -> None:
         super().__init__()
         self.failed: set[str] = set()
-        """Names of those that removed all because they failed."""
+        """Names of the filters that removed all endpoints because they failed."""
 
 
 class FilterChain(Generic[RequestT, EndpointT]):
-    """The filters of one profile, in their order.
+    """The filters of one profile.
 
     Args:
         profile: Name of the profile.
         filters: In the order in which they run.
-        guards: Makes their guards, and those of the filters inside them.
+        guards: Makes their guards, and those of filters inside composite ones.
     """
 
     __slots__ = ("_filters", "_guards", "_inner", "profile")
@@ -50,10 +50,10 @@ class FilterChain(Generic[RequestT, EndpointT]):
     def run(
         self, request: RequestT, endpoints: Sequence[EndpointT], state: CycleState, blamed: Blame
     ) -> Sequence[EndpointT]:
-        """Return what every filter keeps, in the order of ``endpoints``; blame for the rest.
+        """Return what every filter keeps, in the order of ``endpoints``; record the rest.
 
         Raises:
-            DroppedError: A filter gave the request up.
+            DroppedError: A filter dropped the request.
         """
         kept = endpoints
         for guard in self._filters:
@@ -108,7 +108,7 @@ class FilterChain(Generic[RequestT, EndpointT]):
 
 
 class _NestedRun(Generic[RequestT, EndpointT]):
-    """Runs the filters inside a composite one, and notes which of them removed whom last."""
+    """Runs the filters inside a composite one; records which of them removed an endpoint last."""
 
     __slots__ = ("_blamed", "_chain", "_request", "_state")
 
@@ -143,7 +143,7 @@ def _split(
     """Return ``kept`` in the order of ``endpoints``, and the rest.
 
     Raises:
-        PluginContractError: It is no list, or has endpoints twice or such as were not given.
+        PluginContractError: It is not a list, or has duplicate or unknown endpoints.
     """
     if not isinstance(kept, (list, tuple)):
         raise PluginContractError(
@@ -151,21 +151,21 @@ def _split(
         )
     if endpoints and type(endpoints[0]).__hash__ is not object.__hash__:
         return _split_by_id(plugin, kept, endpoints)
-    # Most filters keep all; two tuples are compared at 5 ns an endpoint.
+    # Most filters keep all; comparing two tuples takes 5 ns per endpoint.
     if len(kept) == len(endpoints) and tuple(kept) == endpoints:
         return endpoints, ()
     passed = set(kept)
     gone = tuple(filterfalse(passed.__contains__, endpoints))
     if not len(passed) == len(kept) == len(endpoints) - len(gone):
         raise _not_of_these(plugin, kept, endpoints)
-    # A tuple, because the plugins that follow are all given this very object.
+    # A tuple, because all plugins that follow share this object.
     return tuple(filter(passed.__contains__, endpoints)), gone
 
 
 def _split_by_id(
     plugin: Plugin, kept: Sequence[EndpointT], endpoints: Sequence[EndpointT]
 ) -> tuple[Sequence[EndpointT], Sequence[EndpointT]]:
-    """Do the same for endpoints that are equal by value, or cannot be hashed."""
+    """Do the same for endpoints that compare by value or cannot be hashed."""
     passed = set(map(id, kept))
     gone = tuple(each for each in endpoints if id(each) not in passed)
     if not len(passed) == len(kept) == len(endpoints) - len(gone):

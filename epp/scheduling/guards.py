@@ -1,12 +1,12 @@
-"""Guard rails: a plugin that fails must not take a request down with it.
+"""Guard rails: a plugin that fails does not fail the request.
 
 Every plugin call of a graph goes through a :class:`Guard`, one per plugin and extension point. It
-times the calls and counts failures in a row; after ``disable_after`` of them the plugin is not
-called any more, at none of its extension points, until the next graph. What a missing call means is
-the caller's business: a scorer adds nothing, a filter passes all endpoints or none.
+times the calls and counts consecutive failures. After ``disable_after`` of them the plugin is
+disabled at all of its extension points until the next graph. The caller decides what a missing call
+means: a scorer adds nothing, a filter passes all endpoints or none.
 
-Hooks are called by :func:`call_each`. Where a call answers something it is written out, because a
-wrapper costs 0.3 us::
+Hooks are called by :func:`call_each`. Calls that return a value are written out, because a wrapper
+costs 0.3 us::
 
     began = perf_counter()
     try:
@@ -28,17 +28,17 @@ from epp.scheduling.plugins import Filter, Plugin
 P = TypeVar("P", bound=Plugin)
 
 DEFAULT_DISABLE_AFTER: Final = 10
-"""Failures in a row after which a plugin is left alone."""
+"""Consecutive failures after which a plugin is disabled."""
 
 
 class _Health:
-    """How one plugin fares, over all its extension points."""
+    """Failures of one plugin at all its extension points."""
 
     __slots__ = ("failures", "guards", "is_off")
 
     def __init__(self) -> None:
         self.failures = 0
-        """The sum of its guards' failures in a row."""
+        """The sum of its guards' consecutive failures."""
         self.is_off = False
         self.guards: list[Guard[Any]] = []
 
@@ -74,34 +74,34 @@ class Guard(Generic[P]):
         self.fails_open = fails_open
         """Filters only: whether a failure passes all endpoints."""
         self.timed: Callable[[float], None] = observer.timer(point, plugin)
-        """Takes the seconds of a call whose outcome is told of later."""
+        """Takes the seconds of a call whose outcome is reported later."""
         self.passed: Callable[[float], None] = self.timed
-        """Takes the seconds of a call that went well; not to be kept: a failure changes it."""
+        """Takes the seconds of a successful call. Do not cache it: a failure replaces it."""
         self.failures = 0
-        """Calls in a row that failed here."""
+        """Consecutive failures at this extension point."""
         self.is_off = health.is_off
-        """Whether the plugin has failed too often to be called again."""
+        """Whether the plugin is disabled."""
         self._observer = observer
         self._health = health
         self._disable_after = disable_after
         health.guards.append(self)
 
     def recovered(self) -> None:
-        """Take note that a call went well whose time is known already.
+        """Record a successful call whose time is recorded already.
 
-        Only the failures of this extension point are forgiven: a plugin that always fails at one is
-        not saved by its good calls at another.
+        Only the failures at this extension point are reset: a plugin that always fails at one is
+        disabled even if its calls at another succeed.
         """
         self._health.failures -= self.failures
         self.failures = 0
         self.passed = self.timed
 
     def failed(self, error: BaseException, seconds: float | None = None) -> None:
-        """Take note of a call that raised, or that broke the contract.
+        """Record a call that raised or broke the contract.
 
         Args:
-            error: What was raised, or says what was broken.
-            seconds: How long the call took; None if that is known already.
+            error: The error raised, or one that describes the breach.
+            seconds: Duration of the call; None if it is recorded already.
         """
         if seconds is not None:
             self.timed(seconds)
@@ -122,7 +122,7 @@ class Guard(Generic[P]):
         self.recovered()
 
     def scores_corrected(self, outside: int, not_numbers: int) -> None:
-        """Take note of scores that had to be corrected."""
+        """Report scores that had to be corrected."""
         self._observer.scores_corrected(self.plugin, outside, not_numbers)
 
 
@@ -130,9 +130,9 @@ class GuardRails:
     """Makes the guards of one graph.
 
     Args:
-        observer: Is told of calls and failures; without one a failure raises what the plugin did.
-        fails_open: Failure policy of filters by plugin name, over the one of their class.
-        disable_after: Failures in a row after which a plugin is not called any more; 0 for never.
+        observer: Notified of calls and failures; without one, errors of plugins are raised.
+        fails_open: Failure policy of filters by plugin name, overriding that of their class.
+        disable_after: Consecutive failures after which a plugin is disabled; 0 for never.
     """
 
     def __init__(
@@ -148,9 +148,9 @@ class GuardRails:
         self._health: dict[str, _Health] = {}
 
     def apart(self) -> "GuardRails":
-        """Return rails with the same rules that count for themselves: for shadow profiles.
+        """Return rails with the same rules and separate counts, for shadow profiles.
 
-        A plugin that fails in a shadow must not be turned off where it decides.
+        A plugin that fails in a shadow profile must not be disabled in the real ones.
         """
         return GuardRails(
             observer=self.observer.apart(),
@@ -159,12 +159,12 @@ class GuardRails:
         )
 
     def guard(self, point: str, plugin: P) -> Guard[P]:
-        """Return the guard of ``plugin`` at an extension point that a request can do without."""
+        """Return the guard of ``plugin`` at an extension point where it may be disabled."""
         health = self._health.setdefault(plugin.name, _Health())
         return self._make(point, plugin, health, self._disable_after)
 
     def watch(self, point: str, plugin: P) -> Guard[P]:
-        """Return a guard that never turns ``plugin`` off: for pickers and profile handlers."""
+        """Return a guard that never disables ``plugin``, for pickers and profile handlers."""
         return self._make(point, plugin, _Health(), 0)
 
     def guards(self, point: str, kind: type[P], plugins: Iterable[Plugin]) -> tuple[Guard[P], ...]:
@@ -189,13 +189,14 @@ def call_each(
     answers: tuple[type[Exception], ...] = (),
     check: Callable[[Plugin], None] | None = None,
 ) -> None:
-    """Call every plugin that is not off; what one raises changes nothing for the others.
+    """Call every enabled plugin; the error of one does not affect the others.
 
     Args:
-        guards: Theirs, in the order of the calls.
+        guards: The plugins' guards, in the order of the calls.
         call: Calls a plugin.
-        answers: What a plugin may raise on purpose: it ends the calls and goes on to the caller.
-        check: Called after each plugin; raises if it broke what it was given, having mended that.
+        answers: Errors that a plugin may raise on purpose: they end the calls and are raised.
+        check: Called after each plugin; repairs invalid changes to the plugin's arguments and then
+            raises.
     """
     for guard in guards:
         if guard.is_off:
@@ -215,7 +216,7 @@ def call_each(
 
 
 def _ended(error: BaseException) -> Exception:
-    """Return an error, with the place, for a plugin that tried to end the process."""
+    """Return an error with the traceback of a plugin that tried to end the process."""
     fault = RuntimeError(f"the plugin called sys.exit(): {error!r}")
     fault.__cause__ = error
     return fault.with_traceback(error.__traceback__)

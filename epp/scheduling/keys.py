@@ -1,7 +1,7 @@
 """Typed names of values that plugins share.
 
-Keys of one kind with the same name are one object: plugins that were loaded apart, from two files
-or before and after a reload, mean the same value by the same name.
+Keys of one class with the same name are one object, so that plugins which were loaded separately,
+from two files or before and after a reload, share values by name.
 """
 
 from threading import Lock
@@ -17,7 +17,7 @@ class _Key(Generic[T]):
     name: str
 
     def __new__(cls, name: str) -> Self:
-        with _lock:  # plugin files are imported in a thread, beside the running ones
+        with _lock:  # plugin files are imported in a thread, while others run
             known = _known.get((cls, name))
             if known is None:
                 known = super().__new__(cls)
@@ -38,8 +38,8 @@ class StateKey(_Key[T]):
 
     Args:
         name: Its name.
-        kind: Class, or classes, of its values: writing another one raises TypeError, in the plugin
-            that does so. None for any.
+        kind: Class or classes of its values; writing a value of another class raises TypeError in
+            the plugin that does so. None for any.
     """
 
     __slots__ = ("kind",)

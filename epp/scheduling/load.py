@@ -1,13 +1,13 @@
-"""What this EPP knows about an endpoint's load beyond the last scrape: the effective load.
+"""The effective load of an endpoint: the last scrape corrected by this EPP's own requests.
 
-A scrape is a picture of the past. Requests sent since then are not on it, and a burst scheduled on
-the picture alone lands on one endpoint (the thundering herd). So each endpoint keeps the balance of
-requests begun and ended here since shortly before the last scrape was asked for, and scorers read
-the page corrected by that balance. Everything is updated by events (reserve, release, scrape), so
-reading is two attributes.
+A scrape is out of date when it arrives. Requests sent since are missing from it, and a burst that
+is scheduled by the scrape alone lands on one endpoint (the thundering herd). So each endpoint keeps
+the balance of requests started and ended here since shortly before the last scrape was requested,
+and scorers read the scraped values corrected by it. All updates are made by events (reserve,
+release, scrape), so that a read is two attributes.
 
-With the page's ``waiting`` and ``running`` and the balance ``started - ended`` since t - 20 ms,
-t being the time the scrape's GET was sent::
+With the scraped ``waiting`` and ``running`` and the balance ``started - ended`` since t - 20 ms,
+where t is the time at which the scrape's GET was sent::
 
     total  = max(in flight from here, waiting + running + started - ended)
     unseen = total - (waiting + running)          # negative: taken from waiting first
@@ -22,12 +22,12 @@ from collections import deque
 from epp.scheduling.errors import ReservationError
 
 SCRAPE_MARGIN_SECONDS = 0.020
-"""A request this much older than the scrape's GET may still be missing from its page: it has to
-travel through the proxy and the server's own admission."""
+"""A request this much older than the scrape's GET may still be missing from the scrape: it has to
+pass through the proxy and the server's own admission."""
 
 _MAX_LOG_ENTRIES = 4096
-"""Above this many unscraped starts and ends the log is thinned: neighbours are merged, so its sum
-stays exact and only the resolution in time is lost (an endpoint that is never scraped)."""
+"""Above this many starts and ends since a scrape, neighbours in the log are merged. Its sum stays
+exact, and only the resolution in time is lost. This happens if an endpoint is never scraped."""
 
 
 class EndpointLoad:
@@ -47,11 +47,11 @@ class EndpointLoad:
 
     def __init__(self) -> None:
         self.in_flight = 0
-        """Requests sent there by this EPP and not yet known to be finished."""
+        """Requests that this EPP has sent there and that have not ended."""
         self.waiting_requests: float = 0
         """Effective number of requests queued in the server."""
         self.running_requests: float = 0
-        """Effective number of requests the server is working on."""
+        """Effective number of requests running in the server."""
         self.kv_cache_usage = 0.0
         """Fraction of KV-cache blocks in use, 0.0 to 1.0, faded when stale."""
         self.slots: float = 0
@@ -67,14 +67,14 @@ class EndpointLoad:
         self._note(now, 1)
 
     def end(self, now: float) -> None:
-        """Count a request of :meth:`start` as finished."""
+        """Count the end of a request."""
         self.in_flight -= 1
         self._note(now, -1)
 
     def observe(
         self, *, waiting: float, running: float, kv_cache_usage: float, requested_at: float
     ) -> None:
-        """Take the values of a page whose GET was sent at ``requested_at``."""
+        """Set the values of a scrape whose GET was sent at ``requested_at``."""
         horizon = requested_at - SCRAPE_MARGIN_SECONDS
         log = self._log
         while log and log[0][0] < horizon:
@@ -84,10 +84,10 @@ class EndpointLoad:
         self.assume(waiting=waiting, running=running, kv_cache_usage=kv_cache_usage)
 
     def assume(self, *, waiting: float, running: float, kv_cache_usage: float) -> None:
-        """Replace the page by values believed instead of it: stale and faded, or never scraped."""
+        """Set estimates in place of a scrape: faded values of a stale one, or for none."""
         self._page_waiting = waiting
         self._page_running = running
-        # A page may say anything; what is no number counts as full.
+        # A scrape may contain anything; NaN counts as full.
         is_fraction = 0.0 <= kv_cache_usage <= 1.0
         self.kv_cache_usage = kv_cache_usage if is_fraction else float(not kv_cache_usage < 0.0)
         self._update()
@@ -136,10 +136,10 @@ class Reservation:
         load.start(now)
 
     def release(self, now: float) -> None:
-        """Give the place back.
+        """Release the place.
 
         Raises:
-            ReservationError: It was given back before.
+            ReservationError: It was released before.
         """
         load = self._load
         if load is None:
@@ -148,10 +148,10 @@ class Reservation:
         load.end(now)
 
     def move(self, load: EndpointLoad, now: float) -> None:
-        """Hold a place on another endpoint instead: the one that really served.
+        """Move the place to another endpoint, which really served.
 
         Raises:
-            ReservationError: It was given back before.
+            ReservationError: It was released before.
         """
         held = self._load
         if held is None:

@@ -1,4 +1,4 @@
-"""How the framework reports what plugins do and cost, without knowing any metrics library."""
+"""Observers of plugin calls, so that the framework needs no metrics library."""
 
 from collections.abc import Callable
 from typing import Protocol, Self
@@ -7,33 +7,33 @@ from epp.scheduling.plugins import Plugin
 
 
 class PluginObserver(Protocol):
-    """Is told of every plugin call and of every failure."""
+    """Notified of every plugin call and of every failure."""
 
     def timer(self, extension_point: str, plugin: Plugin) -> Callable[[float], None]:
-        """Return what is to be called with the seconds that each call of ``plugin`` took.
+        """Return a function that takes the seconds of each call of ``plugin``.
 
-        Asked for once per plugin and extension point (``Filter``, ``Scorer``, …), when a graph is
+        Called once per plugin and extension point (``Filter``, ``Scorer``, …), when a graph is
         built.
         """
 
     def plugin_failed(self, extension_point: str, plugin: Plugin, error: Exception) -> None:
-        """``plugin`` raised, or broke its contract; the request went on without it."""
+        """``plugin`` raised or broke its contract; the request continues without it."""
 
     def plugin_disabled(self, plugin: Plugin, failures: int) -> None:
-        """``plugin`` failed ``failures`` times in a row and is not called any more."""
+        """``plugin`` failed ``failures`` times in a row and is disabled."""
 
     def scores_corrected(self, plugin: Plugin, outside: int, not_numbers: int) -> None:
-        """Scores of one call were outside of their range, or NaN, and were corrected."""
+        """Scores of one call were out of range or NaN, and were corrected."""
 
     def apart(self) -> "PluginObserver":
-        """Return the observer of shadow profiles, in which a disabled plugin decides nothing."""
+        """Return the observer for shadow profiles, where disabling a plugin affects no request."""
 
     def retire(self) -> None:
-        """Another graph decides from now on; what is told after this is of requests still open."""
+        """Another graph takes over; later notifications come from requests that are still open."""
 
 
 class NullObserver:
-    """Listens to nothing: who fails is left out, and nobody hears of it."""
+    """Ignores everything: a plugin that fails is skipped silently."""
 
     def timer(self, extension_point: str, plugin: Plugin) -> Callable[[float], None]:
         """Return a function that does nothing."""
@@ -49,21 +49,21 @@ class NullObserver:
         """Ignore it."""
 
     def apart(self) -> Self:
-        """Return itself, who listens to no shadow either."""
+        """Return itself."""
         return self
 
     def retire(self) -> None:
-        """Go on listening to nothing."""
+        """Do nothing."""
 
 
 class RaisingObserver(NullObserver):
-    """Raises what a plugin does: where nobody watches, a failure must not pass for an answer."""
+    """Raises the errors of plugins, so that they cannot pass unnoticed."""
 
     def plugin_failed(self, extension_point: str, plugin: Plugin, error: Exception) -> None:
-        """Raise ``error``, with a note of who it comes from."""
+        """Raise ``error`` with a note that names the plugin."""
         error.add_note(f"raised by plugin {plugin.name!r} at {extension_point}")
         raise error
 
 
 def _ignore(seconds: float) -> None:
-    """Take the time of a call and forget it."""
+    """Ignore the duration of a call."""

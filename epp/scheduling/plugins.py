@@ -1,7 +1,7 @@
 """The extension points of the scheduling framework (GIE proposal 0845).
 
 Every method is synchronous and runs on the event loop between two awaits, so a cycle sees one
-consistent set of endpoints. Input and output belong in the data layer. One class may implement
+consistent set of endpoints. I/O belongs in the data layer. One class may implement
 several extension points; one instance then serves them all.
 """
 
@@ -31,10 +31,10 @@ class Plugin(ABC):
     type: ClassVar[str]
     name: str
 
-    def close(self) -> None:  # noqa: B027 - most plugins hold nothing to give back
-        """Give back what the instance holds (a thread, a file).
+    def close(self) -> None:  # noqa: B027 - most plugins hold no resources
+        """Release the instance's resources, such as a thread or a file.
 
-        Called once, when a reload has dropped the plugin and its last request has ended, and when
+        Called once: when a reload has removed the plugin and its last request has ended, or when
         the process stops.
         """
 
@@ -43,12 +43,12 @@ class Filter(Plugin, Generic[RequestT, EndpointT]):
     """Removes endpoints that cannot serve the request.
 
     Attributes:
-        fails_open: What it means for the request if this filter raises, returns what it was not
-            given, or was turned off for failing too often. True: the filter is left out, and all
-            endpoints pass. False: none passes, and the request is answered with 429. Leave it True
-            where the filter makes choices better; set it False where it keeps requests from
-            endpoints that would serve them wrongly or must not see them. The configuration has the
-            last word (``extensions.guardRails.failurePolicy``, by plugin name).
+        fails_open: The failure policy: applies if this filter raises, returns an unknown endpoint,
+            or is disabled. True: the filter is skipped, and all endpoints pass. False: none passes,
+            and the request ends with 429. Leave it True where the filter improves choices; set it
+            False where it keeps requests from endpoints that would serve them wrongly or must not
+            get them. The configuration can override it (``extensions.guardRails.failurePolicy``, by
+            plugin name).
     """
 
     fails_open: ClassVar[bool] = True
@@ -57,29 +57,29 @@ class Filter(Plugin, Generic[RequestT, EndpointT]):
     def filter(
         self, request: RequestT, endpoints: Sequence[EndpointT], state: CycleState
     ) -> list[EndpointT]:
-        """Return those of ``endpoints``, at least one, that may serve ``request``; none is allowed.
+        """Return those of ``endpoints`` that may serve ``request``; perhaps none.
 
-        A list or tuple, which has nothing twice; its order does not matter.
+        ``endpoints`` is not empty. The result is a list or tuple without duplicates, in any order.
         """
 
 
 class FilterRun(Protocol[EndpointT]):
-    """Runs a filter for a filter that is made of others.
+    """Runs an inner filter of a composite filter.
 
     The call is timed under the inner filter's own name and guarded like any other: a filter that
-    raises passes all endpoints or none, as its failure policy says.
+    raises passes all endpoints or none, according to its failure policy.
     """
 
     def __call__(
         self, inner: Filter[Any, EndpointT], endpoints: Sequence[EndpointT]
     ) -> Sequence[EndpointT]:
-        """Return what ``inner`` keeps of ``endpoints``, in that order; not asked if there are none.
+        """Return what ``inner`` keeps of ``endpoints``, in that order; not called for none.
 
         ``inner`` lives as long as the filter that runs it.
         """
 
     def drop(self, by: Plugin, reason: str) -> NoReturn:
-        """End the profile: the request is given up with 429 ``rejected-saturated``."""
+        """End the profile: the request is dropped with 429 ``rejected-saturated``."""
 
 
 class CompositeFilter(Filter[RequestT, EndpointT]):
@@ -98,7 +98,7 @@ class CompositeFilter(Filter[RequestT, EndpointT]):
     def filter(
         self, request: RequestT, endpoints: Sequence[EndpointT], state: CycleState
     ) -> list[EndpointT]:
-        """Filter outside of a profile, with nothing guarded."""
+        """Filter outside of a profile, without guards."""
         return list(self.filter_with(request, endpoints, state, _PlainRun(request, state)))
 
 
@@ -124,10 +124,10 @@ class Scorer(Plugin, Generic[RequestT, EndpointT]):
     """Ranks endpoints.
 
     Attributes:
-        score_range: Lowest and highest value that ``score`` gives, if not (0.0, 1.0); the framework
-            brings them into [0, 1].
-        normalize: ``"min-max"`` to have the framework stretch each request's scores over [0, 1]
-            (all equal: 1.0).
+        score_range: Lowest and highest value that ``score`` returns, if not (0.0, 1.0); the
+            framework scales it to [0, 1].
+        normalize: ``"min-max"`` to have the framework scale each request's scores to [0, 1] (1.0 if
+            all are equal).
     """
 
     score_range: ClassVar[tuple[float, float] | None] = None
@@ -147,7 +147,7 @@ class Scorer(Plugin, Generic[RequestT, EndpointT]):
         Returns:
             A list or tuple of N scores in the order of ``endpoints``, higher is better, each in
             [0.0, 1.0] unless the class declares ``score_range`` or ``normalize``. Values outside
-            are clamped, NaN counts as 0; both are counted and told of once.
+            are clamped, NaN counts as 0; both are counted, and logged once.
         """
 
 
@@ -216,9 +216,9 @@ class ProfileHandler(Plugin, Generic[RequestT, EndpointT]):
 
 
 class StageDecider(Plugin, Generic[RequestT, EndpointT]):
-    """Says whether a request goes through an optional stage, such as a prefill of its own.
+    """Decides whether a request goes through an optional stage, such as a separate prefill.
 
-    A profile handler asks it; what that handler has several of are told apart by name.
+    Called by a profile handler; several of them in one handler are distinguished by name.
     """
 
     @abstractmethod
@@ -227,7 +227,7 @@ class StageDecider(Plugin, Generic[RequestT, EndpointT]):
 
         Args:
             request: The request being scheduled.
-            endpoint: Where its main stage runs; None if that is not chosen yet.
+            endpoint: The endpoint of its main stage; None if it is not chosen yet.
             state: Values from plugins that ran earlier for this request.
         """
 
@@ -239,15 +239,15 @@ class PreSchedule(Plugin, Generic[RequestT, EndpointT]):
     def pre_schedule(
         self, request: RequestT, endpoints: Sequence[EndpointT], state: CycleState
     ) -> None:
-        """Prepare what several profiles share."""
+        """Prepare data that several profiles share."""
 
 
 class PostSchedule(Plugin, Generic[RequestT, EndpointT]):
     """Runs once after process_results, only if an endpoint was chosen."""
 
     keeps_result: ClassVar[bool] = False
-    """Promises that the plugin never changes a result: then it is not checked after each call,
-    which takes 2 us. Only for plugins whose code is trusted."""
+    """Whether the plugin never changes a result. Omits the check after each call, which takes 2 us.
+    Only for plugins whose code is trusted."""
 
     @abstractmethod
     def post_schedule(

@@ -28,7 +28,7 @@ from epp.scheduling.types import (
 )
 
 _SCALE = 10.0
-"""What a profile's totals are scaled to where they are added to a preference."""
+"""Range of a profile's totals when they are added to a preference."""
 _BELOW_SCALE = nextafter(_SCALE, 0.0)
 
 
@@ -40,11 +40,11 @@ class SchedulerProfile(Generic[RequestT, EndpointT]):
         picker: Chooses among the scored endpoints.
         filters: In the order in which they run.
         scorers: With their weights.
-        guards: Makes the guards of the plugins; without them a plugin that fails raises.
-        rng: Breaks ties where the profile has to choose itself, because the picker failed.
+        guards: Makes the guards of the plugins; without them errors of plugins are raised.
+        rng: Breaks ties if the picker fails and the profile chooses itself.
 
     Raises:
-        PluginContractError: A scorer declares a ``score_range`` or ``normalize`` that cannot be.
+        PluginContractError: A scorer declares an invalid ``score_range`` or ``normalize``.
     """
 
     __slots__ = (
@@ -87,8 +87,8 @@ class SchedulerProfile(Generic[RequestT, EndpointT]):
     ) -> ProfileResult[EndpointT]:
         """Choose among ``endpoints``; ``error`` is set when the filters leave none.
 
-        With a ``preference``, which has a score for each of them, the totals are scaled to [0, 10)
-        and added to it; endpoints that lack 10 or more to the best cannot be chosen.
+        With a ``preference``, which has a score for each endpoint, the totals are scaled to [0, 10)
+        and added to it; endpoints 10 or more below the highest preference cannot be chosen.
         """
         survivors: Sequence[EndpointT] = tuple(endpoints)
         removed: dict[str, list[str]] = {}
@@ -106,12 +106,12 @@ class SchedulerProfile(Generic[RequestT, EndpointT]):
             return ProfileResult(self.name, removed=removed, error=no_endpoints)
         if preference is not None:
             high = max(preference[endpoint] for endpoint in survivors)
-            if isinf(high):  # inf - inf is no number; the profile alone decides among these
+            if isinf(high):  # inf - inf is NaN; the profile alone decides among these
                 survivors = tuple(each for each in survivors if preference[each] == high)
                 preference = dict.fromkeys(survivors, 0.0)
                 high = 0.0
             survivors = tuple(each for each in survivors if high - preference[each] < _SCALE)
-        # A tuple: the picker is given it, and what it breaks there must not come back here.
+        # A tuple, so that the picker cannot change it.
         totals = tuple(self._scorer_set.totals(request, survivors, state))
         if preference is not None:
             totals = self._preferred(survivors, totals, preference)
@@ -164,10 +164,10 @@ def _check(
     picked: Sequence[ScoredEndpoint[EndpointT]],
     scored: ScoredEndpoints[EndpointT],
 ) -> None:
-    """See to it that ``picked`` is what a picker may return.
+    """Validate the result of a picker.
 
     Raises:
-        PluginContractError: It is not.
+        PluginContractError: It is invalid.
     """
     if type(picked) is list and len(picked) == 1 and scored.is_own(picked[0]):
         return  # what most pickers return: 0.3 us instead of 0.9

@@ -25,10 +25,10 @@ from epp.scheduling.types import EndpointT, ProfileResult, RequestT, SchedulingR
 class Scheduler(Generic[RequestT, EndpointT]):
     """Runs the profile loop of GIE proposal 0845.
 
-    The engine reads no field of the request, and of an endpoint only ``name``, if it has one, for
-    texts; everything else is the plugins' business. Requests and endpoints are of any class
-    (``Scheduler[Request, Endpoint]``), by default those of this package. Endpoints are told apart
-    by identity: they need not be hashable, and two that are equal are two.
+    The scheduler reads no field of the request, and of an endpoint only ``name``, if it has one,
+    for messages. Requests and endpoints are of any class (``Scheduler[Request, Endpoint]``), by
+    default those of this package. Endpoints are compared by identity: they need not be hashable,
+    and two equal ones are distinct.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Scheduler(Generic[RequestT, EndpointT]):
             profiles: By name.
             pre_schedule: Run once before the first profile, in this order.
             post_schedule: Run once after the choice, in this order.
-            guards: Makes the guards of the hooks; without them a plugin that fails raises.
+            guards: Makes the guards of the hooks; without them errors of plugins are raised.
         """
         guards = guards or GuardRails()
         self.handler = handler
@@ -69,24 +69,24 @@ class Scheduler(Generic[RequestT, EndpointT]):
         """Choose endpoints for ``request``.
 
         Args:
-            request: Passed to every plugin as it is.
-            endpoints: The pool's snapshot; not changed.
-            state: The request's scratch space; one is made if the caller has none.
-            preference: A score for each endpoint that counts beside every profile's own total,
-                which is scaled to [0, 10).
-            accept: Called with the choice before any hook learns of it; what it raises is raised.
+            request: Passed to every plugin.
+            endpoints: The candidates; not changed.
+            state: The request's cycle state; by default a new one.
+            preference: A score for each endpoint, added to each profile's total, which is scaled to
+                [0, 10).
+            accept: Called with the result before the hooks; raises to reject it.
 
         Raises:
-            NoEndpointsError: The deciding profile was left without an endpoint.
-            DroppedError: A filter of the deciding profile gave the request up.
-            UnknownProfileError: The request asks for a profile that there is none of.
-            ProfileLoopError: The handler named an unknown profile, one that has run, or none.
-            ProfileHandlerError: The handler raised, or answered with something else altogether.
-            PluginContractError: The handler answered with what its contract forbids.
+            NoEndpointsError: The filters of the primary profile removed every endpoint.
+            DroppedError: A filter of the primary profile dropped the request.
+            UnknownProfileError: The request names an unknown profile.
+            ProfileLoopError: The handler picked an unknown profile, one that has run, or none.
+            ProfileHandlerError: The handler raised.
+            PluginContractError: The handler returned an invalid result.
         """
         if state is None:
             state = CycleState()
-        endpoints = tuple(endpoints)  # every plugin is given it: none can change it
+        endpoints = tuple(endpoints)  # so that no plugin can change it
         if self._pre_schedule:
             call_each(self._pre_schedule, lambda hook: hook.pre_schedule(request, endpoints, state))
         result = self._decided(request, endpoints, state, preference)
@@ -138,10 +138,10 @@ class Scheduler(Generic[RequestT, EndpointT]):
         """Return the names of the profiles picked.
 
         Raises:
-            ProfileLoopError: They may not run, or are none where one has to be.
+            ProfileLoopError: One of them may not run, or the first round has none.
         """
         if picked is self.profiles and not results and picked:
-            return self._all_names  # what a handler of one profile answers: 0.2 us less
+            return self._all_names  # the common case, with one profile: 0.2 us less
         # Plain classes first: 0.05 us; Mapping, an ABC, takes 0.2.
         if not isinstance(picked, (dict, MappingProxyType, Mapping)):
             what = f"returned {type(picked).__name__}, not a mapping of profiles"
@@ -168,7 +168,7 @@ class Scheduler(Generic[RequestT, EndpointT]):
         try:
             result = guard.plugin.process_results(request, results, state)
         except SchedulingError:
-            guard.passed(perf_counter() - began)  # why no endpoint was found is its to say
+            guard.passed(perf_counter() - began)  # the handler reports that no endpoint was found
             raise
         except PLUGIN_FAULTS as error:
             self._handler_failed(error, perf_counter() - began)
@@ -183,7 +183,7 @@ class Scheduler(Generic[RequestT, EndpointT]):
         return result
 
     def _handler_failed(self, error: BaseException, seconds: float) -> NoReturn:
-        """Count a failure of the handler; raise what the caller is to see of it."""
+        """Count a failure of the handler, and raise it as a SchedulingError."""
         self._handler.failed(error, seconds)
         if isinstance(error, SchedulingError):
             raise error

@@ -1,9 +1,9 @@
-"""The scorers of a profile: one column of scores each, checked and added up.
+"""The scorers of a profile: one column of scores each, validated and added up.
 
-Checking every score by itself would cost more than most scorers do, so the sum is made first and
-finds out in passing whether all scores are numbers in [0, 1]. Only if not are the columns looked at
-one by one: scores outside are clamped, NaN is 0, and a scorer whose scores are no numbers is left
-out like one that raised.
+Validating every score separately would cost more than most scorers, so the sum also checks that
+all scores are numbers in [0, 1]. Only if they are not, each column is corrected: scores out of
+range are clamped, NaN becomes 0, and a scorer whose scores are not numbers is skipped like one that
+raised.
 """
 
 from collections.abc import Sequence
@@ -21,21 +21,21 @@ from epp.scheduling.types import EndpointT, RequestT
 
 @dataclass(frozen=True, slots=True)
 class WeightedScorer(Generic[RequestT, EndpointT]):
-    """A scorer and its share in this profile's total."""
+    """A scorer and its weight in a profile."""
 
     scorer: Scorer[RequestT, EndpointT]
     weight: float = 1.0
 
 
 _Member = tuple[Guard[Scorer[Any, Any]], Scale | None, float]
-"""A scorer, what is done to its scores, its weight."""
+"""A scorer, the scale of its scores, its weight."""
 
 
 class ScorerSet(Generic[RequestT, EndpointT]):
     """The scorers of one profile.
 
     Raises:
-        PluginContractError: A scorer declares a ``score_range`` or ``normalize`` that cannot be.
+        PluginContractError: A scorer declares an invalid ``score_range`` or ``normalize``.
     """
 
     __slots__ = ("_members", "_weights")
@@ -55,13 +55,13 @@ class ScorerSet(Generic[RequestT, EndpointT]):
         """Return the weighted total of each endpoint; a scorer that fails adds nothing."""
         count = len(endpoints)
         columns: list[Sequence[float]] = []
-        left_out: list[_Member] = []
+        skipped: list[_Member] = []
         recovering: list[Guard[Scorer[Any, Any]]] = []
         began = perf_counter()
         for member in self._members:
             guard, scale, _ = member
             if guard.is_off:
-                left_out.append(member)
+                skipped.append(member)
                 continue
             try:
                 scores: Sequence[float] = guard.plugin.score(request, endpoints, state)
@@ -71,7 +71,7 @@ class ScorerSet(Generic[RequestT, EndpointT]):
                     scores = scale(scores)
             except PLUGIN_FAULTS as error:
                 guard.failed(error, perf_counter() - began)
-                left_out.append(member)
+                skipped.append(member)
                 began = perf_counter()
                 continue
             columns.append(scores)
@@ -81,12 +81,12 @@ class ScorerSet(Generic[RequestT, EndpointT]):
             guard.timed(ended - began)
             began = ended
         counted, weights = self._members, self._weights
-        if left_out:
-            counted = tuple(member for member in counted if member not in left_out)
+        if skipped:
+            counted = tuple(member for member in counted if member not in skipped)
             weights = tuple(weight for _, _, weight in counted)
         try:
             totals = weighted_totals(columns, weights, count)
-        except Exception:  # some score is no number: whose, is found out now
+        except Exception:  # some score is not a number; _corrected_totals finds the scorer
             totals = None
         if totals is None:
             return _corrected_totals(columns, counted, count)
@@ -98,7 +98,7 @@ class ScorerSet(Generic[RequestT, EndpointT]):
 def _corrected_totals(
     columns: Sequence[Sequence[float]], counted: Sequence[_Member], count: int
 ) -> Sequence[float]:
-    """Return the totals of columns that have scores outside [0, 1], or no numbers at all."""
+    """Return the totals of columns with scores outside [0, 1], or that are not numbers."""
     fixed: list[Sequence[float]] = []
     weights: list[float] = []
     for (guard, _, weight), scores in zip(counted, columns, strict=True):

@@ -1,9 +1,9 @@
-"""Shadow profiles: what another profile would have chosen, found out on real requests.
+"""Shadow profiles: records what another profile would choose for real requests.
 
-A shadow runs after the real choice and changes nothing: it gets a copy of the cycle state, its
-picker draws from a random generator of its own, and no hook is told of its pick. It must also not
-eat the time of real requests: a run that takes longer than its budget is paid for by leaving out as
-many of the next ones as it takes for the mean to come down again.
+A shadow profile runs after the real choice and has no effect on it: it gets a copy of the cycle
+state, its picker has a random generator of its own, and no hook gets its pick. Its time is limited:
+after a run that exceeds the budget, as many runs are skipped as it takes to bring the mean back to
+the budget.
 """
 
 import random
@@ -19,29 +19,29 @@ from epp.scheduling.types import EndpointT, RequestT, SchedulingResult, name_of
 
 @dataclass(frozen=True, slots=True)
 class ShadowPick:
-    """What a shadow profile would have done with one request."""
+    """The pick of a shadow profile for one request."""
 
     profile: str
     endpoint: str
-    """Name of the endpoint it would have picked; "" if its filters left none."""
+    """Name of the picked endpoint; "" if the filters left none."""
     score: float
     """Weighted total of that endpoint."""
     margin: float
-    """By how much that total exceeds the total, in the shadow's eyes, of the endpoint really
-    chosen; 0 when both are the same, NaN when the shadow filtered that one out."""
+    """Its total minus the shadow's total of the endpoint that was really chosen; 0 if both are the
+    same, NaN if the shadow profile filtered out the latter."""
     agrees: bool
-    """Whether it is the endpoint really chosen."""
+    """Whether it is the endpoint that was really chosen."""
 
 
 class ShadowProfile(Generic[RequestT, EndpointT]):
-    """Runs one profile beside the real ones.
+    """Runs one profile in addition to the real ones.
 
     Args:
-        profile: Its guards are apart (:meth:`GuardRails.apart`), so that what fails here is not
-            turned off where it decides; and what draws in it draws from generators of its own.
-        sample: Fraction of requests it sees, 0.0 to 1.0.
-        budget_seconds: What a run may take on the mean of the requests it sees.
-        rng: Draws the sample.
+        profile: Its guards (:meth:`GuardRails.apart`) and random generators are its own, so that a
+            failure here does not disable a plugin in the real profiles.
+        sample: Fraction of requests for which it runs, 0.0 to 1.0.
+        budget_seconds: Mean time of a run.
+        rng: Chooses the sample.
         timer: Measures a run, in seconds.
     """
 
@@ -75,7 +75,7 @@ class ShadowProfile(Generic[RequestT, EndpointT]):
         state: CycleState,
         result: SchedulingResult[EndpointT],
     ) -> ShadowPick | None:
-        """Return what the profile would have done; None if the request is not in the sample."""
+        """Return the profile's pick; None if the request is not in the sample, or is skipped."""
         if self._random.random() >= self._sample:
             return None
         if self._debt_seconds > 0:

@@ -1,4 +1,4 @@
-"""The weighted sum of the scorers' columns: a profile's hottest loop; and what is done to columns.
+"""The weighted sum of the scorers' columns, a profile's hottest loop, and scales of columns.
 
 One pass over a column costs 0.15 us before its first endpoint, so three columns, as the default
 profile has, are added in one pass: 1.6 us instead of 4.8 for 10 endpoints, 125 instead of 160 for
@@ -15,7 +15,7 @@ from epp.scheduling.plugins import Scorer
 _IN_ONE_PASS = 3
 
 Scale = Callable[[Sequence[float]], list[float]]
-"""Brings the scores of one call into [0, 1]; NaN stays NaN."""
+"""Scales the scores of one call to [0, 1]; NaN stays NaN."""
 
 
 def weighted_totals(
@@ -23,7 +23,7 @@ def weighted_totals(
 ) -> list[float] | None:
     """Return ``count`` totals: for each endpoint, the sum of weight times score.
 
-    None if some score is not in [0, 1]: then :func:`corrected` has to see to the columns.
+    Returns None if some score is not in [0, 1]; :func:`corrected` then corrects the columns.
 
     Args:
         columns: One column of ``count`` scores per scorer.
@@ -68,7 +68,7 @@ def corrected(scores: Sequence[float]) -> tuple[list[float], int, int]:
 
 
 def scale_fault(scorer: Scorer[Any, Any] | type[Scorer[Any, Any]]) -> str:
-    """Return what is wrong with the scale that a scorer declares; "" if nothing is."""
+    """Return why the scale that a scorer declares is invalid; "" if it is valid."""
     declared, normalize = scorer.score_range, scorer.normalize
     if normalize is not None and (normalize != "min-max" or declared is not None):
         return (
@@ -91,10 +91,10 @@ def scale_fault(scorer: Scorer[Any, Any] | type[Scorer[Any, Any]]) -> str:
 
 
 def scale_of(scorer: Scorer[Any, Any]) -> Scale | None:
-    """Return what the framework has to do to the scores of ``scorer``; None for nothing.
+    """Return the scale of the scores of ``scorer``; None if they need none.
 
     Raises:
-        PluginContractError: What its class declares cannot be done.
+        PluginContractError: The declared scale is invalid.
     """
     if fault := scale_fault(scorer):
         raise PluginContractError(f"scorer {scorer.name!r}: {fault}")
@@ -108,11 +108,11 @@ def scale_of(scorer: Scorer[Any, Any]) -> Scale | None:
 
 
 def _stretched(scores: Sequence[float]) -> list[float]:
-    """Stretch what is finite over [0, 1]; infinities stay outside, to be clamped and counted."""
+    """Scale finite scores to [0, 1]; infinities stay outside, to be clamped and counted."""
     numbers = [score for score in scores if isfinite(score)]
     low, high = min(numbers, default=0.0), max(numbers, default=0.0)
     span = high - low
-    if span == inf:  # both ends are finite, but further apart than a float reaches
+    if span == inf:  # both ends are finite, but their difference overflows
         return _stretched([score / 2 for score in scores])
     if span > 0:
         return [(score - low) / span for score in scores]

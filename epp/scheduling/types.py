@@ -1,4 +1,4 @@
-"""The nouns of scheduling: request, endpoint, scored endpoint, results."""
+"""The data types of scheduling: request, endpoint, scored endpoint, results."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class EndpointMetrics:
-    """One scrape of a model server, as it was (GIE model server protocol, proposal 003)."""
+    """The values of one scrape of a model server (GIE model server protocol, proposal 003)."""
 
     waiting_requests: int = 0
     """Requests queued in the server, not yet running."""
     running_requests: int = 0
-    """Requests in the server's present batch."""
+    """Requests in the server's current batch."""
     kv_cache_usage: float = 0.0
     """Fraction of KV-cache blocks in use, 0.0 to 1.0."""
     active_adapters: frozenset[str] = frozenset()
@@ -41,11 +41,11 @@ class EndpointMetrics:
     prompt_tokens: int = 0
     """Tokens of all prompts since the server's start; 0 when unknown."""
     prompts: int = 0
-    """Prompts that these were, each counted with its first answered token; 0 when unknown."""
+    """Number of those prompts, each counted with its first generated token; 0 when unknown."""
 
 
 NEVER_SCRAPED = EndpointMetrics()
-"""The page of an endpoint that has not been scraped yet."""
+"""Metrics of an endpoint that has not been scraped yet."""
 
 
 # eq=False: endpoints hash by identity. Hashing a frozen dataclass by value made the same weighted
@@ -57,14 +57,14 @@ class Endpoint:
     name: str
     """``namespace/name``, unique in the pool."""
     address: str
-    """``ip:port``, an IPv6 address in brackets; what the gateway is told."""
+    """``ip:port``, an IPv6 address in brackets, as the gateway gets it."""
     labels: Mapping[str, str] = field(default_factory=dict)
     metrics: EndpointMetrics = NEVER_SCRAPED
-    """The last page, never changed in place: scrapers swap it."""
+    """The last scrape; scrapers replace it and never change it in place."""
     load: EndpointLoad = field(default_factory=EndpointLoad)
-    """What scorers read: the page corrected by what this EPP has in flight there."""
+    """The effective load, which scorers read: the scrape corrected by this EPP's own requests."""
     attributes: dict[AttributeKey[Any], Any] = field(default_factory=dict)
-    """What extractors found out besides; a value is never changed in place, it is replaced."""
+    """Further values of extractors; a value is replaced, never changed in place."""
 
     def attribute(self, key: AttributeKey[T]) -> T | None:
         """Return the attribute ``key``, or None when no extractor wrote it."""
@@ -74,19 +74,19 @@ class Endpoint:
 
 @dataclass(slots=True, eq=False)
 class LLMRequest:
-    """One inference request, as far as scheduling needs to know it."""
+    """One inference request, with the fields that scheduling needs."""
 
     request_id: str
     target_model: str
-    """Model name the server will see: the base model or a LoRA adapter; "" when there is none."""
+    """Model name sent to the server: the base model or a LoRA adapter; "" when there is none."""
     model: str = ""
-    """Model name the client asked for; differs from ``target_model`` after a rewrite."""
+    """Model name that the client sent; differs from ``target_model`` after a rewrite."""
     path: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Request headers by lower-case name."""
     prompt: bytes = b""
-    """The prompt's raw JSON: the value of ``prompt`` or ``messages``; empty without a body, and as
-    soon as the request has been sent on."""
+    """The prompt's raw JSON: the value of ``prompt`` or ``messages``; empty without a body, and
+    once the request is sent on."""
     tools: bytes = b""
     """The raw JSON of the tools that the model may call; empty without any, and with ``prompt``."""
     cache_salt: str = ""
@@ -96,9 +96,9 @@ class LLMRequest:
     priority: int = 0
     """At least 0 is critical, below 0 sheddable."""
     fairness_id: str = ""
-    """The flow that it belongs to; "" while nobody has said."""
+    """Its flow; "" until it is set."""
     template: bytes = b""
-    """The raw JSON members of the body that say how its messages become a prompt
+    """The raw JSON members of the body that control how its messages become a prompt
     (``"chat_template_kwargs":{...},...``); empty without any, and with ``prompt``."""
 
 
@@ -111,7 +111,7 @@ else:  # without a default before Python 3.13
 
 
 def name_of(endpoint: object) -> str:
-    """Return the name of an endpoint of any class: its ``name``, or else its text."""
+    """Return the ``name`` of an endpoint of any class, or else its str()."""
     name = getattr(endpoint, "name", None)
     return name if isinstance(name, str) else str(endpoint)
 
@@ -125,10 +125,10 @@ class ScoredEndpoint(Generic[EndpointT]):
 
 
 class ScoredEndpoints(Sequence[ScoredEndpoint[EndpointT]]):
-    """All candidates with their totals, in pool order; an item is made when first asked for.
+    """All candidates with their totals, in pool order; items are made at first access.
 
-    Items are the same objects at every access. A picker that can do with the two plain lists spares
-    itself the items: 1000 of them cost 155 us, a third of a whole cycle.
+    Items are the same objects at every access. A picker should use the two plain lists if it can:
+    1000 items cost 155 us, a third of a whole cycle.
     """
 
     __slots__ = ("_items", "endpoints", "scores")
@@ -155,7 +155,7 @@ class ScoredEndpoints(Sequence[ScoredEndpoint[EndpointT]]):
         return item
 
     def is_own(self, item: object) -> bool:
-        """Return whether ``item`` is one of these, and still what it was made as."""
+        """Return whether ``item`` is one of these, and unchanged."""
         for position, own in self._items.items():
             if own is item:
                 endpoints, scores = self.endpoints, self.scores
@@ -171,13 +171,13 @@ class ScoredEndpoints(Sequence[ScoredEndpoint[EndpointT]]):
 
 @dataclass(slots=True, eq=False)
 class ProfileResult(Generic[EndpointT]):
-    """What one profile decided."""
+    """The result of one profile."""
 
     profile: str
     endpoints: Sequence[ScoredEndpoint[EndpointT]] = ()
-    """The picked ones, best first; empty if the profile failed."""
+    """The picked endpoints, best first; empty if the profile failed."""
     scored: Sequence[ScoredEndpoint[EndpointT]] = ()
-    """All that passed the filters, in pool order."""
+    """All endpoints that passed the filters, in pool order."""
     removed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Names of the endpoints that each filter removed, by filter name, in filter order."""
     error: SchedulingError | None = None
@@ -192,7 +192,7 @@ class SchedulingResult(Generic[EndpointT]):
     primary: str
     """Profile whose best endpoint becomes the destination."""
     destination: str = ""
-    """``ip:port`` that the gateway is told instead of the endpoint's own; "" for its own."""
+    """``ip:port`` for the gateway in place of the endpoint's own; "" for its own."""
 
     @property
     def endpoints(self) -> Sequence[ScoredEndpoint[EndpointT]]:

@@ -107,14 +107,14 @@ class Epp:
         What the headers tell the model server agrees with that.
         """
         exchange = self.decided(*args, **kwargs)
-        profiles = exchange.result.profiles
+        profiles = exchange.decision.result.profiles
         for profile, header in (
             ("prefill", "x-prefiller-host-port"),
             ("encode", "x-encoder-hosts-ports"),
         ):
             picked = profiles[profile].endpoints if profile in profiles else ()
             told = ",".join(each.endpoint.address for each in picked)
-            assert (exchange.request_headers.get(header) or "") == told
+            assert (exchange.decision.request_headers.get(header) or "") == told
         return {
             name: [each.endpoint.name for each in result.endpoints]
             for name, result in profiles.items()

@@ -145,7 +145,7 @@ def test_servers_are_drawn_by_their_totals_and_the_gateway_is_told_a_second_one(
     firsts: Counter[str] = Counter()
     for _ in range(2000):
         exchange = epp.decided()
-        first, second = (address[each] for each in exchange.destination.split(","))
+        first, second = (address[each] for each in exchange.decision.destination.split(","))
         assert first == exchange.endpoint.name != second
         firsts[first] += 1
     # Totals 2 * 0 + 1, 2 + 1 and 2 + 1: 1/7, 3/7, 3/7; four standard deviations are 0.03 and 0.044.

@@ -240,7 +240,7 @@ def test_the_shadow_changes_no_decision() -> None:
         epp = Epp(graph_of("shadow", seed=7), endpoints, with_shadows=with_shadows)
         open_requests = [epp.send(f"{PROMPT}{n % 7}" if n % 3 else f"{n}") for n in range(100)]
         decisions.append([exchange.endpoint.name for exchange in open_requests])
-        assert any(exchange.shadow for exchange in open_requests) is with_shadows
+        assert any(exchange.decision.shadow for exchange in open_requests) is with_shadows
     assert decisions[0] == decisions[1]
 
 

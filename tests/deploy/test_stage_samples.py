@@ -81,8 +81,8 @@ def test_without_prefill_servers_decode_does_all_and_that_is_counted(
     metrics = PluginMetricsCollector()
     epp = Epp(graph_of("pd", metrics=metrics), make_endpoints(table))
     exchange = epp.decided(PROMPT, headers={"x-prefiller-host-port": "10.6.6.6:80"})
-    assert ("prefill" in exchange.result.profiles) is (not counted)
-    told = exchange.request_headers["x-prefiller-host-port"]
+    assert ("prefill" in exchange.decision.result.profiles) is (not counted)
+    told = exchange.decision.request_headers["x-prefiller-host-port"]
     assert told == (None if counted else epp.endpoints["prefill-0"].address)
     degraded = [
         sample.value
@@ -252,8 +252,8 @@ def test_the_gateway_is_told_the_port_and_the_server_the_rank(
 ) -> None:
     epp = Epp.of("data-parallel", {f"rank-{n}": waiting(q) for n, q in enumerate(queues)})
     exchange = epp.send(headers={"x-data-parallel-host-port": "10.6.6.6:80"})
-    assert exchange.destination == "10.0.0.1:8000"
-    assert exchange.request_headers == {"x-data-parallel-host-port": rank}
+    assert exchange.decision.destination == "10.0.0.1:8000"
+    assert exchange.decision.request_headers == {"x-data-parallel-host-port": rank}
     assert exchange.endpoint.address == rank
 
 

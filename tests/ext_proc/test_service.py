@@ -9,7 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcService, ExtProcSettings, pauses
-from epp.request_control import Director, EndCause, RoutedRequest
+from epp.request_control import EndCause, RoutedRequest
+from epp.request_control.live_requests import LiveRequests
 from tools.harness.ext_proc import FULL_DUPLEX, Envoy
 from tools.harness.request_control import Epp, make_pool
 from tools.harness.wires import Wire
@@ -41,13 +42,13 @@ def test_a_fault_at_the_end_of_one_stream_does_not_keep_the_others_open(
     envoys = [first, *(Envoy(epp, service=first.service) for _ in range(2))]
     for envoy in envoys:
         envoy.post()
-    finish = Director.finish
+    ended = LiveRequests.ended
 
-    def broken(director: Director, exchange: RoutedRequest, cause: EndCause) -> None:
-        finish(director, exchange, cause)
+    def broken(live: LiveRequests, exchange: RoutedRequest, cause: EndCause) -> None:
+        ended(live, exchange, cause)
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(Director, "finish", broken)
+    monkeypatch.setattr(LiveRequests, "ended", broken)
     with capture_logs() as logs:
         wire.run(first.service.drain(0))
     assert [line["event"] for line in logs].count("ending a stream failed") == len(envoys)

@@ -1,4 +1,4 @@
-"""Bodies that are compressed, well or with evil intent."""
+"""Compressed bodies, valid, broken and hostile."""
 
 import gzip
 import random

@@ -1,4 +1,4 @@
-"""How many values a body has, from a few pieces of it."""
+"""The number of values in a body, estimated from samples."""
 
 from collections.abc import Callable
 from random import Random

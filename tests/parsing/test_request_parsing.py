@@ -1,4 +1,4 @@
-"""Which parser is asked, and what becomes of one that fails."""
+"""The selection of a parser, and its failures."""
 
 import gzip
 import sys
@@ -14,7 +14,7 @@ from epp.scheduling import GuardRails, LLMRequest
 
 
 class Stub(Parser):
-    """Says who it is; does what the test wants."""
+    """Returns its name as the model, or does what the test sets."""
 
     type: ClassVar[str] = "stub-parser"
 
@@ -33,7 +33,7 @@ class Stub(Parser):
 
 
 class Answering(Stub):
-    """Fails to read an answer, and to rewrite a body."""
+    """Fails to read an answer and to rewrite a body."""
 
     def rewrite(self, request: LLMRequest, body: bytes, model: str) -> bytes | None:
         raise ValueError(model)

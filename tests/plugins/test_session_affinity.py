@@ -114,7 +114,7 @@ class Epp:
         answered = dict(exchange.response_started(200, {}))
         went = {
             name: result.endpoints[0].endpoint.name
-            for name, result in exchange.result.profiles.items()
+            for name, result in exchange.decision.result.profiles.items()
         }
         exchange.close(EndCause.COMPLETED)
         return went, answered

@@ -1,4 +1,4 @@
-"""Producers whose names are the keys they write, and that note what they are asked."""
+"""Producers named after the keys they write, which record their calls."""
 
 import asyncio
 import sys
@@ -54,7 +54,7 @@ class Sync(DataProducer):
 
 
 class Async(AsyncDataProducer):
-    """Writes its key after some seconds, or does what else it is told."""
+    """Writes its key after some seconds, or does what the test sets."""
 
     type: ClassVar[str] = "async"
 
@@ -103,6 +103,6 @@ class Async(AsyncDataProducer):
         state.write(key(self.name), self.name)
 
 
-def failures(exchange: RoutedRequest) -> dict[str, str]:
-    """Return which producers gave nothing for a request, and why."""
-    return {each.producer: each.reason for each in exchange.state.read(PRODUCER_FAILURES) or ()}
+def failures(routed: RoutedRequest) -> dict[str, str]:
+    """Return the reasons of failed producers by name."""
+    return {each.producer: each.reason for each in routed.state.read(PRODUCER_FAILURES) or ()}

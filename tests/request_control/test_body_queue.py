@@ -1,4 +1,4 @@
-"""Bodies wait for their turn, small ones excepted: those are decided at once."""
+"""Small bodies are decided at once; others wait for their turn."""
 
 import asyncio
 import gc
@@ -27,15 +27,9 @@ from epp.request_control import (
     RequestError,
     RoutedRequest,
 )
-from epp.request_control.body_queue import (
-    LONG_BODY_BYTES,
-    MAX_SHORT_WAITING,
-    MAX_WAIT_SECONDS,
-    MAX_WAITING,
-    SHORT_BODY_BYTES,
-    SMALL_BODY_BYTES,
-    TURN_SECONDS,
-)
+from epp.request_control.body_lanes import MAX_SHORT_WAITING, MAX_WAITING
+from epp.request_control.body_queue import LONG_BODY_BYTES, SMALL_BODY_BYTES
+from epp.request_control.body_work import MAX_WAIT_SECONDS, SHORT_BODY_BYTES, TURN_SECONDS
 from epp.transport.grpc import session
 from request_control.producers import Async
 from tools.harness.request_control import BODY, HEADERS, Epp, Policies, make_pool
@@ -66,7 +60,7 @@ COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
 
 
 class Account:
-    """The memory of one request, of which there may be too little."""
+    """The memory account of one request, with a limit."""
 
     def __init__(self, limit_bytes: int = 1 << 40) -> None:
         self.held_bytes = 0
@@ -79,19 +73,19 @@ class Account:
 
 
 class Costs:
-    """A clock that each decision moves on."""
+    """A clock that each decision advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.of_body: dict[int, float] = {}
-        """Seconds by the size of the body; any other costs nothing."""
+        """Seconds per decision by the size of the body; 0 for other sizes."""
 
     def __call__(self) -> float:
         return self.now
 
 
 class Asking:
-    """Hands requests to the queue, and writes down what becomes of them, in order."""
+    """Sends requests to the queue, and records their outcomes in order."""
 
     def __init__(self, *plugins: Async, epp: Epp | None = None) -> None:
         self.epp = epp or Epp(make_pool(), plugins=plugins)
@@ -118,7 +112,7 @@ class Asking:
         account: Account | None = None,
         **headers: str,
     ) -> PendingDecision | None:
-        """Ask for a decision; None if it was made at once."""
+        """Send a request; return its pending decision, None if it was decided at once."""
         given = {key.replace("_", "-"): value for key, value in headers.items()}
         try:
             decision = self.queue.handle(
@@ -138,7 +132,7 @@ class Asking:
         return None
 
     def slow_decoding(self, seconds: float) -> None:
-        """Have each step of decoding take so long, and count them."""
+        """Set the duration of each step of decoding, and count the steps."""
 
         class SlowDecoding(Decoding):
             __slots__ = ()
@@ -154,7 +148,7 @@ class Asking:
         self.epp.director.decoding = decoding  # type: ignore[method-assign] # as above
 
     async def settled(self, count: int) -> None:
-        """Return when so many requests have had their outcome."""
+        """Wait until ``count`` requests have an outcome."""
         while len(self.decided) < count:
             self._changed.clear()
             await self._changed.wait()
@@ -193,7 +187,7 @@ async def test_short_bodies_wait_for_nothing(size: int) -> None:
 
 
 async def test_as_many_short_bodies_are_decided_in_a_turn_as_it_has_time_for() -> None:
-    """A thousand that end together were decided in one, which took 2.1 s."""
+    """A thousand bodies that ended together were decided in one turn of 2.1 s."""
     asking = Asking()
     asking.costs.of_body[len(SHORT)] = TURN_SECONDS * 0.4
     waits = [asking.ask(str(number), SHORT) is not None for number in range(9)]
@@ -208,7 +202,7 @@ async def test_as_many_short_bodies_are_decided_in_a_turn_as_it_has_time_for() -
 
 
 async def test_bodies_leave_most_of_a_connections_turn_to_reading() -> None:
-    """Otherwise small requests wait, unread, until all bodies before them are decided: 1.2 s."""
+    """Small requests stayed unread for 1.2 s, until all bodies before them were decided."""
     asking = Asking()
     asking.costs.of_body[len(SHORT)] = session.TURN_SECONDS * 0.3
     waits = [asking.ask(str(number), SHORT) is not None for number in range(9)]
@@ -359,7 +353,7 @@ async def test_beyond_so_many_the_source_with_most_of_them_is_refused() -> None:
 
 
 async def test_those_that_have_left_take_no_places() -> None:
-    """256 that were sent and given up made the next one of their address wait for a 503."""
+    """After 256 abandoned requests, the next one of their source got a 503."""
     asking = Asking()
     flood = [asking.ask(f"flood {number}") for number in range(MAX_WAITING)]
     for each in flood[1:]:
@@ -372,7 +366,7 @@ async def test_those_that_have_left_take_no_places() -> None:
 
 
 async def test_one_that_has_left_is_not_refused_for_another() -> None:
-    """It was counted, logged and answered a second time, on a stream that was closed."""
+    """It was counted, logged and answered again, on a closed stream."""
     asking = Asking()
     flood = [
         asking.ask(f"flood {number}", x_forwarded_for="10.0.0.9") for number in range(MAX_WAITING)
@@ -399,7 +393,7 @@ async def test_one_that_has_left_is_not_refused_for_another() -> None:
 async def test_nothing_of_a_body_that_cannot_be_read_is_left(
     body: bytes, headers: Mapping[str, str]
 ) -> None:
-    """Bodies of 40 MB, four at a time, took 913 MB: the garbage collector had not run."""
+    """Four bodies of 40 MB took 913 MB until the garbage collector ran."""
     gc.collect()
     gc.freeze()  # what there is already is not looked at
     gc.disable()
@@ -489,7 +483,7 @@ async def test_a_fault_of_the_queue_ends_one_request_and_no_other(
     if body is SHORT:
         asking.ask("before", SHORT)
         asking.decided.clear()
-    decide, calls = asking.queue.decide, 0
+    decide, calls = asking.queue._work.decide, 0
 
     def broken(request: Any) -> Any:
         nonlocal calls
@@ -498,7 +492,7 @@ async def test_a_fault_of_the_queue_ends_one_request_and_no_other(
             raise ZeroDivisionError
         return decide(request)
 
-    monkeypatch.setattr(asking.queue, "decide", broken)
+    monkeypatch.setattr(asking.queue._work, "decide", broken)
     asking.ask("a", body)
     asking.ask("b", body)
     with capture_logs() as lines:
@@ -522,13 +516,13 @@ async def test_a_compressed_body_that_stays_small_is_decided_at_once(encoding: s
 
 
 def gzip_of_nothing(blocks: int) -> bytes:
-    """Return BODY as gzip, after so many empty blocks of 5 bytes."""
+    """Return BODY as gzip, after ``blocks`` empty blocks of 5 bytes."""
     head, rest = (whole := gzip.compress(BODY, mtime=0))[:10], whole[10:]
     return head + b"\x00\x00\x00\xff\xff" * blocks + rest
 
 
 async def test_a_long_body_that_decodes_to_little_is_decoded_elsewhere() -> None:
-    """64 MiB of empty blocks stalled the loop for 6 s, and 16 MB honest requests for 4 s."""
+    """64 MiB of empty blocks blocked the loop for 6 s, and 16 MB honest requests for 4 s."""
     asking, account = Asking(), Account()
     blocks = SHORT_BODY_BYTES // 5
     assert asking.ask("a", gzip_of_nothing(blocks), account, content_encoding="gzip") is not None
@@ -540,7 +534,7 @@ async def test_a_long_body_that_decodes_to_little_is_decoded_elsewhere() -> None
 
 
 async def test_others_have_their_turn_between_the_slices_of_a_body() -> None:
-    """60 MB of empty blocks kept the compressed bodies of all others waiting for 12 s."""
+    """60 MB of empty blocks delayed the compressed bodies of all other sources by 12 s."""
     asking = Asking()
     slow = gzip_of_nothing(4 * MIB // 5)
     asking.ask("slow", slow, content_encoding="gzip", x_forwarded_for="10.0.0.9")

@@ -16,7 +16,7 @@ from epp.request_control import (
     RequestDroppedError,
     RequestError,
     RequestHeaderProcessor,
-    director,
+    live_requests,
 )
 from epp.request_control.policies import fairness_id
 from epp.scheduling import (
@@ -52,22 +52,22 @@ NO_MODEL = LABELS | {"model_name": "", "target_model_name": ""}
 
 def test_the_least_loaded_endpoint_is_chosen_and_reserved() -> None:
     epp = Epp(make_pool())
-    exchange = epp.handle()
-    assert exchange.endpoint.name == "default/a"
-    assert exchange.request.model == exchange.request.target_model == "llama"
-    assert exchange.request.request_id == "r-1"
+    routed = epp.handle()
+    assert routed.endpoint.name == "default/a"
+    assert routed.request.model == routed.request.target_model == "llama"
+    assert routed.request.request_id == "r-1"
     assert [e.load.in_flight for e in epp.endpoints] == [1, 0]
     assert epp.director.in_flight == 1
-    exchange.close(EndCause.COMPLETED)
+    routed.close(EndCause.COMPLETED)
     assert epp.in_flight == epp.director.in_flight == 0
 
 
 def test_a_burst_in_one_step_spreads_because_each_choice_is_reserved() -> None:
     epp = Epp([make_endpoint(f"ns/{i}", address=f"10.0.0.{i}:80") for i in range(4)])
-    exchanges = [epp.handle(request_id=str(i)) for i in range(40)]
+    routed_requests = [epp.handle(request_id=str(i)) for i in range(40)]
     assert [e.load.in_flight for e in epp.endpoints] == [10] * 4
-    for exchange in exchanges:
-        exchange.close(EndCause.COMPLETED)
+    for routed in routed_requests:
+        routed.close(EndCause.COMPLETED)
     assert epp.in_flight == 0
 
 
@@ -75,7 +75,7 @@ def test_hooks_run_in_order_and_pre_request_sees_the_reservation() -> None:
     notes: list[str] = []
     first, second = NotingPlugin("first", notes), NotingPlugin("second", notes)
     epp = Epp(make_pool(), plugins=[first, second])
-    exchange = epp.handle()
+    routed = epp.handle()
     assert notes == [
         "first: prepare",
         "second: prepare",
@@ -85,7 +85,7 @@ def test_hooks_run_in_order_and_pre_request_sees_the_reservation() -> None:
         "second: pre_request with 1 in flight",
     ]
     notes.clear()
-    exchange.close(EndCause.COMPLETED)
+    routed.close(EndCause.COMPLETED)
     assert notes == ["first: response_complete", "second: response_complete"]
 
 
@@ -93,9 +93,9 @@ def test_only_the_first_close_counts() -> None:
     notes: list[str] = []
     plugin = NotingPlugin("p", notes)
     epp = Epp(make_pool(), plugins=[plugin])
-    exchange = epp.handle()
-    exchange.close(EndCause.CLIENT_DISCONNECT)
-    exchange.close(EndCause.COMPLETED)
+    routed = epp.handle()
+    routed.close(EndCause.CLIENT_DISCONNECT)
+    routed.close(EndCause.COMPLETED)
     assert plugin.ends == [("default/a", EndCause.CLIENT_DISCONNECT)]
     assert epp.in_flight == epp.director.in_flight == 0
     assert epp.value("request_duration_seconds_count", **LABELS) == 1
@@ -133,11 +133,11 @@ def test_a_plugin_that_fails_costs_no_request(method: str, point: str) -> None:
 
 def test_metrics_of_a_request_are_counted() -> None:
     epp = Epp(make_pool())
-    exchange = epp.handle()
+    routed = epp.handle()
     assert epp.value("request_running", **LABELS) == 1
     assert epp.value("request_duration_seconds_count", **LABELS) == 0
     epp.clock.now += 3
-    exchange.close(EndCause.COMPLETED)
+    routed.close(EndCause.COMPLETED)
     assert epp.value("request_total", **LABELS) == 1
     assert epp.value("request_running", **LABELS) == 0
     assert epp.value("request_size_bytes_sum", **LABELS) == len(BODY)
@@ -235,10 +235,10 @@ def test_an_answer_with_success_vouches_for_the_model(
     status: int | None, *, is_proven: bool
 ) -> None:
     epp = Epp(make_pool())
-    exchange = epp.handle()
+    routed = epp.handle()
     if status is not None:
-        exchange.response_started(status)
-    exchange.close(EndCause.COMPLETED)
+        routed.response_started(status)
+    routed.close(EndCause.COMPLETED)
     assert (epp.metrics.names.model("llama") > 0) == is_proven
 
 
@@ -286,10 +286,10 @@ def test_one_canonical_line_tells_all_of_a_request() -> None:
     )
     epp = Epp([endpoint], clock=clock)
     with capture_logs() as lines:
-        exchange = epp.handle(b'{"model":"llama","prompt":"hi","stream":true}')
-        exchange.response_started(200)
+        routed = epp.handle(b'{"model":"llama","prompt":"hi","stream":true}')
+        routed.response_started(200)
         clock.now = 103.25
-        exchange.close(EndCause.COMPLETED)
+        routed.close(EndCause.COMPLETED)
     assert lines == [
         {
             "event": "request finished",
@@ -359,9 +359,9 @@ def test_the_line_tells_priority_and_flow(
 
 
 def test_a_line_below_the_level_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(director, "finished_line", None)
+    monkeypatch.setattr(live_requests, "finished_line", None)
     epp = Epp(make_pool())
-    epp.director._finished.enabled = False
+    epp.director._live._finished.enabled = False
     with capture_logs() as lines:
         epp.handle().close(EndCause.COMPLETED)
     assert lines == []
@@ -380,10 +380,10 @@ def test_the_reservation_moves_to_the_endpoint_that_served() -> None:
     notes: list[str] = []
     plugin = NotingPlugin("p", notes)
     epp = Epp(make_pool(), plugins=[plugin])
-    exchange = epp.handle()
-    exchange.served_by("10.0.0.2:8000")
+    routed = epp.handle()
+    routed.served_by("10.0.0.2:8000")
     assert [e.load.in_flight for e in epp.endpoints] == [0, 1]
-    exchange.close(EndCause.COMPLETED)
+    routed.close(EndCause.COMPLETED)
     assert epp.in_flight == 0
     assert plugin.ends == [("default/b", EndCause.COMPLETED)]
 
@@ -391,19 +391,19 @@ def test_the_reservation_moves_to_the_endpoint_that_served() -> None:
 @pytest.mark.parametrize("address", ["10.0.0.1:8000", "192.0.2.1:1", ""])
 def test_the_reservation_stays_for_the_chosen_or_an_unknown_endpoint(address: str) -> None:
     epp = Epp(make_pool())
-    exchange = epp.handle()
-    exchange.served_by(address)
+    routed = epp.handle()
+    routed.served_by(address)
     assert [e.load.in_flight for e in epp.endpoints] == [1, 0]
-    exchange.close(EndCause.COMPLETED)
-    exchange.served_by("10.0.0.2:8000")  # too late
+    routed.close(EndCause.COMPLETED)
+    routed.served_by("10.0.0.2:8000")  # too late
     assert epp.in_flight == 0
 
 
 def test_an_endpoint_that_left_the_pool_still_gets_its_release() -> None:
     epp = Epp(make_pool())
-    exchange = epp.handle()
+    routed = epp.handle()
     gone = epp.endpoints.pop(0)
-    exchange.close(EndCause.COMPLETED)
+    routed.close(EndCause.COMPLETED)
     assert gone.load.in_flight == 0
 
 
@@ -428,7 +428,7 @@ def test_the_flow_comes_from_the_headers(headers: dict[str, str], expected: str)
 
 
 class Naming(RequestHeaderProcessor):
-    """Names the flow of requests that name none."""
+    """Sets the flow of requests without one."""
 
     type: ClassVar[str] = "naming"
 
@@ -448,8 +448,8 @@ class Naming(RequestHeaderProcessor):
 )
 def test_a_header_processor_may_name_the_flow(headers: dict[str, str], expected: str) -> None:
     epp = Epp(make_pool(), plugins=[Naming()])
-    exchange = epp.handle(headers=headers)
-    assert exchange.request.fairness_id == expected
+    routed = epp.handle(headers=headers)
+    assert routed.request.fairness_id == expected
     assert epp.value("request_total", **LABELS | {"fairness_id": expected}) == 1
     epp.endpoints.clear()
     with pytest.raises(RequestError):

@@ -1,4 +1,4 @@
-"""Exchanges that flow control may revoke until their answer begins."""
+"""Routed requests that flow control may evict until their answer begins."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ BATCH = {"x-llm-d-inference-objective": "batch"}
 
 
 class Flow:
-    """A director in front of one place, with evictions."""
+    """A director with a pool of one slot and evictions."""
 
     def __init__(self, *, is_on: bool = True) -> None:
         self.pool = Pool(slots=1, is_on=is_on)
@@ -28,18 +28,18 @@ class Flow:
         self.revoked: list[str] = []
 
     def send(self, name: str) -> RoutedRequest:
-        """Send a sheddable request, for which there is a place."""
+        """Send a sheddable request while the slot is free."""
         return self.opened(name, self.epp.handle(headers=BATCH, request_id=name))
 
-    def opened(self, name: str, exchange: RoutedRequest) -> RoutedRequest:
-        """Give an exchange a stream, which ends as soon as it is told to."""
+    def opened(self, name: str, routed: RoutedRequest) -> RoutedRequest:
+        """Attach a stream to ``routed`` that ends as soon as it is evicted."""
 
         def end() -> None:
             self.revoked.append(name)
-            exchange.close(EndCause.EVICTED)
+            routed.close(EndCause.EVICTED)
 
-        exchange.on_revoked = end
-        return exchange
+        routed.on_revoked = end
+        return routed
 
 
 async def test_one_that_went_straight_makes_room_and_gives_all_back() -> None:
@@ -93,8 +93,8 @@ async def test_only_what_may_be_evicted_is_kept(headers: dict[str, str], is_on: 
 
 async def test_one_without_a_stream_is_not_told() -> None:
     flow = Flow()
-    exchange = flow.epp.handle(headers=BATCH)
-    exchange.revoke()
+    routed = flow.epp.handle(headers=BATCH)
+    routed.revoke()
     assert flow.epp.in_flight == 1
-    exchange.close(EndCause.ENDED)
+    routed.close(EndCause.ENDED)
     assert flow.epp.in_flight == 0

@@ -1,4 +1,4 @@
-"""Sources of work take turns by what was done for them."""
+"""Sources take turns by the cost of their work so far."""
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from epp.request_control.fair_queue import FairQueue
 
 
 def served(queue: FairQueue[str], cost: float = 1.0) -> list[str]:
-    """Serve all that waits, each item at the same cost."""
+    """Serve all items, each at the same cost."""
     order = []
     while queue:
         source, item = queue.pop()
@@ -35,7 +35,7 @@ def test_a_source_with_one_item_does_not_wait_for_all_of_another() -> None:
 
 
 def test_little_is_kept_of_sources_that_never_come_again() -> None:
-    """Each began at the clock of the one being served: none was ever behind it."""
+    """Each started at the clock of the source being served, so none was ever behind it."""
     queue: FairQueue[str] = FairQueue(4)
     queue.push("0", "")
     for number in range(1, 1000):

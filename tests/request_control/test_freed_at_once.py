@@ -1,4 +1,4 @@
-"""What flow control has done with a request is freed as it ends, not by the garbage collector."""
+"""The objects of a request in flow control are freed at its end, without garbage collection."""
 
 import asyncio
 import gc
@@ -34,14 +34,14 @@ class Pool:
         self.is_over = asyncio.Event()
 
     def waits(self, queue: int) -> None:
-        """Let so many requests wait at the endpoint."""
+        """Set the number of requests queued at the endpoint."""
         (endpoint,) = self.app.store.snapshot
         now = asyncio.get_running_loop().time()
         endpoint.load.observe(waiting=queue, running=0, kv_cache_usage=0.0, requested_at=now)
         self.app.flow.wake()
 
     def ask(self, headers: dict[str, str]) -> PendingDecision | None:
-        """Send a request, whose outcome is noted; return what waits."""
+        """Send a request and record its outcome; return its pending decision."""
         decision = self.app.director.handle(
             request_id="r", headers=HEADERS | headers, body=BODY, received_at=0.0
         )
@@ -58,7 +58,7 @@ class Pool:
         self.note(type(outcome).__name__)
 
     def note(self, outcome: str) -> None:
-        """Take note that a request is over."""
+        """Record the end of a request."""
         self.outcomes.append(outcome)
         self.is_over.set()
 
@@ -79,7 +79,7 @@ def left_alone(_pool: Pool, _: PendingDecision | None) -> None:
 
 @pytest.fixture
 def no_collections() -> Iterator[None]:
-    """Let nothing be freed but what nothing refers to; what there is already is not looked at."""
+    """Disable garbage collection, and exclude existing objects."""
     gc.collect()
     gc.freeze()
     gc.disable()

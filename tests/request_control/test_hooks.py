@@ -1,4 +1,4 @@
-"""The hooks around the choice: their order, what they may answer, and what their failures cost."""
+"""The hooks around the choice: their order, their errors, and the effects of their failures."""
 
 import gzip
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from epp.request_control import (
     ResponseHeader,
     ScreenedOutError,
     Screener,
-    decider,
+    routed_request,
 )
 from epp.scheduling import (
     CycleState,
@@ -69,7 +69,7 @@ class EveryHook(
     ResponseHeader,
     ResponseComplete,
 ):
-    """One class at every extension point around the choice; raises where it is told to."""
+    """Implements every extension point around the choice; raises at the given ones."""
 
     type: ClassVar[str] = "every-hook"
 
@@ -130,9 +130,9 @@ def both(notes: list[str], *, first: Mapping[str, BaseException]) -> list[EveryH
 
 
 def run_one(epp: Epp) -> None:
-    exchange = epp.handle()
-    exchange.response_started(200, {})
-    exchange.close(EndCause.COMPLETED)
+    routed = epp.handle()
+    routed.response_started(200, {})
+    routed.close(EndCause.COMPLETED)
 
 
 def test_every_hook_runs_in_the_order_of_the_request_and_of_the_configuration() -> None:
@@ -254,7 +254,7 @@ def test_an_error_that_no_client_can_be_answered_with_is_a_fault(
 
 
 class NamedScreener(Screener):
-    """Lets a request see what ``choose`` makes of the endpoints."""
+    """Returns ``choose(endpoints)``."""
 
     type: ClassVar[str] = "named-screener"
 
@@ -271,7 +271,7 @@ class NamedScreener(Screener):
 
 
 class Watcher(Admitter):
-    """Keeps the names of the endpoints it is asked about."""
+    """Records the names of the endpoints of each call."""
 
     type: ClassVar[str] = "watcher"
     name = "watcher"
@@ -352,37 +352,37 @@ class HeaderSetter(RequestHeaderProcessor, PreRequest, ResponseHeader):
 
 def test_hooks_set_headers_on_the_request_and_on_the_answer() -> None:
     plugin = HeaderSetter()
-    exchange = Epp(make_pool(), plugins=[plugin]).handle()
-    assert exchange.request_headers == {
+    routed = Epp(make_pool(), plugins=[plugin]).handle()
+    assert routed.decision.request_headers == {
         "x-early": "1",
         "x-secret": None,
         "x-late": "10.0.0.1:8000",
     }
-    assert exchange.wants_response_headers
-    exchange.served_by("10.0.0.2:8000")
-    assert exchange.response_started(503, {"a": "b"}) == {"x-served-by": "default/b"}
+    assert routed.wants_response_headers
+    routed.served_by("10.0.0.2:8000")
+    assert routed.response_started(503, {"a": "b"}) == {"x-served-by": "default/b"}
     assert plugin.heads == [(503, {"a": "b"}, "default/b")]
-    assert exchange.status == 503
+    assert routed.status == 503
 
 
 def test_without_plugins_no_header_is_set_and_none_wanted() -> None:
-    exchange = Epp(make_pool()).handle()
-    assert exchange.request_headers == {}
-    assert not exchange.wants_response_headers
-    assert exchange.response_started(200) == {}
-    assert (exchange.status, exchange.body) == (200, None)
+    routed = Epp(make_pool()).handle()
+    assert routed.decision.request_headers == {}
+    assert not routed.wants_response_headers
+    assert routed.response_started(200) == {}
+    assert (routed.status, routed.body) == (200, None)
 
 
 def test_the_head_of_an_answer_that_comes_after_the_end_is_shown_to_nobody() -> None:
     plugin = HeaderSetter()
-    exchange = Epp(make_pool(), plugins=[plugin]).handle()
-    exchange.close(EndCause.CLIENT_DISCONNECT)
-    assert exchange.response_started(200, {}) == {}
+    routed = Epp(make_pool(), plugins=[plugin]).handle()
+    routed.close(EndCause.CLIENT_DISCONNECT)
+    assert routed.response_started(200, {}) == {}
     assert plugin.heads == []
 
 
 class JunkHeaders(PreRequest):
-    """Writes what is no headers."""
+    """Writes a value that is not a mapping of headers."""
 
     type: ClassVar[str] = "junk-headers"
     name = "junk"
@@ -396,9 +396,9 @@ def test_headers_that_are_none_are_their_plugins_fault_and_leave_nothing_reserve
     plugin = JunkHeaders()
     epp = Epp(make_pool(), plugins=[plugin], policies=Policies(targets={"llama": "tuned"}))
     for _ in range(2):
-        exchange = epp.handle(gzip.compress(BODY), {"content-encoding": "gzip"})
-        assert dict(exchange.request_headers) == {"content-encoding": None}
-        exchange.close(EndCause.COMPLETED)
+        routed = epp.handle(gzip.compress(BODY), {"content-encoding": "gzip"})
+        assert dict(routed.decision.request_headers) == {"content-encoding": None}
+        routed.close(EndCause.COMPLETED)
     assert epp.in_flight == epp.director.in_flight == 0
     assert epp.failures("PreRequest", plugin) == 2
 
@@ -412,7 +412,7 @@ def test_what_raises_after_the_reservation_gives_it_back_and_tells_the_plugins(
     def raising(*_: object) -> None:
         raise ZeroDivisionError("a bug of ours")
 
-    monkeypatch.setattr(decider, "reader_finder", raising)
+    monkeypatch.setattr(routed_request, "reader_finder", raising)
     with pytest.raises(InternalError):
         epp.handle()
     assert epp.in_flight == epp.director.in_flight == 0
@@ -420,7 +420,7 @@ def test_what_raises_after_the_reservation_gives_it_back_and_tells_the_plugins(
 
 
 class Spoiling(PreRequest):
-    """Leaves a result that nobody can read."""
+    """Leaves an invalid result."""
 
     type: ClassVar[str] = "spoiling"
     name = "spoiling"
@@ -440,7 +440,7 @@ def test_a_hook_that_spoils_the_decision_is_blamed_and_not_the_next_one() -> Non
 
 
 class Renaming(RequestHeaderProcessor):
-    """Sets a field of the request to what it cannot be."""
+    """Sets a field of the request to a value of the wrong type."""
 
     type: ClassVar[str] = "renaming"
     name = "renaming"
@@ -452,14 +452,14 @@ class Renaming(RequestHeaderProcessor):
 def test_a_processor_that_breaks_the_request_is_blamed_and_the_request_goes_on() -> None:
     plugin = Renaming()
     epp = Epp(make_pool(), plugins=[plugin])
-    exchange = epp.handle()
-    assert exchange.request.fairness_id == "default-flow"
-    exchange.close(EndCause.COMPLETED)
+    routed = epp.handle()
+    assert routed.request.fairness_id == "default-flow"
+    routed.close(EndCause.COMPLETED)
     assert epp.failures("RequestHeaderProcessor", plugin) == 1
 
 
 class Inventing(Screener):
-    """Lets the request see an endpoint that there is none of."""
+    """Returns an unknown endpoint."""
 
     type: ClassVar[str] = "inventing"
     name = "inventing"

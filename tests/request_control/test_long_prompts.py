@@ -1,4 +1,4 @@
-"""What of a long prompt stays in memory while its answer is generated: nothing."""
+"""No part of a long prompt stays in memory while its answer is generated."""
 
 import gc
 import json
@@ -39,13 +39,13 @@ def test_nothing_of_a_prompt_is_kept_when_it_has_been_sent_on(
 
     def sent() -> RoutedRequest:
         body = json.dumps({"model": "llama", **prompt}).encode()
-        exchange = epp.director.handle(
+        routed = epp.director.handle(
             request_id="r-1", headers={":path": "/v1/completions"}, body=body, received_at=0.0
         )
-        assert isinstance(exchange, RoutedRequest)
-        assert exchange.request.prompt
-        exchange.body_sent()
-        return exchange
+        assert isinstance(routed, RoutedRequest)
+        assert routed.request.prompt
+        routed.body_sent()
+        return routed
 
     gc.collect()
     gc.freeze()  # what there is already is not looked at
@@ -60,5 +60,5 @@ def test_nothing_of_a_prompt_is_kept_when_it_has_been_sent_on(
         tracemalloc.stop()
     assert epp.in_flight == 2
     assert kept_bytes < 16 * KIB
-    for exchange in (first, second):
-        assert (exchange.request.prompt, exchange.request.tools) == (b"", b"")
+    for routed in (first, second):
+        assert (routed.request.prompt, routed.request.tools) == (b"", b"")

@@ -1,4 +1,4 @@
-"""Whom a request is from."""
+"""The source of a request."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_the_source_is_what_the_gateway_says(headers: dict[str, str], source: st
 
 
 def test_the_addresses_of_one_client_are_one_source() -> None:
-    """A client has 2**64 addresses of IPv6, and had as many shares and turns."""
+    """A client has 2**64 IPv6 addresses, and got a share for each."""
     sources = {source_of({"x-forwarded-for": f"2001:db8::{n:x}:{n:x}"}, NAMES) for n in range(100)}
     assert sources == {"2001:db8::/64"}
     assert source_of({"x-forwarded-for": "2001:db8:0:1::1"}, NAMES) not in sources

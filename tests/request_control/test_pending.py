@@ -27,7 +27,7 @@ Outcome = RoutedRequest | RequestError
 
 
 def ask(epp: Epp) -> tuple[PendingDecision, "asyncio.Future[Outcome]"]:
-    """Hand the director a request that has to wait; the future gets the outcome, once."""
+    """Send the director a request that has to wait; the future gets the outcome."""
     pending = epp.ask()
     assert isinstance(pending, PendingDecision)
     outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -37,14 +37,14 @@ def ask(epp: Epp) -> tuple[PendingDecision, "asyncio.Future[Outcome]"]:
 
 
 async def decided(epp: Epp) -> RoutedRequest:
-    """Return the exchange of one request that has to wait."""
+    """Return the routed request after a wait for producers."""
     outcome = await ask(epp)[1]
     assert isinstance(outcome, RoutedRequest)
     return outcome
 
 
 class AttachingAsync(Async):
-    """Has something to look up per endpoint, too."""
+    """Also implements ``attach``."""
 
     def attach(self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState) -> None:
         self.notes.append(f"{self.name} attach")
@@ -56,8 +56,8 @@ def others() -> set["asyncio.Task[object]"]:
 
 async def test_a_request_that_nothing_applies_to_costs_no_task() -> None:
     epp = Epp(make_pool(), plugins=[Async("a", applies=False), Sync("b", "a")])
-    exchange = epp.handle()
-    assert failures(exchange) == {}
+    routed = epp.handle()
+    assert failures(routed) == {}
     assert others() == set()
 
 
@@ -84,7 +84,7 @@ async def test_independent_ones_run_together_and_dependents_after_them(
             Sync("f", notes=notes),
         ],
     )
-    exchange = await decided(epp)
+    routed = await decided(epp)
     assert notes == [
         "f prepare",  # waits for nobody
         "a asked at 0",
@@ -100,8 +100,8 @@ async def test_independent_ones_run_together_and_dependents_after_them(
         "f attach",
     ]
     assert looptime == 0.5
-    assert failures(exchange) == {}
-    assert exchange.endpoint.name == "default/a"
+    assert failures(routed) == {}
+    assert routed.endpoint.name == "default/a"
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ async def test_a_failure_is_noted_and_the_request_goes_on(
 ) -> None:
     epp = Epp(make_pool(), plugins=plugins)
     with capture_logs() as lines:
-        exchange = await decided(epp)
-        exchange.close(EndCause.COMPLETED)
-    assert failures(exchange) == lines[-1]["failed_producers"] == failed
+        routed = await decided(epp)
+        routed.close(EndCause.COMPLETED)
+    assert failures(routed) == lines[-1]["failed_producers"] == failed
     assert looptime == seconds
     bugs = [name for name, reason in failed.items() if not reason.startswith("needs ")]
     assert epp.total("plugin_failures_total") == len(bugs)
@@ -166,8 +166,8 @@ async def test_one_that_fails_too_often_is_not_asked_any_more(looptime: object) 
     with capture_logs():
         for _ in range(3):
             await decided(epp)
-        exchange = epp.handle()  # it needs not wait: nobody is left to ask
-    assert failures(exchange) == {"a": "disabled", "b": "needs a"}
+        routed = epp.handle()  # it needs not wait: nobody is left to ask
+    assert failures(routed) == {"a": "disabled", "b": "needs a"}
     assert epp.failures("AsyncDataProducer", bad) == 3
     assert looptime == pytest.approx(1.2)
 
@@ -183,8 +183,8 @@ async def test_requests_it_does_not_apply_to_do_not_speak_for_it() -> None:
             bad.applies = False
             epp.handle()
         bad.applies = True
-        exchange = epp.handle()  # it needs not wait: nobody is left to ask
-    assert failures(exchange) == {"a": "disabled"}
+        routed = epp.handle()  # it needs not wait: nobody is left to ask
+    assert failures(routed) == {"a": "disabled"}
     assert notes.count("a attach") == 2  # where it did not apply, until it was disabled
 
 
@@ -192,9 +192,9 @@ async def test_an_answer_after_the_limit_is_ignored() -> None:
     late = Async("a", seconds=9, is_stubborn=True)
     epp = Epp(make_pool(), plugins=[late])
     with capture_logs():
-        exchange = await decided(epp)
+        routed = await decided(epp)
         await asyncio.sleep(7200)
-    assert exchange.state.read(key("a")) is None
+    assert routed.state.read(key("a")) is None
     assert epp.failures("AsyncDataProducer", late) == 1
     assert epp.director.in_flight == 1
 
@@ -203,9 +203,9 @@ async def test_the_pool_is_looked_at_after_the_wait() -> None:
     epp = Epp(make_pool(), plugins=[Async("a")])
     _, outcome = ask(epp)
     epp.endpoints[:] = [make_endpoint("default/new", address="10.0.0.9:8000")]
-    exchange = await outcome
-    assert isinstance(exchange, RoutedRequest)
-    assert exchange.endpoint.name == "default/new"
+    routed = await outcome
+    assert isinstance(routed, RoutedRequest)
+    assert routed.endpoint.name == "default/new"
 
 
 @pytest.mark.parametrize(
@@ -277,11 +277,11 @@ async def test_a_decision_taken_back_reserves_nothing_and_calls_nobody(
 async def test_taking_back_what_is_decided_does_nothing() -> None:
     epp = Epp(make_pool(), plugins=[Async("a")])
     pending, outcome = ask(epp)
-    exchange = await outcome
-    assert isinstance(exchange, RoutedRequest)
+    routed = await outcome
+    assert isinstance(routed, RoutedRequest)
     pending.cancel(EndCause.CLIENT_DISCONNECT)
     assert epp.in_flight == 1
-    exchange.close(EndCause.COMPLETED)
+    routed.close(EndCause.COMPLETED)
     assert epp.in_flight == epp.director.pipeline.open_requests == 0
 
 
@@ -300,9 +300,9 @@ async def test_waiting_requests_do_not_hold_up_each_other(looptime: object) -> N
         plugins=[Async("a", seconds=0.3)],
     )
     outcomes = [ask(epp)[1] for _ in range(40)]
-    exchanges = await asyncio.gather(*outcomes)
+    routed_requests = await asyncio.gather(*outcomes)
     assert looptime == 0.3
-    assert len(exchanges) == epp.director.in_flight == 40
+    assert len(routed_requests) == epp.director.in_flight == 40
     assert [e.load.in_flight for e in epp.endpoints] == [10] * 4
 
 
@@ -316,8 +316,8 @@ async def test_who_reads_a_key_if_it_is_there_waits_for_it_and_goes_on_without(
         Sync("b", optional=["a"], notes=notes),
     ]
     with capture_logs():
-        exchange = await decided(Epp(make_pool(), plugins=plugins))
+        routed = await decided(Epp(make_pool(), plugins=plugins))
     assert notes.index("b prepare") == len(notes) - 2
-    assert exchange.state.read(key("b")) == "b"
-    assert exchange.state.read(key("a")) == (None if fails_in else "a")
-    assert failures(exchange) == ({"a": "error"} if fails_in else {})
+    assert routed.state.read(key("b")) == "b"
+    assert routed.state.read(key("a")) == (None if fails_in else "a")
+    assert failures(routed) == ({"a": "error"} if fails_in else {})

@@ -1,4 +1,4 @@
-"""One pipeline takes over from another, and shadows that look on."""
+"""Replacement of a pipeline, and shadow profiles."""
 
 import asyncio
 import random
@@ -40,16 +40,16 @@ def test_a_pipeline_tells_once_when_its_last_exchange_has_ended() -> None:
     plugin = NotingPlugin("old", ends)
     epp = Epp(make_pool(), plugins=[plugin])
     old = epp.director.pipeline
-    exchanges = [epp.handle(), epp.handle()]
+    routed_requests = [epp.handle(), epp.handle()]
     epp.director.pipeline = epp.pipeline()
     ends.clear()
     old.when_idle(lambda: ends.append("idle"))
     epp.handle()
-    exchanges[0].close(EndCause.COMPLETED)
+    routed_requests[0].close(EndCause.COMPLETED)
     assert old.open_requests == 1
-    exchanges[1].close(EndCause.COMPLETED)
+    routed_requests[1].close(EndCause.COMPLETED)
     assert ends == ["old: response_complete"] * 2 + ["idle"]  # after the last hook
-    exchanges[1].close(EndCause.COMPLETED)
+    routed_requests[1].close(EndCause.COMPLETED)
     old.request_began()
     old.request_ended()
     assert ends.count("idle") == 1
@@ -79,16 +79,16 @@ async def test_a_pending_decision_keeps_its_pipeline(is_cancelled: bool) -> None
         pending.cancel(EndCause.CLIENT_DISCONNECT)
         assert told == ["idle"]
     await asyncio.sleep(1)
-    for exchange in outcomes:
+    for routed in outcomes:
         assert told == []
-        assert isinstance(exchange, RoutedRequest)
-        exchange.close(EndCause.COMPLETED)
+        assert isinstance(routed, RoutedRequest)
+        routed.close(EndCause.COMPLETED)
     assert told == ["idle"]
     assert len(old.ends) == len(outcomes) == (not is_cancelled)
 
 
 class Only(Filter):
-    """Lets one endpoint pass."""
+    """Keeps one endpoint."""
 
     type: ClassVar[str] = "only"
 
@@ -125,9 +125,9 @@ def test_what_a_shadow_would_have_chosen_is_logged_and_counted(
 ) -> None:
     epp = Epp(make_pool(), shadows=[make()])
     with capture_logs() as lines:
-        exchange = epp.handle()
-        exchange.close(EndCause.COMPLETED)
-    assert exchange.endpoint.name == "default/a"
+        routed = epp.handle()
+        routed.close(EndCause.COMPLETED)
+    assert routed.endpoint.name == "default/a"
     assert epp.value("shadow_runs_total", profile="trial") == runs
     assert epp.value("shadow_disagreements_total", profile="trial") == disagreements
     if endpoint is None:

@@ -1,4 +1,4 @@
-"""Objectives and model rewrites: what clients ask for and what the operator rules."""
+"""Objectives and model rewrites, by clients' headers and the operator's objects."""
 
 import json
 from collections.abc import Callable
@@ -50,8 +50,8 @@ def test_the_objective_decides_the_priority(headers: dict[str, str], priority: i
 
 
 def test_without_objects_every_priority_is_the_default() -> None:
-    exchange = Epp(make_pool()).handle(headers={"x-llm-d-inference-objective": "chat"})
-    assert exchange.request.priority == 0
+    routed = Epp(make_pool()).handle(headers={"x-llm-d-inference-objective": "chat"})
+    assert routed.request.priority == 0
 
 
 @pytest.mark.parametrize(
@@ -72,33 +72,33 @@ def test_the_model_sent_on_is_the_target(model: str, headers: dict[str, str], ta
     epp = Epp(make_pool(), policies=POLICIES)
     body = json.dumps({"prompt": "hi", "model": model}).encode()
     with capture_logs() as lines:
-        exchange = epp.handle(body, headers)
-        exchange.close(EndCause.COMPLETED)
-    assert (exchange.request.model, exchange.request.target_model) == (model, target)
+        routed = epp.handle(body, headers)
+        routed.close(EndCause.COMPLETED)
+    assert (routed.request.model, routed.request.target_model) == (model, target)
     assert (lines[-1]["model"], lines[-1]["target_model"]) == (model, target)
     if target == model:
-        assert exchange.body is None  # the bytes that came go on
+        assert routed.body is None  # the bytes that came go on
     else:
-        assert exchange.body is not None
-        assert json.loads(exchange.body) == {"prompt": "hi", "model": target}
+        assert routed.body is not None
+        assert json.loads(routed.body) == {"prompt": "hi", "model": target}
 
 
 @pytest.mark.parametrize("body", [b'{"prompt":"hi"}', b'{"prompt":"hi","model":null}'])
 @pytest.mark.parametrize("header", [NEW, OLD])
 def test_a_header_may_name_the_model_that_the_body_leaves_out(body: bytes, header: str) -> None:
-    exchange = Epp(make_pool(), policies=POLICIES).handle(body, {header: "asked"})
-    assert (exchange.request.model, exchange.request.target_model) == ("", "asked")
-    assert exchange.body is not None
-    assert json.loads(exchange.body) == {"prompt": "hi", "model": "asked"}
+    routed = Epp(make_pool(), policies=POLICIES).handle(body, {header: "asked"})
+    assert (routed.request.model, routed.request.target_model) == ("", "asked")
+    assert routed.body is not None
+    assert json.loads(routed.body) == {"prompt": "hi", "model": "asked"}
 
 
 @pytest.mark.parametrize("body", [b'{"prompt":"hi"}', b'{"prompt":"hi","model":""}'])
 def test_a_rule_for_all_models_names_that_of_a_body_that_names_none(body: bytes) -> None:
     everything = Policies(targets={"": "ruled"}, rules_all=True)
-    exchange = Epp(make_pool(), policies=everything).handle(body)
-    assert (exchange.request.model, exchange.request.target_model) == ("", "ruled")
-    assert exchange.body is not None
-    assert json.loads(exchange.body) == {"prompt": "hi", "model": "ruled"}
+    routed = Epp(make_pool(), policies=everything).handle(body)
+    assert (routed.request.model, routed.request.target_model) == ("", "ruled")
+    assert routed.body is not None
+    assert json.loads(routed.body) == {"prompt": "hi", "model": "ruled"}
 
 
 @pytest.mark.parametrize("model", ["1", "[]", "{}", "false", "0"])
@@ -109,9 +109,9 @@ def test_a_model_that_is_no_name_is_refused_whatever_a_header_says(model: str) -
 
 
 def test_a_request_without_a_model_api_is_not_rewritten() -> None:
-    exchange = Epp(make_pool()).handle(b"", {":path": "/health", NEW: "asked"})
-    assert exchange.body is None
-    assert exchange.request.target_model == ""
+    routed = Epp(make_pool()).handle(b"", {":path": "/health", NEW: "asked"})
+    assert routed.body is None
+    assert routed.request.target_model == ""
 
 
 FAIRNESS, OLD_FAIRNESS = "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"

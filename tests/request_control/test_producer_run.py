@@ -1,4 +1,4 @@
-"""Synchronous producers: their order, and what the failure of one costs."""
+"""Synchronous producers: their order, and the effects of a failure."""
 
 import pytest
 from structlog.testing import capture_logs
@@ -54,9 +54,9 @@ def test_a_failure_costs_the_dependents_and_nobody_else(
     notes: list[str] = []
     epp = Epp(make_pool(), plugins=graph(fails_in, notes))
     with capture_logs() as lines:
-        exchange = epp.handle()
-        exchange.close(EndCause.COMPLETED)
-    assert failures(exchange) == failed
+        routed = epp.handle()
+        routed.close(EndCause.COMPLETED)
+    assert failures(routed) == failed
     attached = [note for note in notes if note.endswith("attach")]
     own = {f"{name} attach" for name, method in fails_in.items() if method == "attach"}
     assert sorted(attached) == sorted({f"{n} attach" for n in "abcdx" if n not in failed} | own)
@@ -79,8 +79,8 @@ def test_a_producer_that_is_off_counts_as_failed() -> None:
         for _ in range(3):
             epp.handle()
         notes.clear()
-        exchange = epp.handle()
-    assert failures(exchange) == {
+        routed = epp.handle()
+    assert failures(routed) == {
         "a": "disabled",
         "b": "needs a",
         "c": "needs b",
@@ -108,9 +108,9 @@ def test_a_producer_that_works_again_starts_counting_anew() -> None:
             bad.fails_in = fails_in
             epp.handle()
         bad.fails_in = ""
-        exchange = epp.handle()
-    assert failures(exchange) == {}
-    assert exchange.state.read(key("a")) == "a"
+        routed = epp.handle()
+    assert failures(routed) == {}
+    assert routed.state.read(key("a")) == "a"
 
 
 def test_one_that_adds_to_a_key_waits_for_those_before_it_and_not_for_itself() -> None:
@@ -119,8 +119,8 @@ def test_one_that_adds_to_a_key_waits_for_those_before_it_and_not_for_itself() -
     adds.writes = (key("a"),)  # type: ignore[misc] # per instance
     adds.fails_in = "prepare"
     with capture_logs():
-        exchange = Epp(make_pool(), plugins=[first, adds, reader]).handle()
-    assert failures(exchange) == {"b": "error", "c": "needs b"}
+        routed = Epp(make_pool(), plugins=[first, adds, reader]).handle()
+    assert failures(routed) == {"b": "error", "c": "needs b"}
 
 
 def test_failure_of_a_producer_that_is_read_only_if_there_costs_nothing() -> None:
@@ -129,6 +129,6 @@ def test_failure_of_a_producer_that_is_read_only_if_there_costs_nothing() -> Non
         Sync("a", notes=notes, fails_in="prepare"),
         Sync("b", optional=["a", "nobody"], notes=notes),
     ]
-    exchange = Epp(make_pool(), plugins=plugins).handle()
-    assert failures(exchange) == {"a": "error"}
+    routed = Epp(make_pool(), plugins=plugins).handle()
+    assert failures(routed) == {"a": "error"}
     assert notes == ["a prepare", "b prepare", "b attach"]

@@ -1,4 +1,4 @@
-"""Whatever producers do, a request waits no longer than needed and loses no more than it must."""
+"""Property: a request waits only for producers it needs, and loses only the keys of failed ones."""
 
 import asyncio
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ LIMIT = 4.0
 
 @dataclass(frozen=True)
 class Node:
-    """A producer and what it will do."""
+    """A producer and its behaviour."""
 
     needs: frozenset[int]
     does: str
@@ -60,7 +60,7 @@ def graphs(draw: st.DrawFn) -> list[Node]:
 
 
 def expected(nodes: list[Node]) -> tuple[dict[str, str], list[float]]:
-    """Return who fails and why, and when each is settled."""
+    """Return the reason of each failure, and the time at which each producer is settled."""
     failed: dict[str, str] = {}
     settled: list[float] = []
     for position, node in enumerate(nodes):

@@ -1,4 +1,4 @@
-"""Requests under flow control at the director: how a wait ends, and what the client is told."""
+"""Requests in flow control's queues at the director: how a wait ends, and the client's answer."""
 
 import asyncio
 
@@ -39,7 +39,7 @@ BODY_BYTES = len('{"model":"tiny","prompt":"Hello","max_tokens":8}')
 
 @pytest.fixture
 def graph(request: pytest.FixtureRequest) -> PluginGraph:
-    """A pool of one request at a time, with two places to wait, and as many bytes as asked for."""
+    """A pool of one slot, with a queue of two requests and a given number of bytes."""
     return make_builder().build(load_text(CONFIG % getattr(request, "param", "1G"), "f"))
 
 
@@ -222,7 +222,7 @@ def limited() -> list[PluginGraph]:
 async def test_what_waits_when_a_policy_is_reloaded_counts_with_the_new_one(
     limited: list[PluginGraph],
 ) -> None:
-    """Its limit holds, and it is told of the ends: else all that waited would go at once."""
+    """Its limit applies, and it is notified of ends; else all queued requests would go at once."""
     before, after = limited
     epp = QueueingEpp(before, SERVER)
     epp.fill(1)

@@ -1,4 +1,4 @@
-"""What the director makes of bodies: encodings, limits, paths and parsers that fail."""
+"""Request bodies at the director: encodings, limits, paths and parsers that fail."""
 
 import gzip
 import json
@@ -29,7 +29,7 @@ ENCODERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": 
 
 
 class FailingParser(Parser):
-    """Raises at every request."""
+    """Raises for every request."""
 
     type: ClassVar[str] = "failing-parser"
     name = "failing"
@@ -40,7 +40,7 @@ class FailingParser(Parser):
 
 
 class Tiering(PreRequest):
-    """Sets a header of every request, and no others."""
+    """Replaces the headers to set by one."""
 
     type: ClassVar[str] = "tiering"
     name = "tiering"
@@ -52,39 +52,39 @@ class Tiering(PreRequest):
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_an_encoded_body_is_read_and_goes_on_as_it_came(name: str) -> None:
-    exchange = Epp(make_pool()).handle(ENCODERS[name](BODY), {"content-encoding": name})
-    assert (exchange.request.model, exchange.request.prompt) == ("llama", b'"hi"')
-    assert exchange.request.body_bytes == len(BODY)
-    assert exchange.body is None
-    assert exchange.request_headers == {}
+    routed = Epp(make_pool()).handle(ENCODERS[name](BODY), {"content-encoding": name})
+    assert (routed.request.model, routed.request.prompt) == ("llama", b'"hi"')
+    assert routed.request.body_bytes == len(BODY)
+    assert routed.body is None
+    assert routed.decision.request_headers == {}
 
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_an_encoded_body_that_is_changed_goes_on_without_its_encoding(name: str) -> None:
     epp = Epp(make_pool(), policies=POLICIES)
-    exchange = epp.handle(ENCODERS[name](BODY), {"content-encoding": name})
-    assert exchange.body == REWRITTEN
-    assert exchange.request_headers == {"content-encoding": None}
+    routed = epp.handle(ENCODERS[name](BODY), {"content-encoding": name})
+    assert routed.body == REWRITTEN
+    assert routed.decision.request_headers == {"content-encoding": None}
 
 
 def test_headers_that_a_plugin_sets_go_with_a_changed_body() -> None:
     epp = Epp(make_pool(), policies=POLICIES, plugins=[Tiering()])
-    exchange = epp.handle(gzip.compress(BODY), {"content-encoding": "gzip"})
-    assert exchange.body == REWRITTEN
-    assert exchange.request_headers == {"x-tier": "gold", "content-encoding": None}
+    routed = epp.handle(gzip.compress(BODY), {"content-encoding": "gzip"})
+    assert routed.body == REWRITTEN
+    assert routed.decision.request_headers == {"x-tier": "gold", "content-encoding": None}
 
 
 def test_a_plain_body_that_is_changed_keeps_its_headers() -> None:
-    exchange = Epp(make_pool(), policies=POLICIES).handle(BODY)
-    assert exchange.body == REWRITTEN
-    assert exchange.state.read(REQUEST_HEADERS_TO_SET) is None
+    routed = Epp(make_pool(), policies=POLICIES).handle(BODY)
+    assert routed.body == REWRITTEN
+    assert routed.state.read(REQUEST_HEADERS_TO_SET) is None
 
 
 def test_a_body_of_another_encoding_is_scheduled_on_load_alone() -> None:
     epp = Epp(make_pool(), policies=POLICIES)
-    exchange = epp.handle(b"\x0b\x02", {"content-encoding": "br"})
-    assert (exchange.request.model, exchange.body) == ("", None)
-    assert exchange.find_reader is None
+    routed = epp.handle(b"\x0b\x02", {"content-encoding": "br"})
+    assert (routed.request.model, routed.body) == ("", None)
+    assert routed.find_reader is None
 
 
 def test_a_body_that_is_too_long_without_its_encoding_is_refused() -> None:
@@ -106,9 +106,9 @@ def test_a_body_that_is_not_encoded_as_it_says_is_the_clients_fault() -> None:
 def test_a_request_that_no_parser_reads_is_passed_on_untouched() -> None:
     epp = Epp(make_pool(), policies=POLICIES)
     headers = {":path": "/v1/audio/transcriptions", "x-llm-d-model-name-rewrite": "other"}
-    exchange = epp.handle(b"--x\r\n", headers)
-    assert (exchange.request.model, exchange.request.target_model) == ("", "")
-    assert (exchange.body, exchange.find_reader) == (None, None)
+    routed = epp.handle(b"--x\r\n", headers)
+    assert (routed.request.model, routed.request.target_model) == ("", "")
+    assert (routed.body, routed.find_reader) == (None, None)
 
 
 def test_a_path_that_no_parser_reads_is_refused_where_none_reads_everything() -> None:
@@ -139,12 +139,12 @@ def test_a_parser_that_fails_is_our_fault_each_time() -> None:
 
 
 def test_the_answer_of_a_model_is_read_by_the_parser_of_its_request() -> None:
-    exchange = Epp(make_pool()).handle()
-    assert exchange.find_reader is not None
-    reader = exchange.find_reader({"content-type": "application/json"})
+    routed = Epp(make_pool()).handle()
+    assert routed.find_reader is not None
+    reader = routed.find_reader({"content-type": "application/json"})
     assert reader is not None
     reader.feed(json.dumps({"usage": {"prompt_tokens": 3, "completion_tokens": 4}}).encode())
     usage = reader.usage()
     assert usage is not None
     assert (usage.prompt_tokens, usage.completion_tokens) == (3, 4)
-    assert exchange.find_reader({"content-encoding": "gzip"}) is None
+    assert routed.find_reader({"content-encoding": "gzip"}) is None

@@ -1,4 +1,4 @@
-"""Requests with several stages: what each reserves, for how long, and what the gateway is told."""
+"""Requests with several stages: reservations and destinations."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -22,7 +22,7 @@ from tools.harness.request_control import Epp
 
 
 class Staged(ProfileHandler):
-    """Answers with profiles and endpoints as it is told; the first profile is the primary one."""
+    """Returns the given profiles and endpoints; the first profile is the primary one."""
 
     type: ClassVar[str] = "staged"
 
@@ -78,31 +78,31 @@ def staged(endpoints: Mapping[str, Endpoint], **stages: list[str]) -> Staged:
 def test_every_stage_is_reserved_and_the_earlier_ones_until_the_answer_begins() -> None:
     endpoints = pool()
     handler = staged(endpoints, decode=["decode"], prefill=["prefill"], encode=["encode"])
-    exchange = Epp(list(endpoints.values()), handler=handler).handle()
+    routed = Epp(list(endpoints.values()), handler=handler).handle()
     assert in_flight(endpoints) == {"decode": 1, "prefill": 1, "encode": 1}
-    exchange.response_started(200)
+    routed.response_started(200)
     assert in_flight(endpoints) == {"decode": 1}
-    exchange.response_started(200)
-    exchange.close(EndCause.COMPLETED)
+    routed.response_started(200)
+    routed.close(EndCause.COMPLETED)
     assert in_flight(endpoints) == {}
 
 
 def test_a_request_that_ends_without_an_answer_gives_every_stage_back() -> None:
     endpoints = pool()
     handler = staged(endpoints, decode=["decode"], prefill=["prefill"])
-    exchange = Epp(list(endpoints.values()), handler=handler).handle()
-    exchange.close(EndCause.CLIENT_DISCONNECT)
+    routed = Epp(list(endpoints.values()), handler=handler).handle()
+    routed.close(EndCause.CLIENT_DISCONNECT)
     assert in_flight(endpoints) == {}
-    exchange.response_started(200)  # too late
+    routed.response_started(200)  # too late
     assert in_flight(endpoints) == {}
 
 
 def test_one_endpoint_for_two_stages_is_reserved_twice() -> None:
     endpoints = pool()
     handler = staged(endpoints, decode=["decode"], prefill=["decode"])
-    exchange = Epp(list(endpoints.values()), handler=handler).handle()
+    routed = Epp(list(endpoints.values()), handler=handler).handle()
     assert in_flight(endpoints) == {"decode": 2}
-    exchange.response_started(200)
+    routed.response_started(200)
     assert in_flight(endpoints) == {"decode": 1}
 
 
@@ -127,8 +127,8 @@ def test_gateway_is_told_the_picked_endpoints_best_first_or_the_handlers_destina
     endpoints = pool()
     handler = staged(endpoints, decode=picked)
     handler.destination = destination
-    exchange = Epp(list(endpoints.values()), handler=handler).handle()
-    assert exchange.destination == told
+    routed = Epp(list(endpoints.values()), handler=handler).handle()
+    assert routed.decision.destination == told
     assert in_flight(endpoints) == {"decode": 1}
 
 
@@ -136,19 +136,19 @@ def test_the_place_stays_where_it_is_when_the_handlers_destination_served() -> N
     endpoints = pool()
     handler = staged(endpoints, decode=["decode"])
     handler.destination = endpoints["other"].address
-    exchange = Epp(list(endpoints.values()), handler=handler).handle()
-    exchange.served_by(endpoints["other"].address)
+    routed = Epp(list(endpoints.values()), handler=handler).handle()
+    routed.served_by(endpoints["other"].address)
     assert in_flight(endpoints) == {"decode": 1}
-    exchange.served_by(endpoints["encode"].address)
+    routed.served_by(endpoints["encode"].address)
     assert in_flight(endpoints) == {"encode": 1}
 
 
 def test_a_fallback_that_served_gets_the_place() -> None:
     endpoints = pool()
-    exchange = Epp(
+    routed = Epp(
         list(endpoints.values()), handler=staged(endpoints, decode=["decode", "other"])
     ).handle()
-    exchange.served_by(endpoints["other"].address)
+    routed.served_by(endpoints["other"].address)
     assert in_flight(endpoints) == {"other": 1}
 
 
@@ -156,9 +156,9 @@ def test_scores_are_told_by_address_only_when_asked_for() -> None:
     endpoints = pool()
     handler = staged(endpoints, decode=["decode", "other"])
     epp = Epp(list(endpoints.values()), handler=handler)
-    assert epp.handle().scores is None
+    assert epp.handle().decision.scores is None
     epp = Epp(list(endpoints.values()), handler=handler, emit_endpoint_scores=True)
-    assert epp.handle().scores == {"10.0.0.0:8000": 0.0, "10.0.0.3:8000": 0.25}
+    assert epp.handle().decision.scores == {"10.0.0.0:8000": 0.0, "10.0.0.3:8000": 0.25}
 
 
 @pytest.mark.parametrize(

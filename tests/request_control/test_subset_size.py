@@ -1,4 +1,4 @@
-"""A subset hint is as long as a header can be, where the gateway takes it from one."""
+"""A subset hint can be as long as a header, if the gateway reads it from one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The header by which a request says how long it may wait."""
+"""The header that limits the wait of a request."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Plugins that do what a test tells them to, and an observer that keeps what it is told."""
+"""Plugins with given behaviour, and an observer that records its notifications."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ Names = Sequence[str]
 
 
 class StubError(Exception):
-    """What stubs raise."""
+    """The error of stubs."""
 
 
 def raising(*_: object) -> Any:
@@ -40,7 +40,7 @@ def pods(*names: str) -> list[Endpoint]:
 
 
 class FilterStub(Filter):
-    """Returns what ``answer`` makes of the endpoints."""
+    """Returns ``answer(endpoints)``."""
 
     type = "filter-stub"
 
@@ -58,7 +58,7 @@ class FilterStub(Filter):
 
 
 class ClosedFilterStub(FilterStub):
-    """The same; its failure passes none."""
+    """A stub filter that fails closed."""
 
     fails_open = False
 
@@ -71,7 +71,7 @@ def without(*names: str) -> FilterStub:
 
 
 class TreeStub(CompositeFilter):
-    """Returns what ``answer`` makes of the endpoints and of the means to run other filters."""
+    """Returns ``answer(endpoints, run)``."""
 
     type = "tree-stub"
 
@@ -91,7 +91,7 @@ class TreeStub(CompositeFilter):
 
 
 class ScorerStub(Scorer):
-    """Returns what ``answer`` makes of the endpoints."""
+    """Returns ``answer(endpoints)``."""
 
     type = "scorer-stub"
 
@@ -109,12 +109,12 @@ class ScorerStub(Scorer):
 
 
 def fixed(*scores: Any) -> ScorerStub:
-    """Return a scorer ``fixed`` that always gives ``scores``."""
+    """Return a scorer ``fixed`` that always returns ``scores``."""
     return ScorerStub("fixed", lambda _: list(scores))
 
 
 class PickerStub(Picker):
-    """Returns what ``answer`` makes of the candidates; the best one if there is none."""
+    """Returns ``answer(candidates)``; the best candidate without an ``answer``."""
 
     type = "picker-stub"
     name = "picker"
@@ -130,7 +130,7 @@ class PickerStub(Picker):
 
 
 class HandlerStub(ProfileHandler):
-    """Runs the given profiles round by round; the last that found an endpoint is the answer."""
+    """Runs the given profiles round by round; the last one with an endpoint is the primary one."""
 
     type = "handler-stub"
     name = "handler"
@@ -209,7 +209,7 @@ class HookStub(PreSchedule, PostSchedule):
 
 
 class Watcher:
-    """A plugin observer that keeps what it is told."""
+    """A plugin observer that records its notifications."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []

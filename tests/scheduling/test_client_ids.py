@@ -1,4 +1,4 @@
-"""Ids of clients: short ones are kept, long ones become as short, and stay different."""
+"""Ids of clients: short ones are unchanged, long ones are shortened and stay distinct."""
 
 import pytest
 from hypothesis import given

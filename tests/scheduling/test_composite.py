@@ -1,4 +1,4 @@
-"""Filters made of filters: each inner one is guarded, timed and blamed under its own name."""
+"""Composite filters: each inner filter is guarded, timed and recorded under its own name."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -52,7 +52,7 @@ def tree(answer: Answer, name: str = "tree") -> TreeStub:
 
 
 def chain(*inner: Filter, name: str = "chain") -> TreeStub:
-    """Return a filter that runs others one after the other."""
+    """Return a filter that runs others in order."""
 
     def answer(endpoints: Sequence[Endpoint], run: FilterRun) -> Sequence[Endpoint]:
         for each in inner:
@@ -63,7 +63,7 @@ def chain(*inner: Filter, name: str = "chain") -> TreeStub:
 
 
 def either(first: Filter, other: Filter) -> TreeStub:
-    """Return a filter that runs ``first``, and ``other`` if it leaves nobody."""
+    """Return a filter that runs ``first``, and ``other`` if that removes every endpoint."""
     return tree(lambda endpoints, run: run(first, endpoints) or run(other, endpoints), "either")
 
 

@@ -1,4 +1,4 @@
-"""The scratch space of a request, and the typed names of what is in it."""
+"""The cycle state of a request, and its typed keys."""
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
@@ -42,7 +42,7 @@ def test_what_is_kept_until_the_request_is_sent_is_gone_then() -> None:
 
 
 def test_a_key_ties_the_type_of_its_value() -> None:
-    """What fails without it is mypy: the ignore below would be unused."""
+    """Without the check mypy fails: the ignore below would be unused."""
     state = CycleState()
     state.write(COUNT, "one")  # type: ignore[misc] # no int
     count: int | None = CycleState().read(COUNT)
@@ -61,7 +61,7 @@ def test_writes_to_a_copy_do_not_show_in_the_original_nor_the_other_way() -> Non
 
 
 def test_keys_of_one_kind_and_name_are_one_key() -> None:
-    """Two plugin files, or one file before and after a reload, mean the same value."""
+    """Two plugin files, or one file before and after a reload, share the value."""
     state = CycleState()
     state.write(StateKey[int]("count"), 1)
     assert state.read(StateKey[int]("count")) == 1

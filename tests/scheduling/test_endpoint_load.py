@@ -13,7 +13,7 @@ from epp.scheduling.load import _MAX_LOG_ENTRIES, SCRAPE_MARGIN_SECONDS
 def loaded(
     *, waiting: float, running: float, started: int = 0, ended: int = 0, slots: float = 0
 ) -> EndpointLoad:
-    """A page, then requests begun and ended after it; ``ended`` ones were begun long before it."""
+    """A scrape, then requests started and ended; ``ended`` ones were started long before it."""
     load = EndpointLoad()
     load.slots = slots
     for _ in range(ended):
@@ -138,7 +138,7 @@ EVENTS = st.lists(
 def test_over_all_histories(
     events: list[str | tuple[float, float, float, bool]], gaps: list[float]
 ) -> None:
-    """Never below what is in flight, never negative, and both parts make the total."""
+    """Never below the requests in flight, never negative, and both parts add up to the total."""
     load, now = EndpointLoad(), 100.0
     for event, gap in zip(events, gaps, strict=False):
         now += gap

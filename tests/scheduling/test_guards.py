@@ -1,4 +1,4 @@
-"""Guard rails: who is turned off, after what, and what that means for the requests that follow."""
+"""Guard rails: when plugins are disabled, and the effects on later requests."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -215,7 +215,7 @@ def test_rails_apart_follow_the_same_rules_and_count_for_themselves() -> None:
 
 
 class Beside(Watcher):
-    """Has another watcher for shadows."""
+    """Has another observer for shadow profiles."""
 
     def __init__(self) -> None:
         super().__init__()

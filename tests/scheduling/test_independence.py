@@ -1,4 +1,4 @@
-"""The engine is a library of its own: it knows neither requests, nor endpoints, nor packages."""
+"""The scheduler is an independent library, for any requests and endpoints."""
 
 import subprocess
 import sys

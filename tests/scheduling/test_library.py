@@ -1,4 +1,4 @@
-"""The engine in other people's hands: any endpoints, no observer, nothing installed."""
+"""The scheduler as a library: any endpoints, no observer, no dependencies."""
 
 import json
 import re
@@ -33,7 +33,7 @@ PROGRAM, OUTPUT = re.findall(r"```(?:python|text)\n(.*?)```", PAGE.read_text(), 
 
 @dataclass
 class Box:
-    """Cannot be hashed, and is equal by value."""
+    """An endpoint that cannot be hashed and compares by value."""
 
     size: int
 

@@ -1,4 +1,4 @@
-"""How requests spread when each choice is reserved in the step that makes it."""
+"""The distribution of requests when each choice is reserved in the same step."""
 
 import random
 from collections import Counter
@@ -28,7 +28,7 @@ from epp_plugins.state_keys import PREFIX_MATCHES, PrefixMatches
 
 
 class Picking:
-    """What the director does with one request: produce, schedule (which learns), reserve."""
+    """Prepare, schedule and reserve one request, as the director does."""
 
     def __init__(self, *, prefix: bool, seed: int = 0) -> None:
         scorers: list[tuple[float, Scorer]] = [
@@ -90,7 +90,7 @@ def test_a_burst_between_two_scrapes_spreads_evenly(
     ended: int,
     seed: int,
 ) -> None:
-    """Also while slots are free, and when requests have ended since the page."""
+    """Also while slots are free, and when requests have ended since the scrape."""
     endpoints = []
     for n in range(pods):
         endpoint = make_endpoint(f"pod-{n}", slots=slots)

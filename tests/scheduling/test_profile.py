@@ -1,4 +1,4 @@
-"""One run of a profile: what it does with good plugins, and with each way of being a bad one."""
+"""One run of a profile, with correct plugins and with each kind of faulty one."""
 
 import random
 import sys

@@ -1,4 +1,4 @@
-"""Any graph of any plugins, good and bad ones: what schedule() may do, and what it must not.
+"""Property: schedule() with any graph of correct and faulty plugins.
 
 A graph is drawn as data. What its filters keep and what its scorers add up to is worked out from
 the data by the rules alone, and compared with what the framework does; then the whole sequence of
@@ -90,7 +90,7 @@ BAD_HANDLERS: dict[str, dict[str, Callable[..., Any]]] = {
 
 @dataclass(frozen=True)
 class FilterSpec:
-    """A filter that keeps some names, a bad one, or one made of others."""
+    """A filter that keeps some names, a faulty one, or a composite one."""
 
     keeps: str = NAMES
     bad: str = ""
@@ -101,7 +101,7 @@ class FilterSpec:
 
 @dataclass(frozen=True)
 class ScorerSpec:
-    """A scorer of fixed scores by name, or a bad one."""
+    """A scorer of fixed scores by name, or a faulty one."""
 
     scores: tuple[float, ...]
     weight: float
@@ -169,7 +169,7 @@ GRAPHS = st.builds(
 
 
 def kept_by(spec: FilterSpec, names: str) -> str:
-    """Return what the rules say that a filter keeps.
+    """Return the endpoints that a filter is expected to keep.
 
     Raises:
         DroppedError: It drops the request.
@@ -195,7 +195,7 @@ def kept_by(spec: FilterSpec, names: str) -> str:
 
 
 def totals_of(specs: Sequence[ScorerSpec], names: str) -> list[float]:
-    """Return what the rules say that scores add up to."""
+    """Return the expected totals."""
     totals = []
     for name in names:
         total = 0.0
@@ -284,7 +284,7 @@ def outcome(built: Built) -> SchedulingResult | SchedulingError:
 
 
 def check_profile(spec: ProfileSpec, result: ProfileResult) -> None:
-    """Compare one profile's result with what the rules say."""
+    """Compare one profile's result with the expected one."""
     names = NAMES
     try:
         for each in spec.filters:

@@ -1,4 +1,4 @@
-"""Shadow profiles: what they tell, what they cost at most, and that they change nothing."""
+"""Shadow profiles: their picks, their budget, and that they have no effect."""
 
 import math
 import random
@@ -157,7 +157,7 @@ def test_a_run_over_its_budget_is_paid_for_by_those_that_follow(cost: float, wan
 
 
 class Writing(FilterStub):
-    """Notes in the state that it has run."""
+    """Records in the state that it has run."""
 
     def filter(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState

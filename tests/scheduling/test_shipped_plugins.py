@@ -1,4 +1,4 @@
-"""What every plugin in ``epp_plugins.PLUGINS`` has in common."""
+"""Checks of every plugin in ``epp_plugins.PLUGINS``."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""The weighted sum, and what is done to scores that are not in [0, 1]."""
+"""The weighted sum, and the correction of scores outside [0, 1]."""
 
 from math import isnan
 from typing import Any

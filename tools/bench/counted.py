@@ -17,7 +17,9 @@ from epp.observability import CanonicalLine, PluginWatch
 from epp.observability.metric_children import Counter as HotCounter
 from epp.observability.metric_children import Gauge, Histogram
 from epp.observability.request_metrics import Requests
-from epp.request_control import DataProducer, EndCause, RoutedRequest
+from epp.request_control import DataProducer, Decision, EndCause, RoutedRequest
+from epp.request_control.prepared_request import PreparedRequest
+from epp.request_control.producer_run import ProducerRun
 from epp.request_control.request_log import finished_line
 from epp.scheduling import (
     CycleState,
@@ -199,19 +201,34 @@ def _schedule(
         produce(producers, request, endpoints, state)
         return state
 
+    pipeline = app.director.pipeline
+
     def reserved(request: LLMRequest, state: CycleState, result: SchedulingResult) -> RoutedRequest:
-        exchange = RoutedRequest(
-            app.director,
-            pipeline=app.director.pipeline,
-            request=request,
-            state=state,
-            result=result,
-            metrics=metrics,
-            received_at=now,
-            decided_at=now,
+        endpoint = result.endpoints[0].endpoint
+        decision = Decision(
+            request,
+            endpoints,
+            result,
+            endpoint,
+            endpoint.address,
+            {},
+            now,
+            now,
+            0,
+            0,
+            0.0,
+            None,
+            Reservation(endpoint.load, now),
+            (),
+            {},
+            None,
+            (),
         )
+        run = ProducerRun((), request, state)
+        prepared = PreparedRequest(pipeline, run, None, None, now, None)
+        exchange = RoutedRequest(app.director._live, decision, prepared, pipeline, metrics)
         exchange.response_started(200)
-        exchange.reservation.release(now)
+        decision.reservation.release(now)
         return exchange
 
     def logged(exchange: RoutedRequest) -> None:

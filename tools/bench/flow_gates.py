@@ -223,7 +223,7 @@ class SetUp:
             policies=_Priorities(),
             flow=self.flow if is_on else None,
         )
-        director._finished.enabled = False
+        director._live._finished.enabled = False
         return director
 
 

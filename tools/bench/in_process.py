@@ -22,7 +22,7 @@ from epp.data_layer.plugins import EndpointSpec
 from epp.ext_proc import METHOD
 from epp.lab.envoy import Mode
 from epp.observability import configure
-from epp.request_control.body_queue import SHORT_BODY_BYTES
+from epp.request_control.body_work import SHORT_BODY_BYTES
 from epp.scheduling import Endpoint, EndpointMetrics
 from epp.transport import Http2Server, OpenStream, Stream
 from epp.transport.protocol import ConnectionProtocol

@@ -67,7 +67,7 @@ class _Runner:
             metrics=metrics,
             clock=time.monotonic,
         )
-        self._director._finished.enabled = False
+        self._director._live._finished.enabled = False
         self._random = random.Random(0)
         self.profiles = 0
 
@@ -92,7 +92,7 @@ class _Runner:
             assert isinstance(exchange, RoutedRequest)
             exchange.response_started(200, headers)
             exchange.close(EndCause.COMPLETED)
-            self.profiles += len(exchange.result.profiles)
+            self.profiles += len(exchange.decision.result.profiles)
         return (time.process_time() - began) / len(bodies) * 1e6
 
 

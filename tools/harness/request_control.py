@@ -1,4 +1,4 @@
-"""A real director on a clock that the test sets, and plugins that note or fail."""
+"""A real director on a clock that the test sets, and plugins that record calls or fail."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ HEADERS = {":path": "/v1/completions", ":method": "POST"}
 
 @dataclass
 class Clock:
-    """Time as the test says."""
+    """A clock that the test sets."""
 
     now: float = 100.0
 
@@ -58,7 +58,7 @@ class Clock:
 
 
 class RefusingFilter(Filter):
-    """Lets nothing pass."""
+    """Removes every endpoint."""
 
     type: ClassVar[str] = "refusing-filter"
 
@@ -72,7 +72,7 @@ class RefusingFilter(Filter):
 
 
 class FailingHandler(ProfileHandler):
-    """Raises what it is given, or has a bug."""
+    """Raises the given error, or has a bug."""
 
     type: ClassVar[str] = "failing-handler"
 
@@ -96,7 +96,7 @@ class FailingHandler(ProfileHandler):
 
 
 class NotingPlugin(DataProducer, PreRequest, ResponseComplete):
-    """Writes down every call; fails in the methods it is told to fail in."""
+    """Records every call; fails in the given methods."""
 
     type: ClassVar[str] = "noting"
 
@@ -130,12 +130,12 @@ class NotingPlugin(DataProducer, PreRequest, ResponseComplete):
 
 @dataclass
 class Policies:
-    """Objectives and rules as the test says."""
+    """Objectives and rules that the test sets."""
 
     priorities: Mapping[str, int] = field(default_factory=dict)
     targets: Mapping[str, str] = field(default_factory=dict)
     rules_all: bool = False
-    """Whether the target of "" is that of a rule for every model."""
+    """Whether the target of "" is that of a rule for all models."""
 
     def priority_of(self, objective: str) -> int:
         return self.priorities.get(objective, 0)
@@ -149,7 +149,7 @@ class Policies:
 
 @dataclass
 class Outcomes:
-    """Writes down what the director says of each request."""
+    """Records the outcome of each request."""
 
     noted: list[bool] = field(default_factory=list)
 
@@ -158,7 +158,7 @@ class Outcomes:
 
 
 def make_parsers() -> list[Parser]:
-    """Return parsers as most configurations have them."""
+    """Return the parsers of most configurations."""
     return [
         openai.OpenAiParser("openai", openai.Params()),
         passthrough.PassthroughParser("passthrough", passthrough.Params()),
@@ -167,7 +167,7 @@ def make_parsers() -> list[Parser]:
 
 @dataclass
 class Epp:
-    """A director and what it was built of."""
+    """A director and its parts."""
 
     endpoints: list[Endpoint]
     clock: Clock = field(default_factory=Clock)
@@ -179,7 +179,7 @@ class Epp:
         )
     )
     plugins: Sequence[Plugin] = ()
-    """Everything else, in the order of the configuration."""
+    """All other plugins, in the order of the configuration."""
     shadows: Sequence[ShadowProfile] = ()
     policies: RequestPolicies | None = None
     outcomes: OutcomeWatch | None = None
@@ -188,7 +188,7 @@ class Epp:
     follow_subset_hint: bool = True
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
     picks: int = 1
-    """How many endpoints are picked at most."""
+    """Maximum number of picked endpoints."""
 
     def __post_init__(self) -> None:
         self.director = Director(
@@ -245,7 +245,7 @@ class Epp:
         *,
         request_id: str = "r-1",
     ) -> RoutedRequest:
-        """Hand the director one request that came just now and that waits for nothing."""
+        """Send the director one request that is decided at once."""
         decision = self.ask(body, headers, request_id=request_id)
         assert isinstance(decision, RoutedRequest)
         return decision
@@ -257,7 +257,7 @@ class Epp:
         *,
         request_id: str = "r-1",
     ) -> RoutedRequest | PendingDecision:
-        """Hand the director one request that came just now."""
+        """Send the director one request, received now."""
         return self.director.handle(
             request_id=request_id,
             headers=HEADERS | dict(headers or {}),
@@ -266,17 +266,17 @@ class Epp:
         )
 
     def failures(self, point: str, plugin: Plugin) -> float:
-        """Return how often ``plugin`` was counted as failing at an extension point."""
+        """Return the counted failures of ``plugin`` at an extension point."""
         labels = {"plugin_type": plugin.type, "plugin_name": plugin.name}
         return self.value("plugin_failures_total", extension_point=point, **labels)
 
     def calls(self, point: str, plugin: Plugin) -> float:
-        """Return how many calls of ``plugin`` at an extension point were timed."""
+        """Return the timed calls of ``plugin`` at an extension point."""
         labels = {"plugin_type": plugin.type, "plugin_name": plugin.name}
         return self.value("plugin_duration_seconds_count", extension_point=point, **labels)
 
     def value(self, name: str, **labels: str) -> float:
-        """Return a sample of the registry; 0 if there is none."""
+        """Return the value of a sample; 0 if there is none."""
         return self.metrics.registry.get_sample_value(f"llm_d_epp_{name}", labels) or 0.0
 
     def total(self, name: str) -> float:
@@ -291,7 +291,7 @@ class Epp:
 
 
 def make_pool() -> list[Endpoint]:
-    """Return two endpoints of which ``a``, the idle one, is chosen."""
+    """Return two endpoints of which ``a`` is idle and chosen."""
     return [
         make_endpoint("default/a", address="10.0.0.1:8000", requested_at=99.5),
         make_endpoint("default/b", address="10.0.0.2:8000", waiting_requests=9, requested_at=99.5),

@@ -1,10 +1,10 @@
-"""JSON request bodies, for every parser of them: typed, in one pass, with the same error texts.
+"""Decodes JSON request bodies for all parsers, in one pass and with the same error texts.
 
-Only the fields that scheduling uses are looked at, each parser naming its own in a :class:`Body`.
-All of them are slices of raw JSON (``msgspec.Raw``), so that the pass over a body makes nothing of
-what they hold, however often a field is repeated: 64 KB of numbers of 4000 digits took 2 ms. A word
-or a number is decoded afterwards, if it is short enough to be one. The prompt stays raw, and the
-original bytes go on to the model server untouched.
+Only the fields that scheduling uses are read; each parser declares its own in a :class:`Body`. All
+of them are slices of raw JSON (``msgspec.Raw``), so that the pass decodes no values, however often
+a field is repeated: 64 KB of numbers of 4000 digits took 2 ms. Strings and numbers are decoded
+afterwards if they are short enough. The prompt stays raw, and the original bytes are sent on to the
+model server unchanged.
 """
 
 from typing import Final, TypeVar
@@ -25,30 +25,30 @@ from epp_plugins.parsers.surrogates import without_half_pairs
 T = TypeVar("T")
 
 ABSENT: Final = msgspec.Raw(b"")
-"""Default of a raw field; no JSON is empty."""
+"""Default of a raw field; no JSON value is empty."""
 
 COUNT_LIMIT: Final = 1 << 63
-"""A number of tokens that is not below this is none."""
+"""Exclusive upper bound of token counts; others are ignored."""
 
 MAX_NAME_BYTES: Final = 4096
-"""Of JSON in the name of a model, or in a cache salt. Names are kept, logged and counted by, and a
-text with one emoji takes four bytes for each of its letters."""
+"""Limit of a model name or a cache salt, as JSON. Names are kept, logged and used as labels, and a
+string with one emoji takes four bytes per character."""
 
 _NULL = msgspec.Raw(b"null")
 _TRUE = msgspec.Raw(b"true")
 _NOTHING = (b"", b"null")
 _NO_TOOLS = (*_NOTHING, b"[]")
 _MAX_DIGITS = 20
-"""And signs, of a number below COUNT_LIMIT."""
+"""Characters of a number below COUNT_LIMIT, with its sign."""
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_number = msgspec.json.Decoder(int).decode
 
 
 class Body(msgspec.Struct, gc=False):
-    """What nearly all APIs share; a parser adds the field of its prompt.
+    """The fields that nearly all APIs share; a parser adds the field of its prompt.
 
-    Fields that only tune the schedule are not typed: a value of the wrong type is the model
-    server's business to refuse, not ours.
+    Fields that only affect scheduling are not validated: the model server refuses values of the
+    wrong type.
     """
 
     model: msgspec.Raw = ABSENT
@@ -59,12 +59,12 @@ class Body(msgspec.Struct, gc=False):
 def decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
     """Return ``body`` as the type of ``decoder``.
 
-    Half of a surrogate pair reads as U+FFFD: JavaScript clients that cut a text within an emoji
-    send one, and servers take it.
+    An unpaired surrogate is read as U+FFFD: JavaScript clients that truncate a string within an
+    emoji send one, and servers accept it.
 
     Raises:
-        NestedTooDeeplyError: The decoder cannot go so deep (about 1,000 brackets on Python 3.11).
-        ParseError: It is not JSON, or not of that type.
+        NestedTooDeeplyError: The nesting exceeds the decoder's (about 1,000 levels on Python 3.11).
+        ParseError: The body is not JSON, or not of that type.
     """
     try:
         try:
@@ -81,15 +81,15 @@ def decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
 
 
 def model_of(model: msgspec.Raw, call: HttpCall, is_optional: bool = False) -> str:
-    """Return the model that the body names; "" where it may leave it out.
+    """Return the model of a body; "" if it is absent and optional.
 
     Args:
         model: The field of the body.
-        call: Where the body is from.
-        is_optional: The API lets a body leave its model out.
+        call: The request of the body.
+        is_optional: Whether the API does not require a model.
 
     Raises:
-        ParseError: It names none, and must, or its name is too long.
+        ParseError: The model is absent and required, or its name is too long.
     """
     if model is not ABSENT:
         if is_longer(model, MAX_NAME_BYTES, len(call.body)):
@@ -110,7 +110,7 @@ def model_of(model: msgspec.Raw, call: HttpCall, is_optional: bool = False) -> s
 
 
 def required(value: msgspec.Raw, field: str) -> bytes:
-    """Return the raw JSON of ``field``, which a body must have.
+    """Return the raw JSON of the required field ``field``.
 
     Raises:
         ParseError: It is absent or null.
@@ -138,12 +138,12 @@ def tools_of(value: msgspec.Raw) -> bytes:
 
 
 def output_limit(body_bytes: int, limit: msgspec.Raw, older: msgspec.Raw = ABSENT) -> int | None:
-    """Return ``limit``, or ``older`` where that is absent or null, if it is a whole number.
+    """Return ``limit``, or ``older`` if that is absent or null; None if it is not an integer.
 
     Args:
-        body_bytes: Length of the body that they are from, or of a part of it.
+        body_bytes: Length of the body, or of the part of it that has the fields.
         limit: The field of the body.
-        older: Another field that means the same.
+        older: An older field with the same meaning.
     """
     if limit is ABSENT or limit == _NULL:
         limit = older
@@ -159,13 +159,13 @@ def output_limit(body_bytes: int, limit: msgspec.Raw, older: msgspec.Raw = ABSEN
 def is_longer(value: msgspec.Raw, max_bytes: int, body_bytes: int) -> bool:
     """Return whether ``value`` is too long to be decoded.
 
-    Only a long body has long values: to look at those of all others would cost 0.2 us each.
+    Only a long body can have long values: checking those of all bodies would cost 0.2 us each.
     """
     return body_bytes > MAX_NAME_BYTES and memoryview(value).nbytes > max_bytes
 
 
 def text_of(value: msgspec.Raw) -> str:
-    """Return the text that ``value`` is; "" if it is none, or longer than MAX_NAME_BYTES."""
+    """Return the string ``value``; "" if it is not a string, or longer than MAX_NAME_BYTES."""
     if value is ABSENT or memoryview(value).nbytes > MAX_NAME_BYTES:
         return ""
     try:
@@ -183,23 +183,23 @@ def request_of(
     max_output_tokens: int | None = None,
     model: str | None = None,
 ) -> LLMRequest:
-    """Return the request that ``call`` is.
+    """Return the request in ``call``.
 
     Args:
-        call: Where it is from.
+        call: The HTTP request.
         body: Its decoded body.
-        prompt: The raw JSON that the model reads; b"" for none.
+        prompt: The raw JSON of its prompt; b"" for none.
         tools: The raw JSON of its tools; b"" for none.
-        max_output_tokens: The most tokens of its answer; None if it does not say.
-        model: The model asked for; by default the one that ``body`` must name.
+        max_output_tokens: Maximum tokens of its answer; None if it sets none.
+        model: The model; by default that of ``body``, which is then required.
 
     Raises:
-        ParseError: ``body`` names no model, and must.
+        ParseError: ``body`` lacks the required model.
     """
     if model is None:
         model = model_of(body.model, call)
     salt = body.cache_salt
-    # By position, in the order of its fields: by name cost 0.3 us more, a fifth of a parse.
+    # By position: keywords would cost 0.3 us more, a fifth of a parse.
     return LLMRequest(
         call.request_id,
         model,

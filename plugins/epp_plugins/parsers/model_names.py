@@ -1,4 +1,4 @@
-"""Another model name in a JSON body that is sent on; every other byte stays what it is."""
+"""Replaces the model name in a JSON body; every other byte stays unchanged."""
 
 import json
 import re
@@ -10,13 +10,13 @@ from epp.parsing.plugins import NestedTooDeeplyError, ParseError
 from epp_plugins.parsers.surrogates import without_half_pairs
 
 MAX_FIELDS: Final = 1000
-"""Fields of a body whose model is replaced; APIs have less than 100."""
+"""Limit of the fields of a body whose model is replaced; APIs have fewer than 100."""
 MAX_KEY_BYTES: Final = 4096
-"""Of the name of a field, as JSON, with the blanks and the colon around it. To look for the end of
-a longer one takes 6 ms a MB, and it is not made into a text."""
+"""Limit of a key, as JSON, with the whitespace and the colon around it. Finding the end of a longer
+one takes 6 ms per MB."""
 
 _DECODE_KEY = msgspec.json.Decoder(str).decode
-_PASS_OVER = msgspec.json.Decoder(msgspec.Raw).decode
+_SKIP = msgspec.json.Decoder(msgspec.Raw).decode
 _what_follows = re.compile(r"trailing characters \(byte (\d+)\)").search
 _OPENING = re.compile(rb"[ \t\r\n]*+\{[ \t\r\n]*+(\}?)").match
 _KEY = re.compile(
@@ -30,18 +30,18 @@ _BLANK = b" \t\r\n"
 def with_model(body: bytes, model: str) -> bytes:
     """Return ``body`` with ``model`` in place of the value of its top-level key ``model``.
 
-    A body without that key gets it in front. Of any key that is there twice only the last value is
-    sent on, the one that servers read: so no second model can pass.
+    A body without that key gets it in front. If keys are repeated, only the last value of each is
+    kept, the one that servers read, so that the body cannot name a second model.
 
     Raises:
-        ParseError: The body is not a JSON object, or one with more than 1000 fields, or with a
-            key of more than 4096 bytes.
+        ParseError: The body is not a JSON object, has more than 1000 fields, or has a key of more
+            than 4096 bytes.
     """
     try:
         try:
             fields, is_repeated = _fields(body)
         except msgspec.DecodeError:
-            mended = without_half_pairs(body)  # as long as the body, and every value in its place
+            mended = without_half_pairs(body)  # of the same length
             if mended is None:
                 raise
             fields, is_repeated = _fields(mended)
@@ -62,13 +62,13 @@ def with_model(body: bytes, model: str) -> bytes:
 
 
 def _fields(body: bytes) -> tuple[dict[str, tuple[int, int]], bool]:
-    """Return where the value of each field stands, and whether a key is repeated.
+    """Return the start and end of the value of each field, and whether a key is repeated.
 
-    Not decoded into a dict, which takes 2 us a field: 12 s for a body of 60 MB that is all fields.
+    The body is not decoded into a dict: at 2 us per field a body of 60 MB of fields took 12 s.
 
     Raises:
         ParseError: There are too many fields, or a key is too long.
-        DecodeError: It is not an object.
+        DecodeError: The body is not an object.
     """
     found: dict[str, tuple[int, int]] = {}
     opening = _OPENING(body)
@@ -92,7 +92,7 @@ def _fields(body: bytes) -> tuple[dict[str, tuple[int, int]], bool]:
             start = key.end()
             at = start + _value_bytes(view[start:])
             end = at
-            if body[end - 1] in _BLANK:  # in one call: a loop over 64 MB of blanks took 5 s
+            if body[end - 1] in _BLANK:  # one call: a loop over 64 MB of whitespace took 5 s
                 end = start + len(body[start:at].rstrip(_BLANK))
             found[_DECODE_KEY(key[1])] = (start, end)
             if body[at] != _COMMA:
@@ -104,16 +104,16 @@ def _fields(body: bytes) -> tuple[dict[str, tuple[int, int]], bool]:
 
 
 def _value_bytes(rest: memoryview) -> int:
-    """Return the length of the value that ``rest`` begins with, blanks after it included.
+    """Return the length of the value at the start of ``rest``, with the whitespace after it.
 
-    The decoder passes over a value without making anything of it, 1 MB in a millisecond, and then
-    complains that more follows, and where: it has no other way to read the start of a text.
+    The decoder skips a value at 1 MB per millisecond and then raises an error with the position of
+    the trailing characters. It has no other interface to decode a prefix.
 
     Raises:
-        DecodeError: It begins with no value, or nothing follows.
+        DecodeError: ``rest`` does not start with a value, or nothing follows it.
     """
     try:
-        _PASS_OVER(rest)
+        _SKIP(rest)
     except msgspec.DecodeError as error:
         follows = _what_follows(str(error))
         if follows is None:
@@ -131,6 +131,6 @@ def _written(fields: dict[str, memoryview], name: bytes) -> bytes:
 
 
 def _quoted(text: str) -> bytes:
-    # Not msgspec, which cannot write half of a surrogate pair; a name in the operator's YAML may be
+    # Not msgspec, which cannot encode unpaired surrogates; a name in the operator's YAML may have
     # one.
     return json.dumps(text).encode()

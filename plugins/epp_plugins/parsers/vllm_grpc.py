@@ -42,14 +42,14 @@ from epp.scheduling import LLMRequest
 from epp_plugins.parsers.grpc_frames import Frames, message_of
 
 _MAX_IDS: Final = 1024 * 1024
-"""Token ids read of one prompt: they take 50 ms, and no model is served with longer ones."""
+"""Limit of token ids read of a prompt: they take 50 ms, and no served model reads more."""
 
 _MAX_MESSAGE_BYTES: Final = 4 << 20
-"""Of a message that is decoded: an id of one byte becomes four, and twice that while they grow."""
+"""Limit of a decoded message: an id of one byte takes four decoded, and twice that meanwhile."""
 
 _EMBED: Final = "VllmEngine/Embed"
 _COMPLETE: Final = 0x12
-"""First byte of an answer that is complete: field 2, with a length."""
+"""First byte of a complete answer: field 2, length-delimited."""
 
 _json = msgspec.json.encode
 

@@ -1,0 +1,97 @@
+"""The lanes of the body queue: where requests wait, and what serves them."""
+
+import asyncio
+from typing import Final
+
+from epp.request_control.body_work import BodyWork
+from epp.request_control.fair_queue import FairQueue
+from epp.request_control.waiting_request import WaitingRequest
+
+REST_ABOVE_SECONDS: Final = 0.005
+"""A lane rests after a decision that took longer: a tenth of a delay that clients would notice."""
+MAX_WAITING: Final = 256
+"""Requests in a lane; one more makes the source with most of them lose its last one."""
+MAX_SHORT_WAITING: Final = 1024
+"""Requests with short bodies that wait; one more is decided at once."""
+
+
+class ShortLane:
+    """Requests with short bodies, which wait because their turn of the loop has no time left."""
+
+    __slots__ = ("_is_scheduled", "_work", "queue")
+
+    def __init__(self, work: BodyWork) -> None:
+        self.queue: FairQueue[WaitingRequest] = FairQueue(MAX_SHORT_WAITING)
+        self._work = work
+        self._is_scheduled = False
+
+    @property
+    def is_bypassed(self) -> bool:
+        """Whether the next request is to be decided at once."""
+        waiting = len(self.queue)
+        return waiting >= MAX_SHORT_WAITING if waiting else self._work.turn.has_time
+
+    def start(self) -> None:
+        """Serve the lane from the next turn on."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._serve)
+
+    def _serve(self) -> None:
+        self._is_scheduled = False
+        turn = self._work.turn
+        try:
+            while self.queue and turn.has_time:
+                source, waiting = self.queue.pop()
+                before = turn.spent_seconds
+                self._work.decide_waiting(waiting)
+                self.queue.charge(source, turn.spent_seconds - before)
+        finally:
+            if self.queue:
+                self.start()
+
+
+class Lane:
+    """Requests with longer bodies, and the task that serves them while there are any.
+
+    Args:
+        work: Decodes and decides.
+        name: The name of the task.
+    """
+
+    __slots__ = ("_name", "_task", "_work", "queue")
+
+    def __init__(self, work: BodyWork, name: str) -> None:
+        self.queue: FairQueue[WaitingRequest] = FairQueue(MAX_WAITING)
+        self._work = work
+        self._name = name
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits, is being decoded, or has just taken long."""
+        return self._task is None
+
+    def start(self, rest_seconds: float = 0.0) -> None:
+        """Start serving the lane after a rest, unless it is being served already."""
+        if self._task is None:
+            serving = self._serve(rest_seconds)
+            self._task = asyncio.get_running_loop().create_task(serving, name=self._name)
+
+    async def _serve(self, rest_seconds: float) -> None:
+        try:
+            if rest_seconds:
+                await asyncio.sleep(rest_seconds)
+            while self.queue:
+                source, waiting = self.queue.pop()
+                try:
+                    seconds = await self._work.advance(waiting)
+                except Exception as error:  # the other requests must be served all the same
+                    waiting.fail(self._work.refuse(waiting.request, error))
+                    continue
+                self.queue.charge(source, seconds)
+                if waiting.is_unfinished:
+                    self.queue.put_back(source, waiting)
+                await asyncio.sleep(seconds if seconds > REST_ABOVE_SECONDS else 0)
+        finally:
+            self._task = None

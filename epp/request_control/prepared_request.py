@@ -1,0 +1,49 @@
+"""A request that is ready to be decided."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from epp.parsing import Parser
+from epp.request_control.memory import UNCOUNTED, RequestMemory
+from epp.request_control.pipeline import Pipeline
+from epp.request_control.producer_run import ProducerRun
+from epp.scheduling import Endpoint, Guard, LLMRequest
+
+
+@dataclass(slots=True, eq=False)
+class PreparedRequest:
+    """A parsed request whose data producers have run, or are running."""
+
+    pipeline: Pipeline
+    """The pipeline that parsed it."""
+    producer_run: ProducerRun
+    """Holds the request and its cycle state."""
+    parser: Guard[Parser] | None
+    """The parser that read the body; None if none did."""
+    rewritten: bytes | None
+    """The body with another model name; None if the received one is sent on."""
+    received_at: float
+    """When the request headers came, in seconds of the clock."""
+    subset: Sequence[str] | None
+    """Endpoints that the gateway allows, ``ip:port`` or ``ip``; None for the whole pool."""
+    memory: RequestMemory = UNCOUNTED
+    """Counts the bytes that the request holds."""
+    candidates: Sequence[Endpoint] = ()
+    """Endpoints of the last choice."""
+    is_waiting: bool = False
+    """Whether :meth:`begin_to_wait` was called."""
+
+    @property
+    def request(self) -> LLMRequest:
+        return self.producer_run.request
+
+    def begin_to_wait(self) -> None:
+        """Count the prompt, which is kept only because the request waits; idempotent.
+
+        Raises:
+            HeldBytesError: There is no memory left for it.
+        """
+        if not self.is_waiting:
+            self.is_waiting = True
+            request = self.request
+            self.memory.hold(len(request.prompt) + len(request.tools) + len(request.template))
