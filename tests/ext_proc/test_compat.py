@@ -1,4 +1,4 @@
-"""``--compat=reference``: every class of error in the reference's words."""
+"""``--compat=reference``: the response to every class of error."""
 
 import inspect
 
@@ -72,7 +72,7 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
 
 
 def answered(error: RequestError) -> tuple[int, str, str]:
-    """Return status, drop reason and message; there is no other header and no other text."""
+    """Return status, drop reason and message; assert that there is no other header or text."""
     answer = pb.ProcessingResponse.FromString(refused(error, "r-1", REFERENCE)).immediate_response
     headers = {o.header.key: o.header.raw_value.decode() for o in answer.headers.set_headers}
     reason = headers.pop(DROP_REASON, "")

@@ -1,4 +1,4 @@
-"""The answer to every class of error, in both forms."""
+"""The response to every class of error, in both forms."""
 
 import inspect
 import json

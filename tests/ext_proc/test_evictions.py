@@ -1,4 +1,4 @@
-"""Streams whose requests have to make room for others."""
+"""Requests that flow control evicts."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("wire")
 
 
 def evict(wire: Wire, envoy: Envoy) -> None:
-    """Have the stream's request evicted."""
+    """Evict the stream's request."""
     wire.call(envoy.stream.evict)
 
 

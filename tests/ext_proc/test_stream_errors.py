@@ -1,4 +1,4 @@
-"""What goes wrong: refusals, faults, garbage and messages out of order."""
+"""Refusals, faults, invalid messages and messages out of order."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -143,7 +143,7 @@ def test_a_fault_outside_the_director_is_answered_and_logged() -> None:
 
 
 class MumblingAdmitter(Admitter):
-    """Denies for a reason that is given to it."""
+    """Denies every request for a given reason."""
 
     type: ClassVar[str] = "mumbling-admitter"
     name = "mumbling"

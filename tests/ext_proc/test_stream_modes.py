@@ -1,4 +1,4 @@
-"""What is answered, and when, in each of Envoy's body modes."""
+"""The answers, and their order, in each of Envoy's body modes."""
 
 from uuid import UUID
 

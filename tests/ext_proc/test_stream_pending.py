@@ -1,4 +1,4 @@
-"""Decisions that take a while: what is answered when, and what becomes of those nobody wants."""
+"""Pending decisions: the answers meanwhile and afterwards, and cancellation."""
 
 import json
 from collections.abc import Callable

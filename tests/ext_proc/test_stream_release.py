@@ -1,4 +1,4 @@
-"""Every way a stream can end, and that each gives the reservation back exactly once."""
+"""Every end of a stream releases its reservation exactly once."""
 
 from collections.abc import Callable
 

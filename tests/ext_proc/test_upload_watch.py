@@ -1,4 +1,4 @@
-"""Requests whose bodies come too slowly, or not at all."""
+"""Requests whose bodies arrive too slowly, or not at all."""
 
 import asyncio
 
@@ -37,7 +37,7 @@ def begin(epp: Epp, size: int = 100, first: Envoy | None = None, modes: Modes = 
 
 
 def seconds_pass(envoy: Envoy, seconds: int, bytes_per_second: int = 0) -> None:
-    """Let time pass, with a look each second."""
+    """Advance the clock, with a check each second."""
     watch = envoy.service.uploads
     for _ in range(seconds):
         envoy.epp.clock.now += 1
