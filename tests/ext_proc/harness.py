@@ -19,6 +19,7 @@ A = "10.0.0.1:8000"
 CONTINUE_REQUEST_HEADERS = pb.ProcessingResponse(request_headers=pb.HeadersResponse())
 CONTINUE_REQUEST_TRAILERS = pb.ProcessingResponse(request_trailers=pb.TrailersResponse())
 CONTINUE_RESPONSE_HEADERS = pb.ProcessingResponse(response_headers=pb.HeadersResponse())
+CONTINUE_RESPONSE_TRAILERS = pb.ProcessingResponse(response_trailers=pb.TrailersResponse())
 POST = {":method": "POST", ":path": "/v1/completions", "x-request-id": "r-1"}
 
 FULL_DUPLEX = (Mode.FULL_DUPLEX_STREAMED, Mode.FULL_DUPLEX_STREAMED)
@@ -198,6 +199,13 @@ def http_headers(headers: Headers, end: bool) -> pb.HttpHeaders:
         ),
         end_of_stream=end,
     )
+
+
+def error_headers(error: pb.ImmediateResponse) -> dict[str, str]:
+    """Return the headers of an error response."""
+    return {
+        option.header.key: option.header.raw_value.decode() for option in error.headers.set_headers
+    }
 
 
 def set_headers(response: pb.CommonResponse) -> dict[str, str]:

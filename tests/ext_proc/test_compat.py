@@ -16,6 +16,7 @@ from epp.scheduling import ProfileHandlerError
 from ext_proc.harness import (
     DROP_REASON,
     Envoy,
+    error_headers,
 )
 
 REFERENCE = ExtProcSettings(compat="reference")
@@ -74,7 +75,7 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
 def answered(error: RequestError) -> tuple[int, str, str]:
     """Return status, drop reason and message; assert that there is no other header or text."""
     answer = pb.ProcessingResponse.FromString(refused(error, "r-1", REFERENCE)).immediate_response
-    headers = {o.header.key: o.header.raw_value.decode() for o in answer.headers.set_headers}
+    headers = error_headers(answer)
     reason = headers.pop(DROP_REASON, "")
     assert headers == {}
     prefix, _, message = answer.body.decode().partition("inference error: ")
@@ -94,7 +95,7 @@ def test_every_class_of_error_has_a_row() -> None:
 def test_an_eviction_is_answered_with_the_message_alone() -> None:
     error = errors.EvictedError("request evicted by flow control")
     answer = pb.ProcessingResponse.FromString(refused(error, "r-1", REFERENCE)).immediate_response
-    headers = {o.header.key: o.header.raw_value.decode() for o in answer.headers.set_headers}
+    headers = error_headers(answer)
     assert (answer.status.code, headers) == (429, {DROP_REASON: "evicted"})
     assert answer.body == b"request evicted by flow control"
 

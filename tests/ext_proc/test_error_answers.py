@@ -19,6 +19,7 @@ from ext_proc.harness import (
     DROP_REASON,
     POST,
     Envoy,
+    error_headers,
 )
 
 _ROWS: list[tuple[type[RequestError], int, str, str]] = [
@@ -82,7 +83,7 @@ def test_an_error_is_answered(
     answer = pb.ProcessingResponse.FromString(
         refused(kind("it was not to be"), "r-1", ExtProcSettings(error_body=form))
     ).immediate_response
-    headers = {o.header.key: o.header.raw_value.decode() for o in answer.headers.set_headers}
+    headers = error_headers(answer)
     assert answer.status.code == status
     assert headers.pop(DROP_REASON, "") == reason
     assert headers.pop("retry-after", "") == ("1" if status in {429, 503} else "")
@@ -124,7 +125,7 @@ def test_the_anthropic_api_has_its_own_form(
     answer = pb.ProcessingResponse.FromString(
         refused(error("it was not to be"), "r-1", path=path)
     ).immediate_response
-    headers = {o.header.key: o.header.raw_value.decode() for o in answer.headers.set_headers}
+    headers = error_headers(answer)
     assert headers["request-id"] == "r-1"
     assert "x-request-id" not in headers
     assert json.loads(answer.body) == {

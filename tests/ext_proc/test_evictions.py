@@ -8,7 +8,13 @@ from request_control.harness import Epp, NotingPlugin, make_pool
 from structlog.testing import capture_logs
 
 from epp.request_control import EndCause
-from ext_proc.harness import FULL_DUPLEX, LEAN, Envoy, Modes
+from ext_proc.harness import (
+    FULL_DUPLEX,
+    LEAN,
+    Envoy,
+    Modes,
+    error_headers,
+)
 from ext_proc.wires import Wire
 
 pytestmark = pytest.mark.usefixtures("wire")
@@ -34,7 +40,7 @@ def test_an_eviction_before_the_response_is_answered_and_released_once(
         evict(wire, envoy)
     (answer,) = envoy.answers
     told = answer.immediate_response
-    headers = {o.header.key: o.header.raw_value.decode() for o in told.headers.set_headers}
+    headers = error_headers(told)
     assert (told.status.code, headers["x-llm-d-request-dropped-reason"]) == (429, "evicted")
     assert json.loads(told.body)["error"]["message"] == "request evicted by flow control"
     assert envoy.finished == [(0, "")]

@@ -17,6 +17,7 @@ from ext_proc.harness import (
     Envoy,
     Modes,
     assert_routes,
+    error_headers,
 )
 from ext_proc.held import PatientEnvoy
 
@@ -161,12 +162,9 @@ def test_beyond_the_limit_a_request_is_refused_if_no_body_can_be_evicted() -> No
     surplus = waiting(epp, 21, first)
     (answer,) = surplus.answers
     assert answer.immediate_response.status.code == 503
-    headers = {
-        each.header.key: each.header.raw_value
-        for each in answer.immediate_response.headers.set_headers
-    }
-    assert headers["retry-after"] == b"1"
-    assert headers["x-llm-d-request-dropped-reason"] == b"rejected-held-bytes"
+    headers = error_headers(answer.immediate_response)
+    assert headers["retry-after"] == "1"
+    assert headers["x-llm-d-request-dropped-reason"] == "rejected-held-bytes"
     assert b"hold 700 bytes already" in answer.immediate_response.body
     assert surplus.finished == [(0, "")]
     assert epp.value("request_limit_exceeded_total", limit="held-bytes") == 1

@@ -11,7 +11,11 @@ from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcService, ExtProcSettings, pauses
 from epp.request_control import Director, EndCause, Exchange
-from ext_proc.harness import FULL_DUPLEX, Envoy
+from ext_proc.harness import (
+    FULL_DUPLEX,
+    Envoy,
+    error_headers,
+)
 from ext_proc.wires import Wire
 
 pytestmark = pytest.mark.usefixtures("wire")
@@ -92,10 +96,7 @@ def test_a_request_above_max_streams_is_refused() -> None:
     surplus = Envoy(epp, service=envoy.service)
     (answer,) = surplus.request_headers()
     assert answer.immediate_response.status.code == 503
-    headers = {
-        each.header.key: each.header.raw_value.decode()
-        for each in answer.immediate_response.headers.set_headers
-    }
+    headers = error_headers(answer.immediate_response)
     assert headers == {
         "content-type": "application/json",
         "retry-after": "1",

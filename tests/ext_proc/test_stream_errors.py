@@ -25,6 +25,7 @@ from ext_proc.harness import (
     LEAN,
     Envoy,
     Modes,
+    error_headers,
     on_one_wire,
 )
 
@@ -35,7 +36,7 @@ def refusal(answer: pb.ProcessingResponse) -> tuple[int, dict[str, str], dict[st
     """Return status, headers and error object of an ImmediateResponse."""
     assert answer.WhichOneof("response") == "immediate_response"
     immediate = answer.immediate_response
-    headers = {o.header.key: o.header.raw_value.decode() for o in immediate.headers.set_headers}
+    headers = error_headers(immediate)
     return immediate.status.code, headers, json.loads(immediate.body)["error"]
 
 
