@@ -13,11 +13,7 @@ from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import errors
 from epp.request_control.errors import RequestError
 from epp.scheduling import ProfileHandlerError
-from ext_proc.harness import (
-    DROP_REASON,
-    Envoy,
-    error_headers,
-)
+from ext_proc.harness import DROP_REASON, Envoy, error_headers
 
 REFERENCE = ExtProcSettings(compat="reference")
 NO_ENDPOINTS = "rejected-no-endpoints"

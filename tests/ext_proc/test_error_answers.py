@@ -15,12 +15,7 @@ from epp.ext_proc.upload_watch import SLOW
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import errors
 from epp.request_control.errors import RequestError
-from ext_proc.harness import (
-    DROP_REASON,
-    POST,
-    Envoy,
-    error_headers,
-)
+from ext_proc.harness import DROP_REASON, POST, Envoy, error_headers
 
 _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.RequestError, 500, "Internal", ""),

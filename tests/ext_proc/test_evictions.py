@@ -8,13 +8,7 @@ from request_control.harness import Epp, NotingPlugin, make_pool
 from structlog.testing import capture_logs
 
 from epp.request_control import EndCause
-from ext_proc.harness import (
-    FULL_DUPLEX,
-    LEAN,
-    Envoy,
-    Modes,
-    error_headers,
-)
+from ext_proc.harness import FULL_DUPLEX, LEAN, Envoy, Modes, error_headers
 from ext_proc.wires import Wire
 
 pytestmark = pytest.mark.usefixtures("wire")

@@ -6,13 +6,7 @@ import pytest
 
 from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.held_bytes import HeldBytes
-from epp.ext_proc.modes import (
-    BUFFERED,
-    BUFFERED_PARTIAL,
-    FULL_DUPLEX,
-    NONE,
-    STREAMED,
-)
+from epp.ext_proc.modes import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, NONE, STREAMED
 from epp.ext_proc.processing_response import MAX_BODY_CHUNK_BYTES, echoed_request, streamed_request
 from epp.ext_proc.request_body import RequestBody
 from epp.request_control import (

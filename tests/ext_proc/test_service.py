@@ -11,11 +11,7 @@ from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcService, ExtProcSettings, pauses
 from epp.request_control import Director, EndCause, Exchange
-from ext_proc.harness import (
-    FULL_DUPLEX,
-    Envoy,
-    error_headers,
-)
+from ext_proc.harness import FULL_DUPLEX, Envoy, error_headers
 from ext_proc.wires import Wire
 
 pytestmark = pytest.mark.usefixtures("wire")

@@ -15,13 +15,7 @@ from epp.request_control import (
     ResponseHead,
     ResponseHeader,
 )
-from epp.scheduling import (
-    CycleState,
-    Endpoint,
-    LLMRequest,
-    Plugin,
-    SchedulingResult,
-)
+from epp.scheduling import CycleState, Endpoint, LLMRequest, Plugin, SchedulingResult
 from ext_proc.harness import (
     ADAPTIVE,
     BUFFERED,

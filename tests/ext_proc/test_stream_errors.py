@@ -5,13 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import pytest
-from request_control.harness import (
-    BODY,
-    Epp,
-    NotingPlugin,
-    RefusingFilter,
-    make_pool,
-)
+from request_control.harness import BODY, Epp, NotingPlugin, RefusingFilter, make_pool
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcSettings, ExtProcState

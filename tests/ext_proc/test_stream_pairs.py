@@ -8,12 +8,7 @@ import pytest
 
 from epp.ext_proc import ExtProcSettings, ExtProcState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from ext_proc.harness import (
-    Envoy,
-    Mode,
-    Modes,
-    on_no_transport,
-)
+from ext_proc.harness import Envoy, Mode, Modes, on_no_transport
 from ext_proc.held import Change, HeldDecision
 from ext_proc.judge import (
     ALL_MODES,

@@ -10,11 +10,7 @@ from request_control.harness import BODY
 
 from epp.ext_proc import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from ext_proc.harness import (
-    Envoy,
-    on_each_transport,
-    on_no_transport,
-)
+from ext_proc.harness import Envoy, on_each_transport, on_no_transport
 from ext_proc.held import DecidedAtOnce, HeldDecision
 from ext_proc.judge import ALL_MODES, CHANGES, JudgingEnvoy, Step, answer_legally_and_release
 

@@ -7,15 +7,7 @@ from request_control.harness import BODY, Epp, make_pool
 
 from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.upload_watch import BUFFERED_PATIENCE, STALLED_SECONDS
-from ext_proc.harness import (
-    ADAPTIVE,
-    FULL_DUPLEX,
-    LEAN,
-    A,
-    Envoy,
-    Modes,
-    assert_routes,
-)
+from ext_proc.harness import ADAPTIVE, FULL_DUPLEX, LEAN, A, Envoy, Modes, assert_routes
 from ext_proc.held import PatientEnvoy
 
 pytestmark = pytest.mark.usefixtures("wire")
