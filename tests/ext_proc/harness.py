@@ -1,5 +1,6 @@
 """Envoy's end of a stream: sends its messages and decodes the answers."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -7,8 +8,9 @@ import pytest
 from request_control.harness import BODY, Epp
 
 from epp.ext_proc import ExtProcService, ExtProcSettings
+from epp.ext_proc.processing_response import DEFAULTS, refused
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from epp.request_control import EndCause
+from epp.request_control import EndCause, RequestError, errors
 from ext_proc.wires import Wire
 
 Mode = pb.ProcessingMode
@@ -199,6 +201,24 @@ def http_headers(headers: Headers, end: bool) -> pb.HttpHeaders:
         ),
         end_of_stream=end,
     )
+
+
+def error_classes() -> set[type[RequestError]]:
+    """Return all classes of request errors."""
+    classes = (each for _, each in inspect.getmembers(errors, inspect.isclass))
+    return {each for each in classes if issubclass(each, RequestError)}
+
+
+def error_answer(
+    error: RequestError,
+    settings: ExtProcSettings = DEFAULTS,
+    *,
+    request_id: str = "r-1",
+    path: str = "",
+) -> pb.ImmediateResponse:
+    """Return the decoded answer to a request that ``error`` refuses."""
+    data = refused(error, request_id, settings, path=path)
+    return pb.ProcessingResponse.FromString(data).immediate_response
 
 
 def error_headers(error: pb.ImmediateResponse) -> dict[str, str]:

@@ -1,19 +1,15 @@
 """``--compat=reference``: the response to every class of error."""
 
-import inspect
-
 import pytest
 from request_control.harness import BODY, Epp, FailingHandler, make_pool
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcSettings
-from epp.ext_proc.processing_response import refused
 from epp.parsing import FieldMissingError, ModelMissingError, NoParserError, NotJsonError
-from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import errors
 from epp.request_control.errors import RequestError
 from epp.scheduling import ProfileHandlerError
-from ext_proc.harness import DROP_REASON, Envoy, error_headers
+from ext_proc.harness import DROP_REASON, Envoy, error_answer, error_classes, error_headers
 
 REFERENCE = ExtProcSettings(compat="reference")
 NO_ENDPOINTS = "rejected-no-endpoints"
@@ -70,7 +66,7 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
 
 def answered(error: RequestError) -> tuple[int, str, str]:
     """Return status, drop reason and message; assert that there is no other header or text."""
-    answer = pb.ProcessingResponse.FromString(refused(error, "r-1", REFERENCE)).immediate_response
+    answer = error_answer(error, REFERENCE)
     headers = error_headers(answer)
     reason = headers.pop(DROP_REASON, "")
     assert headers == {}
@@ -80,17 +76,12 @@ def answered(error: RequestError) -> tuple[int, str, str]:
 
 
 def test_every_class_of_error_has_a_row() -> None:
-    classes = {
-        each
-        for _, each in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(each, RequestError)
-    }
-    assert classes == {row[0] for row in _ROWS} | {errors.EvictedError}
+    assert error_classes() == {row[0] for row in _ROWS} | {errors.EvictedError}
 
 
 def test_an_eviction_is_answered_with_the_message_alone() -> None:
     error = errors.EvictedError("request evicted by flow control")
-    answer = pb.ProcessingResponse.FromString(refused(error, "r-1", REFERENCE)).immediate_response
+    answer = error_answer(error, REFERENCE)
     headers = error_headers(answer)
     assert (answer.status.code, headers) == (429, {DROP_REASON: "evicted"})
     assert answer.body == b"request evicted by flow control"

@@ -1,6 +1,5 @@
 """The response to every class of error, in both forms."""
 
-import inspect
 import json
 import re
 
@@ -8,14 +7,12 @@ import pytest
 from request_control.harness import BODY, Epp, make_pool
 
 from epp.ext_proc import ExtProcSettings
-from epp.ext_proc.processing_response import refused
 from epp.ext_proc.settings import ErrorBody
 from epp.ext_proc.time_limits import IDLE, OPEN
 from epp.ext_proc.upload_watch import SLOW
-from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import errors
 from epp.request_control.errors import RequestError
-from ext_proc.harness import DROP_REASON, POST, Envoy, error_headers
+from ext_proc.harness import DROP_REASON, POST, Envoy, error_answer, error_classes, error_headers
 
 _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.RequestError, 500, "Internal", ""),
@@ -54,12 +51,7 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
 
 
 def test_every_class_of_error_has_a_row() -> None:
-    classes = {
-        each
-        for _, each in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(each, RequestError)
-    }
-    assert classes == {row[0] for row in _ROWS}
+    assert error_classes() == {row[0] for row in _ROWS}
 
 
 def test_the_metric_of_limits_describes_every_limit() -> None:
@@ -75,9 +67,7 @@ def test_an_error_is_answered(
     row: tuple[type[RequestError], int, str, str], form: ErrorBody
 ) -> None:
     kind, status, code, reason = row
-    answer = pb.ProcessingResponse.FromString(
-        refused(kind("it was not to be"), "r-1", ExtProcSettings(error_body=form))
-    ).immediate_response
+    answer = error_answer(kind("it was not to be"), ExtProcSettings(error_body=form))
     headers = error_headers(answer)
     assert answer.status.code == status
     assert headers.pop(DROP_REASON, "") == reason
@@ -117,9 +107,7 @@ def test_an_error_is_answered(
 def test_the_anthropic_api_has_its_own_form(
     path: str, error: type[RequestError], kind: str, cause: str
 ) -> None:
-    answer = pb.ProcessingResponse.FromString(
-        refused(error("it was not to be"), "r-1", path=path)
-    ).immediate_response
+    answer = error_answer(error("it was not to be"), path=path)
     headers = error_headers(answer)
     assert headers["request-id"] == "r-1"
     assert "x-request-id" not in headers
@@ -136,23 +124,20 @@ def test_the_anthropic_api_has_its_own_form(
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages/batches", "/", ""])
 def test_all_other_paths_have_the_openai_form(path: str) -> None:
-    answer = refused(errors.NoCandidatesError("none"), "r-1", path=path)
-    body = json.loads(pb.ProcessingResponse.FromString(answer).immediate_response.body)
+    body = json.loads(error_answer(errors.NoCandidatesError("none"), path=path).body)
     assert body["error"]["type"] == "ServiceUnavailable"
     assert "type" not in body
 
 
 def test_an_error_before_the_request_has_an_id_contains_none() -> None:
-    answer = pb.ProcessingResponse.FromString(refused(errors.ShuttingDownError("gone"), ""))
-    keys = {o.header.key for o in answer.immediate_response.headers.set_headers}
-    assert "x-request-id" not in keys
+    answer = error_answer(errors.ShuttingDownError("gone"), request_id="")
+    assert "x-request-id" not in error_headers(answer)
 
 
 def test_error_body_text_applies_to_every_path() -> None:
     settings = ExtProcSettings(error_body="text")
-    answer = refused(errors.NoCandidatesError("none"), "r-1", settings, path="/v1/messages")
-    body = pb.ProcessingResponse.FromString(answer).immediate_response.body
-    assert body == b"inference error: ServiceUnavailable - none"
+    answer = error_answer(errors.NoCandidatesError("none"), settings, path="/v1/messages")
+    assert answer.body == b"inference error: ServiceUnavailable - none"
 
 
 @pytest.mark.usefixtures("wire")
@@ -165,14 +150,11 @@ def test_the_path_selects_the_error_form() -> None:
     assert body["request_id"] == "r-1"
 
 
-@pytest.mark.parametrize(("seconds", "header"), [(0, []), (30, [b"30"])])
-def test_retry_after_is_the_configured_value(seconds: int, header: list[bytes]) -> None:
-    error = errors.NoCandidatesError("none")
-    answer = pb.ProcessingResponse.FromString(
-        refused(error, "r-1", ExtProcSettings(retry_after_seconds=seconds))
-    )
-    options = answer.immediate_response.headers.set_headers
-    assert [o.header.raw_value for o in options if o.header.key == "retry-after"] == header
+@pytest.mark.parametrize(("seconds", "header"), [(0, None), (30, "30")])
+def test_retry_after_is_the_configured_value(seconds: int, header: str | None) -> None:
+    settings = ExtProcSettings(retry_after_seconds=seconds)
+    answer = error_answer(errors.NoCandidatesError("none"), settings)
+    assert error_headers(answer).get("retry-after") == header
 
 
 @pytest.mark.usefixtures("wire")

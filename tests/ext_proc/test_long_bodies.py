@@ -22,7 +22,7 @@ from ext_proc.harness import (
     on_no_transport,
 )
 from ext_proc.held import PatientEnvoy
-from ext_proc.wires import Recorder
+from ext_proc.wires import Narrow
 
 pytestmark = on_no_transport  # the room of a wire is not controllable
 
@@ -30,16 +30,6 @@ CHUNKS = [b'{"model": "tiny", "prompt": "', *(b"%05d" % n * 10_000 for n in rang
 BODY = b"".join(CHUNKS)
 PIECES = -(-len(BODY) // processing_response.MAX_BODY_CHUNK_BYTES)
 """Number of answers that send it back."""
-
-
-class Narrow(Recorder):
-    """A transport with room for ``room`` answers."""
-
-    room = 3
-
-    @property
-    def is_writable(self) -> bool:
-        return len(self.sent) < self.room
 
 
 @pytest.fixture

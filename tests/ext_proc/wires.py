@@ -52,6 +52,16 @@ class Recorder:
             self._stream.finish(code, message)
 
 
+class Narrow(Recorder):
+    """A transport stream with room for ``room`` answers."""
+
+    room = 3
+
+    @property
+    def is_writable(self) -> bool:
+        return len(self.sent) < self.room
+
+
 class Line(ABC):
     """The client's end of one stream."""
 
