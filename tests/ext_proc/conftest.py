@@ -1,6 +1,6 @@
 """The wires; a test that drives an ``Envoy`` and uses ``wire`` runs on all of them.
 
-See ``on_one_wire`` in the harness for those that need not.
+``on_one_wire`` in the harness restricts a test to one.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tools.harness.wires import DirectWire, Wire
 
 @pytest.fixture(scope="package", params=["direct", "grpcio", "http2"])
 def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
-    """What lies between every ``Envoy`` and its service, one for all tests."""
+    """The wire between every ``Envoy`` and its service, one for all tests."""
     made = DirectWire() if request.param == "direct" else SocketWire(request.param)
     Envoy.wire = made
     yield made
@@ -23,7 +23,7 @@ def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
 
 @pytest.fixture(autouse=True)
 def _hang_up(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Leave the streams that a test has left open."""
+    """Reset the streams that a test has left open."""
     yield
     if "wire" in request.fixturenames:
         request.getfixturevalue("wire").hang_up()

@@ -1,7 +1,7 @@
-"""A wire that is a transport and a socket, with grpcio's own client (C core) at the other end.
+"""A wire with a transport and a socket, with grpcio's client (C core) at the other end.
 
-The server runs on a loop in a thread of its own, for all tests; each call says by its metadata
-whose it is.
+One server for all tests runs on an event loop in its own thread; the metadata of each call
+identifies its line.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ T = TypeVar("T")
 Transport = Literal["http2", "grpcio"]
 
 _PATIENCE_SECONDS = 40.0
-"""Every step takes milliseconds; what has not come by then never will."""
+"""Far above the milliseconds that a step takes."""
 
 _LINE_ID = "x-line-id"
 _UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 
 class _Handler:
-    """Passes on what the transport tells a stream, and says when the stream has taken it."""
+    """Forwards the transport's calls to a stream and signals when they have returned."""
 
     def __init__(self, stream: ExtProcStream) -> None:
         self._stream = stream
@@ -62,7 +62,7 @@ class _Handler:
 
 
 class SocketLine(Line):
-    """A call of grpcio's client; a thread of its own reads the answers."""
+    """A call of grpcio's client; a thread reads the answers."""
 
     _handler: _Handler
 
@@ -83,7 +83,7 @@ class SocketLine(Line):
         assert self._opened.wait(_PATIENCE_SECONDS)
 
     def accept(self, stream: Stream, headers: Mapping[str, str]) -> _Handler:
-        """Take the stream that arrived at the server."""
+        """Connect the stream that arrived at the server."""
         self.recorder = Recorder(stream)
         self.stream = self._service.opened(self.recorder, headers)
         self._handler = _Handler(self.stream)
@@ -102,7 +102,7 @@ class SocketLine(Line):
 
     def message(self, data: bytes) -> None:
         if self._has_ended:
-            return  # nobody can send on such a stream
+            return  # the stream accepts no message
         self._outgoing.put(data)
         self._messages += 1
         self._wait(self._handler.changed, lambda: self._handler.messages == self._messages)
@@ -152,11 +152,11 @@ class SocketLine(Line):
                     self._received.append(answer)
                     self._arrived.notify_all()
         except grpc.RpcError:
-            pass  # the status says it, too
+            pass  # the status has the same information
         with self._arrived:
             self._status = (self._call.code().value[0], self._call.details() or "")
             self._arrived.notify_all()
-        self._outgoing.put(None)  # lets go of the thread that sends
+        self._outgoing.put(None)  # ends the thread that sends
 
 
 class SocketWire(Wire):

@@ -1,4 +1,4 @@
-"""What plugins tell the gateway of an answer stands in the message that ends it."""
+"""Reports of plugins to the gateway are in the answer to the last message of a response."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ JSON = {"content-type": "application/json"}
 
 
 class Reporter(AnswerReporter):
-    """Reports what it is told to, or the tokens of the answer; raises an error it is given."""
+    """Reports fixed values, or the tokens of the response, or raises an error."""
 
     type: ClassVar[str] = "reporter"
 
@@ -55,7 +55,7 @@ def facts(answer: pb.ProcessingResponse) -> dict[str, Any]:
 def answered(
     reporters: Sequence[AnswerReporter], modes: Modes = FULL_DUPLEX, body: bytes = USAGE
 ) -> tuple[Envoy, list[pb.ProcessingResponse]]:
-    """Send a request and an answer of one chunk; return the answers to that."""
+    """Send a request and a response of one chunk; return the answers to the chunk."""
     envoy = Envoy(Epp(make_pool(), plugins=reporters), modes)
     envoy.post()
     envoy.response_headers(headers=JSON)

@@ -1,4 +1,4 @@
-"""What is read from the bodies of answers, and what is changed in them."""
+"""Reading and changing response bodies."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -42,7 +42,7 @@ LABELS = {
 
 
 class Reader:
-    """Writes down what it is fed; fails if it is told to."""
+    """Records its chunks; fails in a chosen method."""
 
     def __init__(self, usage: Usage | None = None, fails_in: str = "") -> None:
         self.fed: list[bytes] = []
@@ -86,7 +86,7 @@ def reading(
 
 
 def answer(envoy: Envoy, *chunks: bytes, wait: float = 0.0) -> None:
-    """Send a whole answer, with ``wait`` seconds before each chunk."""
+    """Send a complete response, with ``wait`` seconds before each chunk."""
     envoy.response_headers(headers={"content-type": "text/event-stream"})
     for chunk in chunks:
         envoy.epp.clock.now += wait
@@ -150,7 +150,7 @@ def test_times_per_token_are_those_of_the_reference() -> None:
 
 
 def between(epp: Epp) -> tuple[float, float]:
-    """Return how many times between two chunks were observed, and their sum."""
+    """Return number and sum of the observed intervals between chunks."""
     name = "request_streaming_itl_seconds"
     return epp.total(f"{name}_count"), epp.total(f"{name}_sum")
 
@@ -294,7 +294,7 @@ def test_held_bytes_of_a_duplex_response_are_sent_at_its_end(
 
 
 def mutated(answers: list[pb.ProcessingResponse]) -> tuple[bytes | None, dict[str, Any]]:
-    """Return what an answer puts in the place of a piece, None if it lets it pass; and headers."""
+    """Return the replacement of a chunk (None if it passes) and the headers that are set."""
     (one,) = answers
     common = one.response_body.response
     headers, removed = changed_headers(common)
@@ -351,7 +351,7 @@ def test_the_response_to_a_request_without_a_rewrite_passes_unchanged() -> None:
 
 
 def asked(envoy: Envoy, **headers: str) -> pb.ProcessingMode | None:
-    """Return the modes that the answer to the response's headers asks for."""
+    """Return the mode override in the answer to the response's headers."""
     (head,) = envoy.response_headers(headers={k.replace("_", "-"): v for k, v in headers.items()})
     return head.mode_override if head.HasField("mode_override") else None
 

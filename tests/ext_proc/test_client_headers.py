@@ -1,4 +1,4 @@
-"""Headers of clients that count as if they had not come."""
+"""Ignored client headers."""
 
 import pytest
 
@@ -64,7 +64,7 @@ def test_an_unknown_header_is_refused(text: str, said: str) -> None:
 
 
 def test_every_header_that_is_read_is_listed() -> None:
-    """The destination is set by this EPP; the rest goes from server to server, or from Envoy."""
+    """The EPP sets the destination; the others come from Envoy or go between servers."""
     from_envoy = {"x-gateway-destination-endpoint-subset", "x-gateway-destination-endpoint-served"}
     to_servers = {
         "x-prefiller-host-port",

@@ -1,21 +1,14 @@
-"""``--compat=reference``: every class of error in the reference's words."""
-
-import inspect
+"""``--compat=reference``: the response to every class of error."""
 
 import pytest
 from structlog.testing import capture_logs
 
 from epp.ext_proc import ExtProcSettings
-from epp.ext_proc.processing_response import refused
 from epp.parsing import FieldMissingError, ModelMissingError, NoParserError, NotJsonError
-from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import errors
 from epp.request_control.errors import RequestError
 from epp.scheduling import ProfileHandlerError
-from tools.harness.ext_proc import (
-    DROP_REASON,
-    Envoy,
-)
+from tools.harness.ext_proc import DROP_REASON, Envoy, error_answer, error_classes, error_headers
 from tools.harness.request_control import BODY, Epp, FailingHandler, make_pool
 
 REFERENCE = ExtProcSettings(compat="reference")
@@ -72,9 +65,9 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
 
 
 def answered(error: RequestError) -> tuple[int, str, str]:
-    """Return status, drop reason and message; there is no other header and no other text."""
-    answer = pb.ProcessingResponse.FromString(refused(error, "r-1", REFERENCE)).immediate_response
-    headers = {o.header.key: o.header.raw_value.decode() for o in answer.headers.set_headers}
+    """Return status, drop reason and message; assert that there is no other header or text."""
+    answer = error_answer(error, REFERENCE)
+    headers = error_headers(answer)
     reason = headers.pop(DROP_REASON, "")
     assert headers == {}
     prefix, _, message = answer.body.decode().partition("inference error: ")
@@ -83,18 +76,13 @@ def answered(error: RequestError) -> tuple[int, str, str]:
 
 
 def test_every_class_of_error_has_a_row() -> None:
-    classes = {
-        each
-        for _, each in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(each, RequestError)
-    }
-    assert classes == {row[0] for row in _ROWS} | {errors.EvictedError}
+    assert error_classes() == {row[0] for row in _ROWS} | {errors.EvictedError}
 
 
 def test_an_eviction_is_answered_with_the_message_alone() -> None:
     error = errors.EvictedError("request evicted by flow control")
-    answer = pb.ProcessingResponse.FromString(refused(error, "r-1", REFERENCE)).immediate_response
-    headers = {o.header.key: o.header.raw_value.decode() for o in answer.headers.set_headers}
+    answer = error_answer(error, REFERENCE)
+    headers = error_headers(answer)
     assert (answer.status.code, headers) == (429, {DROP_REASON: "evicted"})
     assert answer.body == b"request evicted by flow control"
 

@@ -1,4 +1,4 @@
-"""What is meant for the endpoint picker does not reach the model server."""
+"""Control headers do not reach the model server."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_control_headers_are_removed_and_the_others_kept(modes: Modes) -> None:
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])
 def test_control_headers_are_kept_for_a_second_endpoint_picker(modes: Modes) -> None:
-    """But none that names servers, and none that is ignored here."""
+    """Except headers that name servers or are ignored here."""
     ignored = "x-llm-d-slo-ttft-ms"
     settings = ExtProcSettings(
         keep_control_headers=True, ignored_client_headers=frozenset({ignored})
@@ -64,7 +64,7 @@ REPEATED = [("x-tag", "a"), ("cookie", "a=1"), ("x-tag", "b"), ("cookie", "b=2")
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])
 @pytest.mark.parametrize("target", ["", "other"], ids=["sent on", "renamed"])
 def test_repeated_request_headers_pass_unchanged(modes: Modes, target: str) -> None:
-    """Only names that are set or removed are touched; a control header goes with all its values."""
+    """Only named headers change; a control header is removed with all its values."""
     envoy = Envoy(Epp(make_pool()), modes)
     control = [("x-llm-d-model-name-rewrite", ""), ("x-llm-d-model-name-rewrite", target)]
     envoy.request_headers([*POST.items(), *REPEATED, *control, ("content-length", "37")])
@@ -85,7 +85,7 @@ def test_a_missing_request_id_is_added_to_repeated_headers() -> None:
 
 
 class Stamping(ResponseHeader):
-    """Sets a header on every answer."""
+    """Sets a header on every response."""
 
     type = "stamping"
     name = "stamping"

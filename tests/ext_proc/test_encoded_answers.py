@@ -1,4 +1,4 @@
-"""Answers with a content encoding: what they say is read, and they pass as they are."""
+"""Compressed responses are read and pass unchanged."""
 
 import gzip
 import tracemalloc
@@ -27,7 +27,7 @@ ENCODINGS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def passed(encoding: str, body: bytes, chunk_bytes: int) -> Epp:
-    """Let an answer pass in chunks; it must come out as it went in."""
+    """Pass a response in chunks; assert that it is unchanged."""
     epp = Epp(make_pool())
     envoy = Envoy(epp, FULL_DUPLEX)
     envoy.post()

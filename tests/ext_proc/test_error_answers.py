@@ -1,23 +1,23 @@
-"""The answer to every class of error, in both forms."""
+"""The response to every class of error, in both forms."""
 
-import inspect
 import json
 import re
 
 import pytest
 
 from epp.ext_proc import ExtProcSettings
-from epp.ext_proc.processing_response import refused
 from epp.ext_proc.settings import ErrorBody
 from epp.ext_proc.time_limits import IDLE, OPEN
 from epp.ext_proc.upload_watch import SLOW
-from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from epp.request_control import errors
 from epp.request_control.errors import RequestError
 from tools.harness.ext_proc import (
     DROP_REASON,
     POST,
     Envoy,
+    error_answer,
+    error_classes,
+    error_headers,
 )
 from tools.harness.request_control import BODY, Epp, make_pool
 
@@ -58,12 +58,7 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
 
 
 def test_every_class_of_error_has_a_row() -> None:
-    classes = {
-        each
-        for _, each in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(each, RequestError)
-    }
-    assert classes == {row[0] for row in _ROWS}
+    assert error_classes() == {row[0] for row in _ROWS}
 
 
 def test_the_metric_of_limits_describes_every_limit() -> None:
@@ -79,10 +74,8 @@ def test_an_error_is_answered(
     row: tuple[type[RequestError], int, str, str], form: ErrorBody
 ) -> None:
     kind, status, code, reason = row
-    answer = pb.ProcessingResponse.FromString(
-        refused(kind("it was not to be"), "r-1", ExtProcSettings(error_body=form))
-    ).immediate_response
-    headers = {o.header.key: o.header.raw_value.decode() for o in answer.headers.set_headers}
+    answer = error_answer(kind("it was not to be"), ExtProcSettings(error_body=form))
+    headers = error_headers(answer)
     assert answer.status.code == status
     assert headers.pop(DROP_REASON, "") == reason
     assert headers.pop("retry-after", "") == ("1" if status in {429, 503} else "")
@@ -121,10 +114,8 @@ def test_an_error_is_answered(
 def test_the_anthropic_api_has_its_own_form(
     path: str, error: type[RequestError], kind: str, cause: str
 ) -> None:
-    answer = pb.ProcessingResponse.FromString(
-        refused(error("it was not to be"), "r-1", path=path)
-    ).immediate_response
-    headers = {o.header.key: o.header.raw_value.decode() for o in answer.headers.set_headers}
+    answer = error_answer(error("it was not to be"), path=path)
+    headers = error_headers(answer)
     assert headers["request-id"] == "r-1"
     assert "x-request-id" not in headers
     assert json.loads(answer.body) == {
@@ -140,23 +131,20 @@ def test_the_anthropic_api_has_its_own_form(
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages/batches", "/", ""])
 def test_all_other_paths_have_the_openai_form(path: str) -> None:
-    answer = refused(errors.NoCandidatesError("none"), "r-1", path=path)
-    body = json.loads(pb.ProcessingResponse.FromString(answer).immediate_response.body)
+    body = json.loads(error_answer(errors.NoCandidatesError("none"), path=path).body)
     assert body["error"]["type"] == "ServiceUnavailable"
     assert "type" not in body
 
 
 def test_an_error_before_the_request_has_an_id_contains_none() -> None:
-    answer = pb.ProcessingResponse.FromString(refused(errors.ShuttingDownError("gone"), ""))
-    keys = {o.header.key for o in answer.immediate_response.headers.set_headers}
-    assert "x-request-id" not in keys
+    answer = error_answer(errors.ShuttingDownError("gone"), request_id="")
+    assert "x-request-id" not in error_headers(answer)
 
 
 def test_error_body_text_applies_to_every_path() -> None:
     settings = ExtProcSettings(error_body="text")
-    answer = refused(errors.NoCandidatesError("none"), "r-1", settings, path="/v1/messages")
-    body = pb.ProcessingResponse.FromString(answer).immediate_response.body
-    assert body == b"inference error: ServiceUnavailable - none"
+    answer = error_answer(errors.NoCandidatesError("none"), settings, path="/v1/messages")
+    assert answer.body == b"inference error: ServiceUnavailable - none"
 
 
 @pytest.mark.usefixtures("wire")
@@ -169,14 +157,11 @@ def test_the_path_selects_the_error_form() -> None:
     assert body["request_id"] == "r-1"
 
 
-@pytest.mark.parametrize(("seconds", "header"), [(0, []), (30, [b"30"])])
-def test_retry_after_is_the_configured_value(seconds: int, header: list[bytes]) -> None:
-    error = errors.NoCandidatesError("none")
-    answer = pb.ProcessingResponse.FromString(
-        refused(error, "r-1", ExtProcSettings(retry_after_seconds=seconds))
-    )
-    options = answer.immediate_response.headers.set_headers
-    assert [o.header.raw_value for o in options if o.header.key == "retry-after"] == header
+@pytest.mark.parametrize(("seconds", "header"), [(0, None), (30, "30")])
+def test_retry_after_is_the_configured_value(seconds: int, header: str | None) -> None:
+    settings = ExtProcSettings(retry_after_seconds=seconds)
+    answer = error_answer(errors.NoCandidatesError("none"), settings)
+    assert error_headers(answer).get("retry-after") == header
 
 
 @pytest.mark.usefixtures("wire")

@@ -1,4 +1,4 @@
-"""Streams whose requests have to make room for others."""
+"""Requests that flow control evicts."""
 
 import json
 from collections.abc import Callable
@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from epp.request_control import EndCause
-from tools.harness.ext_proc import FULL_DUPLEX, LEAN, Envoy, Modes
+from tools.harness.ext_proc import FULL_DUPLEX, LEAN, Envoy, Modes, error_headers
 from tools.harness.request_control import Epp, NotingPlugin, make_pool
 from tools.harness.wires import Wire
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("wire")
 
 
 def evict(wire: Wire, envoy: Envoy) -> None:
-    """Have the stream's request evicted."""
+    """Evict the stream's request."""
     wire.call(envoy.stream.evict)
 
 
@@ -34,7 +34,7 @@ def test_an_eviction_before_the_response_is_answered_and_released_once(
         evict(wire, envoy)
     (answer,) = envoy.answers
     told = answer.immediate_response
-    headers = {o.header.key: o.header.raw_value.decode() for o in told.headers.set_headers}
+    headers = error_headers(told)
     assert (told.status.code, headers["x-llm-d-request-dropped-reason"]) == (429, "evicted")
     assert json.loads(told.body)["error"]["message"] == "request evicted by flow control"
     assert envoy.finished == [(0, "")]

@@ -1,4 +1,4 @@
-"""The memory that bodies of undecided requests take together."""
+"""The memory account of undecided requests."""
 
 import pytest
 from hypothesis import given
@@ -16,6 +16,7 @@ from tools.harness.ext_proc import (
     Envoy,
     Modes,
     assert_routes,
+    error_headers,
 )
 from tools.harness.held import PatientEnvoy
 from tools.harness.request_control import BODY, Epp, Policies, make_pool
@@ -38,7 +39,7 @@ def post(*, source: str = "", objective: str = "") -> dict[str, str]:
 def begin(
     epp: Epp, size: int, first: Envoy | None = None, modes: Modes = LEAN, **facts: str
 ) -> Envoy:
-    """Send headers and ``size`` bytes of a body that is not whole."""
+    """Send headers and ``size`` bytes of an incomplete body."""
     service = None if first is None else first.service
     envoy = Envoy(epp, modes, service, settings=SMALL)
     envoy.request_headers(post(**facts))
@@ -47,7 +48,7 @@ def begin(
 
 
 def waiting(epp: Epp, size: int, first: Envoy | None = None, **facts: str) -> PatientEnvoy:
-    """Send a whole request that takes ``size`` bytes and waits for its decision."""
+    """Send a complete request of ``size`` bytes, whose decision stays pending."""
     service = None if first is None else first.service
     envoy = PatientEnvoy(epp, LEAN, service=service, settings=SMALL)
     envoy.request_headers(post(**facts))
@@ -95,7 +96,7 @@ ROOM = ExtProcSettings(max_body_bytes=400, max_held_bytes=8_000)
 
 
 def long_headers(epp: Epp, modes: Modes = LEAN, first: Envoy | None = None) -> Envoy:
-    """Send the long headers of a request whose body is to come."""
+    """Send the long headers of a request with a body."""
     service = None if first is None else first.service
     envoy = Envoy(epp, modes, service, settings=ROOM)
     envoy.request_headers(dict(POST) | {"x-long": LONG_HEADER})
@@ -104,7 +105,7 @@ def long_headers(epp: Epp, modes: Modes = LEAN, first: Envoy | None = None) -> E
 
 @pytest.mark.parametrize("modes", [LEAN, ADAPTIVE, FULL_DUPLEX])
 def test_long_headers_are_held_until_their_request_is_decided(modes: Modes) -> None:
-    """4000 requests with 48 KB of headers, and no end of a body, took 256 MB beside the account."""
+    """4000 requests with 48 KB of headers and no end of a body took 256 MB that nobody counted."""
     envoy = long_headers(Epp(make_pool()), modes)
     held = envoy.service.held
     assert 5_000 < held.used_bytes < 5_500
@@ -161,12 +162,9 @@ def test_beyond_the_limit_a_request_is_refused_if_no_body_can_be_evicted() -> No
     surplus = waiting(epp, 21, first)
     (answer,) = surplus.answers
     assert answer.immediate_response.status.code == 503
-    headers = {
-        each.header.key: each.header.raw_value
-        for each in answer.immediate_response.headers.set_headers
-    }
-    assert headers["retry-after"] == b"1"
-    assert headers["x-llm-d-request-dropped-reason"] == b"rejected-held-bytes"
+    headers = error_headers(answer.immediate_response)
+    assert headers["retry-after"] == "1"
+    assert headers["x-llm-d-request-dropped-reason"] == "rejected-held-bytes"
     assert b"hold 700 bytes already" in answer.immediate_response.body
     assert surplus.finished == [(0, "")]
     assert epp.value("request_limit_exceeded_total", limit="held-bytes") == 1
@@ -177,7 +175,7 @@ def test_beyond_the_limit_a_request_is_refused_if_no_body_can_be_evicted() -> No
 
 
 def test_a_large_stalled_body_is_evicted_for_others() -> None:
-    """Nine bodies of 60 MB that were never finished kept every other request out for ever."""
+    """Nine bodies of 60 MB that were never finished blocked every other request forever."""
     epp = Epp(make_pool())
     first = begin(epp, 390)
     second = begin(epp, 300, first)
@@ -250,7 +248,7 @@ def test_a_critical_body_is_evicted_only_for_critical_ones() -> None:
 
 
 def test_a_search_without_a_result_is_not_repeated_at_once() -> None:
-    """To look at all streams for each request of a flood would be the next way to stop the loop."""
+    """A search through all streams for each request of a flood would block the event loop."""
     looked = 0
 
     def holders() -> list[Holder]:
@@ -298,7 +296,7 @@ def test_all_but_a_few_bodies_wait_when_memory_is_short() -> None:
 # grpcio reads nothing at all of a stream that is to wait.
 @pytest.mark.parametrize("wire", ["direct", "http2"], indirect=True)
 def test_a_waiting_body_that_completes_stops_waiting() -> None:
-    """What comes after it, such as the response, would be read no more."""
+    """Otherwise later messages, such as the response, would not be read."""
     epp = Epp(make_pool())
     first = begin(epp, 300)
     for _ in range(MAX_READING):
@@ -323,7 +321,7 @@ def test_undecided_requests_do_not_count_as_arriving_bodies() -> None:
 
 
 def test_waiting_bodies_resume_only_as_far_as_memory_allows() -> None:
-    """Each may send what its window takes, which together is more than there is room for."""
+    """Each may send a full window; together that exceeds the free memory."""
     held = HeldBytes(400 << 20, list, float)
     held.used_bytes, held.arriving_bodies = 320 << 20, 40
     holders = [Holder(1) for _ in range(40)]
@@ -338,7 +336,7 @@ def test_waiting_bodies_resume_only_as_far_as_memory_allows() -> None:
 
 
 def test_memory_released_by_the_transport_resumes_no_body_at_once() -> None:
-    """It is in the middle of a frame: what it was asked to write then came between."""
+    """Writes in the middle of a frame ended up between its parts."""
     held = HeldBytes(400 << 20, list, float)
     held.used_bytes, held.arriving_bodies = 320 << 20, MAX_READING + 1
     holder = Holder(1)

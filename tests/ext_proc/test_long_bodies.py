@@ -1,4 +1,4 @@
-"""Long request bodies go back to Envoy as it takes them, and nothing overtakes them."""
+"""Long request bodies are sent back as Envoy reads them, and in order with other answers."""
 
 from collections.abc import Callable
 from itertools import zip_longest
@@ -22,24 +22,14 @@ from tools.harness.ext_proc import (
 )
 from tools.harness.held import PatientEnvoy
 from tools.harness.request_control import Epp, make_pool
-from tools.harness.wires import Recorder
+from tools.harness.wires import Narrow
 
-pytestmark = on_no_transport  # a wire has room for as much as it likes
+pytestmark = on_no_transport  # the room of a wire is not controllable
 
 CHUNKS = [b'{"model": "tiny", "prompt": "', *(b"%05d" % n * 10_000 for n in range(6)), b'"}']
 BODY = b"".join(CHUNKS)
 PIECES = -(-len(BODY) // processing_response.MAX_BODY_CHUNK_BYTES)
-"""In which it goes back to Envoy."""
-
-
-class Narrow(Recorder):
-    """A stream that has room for so many answers."""
-
-    room = 3
-
-    @property
-    def is_writable(self) -> bool:
-        return len(self.sent) < self.room
+"""Number of answers that send it back."""
 
 
 @pytest.fixture
@@ -64,7 +54,7 @@ def make_room(envoy: Envoy, answers: int) -> None:
 
 
 def assert_whole(answers: list[pb.ProcessingResponse], *, ends: bool) -> None:
-    """The answers give the body back, and nothing else."""
+    """Assert that the answers send the body back and nothing else."""
     body, flags = echoed(answers, "request_body")
     assert body == BODY
     assert flags == [False] * (len(answers) - 1) + [ends]
@@ -113,7 +103,7 @@ def test_a_long_body_is_held_until_all_of_it_is_sent_back(envoy: Envoy) -> None:
 
 
 def test_a_body_of_small_chunks_goes_back_in_one_piece(envoy: Envoy) -> None:
-    """A stream of bytes of their own would take fifty times as much as the body."""
+    """Chunks of one byte kept as objects would take fifty times the size of the body."""
     body = b'{"model": "tiny", "prompt": "' + b"x" * 1500 + b'"}'
     envoy.request_headers()
     for at in range(len(body)):
@@ -227,7 +217,7 @@ STEPS: dict[str, Step] = {
 def test_held_bytes_are_released_once_in_every_order_of_steps(
     wire: object, steps: list[list[str]], modes: Modes
 ) -> None:
-    """Each stream takes its steps in turn with the others, and leaves at the end."""
+    """The streams take their steps in turn and are reset at the end."""
     limits = ExtProcSettings(max_body_bytes=200_000, max_held_bytes=400_000)
     with pytest.MonkeyPatch.context() as patched, capture_logs():
         patched.setattr("tools.harness.wires.Recorder", Narrow)

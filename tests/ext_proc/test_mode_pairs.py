@@ -1,4 +1,4 @@
-"""Every pair of body modes works, or is refused at the first message with what to change."""
+"""Every pair of body modes works, or is refused at the first message with a remedy."""
 
 import json
 from itertools import product
@@ -41,7 +41,7 @@ def name(mode: int) -> str:
 
 
 def change(modes: tuple[int, int], sends_ahead: bool) -> str:
-    """Return what an operator is to change, "" if the pair works."""
+    """Return the remedy in the refusal; "" if the pair works."""
     request, response = modes
     if request in {Mode.GRPC, 17} or (request == Mode.STREAMED and not sends_ahead):
         return f"request bodies come in mode {name(request)}"

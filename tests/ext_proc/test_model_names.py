@@ -1,4 +1,4 @@
-"""The client's name of a model comes back in answers, and nothing else of them changes."""
+"""The client's model name is restored in responses, and nothing else changes."""
 
 import json
 import re
@@ -15,7 +15,7 @@ SSE = b'data: {"id":"1","model":"served","choices":[{"text":"a"}]}\n\n'
 
 
 def renamed(body: bytes, *, sizes: list[int] | None = None, is_sse: bool | None = None) -> bytes:
-    """Return ``body`` after it has passed in chunks of ``sizes``, which repeat."""
+    """Return ``body`` after passing it in chunks of ``sizes``, repeated."""
     is_event_stream = body.startswith((b"data", b"event")) if is_sse is None else is_sse
     names = ModelNames("served", "asked", is_event_stream=is_event_stream)
     passed = []

@@ -1,4 +1,4 @@
-"""Which headers of plugins go to Envoy, and why the others do not."""
+"""Validation of the headers that plugins set."""
 
 from typing import Any
 

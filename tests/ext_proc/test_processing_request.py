@@ -1,4 +1,4 @@
-"""Messages read by hand are those that protobuf reads, whatever their bytes."""
+"""The hand-written decoder agrees with protobuf on all bytes."""
 
 import re
 from typing import Any
@@ -18,7 +18,7 @@ SERVED = "10.0.0.1:8000"
 
 
 def by_protobuf(data: bytes) -> processing_request.Message | None:
-    """Return what the whole message says, None if it is none."""
+    """Return the message as protobuf decodes it; None if it is invalid."""
     try:
         request = pb.ProcessingRequest.FromString(data)
     except DecodeError:

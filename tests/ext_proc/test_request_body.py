@@ -6,13 +6,7 @@ import pytest
 
 from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.held_bytes import HeldBytes
-from epp.ext_proc.modes import (
-    BUFFERED,
-    BUFFERED_PARTIAL,
-    FULL_DUPLEX,
-    NONE,
-    STREAMED,
-)
+from epp.ext_proc.modes import BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX, NONE, STREAMED
 from epp.ext_proc.processing_response import MAX_BODY_CHUNK_BYTES, echoed_request, streamed_request
 from epp.ext_proc.request_body import RequestBody
 from epp.request_control import (
@@ -24,7 +18,7 @@ from epp.request_control import (
     RoutedRequest,
     SlowBodyError,
 )
-from tools.harness.wires import Recorder
+from tools.harness.wires import Narrow, Recorder
 
 LIMIT = 800
 CRITICAL = {"x-critical": "1"}
@@ -38,14 +32,6 @@ class Priorities:
 
     def priority_of(self, headers: Mapping[str, str]) -> int:
         return int("x-critical" in headers)
-
-
-class Narrow(Recorder):
-    """A transport that has room for one message at a time."""
-
-    @property
-    def is_writable(self) -> bool:
-        return False
 
 
 class Body:
@@ -198,11 +184,19 @@ def test_each_mode_returns_the_body_in_its_own_way(
     assert made.figures == (0, 0)
 
 
-def test_a_long_body_goes_back_as_the_transport_has_room() -> None:
-    made = Body(transport=Narrow(), limit=10**6, max_bytes=10**6)
+def half_sent_back() -> Body:
+    """Return a long body of which the first of three pieces has been sent back."""
+    transport = Narrow()
+    transport.room = 0
+    made = Body(transport=transport, limit=10**6, max_bytes=10**6)
     made.add(LONG)
     made.body.complete()
     made.body.give_back(None, True)
+    return made
+
+
+def test_a_long_body_goes_back_as_the_transport_has_room() -> None:
+    made = half_sent_back()
     assert made.body.is_echoing
     held = [made.body.held_bytes]
     while not made.body.continue_echo():
@@ -214,10 +208,7 @@ def test_a_long_body_goes_back_as_the_transport_has_room() -> None:
 
 @pytest.mark.parametrize("keep_echo", [True, False])
 def test_a_closed_body_is_sent_back_only_with_keep_echo(keep_echo: bool) -> None:
-    made = Body(transport=Narrow(), limit=10**6, max_bytes=10**6)
-    made.add(LONG)
-    made.body.complete()
-    made.body.give_back(None, True)
+    made = half_sent_back()
     made.body.close(keep_echo)
     assert made.figures == (0, 0)
     made.body.flush_echo()

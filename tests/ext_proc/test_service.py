@@ -1,4 +1,4 @@
-"""The service: keeps track of open streams and drains them."""
+"""The service tracks open streams and drains them."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from epp.ext_proc import ExtProcService, ExtProcSettings, pauses
 from epp.request_control import EndCause, RoutedRequest
 from epp.request_control.live_requests import LiveRequests
-from tools.harness.ext_proc import FULL_DUPLEX, Envoy
+from tools.harness.ext_proc import FULL_DUPLEX, Envoy, error_headers
 from tools.harness.request_control import Epp, make_pool
 from tools.harness.wires import Wire
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("wire")
 
 
 async def begun(coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-    """Start ``coroutine`` as a task that runs as far as it can."""
+    """Start ``coroutine`` as a task and run it to its first wait."""
     task = asyncio.create_task(coroutine)
     await asyncio.sleep(0)
     return task
@@ -93,10 +93,7 @@ def test_a_request_above_max_streams_is_refused() -> None:
     surplus = Envoy(epp, service=envoy.service)
     (answer,) = surplus.request_headers()
     assert answer.immediate_response.status.code == 503
-    headers = {
-        each.header.key: each.header.raw_value.decode()
-        for each in answer.immediate_response.headers.set_headers
-    }
+    headers = error_headers(answer.immediate_response)
     assert headers == {
         "content-type": "application/json",
         "retry-after": "1",
@@ -123,7 +120,7 @@ def test_max_streams_0_is_no_limit() -> None:
 
 
 def test_a_response_that_passes_through_ends_after_its_next_chunk(wire: Wire) -> None:
-    """Envoy keeps no copy of a chunk that is on its way when its stream ends."""
+    """Envoy keeps no copy of a chunk in flight when its stream ends."""
     epp = Epp(make_pool())
     envoy = Envoy(epp, FULL_DUPLEX)
     envoy.post()
@@ -140,7 +137,7 @@ def test_a_response_that_passes_through_ends_after_its_next_chunk(wire: Wire) ->
 
 
 def test_chunks_that_come_together_all_pass_before_the_end(wire: Wire) -> None:
-    """The last tokens of an answer, its usage and its [DONE] are chunks of their own."""
+    """The last tokens of a response, its usage and its [DONE] are separate chunks."""
     epp = Epp(make_pool())
     envoy = Envoy(epp, FULL_DUPLEX)
     envoy.post()
@@ -160,7 +157,7 @@ def test_chunks_that_come_together_all_pass_before_the_end(wire: Wire) -> None:
 def test_responses_in_step_are_not_all_ended_in_one_pause(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ending one takes time; after a while the next chunks of the others would be on their way."""
+    """Ending a stream takes time, in which the next chunks of the others may arrive."""
     monkeypatch.setattr(pauses, "ENDS_AT_ONCE", 2)
     monkeypatch.setattr(pauses, "LAST_CHUNK_SECONDS", 15)
     epp = Epp(make_pool())

@@ -1,4 +1,4 @@
-"""What plugins change of a request and of its answer: the body, and headers."""
+"""Changes of plugins to bodies and headers of requests and responses."""
 
 from collections.abc import Callable, Mapping
 from typing import ClassVar
@@ -14,13 +14,7 @@ from epp.request_control import (
     ResponseHeader,
     RoutedRequest,
 )
-from epp.scheduling import (
-    CycleState,
-    Endpoint,
-    LLMRequest,
-    Plugin,
-    SchedulingResult,
-)
+from epp.scheduling import CycleState, Endpoint, LLMRequest, Plugin, SchedulingResult
 from tools.harness.ext_proc import (
     ADAPTIVE,
     BUFFERED,
@@ -57,7 +51,7 @@ def rewriting(body: bytes) -> Change:
 
 
 class HeadersPlugin(PreRequest, ResponseHeader):
-    """Sets the headers it is given on requests and answers, and keeps the heads it is shown."""
+    """Sets given headers on requests and responses, and records response heads."""
 
     type: ClassVar[str] = "headers"
 
@@ -87,7 +81,7 @@ class HeadersPlugin(PreRequest, ResponseHeader):
 
 
 def epp_with(*plugins: Plugin) -> Epp:
-    """Return an EPP whose director asks ``plugins``."""
+    """Return an EPP with ``plugins``."""
     return Epp(make_pool(), plugins=plugins)
 
 
@@ -100,7 +94,7 @@ def kind(request: pytest.FixtureRequest) -> type[HeldDecision] | None:
 def answers_to(
     envoy: PatientEnvoy, headers: Mapping[str, str], steps: Callable[[PatientEnvoy], object]
 ) -> list[pb.ProcessingResponse]:
-    """Return the answers from the last message before the decision on."""
+    """Return the answers to the message that completes the request."""
     envoy.request_headers(headers)
     steps(envoy)
     if envoy.handler.kind is not None:

@@ -1,4 +1,4 @@
-"""What goes wrong: refusals, faults, garbage and messages out of order."""
+"""Refusals, faults, invalid messages and messages out of order."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -18,15 +18,10 @@ from tools.harness.ext_proc import (
     LEAN,
     Envoy,
     Modes,
+    error_headers,
     on_one_wire,
 )
-from tools.harness.request_control import (
-    BODY,
-    Epp,
-    NotingPlugin,
-    RefusingFilter,
-    make_pool,
-)
+from tools.harness.request_control import BODY, Epp, NotingPlugin, RefusingFilter, make_pool
 
 pytestmark = [on_one_wire, pytest.mark.usefixtures("wire")]
 
@@ -35,7 +30,7 @@ def refusal(answer: pb.ProcessingResponse) -> tuple[int, dict[str, str], dict[st
     """Return status, headers and error object of an ImmediateResponse."""
     assert answer.WhichOneof("response") == "immediate_response"
     immediate = answer.immediate_response
-    headers = {o.header.key: o.header.raw_value.decode() for o in immediate.headers.set_headers}
+    headers = error_headers(immediate)
     return immediate.status.code, headers, json.loads(immediate.body)["error"]
 
 
@@ -143,7 +138,7 @@ def test_a_fault_outside_the_director_is_answered_and_logged() -> None:
 
 
 class MumblingAdmitter(Admitter):
-    """Denies for a reason that is given to it."""
+    """Denies every request for a given reason."""
 
     type: ClassVar[str] = "mumbling-admitter"
     name = "mumbling"

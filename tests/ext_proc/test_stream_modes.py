@@ -1,4 +1,4 @@
-"""What is answered, and when, in each of Envoy's body modes."""
+"""The answers, and their order, in each of Envoy's body modes."""
 
 from uuid import UUID
 
@@ -10,6 +10,10 @@ from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from tools.harness.ext_proc import (
     ADAPTIVE,
     BUFFERED,
+    CONTINUE_REQUEST_HEADERS,
+    CONTINUE_REQUEST_TRAILERS,
+    CONTINUE_RESPONSE_HEADERS,
+    CONTINUE_RESPONSE_TRAILERS,
     DESTINATION,
     FULL_DUPLEX,
     LEAN,
@@ -83,7 +87,7 @@ def test_trailers_without_a_body_get_no_body_answer() -> None:
 def test_a_buffered_request_is_routed_by_the_answer_to_its_body(modes: Modes) -> None:
     envoy = Envoy(Epp(make_pool()), modes)
     (headers,) = envoy.request_headers()
-    assert headers == pb.ProcessingResponse(request_headers=pb.HeadersResponse())
+    assert headers == CONTINUE_REQUEST_HEADERS
     assert envoy.epp.in_flight == 0
     (body,) = envoy.request_body()
     assert_routes(body, "request_body", A)
@@ -96,7 +100,7 @@ def test_a_buffered_body_before_trailers_is_complete_without_an_end_flag() -> No
     (body,) = envoy.request_body(end=False)
     assert_routes(body, "request_body", A)
     (trailers,) = envoy.request_trailers()
-    assert trailers == pb.ProcessingResponse(request_trailers=pb.TrailersResponse())
+    assert trailers == CONTINUE_REQUEST_TRAILERS
     assert envoy.stream.state is ExtProcState.RESPONSE_HEADERS
 
 
@@ -162,9 +166,7 @@ def test_headers_reach_the_request_in_lower_case_and_survive_bad_bytes() -> None
 def test_the_response_headers_pass_unchanged(modes: Modes) -> None:
     envoy = Envoy(Epp(make_pool()), modes)
     envoy.post()
-    assert envoy.response_headers() == [
-        pb.ProcessingResponse(response_headers=pb.HeadersResponse())
-    ]
+    assert envoy.response_headers() == [CONTINUE_RESPONSE_HEADERS]
     assert envoy.epp.in_flight == 1
 
 
@@ -180,12 +182,19 @@ def test_a_full_duplex_response_is_sent_back_chunk_by_chunk() -> None:
     assert envoy.epp.in_flight == 0
 
 
-def test_the_end_flag_of_a_large_last_response_chunk_is_on_its_last_piece() -> None:
+@pytest.mark.parametrize(
+    ("chunk", "pieces"),
+    [
+        pytest.param(LARGE, 5, id="300 KB"),
+        pytest.param(b"x" * 124_000, 2, id="two whole pieces"),
+    ],
+)
+def test_the_end_flag_of_a_long_last_chunk_is_on_its_last_piece(chunk: bytes, pieces: int) -> None:
     envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
     envoy.post()
     envoy.response_headers()
-    data, ends = echoed(envoy.response_body(LARGE, end=True), "response_body")
-    assert (data, ends) == (LARGE, [False] * 4 + [True])
+    data, ends = echoed(envoy.response_body(chunk, end=True), "response_body")
+    assert (data, ends) == (chunk, [False] * (pieces - 1) + [True])
 
 
 def test_an_adaptive_response_passes_without_an_echo() -> None:
@@ -203,9 +212,7 @@ def test_response_trailers_end_the_exchange(modes: Modes) -> None:
     envoy = Envoy(Epp(make_pool()), modes)
     envoy.post()
     envoy.response_headers()
-    assert envoy.response_trailers() == [
-        pb.ProcessingResponse(response_trailers=pb.TrailersResponse())
-    ]
+    assert envoy.response_trailers() == [CONTINUE_RESPONSE_TRAILERS]
     assert envoy.epp.in_flight == 0
 
 
@@ -227,9 +234,7 @@ def test_a_repeated_end_of_the_request_body_is_not_answered_again(
 def test_a_response_of_envoys_own_passes_while_the_body_arrives(modes: Modes) -> None:
     envoy = Envoy(Epp(make_pool()), modes)
     envoy.request_headers()
-    assert envoy.response_headers("413") == [
-        pb.ProcessingResponse(response_headers=pb.HeadersResponse())
-    ]
+    assert envoy.response_headers("413") == [CONTINUE_RESPONSE_HEADERS]
     assert envoy.epp.in_flight == envoy.epp.director.in_flight == 0
     envoy.reset()
     assert not envoy.service.open_streams
@@ -244,14 +249,6 @@ def test_the_destination_is_the_same_in_header_and_metadata_for_each_endpoint() 
             assert_routes(answer, "request_headers", address)
         epp.endpoints[0].load.in_flight = 0
         epp.endpoints[0].load.assume(waiting=0, running=0, kv_cache_usage=0)
-
-
-def test_a_last_chunk_of_whole_pieces_ends_with_its_last_piece() -> None:
-    envoy = Envoy(Epp(make_pool()), FULL_DUPLEX)
-    envoy.post()
-    envoy.response_headers()
-    data, ends = echoed(envoy.response_body(b"x" * 124_000, end=True), "response_body")
-    assert (len(data), ends) == (124_000, [False, True])
 
 
 @pytest.mark.parametrize("modes", [FULL_DUPLEX, BUFFERED])

@@ -1,4 +1,4 @@
-"""Every message in every state and every pair of modes: a table without a gap."""
+"""Every message in every state and every pair of modes: a complete table."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -8,12 +8,7 @@ import pytest
 
 from epp.ext_proc import ExtProcSettings, ExtProcState
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from tools.harness.ext_proc import (
-    Envoy,
-    Mode,
-    Modes,
-    on_no_transport,
-)
+from tools.harness.ext_proc import Envoy, Mode, Modes, on_no_transport
 from tools.harness.held import Change, HeldDecision
 from tools.harness.judge import (
     ALL_MODES,
@@ -21,7 +16,7 @@ from tools.harness.judge import (
     JudgingEnvoy,
     Step,
     answer_legally_and_release,
-    leave,
+    change_nothing,
     rename,
 )
 
@@ -40,7 +35,7 @@ _IN_ORDER: list[tuple[ExtProcState, Step]] = [
     (ExtProcState.RESPONSE_BODY, partial(Envoy.response_headers, headers={"content-type": "json"})),
     (ExtProcState.CLOSED, Envoy.response_trailers),
 ]
-"""What takes a stream from each state to the next one; without a body it has one state less."""
+"""The step from each state to the next; a request without a body skips a state."""
 
 EXPECTED: dict[ExtProcState, set[str]] = {
     ExtProcState.REQUEST_HEADERS: {"request_headers"},
@@ -84,7 +79,7 @@ EVENTS: dict[str, Step] = {
 
 
 def reaching(state: ExtProcState, modes: Modes | None) -> list[Step] | None:
-    """Return the steps to ``state``; None if these modes never get there."""
+    """Return the steps to ``state``; None if these modes never reach it."""
     has_no_body = modes is not None and modes[0] == Mode.NONE
     if has_no_body and state is ExtProcState.REQUEST_BODY:
         return None
@@ -101,7 +96,7 @@ def reaching(state: ExtProcState, modes: Modes | None) -> list[Step] | None:
 def streams(
     state: ExtProcState, last_step: Callable[[JudgingEnvoy], None], change: Change
 ) -> Iterator[JudgingEnvoy]:
-    """Bring a stream to ``state`` in each pair of modes that can, and take a last step there."""
+    """Bring a stream to ``state`` in each pair of modes that can reach it, and take a last step."""
     for modes in PAIRS:
         steps = reaching(state, modes)
         if steps is not None:
@@ -129,7 +124,7 @@ def was_expected(name: str, state: ExtProcState, envoy: JudgingEnvoy) -> bool:
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        *(pytest.param(name, leave, id=name) for name in MESSAGES),
+        *(pytest.param(name, change_nothing, id=name) for name in MESSAGES),
         *(pytest.param(name, rename, id=f"{name}, renamed") for name in MESSAGES if "resp" in name),
     ],
 )
@@ -198,7 +193,7 @@ def test_modes_that_cannot_work_end_at_the_first_message(
             steps=[Envoy.request_headers, tell],
             fails_in=frozenset(),
             kind=HeldDecision,
-            change=leave,
+            change=change_nothing,
             last="reset",
         )
 
@@ -211,7 +206,7 @@ def test_streamed_bodies_that_wait_for_an_answer_end_at_the_first_message() -> N
         steps=[Envoy.request_headers, Envoy.request_body],
         fails_in=frozenset(),
         kind=HeldDecision,
-        change=leave,
+        change=change_nothing,
         last="half_close",
     )
     assert envoy.immediate == 1

@@ -1,4 +1,4 @@
-"""Decisions that take a while: what is answered when, and what becomes of those nobody wants."""
+"""Pending decisions: the answers meanwhile and afterwards, and cancellation."""
 
 import json
 from collections.abc import Callable
@@ -14,6 +14,8 @@ from tools.harness.ext_proc import (
     BUFFERED,
     CONTINUE_REQUEST_HEADERS,
     CONTINUE_REQUEST_TRAILERS,
+    CONTINUE_RESPONSE_HEADERS,
+    CONTINUE_RESPONSE_TRAILERS,
     FULL_DUPLEX,
     LEAN,
     NO_BODIES,
@@ -247,13 +249,9 @@ def test_a_message_out_of_order_during_the_decision_is_refused() -> None:
 def test_a_response_of_envoys_own_cancels_the_pending_decision(modes: Modes) -> None:
     envoy = PatientEnvoy(Epp(make_pool()), modes)
     envoy.post()
-    assert envoy.response_headers("504") == [
-        pb.ProcessingResponse(response_headers=pb.HeadersResponse())
-    ]
+    assert envoy.response_headers("504") == [CONTINUE_RESPONSE_HEADERS]
     assert envoy.held.cancelled == [EndCause.ERROR]
-    assert envoy.response_trailers() == [
-        pb.ProcessingResponse(response_trailers=pb.TrailersResponse())
-    ]
+    assert envoy.response_trailers() == [CONTINUE_RESPONSE_TRAILERS]
     assert envoy.held.cancelled == [EndCause.ERROR]
     assert not envoy.service.open_streams
     assert envoy.epp.in_flight == 0

@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 
 from epp.ext_proc import ExtProcSettings
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from tools.harness.ext_proc import (
-    Envoy,
-    on_each_transport,
-    on_no_transport,
-)
+from tools.harness.ext_proc import Envoy, on_each_transport, on_no_transport
 from tools.harness.held import DecidedAtOnce, HeldDecision
 from tools.harness.judge import ALL_MODES, CHANGES, JudgingEnvoy, Step, answer_legally_and_release
 from tools.harness.request_control import BODY

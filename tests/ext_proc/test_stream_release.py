@@ -1,4 +1,4 @@
-"""Every way a stream can end, and that each gives the reservation back exactly once."""
+"""Every end of a stream releases its reservation exactly once."""
 
 from collections.abc import Callable
 
@@ -15,6 +15,7 @@ from tools.harness.ext_proc import (
     LEAN,
     Envoy,
     Modes,
+    error_headers,
     on_no_transport,
 )
 from tools.harness.request_control import Epp, NotingPlugin, make_pool
@@ -37,39 +38,14 @@ def completed_by_the_last_chunk(envoy: Envoy) -> None:
     envoy.response_body(end=True)
 
 
-def reset_before_the_response(envoy: Envoy) -> None:
-    envoy.reset()
+def within_the_response(end: Callable[[Envoy], None]) -> Callable[[Envoy], None]:
+    """Return a step that begins the response before ``end``."""
 
+    def step(envoy: Envoy) -> None:
+        envoy.response_headers()
+        end(envoy)
 
-def reset_within_the_response(envoy: Envoy) -> None:
-    envoy.response_headers()
-    envoy.reset()
-
-
-def half_closed_before_the_response(envoy: Envoy) -> None:
-    envoy.half_close()
-
-
-def half_closed_within_the_response(envoy: Envoy) -> None:
-    envoy.response_headers()
-    envoy.half_close()
-
-
-def drained_before_the_response(envoy: Envoy) -> None:
-    envoy.drain()
-
-
-def drained_within_the_response(envoy: Envoy) -> None:
-    envoy.response_headers()
-    envoy.drain()
-
-
-def out_of_order(envoy: Envoy) -> None:
-    envoy.request_headers()
-
-
-def garbage(envoy: Envoy) -> None:
-    envoy.garble()
+    return step
 
 
 @pytest.mark.parametrize(
@@ -80,21 +56,21 @@ def garbage(envoy: Envoy) -> None:
         (LEAN, completed_without_a_body, EndCause.COMPLETED),
         (FULL_DUPLEX, completed_by_the_last_chunk, EndCause.COMPLETED),
         (ADAPTIVE, completed_by_the_last_chunk, EndCause.COMPLETED),
-        (LEAN, reset_before_the_response, EndCause.CLIENT_DISCONNECT),
-        (LEAN, reset_within_the_response, EndCause.ENDED),
-        (BUFFERED, reset_within_the_response, EndCause.ENDED),
-        (FULL_DUPLEX, reset_within_the_response, EndCause.CLIENT_DISCONNECT),
-        (ADAPTIVE, reset_within_the_response, EndCause.CLIENT_DISCONNECT),
-        (LEAN, half_closed_before_the_response, EndCause.CLIENT_DISCONNECT),
-        (LEAN, half_closed_within_the_response, EndCause.ENDED),
-        (LEAN, drained_before_the_response, EndCause.DRAINED),
-        (LEAN, drained_within_the_response, EndCause.DRAINED),
-        (FULL_DUPLEX, out_of_order, EndCause.ERROR),
-        (FULL_DUPLEX, garbage, EndCause.ERROR),
+        (LEAN, Envoy.reset, EndCause.CLIENT_DISCONNECT),
+        (LEAN, within_the_response(Envoy.reset), EndCause.ENDED),
+        (BUFFERED, within_the_response(Envoy.reset), EndCause.ENDED),
+        (FULL_DUPLEX, within_the_response(Envoy.reset), EndCause.CLIENT_DISCONNECT),
+        (ADAPTIVE, within_the_response(Envoy.reset), EndCause.CLIENT_DISCONNECT),
+        (LEAN, Envoy.half_close, EndCause.CLIENT_DISCONNECT),
+        (LEAN, within_the_response(Envoy.half_close), EndCause.ENDED),
+        (LEAN, Envoy.drain, EndCause.DRAINED),
+        (LEAN, within_the_response(Envoy.drain), EndCause.DRAINED),
+        (FULL_DUPLEX, Envoy.request_headers, EndCause.ERROR),
+        (FULL_DUPLEX, Envoy.garble, EndCause.ERROR),
     ],
 )
 def test_the_reservation_is_released_once(
-    modes: Modes, end: Callable[[Envoy], None], cause: EndCause
+    modes: Modes, end: Callable[[Envoy], object], cause: EndCause
 ) -> None:
     plugin = NotingPlugin("p", [])
     envoy = Envoy(Epp(make_pool(), plugins=[plugin]), modes)
@@ -147,10 +123,8 @@ def test_draining_refuses_an_incomplete_request() -> None:
     envoy.drain()
     (answer,) = envoy.take()
     assert answer.immediate_response.status.code == 503
-    headers = {
-        o.header.key: o.header.raw_value for o in answer.immediate_response.headers.set_headers
-    }
-    assert headers["x-llm-d-request-dropped-reason"] == b"rejected-shutting-down"
+    headers = error_headers(answer.immediate_response)
+    assert headers["x-llm-d-request-dropped-reason"] == "rejected-shutting-down"
     assert envoy.finished == [(0, "")]
 
 

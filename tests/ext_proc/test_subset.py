@@ -1,4 +1,4 @@
-"""Subset hints, read and applied; the protocol's rules for them, E3 to E5, have their own tests."""
+"""Subset hints; tests/conformance has the protocol's rules for them, E3 to E5."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Streams that are silent, or open, for longer than they may be."""
+"""Limits on the time that streams are idle or open."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,7 +27,7 @@ both_limits = pytest.mark.parametrize(
 
 
 def sweep(wire: Wire, envoy: Envoy) -> None:
-    """Have the service look at its streams."""
+    """Sweep the service's streams."""
     limits = envoy.service.time_limits
     assert limits is not None
     wire.call(limits.sweep)
@@ -145,7 +145,7 @@ def test_a_response_that_does_not_pause_is_detached_a_sweep_later(
 @on_no_transport
 @pytest.mark.looptime
 async def test_a_response_is_detached_in_a_pause(wire: Wire) -> None:
-    """Envoy keeps no copy of a chunk that is on its way when its stream ends."""
+    """Envoy keeps no copy of a chunk in flight when its stream ends."""
     epp = Epp(make_pool())
     envoy = Envoy(epp, FULL_DUPLEX, settings=OPEN)
     limits = envoy.service.time_limits

@@ -1,4 +1,4 @@
-"""A request without ``traceparent`` begins a trace, where tracing is on."""
+"""With tracing on, a request without ``traceparent`` gets one."""
 
 import random
 import re
@@ -32,7 +32,7 @@ FORM = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-0[01]")
 
 
 class Tracer(PreRequest):
-    """Sets a header of its own."""
+    """Sets a header."""
 
     type = "tracer"
     name = "tracer"

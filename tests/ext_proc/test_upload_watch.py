@@ -1,4 +1,4 @@
-"""Requests whose bodies come too slowly, or not at all."""
+"""Requests whose bodies arrive too slowly, or not at all."""
 
 import asyncio
 
@@ -6,15 +6,7 @@ import pytest
 
 from epp.ext_proc import ExtProcSettings
 from epp.ext_proc.upload_watch import BUFFERED_PATIENCE, STALLED_SECONDS
-from tools.harness.ext_proc import (
-    ADAPTIVE,
-    FULL_DUPLEX,
-    LEAN,
-    A,
-    Envoy,
-    Modes,
-    assert_routes,
-)
+from tools.harness.ext_proc import ADAPTIVE, FULL_DUPLEX, LEAN, A, Envoy, Modes, assert_routes
 from tools.harness.held import PatientEnvoy
 from tools.harness.request_control import BODY, Epp, make_pool
 
@@ -37,7 +29,7 @@ def begin(epp: Epp, size: int = 100, first: Envoy | None = None, modes: Modes = 
 
 
 def seconds_pass(envoy: Envoy, seconds: int, bytes_per_second: int = 0) -> None:
-    """Let time pass, with a look each second."""
+    """Advance the clock, with a check each second."""
     watch = envoy.service.uploads
     for _ in range(seconds):
         envoy.epp.clock.now += 1

@@ -1,4 +1,4 @@
-"""The hand-written wire format against protobuf's own."""
+"""The hand-written codec agrees with protobuf."""
 
 import pytest
 from hypothesis import given

@@ -41,7 +41,7 @@ class ModelServer:
         """Answers under way. A page that hid them would unsettle the EPP's view of the load."""
 
 
-class Exchange(asyncio.Protocol):
+class RoutedRequest(asyncio.Protocol):
     """One connection."""
 
     def __init__(self, server: ModelServer) -> None:
@@ -116,7 +116,9 @@ async def main(ports: int, ready_file: Path) -> None:
     loop = asyncio.get_running_loop()
     endpoints = []
     for number in range(ports):
-        server = await loop.create_server(partial(Exchange, ModelServer(number)), "127.0.0.1", 0)
+        server = await loop.create_server(
+            partial(RoutedRequest, ModelServer(number)), "127.0.0.1", 0
+        )
         endpoints.append(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
     announce(ready_file, {"endpoints": endpoints})
     await asyncio.Event().wait()

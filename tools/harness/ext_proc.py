@@ -1,13 +1,15 @@
 """Envoy's end of a stream: sends its messages and decodes the answers."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
 
 from epp.ext_proc import ExtProcService, ExtProcSettings
+from epp.ext_proc.processing_response import DEFAULTS, refused
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from epp.request_control import EndCause
+from epp.request_control import EndCause, RequestError, errors
 from tools.harness.request_control import BODY, Epp
 from tools.harness.wires import Wire
 
@@ -19,6 +21,7 @@ A = "10.0.0.1:8000"
 CONTINUE_REQUEST_HEADERS = pb.ProcessingResponse(request_headers=pb.HeadersResponse())
 CONTINUE_REQUEST_TRAILERS = pb.ProcessingResponse(request_trailers=pb.TrailersResponse())
 CONTINUE_RESPONSE_HEADERS = pb.ProcessingResponse(response_headers=pb.HeadersResponse())
+CONTINUE_RESPONSE_TRAILERS = pb.ProcessingResponse(response_trailers=pb.TrailersResponse())
 POST = {":method": "POST", ":path": "/v1/completions", "x-request-id": "r-1"}
 
 FULL_DUPLEX = (Mode.FULL_DUPLEX_STREAMED, Mode.FULL_DUPLEX_STREAMED)
@@ -33,21 +36,21 @@ Headers = Mapping[str, str] | Sequence[tuple[str, str]]
 Modes = tuple[Mode.BodySendMode, Mode.BodySendMode]
 
 on_one_wire = pytest.mark.parametrize("wire", ["direct"], indirect=True)
-"""For a module about what the service answers, which no wire changes.
+"""For a module whose results do not depend on the wire.
 
-What a wire may change runs on all of them: ends of streams, limits of time, bytes held, pauses, the
-rules of the protocol (tests/conformance), and random sequences of messages.
+Tests of stream ends, time limits, held bytes, pauses, protocol rules (tests/conformance) and random
+message sequences run on all wires.
 """
 
 on_no_transport = pytest.mark.parametrize("wire", ["direct"], indirect=True)
-"""For a test of what cannot be on a wire; beside it stands the reason."""
+"""For a test of a situation that no transport produces; a comment gives the reason."""
 
 on_each_transport = pytest.mark.parametrize("wire", ["grpcio", "http2"], indirect=True)
-"""For a test of what a wire adds."""
+"""For a test of a transport's own behaviour."""
 
 
 class Envoy:
-    """Drives one stream of a real service and director, over the wire that the test runs on."""
+    """Drives one stream of a real service and director over the wire of the test."""
 
     wire: ClassVar[Wire]
     """Set by the fixture of this name."""
@@ -73,7 +76,7 @@ class Envoy:
 
     @property
     def answers(self) -> list[pb.ProcessingResponse]:
-        """What has been received since the last ``take``."""
+        """Answers received since the last ``take``."""
         received = self.line.received[self._taken :]
         return [pb.ProcessingResponse.FromString(answer) for answer in received]
 
@@ -89,48 +92,48 @@ class Envoy:
 
     @property
     def kinds(self) -> list[str | None]:
-        """What kinds of answers have been received since the last ``take``."""
+        """Kinds of the answers received since the last ``take``."""
         return [answer.WhichOneof("response") for answer in self.answers]
 
     @property
     def finished(self) -> list[tuple[int, str]]:
-        """With which status and message the service has ended the stream, if it has."""
+        """Status and message with which the service ended the gRPC stream, if it did."""
         return list(self.line.finished)
 
     def take(self) -> list[pb.ProcessingResponse]:
-        """Return the answers so far and forget them."""
+        """Return the answers since the last ``take``."""
         answers = self.answers
         self._taken += len(answers)
         return answers
 
     def tell(self, request: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
-        """Send one message; return the answers to it."""
+        """Send one message and return the answers to it."""
         self.take()
         self.line.message(request.SerializeToString())
         return self.answers
 
     def garble(self, data: bytes = b"\xff") -> None:
-        """Send bytes that are no message."""
+        """Send bytes that are no ProcessingRequest."""
         self.line.message(data)
 
     def half_close(self) -> None:
-        """Send no more messages."""
+        """Half-close the stream."""
         self.line.half_close()
 
     def reset(self) -> None:
-        """Leave, as Envoy does at every end."""
+        """Reset the stream, as Envoy does at every end."""
         self.line.reset()
 
     def drain(self) -> None:
-        """Have the stream ended because the EPP stops."""
+        """Drain the stream, as a stopping EPP does."""
         self.wire.call(self.stream.drain)
 
     def writable(self) -> None:
-        """Have the stream told that there is room."""
+        """Signal that the transport has room."""
         self.wire.call(self.stream.writable)
 
     def close(self, cause: EndCause) -> None:
-        """Have the stream closed once more."""
+        """Close the stream again."""
         self.wire.call(lambda: self.stream.close(cause))
 
     def request_headers(
@@ -200,6 +203,31 @@ def http_headers(headers: Headers, end: bool) -> pb.HttpHeaders:
     )
 
 
+def error_classes() -> set[type[RequestError]]:
+    """Return all classes of request errors."""
+    classes = (each for _, each in inspect.getmembers(errors, inspect.isclass))
+    return {each for each in classes if issubclass(each, RequestError)}
+
+
+def error_answer(
+    error: RequestError,
+    settings: ExtProcSettings = DEFAULTS,
+    *,
+    request_id: str = "r-1",
+    path: str = "",
+) -> pb.ImmediateResponse:
+    """Return the decoded answer to a request that ``error`` refuses."""
+    data = refused(error, request_id, settings, path=path)
+    return pb.ProcessingResponse.FromString(data).immediate_response
+
+
+def error_headers(error: pb.ImmediateResponse) -> dict[str, str]:
+    """Return the headers of an error response."""
+    return {
+        option.header.key: option.header.raw_value.decode() for option in error.headers.set_headers
+    }
+
+
 def set_headers(response: pb.CommonResponse) -> dict[str, str]:
     """Return the headers that an answer sets; it must remove none."""
     headers, removed = changed_headers(response)
@@ -208,7 +236,7 @@ def set_headers(response: pb.CommonResponse) -> dict[str, str]:
 
 
 def changed_headers(response: pb.CommonResponse) -> tuple[dict[str, str], list[str]]:
-    """Return the headers that an answer sets, each overwriting in raw_value, and removes."""
+    """Return the headers that an answer sets and the names that it removes."""
     options = response.header_mutation.set_headers
     for option in options:
         assert option.append_action == pb.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
@@ -222,7 +250,7 @@ def changed_headers(response: pb.CommonResponse) -> tuple[dict[str, str], list[s
 def assert_routes(
     answer: pb.ProcessingResponse, kind: str, address: str, **more_headers: str
 ) -> None:
-    """Header and dynamic metadata say ``address``, and nothing else is changed."""
+    """Assert that header and dynamic metadata name ``address`` and nothing else is changed."""
     assert answer.WhichOneof("response") == kind
     response: pb.CommonResponse = getattr(answer, kind).response
     more = {name.replace("_", "-"): value for name, value in more_headers.items()}
@@ -237,7 +265,7 @@ def assert_routes(
 
 
 def echoed(answers: list[pb.ProcessingResponse], kind: str) -> tuple[bytes, list[bool]]:
-    """Return the body that answers give back, and their end-of-stream flags."""
+    """Return the body that the answers send back, and their end-of-stream flags."""
     pieces = []
     for answer in answers:
         assert answer.WhichOneof("response") == kind

@@ -1,4 +1,4 @@
-"""A director whose decisions the test holds back, and changes."""
+"""A director whose decisions the test delays and changes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ Change = Callable[[RoutedRequest], None]
 
 
 class HeldDecision(PendingDecision):
-    """A request whose decision is made when the test says so."""
+    """A pending decision that the test makes."""
 
     def __init__(self, decide: Callable[[], RoutedRequest]) -> None:
         self._decide = decide
@@ -29,7 +29,7 @@ class HeldDecision(PendingDecision):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody still wants the decision."""
+        """Whether the stream still waits for the decision."""
         return self._callback is not None and not self.cancelled
 
     def then(self, callback: Callable[[RoutedRequest | RequestError], None]) -> None:
@@ -39,7 +39,7 @@ class HeldDecision(PendingDecision):
         self.cancelled.append(cause)
 
     def decide(self) -> None:
-        """Make the decision and tell of it."""
+        """Make the decision and pass it to the stream."""
         callback, self._callback = self._callback, None
         assert callback is not None
         assert not self.cancelled
@@ -51,7 +51,7 @@ class HeldDecision(PendingDecision):
 
 
 class DecidedAtOnce(HeldDecision):
-    """A decision that is there as soon as somebody asks for it."""
+    """A pending decision that is made as soon as the stream waits for it."""
 
     def then(self, callback: Callable[[RoutedRequest | RequestError], None]) -> None:
         super().then(callback)
@@ -60,13 +60,13 @@ class DecidedAtOnce(HeldDecision):
 
 @dataclass
 class Holding:
-    """Asks the director, but only when the test lets it; may change what the director returns."""
+    """Delays the director's decisions until the test makes them, and may change them."""
 
     director: Director
     kind: type[HeldDecision] | None = HeldDecision
-    """What it returns; None for exchanges at once."""
+    """What ``handle`` returns; None decides at once."""
     change: Change = lambda _: None
-    """Done to every exchange."""
+    """Applied to every exchange."""
     held: list[HeldDecision] = field(default_factory=list)
 
     def handle(
@@ -102,7 +102,7 @@ class Holding:
 
 
 class PatientEnvoy(Envoy):
-    """A stream whose decision the test holds back."""
+    """A stream whose decision the test delays."""
 
     def __init__(
         self,
@@ -122,10 +122,10 @@ class PatientEnvoy(Envoy):
 
     @property
     def held(self) -> HeldDecision:
-        """The one decision asked for."""
+        """The only decision requested so far."""
         (held,) = self.handler.held
         return held
 
     def decide(self) -> None:
-        """Have the decision made."""
+        """Make the decision."""
         self.wire.call(self.held.decide)

@@ -1,7 +1,7 @@
-"""Judges what a stream answers, whatever it is told: for the property tests and the fuzzer.
+"""Checks that a stream's answers are legal for any input: for the property tests and the fuzzer.
 
-Legal is what Envoy takes in the modes that it was configured to: another answer ends its stream
-with an error ("spurious message") and the client's request with it.
+An answer is legal if Envoy accepts it in its configured modes: any other ends the stream with an
+error ("spurious message"), and the client's request with it.
 """
 
 from collections import Counter
@@ -22,10 +22,10 @@ Step = Callable[["JudgingEnvoy"], object]
 
 ALL_MODES = cast("list[Mode.BodySendMode]", Mode.BodySendMode.values())
 UNKNOWN_MODE = cast("Mode.BodySendMode", 77)
-"""One that a newer Envoy may have."""
+"""A mode of a newer Envoy."""
 
 _DUPLEX = Mode.FULL_DUPLEX_STREAMED
-# What may be answered to each kind of message; a body that is whole releases the headers' answer.
+# Legal answers to each kind of message; a complete body releases the answer to the headers.
 _LEGAL: dict[str | None, set[str]] = {
     "request_headers": {"request_headers"},
     "request_body": {"request_headers", "request_body"},
@@ -40,7 +40,7 @@ _OF_A_DECISION = {"request_headers", "request_body", "request_trailers"}
 
 
 class JudgingEnvoy(PatientEnvoy):
-    """Judges the answers to every message, and to every decision."""
+    """Checks the answers to every message and to every decision."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
@@ -56,7 +56,7 @@ class JudgingEnvoy(PatientEnvoy):
         self.tell_bytes(data)
 
     def tell_bytes(self, data: bytes) -> list[pb.ProcessingResponse]:
-        """Send bytes, which may be no message; return the answers to them."""
+        """Send bytes, valid or not, and return the answers to them."""
         was = self.stream.state
         kind = self._note(data)
         self.take()
@@ -72,7 +72,7 @@ class JudgingEnvoy(PatientEnvoy):
             assert not self.seen_response
             assert self.finished
         elif self.finished:
-            # Left alone; what was held of the response is given back first.
+            # Detached, after the held part of the response was sent.
             assert set(kinds) <= {"response_body"}
         else:
             assert set(kinds) <= _LEGAL[kind]
@@ -82,7 +82,7 @@ class JudgingEnvoy(PatientEnvoy):
         return answers
 
     def _note(self, data: bytes) -> str | None:
-        """Return the kind of message that ``data`` is; the first one says the modes."""
+        """Return the kind of the message in ``data``; read the modes from the first one."""
         try:
             request = pb.ProcessingRequest.FromString(data)
         except DecodeError:
@@ -101,7 +101,7 @@ class JudgingEnvoy(PatientEnvoy):
     def _judge_number(
         self, kind: str | None, was: ExtProcState, kinds: Sequence[str | None]
     ) -> None:
-        """Envoy waits for one answer to each of these; only full duplex takes any number."""
+        """Envoy expects one answer to each of these; only full duplex accepts any number."""
         if was is ExtProcState.CLOSED or kind not in {
             "response_headers",
             "response_body",
@@ -120,7 +120,7 @@ class JudgingEnvoy(PatientEnvoy):
         return _DUPLEX if self.modes is None else self.modes[1]
 
     def judge_all(self) -> None:
-        """Judge the whole stream, which is over."""
+        """Check all answers of a closed stream."""
         assert all(code == 0 for code, _ in self.finished)
         assert self.immediate <= 1
         answers = [pb.ProcessingResponse.FromString(each) for each in self.line.received]
@@ -133,7 +133,7 @@ class JudgingEnvoy(PatientEnvoy):
             for answer in mine:
                 judge_mutation(answer, mode)
             for part in _ORDER:
-                # Nothing is answered twice, and nothing that was not asked.
+                # No message is answered twice, and no answer comes without a message.
                 if part != "body" or mode != _DUPLEX:
                     assert kinds[f"{side}_{part}"] <= self.told[f"{side}_{part}"]
         for answer in answers:
@@ -144,11 +144,11 @@ class JudgingEnvoy(PatientEnvoy):
 
     @property
     def asked(self) -> list[HeldDecision]:
-        """The decision that the stream waits for, if it does."""
+        """The pending decision, if there is one."""
         return [held for held in self.handler.held if held.is_awaited]
 
     def decide_if_asked(self) -> None:
-        """Have the decision made that the stream waits for."""
+        """Make the pending decision, if there is one."""
         for _ in self.asked:
             assert self.stream.state is ExtProcState.DECIDING
             self.take()
@@ -164,7 +164,7 @@ class JudgingEnvoy(PatientEnvoy):
 
 
 def judge_mutation(answer: pb.ProcessingResponse, mode: int) -> None:
-    """A body is given back in full duplex, and may be replaced or taken out in other modes."""
+    """A body is sent back in full duplex, and may be replaced or removed in other modes."""
     kind = str(answer.WhichOneof("response"))
     if not kind.endswith("body"):
         return
@@ -177,28 +177,28 @@ def judge_mutation(answer: pb.ProcessingResponse, mode: int) -> None:
         assert which in {None, "body", "clear_body"}
 
 
-# --- what may be done to a request on its way ---------------------------------------------------
+# --- changes of a decided request ---------------------------------------------------------------
 
 
-def leave(_: RoutedRequest) -> None:
+def change_nothing(_: RoutedRequest) -> None:
     """Change nothing."""
 
 
 def rewrite(exchange: RoutedRequest) -> None:
-    """Have every request with a body sent on with another one."""
+    """Replace the body of every request that has one."""
     if exchange.request.body_bytes:
         exchange.body = b"rewritten" * 10_000
 
 
 def rename(exchange: RoutedRequest) -> None:
-    """Have every request with a body sent on with another model's name."""
+    """Rewrite the model of every request that has a body."""
     if exchange.request.body_bytes:
         exchange.request.model = "nick"
         exchange.body = b"renamed"
 
 
 class _BadReader:
-    """Breaks its contract in every way."""
+    """A reader whose methods raise."""
 
     def feed(self, chunk: bytes) -> None:
         raise RuntimeError("a bug in feed")
@@ -208,11 +208,11 @@ class _BadReader:
 
 
 def read_badly(exchange: RoutedRequest) -> None:
-    """Have every answer read by a reader that fails."""
+    """Give every response a reader that fails."""
     exchange.find_reader = lambda _: _BadReader()
 
 
-CHANGES: tuple[Change, ...] = (leave, rewrite, rename, read_badly)
+CHANGES: tuple[Change, ...] = (change_nothing, rewrite, rename, read_badly)
 
 
 # --- a whole stream -------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def answer_legally_and_release(
     change: Change,
     last: str,
 ) -> JudgingEnvoy:
-    """Take the steps on a new stream, end it by the method ``last``, and judge all of it."""
+    """Run the steps on a new stream, end it with the method ``last``, and check everything."""
     plugin = NotingPlugin("p", [], fails_in)
     epp = Epp(make_pool(), plugins=[plugin])
     envoy = JudgingEnvoy(epp, modes, kind=kind, change=change, settings=settings)

@@ -1,7 +1,7 @@
-"""What lies between a client and the service: nothing, or a transport and a socket.
+"""The connection between a client and the service: none, or a transport and a socket.
 
-A test reads the same on each wire: every step of a client waits until the service has taken it, and
-every look at the answers until all that the service sent has arrived.
+A test runs unchanged on each wire: every step of a client waits until the service has processed it,
+and reading the answers waits until everything that the service sent has arrived.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Recorder:
-    """The stream that a handler answers on: writes down what it is given, and passes it on."""
+    """The transport stream of a handler: records all calls and forwards them."""
 
     def __init__(self, stream: Stream | None = None) -> None:
         self._stream = stream
@@ -52,8 +52,18 @@ class Recorder:
             self._stream.finish(code, message)
 
 
+class Narrow(Recorder):
+    """A transport stream with room for ``room`` answers."""
+
+    room = 3
+
+    @property
+    def is_writable(self) -> bool:
+        return len(self.sent) < self.room
+
+
 class Line(ABC):
-    """One stream, from the client's end."""
+    """The client's end of one stream."""
 
     recorder: Recorder
     stream: ExtProcStream
@@ -67,7 +77,7 @@ class Line(ABC):
     @property
     @abstractmethod
     def finished(self) -> list[tuple[int, str]]:
-        """The status with which the service ended the stream, if it has."""
+        """The status with which the service ended the stream, if it did."""
 
     @abstractmethod
     def message(self, data: bytes) -> None:
@@ -75,15 +85,15 @@ class Line(ABC):
 
     @abstractmethod
     def half_close(self) -> None:
-        """Say that no more messages will come."""
+        """Half-close the stream."""
 
     @abstractmethod
     def reset(self) -> None:
-        """Leave."""
+        """Reset the stream."""
 
 
 class Wire(ABC):
-    """Makes lines to services."""
+    """Opens lines to services."""
 
     @abstractmethod
     def open(self, service: ExtProcService) -> Line:
@@ -103,15 +113,15 @@ class Wire(ABC):
 
     @abstractmethod
     def hang_up(self) -> None:
-        """Leave all streams."""
+        """Reset all streams."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
 
 
 class DirectLine(Line):
-    """The client calls the handler, and the handler the recorder."""
+    """A line without a transport: the client calls the handler directly."""
 
     def __init__(self, service: ExtProcService) -> None:
         self.recorder = Recorder()
@@ -136,7 +146,7 @@ class DirectLine(Line):
 
 
 class DirectWire(Wire):
-    """Makes direct lines; its loop runs in the caller's thread, while it is asked to."""
+    """Opens direct lines; its event loop runs in the caller's thread during ``run``."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -148,7 +158,7 @@ class DirectWire(Wire):
         return self._loop.run_until_complete(coroutine)
 
     def hang_up(self) -> None:
-        """A direct line needs nobody to hang up."""
+        """Do nothing: direct lines hold no resources."""
 
     def close(self) -> None:
         self._loop.close()
