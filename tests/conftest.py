@@ -34,6 +34,13 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests that start processes a longer limit."""
+    for item in items:
+        if item.get_closest_marker("integration") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(90))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _share_certificate_authorities() -> Iterator[None]:
     """Give all clients of httpx one default TLS context: it takes 25 ms to make, some 500 times."""
