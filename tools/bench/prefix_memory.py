@@ -1,4 +1,4 @@
-"""What the prefix index takes in memory, counted and resident; each case in a process of its own.
+"""Memory of the prefix index, counted and resident; each case runs in its own process.
 
 ``.venv/bin/python -m tools.bench --only memory``
 """

@@ -1,4 +1,4 @@
-"""Envoy's side of a stream: makes its messages and reads the answers."""
+"""Envoy's side of an ext_proc stream: builds its messages and reads the answers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

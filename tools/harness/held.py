@@ -1,4 +1,4 @@
-"""A director whose decisions the test holds back, and changes."""
+"""A director whose decisions a test delays and changes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

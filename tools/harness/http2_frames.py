@@ -1,4 +1,4 @@
-"""Frames for a server to read, legal or not.
+"""HTTP/2 frames to send to a server, valid or not.
 
 They are hyperframe's, and header blocks come as bytes, so nothing here knows the code under test.
 """

@@ -1,4 +1,4 @@
-"""A connection without a socket: bytes are handed to the protocol, and its writes are recorded."""
+"""A connection without a socket: the test passes bytes in, and writes are recorded."""
 
 import asyncio
 from collections.abc import Callable, Mapping

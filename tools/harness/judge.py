@@ -1,4 +1,4 @@
-"""Judges what a stream answers, whatever it is told: for the property tests and the fuzzer.
+"""Checks every answer of a stream against the protocol, for property tests and the fuzzer.
 
 Legal is what Envoy takes in the modes that it was configured to: another answer ends its stream
 with an error ("spurious message") and the client's request with it.

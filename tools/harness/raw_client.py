@@ -1,4 +1,4 @@
-"""An HTTP/2 client of plain frames: sends them, reads the answers, keeps no rule of its own."""
+"""An HTTP/2 client that sends raw frames, reads the answers and enforces no rules."""
 
 import asyncio
 import contextlib

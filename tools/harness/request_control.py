@@ -1,4 +1,4 @@
-"""A real director on a clock that the test sets, and plugins that note or fail."""
+"""A real director on a clock that the test sets; plugins that record calls or fail."""
 
 import random
 from collections.abc import Mapping, Sequence

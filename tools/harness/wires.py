@@ -1,4 +1,4 @@
-"""What lies between a client and the service: nothing, or a transport and a socket.
+"""Connections of a client to the service: a direct call, or a transport and a socket.
 
 A test reads the same on each wire: every step of a client waits until the service has taken it, and
 every look at the answers until all that the service sent has arrived.
