@@ -18,7 +18,7 @@ PROTOS     = $(sort $(shell find proto -name '*.proto'))
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "ARGS=... goes to the command of up, test, test-system, bench, fuzz, soak, faults and flow," \
+	@echo "ARGS=... is passed to the command of up, test, test-system, bench, fuzz, soak, faults and flow," \
 		"for example: make test ARGS='-k picker -x'"
 
 up: $(GATEWAY) ## Run a whole gateway here: fake fleet, endpoint picker, Envoy
@@ -46,7 +46,7 @@ format: $(INSTALLED) ## Format the code and fix what ruff can fix
 proto: $(INSTALLED) ## Compile proto/ into epp/pb
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=epp/pb --pyi_out=epp/pb $(PROTOS)
 
-docs: $(INSTALLED) ## Write the plugin reference, docs/plugins, out of the docstrings
+docs: $(INSTALLED) ## Generate the plugin reference, docs/plugins, from the docstrings
 	$(BIN)/epp plugins docs docs/plugins --package epp_plugins
 
 envoy: $(INSTALLED) ## Write the Envoy configurations, deploy/envoy
@@ -60,13 +60,13 @@ fuzz: $(INSTALLED) ## Fuzz for 10 minutes each (Linux on x86_64): TARGET=connect
 	@for target in $(TARGET); do \
 		$(BIN)/python -m tools.fuzz $$target -max_total_time=600 $(ARGS) || exit 1; done
 
-soak: $(INSTALLED) ## Millions of requests; then nothing may be left of them (ARGS=--epp: the whole picker)
+soak: $(INSTALLED) ## Send millions of requests, then check for leaks (ARGS=--epp: the whole picker)
 	$(BIN)/python -m tools.soak $(ARGS)
 
-faults: $(INSTALLED) ## Clients, model servers and attackers that mean no good (ARGS="--only NAME --requests N --seconds N")
+faults: $(INSTALLED) ## Misbehaving clients and model servers, restarts, attacks (ARGS="--only NAME --requests N --seconds N")
 	$(BIN)/python -m tools.faults $(ARGS)
 
-flow: $(INSTALLED) ## Fairness, priority and cost of flow control through Envoy, a minute each (ARGS="--only NAME --seconds N")
+flow: $(INSTALLED) ## Measure fairness, priority and cost of flow control through Envoy, a minute each (ARGS="--only NAME --seconds N")
 	$(BIN)/python -m tools.flow $(ARGS)
 
 wheel: $(INSTALLED) ## Build the wheel into dist/

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from blockbuster import blockbuster_ctx
 from grpc import aio
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 from log_watch import Logs, watched_logs
 
 settings.register_profile("reproducible", derandomize=True, deadline=None)
@@ -32,6 +32,26 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.collect()
         gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Set the limit of long tests to 90 s, and run files that start processes first.
+
+    Those files take the longest: if they run first, no worker waits long for another at the end.
+    """
+    first = set()
+    for item in items:
+        starts_processes = item.get_closest_marker("integration") is not None
+        if starts_processes:
+            first.add(item.path)
+        # These need 2 s of CPU time: ten times as long on a machine with ten busy processes.
+        is_random = is_hypothesis_test(getattr(item, "obj", None))
+        needs_cpu = is_random or item.path.parent.name == "tool_runs"
+        if (starts_processes or needs_cpu) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(90))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.path not in first)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -33,7 +33,7 @@ UNFINISHED = {
     "metrics": b"GET /metrics HTTP/1.1\r\n",
 }
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(autouse=True)

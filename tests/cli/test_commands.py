@@ -24,6 +24,8 @@ from typer.testing import CliRunner, Result
 from epp.cli import cli
 from epp.lab.envoy import Mode, validate
 
+pytestmark = pytest.mark.integration
+
 PORTS_ANY = ("--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0")
 SERVE = ("serve", "--secure-serving=false", "--host", "127.0.0.1", "--endpoint", "127.0.0.1:1")
 
@@ -303,7 +305,6 @@ def test_fleet_on_a_taken_port_ends_with_one_line() -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(60)
 def test_up_prints_commands_that_work_and_leaves_nothing_behind(tmp_path: Path) -> None:
     args = ("up", "--port", "0", "--grpc-port", "0", "--grpc-health-port", "0")
     tried_commands = []

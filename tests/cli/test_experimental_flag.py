@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.integration
+
 ALPHA = "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, plugins: [{type: %s}]}"
 REFUSED = "allow it with the flag --allow-experimental-plugins"
 NO_ENDPOINTS = "no endpoints"

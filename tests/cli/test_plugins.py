@@ -17,6 +17,8 @@ from epp.config import PluginRegistry
 from epp.flow_control.session_plugins import installed_builders
 from epp.scheduling import Filter
 
+pytestmark = pytest.mark.integration
+
 PLUGIN = '''
 """``spot``: keeps spot servers.
 
@@ -326,7 +328,6 @@ def test_the_example_of_a_new_plugin_is_a_configuration(tmp_path: Path, kind: st
     assert not warnings_of(config)
 
 
-@pytest.mark.timeout(60)
 def test_the_tests_of_new_plugins_pass(tmp_path: Path) -> None:
     for kind in KINDS:
         assert epp("new", f"my-{kind}", "--kind", kind, "--directory", str(tmp_path)).exit_code == 0

@@ -9,6 +9,8 @@ import pytest
 
 from epp.cli.running import own_command
 
+pytestmark = pytest.mark.integration
+
 _FREED = """
 import sys
 from pathlib import Path

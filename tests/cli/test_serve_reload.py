@@ -10,7 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from epp.config import DEFAULT_CONFIG
+
+pytestmark = pytest.mark.integration
 
 ARGS = (
     *("serve", "--secure-serving=false", "--host", "127.0.0.1", "--endpoint", "127.0.0.1:1"),

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from epp.cli import cli
 from epp.config import ConfigError
 
+pytestmark = pytest.mark.integration
+
 
 def test_what_is_loaded_is_exempt_from_garbage_collection_before_anything_is_made(
     monkeypatch: pytest.MonkeyPatch,

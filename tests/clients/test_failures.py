@@ -21,7 +21,6 @@ from .harness import ALIAS, Clients, gateway_for_clients
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(90),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

@@ -13,7 +13,6 @@ from .harness import ALIAS, PIXEL, SERVED, WEATHER, Clients, assert_of_weather
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(90),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

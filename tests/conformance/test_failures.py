@@ -28,7 +28,6 @@ from tools.harness.gateway import picking
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(60),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

@@ -21,7 +21,6 @@ from tools.harness.gateway import Picker, picking
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(60),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

@@ -21,7 +21,6 @@ from epp.lab.envoy import Destination, Mode
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(60),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

@@ -32,7 +32,7 @@ from epp.lab.envoy.names import LISTENER, STAT_PREFIX
 
 from .harness import DEPLOY
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.integration
 
 SIDECAR = DEPLOY / "sidecar"
 CONFIG = "/etc/gateway"

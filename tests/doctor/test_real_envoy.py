@@ -92,7 +92,6 @@ def test_the_names_are_those_of_the_endpoint_picker() -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(60)
 def test_envoy_takes_the_gateway_without_a_trap() -> None:
     envoy = make_envoy()
     validate(json.dumps(envoy.document))
@@ -118,7 +117,6 @@ def router_first(envoy: Envoy) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("trap", "check"),
     [
@@ -158,7 +156,6 @@ def make_trapped() -> Envoy:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(60)
 async def test_the_admin_endpoint_tells_of_every_trap() -> None:
     envoy = make_trapped()
     async with EnvoyProcess(json.dumps(envoy.document)) as running:
@@ -191,7 +188,6 @@ async def test_the_admin_endpoint_tells_of_every_trap() -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(60)
 async def test_what_was_mended_is_sound_by_the_admin_endpoint_too() -> None:
     config = GatewayConfig(endpoints=ENDPOINTS, listen_port=0, epp_tls=True)
     async with EnvoyProcess(render_yaml(config)) as running:
@@ -201,7 +197,6 @@ async def test_what_was_mended_is_sound_by_the_admin_endpoint_too() -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(60)
 async def test_the_place_in_a_running_envoy_is_that_in_the_bootstrap() -> None:
     envoy = make_envoy()
     envoy.picker["observability_mode"] = True
@@ -219,7 +214,6 @@ async def _page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("keep", "remove", "status", "level"),
     [

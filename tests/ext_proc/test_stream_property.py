@@ -14,10 +14,7 @@ from tools.harness.held import DecidedAtOnce, HeldDecision
 from tools.harness.judge import ALL_MODES, CHANGES, JudgingEnvoy, Step, answer_legally_and_release
 from tools.harness.request_control import BODY
 
-pytestmark = [
-    pytest.mark.usefixtures("wire"),
-    pytest.mark.timeout(120),  # 2 s, but not on a loaded machine
-]
+pytestmark = pytest.mark.usefixtures("wire")
 
 _CHUNKS = st.sampled_from([BODY, b"", BODY[:9], b"{", b"x" * 70_000])
 _MESSAGES: st.SearchStrategy[Step] = st.one_of(
@@ -85,7 +82,7 @@ _any_sequence = given(
 
 
 @on_no_transport  # on a wire a step takes twenty times as long
-@settings(max_examples=600)
+@settings(max_examples=300)
 @_any_sequence
 def test_any_sequence_is_answered_legally_and_released(
     good: list[Step], steps: list[Step], **stream: Any
@@ -94,7 +91,7 @@ def test_any_sequence_is_answered_legally_and_released(
 
 
 @on_each_transport
-@settings(max_examples=200)
+@settings(max_examples=80)
 @_any_sequence
 def test_any_sequence_is_answered_legally_and_released_on_a_wire(
     good: list[Step], steps: list[Step], **stream: Any

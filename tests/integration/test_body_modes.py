@@ -21,7 +21,6 @@ from tools.harness.gateway import NO_FAULTS, ROOMY, Gateway, running
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(90),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

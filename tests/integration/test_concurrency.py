@@ -19,7 +19,6 @@ from tools.harness.gateway import Picker, picking, until
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(60),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

@@ -13,7 +13,7 @@ from tools.harness.gateway import NO_FAULTS, ROOMY, running
 
 from .test_body_modes import having
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.integration
 
 OBJECTS = (Path(__file__).parents[2] / "deploy/objects/chat.yaml",)
 

@@ -19,7 +19,6 @@ from tools.harness.gateway import NO_FAULTS, Gateway, in_each_mode, running, unt
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(90),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

@@ -16,7 +16,6 @@ from .queueing import CONFIG, ONE_SERVER, ask, occupied, queued, reason, waiting
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(60),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

@@ -20,7 +20,7 @@ from .queueing import (
     reason,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.integration
 in_each_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
 
 

@@ -16,7 +16,6 @@ from .queueing import CONFIG, ONE_SERVER, ask, reason, waiting
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(60),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

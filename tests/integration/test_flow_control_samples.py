@@ -18,7 +18,6 @@ from .samples import read_sample, running_sample
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(60),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

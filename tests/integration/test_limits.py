@@ -14,7 +14,6 @@ from tools.harness.gateway import MODES, NO_FAULTS, Gateway, running, until
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(90),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

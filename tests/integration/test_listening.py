@@ -19,7 +19,6 @@ from .health_checks import ask_for_health, epp_clusters
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(90),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

@@ -12,7 +12,7 @@ from epp.config import DEFAULT_CONFIG, RollbackSettings
 from epp.lab.load import LoadPlan, run
 from tools.harness.gateway import Gateway, running, until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.integration
 
 REWRITES = 25
 BROKEN_EVERY = 5

@@ -36,7 +36,6 @@ from tools.harness.gateway import NO_FAULTS, ROOMY, Gateway, in_each_mode, runni
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(90),
     pytest.mark.asyncio(loop_scope="module"),
     in_each_mode,
 ]

@@ -27,7 +27,6 @@ from .samples import FOLDER, ROOT, read_sample, running_sample
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(60),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

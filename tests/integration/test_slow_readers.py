@@ -21,7 +21,7 @@ from epp.lab.envoy.bootstrap import render_yaml
 from epp.lab.envoy.names import MODEL_SERVERS_CLUSTER
 from tools.harness.gateway import MODES, picking
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.integration
 
 CLIENTS = 16
 ANSWER_BYTES = 48 << 20

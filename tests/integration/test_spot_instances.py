@@ -15,7 +15,6 @@ from .queueing import CONFIG, ask, occupied, waiting
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(60),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

@@ -13,7 +13,7 @@ from tools.harness.gateway import MODES, Gateway, running
 
 from .queueing import CONFIG, ONE_SERVER, ask, occupied, queued, reason, waiting
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.integration
 
 STATUS = health_pb2.HealthCheckResponse
 

@@ -18,7 +18,7 @@ from epp.ext_proc import METHOD
 from epp.pb.envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from tools.harness.ext_proc import DESTINATION, FULL_DUPLEX, http_headers
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.integration
 
 SAMPLE = Path(__file__).parents[2] / "deploy" / "config" / "multimodal.yaml"
 COST = "x-gateway-inference-request-cost"

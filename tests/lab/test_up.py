@@ -15,7 +15,7 @@ import pytest
 from epp.lab.envoy import EnvoyNotFoundError
 from epp.lab.up import Gateway, UpError, UpSettings, up
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.integration
 
 
 def make_settings(**fields: Any) -> UpSettings:

@@ -12,6 +12,8 @@ from structlog.typing import EventDict
 
 from epp.observability.console import console_renderer
 
+pytestmark = pytest.mark.integration
+
 REQUEST: dict[str, Any] = {
     "request_id": "ef1db9d7-a6bc-4ade-9428-74ebfa4f1944",
     "model": "llama-3.1-8b-instruct",

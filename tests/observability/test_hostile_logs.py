@@ -12,6 +12,8 @@ import pytest
 
 from .forks import Forks
 
+pytestmark = pytest.mark.integration
+
 HOSTILE = r"\x1b]0;owned\x07\x9b2J\u202eevil\u2066\r\n"
 BEGIN = """
 import structlog

@@ -8,6 +8,8 @@ from datetime import datetime
 
 import pytest
 
+pytestmark = pytest.mark.integration
+
 SCRIPT = """
 import structlog
 from epp.observability import configure

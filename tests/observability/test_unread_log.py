@@ -20,6 +20,8 @@ from epp.lab.envoy import Mode
 from tools.soak import frames
 from tools.soak.connection import RawConnection
 
+pytestmark = pytest.mark.integration
+
 SERVE = (
     *("serve", "--secure-serving=false", "--host", "127.0.0.1", "--endpoint", "127.0.0.1:1"),
     *("--grpc-port", "0", "--grpc-health-port", "0", "--metrics-port", "0"),

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "plugins" / "examples"
 CONFIG = """
@@ -55,7 +57,6 @@ def run(python: Path, *args: str) -> str:
     return done.stdout
 
 
-@pytest.mark.timeout(60)
 def test_its_plugins_are_listed_beside_ours(python: Path) -> None:
     listed = run(python, "-m", "epp", "plugins", "list")
     assert "max-prompt-filter" in listed
@@ -63,21 +64,18 @@ def test_its_plugins_are_listed_beside_ours(python: Path) -> None:
     assert "queue-scorer" in listed
 
 
-@pytest.mark.timeout(60)
 def test_it_is_installed_there_and_not_here(python: Path) -> None:
     where = run(python, "-c", "import epp_example_plugins as found; print(found.__file__)")
     assert Path(where).is_relative_to(python.parents[1])
     assert "epp_example_plugins" not in sys.modules
 
 
-@pytest.mark.timeout(60)
 def test_a_configuration_names_them_by_type(python: Path, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(CONFIG)
     run(python, "-m", "epp", "config", "check", str(config))
 
 
-@pytest.mark.timeout(60)
 def test_its_own_tests_pass(python: Path) -> None:
     options = ("-q", "-p", "no:cacheprovider", "-W", "ignore", "--rootdir", str(EXAMPLES))
     assert " passed" in run(python, "-m", "pytest", *options, str(EXAMPLES / "tests"))

@@ -26,6 +26,8 @@ from epp.scheduling import (
     WeightedScorer,
 )
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "library.md"
 PROGRAM, OUTPUT = re.findall(r"```(?:python|text)\n(.*?)```", PAGE.read_text(), re.DOTALL)

@@ -9,7 +9,7 @@ from tools.flow.configurations import config
 from tools.flow.figures import quantile
 from tools.flow.simulated import Served, Simulated, Size, simulate
 
-ENDPOINTS, SLOTS, SECONDS, WARM_UP = 4, 4, 60.0, 10.0
+ENDPOINTS, SLOTS, SECONDS, WARM_UP = 4, 4, 25.0, 5.0
 SIZE = Size(500, 45)
 CAPACITY = ENDPOINTS * SLOTS / SIZE.seconds
 """Requests per second."""

@@ -4,7 +4,7 @@ import pytest
 
 from tools.flow import real
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.integration
 
 
 async def test_tenants_get_tokens_by_their_weights() -> None:

@@ -9,7 +9,7 @@ from tools.fuzz import connection as target
 from tools.fuzz.peer import Peer
 from tools.soak import frames
 
-INPUTS = 250
+INPUTS = 160
 
 
 @pytest.mark.parametrize("seed", range(8))

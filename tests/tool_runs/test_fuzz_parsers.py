@@ -8,7 +8,7 @@ import pytest
 from epp.parsing import ParsedRequest, Usage
 from tools.fuzz import answers, parsers, request_bodies, seeds
 
-INPUTS = 2000
+INPUTS = 1200
 
 
 def run(inputs: Iterable[bytes]) -> None:

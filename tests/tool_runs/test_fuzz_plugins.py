@@ -4,7 +4,7 @@ import pytest
 
 from tools.fuzz import plugins
 
-INPUTS = 16
+INPUTS = 10
 
 
 @pytest.mark.parametrize("point", plugins.POINTS)

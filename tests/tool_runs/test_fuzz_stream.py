@@ -11,7 +11,7 @@ from tools.harness.ext_proc import Mode
 from tools.harness.judge import JudgingEnvoy
 
 _TOLD = ("request_headers", "request_body", "response_headers", "response_body")
-INPUTS = 500
+INPUTS = 300
 
 
 def run(inputs: Iterator[bytes]) -> Iterator[JudgingEnvoy]:

@@ -287,7 +287,7 @@ def test_paused_stream_may_end(rig: Rig, when: str) -> None:
     rig.run(test)
 
 
-@pytest.mark.parametrize("count", [1, 100, 1000])
+@pytest.mark.parametrize("count", [1, 300])
 def test_streams_are_concurrent(rig: Rig, count: int) -> None:
     async def test() -> None:
         async with rig.serving() as service:

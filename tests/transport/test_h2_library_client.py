@@ -28,6 +28,8 @@ from tools.bench import processes
 from tools.soak import envoy_like, frames, server
 from tools.soak.connection import Lost, RawConnection
 
+pytestmark = pytest.mark.integration
+
 ECHO, LATE = "/test.Service/Echo", "/test.Service/Late"
 MIB = 1 << 20
 

@@ -1,4 +1,4 @@
-"""What an attack is: requests that a client, or a model server, should not be able to do harm with.
+"""Base of the attacks: malicious requests from a client or a model server.
 
 An attack says what it needs of the gateway (:class:`Needs`), makes its bodies (:meth:`prepare`) and
 runs until it is cancelled. It is paced, so that the gateway is measured and not how many CPUs

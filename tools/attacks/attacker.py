@@ -1,4 +1,4 @@
-"""The process of some attacks.
+"""Process that runs a share of the attacks.
 
 It says that it is ready, begins at a line of its input, stops at the end of it, and prints what
 came of its requests. It has a lower priority than the gateway: attackers have their own machines.

@@ -1,4 +1,4 @@
-"""Bodies that are small on the wire and large, or expensive, behind it."""
+"""Request bodies that are small when sent and large or expensive to process."""
 
 import gzip
 import json

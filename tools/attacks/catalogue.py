@@ -1,4 +1,4 @@
-"""Every attack by its name."""
+"""All attacks by name."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

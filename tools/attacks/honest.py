@@ -1,4 +1,4 @@
-"""The honest clients: small requests at a rate, through the endpoint picker and past it.
+"""Legitimate clients: small requests at a fixed rate, through the endpoint picker and around it.
 
 Each second 50 requests go through the gateway and as many through the same Envoy to the same
 servers without the endpoint picker, in turn. They are sent on time however slow the answers are, in

@@ -1,4 +1,4 @@
-"""Model servers of an attacker's: one fails at once, one answers as it is asked to, at any length.
+"""Hostile model servers: one fails at once, one answers at the requested length.
 
 To honest requests the second answers as it should.
 """

@@ -1,4 +1,4 @@
-"""Known faults 1 to 4: what is in a body, and how it is compressed."""
+"""Known faults 1 to 4: malicious body contents and compression."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Known faults 6 to 8, 10 and 12: clients that hold on, or call themselves many names."""
+"""Known faults 6 to 8, 10 and 12: clients that hold connections or send many identities."""
 
 import asyncio
 import base64

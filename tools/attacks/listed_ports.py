@@ -1,4 +1,4 @@
-"""Known faults 5, 9, 11 and 12: descriptors, and model servers that mean no good."""
+"""Known faults 5, 9, 11 and 12: exhausted file descriptors and hostile model servers."""
 
 import asyncio
 from collections.abc import Iterator

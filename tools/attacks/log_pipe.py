@@ -1,4 +1,4 @@
-"""The other end of the endpoint picker's log: read and measured, or left unread for a time."""
+"""Read end of the endpoint picker's log pipe: it measures the log, or stops reading for a while."""
 
 import asyncio
 import contextlib

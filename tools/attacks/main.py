@@ -1,4 +1,4 @@
-"""Attacks the gateway while honest clients use it, and prints the scorecard.
+"""Attacks the gateway under legitimate traffic and prints a scorecard.
 
 ``make faults ARGS="--only attacks [--mode MODE] [--seconds N] [--attack NAME] [--one-by-one]
 [--report-only]"``. All attacks run at once, in every mode of Envoy: those of the default

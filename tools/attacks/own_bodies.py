@@ -1,4 +1,4 @@
-"""Attacks of our own by what is in a body."""
+"""Our own attacks through request bodies."""
 
 import json
 from collections.abc import Iterator

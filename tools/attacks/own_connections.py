@@ -1,4 +1,4 @@
-"""Attacks of our own by how requests are sent, and not sent."""
+"""Our own attacks through the way requests are sent or withheld."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The scorecard: what honest clients and the endpoint picker went through, beside the aims."""
+"""Scorecard: figures of legitimate clients and of the endpoint picker against their targets."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Sends requests whose answers matter to nobody, and counts what came of them."""
+"""Sends attack requests and counts their outcomes."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A gateway to be attacked, of real processes.
+"""A gateway of real processes to attack.
 
 They are the fake fleet, hostile model servers, the endpoint picker and Envoy. Envoy has a second
 listener, which goes to the sound servers without asking the endpoint picker: what honest requests

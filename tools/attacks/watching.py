@@ -1,4 +1,4 @@
-"""What is watched while the attacks last: memory, liveness, and the metrics page."""
+"""Samples memory, liveness and the metrics page during an attack."""
 
 import asyncio
 import contextlib

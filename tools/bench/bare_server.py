@@ -1,4 +1,4 @@
-"""An ext_proc server that decides nothing: the floor under the EPP's cost on the same transport.
+"""An ext_proc server without decisions: the lower bound of the EPP's cost on its transport.
 
 It answers each message by its first byte, with bytes made beforehand; bodies go back as they came,
 as HttpBody and StreamedBodyResponse have the same fields 1 and 2. With ``--plain`` the handler runs

@@ -1,4 +1,4 @@
-"""What a request costs by the size of its body, beside the bare transport.
+"""Cost of a request by body size, compared with the bare transport.
 
 In process for all sizes, through Envoy for some. The bare server reads nothing of a body; in full
 duplex it gives it back, as the EPP does.

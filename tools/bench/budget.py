@@ -1,4 +1,4 @@
-"""The budget of a request by part: samples of the real process under load through Envoy."""
+"""CPU budget of a request by component, from samples of the real process under load."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The budget by part as tables: samples through Envoy, and calls counted and timed alone."""
+"""Tables of the CPU budget: samples through Envoy, and calls timed in isolation."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""How evenly a burst of requests is spread, and what an EPP without load costs."""
+"""How evenly a burst of requests is spread, and the CPU use of an idle EPP."""
 
 import asyncio
 from collections.abc import Sequence

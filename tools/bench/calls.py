@@ -1,4 +1,4 @@
-"""Calls on a request's way: how often each is made, and how long it takes by itself."""
+"""Function calls of a request: how often each is made, and its duration in isolation."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""What a request costs at worst, by step: on bodies that are made to be costly, and on honest ones.
+"""Worst-case cost of a request by step, on bodies built to be expensive and on normal ones.
 
 Each body of :data:`tools.fuzz.cost_cases.REQUESTS` is read, counted, hashed, scheduled and
 rewritten, at several sizes; headers, answers and log lines are as long as a client can make them.

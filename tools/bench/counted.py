@@ -1,4 +1,4 @@
-"""What each call on a request's way costs by itself, and how often it is made.
+"""Cost and number of each function call on the request path.
 
 A call is timed alone, over and over, with the arguments of recorded requests; how many calls a
 request makes is counted by a profiler on the whole path. Their products add up to what the whole

@@ -1,4 +1,4 @@
-"""CPU time of another process, from /proc; less what it uses without any load."""
+"""CPU time of another process, from /proc, minus its idle use."""
 
 import time
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The scheduling cycle and the prefix index by size, without anything around them."""
+"""Scheduling cycle and prefix index by size, in isolation."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The cells through Envoy as tables: multiples of the bare server, beside what they are to be."""
+"""Tables of the runs through Envoy: multiples of the bare server, compared with the targets."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median

@@ -1,4 +1,4 @@
-"""What each flood costs the server, and what its neighbours notice of it.
+"""Cost of each flood to the server, and its effect on other connections.
 
 Every flood meets a server process of its own, on the transport alone, and comes from one client as
 fast as it can; another process makes calls on a connection of its own meanwhile.

@@ -1,4 +1,4 @@
-"""Flow control: dispatches a second, time from a free slot to the next dispatch, and what it costs.
+"""Flow control: dispatches per second, latency from a free slot to a dispatch, overhead.
 
 The loads are those of the reference's own benchmark, which publishes no figures: slots in all,
 bands, flows and callers, each small and large.

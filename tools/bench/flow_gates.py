@@ -1,4 +1,4 @@
-"""Where the callers' requests go in: flow control with nothing behind it, or a whole director."""
+"""Entry points of the callers: flow control alone, or a whole director."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Flow control as tables, beside what it is to reach."""
+"""Tables of the flow control figures, compared with the targets."""
 
 from collections.abc import Mapping, Sequence
 

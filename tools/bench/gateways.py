@@ -1,4 +1,4 @@
-"""Ext_proc servers, each behind an Envoy of its own, and the load that is sent through it."""
+"""Ext_proc servers, each behind its own Envoy, and the load sent through it."""
 
 import asyncio
 import contextlib

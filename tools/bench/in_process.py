@@ -1,4 +1,4 @@
-"""The whole path in this process: bytes of Envoy's connection in, bytes for it out.
+"""The whole request path in one process: from bytes received from Envoy to bytes sent to it.
 
 No kernel, no Envoy, no other process: what is measured is the CPU time of our own code alone, which
 is what one commit can be compared by with another. The EPP's service and the handler that decides

@@ -1,4 +1,4 @@
-"""The benchmark: what a request costs, as multiples of the bare transport; one run, all of it.
+"""The benchmarks: cost of a request as a multiple of the bare transport.
 
 ``.venv/bin/python -m tools.bench [--quick] [--all] [--only PART] [--json FILE]``
 """
@@ -237,11 +237,15 @@ async def main(given: argparse.Namespace, console: Console) -> dict[str, Any]:
 def command() -> None:
     """Read the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="1 s per cell instead of 5")
-    parser.add_argument("--all", action="store_true", help="also on --transport grpcio")
-    parser.add_argument("--pause-ms", type=float, default=10.0, help="between two chunks")
-    parser.add_argument("--only", choices=PARTS, help="one part of it")
-    parser.add_argument("--json", type=Path, help="write the results there")
+    parser.add_argument(
+        "--quick", action="store_true", help="measure each cell for 1 s instead of 5 s"
+    )
+    parser.add_argument("--all", action="store_true", help="also measure --transport grpcio")
+    parser.add_argument(
+        "--pause-ms", type=float, default=10.0, help="pause between two chunks of an answer"
+    )
+    parser.add_argument("--only", choices=PARTS, help="run one part only")
+    parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     measured = uvloop.run(main(arguments, Console(width=160)))
     if arguments.json:

@@ -1,4 +1,4 @@
-"""How much of the prompts the servers find in their caches, by how well the index knows their size.
+"""Cache hit ratio of prompts on the model servers, by the accuracy of the index.
 
 ``python -m tools.bench.prefix_hits``: conversations over four servers whose caches hold a
 part of them; every request goes through the scheduler, in one process and without time. The column

@@ -1,4 +1,4 @@
-"""What the prefix index takes in memory, counted and resident; each case in a process of its own.
+"""Memory of the prefix index, counted and resident; each case runs in its own process.
 
 ``.venv/bin/python -m tools.bench --only memory``
 """
@@ -15,7 +15,6 @@ from rich.table import Table
 
 from epp_plugins.data_producers.prefix_index import DEFAULT_MAX_BYTES, PrefixIndex
 from tools import REPOSITORY
-from tools.bench.tables import new_table
 
 ENDPOINTS = 4
 _CAPACITY = 10**9
@@ -97,6 +96,9 @@ def fill(case: Case) -> Memory:
 
 def table(measured: Sequence[Memory]) -> Table:
     """Memory of the prefix index by the kind of prompt."""
+    # Not above: it takes longer to import than a case takes to run in its process.
+    from tools.bench.tables import new_table
+
     made = new_table(
         "Memory of the prefix index",
         *("blocks, shared", "endpoints, holders", "prompts", "blocks known"),

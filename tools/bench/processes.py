@@ -1,4 +1,4 @@
-"""The processes of a benchmark; each writes its ports to a file when it listens."""
+"""Benchmark processes; each writes its ports to a file when it is ready."""
 
 import asyncio
 import contextlib

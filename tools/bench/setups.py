@@ -1,4 +1,4 @@
-"""What each well-known set-up costs beside the default one: the director's share of a request.
+"""Cost of each well-known configuration, compared with the default one.
 
 Each sample in deploy/config decides over 10 endpoints, all its hooks included: handle(), the head
 of the answer, the end. The set-ups take turns, so that what the machine does besides meets all.

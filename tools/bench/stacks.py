@@ -1,4 +1,4 @@
-"""Where the samples of a process fall: its parts, and its functions."""
+"""Attributes stack samples of a process to components and functions."""
 
 from collections import Counter
 from collections.abc import Sequence

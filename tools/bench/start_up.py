@@ -1,4 +1,4 @@
-"""How long ``epp serve`` takes from its start until its ports are open.
+"""Time from the start of ``epp serve`` until its ports are open.
 
 ``.venv/bin/python -m tools.bench --only start``
 """

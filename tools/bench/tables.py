@@ -1,4 +1,4 @@
-"""What was measured in process, and the burst, as tables."""
+"""Tables of the in-process measurements and of the burst."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median

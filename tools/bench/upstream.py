@@ -1,4 +1,4 @@
-"""Model servers that cost next to nothing: one process, many ports, answers in N chunks.
+"""Model servers with minimal cost: one process, many ports, answers in N chunks.
 
 A request says how it wants to be answered: ``x-bench-chunks`` pieces, ``x-bench-pause-ms`` apart.
 Several pieces are the events of a completion as vLLM streams it: each names its usage, which is

@@ -1,4 +1,4 @@
-"""What Envoy writes on its connection to the EPP, made from recorded ext_proc messages.
+"""Bytes that Envoy writes on its connection to the EPP, built from recorded messages.
 
 Frames are those that Envoy 1.40 was seen to write: a request opens with HEADERS and its first
 message in one write, every message is a DATA frame of its own (cut at 16 KB, as announced), and

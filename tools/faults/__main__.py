@@ -1,4 +1,4 @@
-"""Runs the faults."""
+"""Runs the fault runs."""
 
 import sys
 

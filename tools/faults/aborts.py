@@ -1,4 +1,4 @@
-"""Clients that go away: at any point of a request and of its answer, politely or with a reset."""
+"""Clients that disconnect at any point of a request or answer, with a close or a reset."""
 
 import asyncio
 from enum import StrEnum

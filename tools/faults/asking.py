@@ -1,4 +1,4 @@
-"""A request whose answer is known beforehand, and an HTTP/1.1 client in charge of every byte."""
+"""Requests with a known answer, and an HTTP/1.1 client that controls every byte."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterable

@@ -1,4 +1,4 @@
-"""Model servers that reset or close their connections, at every point of an exchange."""
+"""Model servers that reset or close their connections at every point of an exchange."""
 
 from collections.abc import Mapping
 from random import Random

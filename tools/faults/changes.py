@@ -1,4 +1,4 @@
-"""What the endpoint picker works with changed while requests are under way."""
+"""Configuration and endpoints changed while requests are in flight."""
 
 import asyncio
 import time

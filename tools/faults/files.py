@@ -1,4 +1,4 @@
-"""The files that the endpoint picker follows, torn, faulty, and rewritten under load."""
+"""Watched files truncated, made invalid and rewritten under load."""
 
 import asyncio
 import signal

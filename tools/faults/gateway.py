@@ -1,4 +1,4 @@
-"""A gateway to be broken: model servers that fail on demand, a real Envoy, and the EPP.
+"""A gateway for fault runs: model servers that fail on demand, a real Envoy, and the EPP.
 
 The EPP runs in the test's own process, where its objects can be counted, or as a process of its
 own, whose memory can be read. Either way it is judged by what it tells about itself.

@@ -1,4 +1,4 @@
-"""Clients that close their side after the request and go on reading, as ``nc`` does."""
+"""Clients that half-close after the request and keep reading, as ``nc`` does."""
 
 from random import Random
 

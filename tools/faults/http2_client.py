@@ -1,4 +1,4 @@
-"""An HTTP/2 client on the h2 library: many streams on a connection, each ended at will."""
+"""An HTTP/2 client on the h2 library: many streams per connection, each can be reset."""
 
 import asyncio
 from collections.abc import AsyncIterator

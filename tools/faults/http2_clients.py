@@ -1,4 +1,4 @@
-"""HTTP/2 from the client to Envoy: several requests on a connection, some of them reset."""
+"""HTTP/2 from client to Envoy: several requests per connection, some of them reset."""
 
 import asyncio
 from collections.abc import Sequence

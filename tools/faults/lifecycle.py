@@ -1,4 +1,4 @@
-"""The endpoint picker stopped, killed and replaced while requests are under way.
+"""The endpoint picker stopped, killed and replaced while requests are in flight.
 
 Each scenario runs traffic through a real Envoy, does one thing to the picker in the middle of it
 and returns what became of every request, with the promises that were broken.

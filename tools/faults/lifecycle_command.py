@@ -1,4 +1,4 @@
-"""The scenarios of lifecycle.py with a table of what became of the requests.
+"""Runs the scenarios of lifecycle.py and prints a table of request outcomes.
 
 ``python -m tools.faults.lifecycle_command [--requests N] [--mode NAME] [--only SCENARIO]``
 """
@@ -55,7 +55,9 @@ def _short(value: float | None) -> str:
 def command() -> int:
     """Return the exit status: 1 if a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tools.faults.lifecycle_command")
-    parser.add_argument("--requests", type=int, default=Pace().requests, help="of each run")
+    parser.add_argument(
+        "--requests", type=int, default=Pace().requests, help="number of requests in each run"
+    )
     parser.add_argument("--rate", type=float, default=Pace().rate, help="requests a second")
     parser.add_argument("--mode", action="append", choices=[each.name for each in SETTINGS])
     parser.add_argument("--only", action="append", choices=[each.__name__ for each in SCENARIOS])

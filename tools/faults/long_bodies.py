@@ -1,4 +1,4 @@
-"""Requests with bodies of 12 MB that become whole at the same time; some clients leave halfway."""
+"""Requests with bodies of 12 MB that complete at the same time; some clients leave halfway."""
 
 import asyncio
 from collections.abc import Sequence

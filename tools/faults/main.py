@@ -1,4 +1,4 @@
-"""Breaks clients and model servers on purpose, thousands of times, in every mode of Envoy.
+"""Breaks clients and model servers on purpose, thousands of times, in every Envoy mode.
 
 ``make faults`` or ``.venv/bin/python -m tools.faults [--only NAME] [--mode MODE]
 [--requests N]``. Each run has a gateway of its own: Envoy, and the EPP as a process. Its memory is
@@ -102,12 +102,16 @@ def command() -> int:
     parser.add_argument("--only", choices=choices, action="append", metavar="NAME")
     modes = [mode.value for mode in Mode]
     parser.add_argument("--mode", choices=modes, action="append", metavar="MODE")
-    parser.add_argument("--requests", type=int, help="of each run, instead of its own number")
+    parser.add_argument("--requests", type=int, help="number of requests in each run")
     attacks = parser.add_argument_group("attacks")
-    attacks.add_argument("--seconds", type=float, default=120.0, help="that a run of attacks lasts")
+    attacks.add_argument("--seconds", type=float, default=120.0, help="duration of each attack run")
     attacks.add_argument("--attack", choices=ATTACKS, action="append", metavar="NAME")
-    attacks.add_argument("--one-by-one", action="store_true", help="not all attacks at once")
-    attacks.add_argument("--report-only", action="store_true", help="exit status 0 in any case")
+    attacks.add_argument(
+        "--one-by-one", action="store_true", help="run the attacks one after the other"
+    )
+    attacks.add_argument(
+        "--report-only", action="store_true", help="exit with status 0 even if targets are missed"
+    )
     given = parser.parse_args()
     chosen = [Mode(mode) for mode in given.mode or modes]
     names = given.only or choices

@@ -1,4 +1,4 @@
-"""Thousands of requests that are open at once, in each phase of a request."""
+"""Thousands of concurrent requests in each phase of a request."""
 
 import asyncio
 from random import Random

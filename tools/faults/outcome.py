@@ -1,4 +1,4 @@
-"""What a fault run has seen, and the table of several."""
+"""Results of a fault run, and the table of several."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable

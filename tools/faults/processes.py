@@ -1,4 +1,4 @@
-"""A gateway whose endpoint picker is a process of its own: it can be stopped, killed and replaced.
+"""A gateway whose endpoint picker is a process that can be stopped, killed and replaced.
 
 The fleet runs here, Envoy is the real one. The picker's log goes to a file, which is read when the
 process is over.

@@ -1,4 +1,4 @@
-"""Every fault run by its name."""
+"""All fault runs by name."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Bodies that come byte by byte, many at once, beside normal requests, which must not suffer."""
+"""Bodies sent byte by byte, many at once, next to normal requests that must not slow down."""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Mixed traffic through a gateway, each answer held against what it must say.
+"""Mixed traffic through a gateway; each answer is compared with the expected one.
 
 Streams and whole answers, short and long ones; sent on time however slow the answers are. The fake
 servers write four characters for a token, so a lost chunk shows even in the middle of a stream.

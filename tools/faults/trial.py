@@ -1,4 +1,4 @@
-"""What the scenarios of a picker's life share: a gateway with traffic on it, and the judgement."""
+"""Shared parts of the lifecycle scenarios: a gateway under traffic, and the verdict."""
 
 import asyncio
 from collections import Counter

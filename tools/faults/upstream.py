@@ -1,4 +1,4 @@
-"""Model servers that fail on demand: each request says in its headers how it wants to be treated.
+"""Model servers that fail on demand: request headers select the fault.
 
 The answer of a sound one is a stream of events that says what came of the request's body, so that
 whoever asked can tell whether both have passed the gateway untouched.

@@ -1,4 +1,4 @@
-"""The endpoint picker stopped while it holds what is not decided, and while clients do not read."""
+"""The endpoint picker stopped while requests are undecided, and while clients do not read."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Configurations of flow control for runs: a pool of so many slots, and who gets them."""
+"""Flow control configurations of the runs: slots per endpoint, and tenants' weights."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What runs are summed up in."""
+"""Summary statistics of a run."""
 
 from collections.abc import Iterable, Sequence
 from math import ceil

@@ -1,4 +1,4 @@
-"""Fairness, priority and cost of flow control, through Envoy, for as long as is asked.
+"""Fairness, priority and cost of flow control through Envoy.
 
 ``make flow`` or ``.venv/bin/python -m tools.flow [--only NAME] [--seconds N]``. Each run has a
 gateway of its own.
@@ -25,7 +25,9 @@ def command() -> int:
     """Read the command line, run, print; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.flow", description=__doc__)
     parser.add_argument("--only", choices=RUNS, action="append", metavar="NAME")
-    parser.add_argument("--seconds", type=float, default=DEFAULT_SECONDS, help="of each run")
+    parser.add_argument(
+        "--seconds", type=float, default=DEFAULT_SECONDS, help="duration of each run"
+    )
     given = parser.parse_args()
     if not given.seconds > 0:
         parser.error(f"--seconds {given.seconds:g}: give more than 0")

@@ -1,4 +1,4 @@
-"""Flow control through Envoy: real requests of a load generator to the fake fleet.
+"""Flow control through Envoy: a load generator sends real requests to the fake fleet.
 
 The endpoint picker, the fleet and the load generator share one process, so figures are those of a
 loaded machine: shares hold, times are for comparison.

@@ -1,4 +1,4 @@
-"""A gateway on a virtual clock: the real director, controller, policies, scheduler, but no Envoy.
+"""A gateway on a virtual clock: real director, controller, policies and scheduler, no Envoy.
 
 Model servers are arithmetic: a request takes as long as its tokens do, and an endpoint takes any
 number at once, so whatever limits or spreads requests is the configuration.

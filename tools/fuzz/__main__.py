@@ -1,4 +1,4 @@
-"""Fuzzes one target, led by coverage: ``python -m tools.fuzz TARGET [libFuzzer's options]``.
+"""Coverage-guided fuzzing of a target: ``python -m tools.fuzz TARGET [libFuzzer options]``.
 
 ``make fuzz TARGET=parsers ARGS=-max_total_time=60`` calls it; with the file of a finding in ARGS
 that one input is run again. What it finds and keeps lies under ``fuzz-results/TARGET``.

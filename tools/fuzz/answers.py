@@ -1,4 +1,4 @@
-"""Answers of model servers: however they are cut, the same is read of them and changed in them.
+"""Answers of model servers: results must not depend on how an answer is split into chunks.
 
 Readers and :class:`ModelNames` look at pieces as they pass and keep little; here the whole document
 is read by Python's own ``json``, and what is found there has to be the same.

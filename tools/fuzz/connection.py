@@ -1,4 +1,4 @@
-"""What is fuzzed: a connection and a session, driven by one input from both sides.
+"""Fuzz target: an HTTP/2 connection and gRPC session, driven by one input from both sides.
 
 The first byte chooses: raw bytes, after the preface or without it, cut in two ways that have to
 give the same; or frames built from the input, mixed with answers and with everything else that the

@@ -1,4 +1,4 @@
-"""No body of 64 KB may cost more than a little time and memory, whatever is in it.
+"""Checks that no body of 64 KB costs more than a bounded time and memory.
 
 ``make fuzz TARGET=cost`` looks for one that does. Not coverage leads it but cost: the costliest
 inputs are changed again and again. Code is not instrumented, as that would be most of the time.

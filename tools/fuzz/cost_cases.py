@@ -1,4 +1,4 @@
-"""Bodies that are made to cost more than their size: a unit again and again, between two ends.
+"""Bodies built to cost more than their size: a repeated unit between two ends.
 
 The benchmark measures them, and ``make fuzz TARGET=cost`` begins with them and changes them.
 """

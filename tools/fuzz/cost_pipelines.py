@@ -1,4 +1,4 @@
-"""Whole pipelines to be paid for: parsers, producers, scheduling, hooks, readers of answers."""
+"""Pipelines of the cost target: parsers, producers, scheduling, hooks, answer readers."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence

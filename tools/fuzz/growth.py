@@ -1,4 +1,4 @@
-"""Whether the work grows as the inputs do, and not faster.
+"""Checks that work grows linearly with the size of the input.
 
 ``make fuzz TARGET=growth`` measures the CPU time of each case at sizes that grow fourfold; the
 suite counts calls instead, which shows loops, but not what one call copies.

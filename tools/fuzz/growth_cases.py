@@ -1,4 +1,4 @@
-"""Inputs that are made to cost more than their size, for everything that reads bytes of others."""
+"""Inputs built to cost more than their size, for every reader of untrusted bytes."""
 
 import gzip
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""JSON written from the bytes of a fuzz input: mostly what parsers look for, sometimes broken."""
+"""JSON generated from the bytes of a fuzz input: mostly valid for the parsers, sometimes broken."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What is fuzzed: everything that reads bytes of a client or of a model server.
+"""Fuzz target: every parser of bytes from clients and model servers.
 
 The first byte chooses what the others are: a request or an answer, as it is or put together of what
 parsers look for, a picture, or what the headers say of a film. What is found is compared with what

@@ -1,4 +1,4 @@
-"""The client's view of a connection: what it has allowed, and whether the server keeps to it."""
+"""The client's view of a connection: the limits it set, and whether the server respects them."""
 
 from collections import Counter
 

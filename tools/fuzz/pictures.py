@@ -1,4 +1,4 @@
-"""Pictures in data URIs: read from a few of their bytes, as from all of them."""
+"""Images in data URIs: their first bytes must give the same size as all of them."""
 
 from base64 import b64encode
 

@@ -1,4 +1,4 @@
-"""What is fuzzed: the control of requests, with plugins that return and write junk anywhere.
+"""Fuzz target: request control with plugins that return and write invalid values.
 
 An input chooses an extension point, what is done there to one request, whether that one is
 compressed and rewritten, and whether flow control has the others wait. The request may fail, and

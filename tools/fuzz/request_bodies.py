@@ -1,4 +1,4 @@
-"""Requests of every parser: whatever a client sends, it is read as it is, or refused with a text.
+"""Requests for every parser: each is parsed correctly or refused with a message.
 
 What a client means by a body is found a second time by Python's own ``json``, from the whole
 document, and has to be the same.

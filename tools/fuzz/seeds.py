@@ -1,4 +1,4 @@
-"""Inputs that a fuzzer begins with: the bodies in the tests, and streams as they should be.
+"""Initial inputs of the fuzzer: the bodies in the tests, and well-formed streams.
 
 Both are written as the targets read them: a byte for each choice, then what was chosen.
 """

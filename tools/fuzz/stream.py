@@ -1,4 +1,4 @@
-"""What is fuzzed: the state machine of an ext_proc stream, told anything in any order.
+"""Fuzz target: the state machine of an ext_proc stream, with messages in any order.
 
 The first bytes choose how Envoy and the endpoint picker are configured and what a plugin does to
 the request; the others choose messages, good, odd or cut to pieces, decisions and ends between

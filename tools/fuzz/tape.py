@@ -1,4 +1,4 @@
-"""Decisions read off the bytes of a fuzz input: a small change of it is a small change of them."""
+"""Decisions derived from the bytes of a fuzz input; a small change of it changes few of them."""
 
 from collections.abc import Sequence
 from typing import TypeVar

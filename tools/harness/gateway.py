@@ -1,4 +1,4 @@
-"""A whole gateway in the test's process but for Envoy, which is the real binary."""
+"""A gateway in the test's process, with a real Envoy binary."""
 
 import asyncio
 import json

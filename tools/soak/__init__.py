@@ -1,1 +1,1 @@
-"""Millions of requests, then a search for what is left of them."""
+"""Millions of requests, then a check for leaks."""

@@ -1,4 +1,4 @@
-"""A cheap HTTP/2 client: sends bytes made beforehand, counts the frames that come back."""
+"""A cheap HTTP/2 client: sends prebuilt bytes and counts the frames it receives."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""One connection as Envoy uses it: each normal request ends with a reset, and clients go away."""
+"""One connection used as Envoy uses it: requests end with a reset, and clients disconnect."""
 
 from epp.lab.envoy import Mode
 from tools.soak import frames, server

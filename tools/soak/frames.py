@@ -1,4 +1,4 @@
-"""HTTP/2 frames and gRPC messages as bytes, made once and sent a million times."""
+"""Prebuilt HTTP/2 frames and gRPC messages, encoded once and sent a million times."""
 
 from collections.abc import Iterable, Sequence
 from struct import Struct

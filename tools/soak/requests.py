@@ -1,4 +1,4 @@
-"""Chunks of requests as bytes, in which only the stream ids are still to be set."""
+"""Chunks of prebuilt requests in which only the stream ids are set."""
 
 import random
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""A server process on the transport alone, which tells what it counts and holds.
+"""A server process with the transport alone; it reports its counters and live objects.
 
 ``python -m tools.soak.server --ready-file FILE``. It answers ext_proc messages with bytes made
 beforehand; the method says in which mode.

@@ -1,4 +1,4 @@
-"""Millions of requests in fast repetition; then nothing may be left of them in the server.
+"""Millions of requests in quick succession; afterwards the server must hold nothing of them.
 
 ``make soak`` or ``.venv/bin/python -m tools.soak [--requests N] [--epp]``. Connections are
 reused, some are closed and some dropped with requests under way. The server's memory is read
@@ -314,7 +314,9 @@ def command() -> int:
     """Read the command line, run, print; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.soak", description=__doc__)
     parser.add_argument("--requests", type=int, default=2_000_000)
-    parser.add_argument("--epp", action="store_true", help="the whole endpoint picker")
+    parser.add_argument(
+        "--epp", action="store_true", help="soak the whole endpoint picker, not the transport alone"
+    )
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     soak = soak_epp if given.epp else soak_transport

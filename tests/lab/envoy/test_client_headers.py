@@ -19,7 +19,7 @@ from epp.lab.envoy.client_headers import (
 from epp.lab.envoy.names import DESTINATION_HEADER, STEERING_HEADERS
 from epp_plugins.slo_headers import TPOT_HEADERS, TTFT_HEADERS
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.integration
 
 FAIRNESS, OLD_FAIRNESS = "x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"
 SENT = dict.fromkeys(CLIENT_HEADERS, "mine")

@@ -58,7 +58,7 @@ with warnings.catch_warnings():
     )
     from envoy_data_plane.google.protobuf import Struct
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.integration
 
 DEAD = "127.0.0.1:1"
 CHUNK_BYTES = 62_000

@@ -18,7 +18,7 @@ from epp.lab.envoy import (
 )
 from epp.lab.envoy.bootstrap import render_yaml
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.integration
 
 
 def make_text(**settings: Any) -> str:

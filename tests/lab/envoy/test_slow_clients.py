@@ -14,7 +14,7 @@ from lab.envoy.test_gateway import (
 
 from epp.lab.envoy import EnvoyProcess, GatewayConfig, GatewayLimits, Mode
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.integration
 
 HEAD = b"POST /v1/x HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n"
 

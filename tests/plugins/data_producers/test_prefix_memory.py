@@ -4,6 +4,8 @@ import pytest
 
 from tools.bench.prefix_memory import Case, measure
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.mark.parametrize(
     "case",
