@@ -4,13 +4,14 @@ This package imports nothing of ``epp``, so every layer and every plugin may imp
 """
 
 from epp.inputs.files import FollowedFile, SettledChanges, UnreadableFileError, why_unreadable
-from epp.inputs.quantities import duration_seconds, quantity
+from epp.inputs.quantities import duration_seconds, optional_duration_seconds, quantity
 
 __all__ = [
     "FollowedFile",
     "SettledChanges",
     "UnreadableFileError",
     "duration_seconds",
+    "optional_duration_seconds",
     "quantity",
     "why_unreadable",
 ]

@@ -59,6 +59,15 @@ def duration_seconds(value: str | float) -> float:
     return float(seconds)
 
 
+def optional_duration_seconds(value: str | float) -> float:
+    """Return the seconds of a non-negative Go duration; 0.0 for an empty text.
+
+    Raises:
+        ValueError: See :func:`duration_seconds`.
+    """
+    return 0.0 if value == "" else duration_seconds(value)
+
+
 def quantity(value: str | float) -> int:
     """Return the integer value of a non-negative Kubernetes quantity (``10Gi``, ``20k``, ``5000``).
 

@@ -165,20 +165,17 @@ class Picker(Plugin, Generic[RequestT, EndpointT]):
 
 
 class ProfileHandler(Plugin, Generic[RequestT, EndpointT]):
-    """Decides which profiles run for a request and which result is used."""
+    """Decides which profiles run for a request and which of them is the primary one."""
 
     def profile_faults(self, profiles: Collection[str]) -> Iterable[str]:
-        """Return the errors of the configured profiles; called once at start-up.
+        """Return errors in the configured profiles, by name; called once, at start.
 
-        Each text names the error and its fix. Any error makes the configuration invalid.
-
-        Args:
-            profiles: Names of all profiles except shadow profiles.
+        Each text says what is wrong and how to fix it; any of them rejects the configuration.
         """
         return ()
 
     def profile_warnings(self, profiles: Collection[str]) -> Iterable[str]:
-        """Return warnings about the configured profiles; called once at start-up."""
+        """Return warnings about the configured profiles; called once, at start."""
         return ()
 
     @abstractmethod
@@ -201,7 +198,7 @@ class ProfileHandler(Plugin, Generic[RequestT, EndpointT]):
             state: Values from plugins that ran earlier for this request.
 
         Raises:
-            UnknownProfileError: The request names a profile that does not exist.
+            UnknownProfileError: The request names a profile that is not among ``profiles``.
         """
 
     @abstractmethod

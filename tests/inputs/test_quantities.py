@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from epp.inputs import duration_seconds, quantity
+from epp.inputs import duration_seconds, optional_duration_seconds, quantity
 
 
 @pytest.mark.parametrize(
@@ -85,3 +85,9 @@ def test_what_is_no_quantity_is_refused_with_an_example(value: str | int) -> Non
 def test_quantity_beyond_64_bits_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=rf"quantity `{text}` is too large"):
         quantity(text)
+
+
+def test_an_empty_text_may_stand_for_no_duration() -> None:
+    assert (optional_duration_seconds(""), optional_duration_seconds("1.5s")) == (0.0, 1.5)
+    with pytest.raises(ValueError, match="has no unit"):
+        optional_duration_seconds(0)

@@ -99,7 +99,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from epp.data_layer.plugins import OpenCaller, OpenGrpcCaller
-from epp.inputs import duration_seconds
+from epp.inputs import optional_duration_seconds
 from epp.observability.plugins import NO_PLUGIN_METRICS, PluginMetrics
 from epp.request_control.plugins import (
     PRODUCER_FAILURES,
@@ -140,16 +140,7 @@ class Estimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     """Token cost of a video."""
 
 
-def _seconds(duration: str | float) -> float:
-    """Return a time limit in seconds; 0.0 stands for the default.
-
-    Raises:
-        ValueError: ``duration`` is negative or not a duration.
-    """
-    return 0.0 if duration == "" else duration_seconds(duration)
-
-
-_Duration = Annotated[str, msgspec.Meta(extra={"check": _seconds})]
+_Duration = Annotated[str, msgspec.Meta(extra={"check": optional_duration_seconds})]
 
 
 class Vllm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -281,7 +272,10 @@ class RenderedTokenProducer(TokenProducer, AsyncDataProducer):
         timeouts = (_TEXT_SECONDS, _MEDIA_SECONDS)
         backend: Backend
         if isinstance(renderer, Vllm) and open_caller is not None:
-            text, media = _seconds(renderer.timeout), _seconds(renderer.mm_timeout)
+            text, media = (
+                optional_duration_seconds(renderer.timeout),
+                optional_duration_seconds(renderer.mm_timeout),
+            )
             timeouts = (text or _TEXT_SECONDS, media or _MEDIA_SECONDS)
             backend = HttpRenderer(renderer.url, open_caller)
         elif isinstance(renderer, UdsTokenizer) and open_grpc_caller is not None:

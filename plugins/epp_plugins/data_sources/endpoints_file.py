@@ -1,16 +1,16 @@
-"""The endpoints file: its schema, limits and reading, for :mod:`.file_discovery`.
+"""Schema, limits and parsing of the endpoints file, for :mod:`.file_discovery`.
 
-YAML or JSON, the format of the reference endpoint picker, with numbers as ports and IPv6 besides::
+The file is YAML or JSON in the format of the Go EPP; ports as numbers and IPv6 are also accepted::
 
     endpoints:
       - name: vllm-0
         namespace: default      # the default
-        address: 10.0.0.7       # an IP address, no host name
+        address: 10.0.0.7       # an IP address, not a host name
         port: "8000"            # or the number
         labels: {llm-d.ai/role: decode}
 
-:func:`parse` refuses a file with a faulty entry as a whole; :func:`parse_leniently` leaves out the
-faulty entries alone, as the reference does when it reloads a file.
+:func:`parse` refuses a file that has an invalid entry; :func:`parse_leniently` leaves out only the
+invalid entries, as the Go EPP does when it reloads a file.
 """
 
 import re
@@ -42,7 +42,7 @@ _PORTS = range(1, 65536)
 
 
 class LenientEndpoint(msgspec.Struct, frozen=True, rename="camel"):
-    """One entry of the file; fields that are not known are ignored."""
+    """One entry of the file; unknown fields are ignored."""
 
     name: _Name
     address: str
@@ -50,14 +50,14 @@ class LenientEndpoint(msgspec.Struct, frozen=True, rename="camel"):
         Annotated[int, msgspec.Meta(ge=1, le=65535)]
         | Annotated[str, msgspec.Meta(min_length=1, max_length=10)]
     )
-    """A number, or its digits: the reference takes these alone."""
+    """A number or, as in the Go EPP, a string of digits."""
     namespace: _Name | None = None
-    """``default`` if not given."""
+    """None means ``default``."""
     labels: dict[str, str] | None = None
 
 
 class FileEndpoint(LenientEndpoint, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The same, strict."""
+    """One entry of the file; unknown fields are errors."""
 
 
 class LenientFile(msgspec.Struct, frozen=True, rename="camel"):
@@ -67,17 +67,17 @@ class LenientFile(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class EndpointsFile(LenientFile, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The same, strict."""
+    """The whole file with entries of any form; other sections are errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryRules:
-    """What an entry may say."""
+    """Rules for entries beyond the schema."""
 
     takes_names: bool = False
-    """An address may be a host name."""
+    """Whether an address may be a host name."""
     check: Callable[[str, Mapping[str, str]], object] = lambda address, labels: None
-    """Raises ValueError for an address (``host:port``) with labels that are faulty."""
+    """Raises ValueError if the labels of an address (``host:port``) are invalid."""
 
 
 _PLAIN: Final = EntryRules()
@@ -86,16 +86,16 @@ _File = TypeVar("_File", bound=LenientFile)
 
 
 def parse(path: Path, content: bytes, rules: EntryRules = _PLAIN) -> list[EndpointSpec]:
-    """Return the endpoints that ``content`` lists, in its order.
+    """Return the endpoints in ``content``, in file order.
 
     Args:
-        path: Of the file, for messages.
-        content: What it holds.
-        rules: What an entry may say.
+        path: Path of the file, for messages.
+        content: Content of the file.
+        rules: Rules for its entries.
 
     Raises:
-        DiscoveryError: It is no YAML or JSON, a field is missing, unknown, wrong or given twice, or
-            two entries have the same namespace and name. The message has a line for each faulty
+        DiscoveryError: It is not YAML or JSON, a field is missing, unknown, invalid or duplicate,
+            or two entries have the same namespace and name. The message has one line per invalid
             entry, with file, line, entry and field.
     """
     file = _file(path, content, EndpointsFile)
@@ -127,14 +127,14 @@ def parse(path: Path, content: bytes, rules: EntryRules = _PLAIN) -> list[Endpoi
 def parse_leniently(
     path: Path, content: bytes, rules: EntryRules = _PLAIN
 ) -> tuple[list[EndpointSpec], list[str]]:
-    """Return the endpoints of the sound entries, and what is wrong with the file.
+    """Return the endpoints of the valid entries, and the errors of the file.
 
-    A faulty entry is left out, fields that are not known are ignored, and of several entries with
-    one namespace and name the last one counts.
+    Invalid entries are left out and unknown fields are ignored. Of several entries with the same
+    namespace and name, the last one is used.
 
     Raises:
-        DiscoveryError: It is no YAML or JSON, or has no list ``endpoints``; or it has entries, all
-            of them faulty.
+        DiscoveryError: It is not YAML or JSON, has no list ``endpoints``, or all of its entries are
+            invalid.
     """
     file = _file(path, content, LenientFile)
     faults = _Faults(path, content)
@@ -158,7 +158,7 @@ def parse_leniently(
 
 
 class _EntryError(Exception):
-    """What is wrong with an entry; ``where`` is the place in it, ``.port``."""
+    """An entry is invalid; ``where`` is the path of the field in it, such as ``.port``."""
 
     def __init__(self, text: str, where: str = "") -> None:
         super().__init__(text)
@@ -166,7 +166,7 @@ class _EntryError(Exception):
 
 
 class _Faults:
-    """What is wrong with a file, each with the line of its entry or field."""
+    """The errors of a file, each with the line of its entry or field."""
 
     def __init__(self, path: Path, content: bytes) -> None:
         self.texts: list[str] = []
@@ -182,7 +182,7 @@ class _Faults:
         )
 
     def line(self, index: int, field: str = "") -> int | None:
-        if self._lines is None:  # sound files are not read twice
+        if self._lines is None:  # valid files are parsed once
             self._lines = ItemLines(self._content, "endpoints")
         return self._lines.line(index, field)
 
@@ -219,7 +219,7 @@ def _loaded(path: Path, content: bytes) -> object:
     """Return the plain values of the file.
 
     Raises:
-        DiscoveryError: It is no YAML or JSON.
+        DiscoveryError: It is not YAML or JSON.
     """
     try:
         return load(content)
@@ -229,8 +229,8 @@ def _loaded(path: Path, content: bytes) -> object:
         text = f"endpoints file {path}{where}: not valid YAML or JSON: {error.problem}"
         raise DiscoveryError(text) from None
     except Exception as error:
-        # PyYAML lets out whatever its constructors trip over: IndexError for ``!!int ""``, KeyError
-        # for ``!!bool x``, AttributeError for ``!!timestamp x``.
+        # PyYAML does not catch the errors of its constructors: IndexError for ``!!int ""``,
+        # KeyError for ``!!bool x``, AttributeError for ``!!timestamp x``.
         text = f"endpoints file {path}: not valid YAML or JSON: {type(error).__name__}: {error}"
         raise DiscoveryError(text) from None
 

@@ -28,20 +28,11 @@ from epp.data_layer.plugins import (
     join_address,
     split_address,
 )
-from epp.inputs import duration_seconds
+from epp.inputs import optional_duration_seconds
 from epp.scheduling import Endpoint
 
 PagePath = Annotated[str, msgspec.Meta(pattern=r"^[!-~]+$(?!\n)")]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
-
-
-def _interval_seconds(interval: str | float) -> float:
-    """Return ``interval`` in seconds; 0 if it is empty.
-
-    Raises:
-        ValueError: ``interval`` is not a duration.
-    """
-    return 0.0 if interval == "" else duration_seconds(interval)
 
 
 class MetricsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -63,7 +54,7 @@ class MetricsParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     client_key_path: str = ""
     """PEM file with the key of ``clientCertPath``."""
     # The check also gets numbers, and its error asks for a unit; the type's would ask for quotes.
-    interval: Annotated[str, msgspec.Meta(extra={"check": _interval_seconds})] = ""
+    interval: Annotated[str, msgspec.Meta(extra={"check": optional_duration_seconds})] = ""
     """Scrape interval, such as ``500ms``, at least 50 ms; "" for that of the process."""
 
 
@@ -79,7 +70,7 @@ class HttpSource(DataSource):
 
     def __init__(self, name: str, params: MetricsParams, *, open_page: OpenPage) -> None:
         self.name = name
-        self.interval_seconds = _interval_seconds(params.interval)
+        self.interval_seconds = optional_duration_seconds(params.interval)
         self._path = params.path if params.path.startswith("/") else f"/{params.path}"
         self._port = params.port
         self._tls = _tls(params) if params.scheme == "https" else None
