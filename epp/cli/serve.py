@@ -60,7 +60,7 @@ from epp.cli.process_options import (
     drain_times,
     log_level,
 )
-from epp.cli.reference_flags import tell_of_unused
+from epp.cli.reference_flags import log_unused
 from epp.cli.running import (
     fail,
     from_flag,
@@ -335,7 +335,7 @@ def serve(
     configure(level=level, log_format=log_format, queue_bytes=queue_bytes, standard_streams=True)
     if words := stray_words(given):
         log.warning("words on the command line were ignored", **words)
-    tell_of_unused(given.reference, os.environ)
+    log_unused(given.reference, os.environ)
     if tls is None:
         warn_of_unused(cert_path, tls_min_version, tls_cipher_suites or ())
 
