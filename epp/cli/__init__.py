@@ -40,8 +40,8 @@ _MODULES: Final = {
 _UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
 _NO_ARGUMENTS: Final = "NoArgsIsHelpError"
 """Class name of click's error whose message is the help, which Typer prints."""
-_WORDS: Final = {"int": "a whole number", "float": "a number"}
-_KINDS: Final = re.compile(rf"a valid ({'|'.join(_WORDS)})(?: range)?\b")
+_NUMBER: Final = re.compile(r"a valid (int|float)(?: range)?\b")
+"""A type of click's in its error messages."""
 
 
 class _Commands(MutableMapping[str, Any]):
@@ -87,9 +87,12 @@ class _Group(TyperGroup):
 
 
 def _in_one_line(error: Any) -> str:  # noqa: ANN401 - Typer hides its class
-    """Return a wrong command line's fault as the commands themselves put theirs."""
+    """Return the text of a usage error in the format of :func:`epp.cli.running.fail`."""
     if isinstance(error, typer.BadParameter) and error.param is not None and error.message:
-        fault = _KINDS.sub(lambda found: _WORDS[found[1]], error.message)
+        # Late: importing the configuration would slow down every other command.
+        from epp.config.structs import TYPE_NAMES  # noqa: PLC0415
+
+        fault = _NUMBER.sub(lambda found: TYPE_NAMES[found[1]], error.message)
         name = max(error.param.opts, key=len)
         return f"{name}: {fault}".rstrip(".")
     text: str = error.format_message()

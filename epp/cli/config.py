@@ -28,7 +28,7 @@ from epp.config.yaml_nodes import dump
 from epp.flow_control.session_plugins import fault_in_configuring, session_plan
 
 config = typer.Typer(
-    help="Check configurations, show what they come to, and compare two.", no_args_is_help=True
+    help="Check configurations, show them with all defaults, and compare two.", no_args_is_help=True
 )
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="EndpointPickerConfig files.")]

@@ -40,7 +40,7 @@ def doctor(
             f" {QUEUED_SECONDS:g} s without one."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, no lines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check an Envoy for settings that make requests fail or reach the wrong server.
 

@@ -19,7 +19,7 @@ PIPED_WIDTH = 200
 """Width of tables if the output is not a terminal."""
 
 explain = typer.Typer(
-    help="Ask a running endpoint picker why it does what it does.", no_args_is_help=True
+    help="Explain the decisions of a running endpoint picker.", no_args_is_help=True
 )
 
 
@@ -31,13 +31,15 @@ def _explain() -> None:
 @explain.command("queue")
 def queue(
     admin: Annotated[
-        str, typer.Option(help="Where the endpoint picker serves /metrics and its debug pages.")
+        str, typer.Option(help="URL of the port with /metrics and the debug pages.")
     ] = "http://127.0.0.1:9090",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line a look.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, one line per update.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Update until Ctrl-C.")] = False,
     interval: Annotated[
         float,
-        typer.Option(help="Seconds between two looks of --watch.", min=0.1, callback=finite),
+        typer.Option(help="Seconds between two updates of --watch.", min=0.1, callback=finite),
     ] = 2.0,
 ) -> None:
     """Show the queued requests in order, why the first ones wait, and the share of each flow.
@@ -73,14 +75,14 @@ def _page(client: DebugClient) -> SessionPage:
         text = client.get(PATH)
     except NoSuchPageError as error:
         raise PageError(
-            f"{error}: flow control is off in that endpoint picker, nobody waits there;"
+            f"{error}: flow control is off in that endpoint picker, so no request waits;"
             " `featureGates: [flowControl]` in its configuration turns it on"
         ) from None
     try:
         return msgspec.json.decode(text, type=SessionPage)
     except msgspec.MsgspecError:
         raise PageError(
-            f"{client.shown}: what it answers for /debug/{PATH} is no such page; is this the"
+            f"{client.shown}: the response for /debug/{PATH} is not that page; is this the"
             " --metrics-port of an endpoint picker of this version?"
         ) from None
 

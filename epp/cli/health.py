@@ -12,9 +12,14 @@ _TIMEOUT_SECONDS = 2.0
 
 
 def health(
-    address: Annotated[str, typer.Option(help="HOST:PORT of gRPC health.")] = "127.0.0.1:9003",
+    address: Annotated[
+        str, typer.Option(help="HOST:PORT of the gRPC health port.")
+    ] = "127.0.0.1:9003",
     service: Annotated[
-        str, typer.Option(help="liveness, readiness, or another that it knows.")
+        str,
+        typer.Option(
+            help="Service to check: `liveness`, `readiness`, or any other the port reports."
+        ),
     ] = "readiness",
 ) -> None:
     """Check whether an endpoint picker is serving; the exit status is 0 if so, else 1."""

@@ -20,9 +20,9 @@ def shown(page: SessionPage) -> Iterator[str | Table]:
     if page.saturation:
         yield f"Saturation: {', '.join(_stages(page.saturation))}"
     if page.blocked:
-        yield f"Nothing may go: {plain(page.blocked)}"
+        yield f"Nothing can be dispatched: {plain(page.blocked)}"
     if not page.waiting:
-        yield "Nobody waits."
+        yield "No request waits."
     yield from _tables(page)
     for fault in page.faults:
         yield f"Fault: {plain(fault)}"
@@ -48,13 +48,13 @@ def _tables(page: SessionPage) -> Iterator[str | Table]:
     if page.parked:
         yield _parked(page.parked)
         if page.more_parked:
-            yield f"and {page.more_parked} more parked ones"
+            yield f"and {page.more_parked} more parked requests"
     if page.plugins:
         yield _plugins(page.plugins)
 
 
 def _bands(page: SessionPage) -> Table:
-    table = _table("Bands", "priority", "waiting", "bytes", "ceiling", "why nothing may go")
+    table = titled_table("Bands", "priority", "waiting", "bytes", "ceiling", "why nothing may go")
     for band in page.bands:
         table.add_row(
             str(band.priority),
@@ -67,7 +67,7 @@ def _bands(page: SessionPage) -> Table:
 
 
 def _flows(flows: Iterable[tuple[BandLine, FlowLine]], blocked: str) -> Table:
-    table = _table(
+    table = titled_table(
         "Flows", "priority", "flow", "waiting", "head waits", "used", "deserved", "share",
         "why the head does not go",
     )  # fmt: skip
@@ -86,7 +86,7 @@ def _flows(flows: Iterable[tuple[BandLine, FlowLine]], blocked: str) -> Table:
 
 
 def _waiting(lines: Iterable[RequestLine]) -> Table:
-    table = _table(
+    table = titled_table(
         "Waiting", "priority", "flow", "place", "request", "model", "bytes", "waited", "left"
     )
     for line in lines:
@@ -104,7 +104,7 @@ def _waiting(lines: Iterable[RequestLine]) -> Table:
 
 
 def _parked(lines: Iterable[RequestLine]) -> Table:
-    table = _table("Parked", "priority", "flow", "request", "waited", "left", "tries", "why")
+    table = titled_table("Parked", "priority", "flow", "request", "waited", "left", "tries", "why")
     for line in lines:
         table.add_row(
             str(line.priority),
@@ -119,7 +119,7 @@ def _parked(lines: Iterable[RequestLine]) -> Table:
 
 
 def _plugins(lines: Iterable[PluginLine]) -> Table:
-    table = _table("Session plugins", "name", "pages")
+    table = titled_table("Session plugins", "name", "pages")
     for line in lines:
         table.add_row(
             plain(line.name), _lines(f"/debug/session/{plain(page)}" for page in line.pages)
@@ -138,7 +138,8 @@ def _more(page: SessionPage, what: str, counts: Iterable[int]) -> Iterator[str]:
             yield f"and {count} more {what} of priority {band.priority}"
 
 
-def _table(title: str, *columns: str) -> Table:
+def titled_table(title: str, *columns: str) -> Table:
+    """Return a table without borders, whose cells are folded."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")

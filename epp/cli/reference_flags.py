@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from epp.cli.ext_proc_options import SAMPLER_ARG
 from epp.cli.units import count, duration, true_or_false
 
 log = structlog.get_logger()
@@ -31,7 +32,7 @@ class Given:
     value: str
     reason: str
     """Why it has no effect."""
-    asks_for_more: bool
+    is_missing_feature: bool
     """Whether it requests a feature that does not exist here."""
 
 
@@ -47,7 +48,7 @@ class ReferenceFlag:
     """Raises ValueError for a value that the Go EPP also refuses."""
     is_boolean: bool = False
     """May be given without a value, which means true."""
-    asks_for_more: Callable[[str], bool] = lambda _: False
+    is_missing_feature: Callable[[str], bool] = lambda _: False
     """Returns whether a value requests a feature that does not exist here."""
 
     is_withdrawn: bool = False
@@ -64,7 +65,7 @@ class ReferenceFlag:
             self.check(value)
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from error
-        return Given(self.name, value, self.reason, self.asks_for_more(value))
+        return Given(self.name, value, self.reason, self.is_missing_feature(value))
 
 
 def _boolean(name: str, reason: str, *, warns: bool = False) -> ReferenceFlag:
@@ -73,7 +74,7 @@ def _boolean(name: str, reason: str, *, warns: bool = False) -> ReferenceFlag:
         reason,
         check=lambda text: true_or_false("value", text),
         is_boolean=True,
-        asks_for_more=lambda text: warns and true_or_false(name, text),
+        is_missing_feature=lambda text: warns and true_or_false(name, text),
     )
 
 
@@ -117,10 +118,13 @@ FLAGS: Final[Mapping[str, ReferenceFlag]] = {
     flag.name: flag
     for flag in (
         ReferenceFlag(
-            "--endpoint-selector", _NO_API, check=_selector, asks_for_more=lambda _: True
+            "--endpoint-selector", _NO_API, check=_selector, is_missing_feature=lambda _: True
         ),
         ReferenceFlag(
-            "--endpoint-target-ports", _NO_API, check=_target_ports, asks_for_more=lambda _: True
+            "--endpoint-target-ports",
+            _NO_API,
+            check=_target_ports,
+            is_missing_feature=lambda _: True,
         ),
         ReferenceFlag("--pool-group", _NO_API),
         ReferenceFlag("--pool-namespace", _NO_API),
@@ -154,8 +158,6 @@ _VARIABLES: Final = frozenset(
     {"NAMESPACE", "POD_NAME", "PREDICTION_SERVER_URL", "TRAINING_SERVER_URL"}
 )
 _PREFIXES: Final = ("OTEL_", "LATENCY_")
-_READ: Final = "OTEL_TRACES_SAMPLER_ARG"
-"""The share of requests that ``--tracing`` marks as sampled."""
 
 
 def unused_variables(environment: Iterable[str]) -> list[str]:
@@ -163,11 +165,11 @@ def unused_variables(environment: Iterable[str]) -> list[str]:
     return sorted(
         name
         for name in environment
-        if (name in _VARIABLES or name.startswith(_PREFIXES)) and name != _READ
+        if (name in _VARIABLES or name.startswith(_PREFIXES)) and name != SAMPLER_ARG
     )
 
 
-def tell_of_unused(given: Iterable[Given], environment: Iterable[str]) -> None:
+def log_unused(given: Iterable[Given], environment: Iterable[str]) -> None:
     """Log flags and variables without effect in one line; as a warning if a feature is missing."""
     latest = {each.name: each for each in given}
     variables = unused_variables(environment)
@@ -177,7 +179,7 @@ def tell_of_unused(given: Iterable[Given], environment: Iterable[str]) -> None:
         "flags": {f"{each.name}={each.value}": each.reason for each in latest.values()},
         "environment": variables,
     }
-    if any(each.asks_for_more for each in latest.values()):
+    if any(each.is_missing_feature for each in latest.values()):
         log.warning("flags of the reference have no effect", **facts)
     else:
         log.info("flags of the reference have no effect", **facts)

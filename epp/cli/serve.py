@@ -6,7 +6,7 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import structlog
 import typer
@@ -60,7 +60,7 @@ from epp.cli.process_options import (
     drain_times,
     log_level,
 )
-from epp.cli.reference_flags import tell_of_unused
+from epp.cli.reference_flags import log_unused
 from epp.cli.running import (
     fail,
     from_flag,
@@ -93,11 +93,15 @@ from epp.cli.transport_options import (
 )
 from epp.cli.units import duration, signed_duration, size, true_or_false
 from epp.config import LoadedConfig, PluginRegistry, default_config, load_file, load_text
+from epp.ext_proc import ExtProcSettings
 from epp.observability import configure
 from epp.request_control import DEFAULT_SOURCE_HEADERS
 from epp.transport import TlsSettings
 
 log = structlog.get_logger()
+
+_EXT_PROC: Final = ExtProcSettings()
+"""Defaults of the options that have the type of their setting."""
 
 _NO_ENDPOINTS = (
     "no model servers: name them with --endpoint HOST:PORT (repeatable), --endpoints-file FILE, or",
@@ -169,24 +173,24 @@ def serve(
     grpc_max_recv_msg_size: GrpcMaxRecvMsgSize = "",
     grpc_max_send_msg_size: GrpcMaxSendMsgSize = "",
     health_checking: HealthChecking = False,
-    compat: Compat = "none",
+    compat: Compat = _EXT_PROC.compat,
     error_body: ErrorBody = None,
     retry_after_seconds: RetryAfterSeconds = None,
     max_body_bytes: MaxBodyBytes = "64MiB",
-    max_json_values: MaxJsonValues = 4_194_304,
+    max_json_values: MaxJsonValues = _EXT_PROC.max_json_values,
     max_header_bytes: MaxHeaderBytes = "128KiB",
-    max_streams: MaxStreams = 100_000,
+    max_streams: MaxStreams = _EXT_PROC.max_streams,
     max_held_bytes: MaxHeldBytes = "512MiB",
-    max_compression_ratio: MaxCompressionRatio = 100,
+    max_compression_ratio: MaxCompressionRatio = _EXT_PROC.max_compression_ratio,
     source_header: SourceHeader = None,
-    body_timeout_seconds: BodyTimeoutSeconds = 30.0,
+    body_timeout_seconds: BodyTimeoutSeconds = _EXT_PROC.body_timeout_seconds,
     body_min_rate: BodyMinRate = "1KiB",
-    stream_idle_timeout_seconds: StreamIdleTimeoutSeconds = 0.0,
-    max_stream_seconds: MaxStreamSeconds = 0.0,
+    stream_idle_timeout_seconds: StreamIdleTimeoutSeconds = _EXT_PROC.stream_idle_timeout_seconds,
+    max_stream_seconds: MaxStreamSeconds = _EXT_PROC.max_stream_seconds,
     destination_list: DestinationList = "true",
-    sample_usage: SampleUsage = 0.0,
+    sample_usage: SampleUsage = _EXT_PROC.sample_usage,
     ignore_client_headers: IgnoreClientHeaders = "",
-    keep_control_headers: KeepControlHeaders = False,
+    keep_control_headers: KeepControlHeaders = _EXT_PROC.keep_control_headers,
     tracing: Tracing = "",
     refresh_metrics_interval: Annotated[
         str,
@@ -335,7 +339,7 @@ def serve(
     configure(level=level, log_format=log_format, queue_bytes=queue_bytes, standard_streams=True)
     if words := stray_words(given):
         log.warning("words on the command line were ignored", **words)
-    tell_of_unused(given.reference, os.environ)
+    log_unused(given.reference, os.environ)
     if tls is None:
         warn_of_unused(cert_path, tls_min_version, tls_cipher_suites or ())
 

@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from epp.cli.queue_tables import titled_table
 from epp.cli.running import fail
 from epp.config import ConfigError
 from epp.flow_control.cluster_file import ClusterFile, load_cluster
@@ -45,19 +45,19 @@ def run(
     try:
         outcome.run()
     except Exception as error:
-        outcome.tell_faults()
+        outcome.print_faults()
         fail(f"the session failed: {type(error).__name__}: {error}", status=1)
     if as_json:
         console.print_json(msgspec.json.encode(outcome.as_document(), enc_hook=repr).decode())
     else:
         _print(outcome)
-    outcome.tell_faults()
+    outcome.print_faults()
     if outcome.faults:
         raise typer.Exit(1)
 
 
 class _Outcome:
-    """What one session did; it is the world outside of that session."""
+    """Runs one session, and records what it commits."""
 
     def __init__(self, file: ClusterFile, directory: Path) -> None:
         self.faults: list[tuple[str, str, PluginFault]] = []
@@ -80,7 +80,7 @@ class _Outcome:
         self.explanations = self._dispatcher.run()
         self.waiting = [job for job in self._file.cluster.jobs.values() if job.pending()]
 
-    def tell_faults(self) -> None:
+    def print_faults(self) -> None:
         """Print the failures of plugins on standard error."""
         for plugin, point, fault in self.faults:
             kind = type(fault).__name__
@@ -126,24 +126,17 @@ class _Outcome:
 
 
 def _print(outcome: _Outcome) -> None:
-    placed = _table("Placed", "task", "job", "node", "gpu")
+    placed = titled_table("Placed", "task", "job", "node", "gpu")
     for each in outcome.bindings:
         gpu = "" if each.gpu is None else str(each.gpu.index)
         placed.add_row(each.task.name, each.task.job.name, each.node.name, gpu)
-    evicted = _table("Evicted", "task", "node", "why")
+    evicted = titled_table("Evicted", "task", "node", "why")
     for gone in outcome.evictions:
         evicted.add_row(gone.task.name, gone.node.name, gone.reason)
-    waiting = _table("Waiting", "job", "tasks", "why")
+    waiting = titled_table("Waiting", "job", "tasks", "why")
     for job in outcome.waiting:
         tasks = ", ".join(task.name for task in job.pending())
         waiting.add_row(job.name, tasks, "\n".join(outcome.reasons(job)))
     for table in (placed, evicted, waiting):
         if table.row_count:
             console.print(table)
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table

@@ -135,7 +135,7 @@ def up(
             ("Send load", f"{own} load --url {gateway.url} --concurrency 16 --duration 10"),
             ("Show the metrics of the endpoint picker", f"curl -s {metrics}"),
             (
-                "Show who waits, with flow control",
+                "Show the queued requests, with flow control",
                 f"{own} explain queue --admin {metrics.removesuffix('/metrics')}",
             ),
             ("Check Envoy's configuration", f"{own} doctor --admin {gateway.envoy.admin_url}"),

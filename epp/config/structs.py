@@ -35,8 +35,7 @@ T = TypeVar("T")
 Annotation = Any
 """A type annotation: a class, a union, a Literal …"""
 
-# msgspec's messages use terms of JSON and Python; these are for YAML.
-_WORDS = {
+TYPE_NAMES = {
     "array": "a list",
     "bool": "true or false",
     "float": "a number",
@@ -45,11 +44,15 @@ _WORDS = {
     "object": "a mapping",
     "str": "a text",
 }
-_JSON_WORD = rf"(?:{'|'.join(_WORDS)})"
+"""Names of types in error messages, by their names in JSON and Python."""
+
+_JSON_WORD = rf"(?:{'|'.join(TYPE_NAMES)})"
 _JSON_WORDS = re.compile(rf"`({_JSON_WORD}(?: \| {_JSON_WORD})*)`")
 
 # YAML reads an unquoted 1 or yes as a number or boolean, even where a string is expected.
-_QUOTABLE = frozenset(f"expected a text, got {_WORDS[each]}" for each in ("bool", "float", "int"))
+_QUOTABLE = frozenset(
+    f"expected a text, got {TYPE_NAMES[each]}" for each in ("bool", "float", "int")
+)
 
 _IS_A_MAPPING = ", got a mapping"
 _MOST_NAMES = 20
@@ -283,7 +286,7 @@ def _fault_of(error: Exception, path: str) -> Fault:
     if not message[:2].isupper():  # keep the case of environment variable names
         message = message[:1].lower() + message[1:]
     message = _JSON_WORDS.sub(
-        lambda match: " or ".join(_WORDS[each] for each in match[1].split(" | ")), message
+        lambda match: " or ".join(TYPE_NAMES[each] for each in match[1].split(" | ")), message
     )
     if message in _QUOTABLE:
         message += "; put it in quotes"

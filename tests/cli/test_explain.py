@@ -146,7 +146,7 @@ def test_how_full_the_pool_is(picker: Picker, saturation: dict[str, float], told
     waiting = Waiting()
     waiting.saturation = saturation
     picker.has(waiting)
-    assert rows(run(picker.url)[1]) == [f"Saturation: {told}", "Nobody waits."]
+    assert rows(run(picker.url)[1]) == [f"Saturation: {told}", "No request waits."]
 
 
 def test_what_holds_up_all_is_told_once(picker: Picker) -> None:
@@ -159,7 +159,7 @@ def test_what_holds_up_all_is_told_once(picker: Picker) -> None:
     waiting.why = {"a1": ["the pool has no endpoint"], "b1": ["queue bob is at its limit"]}
     picker.has(waiting)
     told = rows(run(picker.url)[1])
-    assert told[0] == "Nothing may go: the pool has no endpoint"
+    assert told[0] == "Nothing can be dispatched: the pool has no endpoint"
     assert told[3:5] == [
         "10 0 of 5000 0 bytes of 1.0 GB",
         "0 2 of 5000 20 bytes of 1.0 GB as above",
@@ -171,7 +171,10 @@ def test_nobody_waits(picker: Picker) -> None:
     waiting = Waiting()
     waiting.blocked = "there are no endpoints"
     picker.has(waiting)
-    assert rows(run(picker.url)[1]) == ["Nothing may go: there are no endpoints", "Nobody waits."]
+    assert rows(run(picker.url)[1]) == [
+        "Nothing can be dispatched: there are no endpoints",
+        "No request waits.",
+    ]
 
 
 def test_what_plugins_failed_to_tell(picker: Picker) -> None:
@@ -214,13 +217,13 @@ def test_a_trailing_slash_a_path_and_a_password_in_the_address(picker: Picker) -
         pytest.param(
             {},
             "URL/debug/session: there is no page /debug/session: flow control is off in that"
-            " endpoint picker, nobody waits there; `featureGates: [flowControl]` in its"
+            " endpoint picker, so no request waits; `featureGates: [flowControl]` in its"
             " configuration turns it on",
             id="flow control is off",
         ),
         pytest.param(
             {"session": DebugPage(lambda: [1])},
-            "URL: what it answers for /debug/session is no such page; is this the --metrics-port"
+            "URL: the response for /debug/session is not that page; is this the --metrics-port"
             " of an endpoint picker of this version?",
             id="another page",
         ),

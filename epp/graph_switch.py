@@ -1,0 +1,175 @@
+"""The plugin graph in use, and its replacement on a reload.
+
+A reload builds a graph that keeps the unchanged plugins of the current one. What may fail (the
+discovery, the session plugins) runs first; then the data layer, flow control and the director
+switch to the new graph together. Requests in flight finish on the previous graph.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from epp.config import (
+    ConfigError,
+    ConfigReloader,
+    GraphBuilder,
+    LoadedConfig,
+    PluginGraph,
+    PluginLifetimes,
+    PluginTypes,
+)
+from epp.data_layer import DataLayerError, DataLayerRuntime
+from epp.flow_control import FlowController, SaturationDetector
+from epp.flow_control.building import flow_settings
+from epp.flow_control.sessions import PluginError, RegistrationError
+from epp.observability import ConfigMetrics, Metrics, PluginWatch
+from epp.request_control import Director, Pipeline
+from epp.settings import ServeSettings
+
+log = structlog.get_logger()
+
+
+class GraphSwitch:
+    """Owns the plugin graph in use; a :class:`~epp.config.reload.GraphUser`."""
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        builder: GraphBuilder,
+        *,
+        metrics: Metrics,
+        flow: FlowController,
+        data_layer: Callable[[], DataLayerRuntime],
+        director: Callable[[], Director],
+    ) -> None:
+        """Build the first graph, and configure ``flow`` with it.
+
+        Args:
+            settings: Settings of the process, with the first configuration.
+            builder: Builds this graph and those of reloads.
+            metrics: Receives the durations and failures of plugin calls.
+            flow: Flow control.
+            data_layer: Returns the data layer; called on a reload.
+            director: Returns the director; called on a reload.
+
+        Raises:
+            ConfigError: The configuration is invalid.
+        """
+        self._settings = settings
+        self._builder = builder
+        self._metrics = metrics
+        self._config_metrics = ConfigMetrics(metrics.registry)
+        self._flow = flow
+        self._data_layer = data_layer
+        self._director = director
+        self._lifetimes = PluginLifetimes()
+        self.graph = builder.build(settings.config, observer=self._watch(settings.config))
+        """The plugin graph in use."""
+        self._lifetimes.enter(self.graph)
+        self._announce(self.graph)
+        self._prepare_flow(self.graph)()
+
+    def close(self) -> None:
+        """Close the plugins of the current graph, unless open requests still use them."""
+        self._lifetimes.leave(self.graph)
+
+    def make_reloader(self) -> ConfigReloader | None:
+        """Return the task that follows the configuration file; None if there is no file."""
+        settings = self._settings
+        if settings.config_file is None:
+            return None
+        return ConfigReloader(
+            settings.config_file,
+            self,
+            registry=self._builder.registry,
+            metrics=self._config_metrics,
+            clock=time.monotonic,
+            rollback=settings.rollback,
+            poll_seconds=settings.config_poll_seconds,
+        )
+
+    def build(self, config: LoadedConfig, types: PluginTypes) -> PluginGraph:
+        """Build a graph that keeps the unchanged instances of the current one.
+
+        Raises:
+            ConfigError: The configuration is invalid.
+        """
+        return self._builder.build(config, self.graph, types=types, observer=self._watch(config))
+
+    async def swap(self, graph: PluginGraph) -> None:
+        """Replace the current graph; requests in flight finish on the previous one.
+
+        Raises:
+            ConfigError: Its discovery failed; the current graph stays in use.
+        """
+        loop = asyncio.get_running_loop()
+        data_layer, director = self._data_layer(), self._director()
+        self._lifetimes.enter(graph)
+        try:
+            following = pipeline_of(graph)
+            await data_layer.prepare(graph)
+            use_flow = self._prepare_flow(graph)
+            data_layer.use(graph)
+        except BaseException as error:
+            # One loop iteration later: the cancelled task of a failed discovery ends in this one.
+            loop.call_soon(self._lifetimes.leave, graph)
+            if isinstance(error, DataLayerError):
+                raise ConfigError(f"{graph.config.source}: {error}") from error
+            raise
+        use_flow()  # nothing below can fail
+        before, self.graph = self.graph, graph
+        pipeline, director.pipeline = director.pipeline, following
+        before.guards.observer.retire()
+        self._metrics.plugins_disabled.clear()
+        self._announce(graph)
+
+        def leave() -> None:
+            # One iteration later, as above: tasks of dropped discoveries and sources end first.
+            loop.call_soon(self._lifetimes.leave, before)
+
+        pipeline.when_idle(leave)
+
+    def _prepare_flow(self, graph: PluginGraph) -> Callable[[], None]:
+        """Return a callback that switches flow control to ``graph``.
+
+        Raises:
+            ConfigError: Its session plugins cannot be configured.
+        """
+        settings = flow_settings(
+            graph,
+            self._settings.refresh_metrics_interval_seconds,
+            self._settings.eviction_staleness_seconds,
+        )
+        if settings is not None and self._settings.ext_proc.compat == "reference":
+            settings = replace(settings, holds_filtered=False, displaces=False)
+        try:
+            return self._flow.prepare(settings)
+        except (PluginError, RegistrationError) as error:
+            raise ConfigError(f"{graph.config.source}: extensions.sessions: {error}") from error
+
+    def _watch(self, config: LoadedConfig) -> PluginWatch:
+        limit = config.file.extensions.guard_rails.slow_call_ms / 1000
+        return PluginWatch(self._metrics, slow_call_seconds=limit)
+
+    def _announce(self, graph: PluginGraph) -> None:
+        self._config_metrics.in_use(graph.config.digest, graph.version)
+        for warning in (*graph.config.warnings, *graph.warnings):
+            text = warning.text(graph.config.source)
+            log.warning("configuration accepted with a warning", problem=text)
+
+
+def pipeline_of(graph: PluginGraph) -> Pipeline:
+    """Return what the director does with a request, by the plugins of ``graph``."""
+    detector = graph.detector
+    assert detector is None or isinstance(detector, SaturationDetector)  # noqa: S101 - the plan has looked
+    return Pipeline.of(
+        graph.hooks,
+        graph.scheduler,
+        graph.guards,
+        graph.shadows,
+        detector,
+        parsers=graph.parsers,
+    )
