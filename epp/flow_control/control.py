@@ -5,6 +5,7 @@ from time import perf_counter
 from typing import Final
 
 from epp.flow_control.dispatch.dispatch_sessions import DispatchSessions
+from epp.flow_control.dispatch.request_binder import FlowParts
 from epp.flow_control.interfaces import FlowHost
 from epp.flow_control.pressure.capacity import Capacity
 from epp.flow_control.pressure.eviction import Evictions
@@ -41,9 +42,8 @@ class FlowControl:
         self.settings: Final = settings
         self.ledger: Final = ledger or Ledger(host, settings)
         self.capacity: Final = Capacity(settings, host, self.ledger.bands)
-        self.sessions: Final = DispatchSessions(
-            settings, ledger=self.ledger, capacity=self.capacity, evictions=evictions, host=host
-        )
+        parts = FlowParts(host, self.ledger, self.capacity, evictions)
+        self.sessions: Final = DispatchSessions(settings, parts)
         self.sees_all: Final = self.sessions.sees_all
         """Whether :meth:`submit` must get every request, also those that need not wait."""
         self._host: Final = host

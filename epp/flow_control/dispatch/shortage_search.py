@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from epp.flow_control.dispatch.band_heads import heads_of
-from epp.flow_control.pressure.capacity import Capacity
-from epp.flow_control.pressure.eviction import Evictions
+from epp.flow_control.dispatch.request_binder import FlowParts
 from epp.flow_control.queues import QueuedRequest
-from epp.flow_control.queues.bands import Bands
 from epp.flow_control.sessions import (
     CommitError,
     EvictionRule,
@@ -32,9 +30,8 @@ class ShortageSearch(VictimSearch):
     policy.
     """
 
-    def __init__(
-        self, session: Session, *, bands: Bands, capacity: Capacity, evictions: Evictions
-    ) -> None:
+    def __init__(self, session: Session, parts: FlowParts) -> None:
+        capacity, evictions = parts.capacity, parts.evictions
         self._session = session
         self._victims: Sequence[QueuedRequest] = ()
         self._count = 0
@@ -46,7 +43,7 @@ class ShortageSearch(VictimSearch):
         in_flight, self._count = evictions.choose(demand)
         if in_flight:
             heads = heads_of(session)
-            self._blocked = heads.first(bands[demand.priority])
+            self._blocked = heads.first(parts.ledger.bands[demand.priority])
             heads.close()
             queued = (each.revocable.queued for each in in_flight)
             self._victims = [each for each in queued if each is not None and _is_victim(each)]
