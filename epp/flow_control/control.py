@@ -125,10 +125,10 @@ class FlowControl:
 
 def _why_displaced(victim: QueuedRequest, queued: QueuedRequest, now: float) -> str:
     """Return why ``victim`` was displaced by ``queued``."""
-    to = "of a higher priority"
+    of = "of a higher priority"
     if queued.priority == victim.priority:
-        to = "of a flow that holds less"
+        of = "of a flow that uses less of it"
     return (
-        f"as much waits in flow control as may; after {now - victim.enqueued_at:.3f} s this one"
-        f" gave way to a request {to}"
+        f"a limit on waiting requests was reached; after {now - victim.enqueued_at:.3f} s this"
+        f" request was displaced by one {of}"
     )
