@@ -10,15 +10,8 @@ from typing import Final
 from epp.flow_control.dispatch.band_heads import heads_of
 from epp.flow_control.dispatch.request_binder import FlowParts
 from epp.flow_control.queues import QueuedRequest
-from epp.flow_control.sessions import (
-    CommitError,
-    EvictionRule,
-    Job,
-    Scenario,
-    Session,
-    Task,
-    VictimSearch,
-)
+from epp.flow_control.sessions import EvictionRule, Job, Scenario, Session, Task, VictimSearch
+from epp.flow_control.sessions.dispatch_order import committed
 
 _ALL_SPARED: Final = "session plugins spare every request that could be evicted for it"
 
@@ -68,12 +61,7 @@ class ShortageSearch(VictimSearch):
         if not victims or not rule.accepts(Scenario(job, victims)):
             statement.discard()
             return False
-        try:
-            statement.commit()
-        except CommitError as error:
-            session.explanations.of_job(job, str(error))
-            return False
-        return True
+        return committed(session, statement, job)
 
     def tried(self, job: Job, *, has_room: bool) -> None:
         assert isinstance(job, QueuedRequest)  # noqa: S101 - it is what next_job() returned
