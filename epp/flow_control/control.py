@@ -5,6 +5,7 @@ from time import perf_counter
 from typing import Final
 
 from epp.flow_control.dispatch.dispatch_sessions import DispatchSessions
+from epp.flow_control.dispatch.request_binder import FlowParts
 from epp.flow_control.interfaces import FlowHost
 from epp.flow_control.pressure.capacity import Capacity
 from epp.flow_control.pressure.eviction import Evictions
@@ -41,9 +42,8 @@ class FlowControl:
         self.settings: Final = settings
         self.ledger: Final = ledger or Ledger(host, settings)
         self.capacity: Final = Capacity(settings, host, self.ledger.bands)
-        self.sessions: Final = DispatchSessions(
-            settings, ledger=self.ledger, capacity=self.capacity, evictions=evictions, host=host
-        )
+        parts = FlowParts(host, self.ledger, self.capacity, evictions)
+        self.sessions: Final = DispatchSessions(settings, parts)
         self.sees_all: Final = self.sessions.sees_all
         """Whether :meth:`submit` must get every request, also those that need not wait."""
         self._host: Final = host
@@ -125,10 +125,10 @@ class FlowControl:
 
 def _why_displaced(victim: QueuedRequest, queued: QueuedRequest, now: float) -> str:
     """Return why ``victim`` was displaced by ``queued``."""
-    to = "of a higher priority"
+    of = "of a higher priority"
     if queued.priority == victim.priority:
-        to = "of a flow that holds less"
+        of = "of a flow that uses less of it"
     return (
-        f"as much waits in flow control as may; after {now - victim.enqueued_at:.3f} s this one"
-        f" gave way to a request {to}"
+        f"a limit on waiting requests was reached; after {now - victim.enqueued_at:.3f} s this"
+        f" request was displaced by one {of}"
     )

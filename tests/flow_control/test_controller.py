@@ -121,7 +121,7 @@ def test_a_blocked_band_blocks_those_below_only_with_work(
     queue(driven, "low", priority=LOW)
     assert free(driven, 5) == went
     told = driven.control.capacity.blocked
-    reason = "the pool's saturation is 0.00, priority 10 may go while it is below 0.00"
+    reason = "the pool's saturation is 0.00, priority 10 is dispatched below 0.00"
     assert told == (reason if waiting_high else "")
 
 
@@ -134,7 +134,7 @@ def test_a_band_whose_requests_fit_nowhere_blocks_nobody_and_the_reason_is_of_th
     queue(driven, "0a", "0b")
     assert free(driven, 2) == ["0a"]
     waits = driven.control.ledger.bands[0].flows["a"].head
-    reason = "the pool's saturation is 0.50, priority 0 may go while it is below 0.50"
+    reason = "the pool's saturation is 0.50, priority 0 is dispatched below 0.50"
     assert driven.control.reasons(waits) == (reason,)
 
 
@@ -259,15 +259,15 @@ def test_a_fairness_policy_is_told_when_a_flow_begins_to_wait_and_of_each_that_g
 @pytest.mark.parametrize(
     ("settings", "band", "sizes", "why"),
     [
-        pytest.param({"max_requests": 2}, {}, [0, 0], "2 requests wait, which is the most that may",
+        pytest.param({"max_requests": 2}, {}, [0, 0], "2 requests wait, which is the limit",
                      id="requests, of all bands"),
         pytest.param({"max_bytes": 100}, {}, [60], "requests of 60 bytes wait, with this one's 50"
-                     " they would be over the limit of 100", id="bytes, of all bands"),
+                     " they would exceed the limit of 100", id="bytes, of all bands"),
         pytest.param({}, {"max_requests": 1}, [0],
-                     "1 requests of priority 0 wait, which is the most that may",
+                     "1 requests of priority 0 wait, which is the limit",
                      id="requests, of the band"),
         pytest.param({}, {"max_bytes": 99}, [30, 20], "requests of priority 0 and 50 bytes wait,"
-                     " with this one's 50 they would be over the limit of 99",
+                     " with this one's 50 they would exceed the limit of 99",
                      id="bytes, of the band"),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Where as many wait as may: who comes in, who gives way, and what it costs.
+"""Displacement when a limit on waiting requests is reached, and its cost.
 
 What becomes of any mixture of requests is in test_controller_property.py.
 """
@@ -85,7 +85,7 @@ def test_with_refuse_the_newcomer_is_turned_away_whoever_it_is(driven: Driven) -
     waiting = several(driven, 2)
     newcomer = driven.ask("newcomer", "b")
     assert newcomer.ended == LOST
-    assert newcomer.why == "2 requests of priority 0 wait, which is the most that may"
+    assert newcomer.why == "2 requests of priority 0 wait, which is the limit"
     assert lost(waiting) == []
 
 
@@ -102,8 +102,8 @@ def test_the_newest_of_the_largest_flow_gives_way_and_is_told_why(driven: Driven
     assert driven.ask("newcomer", "c").ended == []
     assert (first.ended, newest.ended) == ([], LOST)
     assert newest.why == (
-        "as much waits in flow control as may; after 2.000 s this one gave way to a request of a"
-        " flow that holds less"
+        "a limit on waiting requests was reached; after 2.000 s this request was displaced by one"
+        " of a flow that uses less of it"
     )
     assert driven.observer.seen[-2:] == [
         (Outcome.REJECTED_CAPACITY, "second"),
@@ -146,7 +146,7 @@ def test_of_a_limit_of_all_bands_the_lowest_gives_way_and_never_a_higher_one(
     low = driven.ask("low", "b", priority=LOW)
     assert driven.ask("high", "a", priority=HIGH).ended == []
     assert low.ended == LOST
-    assert low.why.endswith("gave way to a request of a higher priority")
+    assert low.why.endswith("displaced by one of a higher priority")
     assert driven.ask("higher", "a", priority=HIGH).ended == []
     assert middle.ended == LOST
     assert driven.ask("again", "b", priority=LOW).ended == LOST

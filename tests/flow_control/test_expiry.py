@@ -92,8 +92,8 @@ def test_the_reason_says_why_nothing_could_go(driven: Driven) -> None:
     full = driven.ask("b", ttl_seconds=1.0)
     driven.loop.advance(1)
     assert full.why == (
-        "it has waited for 1.000 s in flow control: the pool's saturation is inf, priority 0 may go"
-        " while it is below 1.00"
+        "it has waited for 1.000 s in flow control: the pool's saturation is inf, priority 0 is"
+        " dispatched below 1.00"
     )
 
 

@@ -55,8 +55,8 @@ def test_it_waits_though_the_pool_has_room(driven: Driven) -> None:
     assert waits.queued is not None
     assert list(driven.control.reasons(waits.queued)) == [
         (
-            "the saturation of the endpoints that it may go to (1 of the pool's) is 1.00, it may go"
-            " while it is below 1.00"
+            "the saturation of the endpoints that it is limited to (1 of the pool) is 1.00, it is"
+            " dispatched below 1.00"
         ),
         "default/e-1 is for others",
         "default/e-2 is for others",

@@ -73,7 +73,7 @@ async def test_a_request_for_which_the_queue_has_no_room_is_refused_at_once(
         answer = await ask(gateway)
         assert gateway.app.flow.waiting == 4
     assert reason(answer) == (429, "rejected-saturated")
-    assert "4 requests wait, which is the most that may" in answer.text
+    assert "4 requests wait, which is the limit" in answer.text
     assert {each.status_code for each in await asyncio.gather(*tasks)} == {200}
 
 

@@ -134,7 +134,7 @@ async def test_batch_waits_for_half_of_the_pool_or_until_its_time_is_over(gatewa
         answer = await ask(gateway, "hasty", {**BATCH, "x-llm-d-request-ttl-ms": "50"})
         assert answer.status_code == 429
         assert answer.headers["x-llm-d-request-dropped-reason"] == "rejected-ttl-expired"
-        assert "may go while it is below 0.50" in answer.json()["error"]["message"]
+        assert "is dispatched below 0.50" in answer.json()["error"]["message"]
         assert not patient.done()
         asking[0].cancel()
         assert (await patient).status_code == 200

@@ -116,8 +116,8 @@ async def test_one_of_the_flow_that_holds_most_gives_way(graph: PluginGraph) -> 
     epp.ask("other", tenant="modest")
     assert answer(epp, "second") == SATURATED
     assert str(epp.refused["second"]) == (
-        "as much waits in flow control as may; after 1.000 s this one gave way to a request of a"
-        " flow that holds less"
+        "a limit on waiting requests was reached; after 1.000 s this request was displaced by one"
+        " of a flow that uses less of it"
     )
     for _ in range(2):
         await epp.end_one()

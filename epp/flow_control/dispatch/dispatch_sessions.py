@@ -6,15 +6,12 @@ from time import perf_counter
 import structlog
 
 from epp.flow_control.dispatch.dispatch_order import BandedOrder, SingleOrder, reasons_in
-from epp.flow_control.dispatch.request_binder import RequestBinder
+from epp.flow_control.dispatch.request_binder import FlowParts, RequestBinder
 from epp.flow_control.dispatch.request_policy import RequestPolicy
 from epp.flow_control.dispatch.shortage_search import ShortageSearch
-from epp.flow_control.interfaces import FlowHost
-from epp.flow_control.pressure.capacity import Capacity
-from epp.flow_control.pressure.eviction import Demand, Evictions
+from epp.flow_control.pressure.eviction import Demand
 from epp.flow_control.queues import QueuedRequest
 from epp.flow_control.queues.bands import PolicyBand
-from epp.flow_control.queues.ledger import Ledger
 from epp.flow_control.sessions import (
     Action,
     Allocate,
@@ -36,39 +33,25 @@ _EVICTING: Mapping[str, type[Reclaim | Preempt]] = {each.name: each for each in 
 class DispatchSessions:
     """Runs sessions over the waiting requests, or over a single one that need not wait.
 
-    Args:
-        settings: The settings.
-        ledger: The requests.
-        capacity: The capacity of the pool.
-        evictions: The requests that can be evicted.
-        host: The controller.
-
     Raises:
         PluginError: A session plugin cannot be configured.
         RegistrationError: Two session plugins register what only one can.
     """
 
-    def __init__(
-        self,
-        settings: FlowSettings,
-        *,
-        ledger: Ledger,
-        capacity: Capacity,
-        evictions: Evictions,
-        host: FlowHost,
-    ) -> None:
-        self._ledger = ledger
-        self._capacity = capacity
-        self._evictions = evictions
-        self._host = host
+    def __init__(self, settings: FlowSettings, parts: FlowParts) -> None:
+        self._parts = parts
+        self._ledger = parts.ledger
+        self._capacity = parts.capacity
+        self._evictions = parts.evictions
+        self._host = parts.host
         self._evicts = not _EVICTING.keys().isdisjoint(settings.actions)
         """Whether an action evicts."""
         self.has_plugins = bool(settings.plugins)
         """Whether session plugins take part, also in requests that need not wait."""
         self.sees_all = self._evicts or self.has_plugins
         """Whether sessions must know all requests, also those that need not wait."""
-        self._policy = RequestPolicy(host, ledger.nodes, capacity)
-        self._binder = RequestBinder(ledger, evictions, host, keeps_in_flight=self.sees_all)
+        self._policy = RequestPolicy(parts)
+        self._binder = RequestBinder(parts, keeps_in_flight=self.sees_all)
         self._actions = [self._action(name) for name in settings.actions]
         self._first: PolicyBand | None = None
         """The next band, as it was found before the session opened."""
@@ -97,23 +80,10 @@ class DispatchSessions:
 
     def _banded_order(self, session: Session) -> BandedOrder:
         first, self._first = self._first, None
-        return BandedOrder(
-            session,
-            policy=self._policy,
-            binder=self._binder,
-            ledger=self._ledger,
-            capacity=self._capacity,
-            host=self._host,
-            first=first,
-        )
+        return BandedOrder(session, self._parts, self._binder, self._policy, first)
 
     def _search(self, session: Session) -> ShortageSearch:
-        return ShortageSearch(
-            session,
-            bands=self._ledger.bands,
-            capacity=self._capacity,
-            evictions=self._evictions,
-        )
+        return ShortageSearch(session, self._parts)
 
     def take_over(self) -> None:
         """Replace the sessions of the previous configuration."""
@@ -154,9 +124,7 @@ class DispatchSessions:
         ledger = self._ledger
         ledger.nodes.follow(self._host.pool())
         ledger.cluster.add_job(queued)
-        order = SingleOrder(
-            queued, policy=self._policy, binder=self._binder, ledger=ledger, host=self._host
-        )
+        order = SingleOrder(queued, self._parts, self._binder, self._policy)
         try:
             explanations = self.dispatcher.run((Allocate(lambda _: order),))
         except Exception as error:

@@ -1,31 +1,41 @@
 """Commits of live sessions: requests are sent to their endpoints, or evicted."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from epp.flow_control.interfaces import FlowHost
+from epp.flow_control.pressure.capacity import Capacity
 from epp.flow_control.pressure.eviction import Evictions
 from epp.flow_control.queues import QueuedRequest
 from epp.flow_control.queues.ledger import Ledger
 from epp.flow_control.sessions import Binder, Binding, CommitError, Eviction, Statement
 
 
+@dataclass(frozen=True, slots=True)
+class FlowParts:
+    """The parts of flow control that sessions use."""
+
+    host: FlowHost
+    ledger: Ledger
+    """All requests."""
+    capacity: Capacity
+    """The capacity of the pool."""
+    evictions: Evictions
+    """The requests in flight that can be evicted."""
+
+
 class RequestBinder(Binder):
     """Sends requests to their endpoints and evicts others.
 
     Args:
-        ledger: The requests.
-        evictions: The requests that can be evicted.
-        host: The controller.
+        parts: The parts of flow control.
         keeps_in_flight: Whether sessions see requests that are in flight.
     """
 
-    def __init__(
-        self, ledger: Ledger, evictions: Evictions, host: FlowHost, *, keeps_in_flight: bool
-    ) -> None:
-        self._ledger = ledger
-        self._evictions = evictions
-        self._host = host
+    def __init__(self, parts: FlowParts, *, keeps_in_flight: bool) -> None:
+        self._ledger = parts.ledger
+        self._evictions = parts.evictions
         self._keeps_in_flight = keeps_in_flight
 
     def send(self, queued: QueuedRequest, statement: Statement) -> None:

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from epp.flow_control.interfaces import FlowHost
-from epp.flow_control.pressure.capacity import Capacity
+from epp.flow_control.dispatch.request_binder import FlowParts
 from epp.flow_control.queues import Flow, NoPlaceError, QueuedRequest
-from epp.flow_control.queues.endpoint_nodes import EndpointNode, EndpointNodes
+from epp.flow_control.queues.endpoint_nodes import EndpointNode
 from epp.flow_control.sessions import DefaultPolicy, Job, Node, Queue, Task
 from epp.flow_control.sessions.combined_points import CombinedPoints
 from epp.scheduling import PLUGIN_FAULTS, Endpoint
@@ -15,10 +14,10 @@ from epp.scheduling import PLUGIN_FAULTS, Endpoint
 class RequestPolicy(DefaultPolicy):
     """Chooses nodes with the scheduler, and orders equals by the policies of their bands."""
 
-    def __init__(self, host: FlowHost, nodes: EndpointNodes, capacity: Capacity) -> None:
-        self._host = host
-        self._nodes = nodes
-        self._capacity = capacity
+    def __init__(self, parts: FlowParts) -> None:
+        self._host = parts.host
+        self._nodes = parts.ledger.nodes
+        self._capacity = parts.capacity
         self._failure: Exception | None = None
 
     def best_node(self, ssn: CombinedPoints, task: Task, nodes: Sequence[Node]) -> Node | None:

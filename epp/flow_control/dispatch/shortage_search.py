@@ -8,19 +8,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from epp.flow_control.dispatch.band_heads import heads_of
-from epp.flow_control.pressure.capacity import Capacity
-from epp.flow_control.pressure.eviction import Evictions
+from epp.flow_control.dispatch.request_binder import FlowParts
 from epp.flow_control.queues import QueuedRequest
-from epp.flow_control.queues.bands import Bands
-from epp.flow_control.sessions import (
-    CommitError,
-    EvictionRule,
-    Job,
-    Scenario,
-    Session,
-    Task,
-    VictimSearch,
-)
+from epp.flow_control.sessions import EvictionRule, Job, Scenario, Session, Task, VictimSearch
+from epp.flow_control.sessions.dispatch_order import committed
 
 _ALL_SPARED: Final = "session plugins spare every request that could be evicted for it"
 
@@ -32,9 +23,8 @@ class ShortageSearch(VictimSearch):
     policy.
     """
 
-    def __init__(
-        self, session: Session, *, bands: Bands, capacity: Capacity, evictions: Evictions
-    ) -> None:
+    def __init__(self, session: Session, parts: FlowParts) -> None:
+        capacity, evictions = parts.capacity, parts.evictions
         self._session = session
         self._victims: Sequence[QueuedRequest] = ()
         self._count = 0
@@ -46,7 +36,7 @@ class ShortageSearch(VictimSearch):
         in_flight, self._count = evictions.choose(demand)
         if in_flight:
             heads = heads_of(session)
-            self._blocked = heads.first(bands[demand.priority])
+            self._blocked = heads.first(parts.ledger.bands[demand.priority])
             heads.close()
             queued = (each.revocable.queued for each in in_flight)
             self._victims = [each for each in queued if each is not None and _is_victim(each)]
@@ -71,12 +61,7 @@ class ShortageSearch(VictimSearch):
         if not victims or not rule.accepts(Scenario(job, victims)):
             statement.discard()
             return False
-        try:
-            statement.commit()
-        except CommitError as error:
-            session.explanations.of_job(job, str(error))
-            return False
-        return True
+        return committed(session, statement, job)
 
     def tried(self, job: Job, *, has_room: bool) -> None:
         assert isinstance(job, QueuedRequest)  # noqa: S101 - it is what next_job() returned

@@ -22,8 +22,8 @@ class _Blocked(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"the pool's saturation is {self.saturation:.2f}, priority {self.priority} may go while"
-            f" it is below {self.ceiling:.2f}"
+            f"the pool's saturation is {self.saturation:.2f}, priority {self.priority} is"
+            f" dispatched below {self.ceiling:.2f}"
         )
 
 
@@ -77,8 +77,8 @@ class Capacity:
         if saturation < ceiling:
             return ""
         return (
-            f"the saturation of the endpoints that it may go to ({len(endpoints)} of the pool's) is"
-            f" {saturation:.2f}, it may go while it is below {ceiling:.2f}"
+            f"the saturation of the endpoints that it is limited to ({len(endpoints)} of the pool)"
+            f" is {saturation:.2f}, it is dispatched below {ceiling:.2f}"
         )
 
     def demand(self) -> Demand | None:

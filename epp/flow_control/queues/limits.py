@@ -70,24 +70,22 @@ def _exceeded(
     """Return the limits that a new request of ``band`` would exceed."""
     exceeded = []
     if settings.max_requests and bands.waiting >= settings.max_requests:
-        why = f"{bands.waiting} requests wait, which is the most that may"
+        why = f"{bands.waiting} requests wait, which is the limit"
         exceeded.append(Limit(RequestHoldings, None, 1, why))
     if settings.max_bytes and bands.size_bytes + size_bytes > settings.max_bytes:
         why = (
             f"requests of {bands.size_bytes} bytes wait, with this one's {size_bytes} they"
-            f" would be over the limit of {settings.max_bytes}"
+            f" would exceed the limit of {settings.max_bytes}"
         )
         excess = _excess(bands.size_bytes, size_bytes, settings.max_bytes)
         exceeded.append(Limit(ByteHoldings, None, excess, why))
     if band.waiting >= band.max_requests:
-        why = (
-            f"{band.waiting} requests of priority {band.priority} wait, which is the most that may"
-        )
+        why = f"{band.waiting} requests of priority {band.priority} wait, which is the limit"
         exceeded.append(Limit(RequestHoldings, band, 1, why))
     if band.size_bytes + size_bytes > band.max_bytes:
         why = (
             f"requests of priority {band.priority} and {band.size_bytes} bytes wait, with this"
-            f" one's {size_bytes} they would be over the limit of {band.max_bytes}"
+            f" one's {size_bytes} they would exceed the limit of {band.max_bytes}"
         )
         excess = _excess(band.size_bytes, size_bytes, band.max_bytes)
         exceeded.append(Limit(ByteHoldings, band, excess, why))

@@ -7,6 +7,7 @@ neither requests nor clusters of GPUs.
 from epp.flow_control.sessions.actions import Action, Allocate, Preempt, Reclaim
 from epp.flow_control.sessions.arguments import ArgumentError, Arguments
 from epp.flow_control.sessions.cluster import Cluster
+from epp.flow_control.sessions.combined_points import DefaultPolicy
 from epp.flow_control.sessions.contracts import (
     ALLOWED,
     Binder,
@@ -16,7 +17,6 @@ from epp.flow_control.sessions.contracts import (
     Scenario,
     Verdict,
 )
-from epp.flow_control.sessions.default_policy import DefaultPolicy
 from epp.flow_control.sessions.dispatch_order import DispatchOrder
 from epp.flow_control.sessions.dispatcher import Dispatcher
 from epp.flow_control.sessions.explanations import Explanations

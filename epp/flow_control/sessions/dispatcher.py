@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 from epp.flow_control.sessions.actions import Action
 from epp.flow_control.sessions.cluster import Cluster
-from epp.flow_control.sessions.combined_points import Fault
+from epp.flow_control.sessions.combined_points import DefaultPolicy, Fault
 from epp.flow_control.sessions.contracts import PLUGIN_FAULTS, Binder
-from epp.flow_control.sessions.default_policy import DefaultPolicy
 from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.model import Gpu, Job, Node, Task, TaskStatus
 from epp.flow_control.sessions.plugin import PluginError, SessionPlugin

@@ -4,9 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from epp.flow_control.sessions.cluster import Cluster
-from epp.flow_control.sessions.combined_points import CombinedPoints, Fault, wrong_result
+from epp.flow_control.sessions.combined_points import (
+    CombinedPoints,
+    DefaultPolicy,
+    Fault,
+    wrong_result,
+)
 from epp.flow_control.sessions.contracts import PLUGIN_FAULTS, Binder, Event, Scenario
-from epp.flow_control.sessions.default_policy import DefaultPolicy
 from epp.flow_control.sessions.explanations import Explanations
 from epp.flow_control.sessions.model import Gpu, Job, Node, Queue, Task
 from epp.flow_control.sessions.points import Registered

@@ -1,13 +1,30 @@
 """Changes of a session that are committed together, or not at all."""
 
+from abc import abstractmethod
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
-from epp.flow_control.sessions.contracts import Binding, Eviction
+from epp.flow_control.sessions.cluster import Cluster
+from epp.flow_control.sessions.contracts import Binder, Binding, Eviction
 from epp.flow_control.sessions.model import Gpu, Node, Task, TaskStatus
 
-if TYPE_CHECKING:
-    from epp.flow_control.sessions.session import Session
+
+class StatementSession(Protocol):
+    """What a statement needs of its session."""
+
+    cluster: Cluster
+    binder: Binder
+
+    def allocated(self, task: Task, node: Node, gpu: Gpu | None) -> None:
+        """Call the event handlers for a task that was placed."""
+
+    def deallocated(self, task: Task, node: Node, gpu: Gpu | None) -> None:
+        """Call the event handlers for a task that was removed from its place."""
+
+    @abstractmethod
+    def attributes_of(self, task: Task) -> Mapping[str, str]:
+        """Return the attributes that plugins send with ``task``."""
 
 
 class StatementError(RuntimeError):
@@ -41,7 +58,7 @@ class Statement:
 
     __slots__ = ("_is_open", "_operations", "_session")
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: StatementSession) -> None:
         self._session = session
         self._operations: list[_Operation] = []
         self._is_open = True
