@@ -76,9 +76,13 @@ class ExtProcState(Enum):
     CLOSED = auto()
 
 
-_UNDECIDED = frozenset(
-    {ExtProcState.REQUEST_HEADERS, ExtProcState.REQUEST_BODY, ExtProcState.DECIDING}
+# Reading a member from its class takes about 0.15 us on Python 3.11, some 14 times a request.
+_REQUEST_HEADERS, _REQUEST_BODY, _DECIDING, _RESPONSE_HEADERS, _RESPONSE_BODY, _CLOSED = (
+    ExtProcState
 )
+_COMPLETED = EndCause.COMPLETED
+
+_UNDECIDED = frozenset({_REQUEST_HEADERS, _REQUEST_BODY, _DECIDING})
 """States in which Envoy holds the request until an answer names its destination."""
 
 Transitions = Mapping[ExtProcState, Mapping[str | None, Callable[[Any, Any, Any], None]]]
@@ -139,7 +143,7 @@ class ExtProcStream:
         refusals: Refusals,
         held: HeldBytes,
     ) -> None:
-        self.state = ExtProcState.REQUEST_HEADERS
+        self.state = _REQUEST_HEADERS
         self.is_surplus = False
         """Too many other streams are open: the request is refused."""
         self.on_message: Callable[[ExtProcStream], None] | None = None
@@ -172,7 +176,7 @@ class ExtProcStream:
         if self.on_message is not None:
             self.on_message(self)
         state = self.state
-        if state is ExtProcState.CLOSED:
+        if state is _CLOSED:
             return
         try:
             kind, content, context = processing_request.decode(data)
@@ -204,7 +208,7 @@ class ExtProcStream:
 
     def reset(self) -> None:
         """Envoy, or the connection, is gone."""
-        if self.state is ExtProcState.RESPONSE_BODY and self._is_end_invisible():
+        if self.state is _RESPONSE_BODY and self._is_end_invisible():
             self.close(EndCause.ENDED)
         else:
             self.close(EndCause.CLIENT_DISCONNECT)
@@ -246,7 +250,7 @@ class ExtProcStream:
         elif end_of_stream or modes.request == NONE:
             self._decide()
         else:
-            self.state = ExtProcState.REQUEST_BODY
+            self.state = _REQUEST_BODY
             try:
                 body.expect(size, self._reject)
             except RequestError as no_room:
@@ -294,7 +298,7 @@ class ExtProcStream:
 
     def _decide(self, *, has_trailers: bool = False) -> None:
         """Have the director decide the request, which is complete."""
-        self.state = ExtProcState.DECIDING
+        self.state = _DECIDING
         body = self.request_body
         decision = self._handler.handle(
             request_id=self._request_id,
@@ -322,7 +326,7 @@ class ExtProcStream:
 
     def _route(self, routed: RoutedRequest, has_trailers: bool) -> None:
         self._routed = routed
-        self.state = ExtProcState.RESPONSE_HEADERS
+        self.state = _RESPONSE_HEADERS
         if routed.in_flight is not None:
             routed.on_revoked = self.evict
         body = self.request_body
@@ -347,7 +351,7 @@ class ExtProcStream:
 
     def _response_headers(self, head: Head, context: MessageContext) -> None:
         # First of all: from here on no answer may replace the response.
-        self.state = ExtProcState.RESPONSE_BODY
+        self.state = _RESPONSE_BODY
         began_at = self._clock()
         routed = self._routed
         if not head.end_of_stream:
@@ -363,7 +367,7 @@ class ExtProcStream:
             self._transport.send(answer)
             routed.response_seconds = self._clock() - began_at
         if head.end_of_stream:
-            self.close(EndCause.COMPLETED)
+            self.close(_COMPLETED)
 
     def _expect_response_body(self, routed: RoutedRequest | None) -> None:
         """Prepare for the body, if Envoy sends it.
@@ -383,7 +387,7 @@ class ExtProcStream:
 
     def _unsent_response_headers(self, _head: Head, _context: MessageContext) -> None:
         """Pass Envoy's own response to a request that it never sent here, such as a 400."""
-        self._detach(EndCause.COMPLETED)
+        self._detach(_COMPLETED)
 
     def _early_response_headers(self, head: Head, context: MessageContext) -> None:
         """Pass Envoy's own response to an undecided request, such as 413 to a long body."""
@@ -405,7 +409,7 @@ class ExtProcStream:
         if routed is not None:
             routed.response_seconds += self._clock() - began_at
         if end_of_stream:
-            self.close(EndCause.COMPLETED)
+            self.close(_COMPLETED)
 
     def _response_trailers(self, _message: pb.HttpTrailers, _: MessageContext) -> None:
         body, answer = self._response_body, processing_response.CONTINUE_RESPONSE_TRAILERS
@@ -414,22 +418,22 @@ class ExtProcStream:
         else:
             body.flush()
             self._transport.send(answer + body.report())
-        self.close(EndCause.COMPLETED)
+        self.close(_COMPLETED)
 
     # --- the end --------------------------------------------------------------------------------
 
     def close(self, cause: EndCause) -> None:
         """Release everything; idempotent, and the only release there is."""
-        if self.state is ExtProcState.CLOSED:
+        if self.state is _CLOSED:
             return
-        if self.state is ExtProcState.REQUEST_BODY and cause in _ABANDONED:
+        if self.state is _REQUEST_BODY and cause in _ABANDONED:
             log.info(
                 "request abandoned before its body was complete",
                 request_id=self._request_id,
                 outcome=cause.value,
             )
-        self.state = ExtProcState.CLOSED
-        is_whole = cause is EndCause.COMPLETED
+        self.state = _CLOSED
+        is_whole = cause is _COMPLETED
         self.request_body.close(is_whole)
         # These may refer to the stream.
         routed, self._routed = self._routed, None
@@ -458,7 +462,7 @@ class ExtProcStream:
         if self.state in _UNDECIDED:
             # Envoy would send the request on without a destination, and without the body held here.
             error = ShuttingDownError("the endpoint picker stopped before the request was decided")
-            if self.state is not ExtProcState.REQUEST_HEADERS:
+            if self.state is not _REQUEST_HEADERS:
                 self._refusals.count(error, None, self._headers)
             self._send_error(error, EndCause.DRAINED)
         else:
@@ -474,15 +478,15 @@ class ExtProcStream:
             why: What has taken too long.
         """
         state = self.state
-        if state is ExtProcState.CLOSED:
+        if state is _CLOSED:
             return
         self._refusals.count_limit(limit)
-        if state is ExtProcState.RESPONSE_BODY:
+        if state is _RESPONSE_BODY:
             if self._modes.response == FULL_DUPLEX:
                 self._end_in_pause = EndCause.TIMED_OUT
             else:
                 self._detach(EndCause.TIMED_OUT)
-        elif state in _UNDECIDED and state is not ExtProcState.DECIDING:
+        elif state in _UNDECIDED and state is not _DECIDING:
             self._received_at = self._received_at or self._clock()  # not even its headers have come
             self._reject(BodyTimeoutError(f"the request did not come in time: {why}"))
         else:
@@ -493,12 +497,12 @@ class ExtProcStream:
 
     def end_in_pause(self) -> None:
         """End the stream if it has timed out while its response was passing through here."""
-        if self.state is not ExtProcState.CLOSED and self._end_in_pause is not None:
+        if self.state is not _CLOSED and self._end_in_pause is not None:
             self._detach(self._end_in_pause)
 
     def evict(self) -> None:
         """End the stream to free capacity for other requests, unless its response has begun."""
-        if self.state is ExtProcState.RESPONSE_HEADERS:
+        if self.state is _RESPONSE_HEADERS:
             error = EvictedError("request evicted by flow control")
             self._count_and_send(error, EndCause.EVICTED)
 
@@ -525,7 +529,7 @@ class ExtProcStream:
 
     def _fail(self, text: str) -> None:
         """Answer with 500; if the response has begun, let it pass without this stream instead."""
-        if self.state in {ExtProcState.RESPONSE_BODY, ExtProcState.CLOSED}:
+        if self.state in {_RESPONSE_BODY, _CLOSED}:
             self._detach()
         else:
             self._count_and_send(InternalError(text), EndCause.ERROR)
@@ -576,26 +580,26 @@ class ExtProcStream:
     # --- what to do with each message -----------------------------------------------------------
 
     TRANSITIONS: ClassVar[Transitions] = {
-        ExtProcState.REQUEST_HEADERS: {
+        _REQUEST_HEADERS: {
             "request_headers": _request_headers,
             "response_headers": _unsent_response_headers,
         },
-        ExtProcState.REQUEST_BODY: {
+        _REQUEST_BODY: {
             "request_body": _request_chunk,
             "request_trailers": _request_trailers,
             "response_headers": _early_response_headers,
         },
-        ExtProcState.DECIDING: {
+        _DECIDING: {
             "request_body": _repeated_request_chunk,
             "request_trailers": _early_request_trailers,
             "response_headers": _early_response_headers,
         },
-        ExtProcState.RESPONSE_HEADERS: {
+        _RESPONSE_HEADERS: {
             "request_body": _repeated_request_chunk,
             "request_trailers": _late_request_trailers,
             "response_headers": _response_headers,
         },
-        ExtProcState.RESPONSE_BODY: {
+        _RESPONSE_BODY: {
             "request_body": _repeated_request_chunk,
             "request_trailers": _late_request_trailers,
             "response_body": _response_chunk,
