@@ -19,7 +19,7 @@ Experimental = Literal["allow", "warn", "refuse"]
 """How to treat a configuration that uses Alpha types without allowing them."""
 
 
-def tell_of_experimental(plan: Plan, experimental: Experimental) -> None:
+def report_experimental(plan: Plan, experimental: Experimental) -> None:
     """Report each plugin of an Alpha type, as a problem or as a warning."""
     if experimental == "allow":
         return

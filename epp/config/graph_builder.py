@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from epp.config.errors import ConfigError, ConfigProblem, in_order
-from epp.config.experimental import Experimental, tell_of_experimental
+from epp.config.experimental import Experimental, report_experimental
 from epp.config.extensions import ExtensionMakers, make_extensions
 from epp.config.flow_control import add_flow_control
 from epp.config.graph import PluginGraph, SourceBinding
@@ -97,9 +97,9 @@ class GraphBuilder:
             add_producers(plan, self.registry, maker)
             plugins = ordered(plan, maker.instances)
             add_twins(plan, maker)
-            _ask_handler(plan, maker.instances)
+            _check_profiles(plan, maker.instances)
             make_extensions(self._makers, plan, types, previous)
-            tell_of_experimental(plan, self._experimental)
+            report_experimental(plan, self._experimental)
             _refuse_faulty(plan)
             warn_of_unused(plan, maker.instances, self._kinds)
             warn_of_keys(plan, maker.instances)
@@ -172,7 +172,7 @@ class GraphBuilder:
         return made if isinstance(made, random.Random) else random.Random()  # noqa: S311 - spreads ties
 
 
-def _ask_handler(plan: Plan, instances: Mapping[str, Instance]) -> None:
+def _check_profiles(plan: Plan, instances: Mapping[str, Instance]) -> None:
     """Report what the profile handler finds wrong with the profiles."""
     handler = instances.get(plan.handler)
     if handler is None or not isinstance(handler.plugin, ProfileHandler):

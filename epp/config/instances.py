@@ -186,7 +186,7 @@ class InstanceMaker:
             return None
         # Third-party code: report it as a configuration problem instead of crashing.
         except (Exception, SystemExit) as error:
-            self._report(blueprint.path, f"`{blueprint.type}` cannot be made: {_told(error)}")
+            self._report(blueprint.path, f"`{blueprint.type}` cannot be made: {_described(error)}")
             return None
         finally:
             self._open.pop()
@@ -265,7 +265,7 @@ def _canonical(params: object) -> bytes:
         return repr(params).encode()  # a type that msgpack cannot encode
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     """Return the text of an exception of plugin code with its file and line."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

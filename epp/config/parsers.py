@@ -18,7 +18,7 @@ def add_parsers(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> None:
     kind = kinds.get("parser")
     if kind is None:
         return
-    asked: list[str] = []
+    names: list[str] = []
     fallback = ""
     types: dict[str, str] = {}
     for path, name in _listed(plan, registry, kind):
@@ -26,7 +26,7 @@ def add_parsers(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> None:
             plan.report(path, f"`{name}` ({plan.type_of(name)}) is no parser")
             continue
         plugin_type = plan.blueprints[name].type
-        if name in asked:
+        if name in names:
             why = "it is listed before"
         elif plugin_type in types:
             why = f"`{types[plugin_type]}` of the same type is listed before it"
@@ -37,12 +37,12 @@ def add_parsers(plan: Plan, registry: PluginRegistry, kinds: Kinds) -> None:
         if why:
             plan.warnings.append(plan.config.problem(path, f"`{name}` is never used here: {why}"))
             continue
-        asked.append(name)
+        names.append(name)
         types[plugin_type] = name
         found = plan.blueprints[name].found
         if found is not None and not getattr(found.plugin, "claims", ()):
             fallback = name
-    plan.parsers = tuple(asked)
+    plan.parsers = tuple(names)
 
 
 def _listed(plan: Plan, registry: PluginRegistry, kind: type[Plugin]) -> Iterator[tuple[str, str]]:

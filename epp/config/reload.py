@@ -136,7 +136,7 @@ class ConfigReloader:
         self._is_given_up = False  # it was about the graph that is now replaced
         self.outcomes.reloaded()
         self._metrics.reloaded("success")
-        _log.info("configuration reloaded", **self._facts(graph), **_told(before, graph))
+        _log.info("configuration reloaded", **self._facts(graph), **_plugins_by_fate(before, graph))
 
     def _read(self) -> tuple[LoadedConfig, PluginTypes]:
         inspect = self._registry.inspector(self._path.parent)
@@ -171,7 +171,7 @@ class ConfigReloader:
             "configuration taken back because requests failed with it",
             refused_digest=failing.config.digest,
             **self._facts(graph),
-            **_told(failing, graph),
+            **_plugins_by_fate(failing, graph),
         )
 
     def _give_up(self) -> None:
@@ -200,11 +200,11 @@ class ConfigReloader:
         return {"path": str(self._path), "digest": graph.config.digest}
 
 
-def _told(before: PluginGraph, after: PluginGraph) -> dict[str, list[str]]:
+def _plugins_by_fate(before: PluginGraph, after: PluginGraph) -> dict[str, list[str]]:
     """Return the plugins by what the reload did to them, for the log event."""
-    told = changes(before, after)
+    found = changes(before, after)
     names = {
-        fate.value: [each.name for each in told if each.fate is fate]
+        fate.value: [each.name for each in found if each.fate is fate]
         for fate in Fate
         if fate is not Fate.KEPT
     }
