@@ -80,16 +80,16 @@ class _Gzip(_Decoder):
                 decoded = decompressor.decompress(self._fed, max_bytes)
             except zlib.error as error:
                 raise ParseError(
-                    f"the request body is not gzip, as its headers say: {error}"
+                    f"the request body is not valid gzip, its content-encoding: {error}"
                 ) from None
             self._fed = decompressor.unconsumed_tail
             if decoded:
                 return decoded
             if is_last and not decompressor.eof:
-                raise ParseError("the request body is gzip that has been cut off")
+                raise ParseError("the gzip of the request body is truncated")
         # A further gzip member would cost a call each; no client is known to send one.
         if decompressor.unused_data or self._at < len(self._body):
-            raise ParseError("the request body has something after the end of its gzip")
+            raise ParseError("the request body has data after the end of its gzip")
         return b""
 
 
@@ -102,7 +102,9 @@ class _Zstd(_Decoder):
         try:
             return self._reader.read(max_bytes)
         except ZstdError as error:
-            raise ParseError(f"the request body is not zstd, as its headers say: {error}") from None
+            raise ParseError(
+                f"the request body is not valid zstd, its content-encoding: {error}"
+            ) from None
 
 
 _DECODERS: Final[Mapping[str, Callable[[Body], _Decoder]]] = MappingProxyType(

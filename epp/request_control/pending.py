@@ -179,6 +179,6 @@ class AwaitingProducers(PendingDecision):
 def _failure(task: asyncio.Task[None]) -> Exception | None:
     """Return the error of ``task``, which is done; None if it succeeded."""
     if task.cancelled():
-        return RuntimeError("prepare_async ended as if cancelled, and nobody had cancelled it")
+        return RuntimeError("prepare_async raised CancelledError without being cancelled")
     error = task.exception()
     return error if error is None or isinstance(error, Exception) else RuntimeError(repr(error))

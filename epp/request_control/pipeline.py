@@ -156,9 +156,9 @@ class Pipeline:
         saturation = admission.excess(request.priority, endpoints)
         if saturation is not None:
             raise SaturatedError(
-                f"the pool is full, its saturation is {saturation:.2f} (1.00 is full, by"
-                f" {admission.detector_name!r}), and the request's priority, {request.priority},"
-                " lets it be turned away"
+                f"the pool is full: {admission.detector_name!r} reports a saturation of"
+                f" {saturation:.2f}, where 1.00 is full; the request is sheddable (priority"
+                f" {request.priority})"
             )
 
     def screened(
@@ -183,12 +183,12 @@ class Pipeline:
             if seen.issubset(endpoints):
                 guard.passed(perf_counter() - began)
             else:  # unknown endpoints are ignored; its restriction applies all the same
-                what = f"screener {guard.plugin.name!r} returned what it was not given"
+                what = f"screener {guard.plugin.name!r} returned an endpoint that it was not given"
                 guard.failed(PluginContractError(what), perf_counter() - began)
         if not kept:
             names = ", ".join(repr(guard.plugin.name) for guard in self.screeners)
             raise ScreenedOutError(
-                f"this request may see none of the {len(endpoints)} endpoints (screened by {names})"
+                f"the screeners {names} excluded all {len(endpoints)} endpoints for this request"
             )
         return kept
 
@@ -300,14 +300,16 @@ def _checked(facts: AnswerFacts) -> AnswerFacts:
         TypeError: They cannot be sent.
     """
     if not isinstance(facts, Mapping):
-        raise TypeError(f"report_answer() must return a mapping, {{}} for nothing, not {facts!r}")
+        raise TypeError(f"report_answer() must return a mapping, {{}} for none, not {facts!r}")
     for namespace, values in facts.items():
         if not (_is_text(namespace) and isinstance(values, Mapping)):
-            raise TypeError(f"report_answer() told {namespace!r}: {values!r}; want values by key")
+            raise TypeError(
+                f"report_answer() returned {namespace!r}: {values!r}; it must return values by key"
+            )
         for key, value in values.items():
             if not (_is_text(key) and (_is_text(value) or _is_number(value))):
                 raise TypeError(
-                    f"report_answer() told {key!r}: {value!r}; keys are texts, values texts,"
+                    f"report_answer() returned {key!r}: {value!r}; keys are texts, values texts,"
                     " booleans or finite numbers"
                 )
     return facts

@@ -40,10 +40,10 @@ def within(subset: Sequence[str], endpoints: Sequence[Endpoint]) -> Sequence[End
         or (hosts and endpoint.address.rpartition(":")[0].strip("[]") in hosts)
     ]
     if not kept:
-        shown = ", ".join(subset[:_MAX_SHOWN]) or "nobody"
+        shown = ", ".join(subset[:_MAX_SHOWN]) or "no endpoint"
         more = f" and {len(subset) - _MAX_SHOWN} more" if len(subset) > _MAX_SHOWN else ""
         raise OutsideSubsetError(
-            f"the gateway lets this request go to {shown}{more}, and none of the"
+            f"the gateway restricts this request to {shown}{more}, and none of the"
             f" {len(endpoints)} endpoints of the pool is one of them"
         )
     return kept

@@ -178,7 +178,7 @@ def _not_of_these(
 ) -> PluginContractError:
     what, given = "an endpoint twice", set(map(id, endpoints))
     if len(given) < len(endpoints):
-        what = "what cannot be told apart: of the endpoints it was given two are the same object"
+        what = "ambiguous endpoints: two of those that it was given are the same object"
     if foreign := [each for each in kept if id(each) not in given]:
         stranger = getattr(foreign[0], "name", foreign[0])
         what = f"{stranger!r}, which it was not given"

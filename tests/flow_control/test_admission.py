@@ -83,8 +83,8 @@ def test_a_full_pool_answers_429_and_takes_who_is_not_sheddable() -> None:
         "admission",
     )
     assert str(error) == (
-        "the pool is full, its saturation is 1.50 (1.00 is full, by 'told'), and the request's"
-        " priority, -2, lets it be turned away"
+        "the pool is full: 'told' reports a saturation of 1.50, where 1.00 is full; the request is"
+        " sheddable (priority -2)"
     )
     assert epp.in_flight == 0
     epp.handle()  # one that is not sheddable

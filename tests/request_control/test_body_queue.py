@@ -621,7 +621,7 @@ async def test_what_is_not_as_its_headers_say_is_refused(body: bytes, when: str)
     assert (waiting is not None) == (when == "later")
     await asking.settled(1)
     assert isinstance(asking.outcomes["a"], BadRequestError)
-    assert "cut off" in str(asking.outcomes["a"])
+    assert "is truncated" in str(asking.outcomes["a"])
 
 
 async def test_one_that_leaves_while_it_is_decoded_is_not_counted_on() -> None:

@@ -315,7 +315,9 @@ def test_screeners_see_the_same_and_their_answers_are_intersected(
     names = [each.name for each in epp.endpoints]
     with capture_logs() as lines:
         if kept is None:
-            with pytest.raises(ScreenedOutError, match=r"none of the 2 endpoints .*'s0'") as raised:
+            with pytest.raises(
+                ScreenedOutError, match=r"screeners 's0'.* all 2 endpoints"
+            ) as raised:
                 epp.handle()
             assert (raised.value.status, raised.value.stage) == (503, "candidates")
             assert raised.value.drop_reason == lines[-1]["reason"] == "rejected-no-endpoints"

@@ -99,7 +99,7 @@ def test_a_body_that_is_too_long_without_its_encoding_is_refused() -> None:
 
 
 def test_a_body_that_is_not_encoded_as_it_says_is_the_clients_fault() -> None:
-    with capture_logs(), pytest.raises(BadRequestError, match="is not gzip"):
+    with capture_logs(), pytest.raises(BadRequestError, match="is not valid gzip"):
         Epp(make_pool()).handle(BODY, {"content-encoding": "gzip"})
 
 

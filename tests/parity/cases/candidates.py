@@ -18,7 +18,7 @@ def _hint(value: object) -> dict[str, object]:
 
 
 NOBODY_NAMED = no_candidates(
-    "the gateway lets this request go to nobody, and none of the 2 endpoints of the pool is"
+    "the gateway restricts this request to no endpoint, and none of the 2 endpoints of the pool is"
     " one of them"
 )
 POOL = world(pods=TWO)

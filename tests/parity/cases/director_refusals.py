@@ -47,8 +47,8 @@ DIRECTOR_REFUSALS = (
             Refusal(429, "ResourceExhausted", "system saturated, sheddable request dropped"),
             Refusal(
                 *(429, "ResourceExhausted"),
-                "the pool is full, its saturation is 2.00 (1.00 is full, by"
-                " 'utilization-detector'), and the request's priority, -1, lets it be turned away",
+                "the pool is full: 'utilization-detector' reports a saturation of 2.00, where 1.00"
+                " is full; the request is sheddable (priority -1)",
                 "admission",
                 SATURATED,
             ),
@@ -98,7 +98,7 @@ DIRECTOR_REFUSALS = (
             ),
             Refusal(
                 *(503, "ServiceUnavailable"),
-                "this request may see none of the 1 endpoints (screened by 'ours')",
+                "the screeners 'ours' excluded all 1 endpoints for this request",
                 "candidates",
                 NO_ENDPOINTS,
             ),

@@ -42,7 +42,7 @@ def rejection(
 
 
 NO_MATCH = no_candidates(
-    "the gateway lets this request go to 192.168.1.99:8000,"
+    "the gateway restricts this request to 192.168.1.99:8000,"
     " and none of the 3 endpoints of the pool is one of them"
 )
 EMPTY_POOL = "request without a body (`GET /v1/models`)"
