@@ -2,6 +2,14 @@
 
 from epp.flow_control.control import FlowControl
 from epp.flow_control.controller import FlowController
+from epp.flow_control.flows import (
+    Candidate,
+    InFlight,
+    NoPlaceError,
+    Outcome,
+    QueuedRequest,
+    Revocable,
+)
 from epp.flow_control.interfaces import FlowObserver, RevocationObserver
 from epp.flow_control.plugins import (
     EvictionFilter,
@@ -12,14 +20,6 @@ from epp.flow_control.plugins import (
     UsageLimitPolicy,
 )
 from epp.flow_control.pressure.saturation import SheddingAdmission
-from epp.flow_control.queues import (
-    Candidate,
-    InFlight,
-    NoPlaceError,
-    Outcome,
-    QueuedRequest,
-    Revocable,
-)
 from epp.flow_control.settings import BandSettings, EvictionSettings, FlowSettings
 
 __all__ = [

@@ -6,10 +6,10 @@ from typing import Final
 
 from epp.flow_control.dispatch.dispatch_sessions import DispatchSessions
 from epp.flow_control.dispatch.request_binder import FlowParts
+from epp.flow_control.flows import Candidate, Outcome, QueuedRequest
 from epp.flow_control.interfaces import FlowHost
 from epp.flow_control.pressure.capacity import Capacity
 from epp.flow_control.pressure.eviction import Evictions
-from epp.flow_control.queues import Candidate, Outcome, QueuedRequest
 from epp.flow_control.queues.ledger import Ledger
 from epp.flow_control.queues.limits import displacement
 from epp.flow_control.queues.timeouts import ttl_of

@@ -12,9 +12,9 @@ from functools import partial
 
 from epp.data_layer.scrape import ScrapeObserver
 from epp.flow_control.control import FlowControl
+from epp.flow_control.flows import InFlight, Outcome, QueuedRequest
 from epp.flow_control.interfaces import FlowObserver, NoRevocations, RevocationObserver
 from epp.flow_control.pressure.eviction import Evictions
-from epp.flow_control.queues import InFlight, Outcome, QueuedRequest
 from epp.flow_control.settings import FlowSettings
 from epp.scheduling import Endpoint, LLMRequest, Plugin
 

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from epp.flow_control.queues import Flow, Outcome, QueuedRequest
+from epp.flow_control.flows import Flow, Outcome, QueuedRequest
 from epp.scheduling import Endpoint, LLMRequest
 
 

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from epp.flow_control.queues import Flow, InFlight, QueuedRequest
+from epp.flow_control.flows import Flow, InFlight, QueuedRequest
 from epp.scheduling import Endpoint, LLMRequest, Plugin
 
 __all__ = [

@@ -7,7 +7,7 @@ from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
 
 if TYPE_CHECKING:  # epp.testing needs the standard library only, until somebody asks for more
     from epp.flow_control import Outcome, QueuedRequest
-    from epp.flow_control.queues import Flow
+    from epp.flow_control.flows import Flow
 
 _GOES_NOWHERE = "a request of make_flow() goes nowhere"
 
@@ -52,7 +52,7 @@ def make_flow(
         enqueued_at: Since when, in seconds.
         ttl_seconds: How long they may wait; None for ever.
     """
-    from epp.flow_control.queues import Band, Flow, QueuedRequest  # noqa: PLC0415 - as above
+    from epp.flow_control.flows import Band, Flow, QueuedRequest  # noqa: PLC0415 - as above
 
     priority = requests[0].priority if requests else 0
     band = Band(priority, max_requests=5000, max_bytes=10**9, created=enqueued_at)

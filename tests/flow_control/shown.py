@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from flow_control.candidates import NotingCandidate
 
+from epp.flow_control.flows import Band, Flow, QueuedRequest
 from epp.flow_control.plugins import Share
-from epp.flow_control.queues import Band, Flow, QueuedRequest
 from epp.scheduling import LLMRequest
 
 NOW = 100.0

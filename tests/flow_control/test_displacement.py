@@ -14,7 +14,7 @@ import pytest
 from flow_control.driven import Driven, DrivenCandidate, Strict, World
 
 from epp.flow_control import Outcome
-from epp.flow_control.queues import Flow
+from epp.flow_control.flows import Flow
 from epp.flow_control.queues.holdings import ByteHoldings, Holdings, RequestHoldings
 from epp.flow_control.queues.limits import MOST_DISPLACED
 

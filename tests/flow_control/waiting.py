@@ -5,8 +5,8 @@ from itertools import count
 
 from flow_control.candidates import NotingCandidate
 
+from epp.flow_control.flows import Band, Flow, QueuedRequest
 from epp.flow_control.plugins import FairnessPolicy, OrderingPolicy
-from epp.flow_control.queues import Band, Flow, QueuedRequest
 from epp.testing import make_request
 
 FOREVER = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from epp.flow_control.queues import Band, Flow
+from epp.flow_control.flows import Band, Flow
 from epp.scheduling import LLMRequest
 from epp.testing import make_request
 

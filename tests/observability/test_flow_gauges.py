@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from epp.flow_control.queues import Band
+from epp.flow_control.flows import Band
 from epp.observability import FlowCollector, FlowState
 
 from .flow_harness import State, kinds, make_band, samples

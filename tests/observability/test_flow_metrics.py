@@ -2,8 +2,8 @@
 
 import pytest
 
+from epp.flow_control.flows import Outcome
 from epp.flow_control.interfaces import FlowObserver
-from epp.flow_control.queues import Outcome
 from epp.observability import FlowMetrics, Metrics
 from epp.observability.flow_metrics import MAX_PLACES
 from epp.observability.known_names import MAX_NAME_CHARS

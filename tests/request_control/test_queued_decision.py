@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from epp.building import make_builder
 from epp.config import PluginGraph, load_text
 from epp.flow_control import Outcome
-from epp.flow_control.queues import QueuedRequest
+from epp.flow_control.flows import QueuedRequest
 from epp.flow_control.sessions import Job, Session, Statement, actions, placing
 from epp.request_control import BadRequestError, PendingDecision, RoutedRequest
 from epp.request_control.plugins import EndCause

@@ -4,7 +4,7 @@ from functools import cmp_to_key
 from heapq import heapify, heappop, heapreplace
 from typing import Protocol
 
-from epp.flow_control.queues import Flow, QueuedRequest
+from epp.flow_control.flows import Flow, QueuedRequest
 from epp.flow_control.queues.bands import PolicyBand
 from epp.flow_control.sessions import Session
 

@@ -6,7 +6,7 @@ from time import perf_counter
 from epp.flow_control.dispatch.band_heads import heads_of
 from epp.flow_control.dispatch.request_binder import FlowParts, RequestBinder
 from epp.flow_control.dispatch.request_policy import RequestPolicy
-from epp.flow_control.queues import Flow, Outcome, QueuedRequest
+from epp.flow_control.flows import Flow, Outcome, QueuedRequest
 from epp.flow_control.queues.bands import PolicyBand
 from epp.flow_control.sessions import DispatchOrder, Explanations, Job, Session, Statement
 

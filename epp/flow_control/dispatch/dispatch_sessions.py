@@ -9,8 +9,8 @@ from epp.flow_control.dispatch.dispatch_order import BandedOrder, SingleOrder, r
 from epp.flow_control.dispatch.request_binder import FlowParts, RequestBinder
 from epp.flow_control.dispatch.request_policy import RequestPolicy
 from epp.flow_control.dispatch.shortage_search import ShortageSearch
+from epp.flow_control.flows import QueuedRequest
 from epp.flow_control.pressure.eviction import Demand
-from epp.flow_control.queues import QueuedRequest
 from epp.flow_control.queues.bands import PolicyBand
 from epp.flow_control.sessions import (
     Action,

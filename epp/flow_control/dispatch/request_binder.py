@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from epp.flow_control.flows import QueuedRequest
 from epp.flow_control.interfaces import FlowHost
 from epp.flow_control.pressure.capacity import Capacity
 from epp.flow_control.pressure.eviction import Evictions
-from epp.flow_control.queues import QueuedRequest
 from epp.flow_control.queues.ledger import Ledger
 from epp.flow_control.sessions import Binder, Binding, CommitError, Eviction, Statement
 

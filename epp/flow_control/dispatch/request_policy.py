@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from epp.flow_control.dispatch.request_binder import FlowParts
-from epp.flow_control.queues import Flow, NoPlaceError, QueuedRequest
+from epp.flow_control.flows import Flow, NoPlaceError, QueuedRequest
 from epp.flow_control.queues.endpoint_nodes import EndpointNode
 from epp.flow_control.sessions import DefaultPolicy, Job, Node, Queue, Task
 from epp.flow_control.sessions.combined_points import CombinedPoints

@@ -9,7 +9,7 @@ from typing import Final
 
 from epp.flow_control.dispatch.band_heads import heads_of
 from epp.flow_control.dispatch.request_binder import FlowParts
-from epp.flow_control.queues import QueuedRequest
+from epp.flow_control.flows import QueuedRequest
 from epp.flow_control.sessions import EvictionRule, Job, Scenario, Session, Task, VictimSearch
 from epp.flow_control.sessions.dispatch_order import committed
 

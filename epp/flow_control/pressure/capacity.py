@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from epp.flow_control.flows import QueuedRequest
 from epp.flow_control.interfaces import FlowHost
 from epp.flow_control.pressure.ceilings import Ceilings
 from epp.flow_control.pressure.eviction import Demand
 from epp.flow_control.pressure.saturation import FULL, PoolSaturation
-from epp.flow_control.queues import QueuedRequest
 from epp.flow_control.queues.bands import Bands, PolicyBand
 from epp.flow_control.settings import FlowSettings
 from epp.scheduling import Endpoint

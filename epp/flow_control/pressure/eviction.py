@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from epp.flow_control.flows import InFlight, QueuedRequest, Revocable
 from epp.flow_control.interfaces import FlowHost, RevocationObserver
-from epp.flow_control.queues import InFlight, QueuedRequest, Revocable
 from epp.flow_control.settings import EvictionSettings
 from epp.scheduling import PLUGIN_FAULTS, LLMRequest, PluginContractError
 

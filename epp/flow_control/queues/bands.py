@@ -17,8 +17,8 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
+from epp.flow_control.flows import FALLBACK, POLICY, Band, Flow, QueuedRequest
 from epp.flow_control.plugins import FairnessPolicy, OrderingPolicy
-from epp.flow_control.queues.flows import FALLBACK, POLICY, Band, Flow, QueuedRequest
 from epp.flow_control.queues.holdings import Holdings
 from epp.flow_control.settings import BandSettings
 from epp.scheduling import PLUGIN_FAULTS, Guard, LLMRequest, PluginContractError

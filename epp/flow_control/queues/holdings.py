@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
-from epp.flow_control.queues import Flow, QueuedRequest
+from epp.flow_control.flows import Flow, QueuedRequest
 
 _SPARE_ENTRIES: Final = 64
 """Outdated entries that are tolerated, beyond one for each flow or request."""

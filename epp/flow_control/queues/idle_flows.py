@@ -4,9 +4,9 @@ import asyncio
 from collections import OrderedDict
 from typing import Final
 
+from epp.flow_control.flows import Flow
 from epp.flow_control.interfaces import FlowHost
 from epp.flow_control.queues.bands import Bands, PolicyBand
-from epp.flow_control.queues.flows import Flow
 from epp.flow_control.sessions import Cluster
 
 IDLE_FLOW_SECONDS: Final = 300.0

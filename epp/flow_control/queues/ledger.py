@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Final, cast
 
+from epp.flow_control.flows import Flow, Outcome, QueuedRequest
 from epp.flow_control.interfaces import FlowHost
 from epp.flow_control.queues.bands import Bands, PolicyBand
 from epp.flow_control.queues.endpoint_nodes import EndpointNodes
-from epp.flow_control.queues.flows import Flow, Outcome, QueuedRequest
 from epp.flow_control.queues.idle_flows import IdleFlows
 from epp.flow_control.queues.parking import Parking
 from epp.flow_control.queues.timeouts import WaitingTimes

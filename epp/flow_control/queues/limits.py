@@ -14,7 +14,7 @@ requests only.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from epp.flow_control.queues import Flow, QueuedRequest
+from epp.flow_control.flows import Flow, QueuedRequest
 from epp.flow_control.queues.bands import Bands, PolicyBand
 from epp.flow_control.queues.holdings import ByteHoldings, Holdings, RequestHoldings
 from epp.flow_control.settings import FlowSettings

@@ -3,8 +3,8 @@
 from itertools import islice
 from math import ceil
 
+from epp.flow_control.flows import QueuedRequest
 from epp.flow_control.queues.bands import Bands
-from epp.flow_control.queues.flows import QueuedRequest
 
 _RETRY_SHARE = 0.1
 """The fraction of all time that retries may take."""

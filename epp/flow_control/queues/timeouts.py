@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
+from epp.flow_control.flows import QueuedRequest
 from epp.flow_control.interfaces import FlowHost
-from epp.flow_control.queues.flows import QueuedRequest
 from epp.flow_control.settings import BandSettings, FlowSettings
 
 _MOST_AT_ONCE = 64

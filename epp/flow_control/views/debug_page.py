@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
+from epp.flow_control.flows import Band, Flow, QueuedRequest
 from epp.flow_control.plugins import Share
-from epp.flow_control.queues import Band, Flow, QueuedRequest
 from epp.flow_control.sessions import ExtensionPoints
 from epp.flow_control.sessions.contracts import PLUGIN_FAULTS, PluginFault
 from epp.flow_control.views.session_page import (

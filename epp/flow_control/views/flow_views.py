@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from epp.flow_control.control import FlowControl
 from epp.flow_control.controller import FlowController
+from epp.flow_control.flows import Band, Flow, QueuedRequest
 from epp.flow_control.plugins import Share
-from epp.flow_control.queues import Band, Flow, QueuedRequest
 from epp.flow_control.queues.bands import PolicyBand
 from epp.flow_control.views.debug_page import session_pages
 from epp.observability import DebugPage

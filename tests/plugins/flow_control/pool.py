@@ -12,8 +12,8 @@ from typing import Any
 
 from flow_control.candidates import NotingCandidate
 
+from epp.flow_control.flows import Band
 from epp.flow_control.plugins import Flow, QueuedRequest
-from epp.flow_control.queues import Band
 from epp.parsing.plugins import Usage
 from epp.request_control.plugins import ANSWER_USAGE, EndCause
 from epp.scheduling import CycleState, LLMRequest, SchedulingResult

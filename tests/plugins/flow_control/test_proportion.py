@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plugins.flow_control.pool import ANYWHERE, ENDPOINT, Pool, Size
 
+from epp.flow_control.flows import Band
 from epp.flow_control.plugins import Flow
-from epp.flow_control.queues import Band
 from epp.parsing.plugins import Usage
 from epp.request_control.plugins import ANSWER_USAGE, EndCause
 from epp.scheduling import CycleState, LLMRequest
