@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 from flow_control.driven import Driven
 
-from epp.flow_control.flows import idle_flows, ledger
+from epp.flow_control.queues import idle_flows, ledger
 from epp.flow_control.queues.idle_flows import IDLE_FLOW_SECONDS
 
 

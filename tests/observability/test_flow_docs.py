@@ -14,13 +14,13 @@ from epp.observability import (
 
 from .flow_harness import PREFIX, Queued, State, make_band, make_flow_request
 
-OPERATIONS = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+METRICS_PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 GROUPS = {"flow": {"fairness_id", "priority"}, "models": {"model_name", "target_model_name"}}
 
 
 def documented() -> dict[str, set[str]]:
     """The labels of each metric in the table."""
-    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|([^|]*)\|", OPERATIONS, re.M)
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|([^|]*)\|", METRICS_PAGE, re.M)
     return {
         name: {label for cell in re.findall(r"\w+", cells) for label in GROUPS.get(cell, {cell})}
         for names, cells in rows
