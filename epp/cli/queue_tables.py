@@ -54,7 +54,7 @@ def _tables(page: SessionPage) -> Iterator[str | Table]:
 
 
 def _bands(page: SessionPage) -> Table:
-    table = titled_table("Bands", "priority", "waiting", "bytes", "ceiling", "why nothing may go")
+    table = titled_table("Bands", "priority", "waiting", "bytes", "ceiling", "why blocked")
     for band in page.bands:
         table.add_row(
             str(band.priority),
@@ -69,7 +69,7 @@ def _bands(page: SessionPage) -> Table:
 def _flows(flows: Iterable[tuple[BandLine, FlowLine]], blocked: str) -> Table:
     table = titled_table(
         "Flows", "priority", "flow", "waiting", "head waits", "used", "deserved", "share",
-        "why the head does not go",
+        "why the head waits",
     )  # fmt: skip
     for band, flow in flows:
         table.add_row(

@@ -100,11 +100,11 @@ def test_who_waits_in_which_order_and_why(picker: Picker) -> None:
     assert rows(stdout) == [
         "Saturation: prefill 0.95, decode 0.2",
         "Bands",
-        "priority waiting bytes ceiling why nothing may go",
+        "priority waiting bytes ceiling why blocked",
         "5 3 of 5000 2.0 kB of 1.0 GB 1",
         "-1 1 of 5000 10 bytes of 1.0 GB 0.9 the saturation is 0.95, not below the ceiling 0.9",
         "Flows",
-        "priority flow waiting head waits used deserved share why the head does not go",
+        "priority flow waiting head waits used deserved share why the head waits",
         "5 alice 2 3.0 s 1200 tokens 800 tokens 1000 tokens endpoint x is full",
         "3 requests endpoint y is spot",
         "5 bob 1 2.5 s",
