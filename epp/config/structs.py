@@ -55,7 +55,7 @@ _QUOTABLE = frozenset(
 )
 
 _IS_A_MAPPING = ", got a mapping"
-_MOST_NAMES = 20
+_MAX_NAMES = 20
 # Helm renders large integers as 1e+06, which the Go EPP accepts for an integer.
 _INT_LIMIT = 2**63
 
@@ -115,8 +115,8 @@ def suggestion(name: str, known: Collection[str], what: str = "known") -> str:
     if near:
         return f"did you mean `{by_lower[near[0]]}`?"
     names = [f"`{each}`" for each in sorted(known)]
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"{what}: {', '.join(names[:_MOST_NAMES]) or 'none'}{more}"
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"{what}: {', '.join(names[:_MAX_NAMES]) or 'none'}{more}"
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from epp.data_layer.http_calls import Slots
 if TYPE_CHECKING:
     import grpc.aio
 
-_MOST_DETAILS: Final = 200
+_MAX_DETAILS: Final = 200
 _BACKOFF: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -56,7 +56,7 @@ class GrpcCalls:
             try:
                 answer: bytes = await self._open().unary_unary(method)(message)
             except grpc.aio.AioRpcError as error:
-                details = (error.details() or "")[:_MOST_DETAILS]
+                details = (error.details() or "")[:_MAX_DETAILS]
                 text = f"{self._target}: {error.code().name}: {details}"
                 if error.code() is grpc.StatusCode.UNAVAILABLE:
                     raise ScrapeConnectError(text) from None

@@ -18,7 +18,7 @@ from epp.doctor.errors import UnreadableError
 from epp.doctor.tree import Node, with_proto_names
 
 TIMEOUT_SECONDS = 10.0
-_MOST_NESTED = 4
+_MAX_NESTED = 4
 """Maximum depth at which to search a tool's document for a configuration."""
 
 _YAML: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -103,7 +103,7 @@ def source(document: object, name: str) -> Source:
         UnreadableError: It contains no Envoy configuration.
     """
     try:
-        envoys = list(_envoys(with_proto_names(document), _MOST_NESTED))
+        envoys = list(_envoys(with_proto_names(document), _MAX_NESTED))
     except RecursionError:
         raise UnreadableError(f"{name}: nested too deeply") from None
     if not any(envoys):

@@ -58,7 +58,7 @@ class Waiter:
 Amount = Callable[[Waiter], float]
 """The amount of a request for a limit."""
 
-MOST_DISPLACED = 64
+MAX_DISPLACED = 64
 
 
 class NaiveDispatcher:
@@ -321,7 +321,7 @@ class NaiveDispatcher:
                 over = max(1, min(over, amount(waiter)))
             while sum(amount(each) for each in there if each in victims) < over:
                 victim = self._first_to_go(waiter, amount, victims, is_of_band=is_of_band)
-                if victim is None or len(victims) == MOST_DISPLACED:
+                if victim is None or len(victims) == MAX_DISPLACED:
                     return None
                 victims.append(victim)
         return victims

@@ -323,7 +323,7 @@ def test_whatever_happens_in_one_turn_opens_one_session(driven: Driven) -> None:
 def test_a_long_session_goes_on_in_the_next_turn(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch_order, "_MOST_PER_SESSION", 3)
+    monkeypatch.setattr(dispatch_order, "_MAX_PER_SESSION", 3)
     queue(driven, *map(str, range(7)))
     driven.room(100)
     numbers = []

@@ -21,7 +21,7 @@ from epp.flow_control.sessions import Event, ExtensionPoints, Job, Node, Session
 from epp.scheduling import LLMRequest
 
 HIGH, DEFAULT, LOW = 10, 0, -5
-MOST_ENDED_SECONDS = 300.0
+MAX_ENDED_SECONDS = 300.0
 
 Operation = tuple[str, object]
 
@@ -191,7 +191,7 @@ class History:
             self.run([("finish", 0)])
         assert not self.naive.waiting
         assert all(len(each.ended) == 1 for each in self.candidates.values())
-        self.driven.loop.advance(2 * MOST_ENDED_SECONDS)
+        self.driven.loop.advance(2 * MAX_ENDED_SECONDS)
         control = self.driven.control
         assert control.ledger.cluster.jobs == {}
         assert {queue.name for queue in control.ledger.cluster.queues.values()} == {

@@ -16,7 +16,7 @@ from flow_control.driven import Driven, DrivenCandidate, Strict, World
 from epp.flow_control import Outcome
 from epp.flow_control.flows import Flow
 from epp.flow_control.queues.holdings import ByteHoldings, Holdings, RequestHoldings
-from epp.flow_control.queues.limits import MOST_DISPLACED
+from epp.flow_control.queues.limits import MAX_DISPLACED
 
 HIGH, LOW = 10, -1
 LOST = [Outcome.REJECTED_CAPACITY]
@@ -179,7 +179,7 @@ def test_as_many_give_way_as_take_the_room_that_is_needed(driven: Driven) -> Non
     [
         pytest.param(1001, 10, 100, id="it is larger than the limit"),
         pytest.param(501, 2, 500, id="its flow would hold most"),
-        pytest.param(MOST_DISPLACED * 2 + 2, 500, 2, id="too many would have to"),
+        pytest.param(MAX_DISPLACED * 2 + 2, 500, 2, id="too many would have to"),
     ],
 )
 def test_nobody_gives_way_for_nothing(
@@ -191,7 +191,7 @@ def test_nobody_gives_way_for_nothing(
     assert refused.ended == LOST
     assert refused.why.startswith("requests of priority 0 and 1000 bytes wait, with this one's")
     assert lost(flood) == []
-    few = size * MOST_DISPLACED if number > MOST_DISPLACED else size - 1
+    few = size * MAX_DISPLACED if number > MAX_DISPLACED else size - 1
     assert driven.ask("a smaller one", "b", size=few).ended == [], "nothing was spoilt by the plan"
 
 

@@ -36,7 +36,7 @@ def waited(driven: Driven, numbers: Iterator[int], number: int) -> None:
 def test_of_many_flows_a_minute_no_more_than_the_latest_are_kept(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idle_flows, "MOST_IDLE_FLOWS", 500)
+    monkeypatch.setattr(idle_flows, "MAX_IDLE_FLOWS", 500)
     numbers = count()
     for _ in range(60):
         waited(driven, numbers, 50)
@@ -59,7 +59,7 @@ def test_idle_flows_are_forgotten_a_few_in_each_turn_of_the_loop(driven: Driven)
         timer._callback(*timer._args)  # type: ignore[attr-defined]  # one turn, and no more
         most = max(most, len(driven.observer.removed) - before)
         turns += 1
-    assert (most, turns) == (idle_flows._MOST_AT_ONCE, 1_000 // idle_flows._MOST_AT_ONCE + 1)
+    assert (most, turns) == (idle_flows._MAX_AT_ONCE, 1_000 // idle_flows._MAX_AT_ONCE + 1)
     assert known(driven) == 0
 
 
@@ -84,7 +84,7 @@ def test_there_are_never_more_bands_than_a_few_whatever_priorities_come(driven: 
     for priority in range(1000):
         assert driven.ask(str(priority), priority=priority).endpoint is not None
     bands = driven.control.ledger.bands
-    assert len(bands.in_order) == ledger.MOST_BANDS
+    assert len(bands.in_order) == ledger.MAX_BANDS
     assert 7 in bands, "it is configured"
     queues = driven.control.ledger.cluster.queues
     assert set(queues) == {band.name for band in bands.in_order}
@@ -93,17 +93,17 @@ def test_there_are_never_more_bands_than_a_few_whatever_priorities_come(driven: 
 def test_while_something_waits_in_all_of_them_others_go_with_the_next_lower_one(
     driven: Driven,
 ) -> None:
-    waiting = [driven.ask(str(each), priority=10 * each) for each in range(ledger.MOST_BANDS)]
+    waiting = [driven.ask(str(each), priority=10 * each) for each in range(ledger.MAX_BANDS)]
     above = driven.ask("above 50", priority=55)
     lowest = driven.ask("lowest", priority=-5)
     bands = driven.control.ledger.bands
-    assert len(bands.in_order) == ledger.MOST_BANDS
+    assert len(bands.in_order) == ledger.MAX_BANDS
     assert (bands[50].waiting, bands[0].waiting) == (2, 2)
     driven.cancel(waiting[0])
     driven.room(1000)
     driven.loop.settle()
     order = driven.world.dispatched
-    assert len(order) == ledger.MOST_BANDS + 1
+    assert len(order) == ledger.MAX_BANDS + 1
     assert order.index("5") < order.index("above 50") < order.index("4")
     assert (above.ended, lowest.ended) == (["Dispatched"], ["Dispatched"])
     driven.loop.advance(IDLE_FLOW_SECONDS + 100)

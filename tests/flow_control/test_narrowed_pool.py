@@ -10,18 +10,18 @@ from epp.flow_control import Outcome, SaturationDetector
 from epp.flow_control.sessions import ExtensionPoints, Job, Node, SessionPlugin, Task
 from epp.scheduling import Endpoint
 
-MOST_EACH = 2
+MAX_EACH = 2
 
 
 class CountingDetector(SaturationDetector):
-    """Saturation: requests in flight per ``MOST_EACH`` of each endpoint."""
+    """Saturation: requests in flight per ``MAX_EACH`` of each endpoint."""
 
     type: ClassVar[str] = "counting-detector"
     name = "counting"
 
     def saturation(self, endpoints: Sequence[Endpoint]) -> float:
         in_flight = sum(endpoint.load.in_flight for endpoint in endpoints)
-        return in_flight / (MOST_EACH * len(endpoints))
+        return in_flight / (MAX_EACH * len(endpoints))
 
 
 class FirstForAll(SessionPlugin):
@@ -47,8 +47,8 @@ def driven() -> Iterator[Driven]:
 
 
 def test_it_waits_though_the_pool_has_room(driven: Driven) -> None:
-    went = [driven.ask(f"r{n}") for n in range(MOST_EACH)]
-    assert [each.endpoint for each in went] == [driven.pool[0]] * MOST_EACH
+    went = [driven.ask(f"r{n}") for n in range(MAX_EACH)]
+    assert [each.endpoint for each in went] == [driven.pool[0]] * MAX_EACH
     waits = driven.ask("one more")
     driven.loop.settle()
     assert waits.ended == []
@@ -64,7 +64,7 @@ def test_it_waits_though_the_pool_has_room(driven: Driven) -> None:
 
 
 def test_it_keeps_nobody_from_the_rest(driven: Driven) -> None:
-    for n in range(MOST_EACH + 1):
+    for n in range(MAX_EACH + 1):
         driven.ask(f"r{n}")
     vip = driven.ask("anywhere", "vip")
     driven.loop.settle()
@@ -85,6 +85,6 @@ def test_it_goes_when_its_part_has_room(driven: Driven) -> None:
 
 
 def test_what_is_allowed_everywhere_is_judged_by_the_whole_pool(driven: Driven) -> None:
-    went = [driven.ask(f"v{n}", "vip") for n in range(3 * MOST_EACH)]
+    went = [driven.ask(f"v{n}", "vip") for n in range(3 * MAX_EACH)]
     assert all(each.ended == [Outcome.DISPATCHED] for each in went)
     assert driven.ask("one more", "vip").ended == []

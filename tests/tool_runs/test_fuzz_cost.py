@@ -41,7 +41,7 @@ def most_calls(made: cost.Call) -> int:
 
 
 def check(made: cost.Call) -> None:
-    assert most_calls(made) < cost.MOST_CALLS
+    assert most_calls(made) < cost.MAX_CALLS
     cost.check_memory(made.run)
 
 
@@ -49,7 +49,7 @@ def check(made: cost.Call) -> None:
 @pytest.mark.parametrize("case", REQUESTS.values(), ids=REQUESTS)
 def test_a_dense_body_of_64_kb_takes_little(case: Dense, configuration: str) -> None:
     headers = {":path": case.path, "x-llm-d-model-name-rewrite": "other"}
-    check(cost.Call(configuration, headers, case.body(cost.MOST_BODY_BYTES)))
+    check(cost.Call(configuration, headers, case.body(cost.MAX_BODY_BYTES)))
 
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
@@ -88,10 +88,10 @@ def test_random_inputs_reach_what_they_are_meant_to_reach() -> None:
 
 def test_what_costs_too_much_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     tape = next(cost.inputs(0, 1))
-    monkeypatch.setattr(cost, "MOST_SECONDS", -1.0)
+    monkeypatch.setattr(cost, "MAX_SECONDS", -1.0)
     with pytest.raises(cost.CostError, match=r"a step takes .* ms, more than -1000"):
         cost.one_input(tape)
-    monkeypatch.setattr(cost, "MOST_PEAK_BYTES", 0)
+    monkeypatch.setattr(cost, "MAX_PEAK_BYTES", 0)
     with pytest.raises(cost.CostError, match="it takes 0 MiB, more than 0"):
         cost.check_memory(cost.call(tape).run)
 

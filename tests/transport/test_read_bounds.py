@@ -20,11 +20,11 @@ from transport.tls_contexts import tls_contexts
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
-MOST_READ_BYTES = 256 << 10
+MAX_READ_BYTES = 256 << 10
 """Of a read."""
-MOST_TLS_READ_BYTES = 528 << 10
+MAX_TLS_READ_BYTES = 528 << 10
 """Behind TLS, which buffers 256 KiB while reading is paused, plus a read and a record."""
-MOST_TURN_BYTES = 400 << 10
+MAX_TURN_BYTES = 400 << 10
 """Reads of a connection per iteration: a large one pauses reading, a small one may precede it."""
 PUT_TO_THE_TEST_BYTES = 128 << 10
 TRIES = 5
@@ -104,7 +104,7 @@ def test_a_connection_handles_a_bounded_number_of_bytes_per_iteration(
     new_loop: LoopFactory, is_secure: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server_tls, client_tls = tls_contexts() if is_secure else (None, None)
-    most_read = MOST_TLS_READ_BYTES if is_secure else MOST_READ_BYTES
+    most_read = MAX_TLS_READ_BYTES if is_secure else MAX_READ_BYTES
 
     async def test() -> int:
         turns = Turns()
@@ -117,7 +117,7 @@ def test_a_connection_handles_a_bounded_number_of_bytes_per_iteration(
                 await served.server.stop(0)
         assert sum(turns.handled.values()) == CONNECTIONS * len(SENT)
         assert turns.largest <= most_read
-        assert max(turns.handled.values()) <= max(most_read, MOST_TURN_BYTES)
+        assert max(turns.handled.values()) <= max(most_read, MAX_TURN_BYTES)
         return turns.largest
 
     # The test needs more waiting bytes than one iteration handles; on a busy machine the senders,

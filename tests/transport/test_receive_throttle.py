@@ -22,7 +22,7 @@ ROOM = 10 * len(LONG)
 """A third of the messages of all; three quarters of it have room for their windows, twice, and for
 one of them."""
 FRAME = 4_000
-MOST_WAITING = 20_000
+MAX_WAITING = 20_000
 
 
 class Wire:
@@ -30,7 +30,7 @@ class Wire:
 
     def __init__(self) -> None:
         limits = ConnectionLimits(
-            stream_window_bytes=WINDOW, max_buffered_bytes=ROOM, writable_below_bytes=MOST_WAITING
+            stream_window_bytes=WINDOW, max_buffered_bytes=ROOM, writable_below_bytes=MAX_WAITING
         )
         self.connection = Http2Connection(limits)
         self.handlers: list[Idle] = []
@@ -126,7 +126,7 @@ def pause(stream: Stream) -> None:
 
 
 def send_what_is_not_read(stream: Stream) -> None:
-    stream.send(bytes(DEFAULT_WINDOW + MOST_WAITING))
+    stream.send(bytes(DEFAULT_WINDOW + MAX_WAITING))
 
 
 @pytest.mark.parametrize("stop", [pause, send_what_is_not_read], ids=["paused", "not read"])

@@ -24,7 +24,7 @@ from epp_plugins.data_producers.media_parts import HAS_MEDIA
 from epp_plugins.data_producers.token import TokenProducer
 from epp_plugins.parsers.usage import OpenAiAnswer
 from tools.bench.in_process import silenced
-from tools.fuzz.cost_cases import HEADERS, MOST_HEADER_BYTES, REQUESTS, Dense
+from tools.fuzz.cost_cases import HEADERS, MAX_HEADER_BYTES, REQUESTS, Dense
 from tools.fuzz.cost_pipelines import Picker
 from tools.fuzz.growth_cases import BODIES
 
@@ -179,7 +179,7 @@ def _add_requests(found: Mapping[str, Worst], steps: Steps, size: int) -> None:
 
 def _add_headers(found: Mapping[str, Worst], steps: Steps) -> None:
     for name, (before, unit, after) in HEADERS.items():
-        value = (before + unit * MOST_HEADER_BYTES)[:MOST_HEADER_BYTES] + after
+        value = (before + unit * MAX_HEADER_BYTES)[:MAX_HEADER_BYTES] + after
         headers = {":path": "/v1/completions", name: value.decode()}
         for step, seconds in steps.of_request(headers, _WITHOUT_BODY % b"m"):
             found[step].add(f"header {name}", len(value), seconds)
@@ -187,7 +187,7 @@ def _add_headers(found: Mapping[str, Worst], steps: Steps) -> None:
     model = b"\\u0001" * 600
     headers = {":path": "/v1/completions"}
     found["log and metrics"].add("model", len(model), steps.end(headers, _WITHOUT_BODY % model))
-    pairs = [pb.HeaderValue(key="a", raw_value=b"b")] * (MOST_HEADER_BYTES // 8)
+    pairs = [pb.HeaderValue(key="a", raw_value=b"b")] * (MAX_HEADER_BYTES // 8)
     message = pb.ProcessingRequest(
         request_headers=pb.HttpHeaders(headers=pb.HeaderMap(headers=pairs))
     ).SerializeToString()

@@ -31,7 +31,7 @@ PATHS = (
     "/vllm.grpc.engine.VllmEngine/Embed",
     "/x.PredictionService/ChatCompletions",
 )
-_MOST_COUNT = 1 << 63
+_MAX_COUNT = 1 << 63
 _ON_THE_WAY = ("response", "message", "choices")
 _hard_to_tell = re.compile(rb"\\|[0-9.][eE]|[0-9]{19}|[^\x20-\x7e\s]").search
 
@@ -75,7 +75,7 @@ def check_reader(reader_of: str, kind: str, pieces: Sequence[bytes]) -> Usage | 
     assert whole == in_pieces
     if whole is not None:
         counts = (whole.prompt_tokens, whole.completion_tokens, whole.cached_tokens)
-        assert all(0 <= count < _MOST_COUNT for count in counts), counts
+        assert all(0 <= count < _MAX_COUNT for count in counts), counts
     return whole
 
 
@@ -130,7 +130,7 @@ def _counted(usage: _Object) -> Usage | None:
 
 def _first(counts: dict[str, Any], *names: str) -> int | None:
     values = [counts.get(name) for name in names]
-    return next((v for v in values if type(v) is int and 0 <= v < _MOST_COUNT), None)
+    return next((v for v in values if type(v) is int and 0 <= v < _MAX_COUNT), None)
 
 
 # --- the model's name -------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from tools.fuzz import request_bodies
 from tools.fuzz.cost_cases import (
     GENERATE,
     HEADERS,
-    MOST_HEADER_BYTES,
+    MAX_HEADER_BYTES,
     REQUESTS,
     envelope,
     packed_ids,
@@ -40,11 +40,11 @@ from tools.fuzz.json_text import WORDS
 from tools.fuzz.request_bodies import framed
 from tools.fuzz.tape import Tape
 
-MOST_BODY_BYTES = 65_536
-MOST_SECONDS = 0.020
+MAX_BODY_BYTES = 65_536
+MAX_SECONDS = 0.020
 """Of CPU time on the loop, for a step."""
-MOST_PEAK_BYTES = 70 << 20
-MOST_CALLS = 60_000
+MAX_PEAK_BYTES = 70 << 20
+MAX_CALLS = 60_000
 """What the suite counts instead of time: functions of Python and of C that a step calls."""
 RESULTS = Path("fuzz-results") / "cost"
 
@@ -119,28 +119,28 @@ def call(data: bytes) -> Call:
         pieces = _pieces(tape, _answer(tape))
         return Call(configuration, _headers(tape, path), body, pieces, kind)
     path, body = _request(tape)
-    return Call(configuration, _headers(tape, path), body[:MOST_BODY_BYTES])
+    return Call(configuration, _headers(tape, path), body[:MAX_BODY_BYTES])
 
 
 def _request(tape: Tape) -> tuple[str, bytes]:
     case = tape.choice(tuple(REQUESTS.values()))
     if tape.flip(3):
-        return case.path, case.body(MOST_BODY_BYTES - 64)
+        return case.path, case.body(MAX_BODY_BYTES - 64)
     path = tape.choice(_PATHS) if tape.flip(4) else case.path
     unit = _unit(tape) if tape.flip() else case.unit + _unit(tape)
     before = case.before + (_unit(tape) if tape.flip(4) else b"")
     after = (_unit(tape) if tape.flip(4) else b"") + case.after
-    body = _filled(before, unit, after, MOST_BODY_BYTES - 64)
+    body = _filled(before, unit, after, MAX_BODY_BYTES - 64)
     wrapped = tape.choice(_WRAPPERS) if tape.flip(8) else case.wrapped
     return path, wrapped(body)
 
 
 def _answer(tape: Tape) -> bytes:
     made = tape.choice(tuple(BODIES.values()))
-    body = made(1 + MOST_BODY_BYTES // max(1, len(made(2)) - len(made(1))))
+    body = made(1 + MAX_BODY_BYTES // max(1, len(made(2)) - len(made(1))))
     if tape.flip():
-        return body[:MOST_BODY_BYTES]
-    return _filled(made(1), _unit(tape), _unit(tape), MOST_BODY_BYTES)
+        return body[:MAX_BODY_BYTES]
+    return _filled(made(1), _unit(tape), _unit(tape), MAX_BODY_BYTES)
 
 
 def _pieces(tape: Tape, body: bytes) -> tuple[bytes, ...]:
@@ -170,7 +170,7 @@ def _headers(tape: Tape, path: str) -> dict[str, str]:
         name = tape.choice(tuple(HEADERS))
         before, unit, after = HEADERS[name]
         unit = _unit(tape) if tape.flip() else unit
-        value = _filled(before, unit, after, MOST_HEADER_BYTES)
+        value = _filled(before, unit, after, MAX_HEADER_BYTES)
         headers[name] = value.decode("latin-1")
     return headers
 
@@ -200,7 +200,7 @@ def timed(made: Call) -> float:
     """
     least = _step_seconds(made)
     for _ in range(_AGAIN):
-        if max(least) <= MOST_SECONDS:
+        if max(least) <= MAX_SECONDS:
             return max(least)
         collect()
         # By what the machine is slower at present, as others work on it: that is not the input's.
@@ -208,8 +208,8 @@ def timed(made: Call) -> float:
         least = [
             min(one, other / slower) for one, other in zip(least, _step_seconds(made), strict=True)
         ]
-    if (took := max(least)) > MOST_SECONDS:
-        raise CostError(f"a step takes {took * 1e3:.1f} ms, more than {MOST_SECONDS * 1e3:.0f}")
+    if (took := max(least)) > MAX_SECONDS:
+        raise CostError(f"a step takes {took * 1e3:.1f} ms, more than {MAX_SECONDS * 1e3:.0f}")
     return took
 
 
@@ -245,8 +245,8 @@ def check_memory(run: Work) -> int:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    if peak > MOST_PEAK_BYTES:
-        raise CostError(f"it takes {peak >> 20} MiB, more than {MOST_PEAK_BYTES >> 20}")
+    if peak > MAX_PEAK_BYTES:
+        raise CostError(f"it takes {peak >> 20} MiB, more than {MAX_PEAK_BYTES >> 20}")
     return peak
 
 

@@ -176,6 +176,6 @@ HEADERS: Mapping[str, tuple[bytes, bytes, bytes]] = {
     "x-llm-d-inference-fairness-id": (b"f", b"f", b""),
     "x-llm-d-model-name-rewrite": (b"m", b'"', b""),
 }
-"""Values that a client may send, as a unit between two ends; each up to MOST_HEADER_BYTES."""
-MOST_HEADER_BYTES = 60_000
+"""Values that a client may send, as a unit between two ends; each up to MAX_HEADER_BYTES."""
+MAX_HEADER_BYTES = 60_000
 """Envoy lets 60 KiB of headers pass."""

@@ -18,15 +18,15 @@ from tools.fuzz.growth_cases import CASES, Case, Work
 
 STEP = 4
 """How much larger the next input is."""
-MOST_TIMES = 8
+MAX_TIMES = 8
 """As many calls it may take: linear is 4 and a little, quadratic 16."""
-MOST_TIMES_CPU = 12
+MAX_TIMES_CPU = 12
 """As much CPU time: the larger input fits into no cache. A dict of 128000 keys takes 7 to 9 times
 as long as one of 32000."""
 _FIRST_SIZE = 500
 _ENOUGH_SECONDS = 0.004
 """Of CPU time for a ratio that means something."""
-_MOST_SIZE = 128_000
+_MAX_SIZE = 128_000
 
 
 def calls(work: Work) -> int:
@@ -59,11 +59,11 @@ def seconds(work: Work, repeats: int = 1) -> float:
 def growth(case: Case) -> tuple[int, float, float] | None:
     """Return a size, its CPU time and that of the next one; None if no size takes any."""
     size = _FIRST_SIZE
-    while size <= _MOST_SIZE:
+    while size <= _MAX_SIZE:
         if seconds(case(size)) >= _ENOUGH_SECONDS:
             few, many = case(size), case(STEP * size)
             first, second = seconds(few), seconds(many)
-            if second > MOST_TIMES_CPU * first:  # or something else took the processor's caches
+            if second > MAX_TIMES_CPU * first:  # or something else took the processor's caches
                 first, second = seconds(few, 5), seconds(many, 5)
             return size, first, second
         size *= STEP
@@ -81,10 +81,10 @@ def main() -> None:
                 continue
             size, few, many = found
             print(f"{name:56} {size:8} {few * 1e3:9.2f} ms  x{many / few:5.1f}", flush=True)
-            if many > MOST_TIMES_CPU * few:
+            if many > MAX_TIMES_CPU * few:
                 too_fast.append(name)
     if too_fast:
-        sys.exit(f"{STEP} times the input is more than {MOST_TIMES_CPU} times the work: {too_fast}")
+        sys.exit(f"{STEP} times the input is more than {MAX_TIMES_CPU} times the work: {too_fast}")
 
 
 @contextmanager

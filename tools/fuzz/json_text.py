@@ -27,7 +27,7 @@ _STRINGS = (
 _NUMBERS = (b"0", b"7", b"-1", b"1.5", b"1e3", b"1e999", b"4294967296", b"9" * 40, b"9" * 500)
 _BROKEN = (b"{", b"[", b'"', b"}", b"]", b",", b":", b"\\", b"nul", b"\x00", b"\xff")
 _BLANKS = (b"", b"", b"", b" ", b"\n", b"\t\r\n ")
-_MOST_DEPTH = 6
+_MAX_DEPTH = 6
 
 
 class JsonText:
@@ -48,9 +48,9 @@ class JsonText:
         if self._breaks and tape.flip(self._breaks):
             return tape.choice(_BROKEN)
         kind = tape.number(12)
-        if kind <= 3 and depth < _MOST_DEPTH:
+        if kind <= 3 and depth < _MAX_DEPTH:
             return self.object(depth)
-        if kind <= 5 and depth < _MOST_DEPTH:
+        if kind <= 5 and depth < _MAX_DEPTH:
             return self.array(depth)
         if kind <= 8:
             return self.string()

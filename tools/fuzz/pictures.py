@@ -7,7 +7,7 @@ from epp_plugins.data_producers.media import Video, VideoHeaders
 from tools.fuzz.tape import Tape
 
 _FRAMES = (0xC0, 0xC1, 0xC2)
-_MOST_SEGMENTS = 100
+_MAX_SEGMENTS = 100
 _PIECES = (
     b"\xff\xd8\xff\xe0\x00\x04ab",
     b"\xff\xc0\x00\x11\x08\x00\x10\x00\x20\x03",
@@ -36,7 +36,7 @@ def size_of(picture: bytes) -> tuple[int, int] | None:
 
 def _jpeg_size(picture: bytes) -> tuple[int, int] | None:
     at = 2
-    for _ in range(_MOST_SEGMENTS):
+    for _ in range(_MAX_SEGMENTS):
         if len(picture) < at + 2 or picture[at] != 0xFF:
             return None
         marker = picture[at + 1]

@@ -18,7 +18,7 @@ from epp.ext_proc.processing_response import refused
 from epp.parsing import BodyLimits, ParsedRequest, ParseError, Parser, RequestParser
 from epp.request_control import BadRequestError
 from epp.scheduling import CycleState, GuardRails, LLMRequest, NullObserver
-from epp_plugins.data_producers.media_parts import MOST_MEDIA_TOKENS
+from epp_plugins.data_producers.media_parts import MAX_MEDIA_TOKENS
 from epp_plugins.data_producers.token import Params as TokenParams
 from epp_plugins.data_producers.token import TokenProducer
 from epp_plugins.parsers import (
@@ -65,7 +65,7 @@ PATHS: tuple[str, ...] = (
     "",
 )
 ENCODINGS = ("", "gzip", "zstd", "identity", "x-gzip", "br", " GZip ")
-MOST_BODY_BYTES = 20_000
+MAX_BODY_BYTES = 20_000
 _ENCODERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "zstd": zstandard.compress,
@@ -109,7 +109,7 @@ def check_request(path: str, headers: Mapping[str, str], body: bytes) -> ParsedR
             all_headers,
             body,
             may_lack_model="x-model" in headers,
-            limits=BodyLimits(MOST_BODY_BYTES),
+            limits=BodyLimits(MAX_BODY_BYTES),
         )
     except ParseError as error:
         _check_refusal(str(error), path)
@@ -170,7 +170,7 @@ def _check_tokens(request: LLMRequest) -> None:
         assert feature.length > 0
         at = feature.offset + feature.length
     assert at <= found.count
-    assert sum(each.length for each in found.features) <= MOST_MEDIA_TOKENS + len(found.features)
+    assert sum(each.length for each in found.features) <= MAX_MEDIA_TOKENS + len(found.features)
 
 
 # --- from an input ----------------------------------------------------------------------------

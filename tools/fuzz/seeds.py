@@ -14,7 +14,7 @@ from tools import REPOSITORY
 
 TESTS = REPOSITORY / "tests"
 _BODIES = ("plugins/parsers/test_*.py", "plugins/data_producers/test_token.py")
-_MOST_BODY_BYTES = 2000
+_MAX_BODY_BYTES = 2000
 
 
 def of_parsers() -> Iterator[bytes]:
@@ -52,7 +52,7 @@ def bodies_of_tests() -> Iterator[bytes]:
 def _bytes_in(values: Iterable[Any]) -> Iterator[bytes]:
     for value in values:
         if isinstance(value, bytes):
-            if len(value) <= _MOST_BODY_BYTES:
+            if len(value) <= _MAX_BODY_BYTES:
                 yield value
         elif isinstance(value, tuple | list):  # pytest.param is a tuple, too
             yield from _bytes_in(value)

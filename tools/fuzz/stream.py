@@ -29,7 +29,7 @@ from tools.harness.judge import (
 from tools.harness.request_control import BODY
 from tools.harness.wires import DirectWire
 
-MOST_STEPS = 40
+MAX_STEPS = 40
 _MODES = (*ALL_MODES, UNKNOWN_MODE)
 _SETTINGS = (
     ExtProcSettings(),
@@ -215,7 +215,7 @@ def one_input(data: bytes) -> JudgingEnvoy:
 
 def _read_off(tape: Tape) -> Iterator[Step]:
     steps = _Steps(tape)
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         if tape.is_used_up:
             return
         yield steps.step()

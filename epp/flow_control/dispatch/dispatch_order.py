@@ -10,10 +10,10 @@ from epp.flow_control.flows import Flow, Outcome, QueuedRequest
 from epp.flow_control.queues.bands import PolicyBand
 from epp.flow_control.sessions import DispatchOrder, Explanations, Job, Session, Statement
 
-_MOST_PER_SESSION = 64
+_MAX_PER_SESSION = 64
 """Dispatches per session; the next session continues in the next turn of the event loop. With ten
 endpoints and the default profile, 64 block the loop for 5 ms; 256 blocked it for 20 ms."""
-_MOST_REASONS = 8
+_MAX_REASONS = 8
 """Reasons kept for each request that no endpoint can take."""
 
 
@@ -46,7 +46,7 @@ class BandedOrder(DispatchOrder):
         self._host = parts.host
         self._heads = heads_of(session)
         self._now = parts.host.now()
-        self._left = _MOST_PER_SESSION
+        self._left = _MAX_PER_SESSION
         self._band = first or parts.capacity.next_band()
         """The band of the request that is being tried, or of the next one."""
         self._tried: QueuedRequest | None = None
@@ -175,5 +175,5 @@ class SingleOrder(DispatchOrder):
 def reasons_in(explanations: Explanations, queued: QueuedRequest) -> Sequence[str]:
     """Return why no endpoint can take a request; the first few, as each endpoint may have one."""
     reasons = explanations.of(queued)
-    more = len(reasons) - _MOST_REASONS
-    return reasons if more <= 0 else [*reasons[:_MOST_REASONS], f"and {more} more reasons"]
+    more = len(reasons) - _MAX_REASONS
+    return reasons if more <= 0 else [*reasons[:_MAX_REASONS], f"and {more} more reasons"]

@@ -31,7 +31,7 @@ _SPARE_ENTRIES = 64
 """Outdated entries of the heap that are tolerated, beyond one per flow. They are removed at the
 front, which they never reach while new heads keep sorting before them."""
 
-_MOST_OWED = 2.0
+_MAX_OWED = 2.0
 """Limits the credit of a band that no endpoint could take for an hour, so that it does not get the
 whole pool afterwards."""
 
@@ -392,7 +392,7 @@ class Bands:
         for each in below:  # without min(), which took 3 % of all time
             share = each.settings.floor_share
             credit = each.credit + (share if share < most else most)
-            each.credit = credit if credit < _MOST_OWED else _MOST_OWED
+            each.credit = credit if credit < _MAX_OWED else _MAX_OWED
 
     def _arrange(self) -> None:
         bands: Iterable[PolicyBand] = self._by_priority.values()

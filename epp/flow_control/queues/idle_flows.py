@@ -10,11 +10,11 @@ from epp.flow_control.queues.bands import Bands, PolicyBand
 from epp.flow_control.sessions import Cluster
 
 IDLE_FLOW_SECONDS: Final = 300.0
-MOST_IDLE_FLOWS: Final = 10_000
+MAX_IDLE_FLOWS: Final = 10_000
 """14 MB. Clients choose fairness ids, so beyond this number the oldest idle flow is removed."""
 
 _EVERY_SECONDS: Final = 60.0
-_MOST_AT_ONCE: Final = 64
+_MAX_AT_ONCE: Final = 64
 """Flows removed per turn of the event loop: removing the metric series of one takes 15 us."""
 
 
@@ -49,7 +49,7 @@ class IdleFlows:
         flow.served_at = now
         self._idle[flow] = None
         self._idle.move_to_end(flow)
-        if len(self._idle) > MOST_IDLE_FLOWS:
+        if len(self._idle) > MAX_IDLE_FLOWS:
             self._remove(next(iter(self._idle)))
         if self._timer is None:
             self._sweep_in(_EVERY_SECONDS)
@@ -60,7 +60,7 @@ class IdleFlows:
     def _sweep(self) -> None:
         self._timer = None
         horizon = self._host.now() - IDLE_FLOW_SECONDS
-        for _ in range(_MOST_AT_ONCE):
+        for _ in range(_MAX_AT_ONCE):
             flow = next(iter(self._idle), None)
             if flow is None:
                 return

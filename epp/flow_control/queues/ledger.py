@@ -14,7 +14,7 @@ from epp.flow_control.queues.timeouts import WaitingTimes
 from epp.flow_control.sessions import Cluster, Dispatcher
 from epp.flow_control.settings import FlowSettings
 
-MOST_BANDS: Final = 64
+MAX_BANDS: Final = 64
 """Each dispatch and each measurement of the pool visits all bands; 64 of them take 20 us more."""
 
 
@@ -62,12 +62,12 @@ class Ledger:
     def band(self, priority: int, now: float) -> PolicyBand:
         """Return the band of ``priority``; it is created if necessary.
 
-        If there are :data:`MOST_BANDS`, none of which can be removed, return the next lower band.
+        If there are :data:`MAX_BANDS`, none of which can be removed, return the next lower band.
         """
         bands = self.bands
         if priority in bands:
             return bands[priority]
-        if len(bands.in_order) >= MOST_BANDS and not self._remove_band():
+        if len(bands.in_order) >= MAX_BANDS and not self._remove_band():
             lower = (band for band in bands.in_order if band.priority < priority)
             return next(lower, bands.in_order[-1])
         return self._make_band(priority, now)

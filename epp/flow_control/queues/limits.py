@@ -8,7 +8,7 @@ requests only.
   least; for a limit on bytes the largest, and the newest among equals.
 * For a limit on all bands, the lowest band is displaced by those above it, whatever its flows use;
   a lower band never displaces a request of a higher one.
-* A request displaces at most :data:`MOST_DISPLACED` others.
+* A request displaces at most :data:`MAX_DISPLACED` others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from epp.flow_control.queues.bands import Bands, PolicyBand
 from epp.flow_control.queues.holdings import ByteHoldings, Holdings, RequestHoldings
 from epp.flow_control.settings import FlowSettings
 
-MOST_DISPLACED: Final = 64
+MAX_DISPLACED: Final = 64
 """Requests displaced by one; answering them takes 5 ms of the event loop."""
 
 
@@ -120,7 +120,7 @@ class _Plan:
             if limit.band is None or planned.queue.band is limit.band:
                 freed += limit.kind.of_request(planned)
         while freed < limit.excess:
-            victim = self._next(limit) if len(self.victims) < MOST_DISPLACED else None
+            victim = self._next(limit) if len(self.victims) < MAX_DISPLACED else None
             if victim is None:
                 return False
             self.victims[victim] = None

@@ -8,7 +8,7 @@ from epp.flow_control.queues.bands import Bands
 
 _RETRY_SHARE = 0.1
 """The fraction of all time that retries may take."""
-_MOST_SECONDS = 0.005
+_MAX_SECONDS = 0.005
 """The most time for retries that accumulates."""
 _SMOOTHING = 0.1
 
@@ -26,7 +26,7 @@ class Parking:
         self._due: dict[QueuedRequest, None] = {}
         self._tried: dict[QueuedRequest, None] = {}
         """Requests that were tried since the last event."""
-        self._budget = _MOST_SECONDS
+        self._budget = _MAX_SECONDS
         self._try_seconds = 0.0
         self._updated_at: float | None = None
 
@@ -45,7 +45,7 @@ class Parking:
         """Seconds until the budget is full again; None if no retry is due."""
         if not self._due:
             return None
-        return (_MOST_SECONDS - self._budget) / _RETRY_SHARE
+        return (_MAX_SECONDS - self._budget) / _RETRY_SHARE
 
     def took(self, seconds: float) -> None:
         """Charge a failed try to the retry budget."""
@@ -70,7 +70,7 @@ class Parking:
         """
         if self._updated_at is not None:
             earned = _RETRY_SHARE * (now - self._updated_at)
-            self._budget = min(_MOST_SECONDS, self._budget + earned)
+            self._budget = min(_MAX_SECONDS, self._budget + earned)
         self._updated_at = now
         if is_news and self._tried:
             self._due |= self._tried

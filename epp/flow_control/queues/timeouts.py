@@ -8,7 +8,7 @@ from epp.flow_control.flows import QueuedRequest
 from epp.flow_control.interfaces import FlowHost
 from epp.flow_control.settings import BandSettings, FlowSettings
 
-_MOST_AT_ONCE = 64
+_MAX_AT_ONCE = 64
 """Expired requests per turn of the event loop. When a pool appears or vanishes all timeouts end at
 the same time, and 5 000 answers in a row blocked the loop for 0.4 s."""
 _SPARE_ENTRIES = 64
@@ -130,7 +130,7 @@ class Expiry:
     def _ring(self) -> None:
         self._timer = None
         now = self._host.now()
-        left = _MOST_AT_ONCE
+        left = _MAX_AT_ONCE
         try:
             while left and self._heap and self._is_over(now):
                 queued = heappop(self._heap)[2]

@@ -13,7 +13,7 @@ from math import ceil
 from typing import Final
 
 BLOCK_BYTES: Final = 8
-_MOST_NEIGHBOURS: Final = 16
+_MAX_NEIGHBOURS: Final = 16
 """Placed prompts that are examined on each side of a prompt to find its longest common prefix."""
 
 
@@ -131,8 +131,8 @@ class _Placements:
 
     def _around(self, at: int) -> Iterator[int]:
         placed = self._placed
-        yield from range(at, min(len(placed), at + _MOST_NEIGHBOURS))
-        yield from range(at - 1, max(-1, at - 1 - _MOST_NEIGHBOURS), -1)
+        yield from range(at, min(len(placed), at + _MAX_NEIGHBOURS))
+        yield from range(at - 1, max(-1, at - 1 - _MAX_NEIGHBOURS), -1)
 
 
 def common_blocks(one: bytes, other: bytes) -> int:

@@ -56,7 +56,7 @@ from epp_plugins.data_producers.media import BYTES_PER_TOKEN
 from epp_plugins.state_keys import TOKENIZED_PROMPT, PrefixMatches, prefix_matches_of
 
 DEFAULT_MOST_BLOCKS: Final = 2048
-MOST_WINDOW_BYTES: Final = 32 << 20
+MAX_WINDOW_BYTES: Final = 32 << 20
 """Maximum bytes of the hashes of one window: clients choose the length of their prompts."""
 _SPARE_SECONDS: Final = 0.4
 """Time after the end of the window for a request to resume."""
@@ -182,7 +182,7 @@ class BurstPrefixCacheProducer(AsyncDataProducer, EndpointListener):
     def _is_full(self, window: _Window, waiting: _Waiting) -> bool:
         return (
             len(window.waiting) == self._most_requests
-            or window.size + len(waiting.prompt) > MOST_WINDOW_BYTES
+            or window.size + len(waiting.prompt) > MAX_WINDOW_BYTES
         )
 
     def _hashed(self, request: LLMRequest, state: CycleState) -> bytes:

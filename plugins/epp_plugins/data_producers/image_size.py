@@ -7,12 +7,12 @@ from binascii import Error as Base64Error
 from binascii import a2b_base64
 from typing import Final
 
-MOST_SEGMENTS: Final = 100
+MAX_SEGMENTS: Final = 100
 """Maximum segments read before the size of a JPEG. Real images have dozens (profiles take several
 of 64 KiB each); a forged one can have a segment in every byte, and each takes 1 us to read."""
-MOST_SEGMENTS_OF_ALL: Final = 2000
+MAX_SEGMENTS_OF_ALL: Final = 2000
 """Maximum for all images of a request: 64 KB can hold 280 forged images of 100 segments each."""
-_MOST_HEAD_BYTES = 256
+_MAX_HEAD_BYTES = 256
 """Maximum length of the part of a data URI before its base64 data."""
 _MARK = 0xFF
 _FRAMES = (0xC0, 0xC1, 0xC2)
@@ -27,11 +27,11 @@ class PictureSizes:
     __slots__ = ("_segments_left",)
 
     def __init__(self) -> None:
-        self._segments_left = MOST_SEGMENTS_OF_ALL
+        self._segments_left = MAX_SEGMENTS_OF_ALL
 
     def of_data_uri(self, uri: memoryview) -> tuple[int, int] | None:
         """Return (width, height) in pixels; None if unsupported, malformed or too expensive."""
-        head = bytes(uri[:_MOST_HEAD_BYTES])
+        head = bytes(uri[:_MAX_HEAD_BYTES])
         if not head.startswith(b"data:image/"):
             return None
         start = head.find(b"base64,")
@@ -54,7 +54,7 @@ class PictureSizes:
     def _jpeg_size(self, text: memoryview) -> tuple[int, int] | None:
         """Walk the segments (ITU-T T.81, B.1.1) to the first frame header, which has the size."""
         at = 2
-        for _ in range(min(MOST_SEGMENTS, self._segments_left)):
+        for _ in range(min(MAX_SEGMENTS, self._segments_left)):
             self._segments_left -= 1
             segment = _read(text, at, 9)
             marker = segment[1]

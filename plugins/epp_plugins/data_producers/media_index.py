@@ -12,9 +12,9 @@ from typing import Final
 
 from epp.scheduling import Endpoint
 
-MOST_ENTRIES: Final = 131_072
+MAX_ENTRIES: Final = 131_072
 """Maximum media kept for all endpoints, 120 bytes each, divided equally among the endpoints."""
-MOST_LOOKUPS: Final = 8192
+MAX_LOOKUPS: Final = 8192
 """Pairs of a medium and an endpoint that are compared for one request: about 1 ms."""
 
 
@@ -63,9 +63,9 @@ class MediaIndex:
     ) -> dict[Endpoint, list[int]]:
         """Return the media held by each of ``endpoints``, without endpoints that hold none.
 
-        Compares only the first media if there are more than :data:`MOST_LOOKUPS` allows.
+        Compares only the first media if there are more than :data:`MAX_LOOKUPS` allows.
         """
-        asked = list(islice(media, max(1, MOST_LOOKUPS // max(1, len(endpoints)))))
+        asked = list(islice(media, max(1, MAX_LOOKUPS // max(1, len(endpoints)))))
         found = {}
         for endpoint in endpoints:
             held = self._held.get(endpoint)
@@ -74,7 +74,7 @@ class MediaIndex:
         return found
 
     def _set_capacity(self) -> None:
-        self.capacity = min(self._wanted, max(1, MOST_ENTRIES // max(1, len(self._held))))
+        self.capacity = min(self._wanted, max(1, MAX_ENTRIES // max(1, len(self._held))))
 
     def _shrink(self, held: OrderedDict[int, None]) -> None:
         for _ in range(len(held) - self.capacity):

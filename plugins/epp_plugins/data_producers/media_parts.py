@@ -26,15 +26,15 @@ from epp_plugins.data_producers.media import (
     VideoHeaders,
     audio_tokens,
 )
-from epp_plugins.data_producers.raw_lists import MOST_ELEMENTS, first_elements
+from epp_plugins.data_producers.raw_lists import MAX_ELEMENTS, first_elements
 from epp_plugins.state_keys import Modality, MultiModalFeature, TokenizedPrompt
 
-MOST_MEDIA_TOKENS: Final = 2**18
+MAX_MEDIA_TOKENS: Final = 2**18
 """Maximum of one request: a header or a forged image can claim any size, and a token takes 4 bytes
 until the request ends."""
-MOST_MEDIA: Final = 1024
+MAX_MEDIA: Final = 1024
 """Maximum parts of one request with a media type, including malformed ones: 4 us each."""
-MOST_WALKED: Final = 8192
+MAX_WALKED: Final = 8192
 """Maximum messages and parts of one request that are examined: up to 1 us each."""
 
 HAS_MEDIA = re.compile(rb'"(?:image_url|video_url|audio_url|input_audio)"').search
@@ -49,7 +49,7 @@ _NO_MORE = sys.maxsize
 _between = re.compile(rb"[ \t\r\n,\[]*+").match
 _has_escape = re.compile(rb"\\").search
 _SHORTEST_PART = len(b'{"type":"image_url","image_url":{"url":"a"}}')
-_MOST_ESCAPED_BYTES = 65_536
+_MAX_ESCAPED_BYTES = 65_536
 """Maximum bytes of a string with escapes other than that of a slash. With one emoji in it, a
 decoded string takes four bytes per character."""
 _OPEN = ord("{")
@@ -142,9 +142,9 @@ class MediaPrompt:
         self._video = video
         self._data = bytearray(request.tools)
         self._features: list[MultiModalFeature] = []
-        self._left = MOST_MEDIA_TOKENS
-        self._media_left = MOST_MEDIA
-        self._walks_left = MOST_WALKED
+        self._left = MAX_MEDIA_TOKENS
+        self._media_left = MAX_MEDIA
+        self._walks_left = MAX_WALKED
         self._sizes = PictureSizes()
 
     def read(self) -> TokenizedPrompt | None:
@@ -187,7 +187,7 @@ class MediaPrompt:
         except _MALFORMED:
             return False
         self._walks_left -= len(parts)
-        if len(parts) == MOST_ELEMENTS or self._walks_left < 0:
+        if len(parts) == MAX_ELEMENTS or self._walks_left < 0:
             self._walks_left = max(0, self._walks_left)
             return False
         before = len(self._features)
@@ -264,7 +264,7 @@ def _text(raw: msgspec.Raw, fewest: int = 1) -> memoryview:
     content = view[1:-1]
     if not _has_escape(content):
         return content
-    if content.nbytes <= _MOST_ESCAPED_BYTES:
+    if content.nbytes <= _MAX_ESCAPED_BYTES:
         # surrogatepass: a client's JSON may hold a lone surrogate, which strict UTF-8 refuses.
         return memoryview(_decode_text(raw).encode("utf-8", "surrogatepass"))
     plain = bytes(content).replace(b"\\/", b"/")  # as PHP writes the slashes of base64

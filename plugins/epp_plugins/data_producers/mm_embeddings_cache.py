@@ -57,7 +57,7 @@ from epp_plugins.state_keys import (
 
 MEDIUM_MIB: Final = 2
 """Assumed size of the embeddings of one medium."""
-MOST_MEDIA: Final = 256
+MAX_MEDIA: Final = 256
 """Maximum different media of one request that count."""
 # Static mode: the size does not matter here, so image data is not read.
 _IMAGE = Image(mode="static")
@@ -169,13 +169,13 @@ class MmEmbeddingsCacheProducer(DataProducer, PreRequest, EndpointListener):
 
 
 def _by_hash(features: Iterable[MultiModalFeature], *, is_sized: bool) -> dict[int, _Medium]:
-    """Return the first :data:`MOST_MEDIA` different media, by hash."""
+    """Return the first :data:`MAX_MEDIA` different media, by hash."""
     media: dict[int, _Medium] = {}
     for feature in features:
         # Hashed again: a renderer's hash may have any length.
         key = xxh3_64_intdigest(feature.hash.encode("utf-8", "surrogatepass"))
         if key not in media:
-            if len(media) == MOST_MEDIA:
+            if len(media) == MAX_MEDIA:
                 break
             size = max(1, feature.length) if is_sized else 1
             media[key] = _Medium(size, feature.modality)

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-MOST_ELEMENTS: Final = 2048
+MAX_ELEMENTS: Final = 2048
 """Maximum elements of one list; a struct with more fields takes long to create."""
 _FEW = 64
 """Nearly every list has fewer elements. A struct of 64 fields takes 2 us to fill instead of 20."""
@@ -26,11 +26,11 @@ def _decoder(width: int) -> Callable[[bytes | msgspec.Raw], msgspec.Struct]:
 
 
 _decode_few = _decoder(_FEW)
-_decode_most = _decoder(MOST_ELEMENTS)
+_decode_most = _decoder(MAX_ELEMENTS)
 
 
 def first_elements(array: bytes | msgspec.Raw) -> tuple[msgspec.Raw, ...]:
-    """Return the first elements of the list ``array``, at most MOST_ELEMENTS.
+    """Return the first elements of the list ``array``, at most MAX_ELEMENTS.
 
     Raises:
         DecodeError: ``array`` is not a list.

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from epp.scheduling import LLMRequest
-from epp_plugins.data_producers.raw_lists import MOST_ELEMENTS, first_elements
+from epp_plugins.data_producers.raw_lists import MAX_ELEMENTS, first_elements
 
 CHAT_PATH: Final = "/v1/chat/completions/render"
 COMPLETION_PATH: Final = "/v1/completions/render"
@@ -77,8 +77,8 @@ class Question:
         if text := _system_text(system):
             messages.append(_json({"role": "system", "content": text}))
         raws = first_elements(request.prompt)
-        if len(raws) == MOST_ELEMENTS:
-            raise UnreadableRequestError(f"the request has {MOST_ELEMENTS} messages or more")
+        if len(raws) == MAX_ELEMENTS:
+            raise UnreadableRequestError(f"the request has {MAX_ELEMENTS} messages or more")
         done = 0
         for raw in raws:
             messages += [_json(each) for each in _messages(msgspec.json.decode(raw))]

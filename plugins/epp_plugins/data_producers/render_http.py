@@ -10,15 +10,15 @@ import msgspec
 from epp.data_layer.plugins import HttpCaller, OpenCaller, join_address
 from epp_plugins.data_producers.render_bodies import Question
 from epp_plugins.data_producers.rendering import (
-    MOST_CALLS,
-    MOST_IDS,
-    MOST_MEDIA_CALLS,
-    MOST_WAITING,
+    MAX_CALLS,
+    MAX_IDS,
+    MAX_MEDIA_CALLS,
+    MAX_WAITING,
     Rendered,
     RenderError,
 )
 
-MOST_HASH = 256
+MAX_HASH = 256
 """Maximum characters of the hash of a medium."""
 
 _TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
@@ -30,12 +30,12 @@ class _Place(msgspec.Struct, gc=False):
 
 
 class _Features(msgspec.Struct, gc=False):
-    mm_hashes: dict[str, list[Annotated[str, msgspec.Meta(max_length=MOST_HASH)]]] | None = None
+    mm_hashes: dict[str, list[Annotated[str, msgspec.Meta(max_length=MAX_HASH)]]] | None = None
     mm_placeholders: dict[str, list[_Place]] | None = None
 
 
 class _Answer(msgspec.Struct, gc=False):
-    token_ids: Annotated[list[_TokenId], msgspec.Meta(min_length=1, max_length=MOST_IDS)]
+    token_ids: Annotated[list[_TokenId], msgspec.Meta(min_length=1, max_length=MAX_IDS)]
     features: _Features | None = None
 
 
@@ -84,8 +84,8 @@ class HttpRenderer:
             caller = self._callers[has_media] = self._open_caller(
                 self._parts.address,
                 ssl.create_default_context() if self._parts.is_https else None,
-                max_connections=MOST_MEDIA_CALLS if has_media else MOST_CALLS,
-                max_waiting=MOST_WAITING,
+                max_connections=MAX_MEDIA_CALLS if has_media else MAX_CALLS,
+                max_waiting=MAX_WAITING,
             )
         return caller
 

@@ -27,17 +27,17 @@ from epp_plugins.data_producers.render_bodies import (
     UnreadableRequestError,
 )
 from epp_plugins.data_producers.rendering import (
-    MOST_ANSWER_BYTES,
-    MOST_CALLS,
-    MOST_WAITING,
+    MAX_ANSWER_BYTES,
+    MAX_CALLS,
+    MAX_WAITING,
     Rendered,
     RenderError,
 )
 
 _SERVICE: Final = "/tokenization.TokenizationService/"
-_MOST_PROMPTS: Final = 64
+_MAX_PROMPTS: Final = 64
 """Maximum prompts of one request: each takes a separate call."""
-_MOST_ERROR: Final = 200
+_MAX_ERROR: Final = 200
 
 
 class _Part(msgspec.Struct):
@@ -115,8 +115,8 @@ class SocketRenderer:
 
     async def _completed(self, asked: _Completion, max_answer_bytes: int) -> list[Rendered]:
         prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
-        if len(prompts) > _MOST_PROMPTS:
-            text = f"the request has {len(prompts)} prompts, the maximum is {_MOST_PROMPTS}"
+        if len(prompts) > _MAX_PROMPTS:
+            text = f"the request has {len(prompts)} prompts, the maximum is {_MAX_PROMPTS}"
             raise UnreadableRequestError(text)
         found: list[Rendered] = []
         for prompt in prompts:
@@ -137,9 +137,9 @@ class SocketRenderer:
         if self._caller is None:
             self._caller = self._open_grpc_caller(
                 self.where,
-                max_calls=MOST_CALLS,
-                max_waiting=MOST_WAITING,
-                max_answer_bytes=MOST_ANSWER_BYTES,
+                max_calls=MAX_CALLS,
+                max_waiting=MAX_WAITING,
+                max_answer_bytes=MAX_ANSWER_BYTES,
             )
         raw = await self._caller.call(_SERVICE + method, request.SerializeToString())
         if len(raw) > max_answer_bytes:
@@ -150,7 +150,7 @@ class SocketRenderer:
         except DecodeError:
             raise RenderError("junk", "the response is not a message of the service") from None
         if not answer.success:
-            text = f"the renderer refused: {answer.error_message[:_MOST_ERROR]}"
+            text = f"the renderer refused: {answer.error_message[:_MAX_ERROR]}"
             raise RenderError("refused", text, is_outage=False)
         if not answer.token_ids:
             raise RenderError("junk", "the response has no token ids")

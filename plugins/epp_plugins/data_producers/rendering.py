@@ -16,21 +16,21 @@ import structlog
 from epp.data_layer.plugins import ScrapeError, ScrapeStatusError
 from epp.observability.plugins import PluginCounter
 from epp.scheduling import LLMRequest
-from epp_plugins.data_producers.media_parts import HAS_MEDIA, MOST_MEDIA
+from epp_plugins.data_producers.media_parts import HAS_MEDIA, MAX_MEDIA
 from epp_plugins.data_producers.render_bodies import Question, UnreadableRequestError
 from epp_plugins.state_keys import Modality, MultiModalFeature, TokenizedPrompt
 
 _log = structlog.get_logger(__name__)
 
-MOST_IDS: Final = 1024 * 1024
+MAX_IDS: Final = 1024 * 1024
 """Maximum token ids of one prompt: no served model has a longer context."""
-MOST_BYTES: Final = 128 * 1024 * 1024
+MAX_BYTES: Final = 128 * 1024 * 1024
 """Maximum bytes of all calls in flight or waiting."""
-MOST_CALLS: Final = 32
+MAX_CALLS: Final = 32
 """Maximum text calls in flight: more than one renderer processes at once."""
-MOST_MEDIA_CALLS: Final = 8
+MAX_MEDIA_CALLS: Final = 8
 """Maximum media calls in flight; their responses are long, as they contain the images."""
-MOST_WAITING: Final = 256
+MAX_WAITING: Final = 256
 """Maximum calls of each kind that wait for one in flight to end."""
 FAILURES_IN_A_ROW: Final = 5
 """After this many failures the renderer counts as down."""
@@ -40,7 +40,7 @@ _LOG_SECONDS: Final = 10.0
 _LEAST_ANSWER_BYTES: Final = 1024 * 1024
 _ANSWER_BYTES_PER_BYTE: Final = 16
 """A byte of a prompt is at most one token, and an id has up to ten digits."""
-MOST_ANSWER_BYTES: Final = 32 * 1024 * 1024
+MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
 """Maximum length of a response."""
 _CLIENT_ERRORS: Final = range(400, 500)
 _NOT_THE_CLIENTS: Final = (401, 403, 404, 405, 408, 429)
@@ -160,7 +160,7 @@ class Renderer:
         has_media = HAS_MEDIA(request.prompt) is not None
         seconds = self._timeouts[has_media]
         size = len(request.prompt) + len(request.tools) + len(request.template)
-        if self._bytes + size > MOST_BYTES:
+        if self._bytes + size > MAX_BYTES:
             text = f"calls with {self._bytes} bytes are already in flight"
             raise RenderError("busy", text, is_outage=False)
         self._bytes += size
@@ -209,9 +209,9 @@ class Renderer:
 
 def _most_answer_bytes(prompt_bytes: int, has_media: bool) -> int:
     if has_media:
-        return MOST_ANSWER_BYTES
+        return MAX_ANSWER_BYTES
     expected = _LEAST_ANSWER_BYTES + _ANSWER_BYTES_PER_BYTE * prompt_bytes
-    return min(expected, MOST_ANSWER_BYTES)
+    return min(expected, MAX_ANSWER_BYTES)
 
 
 def _tokenized(rendered: Sequence[Rendered]) -> TokenizedPrompt:
@@ -221,14 +221,14 @@ def _tokenized(rendered: Sequence[Rendered]) -> TokenizedPrompt:
         RenderError: They are invalid.
     """
     ids = [token for each in rendered for token in each.token_ids]
-    if not 0 < len(ids) <= MOST_IDS:
+    if not 0 < len(ids) <= MAX_IDS:
         raise RenderError("junk", f"the response has {len(ids)} token ids")
     features: list[MultiModalFeature] = []
     before = 0
     for each in rendered:
         features += _features(each, before)
         before += len(each.token_ids)
-    if len(features) > MOST_MEDIA:
+    if len(features) > MAX_MEDIA:
         raise RenderError("junk", f"the response has {len(features)} media")
     features.sort(key=lambda feature: feature.offset)
     return TokenizedPrompt(pack(f"<{len(ids)}I", *ids), len(ids), tuple(features))

@@ -25,7 +25,7 @@ from epp.scheduling import CycleState, LLMRequest, StateKey
 from epp_plugins.session_ids import usable_id
 from epp_plugins.state_keys import SESSION_ID
 
-_MOST_COOKIES: Final = 256
+_MAX_COOKIES: Final = 256
 """Maximum cookies of one request that are read, 0.2 us each; browsers send at most 180."""
 
 
@@ -75,7 +75,7 @@ class SessionIdProducer(DataProducer):
 
 def _cookie(header: str, name: str) -> str:
     """Return the value of the cookie ``name`` (RFC 6265 §4.2.1), or ""."""
-    for pair in header.split(";", _MOST_COOKIES)[:_MOST_COOKIES]:
+    for pair in header.split(";", _MAX_COOKIES)[:_MAX_COOKIES]:
         key, _, value = pair.partition("=")
         if key.strip() == name:
             return value

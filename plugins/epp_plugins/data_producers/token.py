@@ -121,9 +121,9 @@ _decode_ids = msgspec.json.Decoder(list[_TokenId]).decode
 _decode_lists = msgspec.json.Decoder(list[list[_TokenId]]).decode
 _begins_with_ids = re.compile(rb"\[\s{0,1000}+[0-9\[]").match
 _begins_with_lists = re.compile(rb"\[\s{0,1000}+\[").match
-_MOST_LISTS = 10_000
+_MAX_LISTS = 10_000
 """Maximum lists of ids in one prompt. The 2 million that fit into 8 MiB would take 2 s."""
-_MOST_IDS = 1024 * 1024
+_MAX_IDS = 1024 * 1024
 """Maximum token ids in one prompt. They take 40 ms, and no served model has a longer context; six
 times as many (12 MB) took 0.4 s and 200 MB."""
 _LIST = ord("[")
@@ -344,11 +344,11 @@ class RenderedTokenProducer(TokenProducer, AsyncDataProducer):
 
 def _ids(prompt: bytes) -> TokenizedPrompt | None:
     """Return the token ids if ``prompt`` is a list of them, else None."""
-    if len(prompt) > _MOST_IDS and prompt.count(b",") >= _MOST_IDS:
+    if len(prompt) > _MAX_IDS and prompt.count(b",") >= _MAX_IDS:
         return None
     try:
         if _begins_with_lists(prompt):
-            if prompt.count(b"[") > 1 + _MOST_LISTS:
+            if prompt.count(b"[") > 1 + _MAX_LISTS:
                 return None
             ids = [token for tokens in _decode_lists(prompt) for token in tokens]
         else:

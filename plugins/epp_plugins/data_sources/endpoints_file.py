@@ -26,10 +26,10 @@ import yaml
 from epp.data_layer.plugins import DiscoveryError, EndpointSpec
 from epp_plugins.data_sources.marked_yaml import ItemLines, load
 
-MOST_FAULTS: Final = 20
+MAX_FAULTS: Final = 20
 """Maximum faults in one message."""
 
-_MOST_NAME = 253
+_MAX_NAME = 253
 _HOST_NAME = re.compile(
     r"(?=[^a-zA-Z]*[a-zA-Z])(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(?:\.(?=.)|\.?$))+",
     re.ASCII,
@@ -187,9 +187,9 @@ class _Faults:
         return self._lines.line(index, field)
 
     def summary(self) -> str:
-        more = len(self.texts) - MOST_FAULTS
+        more = len(self.texts) - MAX_FAULTS
         last = [f"endpoints file {self._path}: {more} more faults"] if more > 0 else []
-        return "\n".join([*self.texts[:MOST_FAULTS], *last])
+        return "\n".join([*self.texts[:MAX_FAULTS], *last])
 
 
 def _spec(raw: object, kind: type[LenientEndpoint], rules: EntryRules) -> EndpointSpec:
@@ -237,7 +237,7 @@ def _loaded(path: Path, content: bytes) -> object:
 
 def is_host_name(text: str) -> bool:
     """Return whether ``text`` is a DNS name (RFC 1123) with a letter in it."""
-    return len(text) <= _MOST_NAME and _HOST_NAME(text) is not None
+    return len(text) <= _MAX_NAME and _HOST_NAME(text) is not None
 
 
 def _checked_host(address: str, *, takes_names: bool) -> str:

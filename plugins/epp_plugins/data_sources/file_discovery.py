@@ -43,7 +43,7 @@ from epp.data_layer.plugins import (
     EndpointSpec,
 )
 from epp.inputs import FollowedFile, UnreadableFileError
-from epp_plugins.data_sources.endpoints_file import MOST_FAULTS, EntryRules, parse, parse_leniently
+from epp_plugins.data_sources.endpoints_file import MAX_FAULTS, EntryRules, parse, parse_leniently
 
 _log = structlog.get_logger(__name__)
 
@@ -150,8 +150,8 @@ class FileDiscovery(EndpointDiscovery):
                 "endpoints file has faults, its sound entries are used",
                 path=str(self._path),
                 endpoints=len(specs),
-                faults=faults[:MOST_FAULTS],
-                more_faults=max(0, len(faults) - MOST_FAULTS),
+                faults=faults[:MAX_FAULTS],
+                more_faults=max(0, len(faults) - MAX_FAULTS),
             )
         return specs
 

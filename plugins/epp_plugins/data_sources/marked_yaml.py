@@ -15,9 +15,9 @@ else:
     # The C loader is several times as fast; wheels include it, some systems do not.
     _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_MOST_NESTED = 32
+_MAX_NESTED = 32
 """Maximum nesting: the C loader is recursive, and 30 thousand levels crash the process."""
-_MOST_KEYS = 1000
+_MAX_KEYS = 1000
 """Maximum keys of one mapping; ``<<: [*a, *a]`` doubles them with each line."""
 
 
@@ -42,7 +42,7 @@ def _check_depth(content: bytes) -> None:
     for event in yaml.parse(content, Loader=_SafeLoader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
-            if depth > _MOST_NESTED:
+            if depth > _MAX_NESTED:
                 raise yaml.MarkedYAMLError(
                     problem="nested too deeply",
                     problem_mark=event.start_mark,  # type: ignore[arg-type] # the C loader's class
@@ -65,8 +65,8 @@ class _StrictLoader(_SafeLoader):
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         super().flatten_mapping(node)
-        if len(node.value) > _MOST_KEYS:
-            text = f"more than {_MOST_KEYS} keys"
+        if len(node.value) > _MAX_KEYS:
+            text = f"more than {_MAX_KEYS} keys"
             raise yaml.constructor.ConstructorError(None, None, text, node.start_mark)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

@@ -22,7 +22,7 @@ import msgspec
 from epp.scheduling import CycleState, Endpoint, Filter, LLMRequest
 
 HEADER: Final = "test-epp-endpoint-selection"
-_MOST_LISTED: Final = 1000
+_MAX_LISTED: Final = 1000
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -41,7 +41,7 @@ class HeaderBasedTestingFilter(Filter):
     def filter(
         self, request: LLMRequest, endpoints: Sequence[Endpoint], state: CycleState
     ) -> list[Endpoint]:
-        listed = request.headers.get(HEADER, "").lower().split(",", _MOST_LISTED)[:_MOST_LISTED]
+        listed = request.headers.get(HEADER, "").lower().split(",", _MAX_LISTED)[:_MAX_LISTED]
         asked = {entry.strip() for entry in listed}
         asked.discard("")
         return [endpoint for endpoint in endpoints if not asked.isdisjoint(_names(endpoint))]

@@ -46,9 +46,9 @@ from epp_plugins.flow_control.programs import Program, Programs, left_after
 from epp_plugins.state_keys import TOKENIZED_PROMPT
 
 _BYTES_PER_TOKEN = 4
-_MOST_ESTIMATED = 32_768  # clients choose max_tokens; models rarely generate more than this
-_MOST_COUNTED = 10**9  # no response has more tokens, whatever a server reports
-_MOST_REPORTED = 1000  # clients choose fairness ids, and each is a series
+_MAX_ESTIMATED = 32_768  # clients choose max_tokens; models rarely generate more than this
+_MAX_COUNTED = 10**9  # no response has more tokens, whatever a server reports
+_MAX_REPORTED = 1000  # clients choose fairness ids, and each is a series
 _LONGEST_LABEL = 256
 
 _NotNegative = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
@@ -192,7 +192,7 @@ class ProgramAwareFairness(FairnessPolicy, PreRequest, ResponseComplete):
         return {(): sum(waits) ** 2 / (len(waits) * squares) if squares else 1.0}
 
     def _latest(self) -> list[tuple[str, Program]]:
-        return list(self._programs)[-_MOST_REPORTED:]
+        return list(self._programs)[-_MAX_REPORTED:]
 
 
 def _norms(values: Sequence[float], least: float, most: float, weight: float) -> list[float]:
@@ -211,8 +211,8 @@ def _tokens(request: LLMRequest, cause: EndCause, state: CycleState) -> float:
     else:
         tokenized = state.read(TOKENIZED_PROMPT)
         prompt = request.body_bytes // _BYTES_PER_TOKEN if tokenized is None else tokenized.count
-        completion = min(request.max_output_tokens or 0, _MOST_ESTIMATED)
-    prompt, completion = (min(max(each, 0), _MOST_COUNTED) for each in (prompt, completion))
+        completion = min(request.max_output_tokens or 0, _MAX_ESTIMATED)
+    prompt, completion = (min(max(each, 0), _MAX_COUNTED) for each in (prompt, completion))
     return float(prompt + 2 * completion)
 
 

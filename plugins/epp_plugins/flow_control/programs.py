@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-MOST_PROGRAMS: Final = 50_000
+MAX_PROGRAMS: Final = 50_000
 """Maximum programs kept, about 250 bytes each."""
 _SWEPT_AT_ONCE: Final = 64
 """Idle programs removed per request: removing 50 000 at once would block the event loop for 20
@@ -97,7 +97,7 @@ class Programs:
         program = self._by_id.pop(fairness_id, None) or Program()
         program.seen_at = now
         self._by_id[fairness_id] = program
-        if len(self._by_id) > MOST_PROGRAMS:
+        if len(self._by_id) > MAX_PROGRAMS:
             self._by_id.popitem(last=False)
         return program
 

@@ -32,7 +32,7 @@ from epp_plugins.state_keys import PREFIX_RANKS
 
 HEADER: Final = "x-data-parallel-rank"
 INTERNAL_HEADER: Final = "x-llm-d-dp-winning-ranks"
-_MOST_DIGITS: Final = 9
+_MAX_DIGITS: Final = 9
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -59,6 +59,6 @@ class DpRankHeaderHandler(PreRequest):
         text = "" if rank is None or rank < 0 else str(rank)
         if not text and self._label:
             text = endpoint.labels.get(self._label, "")
-        is_rank = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+        is_rank = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
         set_header(request, state, HEADER, text if is_rank else "")
         set_header(request, state, INTERNAL_HEADER, "")

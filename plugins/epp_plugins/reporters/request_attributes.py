@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     from cel import Context, Program
 
 _DEFAULT_NAMESPACE: Final = "envoy.lb"
-_MOST_CHARS: Final = 4096
+_MAX_CHARS: Final = 4096
 """Of an expression: the parser of CEL fails badly on a fault beyond column 65535."""
-_MOST_VALUE: Final = 2**63
+_MAX_VALUE: Final = 2**63
 _DETAILS: Final = "prompt_tokens_details"
 # A macro binds names of its own, and the library lists them among the variables.
 _has_macro = re.compile(r"\.\s*(?:all|exists|exists_one|filter|map)\s*\(").search
 
-Text = Annotated[str, msgspec.Meta(min_length=1, max_length=_MOST_CHARS)]
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_CHARS)]
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -80,7 +80,7 @@ class Attribute(_Section, frozen=True):
     """Where the gateway finds the value."""
     expression: Text
     """CEL for the value, a number."""
-    condition: Annotated[str, msgspec.Meta(max_length=_MOST_CHARS)] = ""
+    condition: Annotated[str, msgspec.Meta(max_length=_MAX_CHARS)] = ""
     """CEL that is true for answers to report; "" for all."""
 
 
@@ -134,7 +134,7 @@ class RequestAttributeReporter(AnswerReporter):
         if (
             not isinstance(value, int | float)
             or isinstance(value, bool)
-            or not -_MOST_VALUE <= value < _MOST_VALUE
+            or not -_MAX_VALUE <= value < _MAX_VALUE
         ):
             self._reports.inc("failed")
             return {}

@@ -118,7 +118,7 @@ async def test_a_full_window_lets_others_go_at_once(
     bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if bound == "bytes":
-        monkeypatch.setattr(burst_prefix_cache, "MOST_WINDOW_BYTES", 2 * 8)
+        monkeypatch.setattr(burst_prefix_cache, "MAX_WINDOW_BYTES", 2 * 8)
     burst = Burst(producer({"maxBatchSize": 2 if bound == "count" else -1}))
     await burst.send("a", "a")
     await burst.send("a")

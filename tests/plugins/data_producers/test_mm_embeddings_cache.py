@@ -19,8 +19,8 @@ from epp.scheduling import (
 )
 from epp.testing import check, make_endpoint, make_plugin, make_request, make_state
 from epp_plugins.data_producers import media_index
-from epp_plugins.data_producers.media_index import MOST_LOOKUPS, MediaIndex
-from epp_plugins.data_producers.mm_embeddings_cache import MOST_MEDIA, MmEmbeddingsCacheProducer
+from epp_plugins.data_producers.media_index import MAX_LOOKUPS, MediaIndex
+from epp_plugins.data_producers.mm_embeddings_cache import MAX_MEDIA, MmEmbeddingsCacheProducer
 from epp_plugins.state_keys import (
     ENCODER_MATCHES,
     TOKENIZED_PROMPT,
@@ -229,13 +229,13 @@ def test_an_endpoint_that_leaves_is_forgotten_also_by_a_request_under_way() -> N
 def test_of_a_request_with_many_media_the_first_count() -> None:
     (a,) = endpoints = pool(1)
     plugin = producer(endpoints)
-    names = [f"image:{number}" for number in range(MOST_MEDIA + 50)]
-    assert run(plugin, endpoints, chat(*names), to=a) == EncoderMatches(MOST_MEDIA, {})
-    assert plugin.index.entries() == MOST_MEDIA
+    names = [f"image:{number}" for number in range(MAX_MEDIA + 50)]
+    assert run(plugin, endpoints, chat(*names), to=a) == EncoderMatches(MAX_MEDIA, {})
+    assert plugin.index.entries() == MAX_MEDIA
 
 
 def test_the_work_of_one_request_is_bounded_however_large_the_pool() -> None:
-    endpoints = pool(MOST_LOOKUPS // 2)
+    endpoints = pool(MAX_LOOKUPS // 2)
     index = MediaIndex(10)
     for endpoint in endpoints:
         index.add_endpoint(endpoint)
@@ -244,7 +244,7 @@ def test_the_work_of_one_request_is_bounded_however_large_the_pool() -> None:
 
 
 def test_all_endpoints_share_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(media_index, "MOST_ENTRIES", 12)
+    monkeypatch.setattr(media_index, "MAX_ENTRIES", 12)
     index, endpoints = MediaIndex(8), pool(4)
     for endpoint in endpoints:
         index.add_endpoint(endpoint)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from epp.parsing.plugins import HttpCall, Parser
-from epp_plugins.data_producers.raw_lists import MOST_ELEMENTS
+from epp_plugins.data_producers.raw_lists import MAX_ELEMENTS
 from epp_plugins.data_producers.render_bodies import (
     CHAT_PATH,
     COMPLETION_PATH,
@@ -215,7 +215,7 @@ async def test_a_message_becomes_the_chat_that_vllm_makes_of_it(
         pytest.param({"messages": [], "tools": [{"a": 1}]}, id="a tool without a name"),
         pytest.param({"messages": [], "system": 1}, id="a system prompt that is a number"),
         pytest.param(
-            {"messages": [{"role": "user", "content": "a"}] * MOST_ELEMENTS}, id="too many"
+            {"messages": [{"role": "user", "content": "a"}] * MAX_ELEMENTS}, id="too many"
         ),
     ],
 )

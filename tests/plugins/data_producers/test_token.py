@@ -15,8 +15,8 @@ from xxhash import xxh64_intdigest
 
 from epp.scheduling import CycleState
 from epp.testing import make_request
-from epp_plugins.data_producers.media_parts import MOST_MEDIA, MOST_MEDIA_TOKENS, MOST_WALKED
-from epp_plugins.data_producers.raw_lists import MOST_ELEMENTS
+from epp_plugins.data_producers.media_parts import MAX_MEDIA, MAX_MEDIA_TOKENS, MAX_WALKED
+from epp_plugins.data_producers.raw_lists import MAX_ELEMENTS
 from epp_plugins.data_producers.token import Params, TokenProducer
 from epp_plugins.state_keys import TOKENIZED_PROMPT, MultiModalFeature, TokenizedPrompt
 
@@ -200,7 +200,7 @@ def uri(content: bytes, kind: str = "image/png") -> str:
         pytest.param("data:image/png,abc", 225, id="no base64 marker"),
         pytest.param(uri(png(64, 64), "text/plain"), 225, id="not declared as a picture"),
         pytest.param(
-            uri(png(2**31 - 1, 2**31 - 1)), MOST_MEDIA_TOKENS, id="a forged size is limited"
+            uri(png(2**31 - 1, 2**31 - 1)), MAX_MEDIA_TOKENS, id="a forged size is limited"
         ),
     ],
 )
@@ -250,7 +250,7 @@ STRIDED = {"mode": "strided"}
         pytest.param({}, {"duration-seconds": "1e999"}, 4500, id="seconds beyond all numbers"),
         pytest.param({}, {"duration-seconds": "\u0663"}, 4500, id="digits of another script"),
         pytest.param(
-            {}, {"duration-seconds": "1e99"}, MOST_MEDIA_TOKENS, id="endless films are limited"
+            {}, {"duration-seconds": "1e99"}, MAX_MEDIA_TOKENS, id="endless films are limited"
         ),
         pytest.param({"maxVideoTokens": 1000}, {}, 1000, id="most tokens"),
         pytest.param({"frames": {"sampled": {"sampleFPS": 1}}}, {}, 2250, id="sample rate"),
@@ -323,20 +323,20 @@ def test_the_limit_holds_for_all_media_of_a_request_and_leaves_each_a_token() ->
 
 def test_what_comes_after_the_most_media_is_text() -> None:
     picture = part("image_url", url=URL)
-    found = produce(user(*[picture] * (MOST_MEDIA + 2)))
+    found = produce(user(*[picture] * (MAX_MEDIA + 2)))
     assert found is not None
-    assert len(found.features) == MOST_MEDIA
+    assert len(found.features) == MAX_MEDIA
     raw = msgspec.json.encode(picture)
     assert found.data.endswith(raw * 2 + b"]")
-    messages = produce(user(picture) * (MOST_MEDIA + 2))
+    messages = produce(user(picture) * (MAX_MEDIA + 2))
     assert messages is not None
-    assert len(messages.features) == MOST_MEDIA
+    assert len(messages.features) == MAX_MEDIA
     assert messages.data.endswith(msgspec.json.encode(user(picture) * 2)[1:])
 
 
 def test_malformed_media_count_towards_the_most() -> None:
     bad = {"type": "image_url", "image_url": {"url": ""}, "x": "y" * 20}
-    found = produce(user(*[bad] * MOST_MEDIA, part("image_url", url=URL)))
+    found = produce(user(*[bad] * MAX_MEDIA, part("image_url", url=URL)))
     assert found is not None
     assert found.features == ()
 
@@ -344,15 +344,15 @@ def test_malformed_media_count_towards_the_most() -> None:
 def test_a_picture_after_the_most_messages_is_text() -> None:
     shown = user(part("image_url", url=URL))
     text: list[object] = [{"role": "user", "content": ""}]
-    assert len(media(text * (MOST_ELEMENTS - 1) + shown)) == 1
-    found = produce(raw := msgspec.json.encode(text * MOST_ELEMENTS + shown))
+    assert len(media(text * (MAX_ELEMENTS - 1) + shown)) == 1
+    found = produce(raw := msgspec.json.encode(text * MAX_ELEMENTS + shown))
     assert found == TokenizedPrompt(raw, -(-len(raw) // 4))
 
 
 def test_a_message_of_too_many_parts_is_text() -> None:
     picture = part("image_url", url=URL)
-    assert len(media(user(*[0] * (MOST_ELEMENTS - 2), picture))) == 1
-    found = produce(raw := msgspec.json.encode(user(picture, *[0] * MOST_ELEMENTS)))
+    assert len(media(user(*[0] * (MAX_ELEMENTS - 2), picture))) == 1
+    found = produce(raw := msgspec.json.encode(user(picture, *[0] * MAX_ELEMENTS)))
     assert found == TokenizedPrompt(raw, -(-len(raw) // 4))
 
 
@@ -361,7 +361,7 @@ def test_what_comes_after_the_most_messages_and_parts_is_text() -> None:
     found = produce(shown * 6)
     assert found is not None
     # A message and its parts are 2002: four of them are 8008.
-    assert len(found.features) == MOST_WALKED // 2002
+    assert len(found.features) == MAX_WALKED // 2002
     assert found.data.endswith(msgspec.json.encode(shown * 2)[1:])
 
 
@@ -414,7 +414,7 @@ def test_a_long_address_with_other_escapes_is_text() -> None:
 
 def test_messages_that_cannot_be_read_are_copied_once() -> None:
     text = "a" * 16_000_000
-    prompt = msgspec.json.encode([text, *["image_url"] * MOST_MEDIA])
+    prompt = msgspec.json.encode([text, *["image_url"] * MAX_MEDIA])
     began = thread_time()
     assert produce(prompt) == TokenizedPrompt(prompt, -(-len(prompt) // 4))
     # 20 ms; copied anew for each of them 1.4 s.

@@ -276,7 +276,7 @@ async def test_a_request_that_cannot_be_converted_is_no_outage() -> None:
 
 
 async def test_what_is_under_way_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "MOST_BYTES", len(MESSAGES))
+    monkeypatch.setattr(rendering, "MAX_BYTES", len(MESSAGES))
     monkeypatch.setattr(rendering, "FAILURES_IN_A_ROW", 1)
     async with rendering_by() as setup:
         setup.renderer.faults.hang = True

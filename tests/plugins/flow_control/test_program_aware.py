@@ -307,7 +307,7 @@ def test_without_a_time_nothing_is_forgotten() -> None:
 def test_a_flood_of_names_takes_bounded_room_and_is_not_reported_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(programs, "MOST_PROGRAMS", 1200)
+    monkeypatch.setattr(programs, "MAX_PROGRAMS", 1200)
     many = Programs()
     first = many.send("first")
     for number in range(1500):
@@ -325,7 +325,7 @@ def test_a_flood_of_names_takes_bounded_room_and_is_not_reported_whole(
 def test_beyond_the_most_the_one_is_forgotten_that_was_not_heard_of_for_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(programs, "MOST_PROGRAMS", 2)
+    monkeypatch.setattr(programs, "MAX_PROGRAMS", 2)
     few = Programs()
     for name in "abac":
         few.serve(name, 5)
