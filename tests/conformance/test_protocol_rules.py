@@ -141,10 +141,10 @@ def test_e3_only_what_the_hint_names_is_chosen(subset: Any, chosen: str, modes: 
 @pytest.mark.parametrize(
     ("subset", "said"),
     [
-        pytest.param([], "nobody", id="an empty list"),
-        pytest.param("", "nobody", id="an empty text"),
-        pytest.param([1, 2], "nobody", id="numbers"),
-        pytest.param(7.0, "nobody", id="a number"),
+        pytest.param([], "no endpoint", id="an empty list"),
+        pytest.param("", "no endpoint", id="an empty text"),
+        pytest.param([1, 2], "no endpoint", id="numbers"),
+        pytest.param(7.0, "no endpoint", id="a number"),
         pytest.param(["192.0.2.9:8000"], "192.0.2.9:8000", id="one that the pool does not have"),
         pytest.param(["10.0.0.1:9999"], "10.0.0.1:9999", id="another port"),
         pytest.param([f"192.0.2.{n}" for n in range(9)], "and 4 more", id="many"),
