@@ -32,8 +32,8 @@ from epp_plugins.state_keys import Modality, MultiModalFeature, TokenizedPrompt
 MAX_MEDIA_TOKENS: Final = 2**18
 """Maximum of one request: a header or a forged image can claim any size, and a token takes 4 bytes
 until the request ends."""
-MAX_MEDIA: Final = 1024
-"""Maximum parts of one request with a media type, including malformed ones: 4 us each."""
+MAX_MEDIA: Final = 256
+"""Maximum parts of one request with a media type, including malformed ones: up to 13 us each."""
 MAX_WALKED: Final = 8192
 """Maximum messages and parts of one request that are examined: up to 1 us each."""
 
