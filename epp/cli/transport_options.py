@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from math import inf
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import structlog
 
@@ -15,13 +15,6 @@ from epp.transport import TlsSettings, TransportSettings, minimum_version_from_f
 
 log = structlog.get_logger()
 
-TransportName = Annotated[
-    Literal["http2", "grpcio"],
-    groups.transport(
-        "--transport",
-        help="`http2` is our own, fast implementation, `grpcio` that of gRPC's C core.",
-    ),
-]
 SecureServing = Annotated[
     str, groups.tls(help="Use TLS on the ext_proc port.", metavar=TRUE_OR_FALSE)
 ]
@@ -36,13 +29,6 @@ CertPath = Annotated[
     groups.tls(
         help="Directory with tls.crt and tls.key; without it a self-signed certificate is made.",
         metavar="DIR",
-    ),
-]
-EnableCertReload = Annotated[
-    str,
-    groups.tls(
-        help="Reload the files of --cert-path and --client-ca-file when they change.",
-        metavar=TRUE_OR_FALSE,
     ),
 ]
 ClientCaFile = Annotated[
@@ -62,12 +48,6 @@ GrpcMaxSendMsgSize = Annotated[
     str,
     groups.transport(
         help="Maximum length of a sent ext_proc message; 65MiB by default.", metavar="SIZE"
-    ),
-]
-HealthChecking = Annotated[
-    bool,
-    groups.transport(
-        "--health-checking", help="Serve gRPC health checks on the ext_proc port, too."
     ),
 ]
 TlsMinVersion = Annotated[

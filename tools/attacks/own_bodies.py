@@ -169,6 +169,7 @@ class EscapedPictures(Posts):
             start + data + b"\\n" * (size // 2) + end,
             start + b" " * size + data + end,
             start + data + b"A" * size + end,
+            start + data + b"A" * size + b'A"}}]}]}',
         ):
             yield post(zstd(body) + padding, CHAT, headers)
 
