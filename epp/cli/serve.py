@@ -141,9 +141,9 @@ def serve(
     transport_setting: TransportSetting = None,
     grpc_max_recv_msg_size: GrpcMaxRecvMsgSize = "",
     grpc_max_send_msg_size: GrpcMaxSendMsgSize = "",
-    source_header: SourceHeader = None,
     ignore_client_headers: IgnoreClientHeaders = "",
     tracing: Tracing = "",
+    source_header: SourceHeader = None,
     refresh_metrics_interval: Annotated[
         str,
         groups.model_servers(help="Time between two scrapes of an endpoint.", metavar="DURATION"),

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from epp.inputs import Form, Option, Panel
-from epp.parsing import DEFAULT_MAX_JSON_VALUES, DEFAULT_MAX_RATIO
+from epp.parsing import (
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
+    DEFAULT_MAX_JSON_VALUES,
+    DEFAULT_MAX_RATIO,
+)
 from epp.request_control import DEFAULT_SOURCE_HEADERS
 
 Compat = Literal["none", "reference"]
@@ -87,6 +91,15 @@ class ExtProcSettings:
     ] = 512 << 20
     """For bodies received, decoded and rewritten, and the transport's buffers
     (:mod:`epp.ext_proc.held_bytes`). Slow bodies are evicted first."""
+    max_decompressed_bytes: Annotated[
+        int,
+        Option(
+            "Maximum length of a compressed request body when it is decoded; longer bodies get"
+            " 413.",
+            panel=Panel.LIMITS,
+            form=Form.SIZE,
+        ),
+    ] = DEFAULT_MAX_DECOMPRESSED_BYTES
     max_compression_ratio: Annotated[
         int,
         Option(

@@ -147,10 +147,10 @@ class OddUnicode(Posts):
 
 
 class EscapedPictures(Posts):
-    """60 MiB of escapes or blanks in one picture, and another model name.
+    """15 MiB of escapes or blanks in one picture, and another model name.
 
-    Every step read them again: the loop stood still 1.7 s. They compress to far less than what
-    the limit on the ratio of lengths allows, so a frame to be skipped follows.
+    Every step read them again: with 60 MiB the loop stood still 1.7 s. They compress to far less
+    than what the limit on the ratio of lengths allows, so a frame to be skipped follows.
     """
 
     name = "escaped-pictures"
@@ -161,7 +161,7 @@ class EscapedPictures(Posts):
         start += b'{"type":"image_url","image_url":{"url":'
         data = b'"data:image/png;base64,'
         end = b'A"}}]}],"z":"\\ud83d"}'
-        size = 60 * MIB
+        size = 15 * MIB
         padding = b"\x50\x2a\x4d\x18" + (size // 90).to_bytes(4, "little") + bytes(size // 90)
         headers = {"content-encoding": "zstd", "x-llm-d-model-name-rewrite": "other"}
         for body in (

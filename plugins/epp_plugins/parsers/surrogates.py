@@ -25,8 +25,8 @@ _escapes = re.compile(
 def without_half_pairs(body: bytes) -> bytes | None:
     """Return ``body`` with U+FFFD in place of each unpaired surrogate; all offsets stay the same.
 
-    Returns None if there is none, if there are more than :data:`MAX_ESCAPES` escapes, or if the body
-    is longer than :data:`MAX_BYTES`.
+    Returns None if there is none, or if the body has more than :data:`MAX_ESCAPES` escapes or
+    :data:`MAX_BYTES` bytes.
     """
     # Counting a single byte is fast: 64 MB take a few ms. A sequence of two bytes takes 0.2 s.
     if len(body) > MAX_BYTES or body.count(b"\\") > MAX_ESCAPES:
