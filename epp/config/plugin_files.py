@@ -12,19 +12,21 @@ import re
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FunctionType, ModuleType, TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from epp.config.errors import ConfigError, ConfigProblem
 from epp.config.plugin_checks import inheritance_hint
 from epp.inputs import why_unreadable
 from epp.scheduling import Plugin
+
+T = TypeVar("T")
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -69,10 +71,14 @@ def load_plugin_file(path: Path, class_name: str) -> PluginFile:
     """
     path = path.absolute()
     digest, version = run_file(path)
-    plugin = _class_of(version.module, path, class_name)
+    plugin = class_in(version.module, class_name, Plugin, _what_to_inherit)
     if "type" not in vars(plugin):
         plugin.type = _WORD_START.sub("-", class_name).replace("_", "-").lower()
     return PluginFile(plugin, digest, version)
+
+
+def _what_to_inherit(found: type) -> str:
+    return inheritance_hint(found) or "inherit from an extension point of epp.scheduling"
 
 
 def run_file(path: Path) -> RunFile:
@@ -131,36 +137,45 @@ def _run(path: Path, source: bytes, name: str) -> ModuleType:
     return module
 
 
-def _class_of(module: ModuleType, path: Path, class_name: str) -> type[Plugin]:
+def class_in(
+    module: ModuleType, class_name: str, base: type[T], advise: Callable[[type], str]
+) -> type[T]:
+    """Return a plugin class of a file's module.
+
+    Args:
+        module: Module of the file.
+        class_name: Name of the class.
+        base: What the class must inherit from.
+        advise: Returns what to do about a class that does not.
+
+    Raises:
+        ConfigError: There is no such class; the text begins with the file and line.
+    """
+    path = Path(module.__file__ or "")
     found = vars(module).get(class_name)
     if found is None:
-        known = [each.__name__ for each in _plugins_of(module)]
+        known = [each.__name__ for each in _classes_of(module, base)]
         near = get_close_matches(class_name, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         listed = f"its plugins: {', '.join(known)}" if known else "it has no plugin at all"
         raise _error(path, f"there is no class {class_name!r} in it; {hint}{listed}")
     if not isinstance(found, type):
         raise _error(path, f"{class_name!r} is {type(found).__name__}, not a class")
-    line = _line_of(found)
-    if not issubclass(found, Plugin):
-        hint = inheritance_hint(found) or "inherit from an extension point of epp.scheduling"
-        raise _error(path, f"class {class_name!r} is no plugin; {hint}", line)
     if found.__module__ != module.__name__:
         raise _error(
             path,
             f"class {class_name!r} is imported from {found.__module__}; name it by its own file or"
             " type",
         )
+    if not issubclass(found, base):
+        advice = advise(found)
+        raise _error(path, f"class {class_name!r} is no plugin; {advice}", _line_of(found))
     return found
 
 
-def _plugins_of(module: ModuleType) -> Iterator[type[Plugin]]:
+def _classes_of(module: ModuleType, base: type[T]) -> Iterator[type[T]]:
     for each in vars(module).values():
-        if (
-            isinstance(each, type)
-            and issubclass(each, Plugin)
-            and each.__module__ == module.__name__
-        ):
+        if isinstance(each, type) and issubclass(each, base) and each.__module__ == module.__name__:
             yield each
 
 

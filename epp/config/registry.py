@@ -9,7 +9,6 @@ configuration file. Resolving reads and runs files, so it is a separate step
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ import msgspec
 import structlog
 
 from epp.config.declarations import is_named_plugin
+from epp.config.entry_points import installed_plugins
 from epp.config.errors import ConfigError, ConfigProblem
 from epp.config.loader import Inspect, LoadedConfig
 from epp.config.paths import join
@@ -82,25 +82,15 @@ class PluginRegistry:
             ConfigError: Two plugins have the same type name.
         """
         registry = cls()
-        for entry_point in entry_points(group=ENTRY_POINTS):
-            package = entry_point.dist.name if entry_point.dist is not None else ""
-            try:
-                found = tuple(entry_point.load())
-            except Exception:
-                _log.exception(
-                    "plugins of an installed package left out, it cannot be imported",
-                    package=package,
-                    entry_point=entry_point.value,
-                )
-                continue
-            for plugin in found:
+        for package, entry_point, plugins in installed_plugins(ENTRY_POINTS, tuple):
+            for plugin in plugins:
                 if is_named_plugin(plugin):
                     registry.add(plugin)
                     continue
                 _log.error(
                     "entry of an installed package left out, it is no plugin class with a `type`",
                     package=package,
-                    entry_point=entry_point.value,
+                    entry_point=entry_point,
                     entry=repr(plugin),
                 )
         return registry

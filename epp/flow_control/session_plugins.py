@@ -7,17 +7,15 @@ configuration may also name ``file:PATH.py:ClassName``.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-import structlog
-
 from epp.config import ConfigError, PluginGraph
+from epp.config.entry_points import installed_plugins
 from epp.config.instances import ReportProblem
 from epp.config.paths import join
-from epp.config.plugin_files import RunFile, run_file
+from epp.config.plugin_files import RunFile, class_in, run_file
 from epp.config.registry import FILE_PREFIX, split_file_type
 from epp.config.schema import SessionsEntry
 from epp.flow_control.sessions import (
@@ -37,8 +35,6 @@ from epp.flow_control.sessions import (
 from epp.flow_control.sessions.arguments import UnknownArgumentError
 from epp.flow_control.sessions.contracts import PluginFault
 from epp.flow_control.sessions.registry import Builder, in_order
-
-_log = structlog.get_logger(__name__)
 
 ENTRY_POINTS: Final = "epp.session_plugins"
 SECTION: Final = "sessions"
@@ -81,7 +77,7 @@ class SessionPlanMaker:
             return SessionPlan()
         for name, file in files.items():
             try:
-                registry.register(name, _class_in(file.version.module, name))
+                registry.register(name, _builder_in(file.version.module, name))
             except ConfigError as error:
                 report(join(_PLUGINS, name), str(error), on_key=True)
         settings = {
@@ -145,7 +141,7 @@ def find_builders(names: Iterable[str], directory: Path = Path()) -> Registry:
         if name.startswith(FILE_PREFIX):
             path, _ = split_file_type(name)
             module = run_file(directory / path).version.module
-            registry.register(name, _class_in(module, name))
+            registry.register(name, _builder_in(module, name))
     return registry
 
 
@@ -169,34 +165,18 @@ def installed_builders() -> Registry:
         ConfigError: Two packages have a plugin of one name.
     """
     registry = Registry()
-    for entry_point in entry_points(group=ENTRY_POINTS):
-        try:
-            builders = dict(entry_point.load())
-        except Exception:
-            _log.exception(
-                "session plugins of an installed package left out, it cannot be imported",
-                package=entry_point.dist.name if entry_point.dist is not None else "",
-                entry_point=entry_point.value,
-            )
-            continue
+    for _, entry_point, builders in installed_plugins(ENTRY_POINTS, dict[str, Builder]):
         for name, builder in builders.items():
             try:
                 registry.register(name, builder)
             except ValueError as error:
-                raise ConfigError(f"{entry_point.value}: {error}") from error
+                raise ConfigError(f"{entry_point}: {error}") from error
     return registry
 
 
-def _class_in(module: ModuleType, name: str) -> Builder:
+def _builder_in(module: ModuleType, name: str) -> Builder:
     _, class_name = split_file_type(name)
-    found: object = getattr(module, class_name, None)
-    if not isinstance(found, type) or not issubclass(found, SessionPlugin):
-        raise ConfigError(
-            f"{module.__file__}: there is no session plugin {class_name!r} in it; it must be a"
-            " class that inherits from SessionPlugin"
-        )
-    builder: Builder = found
-    return builder
+    return class_in(module, class_name, SessionPlugin, lambda _: "inherit from SessionPlugin")
 
 
 def _built(

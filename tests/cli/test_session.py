@@ -235,7 +235,7 @@ def test_a_class_in_a_file_that_is_no_session_plugin(tmp_path: Path) -> None:
         tmp_path, ONE + "sessions: {plugins: {'file:never.py:Never': {}}}\n"
     )
     assert (code, stdout) == (2, "")
-    assert "there is no session plugin 'Never' in it; it must be a class that inherits" in stderr
+    assert "class 'Never' is no plugin; inherit from SessionPlugin" in stderr
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)

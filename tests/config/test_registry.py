@@ -32,7 +32,7 @@ def test_package_that_cannot_be_imported_costs_its_own_plugins_only(
         EntryPoint("broken", "no_such_package:PLUGINS", module.ENTRY_POINTS),
         EntryPoint("whole", "epp_plugins:PLUGINS", module.ENTRY_POINTS),
     ]
-    monkeypatch.setattr(module, "entry_points", lambda group: found)
+    monkeypatch.setattr("epp.config.entry_points.entry_points", lambda group: found)
     with watched_logs() as logs:
         registry = PluginRegistry.from_entry_points()
     assert registry.get("queue-scorer")
@@ -116,7 +116,7 @@ def test_what_is_no_plugin_in_an_installed_package_is_left_out(
         EntryPoint("odd", f"{__name__}:NO_PLUGINS", module.ENTRY_POINTS),
         EntryPoint("whole", "epp_plugins:PLUGINS", module.ENTRY_POINTS),
     ]
-    monkeypatch.setattr(module, "entry_points", lambda group: found)
+    monkeypatch.setattr("epp.config.entry_points.entry_points", lambda group: found)
     with watched_logs() as logs:
         registry = PluginRegistry.from_entry_points()
     assert registry.get("queue-scorer")

@@ -125,8 +125,8 @@ FAULTS = {
         '"file:mine.py:Yours": {}',
         [
             (
-                "5:1: …[\"file:mine.py:Yours\"]: FOLDER/mine.py: there is no session plugin 'Yours'"
-                " in it; it must be a class that inherits from SessionPlugin"
+                "5:1: …[\"file:mine.py:Yours\"]: FOLDER/mine.py: there is no class 'Yours' in it;"
+                " its plugins: Mine, Double"
             )
         ],
     ),
@@ -134,8 +134,8 @@ FAULTS = {
         '"file:mine.py:Arguments": {}',
         [
             (
-                '5:1: …["file:mine.py:Arguments"]: FOLDER/mine.py: there is no session plugin'
-                " 'Arguments' in it; it must be a class that inherits from SessionPlugin"
+                "5:1: …[\"file:mine.py:Arguments\"]: FOLDER/mine.py: class 'Arguments' is imported"
+                " from epp.flow_control.sessions.arguments; name it by its own file or type"
             )
         ],
     ),

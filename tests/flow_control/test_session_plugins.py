@@ -7,7 +7,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from epp.config import ConfigError
-from epp.flow_control import session_plugins
 from epp.flow_control.session_plugins import find_builders
 from epp.flow_control.sessions import Arguments, SessionPlugin
 
@@ -37,7 +36,7 @@ class Package:
 
 def install(monkeypatch: pytest.MonkeyPatch, *packages: Package) -> None:
     """Replace the installed packages."""
-    monkeypatch.setattr(session_plugins, "entry_points", lambda group: packages)
+    monkeypatch.setattr("epp.config.entry_points.entry_points", lambda group: packages)
 
 
 def test_a_package_that_cannot_be_imported_costs_its_own_plugins_only(
