@@ -154,7 +154,7 @@ class App:
             emit_endpoint_scores=settings.emit_endpoint_scores,
             follow_subset_hint=settings.follow_subset_hint,
             body_limits=BodyLimits(
-                settings.ext_proc.max_body_bytes,
+                settings.ext_proc.max_decompressed_bytes,
                 settings.ext_proc.max_compression_ratio,
                 settings.ext_proc.max_json_values,
             ),

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from epp.config import LoadedConfig, RollbackSettings
 from epp.data_layer import DEFAULT_SHARE, MAX_PAGE_BYTES
 from epp.ext_proc import ExtProcSettings
+from epp.inputs import Form, Option, Panel
 from epp.observability import DEFAULT_PAGE_BYTES
 from epp.transport import TlsSettings, TransportSettings
 
@@ -34,57 +35,126 @@ class ServeSettings:
     """Static endpoints, ``host:port`` or ``name=host:port``."""
     endpoints_file: str | None = None
     """File in the Go EPP's discovery format, which is followed at run time."""
-    pool_name: str = "default"
-    host: str = "0.0.0.0"  # noqa: S104 - a gateway on another host has to reach it
+    pool_name: Annotated[
+        str, Option("Name of the pool in metrics.", panel=Panel.MODEL_SERVERS, metavar="NAME")
+    ] = "default"
+    host: Annotated[str, Option("Address to listen on.", panel=Panel.PORTS, metavar="ADDRESS")] = (
+        "0.0.0.0"  # noqa: S104 - a gateway on another host has to reach it
+    )
     grpc_port: int = 9002
     socket_file: Path | None = None
     """Unix socket for ext_proc, instead of ``grpc_port``."""
     grpc_health_port: int = 9003
     metrics_port: int = 9090
-    max_metrics_connections: int = 64
-    """Open at once at the metrics port."""
+    max_metrics_connections: Annotated[
+        int,
+        Option(
+            "Maximum number of connections to the metrics port; a further one closes the one that"
+            " is idle longest.",
+            panel=Panel.METRICS,
+            metavar="N",
+            min=1,
+        ),
+    ] = 64
     metrics_tls: TlsSettings | None = None
     """Of the metrics port, its files followed while running; None for plain HTTP."""
-    has_stream_metrics: bool = False
-    """Count and time the streams of the ext_proc port."""
+    has_stream_metrics: Annotated[
+        bool,
+        Option(
+            "Add metrics of the ext_proc streams (extproc_stream…).",
+            panel=Panel.METRICS,
+            form=Form.SWITCH,
+            flag="--enable-grpc-stream-metrics",
+        ),
+    ] = False
     has_deprecated_metrics: bool = False
     """Export metrics also under the Go EPP's former names."""
-    transport: Transport = "http2"
-    """``http2`` is this project's transport, ``grpcio`` the gRPC C core."""
+    transport: Annotated[
+        Transport,
+        Option(
+            "`http2` is our own, fast implementation, `grpcio` that of gRPC's C core.",
+            panel=Panel.TRANSPORT,
+        ),
+    ] = "http2"
     transport_settings: TransportSettings = field(default_factory=TransportSettings)
     """Limits and timeouts; grpcio uses only the message and connection limits."""
     tls: TlsSettings | None = None
     """None for plaintext."""
-    reload_certificates: bool = True
-    """Reload the files of ``tls`` when they change."""
+    reload_certificates: Annotated[
+        bool,
+        Option(
+            "Reload the files of --cert-path and --client-ca-file when they change.",
+            panel=Panel.TLS,
+            form=Form.BOOLEAN,
+            flag="--enable-cert-reload",
+        ),
+    ] = True
     certificate_poll_seconds: float = 1.0
     """Polling interval for certificate files."""
-    health_checking: bool = False
-    """Answer gRPC health checks on the ext_proc port, too."""
+    health_checking: Annotated[
+        bool,
+        Option(
+            "Serve gRPC health checks on the ext_proc port, too.",
+            panel=Panel.TRANSPORT,
+            form=Form.SWITCH,
+        ),
+    ] = False
     refresh_metrics_interval_seconds: float = 0.05
     metrics_staleness_seconds: float = 2.0
     """Age at which an endpoint's metrics are excluded from the pool's gauges."""
-    scoring_staleness_seconds: float = 0.2
-    """Age at which scraped values become stale for scorers."""
+    scoring_staleness_seconds: Annotated[
+        float,
+        Option(
+            "Age from which scorers trust scraped values less and less.",
+            panel=Panel.MODEL_SERVERS,
+            form=Form.DURATION,
+            flag="--scoring-staleness-threshold",
+        ),
+    ] = 0.2
     eviction_staleness_seconds: float = 0.2
     """Part of the time that flow control waits for an eviction to show in the saturation."""
     scrape_cpu_share: float = DEFAULT_SHARE
     """Share of one core for scraping all endpoints; intervals grow if that is not enough."""
-    max_scrape_page_bytes: int = MAX_PAGE_BYTES
-    """Longest response of a model server to a scrape."""
-    max_metrics_page_bytes: int = DEFAULT_PAGE_BYTES
-    """Size of the metrics page above which new names from clients are counted as ``other``."""
+    max_scrape_page_bytes: Annotated[
+        int,
+        Option(
+            "Maximum length of an endpoint's metrics page; a longer page is refused.",
+            panel=Panel.MODEL_SERVERS,
+            form=Form.SIZE,
+        ),
+    ] = MAX_PAGE_BYTES
+    max_metrics_page_bytes: Annotated[
+        int,
+        Option(
+            "Maximum length of our own metrics page; when it is full, unknown models and fairness"
+            " ids count as `other`.",
+            panel=Panel.METRICS,
+            form=Form.SIZE,
+        ),
+    ] = DEFAULT_PAGE_BYTES
     drain_delay_seconds: float = 0.0
     """How long to accept new streams after becoming unready."""
     drain_timeout_seconds: float = 30.0
     ext_proc: ExtProcSettings = field(default_factory=ExtProcSettings)
     """Request limits and the format of responses to Envoy."""
-    emit_endpoint_scores: bool = False
-    """Send the gateway the total score of every candidate as dynamic metadata."""
+    emit_endpoint_scores: Annotated[
+        bool,
+        Option(
+            "Send every candidate's total score to Envoy as dynamic metadata.",
+            panel=Panel.MESSAGES,
+            form=Form.SWITCH,
+        ),
+    ] = False
     follow_subset_hint: bool = True
     """Choose only among the endpoints in the gateway's subset hint, if there is one."""
-    seed: int | None = None
-    """Makes every random choice reproducible."""
+    seed: Annotated[
+        int | None,
+        Option(
+            "Seed of random choices, for reproducible runs.",
+            panel=Panel.CONFIGURATION,
+            metavar="N",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,12 @@
 """Options for the Envoy configuration: client headers, and limits per client."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from difflib import get_close_matches
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from epp.cli import option_groups as groups
+from epp.cli.named_values import name_and_value
 from epp.cli.running import from_flag
-from epp.cli.units import count, duration, quantity
 from epp.lab.envoy import ClientHeaders, GatewayLimits, HeaderRules
 from epp.lab.envoy.client_headers import header_name, header_to_set
 
@@ -68,27 +67,9 @@ def header_rules(
 def gateway_limits(given: Sequence[str] | None) -> GatewayLimits:
     """Return the limits of ``NAME=VALUE``.
 
-    ``_seconds`` take a duration (5m), ``_bytes`` a quantity (4GiB), the others a whole number.
-
     Raises:
         ValueError: A name is unknown, or a value not allowed; the message names the flag.
     """
-    values = dict(_name_and_value(text) for text in given or ())
-    return from_flag("--limit", lambda each: GatewayLimits(**each), values)
-
-
-def _name_and_value(text: str) -> tuple[str, Any]:
-    flag = f"--limit {text}"
-    name, separator, value = text.partition("=")
-    names = asdict(GatewayLimits())
-    if name not in names and (close := get_close_matches(name, names, n=1)):
-        raise ValueError(f"{flag}: did you mean {close[0]}?")
-    if name not in names or not separator:
-        raise ValueError(f"{flag}: give NAME=VALUE with one of {', '.join(names)}")
-    return name, from_flag(flag, _parser(name), value)
-
-
-def _parser(name: str) -> Callable[[str], float]:
-    if name.endswith("_seconds"):
-        return duration
-    return quantity if name.endswith("_bytes") else count
+    defaults = GatewayLimits()
+    values = [name_and_value("--limit", text, asdict(defaults)) for text in given or ()]
+    return from_flag("--limit", lambda each: replace(defaults, **each), dict[str, Any](values))

@@ -27,13 +27,6 @@ MetricsClientCaFile = Annotated[
         metavar="FILE",
     ),
 ]
-EnableGrpcStreamMetrics = Annotated[
-    bool,
-    groups.metrics(
-        "--enable-grpc-stream-metrics",
-        help="Add metrics of the ext_proc streams (extproc_stream…).",
-    ),
-]
 DeprecatedMetrics = Annotated[
     Literal["", "true", "false"],
     groups.metrics(

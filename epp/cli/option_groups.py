@@ -5,25 +5,27 @@ from typing import Any
 
 import typer
 
+from epp.inputs import Panel
 
-def _group(heading: str) -> Any:  # noqa: ANN401 - what typer.Option returns
+
+def panel(heading: Panel) -> Any:  # noqa: ANN401 - what typer.Option returns
     """Return `typer.Option` for options that the help shows under ``heading``."""
-    return partial(typer.Option, rich_help_panel=heading)
+    return partial(typer.Option, rich_help_panel=heading.value)
 
 
-configuration = _group("Configuration")
-model_servers = _group("Model servers")
-ports = _group("Ports")
-tls = _group("TLS")
-transport = _group("Transport of ext_proc")
-limits = _group("Limits on requests")
-messages = _group("Requests and responses")
-metrics = _group("Metrics")
-logs = _group("Logs")
-process = _group("Start and stop")
-gateway = _group("Gateway")
-clients = _group("Clients")
-endpoint_picker = _group("Endpoint picker")
-load = _group("Load")
-requests = _group("Requests")
-results = _group("Results")
+configuration = panel(Panel.CONFIGURATION)
+model_servers = panel(Panel.MODEL_SERVERS)
+ports = panel(Panel.PORTS)
+tls = panel(Panel.TLS)
+transport = panel(Panel.TRANSPORT)
+limits = panel(Panel.LIMITS)
+messages = panel(Panel.MESSAGES)
+metrics = panel(Panel.METRICS)
+logs = panel(Panel.LOGS)
+process = panel(Panel.PROCESS)
+gateway = panel(Panel.GATEWAY)
+clients = panel(Panel.CLIENTS)
+endpoint_picker = panel(Panel.ENDPOINT_PICKER)
+load = panel(Panel.LOAD)
+requests = panel(Panel.REQUESTS)
+results = panel(Panel.RESULTS)

@@ -33,12 +33,3 @@ GrpcHealthPort = Annotated[
 MetricsPort = Annotated[
     int, groups.ports(help="Port of /metrics; 0 for any.", min=0, max=MAX_PORT, metavar="PORT")
 ]
-MaxMetricsConnections = Annotated[
-    int,
-    groups.metrics(
-        help="Maximum number of connections to the metrics port; a further one closes the one that"
-        " is idle longest.",
-        min=1,
-        metavar="N",
-    ),
-]

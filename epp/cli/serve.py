@@ -6,7 +6,7 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import structlog
 import typer
@@ -14,31 +14,14 @@ import typer
 from epp.app import App, Ports, ServeSettings
 from epp.cli import option_groups as groups
 from epp.cli.ext_proc_options import (
-    BodyMinRate,
-    BodyTimeoutSeconds,
-    Compat,
-    DestinationList,
-    ErrorBody,
     IgnoreClientHeaders,
-    KeepControlHeaders,
-    MaxBodyBytes,
-    MaxCompressionRatio,
-    MaxHeaderBytes,
-    MaxHeldBytes,
-    MaxJsonValues,
-    MaxStreams,
-    MaxStreamSeconds,
-    RetryAfterSeconds,
-    SampleUsage,
     SourceHeader,
-    StreamIdleTimeoutSeconds,
     Tracing,
     ext_proc_settings,
 )
 from epp.cli.go_flags import CommandLine, stray_words
 from epp.cli.metrics_options import (
     DeprecatedMetrics,
-    EnableGrpcStreamMetrics,
     MetricsCertDir,
     MetricsClientCaFile,
     metrics_tls,
@@ -47,7 +30,6 @@ from epp.cli.metrics_options import (
 from epp.cli.options import (
     GrpcHealthPort,
     GrpcPort,
-    MaxMetricsConnections,
     MetricsPort,
     finite,
 )
@@ -72,18 +54,16 @@ from epp.cli.running import (
     tame_garbage_collection,
     write_whole,
 )
+from epp.cli.settings_options import read_options, with_options_of
 from epp.cli.transport_options import (
     CertPath,
     ClientCaFile,
-    EnableCertReload,
     GrpcMaxRecvMsgSize,
     GrpcMaxSendMsgSize,
-    HealthChecking,
     Listen,
     SecureServing,
     TlsCipherSuites,
     TlsMinVersion,
-    TransportName,
     TransportSetting,
     refuse_for_grpcio,
     socket_file,
@@ -91,17 +71,13 @@ from epp.cli.transport_options import (
     transport_settings,
     warn_of_unused,
 )
-from epp.cli.units import duration, signed_duration, size, true_or_false
+from epp.cli.units import duration, signed_duration, size
 from epp.config import LoadedConfig, PluginRegistry, default_config, load_file, load_text
 from epp.ext_proc import ExtProcSettings
 from epp.observability import configure
-from epp.request_control import DEFAULT_SOURCE_HEADERS
 from epp.transport import TlsSettings
 
 log = structlog.get_logger()
-
-_EXT_PROC: Final = ExtProcSettings()
-"""Defaults of the options that have the type of their setting."""
 
 _NO_ENDPOINTS = (
     "no model servers: name them with --endpoint HOST:PORT (repeatable), --endpoints-file FILE, or",
@@ -110,6 +86,7 @@ _NO_ENDPOINTS = (
 )
 
 
+@with_options_of(ServeSettings, ExtProcSettings)
 def serve(
     ctx: typer.Context,
     config_file: Annotated[
@@ -149,49 +126,24 @@ def serve(
             metavar="PATH",
         ),
     ] = None,
-    pool_name: Annotated[
-        str, groups.model_servers(help="Name of the pool in metrics.", metavar="NAME")
-    ] = "default",
-    host: Annotated[str, groups.ports(help="Address to listen on.", metavar="ADDRESS")] = "0.0.0.0",  # noqa: S104
     grpc_port: GrpcPort = 9002,
     listen: Listen = "",
     grpc_health_port: GrpcHealthPort = 9003,
     metrics_port: MetricsPort = 9090,
-    max_metrics_connections: MaxMetricsConnections = 64,
     metrics_cert_dir: MetricsCertDir = "",
     metrics_client_ca_file: MetricsClientCaFile = "",
-    enable_grpc_stream_metrics: EnableGrpcStreamMetrics = False,
     deprecated_metrics: DeprecatedMetrics = "",
     secure_serving: SecureServing = "true",
     cert_path: CertPath = "",
-    enable_cert_reload: EnableCertReload = "true",
     client_ca_file: ClientCaFile = "",
     tls_min_version: TlsMinVersion = "",
     tls_cipher_suites: TlsCipherSuites = None,
-    transport: TransportName = "http2",
     transport_setting: TransportSetting = None,
     grpc_max_recv_msg_size: GrpcMaxRecvMsgSize = "",
     grpc_max_send_msg_size: GrpcMaxSendMsgSize = "",
-    health_checking: HealthChecking = False,
-    compat: Compat = _EXT_PROC.compat,
-    error_body: ErrorBody = None,
-    retry_after_seconds: RetryAfterSeconds = None,
-    max_body_bytes: MaxBodyBytes = "64MiB",
-    max_json_values: MaxJsonValues = _EXT_PROC.max_json_values,
-    max_header_bytes: MaxHeaderBytes = "128KiB",
-    max_streams: MaxStreams = _EXT_PROC.max_streams,
-    max_held_bytes: MaxHeldBytes = "512MiB",
-    max_compression_ratio: MaxCompressionRatio = _EXT_PROC.max_compression_ratio,
-    source_header: SourceHeader = None,
-    body_timeout_seconds: BodyTimeoutSeconds = _EXT_PROC.body_timeout_seconds,
-    body_min_rate: BodyMinRate = "1KiB",
-    stream_idle_timeout_seconds: StreamIdleTimeoutSeconds = _EXT_PROC.stream_idle_timeout_seconds,
-    max_stream_seconds: MaxStreamSeconds = _EXT_PROC.max_stream_seconds,
-    destination_list: DestinationList = "true",
-    sample_usage: SampleUsage = _EXT_PROC.sample_usage,
     ignore_client_headers: IgnoreClientHeaders = "",
-    keep_control_headers: KeepControlHeaders = _EXT_PROC.keep_control_headers,
     tracing: Tracing = "",
+    source_header: SourceHeader = None,
     refresh_metrics_interval: Annotated[
         str,
         groups.model_servers(help="Time between two scrapes of an endpoint.", metavar="DURATION"),
@@ -206,12 +158,6 @@ def serve(
             metavar="DURATION",
         ),
     ] = "",
-    scoring_staleness_threshold: Annotated[
-        str,
-        groups.model_servers(
-            help="Age from which scorers trust scraped values less and less.", metavar="DURATION"
-        ),
-    ] = "200ms",
     max_scrape_cpu_percent: Annotated[
         float,
         groups.model_servers(
@@ -223,28 +169,6 @@ def serve(
             metavar="PERCENT",
         ),
     ] = 20.0,
-    max_scrape_page_bytes: Annotated[
-        str,
-        groups.model_servers(
-            help="Maximum length of an endpoint's metrics page; a longer page is refused.",
-            metavar="SIZE",
-        ),
-    ] = "8MiB",
-    max_metrics_page_bytes: Annotated[
-        str,
-        groups.metrics(
-            help="Maximum length of our own metrics page; when it is full, unknown models and"
-            " fairness ids count as `other`.",
-            metavar="SIZE",
-        ),
-    ] = "8MB",
-    emit_endpoint_scores: Annotated[
-        bool,
-        groups.messages(
-            "--emit-endpoint-scores",
-            help="Send every candidate's total score to Envoy as dynamic metadata.",
-        ),
-    ] = False,
     disable_endpoint_subset_filter: Annotated[
         bool,
         groups.messages(
@@ -268,10 +192,6 @@ def serve(
     log_level_name: LogLevelOption = None,
     verbosity: Verbosity = None,
     zap_log_level: ZapLogLevel = "",
-    seed: Annotated[
-        int | None,
-        groups.configuration(help="Seed of random choices, for reproducible runs.", metavar="N"),
-    ] = None,
     ready_file: Annotated[
         Path | None,
         groups.process(
@@ -279,6 +199,7 @@ def serve(
             metavar="FILE",
         ),
     ] = None,
+    **values: object,
 ) -> None:
     """Run the endpoint picker: an ext_proc server for Envoy."""
     given = ctx.obj if isinstance(ctx.obj, CommandLine) else CommandLine()
@@ -292,28 +213,13 @@ def serve(
             secure_serving, cert_path, tls_min_version, tls_cipher_suites or (), client_ca_file
         )
         tls_of_metrics = metrics_tls(metrics_cert_dir, metrics_client_ca_file)
-        reload = true_or_false("--enable-cert-reload", enable_cert_reload)
-        if transport == "grpcio":
+        if values["transport"] == "grpcio":
             refuse_for_grpcio(transport_setting or (), tls)
         ext_proc = ext_proc_settings(
-            compat=compat,
-            error_body=error_body,
-            retry_after_seconds=retry_after_seconds,
-            max_body_bytes=max_body_bytes,
-            max_json_values=max_json_values,
-            max_header_bytes=max_header_bytes,
-            max_streams=max_streams,
-            max_held_bytes=max_held_bytes,
-            max_compression_ratio=max_compression_ratio,
-            source_headers=source_header or DEFAULT_SOURCE_HEADERS,
-            body_timeout_seconds=body_timeout_seconds,
-            body_min_rate=body_min_rate,
-            stream_idle_timeout_seconds=stream_idle_timeout_seconds,
-            max_stream_seconds=max_stream_seconds,
-            destination_list=destination_list,
-            sample_usage=sample_usage,
+            ctx,
+            values,
+            source_headers=source_header,
             ignore_client_headers=ignore_client_headers,
-            keep_control_headers=keep_control_headers,
             tracing=tracing,
         )
         limits = transport_settings(
@@ -326,12 +232,10 @@ def serve(
             "--refresh-metrics-interval", signed_duration, refresh_metrics_interval
         )
         staleness = from_flag("--metrics-staleness-threshold", _maybe, metrics_staleness_threshold)
-        fading = from_flag("--scoring-staleness-threshold", duration, scoring_staleness_threshold)
         drain_delay, drain = drain_times(drain_delay_seconds, drain_timeout)
         level = log_level(log_level_name, verbosity, zap_log_level)
         queue_bytes = from_flag("--log-queue-bytes", size, log_queue_bytes)
-        scraped_bytes = from_flag("--max-scrape-page-bytes", size, max_scrape_page_bytes)
-        page_bytes = from_flag("--max-metrics-page-bytes", size, max_metrics_page_bytes)
+        derived = read_options(ServeSettings, values)
     except ValueError as error:
         fail(str(error))
     if not (endpoint or endpoints_file or config_file or config_text):
@@ -345,42 +249,31 @@ def serve(
 
     async def main(stop: asyncio.Event) -> None:
         settings = ServeSettings(
+            **derived,
             config=await asyncio.to_thread(_load, config_file, config_text),
             config_file=config_file,
             allow_experimental_plugins=allow_experimental_plugins,
             objects=tuple(objects or ()),
             endpoints=tuple(endpoint or ()),
             endpoints_file=None if endpoints_file is None else str(endpoints_file),
-            pool_name=pool_name,
-            host=host,
             grpc_port=grpc_port,
             socket_file=path,
             grpc_health_port=grpc_health_port,
             metrics_port=metrics_port,
-            max_metrics_connections=max_metrics_connections,
             metrics_tls=tls_of_metrics,
-            has_stream_metrics=enable_grpc_stream_metrics,
             has_deprecated_metrics=deprecated_metrics == "true"
             or (not deprecated_metrics and ext_proc.compat == "reference"),
             # The Go EPP raises intervals below 50 ms, too.
             refresh_metrics_interval_seconds=max(0.05, interval),
             metrics_staleness_seconds=2.0 if staleness is None else staleness,
             eviction_staleness_seconds=0.2 if staleness is None else staleness,
-            scoring_staleness_seconds=fading,
             scrape_cpu_share=max_scrape_cpu_percent / 100,
-            max_scrape_page_bytes=scraped_bytes,
-            max_metrics_page_bytes=page_bytes,
             drain_delay_seconds=drain_delay,
             drain_timeout_seconds=drain,
-            emit_endpoint_scores=emit_endpoint_scores,
             follow_subset_hint=not disable_endpoint_subset_filter,
             ext_proc=ext_proc,
-            transport=transport,
             transport_settings=limits,
             tls=tls,
-            reload_certificates=reload,
-            health_checking=health_checking,
-            seed=seed,
         )
         raise_descriptor_limit()
         keep_large_blocks_apart()

@@ -1,27 +1,19 @@
 """Options of the ext_proc port: transport, TLS, limits."""
 
-from collections.abc import Callable, Sequence
-from difflib import get_close_matches
-from math import inf
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import structlog
 
 from epp.cli import option_groups as groups
+from epp.cli.named_values import name_and_value
 from epp.cli.running import from_flag
-from epp.cli.units import TRUE_OR_FALSE, count, duration, quantity, true_or_false
+from epp.cli.units import TRUE_OR_FALSE, quantity, true_or_false
 from epp.transport import TlsSettings, TransportSettings, minimum_version_from_flag
 
 log = structlog.get_logger()
 
-TransportName = Annotated[
-    Literal["http2", "grpcio"],
-    groups.transport(
-        "--transport",
-        help="`http2` is our own, fast implementation, `grpcio` that of gRPC's C core.",
-    ),
-]
 SecureServing = Annotated[
     str, groups.tls(help="Use TLS on the ext_proc port.", metavar=TRUE_OR_FALSE)
 ]
@@ -36,13 +28,6 @@ CertPath = Annotated[
     groups.tls(
         help="Directory with tls.crt and tls.key; without it a self-signed certificate is made.",
         metavar="DIR",
-    ),
-]
-EnableCertReload = Annotated[
-    str,
-    groups.tls(
-        help="Reload the files of --cert-path and --client-ca-file when they change.",
-        metavar=TRUE_OR_FALSE,
     ),
 ]
 ClientCaFile = Annotated[
@@ -62,12 +47,6 @@ GrpcMaxSendMsgSize = Annotated[
     str,
     groups.transport(
         help="Maximum length of a sent ext_proc message; 65MiB by default.", metavar="SIZE"
-    ),
-]
-HealthChecking = Annotated[
-    bool,
-    groups.transport(
-        "--health-checking", help="Serve gRPC health checks on the ext_proc port, too."
     ),
 ]
 TlsMinVersion = Annotated[
@@ -228,29 +207,4 @@ def refuse_for_grpcio(given: Sequence[str], tls: TlsSettings | None) -> None:
 
 
 def _name_and_value(text: str) -> tuple[str, float]:
-    flag = f"--transport-setting {text}"
-    name, separator, value = text.partition("=")
-    defaults = TransportSettings.names()
-    if name not in defaults and (close := get_close_matches(name, defaults, n=1)):
-        raise ValueError(f"{flag}: did you mean {close[0]}?")
-    if name not in defaults or not separator:
-        raise ValueError(f"{flag}: give NAME=VALUE with one of {', '.join(sorted(defaults))}")
-    return name, from_flag(flag, _parser(name, defaults[name]), value)
-
-
-def _parser(name: str, default: float) -> Callable[[str], float]:
-    if name.endswith("_seconds"):
-        return _duration_or_off if default == inf else duration
-    if name.endswith("_bytes"):
-        return quantity
-    return _boolean if isinstance(default, bool) else count
-
-
-def _duration_or_off(text: str) -> float:
-    return inf if text == "off" else duration(text)
-
-
-def _boolean(text: str) -> bool:
-    if text not in {"true", "false"}:
-        raise ValueError("must be true or false")
-    return text == "true"
+    return name_and_value("--transport-setting", text, TransportSettings.names())

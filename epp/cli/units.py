@@ -8,6 +8,7 @@ from epp.inputs import quantity as kubernetes_quantity
 TRUE_OR_FALSE: Final = "true|false"
 """The ``metavar`` of a boolean option that takes a value."""
 
+_SIZES: Final = {"MiB": 1 << 20, "MB": 1_000_000, "KiB": 1 << 10, "kB": 1_000}
 _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
 
@@ -75,6 +76,19 @@ def size(text: str) -> int:
     if not size_bytes:
         raise ValueError(f"{text!r} must be positive")
     return size_bytes
+
+
+def size_text(size_bytes: int) -> str:
+    """Return a number of bytes as :func:`size` reads it, such as ``64MiB``."""
+    for unit, factor in _SIZES.items():
+        if size_bytes % factor == 0:
+            return f"{size_bytes // factor}{unit}"
+    return str(size_bytes)
+
+
+def duration_text(seconds: float) -> str:
+    """Return seconds as :func:`duration` reads them, such as ``200ms``."""
+    return f"{seconds:g}s" if seconds >= 1 or not seconds else f"{seconds * 1000:g}ms"
 
 
 def count(text: str) -> int:

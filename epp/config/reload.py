@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 
 class GraphUser(Protocol):
-    """Owner of the current plugin graph: the app."""
+    """Owner of the current plugin graph."""
 
     graph: PluginGraph
     """The graph in use."""

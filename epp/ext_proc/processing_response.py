@@ -45,6 +45,13 @@ _STREAMED = (
 _REQUEST_BODY = (pb.ProcessingResponse.REQUEST_BODY_FIELD_NUMBER, *_STREAMED)
 _RESPONSE_BODY = (pb.ProcessingResponse.RESPONSE_BODY_FIELD_NUMBER, *_STREAMED)
 _BODY = pb.StreamedBodyResponse.BODY_FIELD_NUMBER
+# … and to BodyMutation.body of a request.
+_NEW_REQUEST_BODY = (
+    pb.ProcessingResponse.REQUEST_BODY_FIELD_NUMBER,
+    pb.BodyResponse.RESPONSE_FIELD_NUMBER,
+    pb.CommonResponse.BODY_MUTATION_FIELD_NUMBER,
+    pb.BodyMutation.BODY_FIELD_NUMBER,
+)
 
 CONTINUE_REQUEST_HEADERS = pb.ProcessingResponse(
     request_headers=pb.HeadersResponse()
@@ -127,8 +134,6 @@ def routed_anew(
     common = pb.CommonResponse(
         header_mutation=_mutation({**headers, DESTINATION: destination}), clear_route_cache=True
     )
-    if on_body and body is not None:
-        common.body_mutation.body = body
     answer = (
         pb.ProcessingResponse(request_body=pb.BodyResponse(response=common))
         if on_body
@@ -138,7 +143,11 @@ def routed_anew(
     if scores is not None:
         facts[DESTINATION_SCORES] = scores
     answer.dynamic_metadata.update({METADATA_NAMESPACE: facts})
-    return answer.SerializeToString()
+    encoded = answer.SerializeToString()
+    if not on_body or body is None:
+        return encoded
+    # As with dynamic_metadata(); protobuf would copy the body five times, 1.8 s for 60 MiB.
+    return b"".join((encoded, wire.heads(_NEW_REQUEST_BODY, len(body)), body))
 
 
 def passed_response_headers(

@@ -1,13 +1,17 @@
-"""Input written by operators: files and their changes, durations and quantities.
+"""Input written by operators: files and their changes, options, durations and quantities.
 
 This package imports nothing of ``epp``, so every layer and every plugin may import it.
 """
 
 from epp.inputs.files import FollowedFile, SettledChanges, UnreadableFileError, why_unreadable
+from epp.inputs.options import Form, Option, Panel
 from epp.inputs.quantities import duration_seconds, optional_duration_seconds, quantity
 
 __all__ = [
     "FollowedFile",
+    "Form",
+    "Option",
+    "Panel",
     "SettledChanges",
     "UnreadableFileError",
     "duration_seconds",

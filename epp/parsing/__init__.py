@@ -15,7 +15,7 @@ from epp.parsing.errors import (
     TooManyValuesError,
 )
 from epp.parsing.limits import (
-    DEFAULT_MAX_BODY_BYTES,
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
     DEFAULT_MAX_JSON_VALUES,
     DEFAULT_MAX_RATIO,
     BodyLimits,
@@ -24,7 +24,7 @@ from epp.parsing.plugins import AnswerReader, HttpCall, Parser, Usage
 from epp.parsing.request_parsing import ParsedRequest, RequestParser, reader_finder
 
 __all__ = [
-    "DEFAULT_MAX_BODY_BYTES",
+    "DEFAULT_MAX_DECOMPRESSED_BYTES",
     "DEFAULT_MAX_JSON_VALUES",
     "DEFAULT_MAX_RATIO",
     "AnswerReader",

@@ -125,7 +125,7 @@ class Decoding:
         self._decoder = decoder
         self._received_bytes = received_bytes
         self._limits = limits
-        self._max_bytes = limits.max_body_bytes
+        self._max_bytes = limits.max_decompressed_bytes
         if limits.max_ratio:
             by_ratio = max(FREE_BYTES, limits.max_ratio * received_bytes)
             self._max_bytes = min(self._max_bytes, by_ratio)
@@ -174,8 +174,8 @@ class Decoding:
         return self._body.getvalue()
 
     def _too_long(self) -> BodyTooLongError:
-        if self._max_bytes >= self._limits.max_body_bytes:
-            return BodyTooLongError.above(self._limits.max_body_bytes)
+        if self._max_bytes >= self._limits.max_decompressed_bytes:
+            return BodyTooLongError.above(self._limits.max_decompressed_bytes)
         return CompressionRatioError(
             f"the request body has {self._received_bytes} bytes and decodes to more than"
             f" {self._max_bytes}: no body may grow to more than {self._limits.max_ratio} times"
@@ -203,9 +203,7 @@ def decode_whole(headers: Mapping[str, str], body: bytes, limits: BodyLimits) ->
     """
     decoding = Decoding.of(headers, body, limits)
     if decoding is None:
-        if len(body) > limits.max_body_bytes:
-            raise BodyTooLongError.above(limits.max_body_bytes)
         return body
     while not decoding.is_finished:
-        decoding.advance(limits.max_body_bytes + 1)
+        decoding.advance(limits.max_decompressed_bytes + 1)
     return decoding.body

@@ -49,8 +49,8 @@ class BodyTooLongError(ParseError):
 
     @classmethod
     def above(cls, limit_bytes: int) -> "BodyTooLongError":
-        """Return the error for a body of more than ``limit_bytes``."""
-        return cls(f"the request body is longer than {limit_bytes} bytes")
+        """Return the error for a body that decodes to more than ``limit_bytes``."""
+        return cls(f"the request body decodes to more than {limit_bytes} bytes")
 
 
 class CompressionRatioError(BodyTooLongError):

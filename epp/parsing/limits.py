@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-DEFAULT_MAX_BODY_BYTES: Final = 64 << 20
+DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 16 << 20
+"""A few KB can decode to this; hardly any client compresses a request."""
 DEFAULT_MAX_RATIO: Final = 100
 """JSON usually compresses to a tenth; one prompt repeated 100 times, to a hundredth."""
 DEFAULT_MAX_JSON_VALUES: Final = 4 << 20
@@ -14,8 +15,8 @@ DEFAULT_MAX_JSON_VALUES: Final = 4 << 20
 class BodyLimits:
     """Limits of a body that a parser reads."""
 
-    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
-    """Maximum length without the content encoding."""
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    """Maximum length of a compressed body without its content encoding."""
     max_ratio: int = DEFAULT_MAX_RATIO
     """Maximum decoded bytes per received byte, beyond the first MiB; 0 for no limit."""
     max_json_values: int = DEFAULT_MAX_JSON_VALUES

@@ -16,6 +16,7 @@ from epp.parsing.errors import (
     NotJsonError,
     ParseError,
 )
+from epp.parsing.json_density import estimate_values
 from epp.scheduling import LLMRequest, Plugin
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "ParseError",
     "Parser",
     "Usage",
+    "estimate_values",
 ]
 
 

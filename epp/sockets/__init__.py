@@ -2,7 +2,7 @@
 
 from epp.sockets.acceptor import ACCEPTS_PER_TURN, Acceptor, PortStatistics
 from epp.sockets.binding import BACKLOG, listen_on
-from epp.sockets.descriptors import (
+from epp.sockets.descriptor_limit import (
     Demand,
     DescriptorLimit,
     Shares,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from epp.inputs import SettledChanges
 from epp.transport.certificate import Certificate, load_authorities, load_certificate
 from epp.transport.errors import TlsError
 from epp.transport.tls import TlsSettings
@@ -71,34 +72,19 @@ class CredentialsFollower:
         self._settings = settings
         self._use = use
         self._poll_seconds = poll_seconds
+        self._changes = SettledChanges()
         self._last_fault = ""
 
     async def run(self) -> None:
         """Follow the files until cancelled."""
-        # The first two equal polls also count as a change: files may have changed after start-up.
-        loaded: list[bytes] | None = None
-        previous: list[bytes] | None = None
         while True:
-            now = await asyncio.to_thread(self._poll)
-            if now == previous and now != loaded:
-                loaded = now
-                await asyncio.to_thread(self._reload)
-            previous = now
+            await asyncio.to_thread(self._reload_if_changed)
             await asyncio.sleep(self._poll_seconds)
 
-    def _poll(self) -> list[bytes]:
-        """Return the content of each file, or the error of reading it.
-
-        Comparing contents, not times, detects edits in place, renames, and the symlink swap of a
-        mounted Secret.
-        """
-        contents = []
-        for path in self._settings.files:
-            try:
-                contents.append(path.read_bytes())
-            except OSError as error:
-                contents.append(str(error).encode())
-        return contents
+    def _reload_if_changed(self) -> None:
+        if self._changes.poll(self._settings.files):
+            self._changes.mark_handled()
+            self._reload()
 
     def _reload(self) -> None:
         try:

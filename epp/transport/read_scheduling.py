@@ -3,14 +3,22 @@
 A read of 256 KiB can complete thousands of requests whose bodies have arrived before; deciding them
 all at once would block the event loop for seconds. So a connection handles what it has read for a
 few milliseconds, then pauses reading and continues in a later iteration of the loop. Each iteration
-continues with one connection, the longest-waiting one.
+continues with the connection that has used the least time, so that a connection with little to
+handle does not wait behind one with a lot.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Flag, auto
+from heapq import heappop, heappush
+from itertools import count
 from time import monotonic
+from typing import Final
+
+TURN_SECONDS: Final = 0.005
+"""Time for received bytes in one iteration of the loop: of the connections that are behind
+together, and of one that is not."""
 
 
 class PauseReason(Flag):
@@ -45,8 +53,28 @@ class ReadPauses:
                 self._transport.resume_reading()
 
 
+class BacklogEntry:
+    """The work that a connection has left, and the time that it has used.
+
+    Args:
+        resume: Handles more until a given time of the backlog's clock; returns whether some is
+            left.
+    """
+
+    __slots__ = ("resume", "virtual_seconds")
+
+    def __init__(self, resume: Callable[[float], bool]) -> None:
+        self.resume = resume
+        self.virtual_seconds = 0.0
+        """Virtual time at which the connection is served next."""
+
+
 class ReadBacklog:
     """Queue of connections that have read more than they could handle at once.
+
+    It is a start-time fair queue (Goyal, Vin, Cheng, 1996): each connection has a virtual time that
+    advances with the time it uses, and the least one is served next. A connection that returns
+    begins at the virtual time of the one being served, so that it cannot save up turns.
 
     Args:
         clock: Monotonic seconds, with which connections limit their time. It must advance during a
@@ -55,28 +83,57 @@ class ReadBacklog:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
-        self._waiting: deque[Callable[[], bool]] = deque()
+        self._waiting: list[tuple[float, int, BacklogEntry]] = []
+        """A heap by virtual time, then by the time of arrival."""
+        self._arrivals = count()
+        self._now = 0.0
         self._is_scheduled = False
 
     def __len__(self) -> int:
         """Return the number of waiting connections."""
         return len(self._waiting)
 
-    def add(self, resume: Callable[[], bool], loop: asyncio.AbstractEventLoop) -> None:
-        """Call ``resume`` in later iterations of ``loop``, until it returns False."""
-        self._waiting.append(resume)
+    def precedes(self, entry: BacklogEntry) -> bool:
+        """Return whether a waiting connection is to be served before ``entry``."""
+        waiting = self._waiting
+        return bool(waiting) and waiting[0][0] <= max(entry.virtual_seconds, self._now)
+
+    def add(self, entry: BacklogEntry, loop: asyncio.AbstractEventLoop) -> None:
+        """Resume ``entry`` in later iterations of ``loop``, until nothing is left."""
+        self._push(entry)
         self._schedule(loop)
+
+    @contextmanager
+    def charged(self, entry: BacklogEntry) -> Iterator[None]:
+        """Count the time that ``entry`` uses inside, without waiting."""
+        began = self.clock()
+        try:
+            yield
+        finally:
+            used = self.clock() - began
+            entry.virtual_seconds = max(entry.virtual_seconds, self._now) + used
+
+    def _push(self, entry: BacklogEntry) -> None:
+        entry.virtual_seconds = max(entry.virtual_seconds, self._now)
+        heappush(self._waiting, (entry.virtual_seconds, next(self._arrivals), entry))
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._waiting and not self._is_scheduled:
             self._is_scheduled = True
-            loop.call_soon(self._resume_next, loop)
+            loop.call_soon(self._resume, loop)
 
-    def _resume_next(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _resume(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_scheduled = False
-        resume = self._waiting.popleft()
+        began = self.clock()
+        end = began + TURN_SECONDS
         try:
-            if resume():
-                self._waiting.append(resume)
+            while self._waiting and began < end:
+                self._now, _, entry = heappop(self._waiting)
+                has_more = entry.resume(end)
+                ended = self.clock()
+                entry.virtual_seconds += ended - began
+                began = ended
+                if has_more:
+                    self._push(entry)
         finally:
             self._schedule(loop)

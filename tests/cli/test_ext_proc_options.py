@@ -1,65 +1,77 @@
-"""Flags of the ext_proc boundary: what they come to, and what is refused by name."""
+"""Options of the ext_proc boundary: their settings, and invalid values."""
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from epp.cli import cli
-from epp.cli.ext_proc_options import ext_proc_settings
+from epp.cli.ext_proc_options import (
+    IgnoreClientHeaders,
+    SourceHeader,
+    Tracing,
+    ext_proc_settings,
+)
+from epp.cli.settings_options import with_options_of
 from epp.ext_proc import ExtProcSettings
 
-DEFAULTS = {
-    "compat": "none",
-    "error_body": None,
-    "retry_after_seconds": None,
-    "max_body_bytes": "64MiB",
-    "max_json_values": 4 << 20,
-    "max_header_bytes": "128KiB",
-    "max_streams": 100_000,
-    "max_held_bytes": "512MiB",
-    "max_compression_ratio": 100,
-    "source_headers": ["x-envoy-external-address", "x-forwarded-for"],
-    "body_timeout_seconds": 30.0,
-    "body_min_rate": "1KiB",
-    "stream_idle_timeout_seconds": 0.0,
-    "max_stream_seconds": 0.0,
-    "destination_list": "true",
-    "sample_usage": 0.0,
-    "ignore_client_headers": "",
-    "keep_control_headers": False,
-    "tracing": "",
-}
+
+def settings_of(*arguments: str) -> ExtProcSettings:
+    """Return the settings of a command line."""
+    app, found = typer.Typer(), list[ExtProcSettings]()
+
+    @app.command()
+    @with_options_of(ExtProcSettings)
+    def command(
+        ctx: typer.Context,
+        source_header: SourceHeader = None,
+        ignore_client_headers: IgnoreClientHeaders = "",
+        tracing: Tracing = "",
+        **values: object,
+    ) -> None:
+        settings = ext_proc_settings(
+            ctx,
+            values,
+            source_headers=source_header,
+            ignore_client_headers=ignore_client_headers,
+            tracing=tracing,
+        )
+        found.append(settings)
+
+    CliRunner().invoke(app, arguments, catch_exceptions=False)
+    return found[0]
 
 
-def test_what_the_flags_say_by_default_are_the_defaults() -> None:
-    assert ext_proc_settings(**DEFAULTS) == ExtProcSettings()  # type: ignore[arg-type] # by name
+def test_defaults_of_the_options_are_those_of_the_settings() -> None:
+    assert settings_of() == ExtProcSettings()
 
 
-def test_each_flag_has_its_setting() -> None:
-    given = ext_proc_settings(
-        compat="none",
-        error_body="text",
-        retry_after_seconds=5,
-        max_body_bytes="1MiB",
-        max_json_values=1000,
-        max_header_bytes="8KiB",
-        max_streams=5,
-        max_held_bytes="16MiB",
-        max_compression_ratio=10,
-        source_headers=["X-Real-IP"],
-        body_timeout_seconds=5.0,
-        body_min_rate="100KiB",
-        stream_idle_timeout_seconds=600.0,
-        max_stream_seconds=3600.5,
-        destination_list="false",
-        sample_usage=0.25,
-        ignore_client_headers="x-session-token",
-        keep_control_headers=True,
-        tracing="true",
+def test_each_option_has_its_setting() -> None:
+    given = settings_of(
+        *("--error-body", "text"),
+        *("--retry-after-seconds", "5"),
+        *("--max-body-bytes", "1MiB"),
+        *("--max-decompressed-bytes", "2MB"),
+        *("--max-json-values", "1000"),
+        *("--max-header-bytes", "8KiB"),
+        *("--max-streams", "5"),
+        *("--max-held-bytes", "16MiB"),
+        *("--max-compression-ratio", "10"),
+        *("--source-header", "X-Real-IP"),
+        *("--body-timeout-seconds", "5"),
+        *("--body-min-rate", "100KiB"),
+        *("--stream-idle-timeout-seconds", "600"),
+        *("--max-stream-seconds", "3600.5"),
+        *("--destination-list", "false"),
+        *("--sample-usage", "0.25"),
+        *("--ignore-client-headers", "x-session-token"),
+        "--keep-control-headers",
+        *("--tracing", "true"),
     )
     assert given == ExtProcSettings(
         error_body="text",
         retry_after_seconds=5,
         max_body_bytes=1 << 20,
+        max_decompressed_bytes=2_000_000,
         max_json_values=1000,
         max_header_bytes=8 << 10,
         max_streams=5,
@@ -87,29 +99,30 @@ def test_each_flag_has_its_setting() -> None:
         ("none", "true", True),
     ],
 )
-def test_traces_begin_here_as_in_the_reference_or_when_asked(
+def test_tracing_is_on_by_default_only_with_compat_reference(
     compat: str, tracing: str, is_on: bool
 ) -> None:
-    asked: dict[str, object] = {**DEFAULTS, "compat": compat, "tracing": tracing}
-    assert ext_proc_settings(**asked).tracing is is_on  # type: ignore[arg-type] # by name
+    given = settings_of("--compat", compat, *(("--tracing", tracing) if tracing else ()))
+    assert given.tracing is is_on
 
 
-def test_the_share_of_sampled_traces_is_opentelemetrys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fraction_of_sampled_traces_is_that_of_opentelemetry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for text, ratio in (("0.5", 0.5), ("", 0.1), ("1", 1.0)):
         monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", text)
-        assert ext_proc_settings(**DEFAULTS).trace_ratio == ratio  # type: ignore[arg-type]
+        assert settings_of().trace_ratio == ratio
     for text in ("half", "1.5", "nan"):
         monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", text)
         with pytest.raises(ValueError, match="OTEL_TRACES_SAMPLER_ARG is"):
-            ext_proc_settings(**DEFAULTS)  # type: ignore[arg-type] # by name
+            settings_of()
 
 
-def test_the_reference_decides_the_form_of_errors_alone() -> None:
-    asked: dict[str, object] = {**DEFAULTS, "compat": "reference"}
-    assert ext_proc_settings(**asked).compat == "reference"  # type: ignore[arg-type] # by name
-    for flag, value in (("error_body", "json"), ("retry_after_seconds", 0)):
-        with pytest.raises(ValueError, match=f"leave out --{flag.replace('_', '-')}$"):
-            ext_proc_settings(**{**asked, flag: value})  # type: ignore[arg-type] # by name
+def test_compat_reference_excludes_options_for_the_form_of_errors() -> None:
+    assert settings_of("--compat", "reference").compat == "reference"
+    for flag, value in (("--error-body", "json"), ("--retry-after-seconds", "0")):
+        with pytest.raises(ValueError, match=f"leave out {flag}$"):
+            settings_of("--compat", "reference", flag, value)
 
 
 @pytest.mark.parametrize(

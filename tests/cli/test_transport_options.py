@@ -9,15 +9,15 @@ from typer.testing import CliRunner
 
 from epp.cli import cli
 from epp.cli.go_flags import GoFlagsCommand
+from epp.cli.settings_options import with_options_of
 from epp.cli.transport_options import (
-    EnableCertReload,
-    HealthChecking,
     refuse_for_grpcio,
     socket_file,
     tls_settings,
     transport_settings,
     warn_of_unused,
 )
+from epp.settings import ServeSettings
 from epp.transport import TlsSettings, TransportSettings
 
 MIB = 1 << 20
@@ -224,10 +224,9 @@ def test_flags_may_be_written_as_for_go(args: list[str], seen: tuple[str, bool])
     app = typer.Typer()
 
     @app.command(cls=GoFlagsCommand)
-    def command(
-        enable_cert_reload: EnableCertReload = "true", health_checking: HealthChecking = False
-    ) -> None:
-        print((enable_cert_reload, health_checking))
+    @with_options_of(ServeSettings)
+    def command(**values: object) -> None:
+        print((values["reload_certificates"], values["health_checking"]))
 
     result = CliRunner().invoke(app, args)
     assert result.output.strip() == str(seen)

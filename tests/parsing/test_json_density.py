@@ -19,14 +19,20 @@ MIB = 1 << 20
         (b"", 0),
         (b"0", 0),
         (b"[1,2,3]", 3),
-        (b'{"a":[],"b":{}}', 4),
+        (b'{"a":[],"b":{}}', 6),
         (b'"a,b"', 1),
+        (b'"\\n\\u00e9"', 2),
+        (b"[" + b" " * 15 + b"0]", 1),
         (b"[[1,2],[3]]", 5),
     ],
 )
-def test_commas_and_opening_brackets_are_counted(body: bytes, values: int) -> None:
+def test_signs_of_values_are_counted(body: bytes, values: int) -> None:
     assert count_values(body) == values
     assert sum(count_values(body, at, at + 1) for at in range(len(body))) == values
+
+
+def test_half_the_bytes_of_a_long_run_of_blanks_are_counted() -> None:
+    assert count_values(b"0," + b" \n\t\r" * 100 + b"0") == 1 + 200
 
 
 def places(seed: int) -> Callable[[], float]:
@@ -40,6 +46,9 @@ def places(seed: int) -> Callable[[], float]:
         pytest.param(b"[" + b"0," * 2 * MIB + b"0]", id="numbers"),
         pytest.param(b"[" + b"{}," * MIB + b"0]", id="objects"),
         pytest.param((b"[" * 400 + b"]" * 400 + b",") * 4000, id="lists in lists"),
+        pytest.param(rb'"' + rb"\n" * 2 * MIB + rb'"', id="escapes"),
+        pytest.param(b"[" + b" " * 4 * MIB + b"0]", id="blanks"),
+        pytest.param(b"{" + b'"k":0,' * MIB + b"}", id="keys"),
         pytest.param(b"x" * 7 * MIB + b"0," * 2 * MIB, id="after a long text"),
         pytest.param((b"x" * 60_000 + b"0," * 40_000) * 70, id="between texts"),
     ],
@@ -55,6 +64,9 @@ def test_a_body_of_too_many_values_is_refused_wherever_they_are(body: bytes, see
     [
         pytest.param(b"Hello, this is prose, with a few commas. " * 300_000, id="prose"),
         pytest.param(b"x" * 12 * MIB, id="text"),
+        pytest.param(rb"iVBORw0KGgo=" * 2 + rb"\/" + b"A" * 40 * MIB, id="a picture"),
+        pytest.param((b"A" * 62 + rb"\/") * 700_000, id="base64 with escaped slashes"),
+        pytest.param(b"def f(self):\\n" + b"    return 1\\n" * 300_000, id="source code"),
         pytest.param(b"128001," * 700_000, id="token ids"),
         pytest.param(b"0," * 700_000 + b"x" * MIB, id="fewer values, all at the start"),
     ],
@@ -81,8 +93,8 @@ def test_little_is_looked_at() -> None:
             return 0
 
     check_values(Watched(32 * MIB), 1000, places(0))
-    # 1 KiB for each 128, three signs.
-    assert Watched.looked_at == 3 * 32 * MIB // 128
+    # 1 KiB for each 128, five signs.
+    assert Watched.looked_at == 5 * 32 * MIB // 128
 
 
 @pytest.mark.parametrize(

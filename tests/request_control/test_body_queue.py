@@ -594,7 +594,7 @@ async def test_a_bomb_is_refused_before_it_has_grown(encoding: str) -> None:
 
 
 async def test_a_body_that_decodes_to_more_than_is_taken_in_is_refused() -> None:
-    asking = Asking(epp=Epp(make_pool(), max_body_bytes=100_000))
+    asking = Asking(epp=Epp(make_pool(), max_decompressed_bytes=100_000))
     asking.ask("a", COMPRESSED, content_encoding="gzip")
     await asking.settled(1)
     assert isinstance(asking.outcomes["a"], BodyTooLargeError)

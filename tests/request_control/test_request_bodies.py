@@ -89,12 +89,12 @@ def test_a_body_of_another_encoding_is_scheduled_on_load_alone() -> None:
 
 def test_a_body_that_is_too_long_without_its_encoding_is_refused() -> None:
     with capture_logs(), pytest.raises(BodyTooLargeError) as refused:
-        Epp(make_pool(), max_body_bytes=47).handle(
+        Epp(make_pool(), max_decompressed_bytes=47).handle(
             gzip.compress(BODY), {"content-encoding": "gzip"}
         )
     assert (refused.value.status, str(refused.value)) == (
         413,
-        "the request body is longer than 47 bytes",
+        "the request body decodes to more than 47 bytes",
     )
 
 

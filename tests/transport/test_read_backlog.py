@@ -7,8 +7,7 @@ from typing import cast
 import pytest
 
 from epp.transport import Http2Server, Stream
-from epp.transport.grpc.session import TURN_SECONDS
-from epp.transport.read_scheduling import ReadBacklog
+from epp.transport.read_scheduling import TURN_SECONDS, BacklogEntry, ReadBacklog
 from tools.harness.in_memory import InMemory, Timers, connect
 from tools.harness.raw_client import METHOD, Idle, data, headers, message, reset
 
@@ -146,6 +145,50 @@ def test_connections_take_turns() -> None:
     assert "".join(name[0] for name in work.done) == "aaaabbaabb"
 
 
+def test_connection_with_little_to_handle_precedes_busy_ones() -> None:
+    work = Work()
+    busy = work.connect()
+    busier, light = work.connect(busy.server), work.connect(busy.server)
+    busy.send(requests(20 * A_TURN, "a"))
+    busier.send(requests(20 * A_TURN, "b"))
+    for client in (busy, busier) * 5:
+        turn(client)
+    before = len(work.done)
+    light.send(requests(2 * A_TURN, "c"))
+    all_turns(busy, busier, light)
+    # handled when it is read, as it has used less time, and again after each busy one
+    assert "".join(name[0] for name in work.done[before:]).startswith("ccbbaacc")
+
+
+def test_connection_that_has_used_less_time_is_handled_when_it_is_read() -> None:
+    work = Work()
+    busy = work.connect()
+    light = work.connect(busy.server)
+    busy.send(requests(20 * A_TURN, "a"))
+    for _ in range(5):
+        turn(busy)
+    ids = range(1, 8 * A_TURN, 2)
+    for stream_id in ids:
+        light.send(headers(stream_id) + data(stream_id, message(b"b"), end=True))
+    at_once = work.done.count("b")
+    assert A_TURN <= at_once < len(ids)  # then the busy one has used less
+    all_turns(busy, light)
+    assert work.done.count("b") == len(ids)
+
+
+def test_iteration_is_shared_by_connections_with_little_left() -> None:
+    work = Work()
+    first = work.connect()
+    second, third = work.connect(first.server), work.connect(first.server)
+    first.send(requests(A_TURN + 1, "a"))
+    second.send(requests(1, "b"))
+    third.send(requests(1, "c"))
+    turn(first)
+    assert work.done == ["a0", "a1", "a2", "b0"]
+    turn(first)
+    assert work.done[-1] == "c0"
+
+
 def test_two_events_are_handled_without_a_time_limit() -> None:
     work = Work()
     client = work.connect()
@@ -174,15 +217,15 @@ def test_failing_connection_does_not_block_the_backlog() -> None:
     backlog, timers, seen = ReadBacklog(), Timers(), list[int]()
     loop = cast("asyncio.AbstractEventLoop", timers)  # no more of a loop is needed
 
-    def fail() -> bool:
+    def fail(until: float) -> bool:
         raise ValueError("a bug")
 
-    def go_on() -> bool:
+    def go_on(until: float) -> bool:
         seen.append(1)
         return len(seen) < 3
 
-    backlog.add(fail, loop)
-    backlog.add(go_on, loop)
+    backlog.add(BacklogEntry(fail), loop)
+    backlog.add(BacklogEntry(go_on), loop)
     with pytest.raises(ValueError, match="a bug"):
         timers.run()
     while timers.timers:

@@ -33,6 +33,7 @@ _OURS: tuple[type[Attack], ...] = (
     own_bodies.LongNumbers,
     own_bodies.ToolSchemas,
     own_bodies.OddUnicode,
+    own_bodies.EscapedPictures,
     own_bodies.GzipMembers,
     own_bodies.OtherApis,
     own_bodies.FreshPrompts,

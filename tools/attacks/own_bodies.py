@@ -146,6 +146,34 @@ class OddUnicode(Posts):
         yield post(b"\xef\xbb\xbf" + b'{"model":"tiny","prompt":"x"}', COMPLETIONS)
 
 
+class EscapedPictures(Posts):
+    """15 MiB of escapes or blanks in one picture, and another model name.
+
+    Every step read them again: with 60 MiB the loop stood still 1.7 s. They compress to far less
+    than what the limit on the ratio of lengths allows, so a frame to be skipped follows.
+    """
+
+    name = "escaped-pictures"
+    rate = 2.0
+
+    def requests(self) -> Iterator[bytes]:
+        start = b'{"model":"tiny","messages":[{"role":"user","content":['
+        start += b'{"type":"image_url","image_url":{"url":'
+        data = b'"data:image/png;base64,'
+        end = b'A"}}]}],"z":"\\ud83d"}'
+        size = 15 * MIB
+        padding = b"\x50\x2a\x4d\x18" + (size // 90).to_bytes(4, "little") + bytes(size // 90)
+        headers = {"content-encoding": "zstd", "x-llm-d-model-name-rewrite": "other"}
+        for body in (
+            start + data + b"\\/" * (size // 2) + b'A"}}]}]}',
+            start + data + b"\\n" * (size // 2) + end,
+            start + b" " * size + data + end,
+            start + data + b"A" * size + end,
+            start + data + b"A" * size + b'A"}}]}]}',
+        ):
+            yield post(zstd(body) + padding, CHAT, headers)
+
+
 class GzipMembers(Posts):
     """Thousands of empty members and frames, each of which may cost a call."""
 

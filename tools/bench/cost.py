@@ -48,7 +48,7 @@ BOUNDS: Mapping[str, str] = {
     "parse": "--max-body-bytes, --max-json-values",
     "parse gRPC": "messages of 4 MiB, 1048576 token ids",
     "token estimate": "1048576 token ids; text is not walked",
-    "media": "8192 elements, 1024 media, 2000 segments of JPEGs",
+    "media": "8192 elements, 256 media, 2000 segments of JPEGs, 262144 values",
     "prefix hashing": "maxPrefixTokensToMatch, 131072",
     "scheduling": "the pool; headers are looked at in part",
     "prefix index": "maxPrefixTokensToMatch, 4096 evictions",

@@ -82,6 +82,13 @@ def part(kind: bytes, content: bytes) -> bytes:
     return b'{"type":"%b","%b":%b}' % (kind, kind, content)
 
 
+def _address(before: bytes, unit: bytes, after: bytes) -> Dense:
+    """Return a chat with one picture; the address consists of the arguments."""
+    first = b'{"role":"user","content":[{"type":"image_url","image_url":{"url":' + before
+    return _chat(unit, first=first, last=after + b"}}]}")
+
+
+_DATA = b"data:image/png;base64,"
 _LINK = part(b"image_url", b'{"url":"a"}')
 _FORGED = part(b"image_url", b'{"url":"data:image/jpeg;base64,/9j/%b"}' % (b"/" * 140))
 _FILLED = part(b"image_url", b'{"url":"data:image/jpeg;base64,/9j/"}')
@@ -130,6 +137,9 @@ REQUESTS: Mapping[str, Dense] = {
         b"\\u0000",
         last=b'"}},' + _LINK,
     ),
+    "a picture of escapes": _address(b'"' + _DATA, b"\\/", b'A"'),
+    "blanks before an address": _address(b"", b" ", b'"' + _DATA + b'A"'),
+    "a picture and half a surrogate pair": _address(b'"' + _DATA, b"A", b'","x":"\\ud83d"'),
     "one field of zeros": _field(b"0,", ends=_IN_LIST),
     "one field of fields": _field(b'"":0,', ends=_IN_OBJECT),
     "one long text": _field(b"\\u00e9", ends=_IN_TEXT),

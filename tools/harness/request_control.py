@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from epp.flow_control import FlowController
 from epp.observability import Metrics, PluginWatch
-from epp.parsing import DEFAULT_MAX_BODY_BYTES, BodyLimits, Parser
+from epp.parsing import DEFAULT_MAX_DECOMPRESSED_BYTES, BodyLimits, Parser
 from epp.request_control import (
     DataProducer,
     Director,
@@ -186,7 +186,7 @@ class Epp:
     flow: FlowController | None = None
     emit_endpoint_scores: bool = False
     follow_subset_hint: bool = True
-    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     picks: int = 1
     """Maximum number of picked endpoints."""
 
@@ -204,7 +204,7 @@ class Epp:
             flow=self.flow,
             emit_endpoint_scores=self.emit_endpoint_scores,
             follow_subset_hint=self.follow_subset_hint,
-            body_limits=BodyLimits(self.max_body_bytes),
+            body_limits=BodyLimits(self.max_decompressed_bytes),
         )
 
     def pipeline(self, *plugins: Plugin) -> Pipeline:

@@ -32,6 +32,11 @@ def framed(message: bytes) -> bytes:
     return _pack(0, len(message)) + message
 
 
+def prefix_of(message: bytes) -> bytes:
+    """Return the prefix alone, for a long message, which is not copied."""
+    return _pack(0, len(message))
+
+
 class MessageReader:
     """Assembles the messages of one stream.
 

@@ -1,7 +1,8 @@
 """gRPC on one HTTP/2 connection: translates its events to calls of handlers.
 
 The events of one read are handled together, and what the handlers send meanwhile is written at
-once. If that takes longer than :data:`TURN_SECONDS`, the rest is left for
+once. If that takes longer than
+:data:`~epp.transport.read_scheduling.TURN_SECONDS`, the rest is left for
 :meth:`GrpcSession.handle_more`. There is no task, no future and no await.
 """
 
@@ -26,11 +27,10 @@ from epp.transport.http2 import (
     StreamReset,
 )
 from epp.transport.interface import HANDLER_FAULT, OpenStream, StatusCode, StreamHandler
+from epp.transport.read_scheduling import TURN_SECONDS
 from epp.transport.settings import GrpcLimits
 from epp.transport.statistics import GrpcCounters
 
-TURN_SECONDS: Final = 0.005
-"""How long a connection may handle events before others do."""
 _MAX_HEADER_BLOCKS: Final = 128
 """Header blocks to decode before handling their events: up to 40 us each."""
 _UNTIMED_EVENTS: Final = 2
@@ -93,7 +93,7 @@ class GrpcSession:
             self.flush()
         elif len(events) > _UNTIMED_EVENTS:
             self._unhandled.extend(events)
-            self.handle_more()
+            self.handle_more(self._clock() + TURN_SECONDS)
         else:
             self.is_busy = True
             try:
@@ -108,10 +108,13 @@ class GrpcSession:
         """Whether received bytes have not been handled yet."""
         return bool(self._unhandled) or self.connection.has_unread
 
-    def handle_more(self) -> None:
-        """Continue to handle bytes received before, for one turn at most."""
+    def handle_more(self, until: float) -> None:
+        """Continue to handle bytes received before, at least one event.
+
+        Args:
+            until: When to stop, in seconds of the clock.
+        """
         unhandled, clock = self._unhandled, self._clock
-        end = clock() + TURN_SECONDS
         self.is_busy = True
         try:
             while True:
@@ -121,7 +124,7 @@ class GrpcSession:
                     unhandled.extend(self.connection.receive(b"", _MAX_HEADER_BLOCKS))
                 else:
                     break
-                if clock() >= end:
+                if clock() >= until:
                     break
         finally:
             self.is_busy = False

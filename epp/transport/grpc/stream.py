@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from epp.transport.grpc.framing import MessageReader, framed
+from epp.transport.grpc.framing import LONG_MESSAGE_BYTES, MessageReader, framed, prefix_of
 from epp.transport.grpc.responses import HEADERS, trailers, trailers_only
 from epp.transport.http2 import Http2Connection, Http2Stream, WaitingBytesExceededError
 from epp.transport.interface import StatusCode, StreamHandler
@@ -105,7 +105,11 @@ class GrpcStream:
             self._has_sent_headers = True
             connection.send_headers(http, HEADERS)
         try:
-            connection.send_data(http, framed(message))
+            if len(message) <= LONG_MESSAGE_BYTES:
+                connection.send_data(http, framed(message))
+            else:
+                connection.send_data(http, prefix_of(message))
+                connection.send_data(http, message)
         except WaitingBytesExceededError:
             owner.overflowed(self)
         if not owner.is_busy:

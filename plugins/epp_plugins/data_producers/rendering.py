@@ -16,7 +16,7 @@ import structlog
 from epp.data_layer.plugins import ScrapeError, ScrapeStatusError
 from epp.observability.plugins import PluginCounter
 from epp.scheduling import LLMRequest
-from epp_plugins.data_producers.media_parts import HAS_MEDIA, MAX_MEDIA
+from epp_plugins.data_producers.media_parts import HAS_MEDIA
 from epp_plugins.data_producers.render_bodies import Question, UnreadableRequestError
 from epp_plugins.state_keys import Modality, MultiModalFeature, TokenizedPrompt
 
@@ -28,6 +28,8 @@ MAX_BYTES: Final = 128 * 1024 * 1024
 """Maximum bytes of all calls in flight or waiting."""
 MAX_CALLS: Final = 32
 """Maximum text calls in flight: more than one renderer processes at once."""
+_MAX_MEDIA: Final = 1024
+"""Maximum media in one response."""
 MAX_MEDIA_CALLS: Final = 8
 """Maximum media calls in flight; their responses are long, as they contain the images."""
 MAX_WAITING: Final = 256
@@ -228,7 +230,7 @@ def _tokenized(rendered: Sequence[Rendered]) -> TokenizedPrompt:
     for each in rendered:
         features += _features(each, before)
         before += len(each.token_ids)
-    if len(features) > MAX_MEDIA:
+    if len(features) > _MAX_MEDIA:
         raise RenderError("junk", f"the response has {len(features)} media")
     features.sort(key=lambda feature: feature.offset)
     return TokenizedPrompt(pack(f"<{len(ids)}I", *ids), len(ids), tuple(features))

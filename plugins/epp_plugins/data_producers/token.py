@@ -33,10 +33,11 @@ is ``defaultResolution``. The request headers ``x-llm-d-video-duration-seconds``
 the request. Each medium takes at least 1 token; beyond that minimum, all media of a request
 together take at most 262144. A parameter of ``estimate`` that is 0 or negative has its default.
 
-The following count as plain text: malformed parts; parts after the first 1024 media; messages after
+The following count as plain text: malformed parts; parts after the first 256 media; messages after
 the first 2048; a message with 2048 or more parts; everything after the first 8192 messages and
-parts; and a URL of more than 64 KiB with escape sequences in it. After 2000 JPEG segments have been
-read in one request, further images have the default size.
+parts; a prompt of more than 262144 values, keys and escapes; and a URL of more than 64 KiB with
+escape sequences in it. After 2000 JPEG segments have been read in one request, further images have
+the default size.
 
 Mode ``vllm`` applies if ``vllm`` is given, or ``modelName`` without ``estimate``. A renderer
 (``vllm launch render``, or ``vllm serve --enable-scale-out``) applies the chat template and the

@@ -15,7 +15,12 @@ from xxhash import xxh64_intdigest
 
 from epp.scheduling import CycleState
 from epp.testing import make_request
-from epp_plugins.data_producers.media_parts import MAX_MEDIA, MAX_MEDIA_TOKENS, MAX_WALKED
+from epp_plugins.data_producers.media_parts import (
+    MAX_MEDIA,
+    MAX_MEDIA_TOKENS,
+    MAX_VALUES,
+    MAX_WALKED,
+)
 from epp_plugins.data_producers.raw_lists import MAX_ELEMENTS
 from epp_plugins.data_producers.token import Params, TokenProducer
 from epp_plugins.state_keys import TOKENIZED_PROMPT, MultiModalFeature, TokenizedPrompt
@@ -354,6 +359,22 @@ def test_a_message_of_too_many_parts_is_text() -> None:
     assert len(media(user(*[0] * (MAX_ELEMENTS - 2), picture))) == 1
     found = produce(raw := msgspec.json.encode(user(picture, *[0] * MAX_ELEMENTS)))
     assert found == TokenizedPrompt(raw, -(-len(raw) // 4))
+
+
+@pytest.mark.parametrize(
+    "unit", [rb"\/", rb"\n", b"{},", b"0:"], ids=["slashes", "newlines", "objects", "keys"]
+)
+def test_a_prompt_of_too_many_values_is_text(unit: bytes) -> None:
+    def prompt(units: int) -> bytes:
+        text = unit * units + b"x" * 2 * MAX_VALUES
+        picture = msgspec.json.encode(user(part("image_url", url=URL)))
+        return picture[:-1] + b',{"role":"user","content":"' + text + b'"}]'
+
+    found = produce(prompt(MAX_VALUES // 4))
+    assert found is not None
+    assert len(found.features) == 1
+    raw = prompt(2 * MAX_VALUES)
+    assert produce(raw) == TokenizedPrompt(raw, -(-len(raw) // 4))
 
 
 def test_what_comes_after_the_most_messages_and_parts_is_text() -> None:

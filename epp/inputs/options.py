@@ -1,0 +1,70 @@
+"""What the command line says of a setting: a field annotated with :class:`Option` is an option.
+
+The name, type, default, limits and help of a setting are declared once, on its dataclass::
+
+    max_streams: Annotated[int, Option("Maximum number of open requests.", min=0)] = 100_000
+
+:mod:`epp.cli.settings_options` makes ``--max-streams`` of it.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+
+
+class Panel(StrEnum):
+    """Headings in the help of a command."""
+
+    CONFIGURATION = "Configuration"
+    MODEL_SERVERS = "Model servers"
+    PORTS = "Ports"
+    TLS = "TLS"
+    TRANSPORT = "Transport of ext_proc"
+    LIMITS = "Limits on requests"
+    MESSAGES = "Requests and responses"
+    METRICS = "Metrics"
+    LOGS = "Logs"
+    PROCESS = "Start and stop"
+    GATEWAY = "Gateway"
+    CLIENTS = "Clients"
+    ENDPOINT_PICKER = "Endpoint picker"
+    LOAD = "Load"
+    REQUESTS = "Requests"
+    RESULTS = "Results"
+
+
+class Form(Enum):
+    """How the value of a setting is written on the command line."""
+
+    PLAIN = auto()
+    """As its type says: a number, a text, one of several words."""
+    SIZE = auto()
+    """Bytes, such as ``64MiB``."""
+    DURATION = auto()
+    """Seconds, such as ``50ms``."""
+    BOOLEAN = auto()
+    """``true`` or ``false``, as Go flags are written: ``--name=false``."""
+    SWITCH = auto()
+    """Without a value: the flag alone means true."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A setting's command-line option.
+
+    Attributes:
+        help: One or two sentences for ``--help``, which appends the default.
+        panel: Heading under which the help lists it.
+        form: How the value is written.
+        flag: Name with the dashes; "" derives it from the name of the field.
+        metavar: Name of the value in the help; "" for that of the form or type.
+        min: Minimum of a number; None for none.
+        max: Maximum of a number; None for none.
+    """
+
+    help: str
+    panel: Panel
+    form: Form = Form.PLAIN
+    flag: str = ""
+    metavar: str = ""
+    min: float | None = None
+    max: float | None = None
