@@ -1,5 +1,6 @@
 """Process options of ``epp serve``: shutdown and logging."""
 
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from epp.cli import option_groups as groups
@@ -51,6 +52,25 @@ LogLevelOption = Annotated[
         "--log-level",
         help="Lowest level that is logged, info by default; overrides -v and --zap-log-level.",
         show_default=False,
+    ),
+]
+
+LogFormat = Annotated[
+    Literal["json", "console"], groups.logs(help="`json` for machines, `console` for people.")
+]
+LogQueueBytes = Annotated[
+    str,
+    groups.logs(
+        help="Memory for log lines that are not written yet; further lines are dropped and"
+        " counted.",
+        metavar="SIZE",
+    ),
+]
+ReadyFile = Annotated[
+    Path | None,
+    groups.process(
+        help="Write the port numbers to this file, as JSON, when all ports listen.",
+        metavar="FILE",
     ),
 ]
 

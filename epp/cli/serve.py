@@ -6,13 +6,20 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import structlog
 import typer
 
 from epp.app import App, Ports, ServeSettings
 from epp.cli import option_groups as groups
+from epp.cli.config_options import (
+    AllowExperimentalPlugins,
+    ConfigFile,
+    ConfigText,
+    Objects,
+    load_config,
+)
 from epp.cli.ext_proc_options import (
     IgnoreClientHeaders,
     SourceHeader,
@@ -27,16 +34,21 @@ from epp.cli.metrics_options import (
     metrics_tls,
     warn_of_open_metrics,
 )
-from epp.cli.options import (
-    GrpcHealthPort,
-    GrpcPort,
-    MetricsPort,
-    finite,
+from epp.cli.model_server_options import (
+    Endpoint,
+    EndpointsFile,
+    MaxScrapeCpuPercent,
+    MetricsStalenessThreshold,
+    RefreshMetricsInterval,
 )
+from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort
 from epp.cli.process_options import (
     DrainDelaySeconds,
     DrainTimeout,
+    LogFormat,
     LogLevelOption,
+    LogQueueBytes,
+    ReadyFile,
     Verbosity,
     ZapLogLevel,
     drain_times,
@@ -72,7 +84,6 @@ from epp.cli.transport_options import (
     warn_of_unused,
 )
 from epp.cli.units import duration, signed_duration, size
-from epp.config import LoadedConfig, PluginRegistry, default_config, load_file, load_text
 from epp.ext_proc import ExtProcSettings
 from epp.observability import configure
 from epp.transport import TlsSettings
@@ -89,43 +100,12 @@ _NO_ENDPOINTS = (
 @with_options_of(ServeSettings, ExtProcSettings)
 def serve(
     ctx: typer.Context,
-    config_file: Annotated[
-        Path | None,
-        groups.configuration(
-            help="EndpointPickerConfig, reloaded when it changes.", metavar="FILE"
-        ),
-    ] = None,
-    config_text: Annotated[
-        str | None,
-        groups.configuration(
-            help="EndpointPickerConfig as text, instead of a file.", metavar="TEXT"
-        ),
-    ] = None,
-    allow_experimental_plugins: Annotated[
-        bool,
-        groups.configuration(
-            "--allow-experimental-plugins",
-            help="Accept plugin types that the Go EPP marks as Alpha.",
-        ),
-    ] = False,
-    endpoint: Annotated[
-        list[str] | None,
-        groups.model_servers(
-            help="A model server, HOST:PORT or NAME=HOST:PORT; repeatable.", metavar="ADDRESS"
-        ),
-    ] = None,
-    endpoints_file: Annotated[
-        Path | None,
-        groups.model_servers(help="Model servers, reloaded when the file changes.", metavar="FILE"),
-    ] = None,
-    objects: Annotated[
-        list[Path] | None,
-        groups.configuration(
-            help="File or directory of InferenceObjectives and InferenceModelRewrites, reloaded on"
-            " changes; repeatable.",
-            metavar="PATH",
-        ),
-    ] = None,
+    config_file: ConfigFile = None,
+    config_text: ConfigText = None,
+    allow_experimental_plugins: AllowExperimentalPlugins = False,
+    endpoint: Endpoint = None,
+    endpoints_file: EndpointsFile = None,
+    objects: Objects = None,
     grpc_port: GrpcPort = 9002,
     listen: Listen = "",
     grpc_health_port: GrpcHealthPort = 9003,
@@ -144,31 +124,9 @@ def serve(
     ignore_client_headers: IgnoreClientHeaders = "",
     tracing: Tracing = "",
     source_header: SourceHeader = None,
-    refresh_metrics_interval: Annotated[
-        str,
-        groups.model_servers(help="Time between two scrapes of an endpoint.", metavar="DURATION"),
-    ] = "50ms",
-    metrics_staleness_threshold: Annotated[
-        str,
-        groups.model_servers(
-            help="Age from which an endpoint's metrics are left out of the pool's gauges; 2s by"
-            " default. If given, it is also the time for which flow control waits for fresh"
-            " metrics after an eviction, 200ms by default.",
-            show_default=False,
-            metavar="DURATION",
-        ),
-    ] = "",
-    max_scrape_cpu_percent: Annotated[
-        float,
-        groups.model_servers(
-            min=0.1,
-            max=100.0,
-            callback=finite,
-            help="Share of one CPU core for scraping all endpoints, a tenth of it for each"
-            " endpoint. Endpoints with costlier pages are scraped less often.",
-            metavar="PERCENT",
-        ),
-    ] = 20.0,
+    refresh_metrics_interval: RefreshMetricsInterval = "50ms",
+    metrics_staleness_threshold: MetricsStalenessThreshold = "",
+    max_scrape_cpu_percent: MaxScrapeCpuPercent = 20.0,
     disable_endpoint_subset_filter: Annotated[
         bool,
         groups.messages(
@@ -178,27 +136,12 @@ def serve(
     ] = False,
     drain_delay_seconds: DrainDelaySeconds = None,
     drain_timeout: DrainTimeout = None,
-    log_format: Annotated[
-        Literal["json", "console"], groups.logs(help="`json` for machines, `console` for people.")
-    ] = "json",
-    log_queue_bytes: Annotated[
-        str,
-        groups.logs(
-            help="Memory for log lines that are not written yet; further lines are dropped and"
-            " counted.",
-            metavar="SIZE",
-        ),
-    ] = "16MiB",
+    log_format: LogFormat = "json",
+    log_queue_bytes: LogQueueBytes = "16MiB",
     log_level_name: LogLevelOption = None,
     verbosity: Verbosity = None,
     zap_log_level: ZapLogLevel = "",
-    ready_file: Annotated[
-        Path | None,
-        groups.process(
-            help="Write the port numbers to this file, as JSON, when all ports listen.",
-            metavar="FILE",
-        ),
-    ] = None,
+    ready_file: ReadyFile = None,
     **values: object,
 ) -> None:
     """Run the endpoint picker: an ext_proc server for Envoy."""
@@ -250,7 +193,7 @@ def serve(
     async def main(stop: asyncio.Event) -> None:
         settings = ServeSettings(
             **derived,
-            config=await asyncio.to_thread(_load, config_file, config_text),
+            config=await asyncio.to_thread(load_config, config_file, config_text),
             config_file=config_file,
             allow_experimental_plugins=allow_experimental_plugins,
             objects=tuple(objects or ()),
@@ -296,13 +239,3 @@ def _announce(ready_file: Path | None, tls_of_metrics: TlsSettings | None, ports
     if ready_file is not None:
         document = {"grpc": ports.grpc, "health": ports.health, "metrics": ports.metrics}
         write_whole(ready_file, json.dumps(document))
-
-
-def _load(config_file: Path | None, config_text: str | None) -> LoadedConfig:
-    if config_file is not None:
-        inspect = PluginRegistry.from_entry_points().inspector(config_file.parent)
-        return load_file(config_file, inspect=inspect)
-    if config_text is not None:
-        inspect = PluginRegistry.from_entry_points().inspector(Path())
-        return load_text(config_text, "--config-text", inspect=inspect)
-    return default_config()

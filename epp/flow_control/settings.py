@@ -29,52 +29,52 @@ class BandSettings:
     max_requests: int = DEFAULT_BAND_REQUESTS
     max_bytes: int = DEFAULT_BAND_BYTES
     ttl_seconds: float | None = DEFAULT_TTL_SECONDS
-    """How long a request waits while the pool has endpoints; None for no limit."""
+    """Maximum waiting time while the pool has endpoints; None for no limit."""
     floor_share: float = DEFAULT_FLOOR_SHARE
-    """The part of all dispatches guaranteed while higher bands have work; 0 for none."""
+    """Fraction of dispatches guaranteed while higher bands have requests; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionSettings:
-    """The eviction of requests in flight; the defaults are the reference's constants."""
+    """Eviction of requests in flight; the defaults are the constants of the Go EPP."""
 
     filter: Guard[EvictionFilter]
     order: Guard[EvictionOrder]
     min_run_seconds: float = 0.0
-    """How long a request cannot be evicted after its dispatch."""
+    """Time after its dispatch in which a request is not evicted."""
     max_per_decision: int = 2
     confirmation_seconds: float = 10.0
-    """How long to wait for the end of an evicted request."""
+    """Maximum time to wait for the end of an evicted request."""
     grace_seconds: float = 0.5
     """Pause after an eviction, in which the freed capacity shows in the metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowSettings:
-    """The settings of one configuration."""
+    """Settings of flow control that a configuration describes; a reload makes new ones."""
 
     detector: Guard[SaturationDetector]
     limits: Guard[UsageLimitPolicy]
     default_band: BandSettings
-    """For bands that are created when their first request arrives."""
+    """Settings of bands that are not in ``bands``, for priorities from 0."""
     negative_band: BandSettings
-    """The same for priorities below 0."""
+    """Settings of bands that are not in ``bands``, for priorities below 0."""
     bands: Mapping[int, BandSettings] = field(default_factory=dict)
-    """By priority; these bands exist from the start."""
+    """Configured bands, by priority; they exist from the start, others from their first request."""
     max_requests: int | None = None
-    """Limit on waiting requests of all bands; None for no limit."""
+    """Maximum number of waiting requests in all bands together; None for no limit."""
     max_bytes: int | None = None
-    """Limit on their bytes; None for no limit."""
+    """Maximum length of all waiting requests together, in bytes; None for no limit."""
     no_endpoint_ttl_seconds: float | None = DEFAULT_TTL_SECONDS
-    """How long a request waits while the pool has no endpoints; None for no limit."""
+    """Maximum waiting time while the pool has no endpoints; None for no limit."""
     holds_filtered: bool = True
-    """Whether a request waits if the filters leave no endpoint for it."""
+    """Queue a request for which the filters leave no endpoint, instead of rejecting it."""
     displaces: bool = True
-    """Whether a new request displaces a waiting one when a limit is reached."""
+    """Let a new request displace a waiting one when a limit is reached."""
     plugins: tuple[SessionPlugin, ...] = ()
-    """The session plugins, in the order in which sessions are opened."""
+    """Session plugins, in the order in which a session opens them."""
     actions: tuple[str, ...] = ("allocate",)
-    """The actions of sessions, in the order in which they are executed."""
+    """Actions of a session, in the order of their execution."""
     eviction: EvictionSettings | None = None
     """None if requests in flight are not evicted."""
 

@@ -1,4 +1,4 @@
-"""All settings of the transport."""
+"""Settings of the transport: limits and timeouts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -14,23 +14,23 @@ class GrpcLimits:
     """Limits of gRPC messages and streams."""
 
     max_message_bytes: int = 65 << 20
-    """One received message: 1 MiB more than the longest request body, so that a longer body gets an
-    HTTP response before its message exceeds this limit."""
+    """Maximum length of a received message: 1 MiB more than the longest request body, so that a
+    longer body gets an HTTP response before its message exceeds this limit."""
     max_sent_message_bytes: int = 65 << 20
-    """One sent message; a longer one ends its stream instead."""
+    """Maximum length of a sent message; a longer one ends its stream instead."""
     max_stream_seconds: float = inf
-    """Lifetime of a stream, which then ends with DEADLINE_EXCEEDED. Off by default: in lean mode a
-    stream is silent for a whole generation."""
+    """Maximum duration of a stream, which then ends with DEADLINE_EXCEEDED. Off by default: in
+    lean mode a stream is silent for a whole generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Time limits of a connection, accurate to a second."""
+    """Timeouts of a connection, in seconds, accurate to a second."""
 
     preface_seconds: float = 10.0
-    """From the TCP connection to its HTTP/2 preface, including the TLS handshake."""
+    """Maximum time from the TCP connection to its HTTP/2 preface, including the TLS handshake."""
     frame_seconds: float = 30.0
-    """Time to complete a frame or header block that arrives at less than 500 bytes a second."""
+    """Maximum time for a frame or header block that arrives at less than 500 bytes a second."""
     idle_seconds: float = 900.0
     """Time without streams after which the connection is closed. Streams have no such limit: in
     lean mode they are silent for a whole generation."""
@@ -43,15 +43,15 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportSettings:
-    """Settings of a server other than its addresses and methods."""
+    """Limits and timeouts of a server; sizes in bytes, times in seconds."""
 
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
     messages: GrpcLimits = field(default_factory=GrpcLimits)
     timeouts: Timeouts = field(default_factory=Timeouts)
     max_connections: int = 1024
-    """Open connections; above it the idlest one is closed for a new one."""
+    """Maximum number of connections; a further one closes the one that is idle longest."""
     max_total_buffered_bytes: int = 2 << 30
-    """Like ``max_buffered_bytes``, for all connections together; at least that."""
+    """``max_buffered_bytes`` for all connections together; must not be less than that."""
     header_cache_bytes: int = 1 << 20
     """Size of the cache of decoded header blocks, for all connections together."""
     reuse_port: bool = False
