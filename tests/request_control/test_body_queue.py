@@ -30,7 +30,7 @@ from epp.request_control import (
 from epp.request_control.body_lanes import MAX_SHORT_WAITING, MAX_WAITING
 from epp.request_control.body_queue import LONG_BODY_BYTES, SMALL_BODY_BYTES
 from epp.request_control.body_work import MAX_WAIT_SECONDS, SHORT_BODY_BYTES, TURN_SECONDS
-from epp.transport.grpc import session
+from epp.transport import read_scheduling
 from request_control.producers import Async
 from tools.harness.request_control import BODY, HEADERS, Epp, Policies, make_pool
 
@@ -204,7 +204,7 @@ async def test_as_many_short_bodies_are_decided_in_a_turn_as_it_has_time_for() -
 async def test_bodies_leave_most_of_a_connections_turn_to_reading() -> None:
     """Small requests stayed unread for 1.2 s, until all bodies before them were decided."""
     asking = Asking()
-    asking.costs.of_body[len(SHORT)] = session.TURN_SECONDS * 0.3
+    asking.costs.of_body[len(SHORT)] = read_scheduling.TURN_SECONDS * 0.3
     waits = [asking.ask(str(number), SHORT) is not None for number in range(9)]
     assert waits == [False] + [True] * 8
     await asking.settled(9)
