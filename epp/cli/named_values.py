@@ -18,7 +18,7 @@ def name_and_value(flag: str, text: str, defaults: Mapping[str, float | None]) -
     Args:
         flag: The option.
         text: Its value.
-        defaults: The known names, and their defaults.
+        defaults: The known names, in the order of the message, and their defaults.
 
     Raises:
         ValueError: The name is unknown or the value invalid; the message names the flag.
@@ -28,7 +28,7 @@ def name_and_value(flag: str, text: str, defaults: Mapping[str, float | None]) -
     if name not in defaults and (close := get_close_matches(name, defaults, n=1)):
         raise ValueError(f"{given}: did you mean {close[0]}?")
     if name not in defaults or not separator:
-        raise ValueError(f"{given}: give NAME=VALUE with one of {', '.join(sorted(defaults))}")
+        raise ValueError(f"{given}: give NAME=VALUE with one of {', '.join(defaults)}")
     return name, from_flag(given, _parser(name, defaults[name]), value)
 
 

@@ -207,4 +207,6 @@ def refuse_for_grpcio(given: Sequence[str], tls: TlsSettings | None) -> None:
 
 
 def _name_and_value(text: str) -> tuple[str, float]:
-    return name_and_value("--transport-setting", text, TransportSettings.names())
+    return name_and_value(
+        "--transport-setting", text, dict(sorted(TransportSettings.names().items()))
+    )

@@ -17,7 +17,7 @@ from epp.transport.connection_timer import SHORT_PATIENCE_TICKS, ConnectionTimer
 from epp.transport.grpc import GrpcSession
 from epp.transport.http2 import HeaderCache, Http2Connection
 from epp.transport.interface import OpenStream
-from epp.transport.read_scheduling import BacklogEntry, PauseReason, ReadBacklog, ReadPauses
+from epp.transport.read_scheduling import PauseReason, ReadBacklog, ReadPauses
 from epp.transport.settings import TransportSettings
 from epp.transport.statistics import ServerCounters
 
@@ -73,7 +73,7 @@ class ConnectionProtocol(asyncio.Protocol):
             counters=owner.counters.grpc,
             clock=owner.backlog.clock,
         )
-        self._backlog_entry = BacklogEntry(self._handle_more)
+        self.virtual_seconds = 0.0
         self._timer = ConnectionTimer(owner.settings.timeouts)
         self.accepted_at = loop.time()
         self._is_write_paused = False
@@ -112,10 +112,10 @@ class ConnectionProtocol(asyncio.Protocol):
         session, backlog = self._session, self._owner.backlog
         if not backlog:
             session.receive(data)
-        elif backlog.precedes(self._backlog_entry):
+        elif backlog.precedes(self):
             session.receive(data, later=True)
         else:
-            with backlog.charged(self._backlog_entry):
+            with backlog.charged(self):
                 session.receive(data)
         if self._is_unfinished and self.connection.is_established:
             self._is_unfinished = False
@@ -123,7 +123,7 @@ class ConnectionProtocol(asyncio.Protocol):
         if session.is_behind:
             if PauseReason.BACKLOG not in self._pauses.reasons:
                 self._pauses.begin(PauseReason.BACKLOG)
-                backlog.add(self._backlog_entry, self._loop)
+                backlog.add(self, self._loop)
             return
         if size >= _LARGE_READ_BYTES:
             self._let_others_read()
@@ -139,7 +139,7 @@ class ConnectionProtocol(asyncio.Protocol):
         self._pauses.begin(PauseReason.TURN)
         self._loop.call_soon(self._pauses.end, PauseReason.TURN)
 
-    def _handle_more(self, until: float) -> bool:
+    def handle_more(self, until: float) -> bool:
         """Handle more of the bytes read; return whether some are left."""
         self._session.handle_more(until)
         if self._session.is_behind:

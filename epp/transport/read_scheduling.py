@@ -14,7 +14,7 @@ from enum import Flag, auto
 from heapq import heappop, heappush
 from itertools import count
 from time import monotonic
-from typing import Final
+from typing import Final, Protocol
 
 TURN_SECONDS: Final = 0.005
 """Time for received bytes in one iteration of the loop: of the connections that are behind
@@ -53,20 +53,14 @@ class ReadPauses:
                 self._transport.resume_reading()
 
 
-class BacklogEntry:
-    """The work that a connection has left, and the time that it has used.
+class Reader(Protocol):
+    """A connection that may have read more than it could handle at once."""
 
-    Args:
-        resume: Handles more until a given time of the backlog's clock; returns whether some is
-            left.
-    """
+    virtual_seconds: float
+    """Virtual time at which it is served next; 0.0 at first."""
 
-    __slots__ = ("resume", "virtual_seconds")
-
-    def __init__(self, resume: Callable[[float], bool]) -> None:
-        self.resume = resume
-        self.virtual_seconds = 0.0
-        """Virtual time at which the connection is served next."""
+    def handle_more(self, until: float) -> bool:
+        """Handle more until ``until`` of the backlog's clock; return whether some is left."""
 
 
 class ReadBacklog:
@@ -83,7 +77,7 @@ class ReadBacklog:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
-        self._waiting: list[tuple[float, int, BacklogEntry]] = []
+        self._waiting: list[tuple[float, int, Reader]] = []
         """A heap by virtual time, then by the time of arrival."""
         self._arrivals = count()
         self._now = 0.0
@@ -93,29 +87,29 @@ class ReadBacklog:
         """Return the number of waiting connections."""
         return len(self._waiting)
 
-    def precedes(self, entry: BacklogEntry) -> bool:
-        """Return whether a waiting connection is to be served before ``entry``."""
+    def precedes(self, reader: Reader) -> bool:
+        """Return whether a waiting connection is to be served before ``reader``."""
         waiting = self._waiting
-        return bool(waiting) and waiting[0][0] <= max(entry.virtual_seconds, self._now)
+        return bool(waiting) and waiting[0][0] <= max(reader.virtual_seconds, self._now)
 
-    def add(self, entry: BacklogEntry, loop: asyncio.AbstractEventLoop) -> None:
-        """Resume ``entry`` in later iterations of ``loop``, until nothing is left."""
-        self._push(entry)
+    def add(self, reader: Reader, loop: asyncio.AbstractEventLoop) -> None:
+        """Resume ``reader`` in later iterations of ``loop``, until nothing is left."""
+        self._push(reader)
         self._schedule(loop)
 
     @contextmanager
-    def charged(self, entry: BacklogEntry) -> Iterator[None]:
-        """Count the time that ``entry`` uses inside, without waiting."""
+    def charged(self, reader: Reader) -> Iterator[None]:
+        """Count the time that ``reader`` uses inside, without waiting."""
         began = self.clock()
         try:
             yield
         finally:
             used = self.clock() - began
-            entry.virtual_seconds = max(entry.virtual_seconds, self._now) + used
+            reader.virtual_seconds = max(reader.virtual_seconds, self._now) + used
 
-    def _push(self, entry: BacklogEntry) -> None:
-        entry.virtual_seconds = max(entry.virtual_seconds, self._now)
-        heappush(self._waiting, (entry.virtual_seconds, next(self._arrivals), entry))
+    def _push(self, reader: Reader) -> None:
+        reader.virtual_seconds = max(reader.virtual_seconds, self._now)
+        heappush(self._waiting, (reader.virtual_seconds, next(self._arrivals), reader))
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._waiting and not self._is_scheduled:
@@ -128,12 +122,12 @@ class ReadBacklog:
         end = began + TURN_SECONDS
         try:
             while self._waiting and began < end:
-                self._now, _, entry = heappop(self._waiting)
-                has_more = entry.resume(end)
+                self._now, _, reader = heappop(self._waiting)
+                has_more = reader.handle_more(end)
                 ended = self.clock()
-                entry.virtual_seconds += ended - began
+                reader.virtual_seconds += ended - began
                 began = ended
                 if has_more:
-                    self._push(entry)
+                    self._push(reader)
         finally:
             self._schedule(loop)

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from epp.transport import Http2Server, Stream
-from epp.transport.read_scheduling import TURN_SECONDS, BacklogEntry, ReadBacklog
+from epp.transport.read_scheduling import TURN_SECONDS, ReadBacklog
 from tools.harness.in_memory import InMemory, Timers, connect
 from tools.harness.raw_client import METHOD, Idle, data, headers, message, reset
 
@@ -217,15 +217,21 @@ def test_failing_connection_does_not_block_the_backlog() -> None:
     backlog, timers, seen = ReadBacklog(), Timers(), list[int]()
     loop = cast("asyncio.AbstractEventLoop", timers)  # no more of a loop is needed
 
-    def fail(until: float) -> bool:
-        raise ValueError("a bug")
+    class Failing:
+        virtual_seconds = 0.0
 
-    def go_on(until: float) -> bool:
-        seen.append(1)
-        return len(seen) < 3
+        def handle_more(self, until: float) -> bool:
+            raise ValueError("a bug")
 
-    backlog.add(BacklogEntry(fail), loop)
-    backlog.add(BacklogEntry(go_on), loop)
+    class Sound:
+        virtual_seconds = 0.0
+
+        def handle_more(self, until: float) -> bool:
+            seen.append(1)
+            return len(seen) < 3
+
+    backlog.add(Failing(), loop)
+    backlog.add(Sound(), loop)
     with pytest.raises(ValueError, match="a bug"):
         timers.run()
     while timers.timers:
