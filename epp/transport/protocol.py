@@ -139,9 +139,9 @@ class ConnectionProtocol(asyncio.Protocol):
         self._pauses.begin(PauseReason.TURN)
         self._loop.call_soon(self._pauses.end, PauseReason.TURN)
 
-    def handle_more(self, until: float) -> bool:
+    def handle_more(self) -> bool:
         """Handle more of the bytes read; return whether some are left."""
-        self._session.handle_more(until)
+        self._session.handle_more()
         if self._session.is_behind:
             return True
         self._pauses.end(PauseReason.BACKLOG)

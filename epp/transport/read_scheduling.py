@@ -17,8 +17,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 TURN_SECONDS: Final = 0.005
-"""Time for received bytes in one iteration of the loop: of the connections that are behind
-together, and of one that is not."""
+"""How long a connection may handle events before others do."""
 
 
 class PauseReason(Flag):
@@ -59,8 +58,8 @@ class Reader(Protocol):
     virtual_seconds: float
     """Virtual time at which it is served next; 0.0 at first."""
 
-    def handle_more(self, until: float) -> bool:
-        """Handle more until ``until`` of the backlog's clock; return whether some is left."""
+    def handle_more(self) -> bool:
+        """Handle more, for :data:`TURN_SECONDS` at most; return whether some is left."""
 
 
 class ReadBacklog:
@@ -99,7 +98,7 @@ class ReadBacklog:
 
     @contextmanager
     def charged(self, reader: Reader) -> Iterator[None]:
-        """Count the time that ``reader`` uses inside, without waiting."""
+        """Count the time that ``reader`` uses inside."""
         began = self.clock()
         try:
             yield
@@ -118,16 +117,11 @@ class ReadBacklog:
 
     def _resume(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_scheduled = False
-        began = self.clock()
-        end = began + TURN_SECONDS
+        self._now, _, reader = heappop(self._waiting)
         try:
-            while self._waiting and began < end:
-                self._now, _, reader = heappop(self._waiting)
-                has_more = reader.handle_more(end)
-                ended = self.clock()
-                reader.virtual_seconds += ended - began
-                began = ended
-                if has_more:
-                    self._push(reader)
+            with self.charged(reader):
+                has_more = reader.handle_more()
+            if has_more:
+                self._push(reader)
         finally:
             self._schedule(loop)

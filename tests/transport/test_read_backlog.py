@@ -176,19 +176,6 @@ def test_connection_that_has_used_less_time_is_handled_when_it_is_read() -> None
     assert work.done.count("b") == len(ids)
 
 
-def test_iteration_is_shared_by_connections_with_little_left() -> None:
-    work = Work()
-    first = work.connect()
-    second, third = work.connect(first.server), work.connect(first.server)
-    first.send(requests(A_TURN + 1, "a"))
-    second.send(requests(1, "b"))
-    third.send(requests(1, "c"))
-    turn(first)
-    assert work.done == ["a0", "a1", "a2", "b0"]
-    turn(first)
-    assert work.done[-1] == "c0"
-
-
 def test_two_events_are_handled_without_a_time_limit() -> None:
     work = Work()
     client = work.connect()
@@ -220,13 +207,13 @@ def test_failing_connection_does_not_block_the_backlog() -> None:
     class Failing:
         virtual_seconds = 0.0
 
-        def handle_more(self, until: float) -> bool:
+        def handle_more(self) -> bool:
             raise ValueError("a bug")
 
     class Sound:
         virtual_seconds = 0.0
 
-        def handle_more(self, until: float) -> bool:
+        def handle_more(self) -> bool:
             seen.append(1)
             return len(seen) < 3
 

@@ -93,7 +93,7 @@ class GrpcSession:
             self.flush()
         elif len(events) > _UNTIMED_EVENTS:
             self._unhandled.extend(events)
-            self.handle_more(self._clock() + TURN_SECONDS)
+            self.handle_more()
         else:
             self.is_busy = True
             try:
@@ -108,13 +108,10 @@ class GrpcSession:
         """Whether received bytes have not been handled yet."""
         return bool(self._unhandled) or self.connection.has_unread
 
-    def handle_more(self, until: float) -> None:
-        """Continue to handle bytes received before, at least one event.
-
-        Args:
-            until: When to stop, in seconds of the clock.
-        """
+    def handle_more(self) -> None:
+        """Continue to handle bytes received before, for one turn at most."""
         unhandled, clock = self._unhandled, self._clock
+        end = clock() + TURN_SECONDS
         self.is_busy = True
         try:
             while True:
@@ -124,7 +121,7 @@ class GrpcSession:
                     unhandled.extend(self.connection.receive(b"", _MAX_HEADER_BLOCKS))
                 else:
                     break
-                if clock() >= until:
+                if clock() >= end:
                     break
         finally:
             self.is_busy = False
