@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server: `ServerConnection` hands each request to a handler as an `Exchange`.
+"""A small HTTP/1.1 server: `Connection` hands each request to a handler as an `Exchange`.
 
 The handler is a plain function; it answers through the exchange now or later. There is no task per
 request: that is what lets one core serve thousands of requests per second. Requests of one
@@ -22,13 +22,13 @@ MAX_HEAD_BYTES = 64 * 1024
 Handler = Callable[[Exchange], None]
 
 
-class ServerConnection(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One client connection."""
 
     def __init__(
         self,
         handler: Handler,
-        connections: set[ServerConnection],
+        connections: set[Connection],
         *,
         common_headers: bytes,
         max_body_bytes: int,

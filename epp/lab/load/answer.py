@@ -104,7 +104,7 @@ class Answer:
         return (details and details.cached_tokens) or 0
 
     def on_headers(self, status: int, headers: Mapping[bytes, bytes]) -> None:
-        """Take the status and the headers (names in lower case)."""
+        """Takes the status and the headers (names in lower case)."""
         self.status = status
         for name in SERVED_BY_HEADERS:
             if value := headers.get(name):
@@ -114,7 +114,7 @@ class Answer:
             self._decoder = EventDecoder()
 
     def on_body(self, chunk: bytes) -> bool:
-        """Take the next bytes of the body; False: the client leaves now."""
+        """Takes the next bytes of the body; False: the client leaves now."""
         now = self._clock() - self._origin
         if self.first_byte_at is None:
             self.first_byte_at = now
@@ -129,7 +129,7 @@ class Answer:
         return True
 
     def check(self) -> None:
-        """Judge a complete answer, and read the `usage` of one that was not streamed.
+        """Judges a complete answer and reads the `usage` of one that was not streamed.
 
         Raises:
             RequestFailedError: bad status, not the JSON asked for, an error in the stream, or a

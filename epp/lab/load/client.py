@@ -24,16 +24,16 @@ class Receiver(Protocol):
     """What takes an answer while it arrives; its methods must not raise."""
 
     def on_headers(self, status: int, headers: Mapping[bytes, bytes]) -> None:
-        """Take status and headers, names in lower case; a repeated name keeps its last value."""
+        """Takes status and headers, names in lower case; a repeated name keeps its last value."""
 
     def on_body(self, chunk: bytes) -> bool:
-        """Take bytes of the body; False closes the connection and ends the exchange."""
+        """Takes bytes of the body; False closes the connection and ends the exchange."""
 
 
-class ClientConnection(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection, one exchange at a time; while it is open it is a member of `register`."""
 
-    def __init__(self, register: set["ClientConnection"]) -> None:
+    def __init__(self, register: set["Connection"]) -> None:
         self._register = register
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -47,7 +47,7 @@ class ClientConnection(asyncio.Protocol):
         """Whether another exchange may follow the last one."""
 
     async def exchange(self, request: bytes, receiver: Receiver) -> None:
-        """Send `request`, and pass the answer to `receiver` until it is complete.
+        """Sends `request` and passes the answer to `receiver` until it is complete.
 
         A cancelled exchange closes the connection.
 
@@ -68,13 +68,13 @@ class ClientConnection(asyncio.Protocol):
             self._receiver = self._done = None
 
     def close(self) -> None:
-        """Close the connection; idempotent."""
+        """Closes the connection; idempotent."""
         self.reusable = False
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close the connection without sending what is still buffered; idempotent."""
+        """Closes the connection without sending what is still buffered; idempotent."""
         self.reusable = False
         if self._transport is not None:
             self._transport.abort()
@@ -158,10 +158,10 @@ class ConnectionPool:
         self._host = host
         self._port = port
         self._tls = tls
-        self._idle: list[ClientConnection] = []
-        self._open: set[ClientConnection] = set()
+        self._idle: list[Connection] = []
+        self._open: set[Connection] = set()
 
-    async def acquire(self) -> ClientConnection:
+    async def acquire(self) -> Connection:
         """A connection, kept or new; give it back with `release`.
 
         Raises:
@@ -174,7 +174,7 @@ class ConnectionPool:
         loop = asyncio.get_running_loop()
         try:
             _, connection = await loop.create_connection(
-                lambda: ClientConnection(self._open), self._host, self._port, ssl=self._tls
+                lambda: Connection(self._open), self._host, self._port, ssl=self._tls
             )
         except ConnectionRefusedError as error:
             raise RequestFailedError(ErrorKind.REFUSED, str(error)) from None
@@ -182,13 +182,13 @@ class ConnectionPool:
             raise RequestFailedError(ErrorKind.CONNECT, str(error)) from None
         return connection
 
-    def release(self, connection: ClientConnection) -> None:
-        """Take a connection back after its exchange, good or failed."""
+    def release(self, connection: Connection) -> None:
+        """Takes a connection back after its exchange, good or failed."""
         if connection.reusable:
             self._idle.append(connection)
 
     async def aclose(self) -> None:
-        """Close every connection."""
+        """Closes every connection."""
         self._idle.clear()
         for connection in tuple(self._open):
             connection.abort()

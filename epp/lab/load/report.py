@@ -102,7 +102,7 @@ class Report:
         peak_in_flight: int,
         interrupted: bool = False,
     ) -> "Report":
-        """Sum up `records`, given in the order of their end."""
+        """Sums up `records`, given in the order of their end."""
         good = [record for record in records if record.succeeded]
         begun = [record for record in records if record.error is None]
         output_tokens = sum(record.output_tokens for record in good)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from epp.lab.load.exchange import HttpExchange
 from epp.lab.load.plan import LoadPlan
 from epp.lab.load.prompts import arrival_offsets
 from epp.lab.load.report import Report
-from epp.lab.load.request_runner import HttpRequestRunner
-from epp.lab.load.schedule import Ledger, RequestRunner, closed_loop, open_loop
+from epp.lab.load.schedule import Exchange, Ledger, closed_loop, open_loop
 
 PROGRESS_INTERVAL_SECONDS = 0.2
 """Time between two calls of the progress function."""
@@ -38,9 +38,9 @@ async def run(
     progress: Callable[[Progress], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
     rng: Random | None = None,
-    run_request: RequestRunner | None = None,
+    exchange: Exchange | None = None,
 ) -> Report:
-    """Run `plan` and report on it; no failing request ends the run.
+    """Runs `plan` and reports on it; no failing request ends the run.
 
     Cancelling the run (Ctrl-C) ends it at once with a report of what has finished, marked
     `interrupted`; the cancellation counts as handled.
@@ -50,12 +50,12 @@ async def run(
         progress: Called every `PROGRESS_INTERVAL_SECONDS` and at the end.
         clock: Seconds, monotonic. Not the loop's own time: uvloop's has whole milliseconds only.
         rng: Source of all randomness; by default seeded with the plan's seed.
-        run_request: Performs one request; by default over HTTP.
+        exchange: Performs one request; by default over HTTP.
     """
     rng = rng or Random(plan.seed)  # noqa: S311 - reproducible load, not secrets
     arrivals_rng = Random(rng.getrandbits(64))  # noqa: S311
-    http = HttpRequestRunner(plan, clock=clock, rng=rng) if run_request is None else None
-    chosen = run_request or http
+    http = HttpExchange(plan, clock=clock, rng=rng) if exchange is None else None
+    chosen = exchange or http
     assert chosen is not None  # noqa: S101 - one of the two was made
     ledger = Ledger(started_at=clock())
     interrupted = False
@@ -83,7 +83,7 @@ async def run(
 
 async def _drive(
     plan: LoadPlan,
-    run_request: RequestRunner,
+    exchange: Exchange,
     ledger: Ledger,
     clock: Callable[[], float],
     *,
@@ -95,9 +95,9 @@ async def _drive(
         if progress is not None:
             ticker = group.create_task(_tick(ledger, clock, progress), name="load-progress")
         if plan.rate is None:
-            await closed_loop(plan, run_request, ledger, clock)
+            await closed_loop(plan, exchange, ledger, clock)
         else:
-            await open_loop(arrival_offsets(plan, rng), run_request, ledger, clock)
+            await open_loop(arrival_offsets(plan, rng), exchange, ledger, clock)
         if ticker is not None:
             ticker.cancel()
 

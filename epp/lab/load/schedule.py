@@ -1,6 +1,6 @@
 """When requests begin: a closed loop of clients, or an open loop by the clock.
 
-Both call a `RequestRunner` per request and keep the records in a `Ledger`. A runner never
+Both call an `Exchange` per request and keep what it returns in a `Ledger`. An exchange never
 fails; an exception out of one is a bug and ends the run.
 """
 
@@ -18,11 +18,11 @@ UNCONNECTED_PAUSE_SECONDS = 0.1
 _UNCONNECTED = frozenset({ErrorKind.REFUSED, ErrorKind.CONNECT})
 
 
-class RequestRunner(Protocol):
-    """Perform one request."""
+class Exchange(Protocol):
+    """Performs one request."""
 
     async def __call__(self, index: int, scheduled_at: float, run_started_at: float) -> Record:
-        """Perform request `index`, due `scheduled_at` seconds after `run_started_at`."""
+        """Performs request `index`, due `scheduled_at` seconds after `run_started_at`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,14 +55,14 @@ class Ledger:
         return index
 
     def finish(self, record: Record) -> None:
-        """Keep the record of a finished request."""
+        """Keeps the record of a finished request."""
         self.records.append(record)
         self.failed += record.error is not None
         self.left_early += record.left_early
 
 
 async def closed_loop(
-    plan: LoadPlan, run_request: RequestRunner, ledger: Ledger, clock: Callable[[], float]
+    plan: LoadPlan, exchange: Exchange, ledger: Ledger, clock: Callable[[], float]
 ) -> None:
     """`concurrency` clients, each sending its next request when its last one has ended."""
 
@@ -75,7 +75,7 @@ async def closed_loop(
     async def client() -> None:
         while may_send():
             due = clock() - ledger.started_at
-            record = await run_request(ledger.begin(), due, ledger.started_at)
+            record = await exchange(ledger.begin(), due, ledger.started_at)
             ledger.finish(record)
             if record.error in _UNCONNECTED:
                 # That may have taken no time: trying again at once would leave none to others.
@@ -88,7 +88,7 @@ async def closed_loop(
 
 
 async def open_loop(
-    offsets: Iterator[float], run_request: RequestRunner, ledger: Ledger, clock: Callable[[], float]
+    offsets: Iterator[float], exchange: Exchange, ledger: Ledger, clock: Callable[[], float]
 ) -> None:
     """One request per offset (seconds after the start), each in a task of its own.
 
@@ -97,7 +97,7 @@ async def open_loop(
     """
 
     async def send(index: int, offset: float) -> None:
-        ledger.finish(await run_request(index, offset, ledger.started_at))
+        ledger.finish(await exchange(index, offset, ledger.started_at))
 
     async with asyncio.TaskGroup() as group:
         for offset in offsets:

@@ -12,7 +12,7 @@ from epp.lab.load.prompts import Prompts
 from epp.lab.load.record import ErrorKind, Record, RequestFailedError
 
 
-class HttpRequestRunner:
+class HttpExchange:
     """Sends the requests of a plan over kept connections."""
 
     def __init__(self, plan: LoadPlan, *, clock: Callable[[], float], rng: Random) -> None:
@@ -28,7 +28,7 @@ class HttpRequestRunner:
         self._clock = clock
 
     async def __call__(self, index: int, scheduled_at: float, run_started_at: float) -> Record:
-        """Send request `index`, due `scheduled_at` seconds after `run_started_at` (clock time)."""
+        """Sends request `index`, due `scheduled_at` seconds after `run_started_at` (clock time)."""
         clock = self._clock
         body = self._prompts.body(index)
         leaves_early = self._prompts.leaves_early(index)
@@ -64,7 +64,7 @@ class HttpRequestRunner:
         )
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Closes the connections."""
         await self._pool.aclose()
 
     async def _send(self, request: bytes, answer: Answer) -> None:
