@@ -1,8 +1,8 @@
-"""A small HTTP/1.1 server: `Connection` hands each request to a handler as an `Exchange`.
+"""A small HTTP/1.1 server: `FakeServerConnection` passes each request to a handler.
 
-The handler is a plain function; it answers through the exchange now or later. There is no task per
-request: that is what lets one core serve thousands of requests per second. Requests of one
-connection are answered in order; while one is being answered the next ones wait and reading stops.
+The handler is a function that takes an `Exchange` and responds through it, at once or later. There
+is no task per request, so that one core can serve thousands of requests per second. The requests of
+a connection are served in order: pipelined requests wait in a queue, and reading pauses.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MAX_HEAD_BYTES = 64 * 1024
 Handler = Callable[[Exchange], None]
 
 
-class Connection(asyncio.Protocol):
+class FakeServerConnection(asyncio.Protocol):
     """One client connection."""
 
     def __init__(
         self,
         handler: Handler,
-        connections: set[Connection],
+        connections: set[FakeServerConnection],
         *,
         common_headers: bytes,
         max_body_bytes: int,

@@ -18,7 +18,7 @@ from epp.lab.fleet.engine import Engine
 from epp.lab.fleet.errors import ApiError, PortTakenError
 from epp.lab.fleet.exchange import Exchange
 from epp.lab.fleet.generation import Counters, Generation
-from epp.lab.fleet.http import Connection
+from epp.lab.fleet.http import FakeServerConnection
 from epp.lab.fleet.messages_answers import count_body
 from epp.lab.fleet.metrics_page import CONTENT_TYPE, GARBLED_PAGE, MetricsPage
 from epp.lab.fleet.render_answers import RENDER_CHAT, RENDER_COMPLETION, render_body
@@ -76,7 +76,7 @@ class FakeServer:
             model=config.model, adapters=physics.adapters, max_model_len=physics.max_model_len
         )
         self._common_headers = f"server: fake-vllm\r\nx-served-by: {self.name}\r\n".encode()
-        self._connections: set[Connection] = set()
+        self._connections: set[FakeServerConnection] = set()
         self._listener: asyncio.Server | None = None
         self._driver: EngineDriver | None = None
         self._tasks: set[asyncio.Task[Outcome]] = set()
@@ -163,8 +163,8 @@ class FakeServer:
         if listener is not None:
             listener.close()
 
-    def _make_connection(self) -> Connection:
-        return Connection(
+    def _make_connection(self) -> FakeServerConnection:
+        return FakeServerConnection(
             self._handle,
             self._connections,
             common_headers=self._common_headers,

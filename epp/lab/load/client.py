@@ -30,10 +30,10 @@ class Receiver(Protocol):
         """Takes bytes of the body; False closes the connection and ends the exchange."""
 
 
-class Connection(asyncio.Protocol):
+class LoadConnection(asyncio.Protocol):
     """One connection, one exchange at a time; while it is open it is a member of `register`."""
 
-    def __init__(self, register: set["Connection"]) -> None:
+    def __init__(self, register: set["LoadConnection"]) -> None:
         self._register = register
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -158,10 +158,10 @@ class ConnectionPool:
         self._host = host
         self._port = port
         self._tls = tls
-        self._idle: list[Connection] = []
-        self._open: set[Connection] = set()
+        self._idle: list[LoadConnection] = []
+        self._open: set[LoadConnection] = set()
 
-    async def acquire(self) -> Connection:
+    async def acquire(self) -> LoadConnection:
         """A connection, kept or new; give it back with `release`.
 
         Raises:
@@ -174,7 +174,7 @@ class ConnectionPool:
         loop = asyncio.get_running_loop()
         try:
             _, connection = await loop.create_connection(
-                lambda: Connection(self._open), self._host, self._port, ssl=self._tls
+                lambda: LoadConnection(self._open), self._host, self._port, ssl=self._tls
             )
         except ConnectionRefusedError as error:
             raise RequestFailedError(ErrorKind.REFUSED, str(error)) from None
@@ -182,7 +182,7 @@ class ConnectionPool:
             raise RequestFailedError(ErrorKind.CONNECT, str(error)) from None
         return connection
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: LoadConnection) -> None:
         """Takes a connection back after its exchange, good or failed."""
         if connection.reusable:
             self._idle.append(connection)

@@ -25,7 +25,7 @@ class ErrorKind(StrEnum):
 
 
 class RequestFailedError(Exception):
-    """A request failed; caught by the exchange, which turns it into a `Record`."""
+    """A request failed; `HttpRequestSender` turns it into a `Record`."""
 
     def __init__(self, kind: ErrorKind, message: str) -> None:
         super().__init__(message)

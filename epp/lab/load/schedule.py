@@ -1,7 +1,7 @@
-"""When requests begin: a closed loop of clients, or an open loop by the clock.
+"""When requests are sent: by a closed loop of clients, or at scheduled times in an open loop.
 
-Both call an `Exchange` per request and keep what it returns in a `Ledger`. An exchange never
-fails; an exception out of one is a bug and ends the run.
+Both loops call a `RequestSender` for each request and keep the returned records in a `Ledger`. A
+sender reports failures in its record; an exception from a sender is a bug and ends the run.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ UNCONNECTED_PAUSE_SECONDS = 0.1
 _UNCONNECTED = frozenset({ErrorKind.REFUSED, ErrorKind.CONNECT})
 
 
-class Exchange(Protocol):
-    """Performs one request."""
+class RequestSender(Protocol):
+    """Sends a request and records the response."""
 
     async def __call__(self, index: int, scheduled_at: float, run_started_at: float) -> Record:
-        """Performs request `index`, due `scheduled_at` seconds after `run_started_at`."""
+        """Send request `index`, due `scheduled_at` seconds after `run_started_at`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +62,7 @@ class Ledger:
 
 
 async def closed_loop(
-    plan: LoadPlan, exchange: Exchange, ledger: Ledger, clock: Callable[[], float]
+    plan: LoadPlan, sender: RequestSender, ledger: Ledger, clock: Callable[[], float]
 ) -> None:
     """`concurrency` clients, each sending its next request when its last one has ended."""
 
@@ -75,7 +75,7 @@ async def closed_loop(
     async def client() -> None:
         while may_send():
             due = clock() - ledger.started_at
-            record = await exchange(ledger.begin(), due, ledger.started_at)
+            record = await sender(ledger.begin(), due, ledger.started_at)
             ledger.finish(record)
             if record.error in _UNCONNECTED:
                 # That may have taken no time: trying again at once would leave none to others.
@@ -88,7 +88,7 @@ async def closed_loop(
 
 
 async def open_loop(
-    offsets: Iterator[float], exchange: Exchange, ledger: Ledger, clock: Callable[[], float]
+    offsets: Iterator[float], sender: RequestSender, ledger: Ledger, clock: Callable[[], float]
 ) -> None:
     """One request per offset (seconds after the start), each in a task of its own.
 
@@ -97,7 +97,7 @@ async def open_loop(
     """
 
     async def send(index: int, offset: float) -> None:
-        ledger.finish(await exchange(index, offset, ledger.started_at))
+        ledger.finish(await sender(index, offset, ledger.started_at))
 
     async with asyncio.TaskGroup() as group:
         for offset in offsets:

@@ -1,4 +1,4 @@
-"""One request from its due time to its `Record`: connect, send, read, judge; no failure escapes."""
+"""Send one request over HTTP, check the response and return a `Record`, also for a failure."""
 
 import asyncio
 import ssl
@@ -12,7 +12,7 @@ from epp.lab.load.prompts import Prompts
 from epp.lab.load.record import ErrorKind, Record, RequestFailedError
 
 
-class HttpExchange:
+class HttpRequestSender:
     """Sends the requests of a plan over kept connections."""
 
     def __init__(self, plan: LoadPlan, *, clock: Callable[[], float], rng: Random) -> None:
