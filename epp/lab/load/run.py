@@ -1,4 +1,4 @@
-"""A load run from plan to report."""
+"""Run a load plan and report the results."""
 
 import asyncio
 import time
@@ -13,23 +13,23 @@ from epp.lab.load.request_sender import HttpRequestSender
 from epp.lab.load.schedule import Ledger, RequestSender, closed_loop, open_loop
 
 PROGRESS_INTERVAL_SECONDS = 0.2
-"""Time between two calls of the progress function."""
+"""Interval between calls of the progress function."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is."""
+    """The progress of a run."""
 
     elapsed_seconds: float
     """Time since the start."""
     sent: int
-    """Requests begun."""
+    """Requests sent."""
     finished: int
-    """Requests ended, well or not."""
+    """Finished requests, failed ones included."""
     failed: int
-    """Those of `finished` with an error."""
+    """Finished requests with an error."""
     in_flight: int
-    """Requests begun and not ended."""
+    """Requests sent and not finished."""
 
 
 async def run(
@@ -40,15 +40,15 @@ async def run(
     rng: Random | None = None,
     sender: RequestSender | None = None,
 ) -> Report:
-    """Runs `plan` and reports on it; no failing request ends the run.
+    """Run `plan` and return a report; failed requests do not end the run.
 
-    Cancelling the run (Ctrl-C) ends it at once with a report of what has finished, marked
-    `interrupted`; the cancellation counts as handled.
+    Cancellation (Ctrl-C) ends the run at once: `run` does not raise CancelledError, but returns a
+    report of the finished requests that is marked `interrupted`.
 
     Args:
         plan: What to send.
         progress: Called every `PROGRESS_INTERVAL_SECONDS` and at the end.
-        clock: Seconds, monotonic. Not the loop's own time: uvloop's has whole milliseconds only.
+        clock: Monotonic time in seconds; not the loop's time, which uvloop rounds to milliseconds.
         rng: Source of all randomness; by default seeded with the plan's seed.
         sender: Sends a request and records the response; by default over HTTP.
     """

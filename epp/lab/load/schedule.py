@@ -13,7 +13,7 @@ from epp.lab.load.plan import LoadPlan
 from epp.lab.load.record import ErrorKind, Record
 
 UNCONNECTED_PAUSE_SECONDS = 0.1
-"""Time until a client of a closed loop tries again after it could not connect."""
+"""Delay before a closed-loop client sends again after a failure to connect."""
 
 _UNCONNECTED = frozenset({ErrorKind.REFUSED, ErrorKind.CONNECT})
 
@@ -27,35 +27,35 @@ class RequestSender(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Ledger:
-    """What has happened so far."""
+    """The state of a run."""
 
     started_at: float
     """Clock time of the start in seconds."""
     records: list[Record] = field(default_factory=list)
-    """Finished requests in the order of their end."""
+    """Finished requests in the order of completion."""
     sent: int = 0
-    """Requests begun."""
+    """Requests sent."""
     failed: int = 0
     """Finished requests with an error."""
     left_early: int = 0
-    """Finished requests whose client left on purpose."""
+    """Finished requests that the client aborted on purpose (`abort_share`)."""
     peak_in_flight: int = 0
-    """Most requests in flight at one time."""
+    """Maximum number of requests in flight."""
 
     @property
     def in_flight(self) -> int:
-        """Requests begun and not finished."""
+        """Requests sent and not finished."""
         return self.sent - len(self.records)
 
     def begin(self) -> int:
-        """Number of the next request, which counts as sent."""
+        """Count a request as sent and return its index."""
         index = self.sent
         self.sent += 1
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
         return index
 
     def finish(self, record: Record) -> None:
-        """Keeps the record of a finished request."""
+        """Add the record of a finished request."""
         self.records.append(record)
         self.failed += record.error is not None
         self.left_early += record.left_early
@@ -64,7 +64,7 @@ class Ledger:
 async def closed_loop(
     plan: LoadPlan, sender: RequestSender, ledger: Ledger, clock: Callable[[], float]
 ) -> None:
-    """`concurrency` clients, each sending its next request when its last one has ended."""
+    """Run `concurrency` clients; each sends its next request when the previous one is finished."""
 
     def may_send() -> bool:
         if plan.requests is not None:
@@ -78,7 +78,7 @@ async def closed_loop(
             record = await sender(ledger.begin(), due, ledger.started_at)
             ledger.finish(record)
             if record.error in _UNCONNECTED:
-                # That may have taken no time: trying again at once would leave none to others.
+                # A refused connection fails at once; without a pause other tasks would starve.
                 await asyncio.sleep(UNCONNECTED_PAUSE_SECONDS)
 
     clients = min(plan.concurrency or 1, plan.requests or plan.concurrency or 1)
@@ -90,10 +90,10 @@ async def closed_loop(
 async def open_loop(
     offsets: Iterator[float], sender: RequestSender, ledger: Ledger, clock: Callable[[], float]
 ) -> None:
-    """One request per offset (seconds after the start), each in a task of its own.
+    """Send a request at each offset (seconds after the start), each in its own task.
 
-    A slow answer delays no later request. What does is this process being too slow; that shows as
-    the difference of `Record.started_at` and `Record.scheduled_at`.
+    Slow responses do not delay later requests. If the generator itself is too slow, the difference
+    of `Record.started_at` and `Record.scheduled_at` grows.
     """
 
     async def send(index: int, offset: float) -> None:
