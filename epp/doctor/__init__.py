@@ -8,7 +8,7 @@ from epp.doctor.diagnosis import Diagnosis, Row, examine
 from epp.doctor.errors import DoctorError, UnreadableError
 from epp.doctor.findings import Finding, Level
 from epp.doctor.gateway import QUEUED_SECONDS, Gateway
-from epp.doctor.reading import Source, read_admin, read_file
+from epp.doctor.sources import Source, read_admin, read_file
 
 __all__ = [
     "QUEUED_SECONDS",

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from epp.doctor.reading import Source, Version
 from epp.doctor.routes import EXT_PROC, Manager, Target, Use, routes_through, targets_of
+from epp.doctor.sources import Source, Version
 from epp.doctor.tree import Node
 
 QUEUED_SECONDS = 60.0

@@ -12,7 +12,7 @@ import h2.events
 import msgspec
 
 from epp.lab.fleet.exchange import Exchange
-from epp.lab.fleet.http import Connection
+from epp.lab.fleet.http import FakeServerConnection
 
 _PREFACE = b"PRI * HTTP/2.0"
 _MAX_BODY_BYTES = 1 << 20
@@ -45,7 +45,7 @@ class EchoServer:
         """How many have come, those for its metrics left out."""
         self._waiting = waiting
         self._listener: asyncio.Server | None = None
-        self._connections: set[Connection] = set()
+        self._connections: set[FakeServerConnection] = set()
 
     @property
     def address(self) -> str:
@@ -66,9 +66,9 @@ class EchoServer:
         for connection in tuple(self._connections):
             connection.abort()
 
-    def http1(self) -> Connection:
+    def http1(self) -> FakeServerConnection:
         """Return the protocol of a new HTTP/1.1 connection."""
-        return Connection(
+        return FakeServerConnection(
             self._answer, self._connections, common_headers=b"", max_body_bytes=_MAX_BODY_BYTES
         )
 

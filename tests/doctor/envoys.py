@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from epp.doctor import Diagnosis, Gateway, Row, examine
-from epp.doctor.reading import Source, source
+from epp.doctor.sources import Source, source
 
 DESTINATION = "x-gateway-destination-endpoint"
 

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from epp.doctor import Gateway, examine
-from epp.doctor.reading import source
+from epp.doctor.sources import source
 
 from .envoys import HTTP, MANAGER, PICKER, ROUTE, Envoy, make_envoy, rows_of
 from .traps import Trap, all_of, assert_found, shown, traps, wait

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from epp.doctor import Gateway as Doctored
 from epp.doctor import examine
-from epp.doctor.reading import source
+from epp.doctor.sources import source
 from epp.lab.envoy import Mode
 from tools.harness.gateway import NO_FAULTS, ROOMY, Gateway, running
 

@@ -62,7 +62,7 @@ def kinds(short: int, long: int) -> tuple[Kind, ...]:
 
 @dataclass(slots=True)
 class Answer:
-    """Collects an answer; a receiver of :class:`epp.lab.load.client.Connection`."""
+    """Collects an answer; a receiver of :class:`epp.lab.load.client.LoadConnection`."""
 
     status: int = 0
     headers: Mapping[bytes, bytes] = field(default_factory=dict)

@@ -1,9 +1,9 @@
-"""A fleet of fake vLLM servers in one process; imports nothing else of epp.
+"""A fleet of fake vLLM servers in one process; imports no other package of epp.
 
-`config` says what there is, `engine` is the physics of one server (no I/O, any clock), `http` and
-`api` are its network side, the modules named `..._bodies` and `..._answers` the OpenAI and
-Anthropic APIs, `stages` plays the sidecar that asks other servers first, `server` joins them,
-`fleet` runs N of them. To load an endpoint picker use `serve`, to test one `Fleet`.
+`config` has the settings; `engine` simulates one server without I/O and with any clock; `http` and
+`api` are its network interface; the modules `..._bodies` and `..._answers` implement the OpenAI and
+Anthropic APIs; `stages` simulates the routing sidecar; `server` combines them; `fleet` runs several
+servers. Use `serve` to run a fleet as a program, `Fleet` in tests.
 """
 
 from epp.lab.fleet.config import EngineConfig, FleetConfig

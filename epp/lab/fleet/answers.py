@@ -1,6 +1,6 @@
-"""Bodies that a fake server answers with, field by field as vLLM 0.32 writes them.
+"""Response bodies with the fields of vLLM 0.32.
 
-Here are those that need no engine; each API has a module with its `Answer`.
+This module has those that need no engine; each API has its own module with its `Answer`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _encode = msgspec.json.encode
 
 
 class Answer(ABC):
-    """Writes the answer to one request."""
+    """Encodes the response to one request."""
 
     @abstractmethod
     def whole(self, sequence: Sequence) -> bytes:
-        """Return the answer of a request that does not stream."""
+        """Return the body of a response that is not streamed."""
 
 
 class StreamAnswer(Answer):
-    """Writes it as an event stream as well."""
+    """Encodes the response as an event stream, too."""
 
     @abstractmethod
     def first(self, sequence: Sequence) -> bytes:
@@ -33,7 +33,7 @@ class StreamAnswer(Answer):
 
     @abstractmethod
     def delta(self, text: str, reason: FinishReason | None) -> bytes:
-        """Return the event of new text; the last one says why the output ends."""
+        """Return the event of new text; `reason` is set for the last one."""
 
     @abstractmethod
     def last(self, sequence: Sequence) -> bytes:
@@ -41,12 +41,12 @@ class StreamAnswer(Answer):
 
 
 def event(name: str, fields: dict[str, Any]) -> bytes:
-    """Return one event of a stream whose events have names."""
+    """Return a server-sent event with a name."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), _encode(fields))
 
 
 def error_body(error: ApiError, path: bytes) -> bytes:
-    """The body of a refused request, in the form of the API at `path`."""
+    """Return the error body of the API at `path`."""
     if path.startswith(b"/v1/messages"):
         reason = {"type": error.kind, "message": error.message}
         return _encode({"type": "error", "error": reason})
@@ -62,7 +62,7 @@ def error_body(error: ApiError, path: bytes) -> bytes:
 def models_body(
     model: str, adapters: tuple[str, ...], *, max_model_len: int, created: int
 ) -> bytes:
-    """The list of the base model and its adapters."""
+    """Return the list of the base model and its adapters."""
     return _encode(
         {
             "object": "list",

@@ -1,4 +1,4 @@
-"""The requests a fake server understands: JSON bodies in, `ApiRequest` or `ApiError` out."""
+"""Parse JSON request bodies into an `ApiRequest` or raise an `ApiError`."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ BODIES: dict[bytes, type[Body]] = {
     b"/v1/messages": MessagesBody,
     b"/v1/responses": ResponsesBody,
 }
-"""By path: what the requests are that keep the engine busy."""
+"""Body types of the requests that use the engine, by path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """A checked request: what the engine needs, and how the client wants the answer."""
+    """A validated request."""
 
     body: Body
-    """What the client sent."""
+    """The decoded body."""
     model: str
-    """Model or adapter name, repeated in the answer."""
+    """Model or adapter name, repeated in the response."""
     generation: GenerationRequest
-    """What the engine gets."""
+    """The request to the engine."""
     call: ToolCall | None
-    """The tool's call that is the answer; None for an answer in words."""
+    """The tool call to respond with; None for text."""
 
     @property
     def id(self) -> str:
-        """Id of the answer."""
+        """Id of the response."""
         return self.generation.id
 
 
 class ApiParser:
-    """Reads requests for one server."""
+    """Parses the requests to one server."""
 
     def __init__(self, *, model: str, adapters: Sequence[str], max_model_len: int) -> None:
         self.model = model
@@ -53,16 +53,16 @@ class ApiParser:
         self.adapters = tuple(adapters)
         """Names of the adapters."""
         self.max_model_len = max_model_len
-        """Longest prompt and output together, tokens."""
+        """Maximum tokens of prompt and output together."""
         types = (*BODIES.items(), (COUNT_TOKENS, CountBody))
         self._decoders = {path: msgspec.json.Decoder(each) for path, each in types}
 
     def parse(self, path: bytes, body: bytes, request_id: str) -> ApiRequest:
-        """Read the body of a request for `path`.
+        """Parse the body of a request for `path`.
 
         Raises:
-            UnknownModelError: it names a model that is not served.
-            ApiError: it is not JSON, lacks a field, or prompt and output are too long.
+            UnknownModelError: It names a model that is not served.
+            ApiError: It is not JSON, lacks a field, or prompt and output are too long.
         """
         try:
             parsed = self._decoders[path].decode(body)

@@ -1,4 +1,4 @@
-"""Runs an engine on an event loop: one timer while a step is under way, none when idle."""
+"""Runs an engine on an event loop, with one timer during a step and none when idle."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from epp.lab.fleet.engine import Engine, SequenceCallback
 from epp.lab.fleet.sequence import GenerationRequest, Sequence
 
 STEPS_PER_TICK = 32
-"""Overdue steps finished before other work gets its turn. uvloop's clock and timers have a
+"""Maximum of overdue steps finished per callback. uvloop's clock and timers have a
 resolution of 1 ms, and scaled steps are shorter, so several are due at once."""
 
 
 class EngineDriver:
-    """The engine's clock is the loop's, which a test may replace by a virtual one."""
+    """Runs an engine on the clock of an event loop, which may be virtual."""
 
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
         self.engine = engine

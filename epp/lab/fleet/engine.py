@@ -1,7 +1,7 @@
 """The model of one vLLM server: a batch that advances in steps; no I/O, no clock.
 
-The caller says what time it is. `submit` and `abort` happen at once; the rest happens at
-`step_ends_at`, where the caller calls `finish_step` (or `run_until`). A step ends at its nominal
+The caller passes the time. `submit` and `abort` take effect at once; for everything else the caller
+calls `finish_step` (or `run_until`) at `step_ends_at`. A step ends at its nominal
 time even when the caller is late, so the physics do not depend on how busy the process is, and a
 virtual clock gives the same answers as a real one.
 """
@@ -25,11 +25,11 @@ class Engine:
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
-        """The physics."""
+        """The configuration."""
         self.stats = EngineStats(config.max_model_len)
         """Counters since the start."""
         self.lora_series = LoraSeries()
-        """What the metrics page says about adapters."""
+        """The adapter series of the metrics page."""
         self.step_ends_at: float | None = None
         """When to call `finish_step` next, None while there is nothing to do."""
         self._batch = Batch(config, self.stats)

@@ -1,27 +1,27 @@
-"""What can go wrong in the fake fleet: at its start, or in one request (`ApiError`)."""
+"""Errors of the fake fleet: at startup, or of one request (`ApiError`)."""
 
 from __future__ import annotations
 
 
 class FleetError(Exception):
-    """Root of the fake fleet's errors."""
+    """Base class of the fake fleet's errors."""
 
 
 class ConfigError(FleetError):
-    """A `FleetConfig` value is out of its range."""
+    """A value of `FleetConfig` is out of range."""
 
 
 class PortTakenError(FleetError):
-    """A server cannot listen: something else has its port."""
+    """A server cannot listen because its port is in use."""
 
     def __init__(self, endpoint: str, host: str, port: int) -> None:
         super().__init__(f"{endpoint}: port {port} on {host} is already in use")
         self.port = port
-        """The port that is taken."""
+        """The port in use."""
 
 
 class ApiError(FleetError):
-    """A request that is answered with vLLM's error body."""
+    """A request failed; the response has vLLM's error body."""
 
     status = 400
     kind = "BadRequestError"
@@ -29,13 +29,13 @@ class ApiError(FleetError):
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
         self.message = message
-        """The sentence the client reads."""
+        """The message for the client."""
         self.param = param
-        """Name of the request's field at fault."""
+        """Name of the invalid field of the request."""
 
 
 class StageError(ApiError):
-    """Another server, which should have done a stage of the request, did not."""
+    """Another server did not complete its stage of the request."""
 
     status = 502
     kind = "BadGatewayError"
@@ -45,7 +45,7 @@ class StageError(ApiError):
 
 
 class UnknownModelError(ApiError):
-    """The request names a model or adapter that the server has not."""
+    """The request names a model or adapter that the server does not have."""
 
     status = 404
     kind = "NotFoundError"

@@ -1,4 +1,4 @@
-"""One HTTP request and the ways to answer it: whole, or as a stream."""
+"""One HTTP request and its response, complete or streamed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STATUS_LINES = {
 
 
 class ExchangeConnection(Protocol):
-    """What an exchange needs of the connection it came on."""
+    """The interface of a connection that an exchange uses."""
 
     common_headers: bytes
     paused: bool
@@ -22,14 +22,14 @@ class ExchangeConnection(Protocol):
         """Send bytes."""
 
     def exchange_ended(self, exchange: Exchange) -> None:
-        """The answer is complete."""
+        """Handle the end of the response."""
 
     def abort(self) -> None:
-        """Close now."""
+        """Close the connection at once."""
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
     __slots__ = (
         "_connection",
@@ -61,25 +61,25 @@ class Exchange:
         self.path = path
         """Path without the query."""
         self.headers = headers
-        """Headers by lower-case name; the last one of a name holds."""
+        """Headers by lower-case name, the last value of each."""
         self.body = body
-        """The whole body, decoded if it came in chunks."""
+        """The complete body, without chunked transfer coding."""
         self.common_headers = connection.common_headers
-        """Header lines of the answer that every answer of the server has; may be replaced."""
+        """The server's common header lines for the response; may be replaced."""
         self.keep_alive = True
-        """Whether the connection stays open after the answer."""
+        """Whether the connection stays open after the response."""
         self.started = False
-        """Whether the head of the answer has been sent."""
+        """Whether the head of the response has been sent."""
         self.ended = False
-        """Whether the answer is complete or the client has gone."""
+        """Whether the response is complete or the client has disconnected."""
         self.on_disconnect: Callable[[], None] | None = None
-        """Called once if the client goes before the answer is complete."""
+        """Called once if the client disconnects before the response is complete."""
         self.on_writable: Callable[[], None] | None = None
-        """Called when a slow client has caught up and `writable` is true again."""
+        """Called when `writable` becomes true again."""
 
     @property
     def writable(self) -> bool:
-        """Whether the client keeps up; when false, wait for `on_writable` before writing."""
+        """Whether the write buffer is below its high-water mark; if not, wait for `on_writable`."""
         return not self._connection.paused
 
     def respond(
@@ -89,7 +89,7 @@ class Exchange:
         content_type: bytes = b"application/json",
         extra: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
-        """Send a complete answer."""
+        """Send a complete response."""
         if self.ended:
             return
         self.started = True
@@ -104,11 +104,11 @@ class Exchange:
         self._end()
 
     def respond_empty(self) -> None:
-        """Send an empty 200."""
+        """Send an empty response with status 200."""
         self.respond(200)
 
     def start_stream(self, content_type: bytes = b"text/event-stream; charset=utf-8") -> None:
-        """Send the head of a 200 answer whose body follows through `write` (HTTP/1.0: unframed)."""
+        """Send the head of a streamed response with status 200 (HTTP/1.0: not chunked)."""
         if self.ended:
             return
         self.started = True
@@ -141,12 +141,12 @@ class Exchange:
         self._end()
 
     def break_off(self) -> None:
-        """Close the connection amid the answer."""
+        """Close the connection before the response is complete."""
         self.ended = True
         self._connection.abort()
 
     def disconnected(self) -> None:
-        """The client has gone."""
+        """Handle the disconnection of the client."""
         if not self.ended:
             self.ended = True
             if self.on_disconnect is not None:

@@ -15,7 +15,7 @@ class Fleet:
 
     def __init__(self, config: FleetConfig) -> None:
         self.config = config
-        """What was asked for."""
+        """The configuration."""
         self.servers = tuple(FakeServer(config, index) for index in range(config.endpoints))
         """The servers, by index."""
 
@@ -31,14 +31,14 @@ class Fleet:
 
     @property
     def worst_lag_seconds(self) -> float:
-        """Longest delay of any engine step: milliseconds if all is well, see `EngineDriver`."""
+        """Maximum delay of an engine step; normally milliseconds, see `EngineDriver`."""
         return max(server.worst_lag_seconds for server in self.servers)
 
     async def start(self) -> None:
         """Start all servers, or none.
 
         Raises:
-            PortTakenError: a port is in use; it names the port.
+            PortTakenError: A port is in use.
         """
         try:
             for server in self.servers:
@@ -48,14 +48,14 @@ class Fleet:
             raise
 
     async def close(self) -> None:
-        """Stop all servers; requests under way are cut off."""
+        """Stop all servers and abort their requests."""
         for server in self.servers:
             await server.close()
 
     async def run(
         self, stop: asyncio.Event, *, ready: Callable[[Fleet], None] | None = None
     ) -> None:
-        """Serve until `stop` is set; `ready` is called once when every port is open."""
+        """Serve until `stop` is set; call `ready` when all servers listen."""
         async with self:
             if ready is not None:
                 ready(self)
@@ -77,7 +77,7 @@ class Fleet:
 async def serve(
     config: FleetConfig, *, ready: Callable[[Fleet], None], stop: asyncio.Event
 ) -> None:
-    """Run a fleet until `stop` is set; `ready` gets it when every port is open.
+    """Run a fleet until `stop` is set; call `ready` when all servers listen.
 
     Raises:
         PortTakenError: a port is in use.

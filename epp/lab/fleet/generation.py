@@ -1,4 +1,4 @@
-"""One generation request of a server: its sequence in the engine, its answer, its count."""
+"""Connects a generation request with its sequence in the engine, and counts it."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from epp.lab.fleet.stages import Stage
 
 @dataclass(slots=True)
 class Counters:
-    """Generation requests of one server: `received` is the sum of the next four, always."""
+    """Requests of one server; `received` is always the sum of the next four fields."""
 
     received: int = 0
-    """Requests that arrived whole."""
+    """Generation requests with a complete body."""
     in_flight: int = 0
-    """Requests without an end yet; a hanging server's stay here."""
+    """Requests that have not ended, including those of a hanging server."""
     completed: int = 0
-    """Requests answered to the last token."""
+    """Requests with a complete response."""
     aborted: int = 0
-    """Requests whose client left, or that were cut off by `refuse` or the end of the fleet."""
+    """Requests that ended because the client disconnected or the server stopped or crashed."""
     refused: int = 0
-    """Requests answered with an error."""
+    """Requests with an error response."""
     scrapes: int = 0
     """Requests for `/metrics`; not generation requests."""
     rendered: int = 0
     """Requests for the tokens of a prompt; not generation requests."""
     stages: dict[Stage, int] = field(default_factory=lambda: dict.fromkeys(Stage, 0))
-    """Generation requests begun, by what was done for them."""
+    """Started generation requests by stage."""
 
 
 class Generation:
-    """Ties a sequence in the engine to the exchange that waits for it."""
+    """Sends the output of a sequence as the response of an exchange."""
 
     __slots__ = (
         "_answer",
@@ -72,8 +72,8 @@ class Generation:
         )
 
     def _token(self, sequence: Sequence) -> None:
-        # A slow client gets the tokens it missed in one event later, as from vLLM: nothing piles up
-        # here.
+        # As in vLLM, a slow client later gets the tokens that it missed in one event, so that no
+        # output accumulates.
         if self._exchange.writable:
             self._write(sequence)
 

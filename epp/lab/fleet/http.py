@@ -1,8 +1,8 @@
-"""A small HTTP/1.1 server: `Connection` hands each request to a handler as an `Exchange`.
+"""A small HTTP/1.1 server: `FakeServerConnection` passes each request to a handler.
 
-The handler is a plain function; it answers through the exchange now or later. There is no task per
-request: that is what lets one core serve thousands of requests per second. Requests of one
-connection are answered in order; while one is being answered the next ones wait and reading stops.
+The handler is a function that takes an `Exchange` and responds through it, at once or later. There
+is no task per request, so that one core can serve thousands of requests per second. The requests of
+a connection are served in order: pipelined requests wait in a queue, and reading pauses.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import httptools
 from epp.lab.fleet.exchange import Exchange
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Longest request line and headers together; longer is answered with 431."""
+"""Maximum size of request line and headers; a longer head gets status 431."""
 
 Handler = Callable[[Exchange], None]
 
 
-class Connection(asyncio.Protocol):
+class FakeServerConnection(asyncio.Protocol):
     """One client connection."""
 
     def __init__(
         self,
         handler: Handler,
-        connections: set[Connection],
+        connections: set[FakeServerConnection],
         *,
         common_headers: bytes,
         max_body_bytes: int,
@@ -36,7 +36,7 @@ class Connection(asyncio.Protocol):
         self._handler = handler
         self._connections = connections
         self.common_headers = common_headers
-        """Header lines of every answer, each with its line end."""
+        """Header lines of every response, each with its line end."""
         self._max_body_bytes = max_body_bytes
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
@@ -44,9 +44,9 @@ class Connection(asyncio.Protocol):
         self._pending: deque[Exchange] = deque()
         self._dead = False
         self.paused = False
-        """Whether the client is slower than what is written to it."""
+        """Whether the write buffer is above its high-water mark."""
         self.is_http10 = False
-        """Whether the request being answered is HTTP/1.0."""
+        """Whether the current request is HTTP/1.0."""
         self._reset_message()
 
     # asyncio.Protocol
@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # The request itself has been handled; the other protocol is not spoken here.
+            # The request itself has been handled; upgrades are not supported.
             self._dead = True
             if self._current is None:
                 self.close()
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
         if self._dead:
             return
         if self._parser.should_upgrade() and self._has_body():
-            # The parser hands the body over as bytes of the other protocol.
+            # The parser treats the body as bytes of the other protocol.
             self._refuse(400, b"Upgrades are not supported.")
             return
         path = self._url.partition(b"?")[0]
@@ -131,33 +131,33 @@ class Connection(asyncio.Protocol):
             if self._transport is not None:
                 self._transport.pause_reading()
 
-    # for Exchange and the server
+    # For Exchange and the server
 
     def write(self, data: bytes) -> None:
-        """Send bytes; dropped when the client has gone."""
+        """Send bytes; discard them if the client has disconnected."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def exchange_ended(self, exchange: Exchange) -> None:
-        """An answer is complete: go on with the next request or close."""
+        """Begin the next request after a complete response, or close the connection."""
         if self._current is not exchange:
             return
         self._current = None
         if not exchange.keep_alive or self._dead:
             self.close()
         elif self._pending:
-            # Through the loop: a client that sends thousands of requests at once must not deepen
-            # the stack.
+            # By a callback: with a direct call, thousands of pipelined requests would overflow the
+            # stack.
             asyncio.get_running_loop().call_soon(self._begin_next)
 
     def close(self) -> None:
-        """Close when everything written has left."""
+        """Close the connection after the buffered output is sent."""
         self._dead = True
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close now; an answer under way breaks off."""
+        """Close the connection at once and truncate the current response."""
         self._dead = True
         if self._transport is not None:
             self._transport.abort()
@@ -175,7 +175,7 @@ class Connection(asyncio.Protocol):
         self._handler(exchange)
 
     def _refuse(self, status: int, text: bytes) -> None:
-        """Answer what is no proper request, and close; amid another answer just break off."""
+        """Send an error and close; abort instead if a response is in progress."""
         if self._dead:
             return
         if self._current is not None or self._pending:

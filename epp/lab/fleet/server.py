@@ -1,4 +1,4 @@
-"""One fake vLLM server: an engine behind HTTP, with counters and switches for faults."""
+"""One fake vLLM server: an engine with an HTTP interface, counters and fault injection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from epp.lab.fleet.engine import Engine
 from epp.lab.fleet.errors import ApiError, PortTakenError
 from epp.lab.fleet.exchange import Exchange
 from epp.lab.fleet.generation import Counters, Generation
-from epp.lab.fleet.http import Connection
+from epp.lab.fleet.http import FakeServerConnection
 from epp.lab.fleet.messages_answers import count_body
 from epp.lab.fleet.metrics_page import CONTENT_TYPE, GARBLED_PAGE, MetricsPage
 from epp.lab.fleet.render_answers import RENDER_CHAT, RENDER_COMPLETION, render_body
@@ -40,18 +40,18 @@ _PLAIN = b"text/plain; charset=utf-8"
 
 @dataclass(slots=True)
 class Faults:
-    """What is wrong with a server; set a field at any time (to close the port: `refuse`)."""
+    """Injected faults; set a field at any time. `FakeServer.refuse` closes the port."""
 
     hang: bool = False
-    """Take requests for anything, and never answer."""
+    """Accept all requests and never respond."""
     garbled_metrics: bool = False
-    """Answer `/metrics` with something that is no metrics page."""
+    """Respond to `/metrics` with invalid text."""
     error_status: int | None = None
-    """Answer generation requests at once with this status: the fast failure that attracts load."""
+    """Respond to generation requests at once with this status."""
     render_status: int | None = None
-    """Answer render requests with this status."""
+    """Respond to render requests with this status."""
     garbled_render: bytes | None = None
-    """Answer render requests with this body, whatever it is."""
+    """Respond to render requests with this body."""
 
 
 class FakeServer:
@@ -65,18 +65,18 @@ class FakeServer:
         self.port = config.port_of(index)
         """Port it listens on; 0 until it is started on a free one."""
         self.engine = Engine(config.engine_of(index))
-        """Its physics."""
+        """The simulated engine."""
         self.counters = Counters()
-        """What it has been asked."""
+        """Counters of its requests."""
         self.faults = Faults()
-        """What is wrong with it."""
+        """Injected faults."""
         self._config = config
         physics = self.engine.config
         self._api = ApiParser(
             model=config.model, adapters=physics.adapters, max_model_len=physics.max_model_len
         )
         self._common_headers = f"server: fake-vllm\r\nx-served-by: {self.name}\r\n".encode()
-        self._connections: set[Connection] = set()
+        self._connections: set[FakeServerConnection] = set()
         self._listener: asyncio.Server | None = None
         self._driver: EngineDriver | None = None
         self._tasks: set[asyncio.Task[Outcome]] = set()
@@ -99,7 +99,7 @@ class FakeServer:
 
     @property
     def listening(self) -> bool:
-        """Whether it takes connections."""
+        """Whether it accepts connections."""
         return self._listener is not None
 
     @property
@@ -126,7 +126,7 @@ class FakeServer:
                 wall_offset=wall - loop.time(),
             )
         try:
-            # In two steps, so that whoever is cancelled in the second has a listener to close.
+            # In two steps, so that the listener can be closed after cancellation in the second.
             self._listener = await loop.create_server(
                 self._make_connection,
                 self.host,
@@ -143,17 +143,17 @@ class FakeServer:
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def refuse(self) -> None:
-        """Crash: close the port and break all connections; `start` brings the port back."""
+        """Simulate a crash: close the port and all connections; `start` opens the port again."""
         await self._close_listener()
         for connection in tuple(self._connections):
             connection.abort()
-            # The transport tells the connection later; whoever looks now shall see the slots free.
+            # The transport calls it later; the slots must be free at once.
             connection.connection_lost(None)
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.sleep(0)  # The transports close in the next turn of the loop.
 
     async def close(self) -> None:
-        """Stop for good."""
+        """Stop the server and its engine."""
         await self.refuse()
         if self._driver is not None:
             self._driver.stop()
@@ -163,8 +163,8 @@ class FakeServer:
         if listener is not None:
             listener.close()
 
-    def _make_connection(self) -> Connection:
-        return Connection(
+    def _make_connection(self) -> FakeServerConnection:
+        return FakeServerConnection(
             self._handle,
             self._connections,
             common_headers=self._common_headers,
@@ -258,7 +258,7 @@ class FakeServer:
         Generation(exchange, request, driver, self.counters)
 
     def _run(self, exchange: Exchange, work: Callable[[], Awaitable[Outcome]]) -> None:
-        """Do what takes other servers, until it is done or the client leaves."""
+        """Run work that needs other servers in a task; cancel it if the client disconnects."""
         self.counters.in_flight += 1
         task = asyncio.create_task(_outcome_of(exchange, work), name=f"{self.name} stages")
         self._tasks.add(task)
@@ -270,7 +270,7 @@ class FakeServer:
         exchange.on_disconnect = client_left
 
     def _count(self, task: asyncio.Task[Outcome]) -> None:
-        # In a callback: a task that is cancelled before its first step runs none of its own code.
+        # In a callback, because a task cancelled before its first step runs no code of its own.
         self._tasks.discard(task)
         outcome = Outcome.ABORTED if task.cancelled() else task.result()
         counters = self.counters

@@ -1,13 +1,13 @@
-"""What the sidecar beside a model server does with a request before the server gets it.
+"""Simulates the routing sidecar of a model server.
 
-Headers say which other servers take part; they are removed from what is passed on::
+Headers name the other servers of a request; they are removed before it is forwarded::
 
-    x-data-parallel-host-port: A     A answers instead (its answer is passed through)
+    x-data-parallel-host-port: A     A serves the request; its response is passed through
     x-encoder-hosts-ports: A,B       each gets the request with max_tokens 1, all at once
     x-prefiller-host-port: A,...     the first gets it with max_tokens 1, then this server decodes
 
-The request that goes to an encoder or a prefiller says so in `x-fake-stage`. That is all that is
-played here: no KV transfer parameters, no retries, no allowlist.
+A request to an encoder or a prefiller has the header `x-fake-stage`. Not simulated: KV transfer
+parameters, retries and the allowlist.
 """
 
 from __future__ import annotations
@@ -30,64 +30,64 @@ STAGE = b"x-fake-stage"
 STAGES = b"x-stages"
 """Header of an answer: `stage=server` of each server that took part, in order."""
 _STAGE_HEADERS = frozenset((DATA_PARALLEL, ENCODERS, PREFILLER, STAGE))
-# Values as they are: some that the server itself skips cannot be read, such as 1e999.
+# Raw values: some that the server itself ignores cannot be decoded, such as 1e999.
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Stage(Enum):
-    """What a server does for a request."""
+    """A part of the work for a request."""
 
     PREFILL = "prefill"
     DECODE = "decode"
-    """It answers the client, with or without other stages before."""
+    """Generate the response, with or without earlier stages."""
     ENCODE = "encode"
     FORWARDED = "forwarded"
-    """Another server answered instead."""
+    """Forward the request to another server."""
 
 
 class Outcome(Enum):
-    """How work ended that took other servers."""
+    """The result of work that needs other servers."""
 
     COMPLETED = "completed"
     ABORTED = "aborted"
     REFUSED = "refused"
     HANDED_ON = "handed on"
-    """To this server's own engine, which counts it further."""
+    """Passed to this server's engine, which counts the request from then on."""
 
 
 def stage_of(headers: Mapping[bytes, bytes]) -> Stage:
-    """Return what the sender of a request wants of this server."""
+    """Return the stage that a request is for."""
     given = headers.get(STAGE)
     return {b"prefill": Stage.PREFILL, b"encode": Stage.ENCODE}.get(given or b"", Stage.DECODE)
 
 
 def has_stages(headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether other servers have to be asked first."""
+    """Return whether the request has stages on other servers."""
     return PREFILLER in headers or ENCODERS in headers
 
 
 def rank_of(headers: Mapping[bytes, bytes], own_address: str) -> str:
-    """Return the address that shall answer instead of this server, "" for none."""
+    """Return the address to forward the request to, "" for none."""
     rank = headers.get(DATA_PARALLEL, b"").decode("latin-1").strip()
     return "" if rank == own_address else rank
 
 
 class StageRefusedError(Exception):
-    """A server of an earlier stage answered with an error; the client gets that answer."""
+    """A server of an earlier stage returned an error, which is passed to the client."""
 
     def __init__(self, status: int, body: bytes) -> None:
-        super().__init__(f"an earlier stage answered {status}")
+        super().__init__(f"an earlier stage returned status {status}")
         self.status = status
         self.body = body
 
 
 async def run_stages(exchange: Exchange) -> list[tuple[Stage, str]]:
-    """Have the prompt encoded and prefilled elsewhere; return which server did what.
+    """Run the encode and prefill stages on other servers; return each stage and its server.
 
     Raises:
-        ApiError: The body cannot be passed on.
+        ApiError: The body is not a JSON object.
         StageError: A server cannot be reached.
-        StageRefusedError: A server answers with an error.
+        StageRefusedError: A server returns an error.
     """
     given = exchange.headers
     headers = {name: value for name, value in given.items() if name not in _STAGE_HEADERS}
@@ -117,16 +117,16 @@ async def run_stages(exchange: Exchange) -> list[tuple[Stage, str]]:
 
 
 def stages_header(stages: Iterable[tuple[Stage, str]], more: bytes = b"") -> bytes:
-    """Return the answer's header line that says which server did what."""
+    """Return the header line of the response that names the server of each stage."""
     own = ",".join(f"{stage.value}={name}" for stage, name in stages).encode("latin-1")
     return b"%b: %b%b\r\n" % (STAGES, own, b"," + more if more else b"")
 
 
 async def forward(exchange: Exchange, rank: str, own_name: str) -> Outcome:
-    """Let another server answer.
+    """Forward the request to another server and pass its response through.
 
     Raises:
-        StageError: It cannot be reached, or breaks off.
+        StageError: The server cannot be reached or closes the connection early.
     """
     headers = {name: value for name, value in exchange.headers.items() if name != DATA_PARALLEL}
     async with post(rank, exchange.path, headers, exchange.body) as answer:
@@ -170,5 +170,5 @@ def _one_token(body: bytes) -> bytes:
     for name in ("max_completion_tokens", "min_tokens"):
         if name in fields:
             fields[name] = 1
-    # Each API has a name of its own for the limit, and takes no notice of the other's.
+    # Each API has its own name for the limit and ignores the other's.
     return msgspec.json.encode(fields | {"max_tokens": 1, "max_output_tokens": 1, "stream": False})

@@ -1,4 +1,4 @@
-"""Requests of one fake server to another: HTTP/1.1, one connection for each."""
+"""Requests from one fake server to another: HTTP/1.1, one connection per request."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _READ_BYTES = 64 * 1024
 _OWN_HEADERS = frozenset(
     (b"host", b"connection", b"content-length", b"transfer-encoding", b"expect", b"keep-alive")
 )
-"""Headers that belong to one connection and are not passed on."""
+"""Headers that are not forwarded because they apply to one connection."""
 
 
 class UpstreamAnswer:
-    """An answer as it arrives."""
+    """A response while it arrives."""
 
     def __init__(self, address: str, reader: asyncio.StreamReader) -> None:
         self.address = address
-        """Who answers, `host:port`."""
+        """Address of the server, `host:port`."""
         self.headers: dict[bytes, bytes] = {}
         """Headers by lower-case name."""
         self._reader = reader
@@ -40,16 +40,16 @@ class UpstreamAnswer:
 
     @property
     def served_by(self) -> str:
-        """Name that the server gives itself, else its address."""
+        """Name of the server in `x-served-by`, else its address."""
         return self.headers.get(b"x-served-by", self.address.encode()).decode("latin-1")
 
     async def read_head(self) -> None:
-        """Read until status and headers are there."""
+        """Read the status and the headers."""
         while not self._has_head:
             await self._feed()
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes."""
+        """Yield the body in pieces as they arrive."""
         while True:
             parts, self._parts = self._parts, []
             if parts:
@@ -60,7 +60,7 @@ class UpstreamAnswer:
                 await self._feed()
 
     async def body(self) -> bytes:
-        """Return the whole body."""
+        """Return the complete body."""
         return b"".join([part async for part in self.parts()])
 
     # httptools callbacks
@@ -80,7 +80,7 @@ class UpstreamAnswer:
     async def _feed(self) -> None:
         data = await self._reader.read(_READ_BYTES)
         if not data:
-            raise ConnectionError("the connection was closed amid the answer")
+            raise ConnectionError("the connection was closed before the end of the response")
         self._parser.feed_data(data)
 
 
@@ -88,10 +88,11 @@ class UpstreamAnswer:
 async def post(
     address: str, path: bytes, headers: Mapping[bytes, bytes], body: bytes
 ) -> AsyncIterator[UpstreamAnswer]:
-    """Send a request and give its answer once the head is there.
+    """Send a request and yield its response after its head has arrived.
 
     Raises:
-        StageError: The server cannot be reached, or breaks off; also out of the block.
+        StageError: The server cannot be reached or closes the connection early; also raised from
+            the body of the `async with` block.
     """
     host, _, port = address.rpartition(":")
     head = [b"POST %b HTTP/1.1\r\nhost: %b\r\n" % (path, address.encode("latin-1"))]

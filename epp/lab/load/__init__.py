@@ -1,4 +1,4 @@
-"""The load generator behind ``epp load``: OpenAI requests to a gateway, timed token by token."""
+"""The load generator of ``epp load``: sends OpenAI requests to a gateway and times each token."""
 
 from epp.lab.load.distribution import Distribution
 from epp.lab.load.errors import LoadError, PlanError

@@ -1,4 +1,4 @@
-"""The answer to one request as it arrives: times, tokens, usage, and whether it was good."""
+"""The response to one request: arrival times, tokens, usage and errors."""
 
 from array import array
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from epp.lab.load.record import ErrorKind, RequestFailedError
 from epp.lab.load.sse import EventDecoder
 
 SERVED_BY_HEADERS = (b"x-served-by", b"x-gateway-destination-endpoint")
-"""Response headers that name the model server, in order of trust."""
+"""Response headers that name the model server, the most reliable first."""
 _MESSAGE_CHARS = 200
 
 
@@ -54,9 +54,9 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 class Answer:
-    """Receives one HTTP answer (see `client.Receiver`) and reads it as OpenAI's.
+    """Receives and decodes the response of an OpenAI API (a `client.Receiver`).
 
-    Its times are seconds after `origin`, a time on `clock`.
+    Times are seconds after `origin`, a time of `clock`.
     """
 
     __slots__ = (
@@ -94,17 +94,17 @@ class Answer:
 
     @property
     def output_tokens(self) -> int:
-        """Tokens by `usage`, else the events with text."""
+        """Tokens according to `usage`, else the number of events with text."""
         return self.usage.completion_tokens or len(self.token_times)
 
     @property
     def cached_tokens(self) -> int:
-        """Prompt tokens from the server's prefix cache, by `usage`."""
+        """Prompt tokens from the server's prefix cache, according to `usage`."""
         details = self.usage.prompt_tokens_details
         return (details and details.cached_tokens) or 0
 
     def on_headers(self, status: int, headers: Mapping[bytes, bytes]) -> None:
-        """Takes the status and the headers (names in lower case)."""
+        """Receive the status and the headers by lower-case name."""
         self.status = status
         for name in SERVED_BY_HEADERS:
             if value := headers.get(name):
@@ -114,7 +114,7 @@ class Answer:
             self._decoder = EventDecoder()
 
     def on_body(self, chunk: bytes) -> bool:
-        """Takes the next bytes of the body; False: the client leaves now."""
+        """Receive bytes of the body; return False to abort the request."""
         now = self._clock() - self._origin
         if self.first_byte_at is None:
             self.first_byte_at = now
@@ -129,11 +129,11 @@ class Answer:
         return True
 
     def check(self) -> None:
-        """Judges a complete answer and reads the `usage` of one that was not streamed.
+        """Check a complete response; decode the body and its `usage` if it was not streamed.
 
         Raises:
-            RequestFailedError: bad status, not the JSON asked for, an error in the stream, or a
-                stream without its ``[DONE]``.
+            RequestFailedError: The status is not 2xx, the body is not the expected JSON, or the
+                stream contains an error or lacks ``[DONE]``.
         """
         if self.left_early:
             return
@@ -146,14 +146,14 @@ class Answer:
             try:
                 event = _decode(self._body)
             except msgspec.MsgspecError as error:
-                raise RequestFailedError(ErrorKind.MALFORMED, f"answer: {error}") from None
+                raise RequestFailedError(ErrorKind.MALFORMED, f"response: {error}") from None
             self.usage = event.usage or self.usage
         elif not self._done:
             raise RequestFailedError(ErrorKind.STREAM, "the stream ended without [DONE]")
 
     @property
     def _good(self) -> bool:
-        return 200 <= self.status < 300  # noqa: PLR2004 - the class of success (RFC 9110 §15.3)
+        return 200 <= self.status < 300  # noqa: PLR2004 - successful (RFC 9110 §15.3)
 
     def _on_event(self, data: bytes, now: float) -> None:
         if data == b"[DONE]":

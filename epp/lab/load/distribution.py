@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 
 def percentile(ordered: Sequence[float], fraction: float) -> float:
-    """The smallest value that at least `fraction` of the values do not exceed (nearest rank).
+    """Return a percentile by the nearest-rank method.
 
     Args:
         ordered: Values in ascending order, at least one.
         fraction: 0.0-1.0.
     """
-    # 0.9 * 10 is 9.000000000000002 in some sums of floats: rounding first keeps that rank 9.
+    # Round first: a product such as 9.000000000000002 must have the rank 9, not 10.
     rank = math.ceil(round(fraction * len(ordered), 9))
     return ordered[max(rank, 1) - 1]
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Durations summed up, in milliseconds."""
+    """Summary of durations, in milliseconds."""
 
     count: int
     """Number of values."""
@@ -34,13 +34,13 @@ class Distribution:
     p99: float
     """99th percentile by nearest rank."""
     p999: float
-    """99.9th percentile by nearest rank; the largest of fewer than a thousand values."""
+    """99.9th percentile by nearest rank; the maximum of fewer than 1000 values."""
     max: float
     """Largest value."""
 
     @classmethod
     def of_seconds(cls, values: Iterable[float]) -> "Distribution | None":
-        """The distribution of durations given in seconds; None if there are none."""
+        """Summarise durations in seconds; return None if there are none."""
         ordered = sorted(values)
         if not ordered:
             return None

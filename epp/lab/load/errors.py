@@ -1,9 +1,9 @@
-"""Errors of the load generator; a failing request is a `Record`, never one of these."""
+"""Errors of the load generator; failed requests are reported in a `Record` instead."""
 
 
 class LoadError(Exception):
-    """Root of what the load generator raises."""
+    """Base class of the load generator's errors."""
 
 
 class PlanError(LoadError, ValueError):
-    """A load plan that cannot be run; the message names the field."""
+    """A load plan is invalid; the message names the field."""

@@ -1,4 +1,4 @@
-"""Lengths of prompts and answers: one for all, or a distribution that each request draws from."""
+"""Distributions of prompt and output lengths."""
 
 import math
 import re
@@ -14,17 +14,17 @@ _LOG_NORMAL = re.compile(r"lognormal:(?P<median>[0-9]{1,12}):(?P<p99>[0-9]{1,12}
 
 @dataclass(frozen=True, slots=True)
 class UniformLengths:
-    """Each length from `least` to `most`, both included, equally often."""
+    """A uniform distribution from `least` to `most`, both included."""
 
     least: int
     most: int
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most:
-            raise PlanError(f"{self}: must be a range of numbers above 0")
+            raise PlanError(f"{self}: must be an ascending range of numbers above 0")
 
     def at(self, fraction: float) -> int:
-        """Return the length that `fraction` (0.0-1.0, 1.0 excluded) of all do not reach."""
+        """Return the quantile of `fraction` (0.0-1.0, 1.0 excluded)."""
         return self.least + int(fraction * (self.most - self.least + 1))
 
     def __str__(self) -> str:
@@ -33,23 +33,23 @@ class UniformLengths:
 
 @dataclass(frozen=True, slots=True)
 class LogNormalLengths:
-    """Many short ones and a few long ones, as in logs of chats: half are below `median`."""
+    """A log-normal distribution: many short and a few long lengths, as in chat logs."""
 
     median: int
     p99: int
-    """One in a hundred is longer."""
+    """99th percentile."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.median <= self.p99:
-            raise PlanError(f"{self}: the median must be above 0, and the p99 not below it")
+            raise PlanError(f"{self}: the median must be above 0 and not above the p99")
 
     @property
     def least(self) -> int:
-        """The shortest length there may be."""
+        """Minimum length."""
         return 1
 
     def at(self, fraction: float) -> int:
-        """Return the length that `fraction` (0.0-1.0, 1.0 excluded) of all do not reach."""
+        """Return the quantile of `fraction` (0.0-1.0, 1.0 excluded)."""
         deviations = NormalDist().inv_cdf(min(max(fraction, 1e-12), 1 - 1e-12))
         spread = math.log(self.p99 / self.median) / _P99_DEVIATIONS
         return max(1, round(self.median * math.exp(spread * deviations)))
@@ -62,16 +62,16 @@ Lengths = UniformLengths | LogNormalLengths
 
 
 def parse_lengths(text: str) -> int | Lengths:
-    """Return the lengths that `text` names: `N`, `LEAST-MOST` or `lognormal:MEDIAN:P99`.
+    """Parse `N`, `LEAST-MOST` or `lognormal:MEDIAN:P99`.
 
     Raises:
-        PlanError: It is none of these, or its numbers are not in order.
+        PlanError: `text` has none of these forms, or its numbers are out of range.
     """
     if match := _LOG_NORMAL.fullmatch(text):
         return LogNormalLengths(int(match["median"]), int(match["p99"]))
     if (match := _RANGE.fullmatch(text)) is None:
         raise PlanError(
-            f"{text!r} is no length: give a number, a range such as 100-2000,"
+            f"{text!r} is not a length: give a number, a range such as 100-2000,"
             " or lognormal:MEDIAN:P99"
         )
     if match["most"] is None:

@@ -1,4 +1,4 @@
-"""The results of a run as files: the report as JSON, or every request as a line of CSV."""
+"""Render the results of a run: the report as JSON, or one line of CSV per request."""
 
 import csv
 import io
@@ -29,11 +29,11 @@ COLUMNS: dict[str, Callable[[Record], Any]] = {
     "error": lambda each: each.error_label,
     "message": lambda each: each.message,
 }
-"""Of a line of CSV, with what is in them; what a request has not is empty."""
+"""The CSV columns: a function of the record for each; None becomes an empty field."""
 
 
 def renderer(path: Path) -> Callable[[Report], str]:
-    """Return what makes a report the text of a file with this name.
+    """Return the function that renders a report in the format of this file name.
 
     Raises:
         PlanError: The name ends neither in ``.json`` nor in ``.csv``.
@@ -45,12 +45,12 @@ def renderer(path: Path) -> Callable[[Report], str]:
 
 
 def to_json(report: Report) -> str:
-    """Return the report, without its single requests."""
+    """Render the report, without the records of the requests."""
     return json.dumps(report.to_dict(), indent=2) + "\n"
 
 
 def to_csv(report: Report) -> str:
-    """Return a line for each finished request, in the order of their numbers."""
+    """Render one line for each finished request, in the order of the indexes."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     columns = dict(COLUMNS)

@@ -1,4 +1,4 @@
-"""What a load run sends: one validated record, from which everything else follows by its seed."""
+"""The validated settings of a load run; with the seed they determine all requests."""
 
 import math
 from dataclasses import asdict, dataclass, field, fields
@@ -11,7 +11,7 @@ from epp.lab.load.lengths import Lengths, LogNormalLengths, UniformLengths
 from epp.lab.load.slo import Slo
 
 MIN_UNIQUE_CHARS = 16
-"""Room every prompt (and every shared prefix) keeps for the number that makes it distinct."""
+"""Minimum length of a prompt after its prefix, and of a prefix: room for a unique number."""
 
 
 class Api(StrEnum):
@@ -36,43 +36,43 @@ class LoadPlan:
     and `duration_seconds`.
 
     Raises:
-        PlanError: on construction, if a field is out of range or two contradict each other.
+        PlanError: A field is out of range, or two fields contradict each other.
     """
 
     url: str
-    """Base address of the gateway, ``http://host:port``; a path and a final ``/v1`` are allowed."""
+    """Base URL of the gateway, ``http://host:port``; may have a path and end in ``/v1``."""
     model: str
-    """Model name put into every request."""
+    """Model name of every request."""
     api: Api = Api.COMPLETIONS
     """Endpoint that is called."""
     concurrency: int | None = None
     """Closed loop: clients, each with one request in flight."""
     rate: float | None = None
-    """Open loop: requests per second, sent on time however slow the answers are."""
+    """Open loop: requests per second, independent of the response times."""
     arrivals: Arrivals = Arrivals.POISSON
     """Spacing of open-loop arrivals."""
     requests: int | None = None
-    """Stop after so many requests."""
+    """Number of requests to send."""
     duration_seconds: float | None = None
-    """Start no request after so many seconds; those in flight are awaited."""
+    """Seconds during which requests are sent; the run then waits for those in flight."""
     prompt_chars: int | Lengths = 512
-    """Length of a whole prompt, shared prefix included, in characters."""
+    """Length of a prompt in characters, shared prefix included."""
     max_tokens: int | Lengths = 64
-    """Tokens asked for per answer."""
+    """Requested output tokens per response."""
     stream: bool = True
-    """Ask for server-sent events; without them there is no time to first token."""
+    """Request server-sent events; without streaming there is no time to first token."""
     prefixes: int = 0
-    """Groups of prompts that share a prefix; 0: all prompts differ from the first character."""
+    """Number of groups of prompts with a shared prefix; 0: prompts share no prefix."""
     prefix_chars: int = 0
     """Length of the shared prefix in characters; only with `prefixes`."""
     seed: int = 0
-    """Decides prompts, groups, arrival times and who leaves early."""
+    """Seed of prompts, groups, arrival times and aborts."""
     abort_share: float = 0.0
-    """Fraction (0.0-1.0) of clients that close the connection at the first byte of the answer."""
+    """Fraction (0.0-1.0) of requests that the client aborts at the first byte of the response."""
     timeout_seconds: float = 60.0
-    """Longest wait for one whole answer, connecting included."""
+    """Time limit of a request, connecting included."""
     slo: Slo = field(default_factory=Slo)
-    """What a good answer is, for the goodput."""
+    """Objectives that a request must meet to count towards the goodput."""
     headers: tuple[tuple[str, str], ...] = ()
     """Headers added to every request, e.g. ``("authorization", "Bearer …")``."""
 
@@ -111,7 +111,7 @@ class LoadPlan:
         return base + ("/v1/chat/completions" if self.api is Api.CHAT else "/v1/completions")
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as JSON-ready values, without `headers` (they may carry secrets)."""
+        """Return the plan as JSON values, without `headers`, which may contain secrets."""
         values = {key: value for key, value in asdict(self).items() if key != "headers"}
         for name in ("prompt_chars", "max_tokens"):
             if isinstance(value := getattr(self, name), Lengths):
@@ -126,7 +126,7 @@ class LoadPlan:
             if not (math.isfinite(seconds) and seconds > 0):
                 raise PlanError(f"slo: {each.name}: {seconds} is not a positive number")
             if not self.stream and each.name != "latency_seconds":
-                raise PlanError(f"slo: {each.name}: needs streaming, which shows single tokens")
+                raise PlanError(f"slo: {each.name}: requires streaming")
 
     def _check_pair(self, first: str, second: str) -> None:
         given = [name for name in (first, second) if getattr(self, name) is not None]
@@ -150,13 +150,13 @@ class LoadPlan:
             raise PlanError(f"prefix_chars: {self.prefix_chars} is below {MIN_UNIQUE_CHARS}")
         shortest = self.prompt_chars
         if isinstance(shortest, LogNormalLengths):
-            shortest = shortest.median  # prompts that would be too short get the least length
+            shortest = shortest.median  # shorter prompts are lengthened to the minimum
         elif isinstance(shortest, UniformLengths):
             shortest = shortest.least
         if shortest - self.prefix_chars < MIN_UNIQUE_CHARS:
             raise PlanError(
-                f"prompt_chars: {shortest} leaves less than {MIN_UNIQUE_CHARS} characters "
-                f"of its own to a prompt (prefix_chars is {self.prefix_chars})"
+                f"prompt_chars: {shortest} leaves fewer than {MIN_UNIQUE_CHARS} characters "
+                f"after the shared prefix (prefix_chars is {self.prefix_chars})"
             )
 
 

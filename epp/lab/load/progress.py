@@ -1,4 +1,4 @@
-"""A run with a live progress line in the terminal."""
+"""Run a plan with a progress bar in the terminal."""
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
@@ -10,10 +10,10 @@ from epp.lab.load.run import Progress, run
 
 
 async def run_with_progress(plan: LoadPlan, console: Console) -> Report:
-    """Like `run`, drawing a progress line on `console` that disappears at the end.
+    """Run `plan` and draw a progress bar on `console`, which is removed at the end.
 
-    The line is redrawn from the run's own ticks, not by rich's thread, which would compete with
-    the generator. Nothing is drawn where the console is not a terminal.
+    The run's progress callback redraws the bar: rich's refresh thread would compete with the
+    generator for CPU. Nothing is drawn if the console is not a terminal.
     """
     columns = (
         TextColumn("[progress.description]{task.description}"),

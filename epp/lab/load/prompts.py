@@ -1,7 +1,7 @@
-"""Request bodies and arrival times, a pure function of plan and random generator.
+"""Request bodies and arrival times, a pure function of the plan and the random generator.
 
-Request N is the same whatever was sent before it and however long the answers took: all its draws
-come from a hash of (salt, N), so closed and open loop send identical requests.
+All random values of request N are a hash of (salt, N). So request N does not depend on earlier
+requests and response times, and closed and open loops send identical requests.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ class Prompts:
         ]
 
     def prompt(self, index: int) -> str:
-        """Prompt of request `index`, as long as the plan says and unlike any other."""
+        """Return the unique prompt of request `index`, with the length from the plan."""
         place, group, _ = self._draws(index)
         plan = self._plan
         chars = self._length(index, plan.prompt_chars, b"prompt")
@@ -45,7 +45,7 @@ class Prompts:
         return self._prefixes[group % plan.prefixes] + own if self._prefixes else own
 
     def body(self, index: int) -> bytes:
-        """JSON body of request `index`."""
+        """Return the JSON body of request `index`."""
         plan = self._plan
         prompt = self.prompt(index)
         max_tokens = self._length(index, plan.max_tokens, b"answer")
@@ -60,7 +60,7 @@ class Prompts:
         return msgspec.json.encode(body)
 
     def leaves_early(self, index: int) -> bool:
-        """Whether the client of request `index` leaves at the first byte."""
+        """Return whether the client aborts request `index` at the first byte of the response."""
         return self._draws(index)[2] / _TWO_64 < self._plan.abort_share
 
     def _length(self, index: int, lengths: int | Lengths, purpose: bytes) -> int:
@@ -81,7 +81,7 @@ class Prompts:
         )
 
     def _text(self, tag: str, place: int, chars: int) -> str:
-        """`chars` characters: the tag, then the corpus (a ring) from `place` on."""
+        """Return `chars` characters: the tag, then the corpus from `place`, repeated if needed."""
         text = tag + self._corpus[place : place + chars]
         while len(text) < chars:
             text += self._corpus
@@ -89,9 +89,9 @@ class Prompts:
 
 
 def arrival_offsets(plan: LoadPlan, rng: Random) -> Iterator[float]:
-    """Arrival times in seconds after the start, ascending, until the plan's end.
+    """Yield the arrival times of the plan in seconds after the start, in ascending order.
 
-    Constant arrivals begin at 0; Poisson ones have exponential gaps of mean ``1 / rate``.
+    Constant arrivals begin at 0; Poisson arrivals have exponential gaps with mean ``1 / rate``.
     """
     if plan.rate is None:
         raise ValueError("a plan without a rate has no arrival times")
@@ -101,7 +101,7 @@ def arrival_offsets(plan: LoadPlan, rng: Random) -> Iterator[float]:
         if plan.arrivals is Arrivals.POISSON:
             offset += rng.expovariate(plan.rate)
         else:
-            offset = index / plan.rate  # not a running sum: it would drift by rounding
+            offset = index / plan.rate  # not a running sum, which would accumulate rounding errors
         if plan.duration_seconds is not None and offset >= plan.duration_seconds:
             return
         yield offset

@@ -1,4 +1,4 @@
-"""What one request did: the record every figure of the report is computed from."""
+"""The outcome of one request, from which the report is computed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ class ErrorKind(StrEnum):
     """Why a request failed."""
 
     REFUSED = "refused"
-    """Nobody listens at the address."""
+    """The connection was refused."""
     CONNECT = "connect"
-    """Connecting failed otherwise: name, route, TLS, file descriptors."""
+    """Connecting failed for another reason: DNS, routing, TLS, file descriptors."""
     RESET = "reset"
-    """The connection ended before the answer did."""
+    """The connection was closed before the response was complete."""
     TIMEOUT = "timeout"
-    """No whole answer within the plan's `timeout_seconds`."""
+    """The response was not complete within the plan's `timeout_seconds`."""
     MALFORMED = "malformed"
-    """Bytes that are not HTTP, or an answer that is not the JSON asked for."""
+    """The response is not HTTP, or its body not the expected JSON."""
     STATUS = "status"
-    """A status outside 200-299; the report counts each one by itself."""
+    """The status is outside 200-299; the report counts each status separately."""
     STREAM = "stream"
-    """An event stream that carried an error or ended without ``[DONE]``."""
+    """The event stream contained an error or ended without ``[DONE]``."""
 
 
 class RequestFailedError(Exception):
-    """A request failed; caught by the exchange, which turns it into a `Record`."""
+    """A request failed; `HttpRequestSender` turns it into a `Record`."""
 
     def __init__(self, kind: ErrorKind, message: str) -> None:
         super().__init__(message)
@@ -37,42 +37,42 @@ class Record:
     """One finished request; times are seconds after the start of the run."""
 
     index: int
-    """Number of the request."""
+    """Index of the request."""
     scheduled_at: float
-    """When it was due (closed loop: when it began)."""
+    """When it was due (closed loop: when it was sent)."""
     started_at: float
-    """When it began, before connecting."""
+    """When it was sent, connecting included."""
     finished_at: float
-    """When its answer was complete, had failed, or the client had left."""
+    """When the response was complete, or the request failed or was aborted."""
     status: int = 0
-    """HTTP status; 0 if no answer began."""
+    """HTTP status; 0 without a response."""
     served_by: str = ""
-    """Model server named by the answer; empty if none was."""
+    """Model server that the response names; empty if none."""
     first_byte_at: float | None = None
-    """When the first byte of the body came."""
+    """When the first byte of the body arrived."""
     token_times: Sequence[float] = ()
-    """When each event with text came; empty without streaming."""
+    """When each event with text arrived; empty without streaming."""
     output_tokens: int = 0
-    """Tokens of the answer, by its `usage`, else events with text."""
+    """Output tokens according to `usage`, else the number of events with text."""
     prompt_tokens: int = 0
-    """Tokens of the prompt by `usage`."""
+    """Prompt tokens according to `usage`."""
     cached_tokens: int = 0
-    """Prompt tokens that came from the server's prefix cache by `usage`."""
+    """Prompt tokens from the server's prefix cache, according to `usage`."""
     left_early: bool = False
-    """The client left on purpose (`abort_share`)."""
+    """Whether the client aborted the request on purpose (`abort_share`)."""
     error: ErrorKind | None = None
-    """Why it failed; None if it did not."""
+    """Kind of the error; None for success."""
     message: str = ""
-    """Words to `error`."""
+    """Message of the error."""
 
     @property
     def ttft_seconds(self) -> float | None:
-        """From sending to the first event with text; None without streaming."""
+        """Time from sending to the first event with text; None without streaming."""
         return self.token_times[0] - self.started_at if self.token_times else None
 
     @property
     def tpot_seconds(self) -> float | None:
-        """Time per output token after the first; None without streaming or for one token."""
+        """Mean time per output token after the first; None without streaming or for one token."""
         after_first = self.output_tokens - 1
         if not self.token_times or after_first < 1:
             return None
@@ -80,17 +80,17 @@ class Record:
 
     @property
     def latency_seconds(self) -> float:
-        """From sending to the end of the answer."""
+        """Time from sending to the end of the response."""
         return self.finished_at - self.started_at
 
     @property
     def succeeded(self) -> bool:
-        """Whether a whole good answer came."""
+        """Whether the response was complete and without error."""
         return self.error is None and not self.left_early
 
     @property
     def error_label(self) -> str:
-        """The kind in reports: ``timeout``, or ``http-503`` for a status."""
+        """Label of the error in reports, such as ``timeout`` or ``http-503``."""
         if self.error is ErrorKind.STATUS:
             return f"http-{self.status}"
         return self.error.value if self.error else ""

@@ -1,4 +1,4 @@
-"""Records summed up: throughput, latencies, errors, and which endpoint served how much."""
+"""The summary of a run: throughput, latencies, errors, and responses per endpoint."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,9 @@ class ErrorSummary:
     """Failures of one kind."""
 
     count: int
-    """Requests that failed so."""
+    """Failed requests."""
     first_message: str
-    """What the first of them said."""
+    """Message of the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,70 +26,70 @@ class Goodput:
     """Requests that met every objective of the plan."""
 
     count: int
-    """How many."""
+    """Number of requests."""
     per_second: float
-    """`count` by the seconds of the run."""
+    """`count` divided by the seconds of the run."""
     share: float
-    """Fraction (0.0-1.0) of the finished requests whose client did not leave on purpose."""
+    """Fraction (0.0-1.0) of the finished requests that the client did not abort on purpose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Summary of a run.
 
-    Latencies are over succeeded requests, except that `first_byte_ms` and `ttft_ms` also count the
-    clients that left on purpose, and `schedule_delay_ms` all requests. They start when the request
-    was sent, not when it was due; how late it was sent is `schedule_delay_ms`.
+    Latencies are those of succeeded requests; `first_byte_ms` and `ttft_ms` include requests that
+    the client aborted on purpose, `schedule_delay_ms` includes all requests. Latencies are measured
+    from the time when a request was sent; `schedule_delay_ms` is the time from due to sent.
     """
 
     plan: LoadPlan
-    """What was to be run."""
+    """The plan of the run."""
     interrupted: bool
-    """The run was cancelled."""
+    """Whether the run was cancelled."""
     elapsed_seconds: float
-    """From the start to the end of the last request (or the interruption)."""
+    """Time from the start to the end of the last request or the interruption."""
     sent: int
-    """Requests begun."""
+    """Requests sent."""
     succeeded: int
-    """Whole good answers."""
+    """Requests with a complete response without error."""
     failed: int
     """Requests with an error."""
     left_early: int
-    """Clients that left on purpose."""
+    """Requests that the client aborted on purpose."""
     unfinished: int
-    """Requests in flight at an interruption."""
+    """Requests that were in flight when the run was interrupted."""
     peak_in_flight: int
-    """Most requests in flight at one time."""
+    """Maximum number of requests in flight."""
     requests_per_second: float
-    """`succeeded` by `elapsed_seconds`."""
+    """`succeeded` divided by `elapsed_seconds`."""
     goodput: Goodput | None
-    """What met the plan's objectives; None if it has none."""
+    """Requests that met the plan's objectives; None if it has none."""
     output_tokens: int
-    """Tokens of succeeded answers."""
+    """Output tokens of succeeded requests."""
     output_tokens_per_second: float
-    """`output_tokens` by `elapsed_seconds`."""
+    """`output_tokens` divided by `elapsed_seconds`."""
     prompt_tokens: int
-    """Prompt tokens of succeeded requests, by the servers' `usage`."""
+    """Prompt tokens of succeeded requests, according to `usage`."""
     cached_tokens: int
-    """Those of `prompt_tokens` that came from a prefix cache."""
+    """The part of `prompt_tokens` that came from a prefix cache."""
     first_byte_ms: Distribution | None
-    """From sending to the first byte of the body."""
+    """Time from sending to the first byte of the body."""
     ttft_ms: Distribution | None
-    """From sending to the first event with text; None without streaming."""
+    """Time from sending to the first event with text; None without streaming."""
     tpot_ms: Distribution | None
-    """Time per output token after the first, one value for each answer; None without streaming."""
+    """Mean time per output token after the first of each response; None without streaming."""
     inter_token_ms: Distribution | None
-    """Gaps between neighbouring events with text, over all answers."""
+    """Time between consecutive events with text, of all responses."""
     latency_ms: Distribution | None
-    """From sending to the end of the answer."""
+    """Time from sending to the end of the response."""
     schedule_delay_ms: Distribution | None
-    """Open loop: how late requests were sent; a large p99 means the generator was too slow."""
+    """Open loop: time from due to sent; a large p99 means that the generator is too slow."""
     endpoints: dict[str, int]
-    """Answers per endpoint, most first; those without a name are under ``""``."""
+    """Responses per endpoint, in descending order; ``""`` counts those that name none."""
     errors: dict[str, ErrorSummary]
-    """Failures by kind (`timeout`, `http-503`, …), most first."""
+    """Failures by kind (`timeout`, `http-503`, …), in descending order."""
     records: Sequence[Record]
-    """All finished requests, in the order of their end; not in `to_dict`."""
+    """All finished requests in the order of completion; not in `to_dict`."""
 
     @classmethod
     def from_records(
@@ -102,7 +102,7 @@ class Report:
         peak_in_flight: int,
         interrupted: bool = False,
     ) -> "Report":
-        """Sums up `records`, given in the order of their end."""
+        """Summarise `records`, which are in the order of completion."""
         good = [record for record in records if record.succeeded]
         begun = [record for record in records if record.error is None]
         output_tokens = sum(record.output_tokens for record in good)
@@ -142,7 +142,7 @@ class Report:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON-ready values; field names carry the units."""
+        """Return the report as JSON values; the field names contain the units."""
         values: dict[str, Any] = {"plan": self.plan.to_dict()}
         for name in self.__slots__:
             value = getattr(self, name)

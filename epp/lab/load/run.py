@@ -1,4 +1,4 @@
-"""A load run from plan to report."""
+"""Run a load plan and report the results."""
 
 import asyncio
 import time
@@ -6,30 +6,30 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from epp.lab.load.exchange import HttpExchange
 from epp.lab.load.plan import LoadPlan
 from epp.lab.load.prompts import arrival_offsets
 from epp.lab.load.report import Report
-from epp.lab.load.schedule import Exchange, Ledger, closed_loop, open_loop
+from epp.lab.load.request_sender import HttpRequestSender
+from epp.lab.load.schedule import Ledger, RequestSender, closed_loop, open_loop
 
 PROGRESS_INTERVAL_SECONDS = 0.2
-"""Time between two calls of the progress function."""
+"""Interval between calls of the progress function."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is."""
+    """The progress of a run."""
 
     elapsed_seconds: float
     """Time since the start."""
     sent: int
-    """Requests begun."""
+    """Requests sent."""
     finished: int
-    """Requests ended, well or not."""
+    """Finished requests, failed ones included."""
     failed: int
-    """Those of `finished` with an error."""
+    """Finished requests with an error."""
     in_flight: int
-    """Requests begun and not ended."""
+    """Requests sent and not finished."""
 
 
 async def run(
@@ -38,24 +38,24 @@ async def run(
     progress: Callable[[Progress], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
     rng: Random | None = None,
-    exchange: Exchange | None = None,
+    sender: RequestSender | None = None,
 ) -> Report:
-    """Runs `plan` and reports on it; no failing request ends the run.
+    """Run `plan` and return a report; failed requests do not end the run.
 
-    Cancelling the run (Ctrl-C) ends it at once with a report of what has finished, marked
-    `interrupted`; the cancellation counts as handled.
+    Cancellation (Ctrl-C) ends the run at once: `run` does not raise CancelledError, but returns a
+    report of the finished requests that is marked `interrupted`.
 
     Args:
         plan: What to send.
         progress: Called every `PROGRESS_INTERVAL_SECONDS` and at the end.
-        clock: Seconds, monotonic. Not the loop's own time: uvloop's has whole milliseconds only.
+        clock: Monotonic time in seconds; not the loop's time, which uvloop rounds to milliseconds.
         rng: Source of all randomness; by default seeded with the plan's seed.
-        exchange: Performs one request; by default over HTTP.
+        sender: Sends a request and records the response; by default over HTTP.
     """
     rng = rng or Random(plan.seed)  # noqa: S311 - reproducible load, not secrets
     arrivals_rng = Random(rng.getrandbits(64))  # noqa: S311
-    http = HttpExchange(plan, clock=clock, rng=rng) if exchange is None else None
-    chosen = exchange or http
+    http = HttpRequestSender(plan, clock=clock, rng=rng) if sender is None else None
+    chosen = sender or http
     assert chosen is not None  # noqa: S101 - one of the two was made
     ledger = Ledger(started_at=clock())
     interrupted = False
@@ -83,7 +83,7 @@ async def run(
 
 async def _drive(
     plan: LoadPlan,
-    exchange: Exchange,
+    sender: RequestSender,
     ledger: Ledger,
     clock: Callable[[], float],
     *,
@@ -95,9 +95,9 @@ async def _drive(
         if progress is not None:
             ticker = group.create_task(_tick(ledger, clock, progress), name="load-progress")
         if plan.rate is None:
-            await closed_loop(plan, exchange, ledger, clock)
+            await closed_loop(plan, sender, ledger, clock)
         else:
-            await open_loop(arrival_offsets(plan, rng), exchange, ledger, clock)
+            await open_loop(arrival_offsets(plan, rng), sender, ledger, clock)
         if ticker is not None:
             ticker.cancel()
 

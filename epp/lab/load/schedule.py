@@ -1,7 +1,7 @@
-"""When requests begin: a closed loop of clients, or an open loop by the clock.
+"""When requests are sent: by a closed loop of clients, or at scheduled times in an open loop.
 
-Both call an `Exchange` per request and keep what it returns in a `Ledger`. An exchange never
-fails; an exception out of one is a bug and ends the run.
+Both loops call a `RequestSender` for each request and keep the returned records in a `Ledger`. A
+sender reports failures in its record; an exception from a sender is a bug and ends the run.
 """
 
 import asyncio
@@ -13,58 +13,58 @@ from epp.lab.load.plan import LoadPlan
 from epp.lab.load.record import ErrorKind, Record
 
 UNCONNECTED_PAUSE_SECONDS = 0.1
-"""Time until a client of a closed loop tries again after it could not connect."""
+"""Delay before a closed-loop client sends again after a failure to connect."""
 
 _UNCONNECTED = frozenset({ErrorKind.REFUSED, ErrorKind.CONNECT})
 
 
-class Exchange(Protocol):
-    """Performs one request."""
+class RequestSender(Protocol):
+    """Sends a request and records the response."""
 
     async def __call__(self, index: int, scheduled_at: float, run_started_at: float) -> Record:
-        """Performs request `index`, due `scheduled_at` seconds after `run_started_at`."""
+        """Send request `index`, due `scheduled_at` seconds after `run_started_at`."""
 
 
 @dataclass(slots=True, eq=False)
 class Ledger:
-    """What has happened so far."""
+    """The state of a run."""
 
     started_at: float
     """Clock time of the start in seconds."""
     records: list[Record] = field(default_factory=list)
-    """Finished requests in the order of their end."""
+    """Finished requests in the order of completion."""
     sent: int = 0
-    """Requests begun."""
+    """Requests sent."""
     failed: int = 0
     """Finished requests with an error."""
     left_early: int = 0
-    """Finished requests whose client left on purpose."""
+    """Finished requests that the client aborted on purpose (`abort_share`)."""
     peak_in_flight: int = 0
-    """Most requests in flight at one time."""
+    """Maximum number of requests in flight."""
 
     @property
     def in_flight(self) -> int:
-        """Requests begun and not finished."""
+        """Requests sent and not finished."""
         return self.sent - len(self.records)
 
     def begin(self) -> int:
-        """Number of the next request, which counts as sent."""
+        """Count a request as sent and return its index."""
         index = self.sent
         self.sent += 1
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
         return index
 
     def finish(self, record: Record) -> None:
-        """Keeps the record of a finished request."""
+        """Add the record of a finished request."""
         self.records.append(record)
         self.failed += record.error is not None
         self.left_early += record.left_early
 
 
 async def closed_loop(
-    plan: LoadPlan, exchange: Exchange, ledger: Ledger, clock: Callable[[], float]
+    plan: LoadPlan, sender: RequestSender, ledger: Ledger, clock: Callable[[], float]
 ) -> None:
-    """`concurrency` clients, each sending its next request when its last one has ended."""
+    """Run `concurrency` clients; each sends its next request when the previous one is finished."""
 
     def may_send() -> bool:
         if plan.requests is not None:
@@ -75,10 +75,10 @@ async def closed_loop(
     async def client() -> None:
         while may_send():
             due = clock() - ledger.started_at
-            record = await exchange(ledger.begin(), due, ledger.started_at)
+            record = await sender(ledger.begin(), due, ledger.started_at)
             ledger.finish(record)
             if record.error in _UNCONNECTED:
-                # That may have taken no time: trying again at once would leave none to others.
+                # A refused connection fails at once; without a pause other tasks would starve.
                 await asyncio.sleep(UNCONNECTED_PAUSE_SECONDS)
 
     clients = min(plan.concurrency or 1, plan.requests or plan.concurrency or 1)
@@ -88,16 +88,16 @@ async def closed_loop(
 
 
 async def open_loop(
-    offsets: Iterator[float], exchange: Exchange, ledger: Ledger, clock: Callable[[], float]
+    offsets: Iterator[float], sender: RequestSender, ledger: Ledger, clock: Callable[[], float]
 ) -> None:
-    """One request per offset (seconds after the start), each in a task of its own.
+    """Send a request at each offset (seconds after the start), each in its own task.
 
-    A slow answer delays no later request. What does is this process being too slow; that shows as
-    the difference of `Record.started_at` and `Record.scheduled_at`.
+    Slow responses do not delay later requests. If the generator itself is too slow, the difference
+    of `Record.started_at` and `Record.scheduled_at` grows.
     """
 
     async def send(index: int, offset: float) -> None:
-        ledger.finish(await exchange(index, offset, ledger.started_at))
+        ledger.finish(await sender(index, offset, ledger.started_at))
 
     async with asyncio.TaskGroup() as group:
         for offset in offsets:

@@ -1,4 +1,4 @@
-"""Service level objectives: how fast an answer must be to count as good (goodput)."""
+"""Service level objectives: the limits for a request to count towards the goodput."""
 
 from dataclasses import dataclass, fields
 
@@ -7,22 +7,22 @@ from epp.lab.load.record import Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slo:
-    """The longest times that are good; None: any."""
+    """Upper limits of latencies; None: no limit."""
 
     ttft_seconds: float | None = None
-    """To the first event with text."""
+    """Limit of the time to the first event with text."""
     tpot_seconds: float | None = None
-    """Per output token after the first; an answer of one token is good."""
+    """Limit of the mean time per output token after the first; a single token meets it."""
     latency_seconds: float | None = None
-    """To the end of the answer."""
+    """Limit of the time to the end of the response."""
 
     @property
     def is_set(self) -> bool:
-        """Whether there is any."""
+        """Whether there is a limit."""
         return any(getattr(self, field.name) is not None for field in fields(self))
 
     def is_met(self, record: Record) -> bool:
-        """Whether the request succeeded, and as fast as wanted."""
+        """Return whether the request succeeded within all limits."""
         if not record.succeeded:
             return False
         times = (

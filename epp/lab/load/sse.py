@@ -1,11 +1,11 @@
-"""Server-sent events out of body chunks cut anywhere (WHATWG HTML §9.2, the part OpenAI uses)."""
+"""Decode server-sent events from body chunks (WHATWG HTML §9.2, the part that OpenAI uses)."""
 
 
 class EventDecoder:
-    """Joins chunks into events.
+    """Decodes events from chunks with arbitrary boundaries.
 
-    Lines end in LF or CR LF; a lone CR, which the standard also allows, is not a line end here (no
-    model server sends it, and it would hold back every event until the next byte).
+    Lines end in LF or CR LF. A lone CR, which the standard also allows, does not end a line: no
+    model server sends it, and supporting it would delay every event until the next byte.
     """
 
     __slots__ = ("_data", "_rest")
@@ -15,7 +15,7 @@ class EventDecoder:
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Data of the events that `chunk` completes, in order."""
+        """Return the data of the events that `chunk` completes, in order."""
         lines = (self._rest + chunk).split(b"\n")
         self._rest = lines.pop()
         events: list[bytes] = []
@@ -27,5 +27,5 @@ class EventDecoder:
                     self._data.clear()
             elif line.startswith(b"data:"):
                 self._data.append(line[5:].removeprefix(b" "))
-            # Comments (keep-alives), `event:`, `id:` and `retry:` say nothing about tokens.
+            # Ignore comments (keep-alives), `event:`, `id:` and `retry:`: they contain no tokens.
         return events

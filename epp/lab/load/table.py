@@ -1,4 +1,4 @@
-"""The report drawn with rich: totals, latencies, endpoints, errors."""
+"""Render a report as rich tables: totals, latencies, endpoints, errors."""
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -8,13 +8,13 @@ from rich.text import Text
 from epp.lab.load.distribution import Distribution
 from epp.lab.load.report import Report
 
-_UNNAMED = "(not named by the answer)"
+_UNNAMED = "(not named in the response)"
 
 
 def report_table(report: Report) -> RenderableType:
-    """Return the tables of a report, to be printed with a rich console.
+    """Return the tables of a report, for a rich console.
 
-    Latency rows without a value and empty tables are left out.
+    Latency rows without a value and empty tables are omitted.
     """
     parts: list[RenderableType] = [_totals(report)]
     if rows := _latency_rows(report):
@@ -51,7 +51,7 @@ def _totals(report: Report) -> Table:
     table.add_row("succeeded", f"{report.succeeded}")
     table.add_row("failed", Text(f"{report.failed}", style="red" if report.failed else ""))
     if report.left_early:
-        table.add_row("left early on purpose", f"{report.left_early}")
+        table.add_row("aborted on purpose", f"{report.left_early}")
     if report.unfinished:
         table.add_row("unfinished", f"{report.unfinished}")
     table.add_row("peak in flight", f"{report.peak_in_flight}")
@@ -72,7 +72,7 @@ def _latency_rows(report: Report) -> list[tuple[str, Distribution]]:
         ("TTFT", report.ttft_ms),
         ("TPOT", report.tpot_ms),
         ("inter-token", report.inter_token_ms),
-        ("whole answer", report.latency_ms),
+        ("total", report.latency_ms),
         ("schedule delay", report.schedule_delay_ms),
     )
     return [(name, value) for name, value in rows if value is not None]
@@ -97,7 +97,7 @@ def _figure(value: float) -> str:
 
 
 def _endpoints(report: Report) -> Table:
-    table = _new_table("Answers per endpoint", "endpoint", "answers", "share")
+    table = _new_table("Responses per endpoint", "endpoint", "responses", "share")
     total = sum(report.endpoints.values())
     for name, count in report.endpoints.items():
         table.add_row(Text(name or _UNNAMED), f"{count}", f"{count / total:.1%}")

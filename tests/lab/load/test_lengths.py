@@ -32,12 +32,12 @@ def test_lengths_are_read_as_they_are_written(text: str, lengths: int | Lengths)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x", "'x' is no length: give a number, a range such as 100-2000"),
-        ("1.5", "'1.5' is no length"),
-        ("\u00b2", "is no length"),
-        ("lognormal:5", "'lognormal:5' is no length"),
-        ("20-10", "20-10: must be a range"),
-        ("0-10", "0-10: must be a range"),
+        ("x", "'x' is not a length: give a number, a range such as 100-2000"),
+        ("1.5", "'1.5' is not a length"),
+        ("\u00b2", "is not a length"),
+        ("lognormal:5", "'lognormal:5' is not a length"),
+        ("20-10", "20-10: must be an ascending range"),
+        ("0-10", "0-10: must be an ascending range"),
         ("lognormal:20:10", "lognormal:20:10: the median"),
         ("lognormal:0:10", "the median must be above 0"),
     ],
@@ -93,5 +93,5 @@ def test_a_prompt_drawn_too_short_keeps_room_for_its_number(make_plan: MakePlan)
 
 @pytest.mark.parametrize("lengths", [UniformLengths(50, 1000), LogNormalLengths(50, 1000)], ids=str)
 def test_lengths_must_leave_room_for_the_prefix(lengths: Lengths, make_plan: MakePlan) -> None:
-    with pytest.raises(PlanError, match="prompt_chars: 50 leaves less than 16"):
+    with pytest.raises(PlanError, match="prompt_chars: 50 leaves fewer than 16"):
         make_plan(prompt_chars=lengths, prefixes=2, prefix_chars=40)

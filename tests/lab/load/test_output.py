@@ -68,7 +68,7 @@ def test_goodput_is_of_all_that_did_not_leave_on_purpose(make_plan: MakePlan) ->
     ("fields", "message"),
     [
         ({"slo": Slo(ttft_seconds=0.0)}, "slo: ttft_seconds: 0.0 is not a positive number"),
-        ({"slo": Slo(tpot_seconds=1.0), "stream": False}, "slo: tpot_seconds: needs streaming"),
+        ({"slo": Slo(tpot_seconds=1.0), "stream": False}, "slo: tpot_seconds: requires streaming"),
     ],
     ids=["zero", "without streaming"],
 )

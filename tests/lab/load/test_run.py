@@ -119,7 +119,7 @@ async def test_streamed_tokens_are_timed_however_the_bytes_are_cut(
             "Upgrade",
             id="protocol switch",
         ),
-        pytest.param(sends(http_answer(b"<html>")), "malformed", "answer: ", id="not JSON"),
+        pytest.param(sends(http_answer(b"<html>")), "malformed", "response: ", id="not JSON"),
         pytest.param(
             stream_answer(EVENTS + b"data: {oops\n\n" + DONE),
             "malformed",

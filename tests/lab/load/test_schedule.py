@@ -10,7 +10,7 @@ from epp.lab.load import ErrorKind, LoadPlan, Progress, Record, Report, run
 MakePlan = Callable[..., LoadPlan]
 
 
-class SlowExchange:
+class SlowSender:
     """Takes `seconds` per request, on the loop's clock."""
 
     def __init__(self, seconds: float, *, error: ErrorKind | None = None) -> None:
@@ -41,19 +41,19 @@ class SlowExchange:
 
 
 async def run_virtually(
-    plan: LoadPlan, exchange: SlowExchange, progress: Callable[[Progress], None] | None = None
+    plan: LoadPlan, sender: SlowSender, progress: Callable[[Progress], None] | None = None
 ) -> Report:
     clock = asyncio.get_running_loop().time
-    return await run(plan, exchange=exchange, clock=clock, progress=progress)
+    return await run(plan, sender=sender, clock=clock, progress=progress)
 
 
 @pytest.mark.looptime
 async def test_a_closed_loop_keeps_its_concurrency_and_never_exceeds_it(
     make_plan: MakePlan,
 ) -> None:
-    exchange = SlowExchange(1.0)
-    report = await run_virtually(make_plan(concurrency=4, requests=20), exchange)
-    assert exchange.peak == report.peak_in_flight == 4
+    sender = SlowSender(1.0)
+    report = await run_virtually(make_plan(concurrency=4, requests=20), sender)
+    assert sender.peak == report.peak_in_flight == 4
     assert report.sent == report.succeeded == 20
     assert report.elapsed_seconds == pytest.approx(5.0)  # 20 requests by 4 clients, 1 s each
     assert report.requests_per_second == pytest.approx(4.0)
@@ -62,9 +62,9 @@ async def test_a_closed_loop_keeps_its_concurrency_and_never_exceeds_it(
 
 @pytest.mark.looptime
 async def test_fewer_requests_than_clients_sends_no_more(make_plan: MakePlan) -> None:
-    exchange = SlowExchange(1.0)
-    report = await run_virtually(make_plan(concurrency=50, requests=3), exchange)
-    assert report.sent == exchange.peak == 3
+    sender = SlowSender(1.0)
+    report = await run_virtually(make_plan(concurrency=50, requests=3), sender)
+    assert report.sent == sender.peak == 3
 
 
 @pytest.mark.looptime
@@ -73,7 +73,7 @@ async def test_a_duration_starts_no_request_after_it_and_awaits_the_rest(
 ) -> None:
     # Two clients start at 0.0, 0.4 and 0.8; the last end at 1.2.
     plan = make_plan(concurrency=2, duration_seconds=1.0)
-    report = await run_virtually(plan, SlowExchange(0.4))
+    report = await run_virtually(plan, SlowSender(0.4))
     assert report.succeeded == 6
     assert report.elapsed_seconds == pytest.approx(1.2)
 
@@ -83,17 +83,17 @@ async def test_a_duration_starts_no_request_after_it_and_awaits_the_rest(
 async def test_a_client_that_cannot_connect_waits_before_it_tries_again(
     make_plan: MakePlan, error: ErrorKind
 ) -> None:
-    exchange = SlowExchange(0.0, error=error)
-    report = await run_virtually(make_plan(concurrency=2, duration_seconds=1.0), exchange)
+    sender = SlowSender(0.0, error=error)
+    report = await run_virtually(make_plan(concurrency=2, duration_seconds=1.0), sender)
     assert report.failed == 2 * 10  # one try each 0.1 s
 
 
 @pytest.mark.looptime
 async def test_slow_answers_do_not_slow_an_open_loop(make_plan: MakePlan) -> None:
-    exchange = SlowExchange(10.0)
+    sender = SlowSender(10.0)
     plan = make_plan(rate=10.0, arrivals="constant", requests=50)
-    report = await run_virtually(plan, exchange)
-    assert exchange.started == pytest.approx([n / 10 for n in range(50)])
+    report = await run_virtually(plan, sender)
+    assert sender.started == pytest.approx([n / 10 for n in range(50)])
     assert report.sent == report.succeeded == report.peak_in_flight == 50
     assert report.elapsed_seconds == pytest.approx(14.9)  # the last begins at 4.9 and takes 10 s
     assert report.schedule_delay_ms is not None
@@ -102,7 +102,7 @@ async def test_slow_answers_do_not_slow_an_open_loop(make_plan: MakePlan) -> Non
 
 @pytest.mark.looptime
 async def test_poisson_arrivals_are_the_same_for_the_same_seed(make_plan: MakePlan) -> None:
-    first, second, other = SlowExchange(0.1), SlowExchange(3.0), SlowExchange(0.1)
+    first, second, other = SlowSender(0.1), SlowSender(3.0), SlowSender(0.1)
     await run_virtually(make_plan(rate=20.0, requests=40, seed=5), first)
     await run_virtually(make_plan(rate=20.0, requests=40, seed=5), second)
     await run_virtually(make_plan(rate=20.0, requests=40, seed=6), other)
@@ -122,7 +122,7 @@ async def test_an_open_loop_that_is_late_says_so(make_plan: MakePlan) -> None:
         now = clock() - run_started_at
         return Record(index=index, scheduled_at=scheduled_at, started_at=now, finished_at=now)
 
-    report = await run(plan, exchange=late, clock=clock)
+    report = await run(plan, sender=late, clock=clock)
     assert report.sent == 10
     assert report.schedule_delay_ms is not None
     assert report.schedule_delay_ms.max >= 1100  # the first, due at 0.0, began at 2.0 or later
@@ -133,8 +133,8 @@ async def test_an_open_loop_that_is_late_says_so(make_plan: MakePlan) -> None:
 async def test_cancelling_gives_the_partial_report(
     make_plan: MakePlan, pace: dict[str, object]
 ) -> None:
-    exchange = SlowExchange(1.0)
-    task = asyncio.create_task(run_virtually(make_plan(**pace, requests=1000), exchange))
+    sender = SlowSender(1.0)
+    task = asyncio.create_task(run_virtually(make_plan(**pace, requests=1000), sender))
     await asyncio.sleep(4.5)
     task.cancel()
     report = await task
@@ -142,15 +142,15 @@ async def test_cancelling_gives_the_partial_report(
     assert report.succeeded >= 9
     assert report.unfinished >= 3
     assert report.sent == report.succeeded + report.unfinished
-    assert exchange.in_flight == 0
+    assert sender.in_flight == 0
     assert not task.cancelled()
 
 
 @pytest.mark.looptime
 async def test_progress_comes_in_intervals_and_once_at_the_end(make_plan: MakePlan) -> None:
     seen: list[Progress] = []
-    exchange = SlowExchange(0.45, error=ErrorKind.RESET)
-    await run_virtually(make_plan(concurrency=2, requests=4), exchange, seen.append)
+    sender = SlowSender(0.45, error=ErrorKind.RESET)
+    await run_virtually(make_plan(concurrency=2, requests=4), sender, seen.append)
     assert [s.elapsed_seconds for s in seen] == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 0.9])
     assert [s.finished for s in seen] == [0, 0, 0, 2, 2, 4]
     assert [s.in_flight for s in seen[1:]] == [2, 2, 2, 2, 0]
@@ -158,9 +158,9 @@ async def test_progress_comes_in_intervals_and_once_at_the_end(make_plan: MakePl
 
 
 @pytest.mark.looptime
-async def test_a_bug_in_an_exchange_is_not_counted_but_raised(make_plan: MakePlan) -> None:
+async def test_a_bug_in_a_sender_is_not_counted_but_raised(make_plan: MakePlan) -> None:
     async def broken(index: int, scheduled_at: float, run_started_at: float) -> Record:
         raise KeyError("bug")
 
     with pytest.raises(ExceptionGroup):
-        await run(make_plan(), exchange=broken)
+        await run(make_plan(), sender=broken)

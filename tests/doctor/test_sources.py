@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from epp.doctor import Gateway, Level, UnreadableError, examine, read_file
-from epp.doctor.reading import source
+from epp.doctor.sources import source
 from epp.doctor.tree import Node, with_proto_names
 
 from .envoys import PICKER, Json, make_envoy, report, rows_of

@@ -23,7 +23,7 @@ _MAX_NESTED = 4
 
 _YAML: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SEVERAL = "expected a single document in the stream"
-"""PyYAML's words; its class of error stands for others, too."""
+"""PyYAML's message; the class of the error is not specific."""
 
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
@@ -66,7 +66,7 @@ def read_admin(url: str) -> Source:
     """Read the configuration, version and counters of a running Envoy; blocks.
 
     Raises:
-        UnreadableError: There is no response, or not that of an Envoy admin endpoint.
+        UnreadableError: There is no response, or it is not from an Envoy admin endpoint.
     """
     try:
         base = httpx.URL(url)

@@ -1,4 +1,4 @@
-"""One request from its due time to its `Record`: connect, send, read, judge; no failure escapes."""
+"""Send one request over HTTP, check the response and return a `Record`, also for a failure."""
 
 import asyncio
 import ssl
@@ -12,8 +12,8 @@ from epp.lab.load.prompts import Prompts
 from epp.lab.load.record import ErrorKind, Record, RequestFailedError
 
 
-class HttpExchange:
-    """Sends the requests of a plan over kept connections."""
+class HttpRequestSender:
+    """Sends the requests of a plan over persistent connections."""
 
     def __init__(self, plan: LoadPlan, *, clock: Callable[[], float], rng: Random) -> None:
         address = plan.address
@@ -28,7 +28,7 @@ class HttpExchange:
         self._clock = clock
 
     async def __call__(self, index: int, scheduled_at: float, run_started_at: float) -> Record:
-        """Sends request `index`, due `scheduled_at` seconds after `run_started_at` (clock time)."""
+        """Send request `index`, due `scheduled_at` seconds after `run_started_at` (clock time)."""
         clock = self._clock
         body = self._prompts.body(index)
         leaves_early = self._prompts.leaves_early(index)
@@ -44,7 +44,7 @@ class HttpExchange:
             error, message = failure.kind, str(failure)
         except TimeoutError:
             error = ErrorKind.TIMEOUT
-            message = f"no whole answer within {self._timeout_seconds:g} s"
+            message = f"no complete response within {self._timeout_seconds:g} s"
         finished_at = clock()
         return Record(
             index=index,
@@ -64,7 +64,7 @@ class HttpExchange:
         )
 
     async def aclose(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         await self._pool.aclose()
 
     async def _send(self, request: bytes, answer: Answer) -> None:
@@ -76,7 +76,7 @@ class HttpExchange:
 
 
 def _request_head(plan: LoadPlan) -> bytes:
-    """The request up to and including ``content-length: ``."""
+    """Return the head of the request up to and including ``content-length: ``."""
     headers = {
         "host": plan.address.netloc,
         "content-type": "application/json",
