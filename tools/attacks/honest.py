@@ -24,8 +24,8 @@ from tools.faults.traffic import Answer, Kind, Verdict, http_request
 TIMEOUT_SECONDS = 20.0
 """An honest client waits no longer."""
 TENANTS = 25
-"""So many that the demand of each stays below its fair share when attacks slow the gateway down: with
-5 of 10 requests a second each, a busy machine served fewer than each asked for."""
+"""So many that the demand of each stays below its fair share when attacks slow the gateway down. Of
+5 with 10 requests a second each, some asked for more than a busy machine could serve to each."""
 LONG_EACH, LONG_WORDS = 200, 4_800
 """Each 200th request has 24 KB: few enough to leave the percentiles alone."""
 KINDS = (Kind("stream", 2, stream=True), Kind("whole", 2, stream=False))
