@@ -1,32 +1,17 @@
-"""Documentation of session plugins, for ``epp plugins list`` and ``show``.
-
-Their arguments have no Struct: a plugin is built once without arguments, and its lookups of
-arguments are recorded.
-"""
+"""Documentation of session plugins, for ``epp plugins list`` and ``show``."""
 
 import inspect
 import sys
-from contextlib import suppress
 from typing import Final
 
-import msgspec
-
-from epp.cli.parameter_docs import ParameterDoc
+from epp.cli.parameter_docs import parameter_docs
 from epp.cli.plugin_docs import PluginDoc, class_name_of, doc_and_example, summary_of
 from epp.flow_control.session_plugins import installed_builders
-from epp.flow_control.sessions import Arguments, SessionPlugin
-from epp.flow_control.sessions.contracts import PLUGIN_FAULTS
+from epp.flow_control.sessions import SessionPlugin
+from epp.flow_control.sessions.arguments import params_of
 from epp.flow_control.sessions.registry import Builder
 
 ROLE: Final = "Session plugins"
-_TYPES: Final = {
-    "a text": "string",
-    "a whole number": "integer",
-    "a finite number": "number",
-    "true or false": "boolean",
-    "": "any",
-}
-"""Types in the words of other plugins' parameters, by the kinds that arguments are of."""
 
 
 def installed_session_docs() -> list[PluginDoc]:
@@ -43,6 +28,7 @@ def installed_session_docs() -> list[PluginDoc]:
 def describe_session_plugin(name: str, builder: Builder) -> PluginDoc:
     """Return the documentation of the session plugin ``name``."""
     doc, example = doc_and_example(builder)
+    params = params_of(builder)
     if not _is_alone(builder):
         doc = f"{inspect.getdoc(builder) or ''}\n\n{doc}".strip()
     return PluginDoc(
@@ -53,7 +39,7 @@ def describe_session_plugin(name: str, builder: Builder) -> PluginDoc:
         summary=summary_of(builder),
         doc=doc,
         example=example,
-        parameters=_arguments_of(name, builder),
+        parameters=() if params is None else parameter_docs(params),
         reads=(),
         optional_reads=(),
         writes=(),
@@ -73,18 +59,3 @@ def _is_alone(builder: Builder) -> bool:
         and each.__module__ == builder.__module__
     ]
     return len(plugins) <= 1
-
-
-def _arguments_of(name: str, builder: Builder) -> tuple[ParameterDoc, ...]:
-    arguments = Arguments(plugin=name)
-    # A required argument may be missing; the lookups until then are recorded.
-    with suppress(*PLUGIN_FAULTS):
-        builder(arguments)
-    return tuple(
-        ParameterDoc(argument, _TYPES.get(kind, kind), _as_json(default))
-        for argument, (kind, default) in arguments.asked().items()
-    )
-
-
-def _as_json(default: object) -> str:
-    return msgspec.json.encode(default, enc_hook=repr).decode()

@@ -11,7 +11,20 @@ Example::
             arguments: {tenant: batch, label: tier, value: gold}
 """
 
-from epp.flow_control.sessions import Arguments, ExtensionPoints, Job, Node, SessionPlugin, Task
+import msgspec
+
+from epp.flow_control.sessions import ExtensionPoints, Job, Node, SessionPlugin, Task
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``example-session-plugin``."""
+
+    tenant: str = "batch"
+    """Fairness id of the tenant."""
+    label: str = "tier"
+    """Label of endpoints."""
+    value: str = "gold"
+    """Value of the label on the endpoints that the tenant must not use."""
 
 
 class ExampleSessionPlugin(SessionPlugin):
@@ -19,15 +32,14 @@ class ExampleSessionPlugin(SessionPlugin):
 
     name = "example-session-plugin"
 
-    def __init__(self, arguments: Arguments) -> None:
-        self._tenant = arguments.get_str("tenant", "batch")
-        self._label = arguments.get_str("label", "tier")
-        self._value = arguments.get_str("value", "gold")
+    def __init__(self, params: Params) -> None:
+        self._params = params
 
     def on_configure(self, dispatcher: ExtensionPoints) -> None:
         dispatcher.add_predicate_fn(self._refusal)
 
     def _refusal(self, task: Task, job: Job, node: Node) -> str | None:
-        if task.namespace == self._tenant and node.labels.get(self._label) == self._value:
-            return f"{node.name} is not for tenant {self._tenant}"
+        params = self._params
+        if task.namespace == params.tenant and node.labels.get(params.label) == params.value:
+            return f"{node.name} is not for tenant {params.tenant}"
         return None

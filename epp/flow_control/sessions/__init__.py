@@ -1,11 +1,11 @@
 """Dispatch sessions: plugins decide which job is next and where it runs; decisions can be undone.
 
-The mechanism of KAI-Scheduler as a library. It depends on the standard library only, and knows
-neither requests nor clusters of GPUs.
+The mechanism of KAI-Scheduler as a library. It depends on msgspec only, and knows neither
+requests nor clusters of GPUs.
 """
 
 from epp.flow_control.sessions.actions import Action, Allocate, Preempt, Reclaim
-from epp.flow_control.sessions.arguments import ArgumentError, Arguments
+from epp.flow_control.sessions.arguments import ArgumentError, Arguments, Seconds
 from epp.flow_control.sessions.cluster import Cluster
 from epp.flow_control.sessions.combined_points import DefaultPolicy
 from epp.flow_control.sessions.contracts import (
@@ -65,6 +65,7 @@ __all__ = [
     "RegistrationError",
     "Registry",
     "Scenario",
+    "Seconds",
     "Session",
     "SessionPlugin",
     "Statement",

@@ -6,11 +6,17 @@ from difflib import get_close_matches
 from typing import Final
 
 from epp.flow_control.sessions.actions import Action, Allocate, Preempt, Reclaim
-from epp.flow_control.sessions.arguments import ArgumentError, Arguments
+from epp.flow_control.sessions.arguments import (
+    ArgumentError,
+    Arguments,
+    params_of,
+    takes_no_arguments,
+)
 from epp.flow_control.sessions.contracts import PLUGIN_FAULTS
 from epp.flow_control.sessions.plugin import PluginError, SessionPlugin
 
-Builder = Callable[[Arguments], SessionPlugin]
+Builder = Callable[..., SessionPlugin]
+"""Takes a Struct of parameters (as the annotation says), :class:`Arguments`, or nothing."""
 
 ACTIONS: Mapping[str, Callable[[], Action]] = {
     each.name: each for each in (Allocate, Reclaim, Preempt)
@@ -102,8 +108,13 @@ def in_order(settings: Mapping[str, PluginSetting]) -> list[str]:
 
 
 def _built(name: str, builder: Builder, arguments: Arguments) -> SessionPlugin:
+    params = params_of(builder)
     try:
-        plugin: object = builder(arguments)
+        plugin: object
+        if takes_no_arguments(builder):
+            plugin = builder()
+        else:
+            plugin = builder(arguments if params is None else arguments.as_params(params))
     except ArgumentError:
         raise
     except PLUGIN_FAULTS as error:

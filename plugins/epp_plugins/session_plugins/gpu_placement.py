@@ -6,16 +6,13 @@
     The emptiest GPU; the score is its free fraction.
 """
 
-from epp.flow_control.sessions import Arguments, ExtensionPoints, Gpu, Node, SessionPlugin, Task
+from epp.flow_control.sessions import ExtensionPoints, Gpu, Node, SessionPlugin, Task
 
 
 class GpuPack(SessionPlugin):
     """Prefers the fullest GPU with room for the task."""
 
     name = "gpu-pack"
-
-    def __init__(self, arguments: Arguments) -> None:
-        """Take no arguments."""
 
     def on_configure(self, dispatcher: ExtensionPoints) -> None:
         dispatcher.add_gpu_order_fn(_used_part)
@@ -25,9 +22,6 @@ class GpuSpread(SessionPlugin):
     """Prefers the emptiest GPU."""
 
     name = "gpu-spread"
-
-    def __init__(self, arguments: Arguments) -> None:
-        """Take no arguments."""
 
     def on_configure(self, dispatcher: ExtensionPoints) -> None:
         dispatcher.add_gpu_order_fn(lambda task, node, gpu: 1 - _used_part(task, node, gpu))

@@ -13,14 +13,9 @@
 For a node without a capacity limit, ``used / (1 + used)`` replaces ``used / capacity``.
 """
 
-from epp.flow_control.sessions import (
-    Arguments,
-    ExtensionPoints,
-    Job,
-    Node,
-    SessionPlugin,
-    Task,
-)
+import msgspec
+
+from epp.flow_control.sessions import ExtensionPoints, Job, Node, SessionPlugin, Task
 from epp.flow_control.sessions.scores import AVAILABILITY, MAX_HIGH_DENSITY
 
 
@@ -28,9 +23,6 @@ class NodeBinpack(SessionPlugin):
     """Prefers full nodes."""
 
     name = "node-binpack"
-
-    def __init__(self, arguments: Arguments) -> None:
-        """Take no arguments."""
 
     def on_configure(self, dispatcher: ExtensionPoints) -> None:
         dispatcher.add_node_order_fn(lambda task, node: MAX_HIGH_DENSITY * _filled(task, node))
@@ -41,13 +33,21 @@ class NodeSpread(SessionPlugin):
 
     name = "node-spread"
 
-    def __init__(self, arguments: Arguments) -> None:
-        """Take no arguments."""
-
     def on_configure(self, dispatcher: ExtensionPoints) -> None:
         dispatcher.add_node_order_fn(
             lambda task, node: MAX_HIGH_DENSITY * (1 - _filled(task, node))
         )
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``node-affinity``."""
+
+    node_label: str = "zone"
+    """Label of nodes."""
+    task_label: str = ""
+    """Label of tasks with the value that a node needs; "" for the same name as ``nodeLabel``."""
+    required: bool = True
+    """False to prefer matching nodes only."""
 
 
 class NodeAffinity(SessionPlugin):
@@ -55,10 +55,10 @@ class NodeAffinity(SessionPlugin):
 
     name = "node-affinity"
 
-    def __init__(self, arguments: Arguments) -> None:
-        self._node_label = arguments.get_str("nodeLabel", "zone")
-        self._task_label = arguments.get_str("taskLabel", self._node_label)
-        self._is_required = arguments.get_bool("required", default=True)
+    def __init__(self, params: Params) -> None:
+        self._node_label = params.node_label
+        self._task_label = params.task_label or params.node_label
+        self._is_required = params.required
 
     def on_configure(self, dispatcher: ExtensionPoints) -> None:
         if self._is_required:

@@ -9,14 +9,9 @@
     Queues of a higher priority are first while they have waiting jobs.
 """
 
-from epp.flow_control.sessions import (
-    Arguments,
-    ExtensionPoints,
-    Job,
-    Queue,
-    SessionPlugin,
-    Task,
-)
+import msgspec
+
+from epp.flow_control.sessions import ExtensionPoints, Job, Queue, SessionPlugin, Task
 
 
 class Priority(SessionPlugin):
@@ -24,11 +19,17 @@ class Priority(SessionPlugin):
 
     name = "priority"
 
-    def __init__(self, arguments: Arguments) -> None:
-        """Take no arguments."""
-
     def on_configure(self, dispatcher: ExtensionPoints) -> None:
         dispatcher.add_job_order_fn(_higher_priority)
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``leader-first``."""
+
+    leader_label: str = "role"
+    """Label of tasks."""
+    leader_value: str = "leader"
+    """Value of the label in leaders."""
 
 
 class LeaderFirst(SessionPlugin):
@@ -36,9 +37,9 @@ class LeaderFirst(SessionPlugin):
 
     name = "leader-first"
 
-    def __init__(self, arguments: Arguments) -> None:
-        self._label = arguments.get_str("leaderLabel", "role")
-        self._value = arguments.get_str("leaderValue", "leader")
+    def __init__(self, params: Params) -> None:
+        self._label = params.leader_label
+        self._value = params.leader_value
 
     def on_configure(self, dispatcher: ExtensionPoints) -> None:
         dispatcher.add_task_order_fn(self._order)
@@ -54,9 +55,6 @@ class StrictPriority(SessionPlugin):
     """Orders queues by priority, highest first."""
 
     name = "strict-priority"
-
-    def __init__(self, arguments: Arguments) -> None:
-        """Take no arguments."""
 
     def on_configure(self, dispatcher: ExtensionPoints) -> None:
         dispatcher.add_queue_order_fn(_queue_of_higher_priority)

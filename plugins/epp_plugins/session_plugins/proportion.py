@@ -18,17 +18,19 @@ With ``usageHalfLife``, past use reduces the share of a queue; ``kValue`` (1.0) 
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import msgspec
 
 from epp.flow_control.sessions import (
     ALLOWED,
-    ArgumentError,
-    Arguments,
     Event,
     ExtensionPoints,
     Job,
     Queue,
     Scenario,
+    Seconds,
     Session,
     SessionPlugin,
     Task,
@@ -37,17 +39,30 @@ from epp.flow_control.sessions import (
 from epp_plugins.fair_shares import ROUNDING, divide, part_of
 from epp_plugins.session_plugins.queue_accounts import QueueAccounts
 
+_AtLeast0 = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``proportion``."""
+
+    k_value: _AtLeast0 = 1.0
+    """Influence of past use on the shares."""
+    usage_half_life: Seconds = 0.0
+    """Half-life of past use; 0 to ignore past use."""
+    usage: dict[str, _AtLeast0] = {}
+    """Initial past use by queue, as a fraction of the capacity."""
+
 
 class Proportion(SessionPlugin):
     """Orders and limits queues by their fair shares."""
 
     name = "proportion"
 
-    def __init__(self, arguments: Arguments, clock: Callable[[], float] = time.monotonic) -> None:
-        self._k = _at_least_0(arguments, "kValue", 1.0)
-        half_life = arguments.get_seconds("usageHalfLife")
-        usage = _fractions(arguments, "usage")
-        self._accounts = QueueAccounts(half_life_seconds=half_life, usage=usage, clock=clock)
+    def __init__(self, params: Params, clock: Callable[[], float] = time.monotonic) -> None:
+        self._k = params.k_value
+        self._accounts = QueueAccounts(
+            half_life_seconds=params.usage_half_life, usage=params.usage, clock=clock
+        )
 
     def on_configure(self, dispatcher: ExtensionPoints) -> None:
         dispatcher.add_event_handler(allocate=self._allocated, deallocate=self._deallocated)
@@ -154,21 +169,3 @@ def _total(ssn: Session, requested: float) -> float:
             return requested
         total += (node.capacity or 0.0) + sum(gpu.capacity for gpu in node.gpus)
     return total
-
-
-def _at_least_0(arguments: Arguments, name: str, default: float) -> float:
-    value = arguments.get_float(name, default)
-    if value < 0:
-        raise ArgumentError(f"argument {name!r} is {value:g}; it must be 0 or more")
-    return value
-
-
-def _fractions(arguments: Arguments, name: str) -> Mapping[str, float]:
-    given = arguments.get(name, {})
-    if not isinstance(given, Mapping):
-        raise ArgumentError(f"argument {name!r} is {given!r}; it must be a mapping from queues")
-    each = Arguments({str(queue): value for queue, value in given.items()})
-    try:
-        return {queue: _at_least_0(each, queue, 0.0) for queue in each}
-    except ArgumentError as error:
-        raise ArgumentError(f"argument {name!r}: {error}") from None

@@ -10,7 +10,20 @@ if no other node fits or has a higher score. A node is a spot instance if its la
 ``nonSpotScore`` is 1000 by default.
 """
 
-from epp.flow_control.sessions import Arguments, Job, Node, Session, SessionPlugin, Task
+import msgspec
+
+from epp.flow_control.sessions import Job, Node, Session, SessionPlugin, Task
+
+
+class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Parameters of ``spot-instance-manager``."""
+
+    spot_label_key: str = "kai.scheduler/instance-type"
+    """Label of nodes."""
+    spot_label_value: str = "spot"
+    """Value of the label on spot instances."""
+    non_spot_score: float = 1000.0
+    """Score of a node that is not a spot instance."""
 
 
 class SpotInstanceManager(SessionPlugin):
@@ -18,10 +31,10 @@ class SpotInstanceManager(SessionPlugin):
 
     name = "spot-instance-manager"
 
-    def __init__(self, arguments: Arguments) -> None:
-        self._key = arguments.get_str("spotLabelKey", "kai.scheduler/instance-type")
-        self._value = arguments.get_str("spotLabelValue", "spot")
-        self._non_spot_score = arguments.get_float("nonSpotScore", 1000.0)
+    def __init__(self, params: Params) -> None:
+        self._key = params.spot_label_key
+        self._value = params.spot_label_value
+        self._non_spot_score = params.non_spot_score
 
     def on_session_open(self, ssn: Session) -> None:
         ssn.add_predicate_fn(self._refusal)

@@ -1,8 +1,9 @@
 """Names, order and arguments of plugins and actions."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import pytest
 
 from epp.flow_control.sessions import (
@@ -12,6 +13,7 @@ from epp.flow_control.sessions import (
     PluginError,
     PluginSetting,
     Registry,
+    Seconds,
     SessionPlugin,
     UnknownNameError,
     build_actions,
@@ -176,6 +178,86 @@ def test_arguments_are_a_mapping() -> None:
     assert (len(given), given["b"], given.get("c")) == (2, [2], None)
 
 
+class Params(msgspec.Struct, frozen=True, rename="camel"):
+    """One field of each kind."""
+
+    must_be: str
+    count: int = 3
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
+    is_on: bool = True
+    wait: Seconds = 9.0
+    weights: dict[str, float] = {}
+    mode: Literal["pack", "spread"] = "pack"
+
+
+class Typed(SessionPlugin):
+    """Takes a Struct."""
+
+    name = "typed"
+
+    def __init__(self, params: Params) -> None:
+        self.params = params
+
+
+def typed(**arguments: object) -> Params:
+    (plugin,) = Registry({"typed": Typed}).build({"typed": PluginSetting(arguments=arguments)})
+    assert isinstance(plugin, Typed)
+    return plugin.params
+
+
+def test_a_plugin_gets_its_arguments_as_a_struct() -> None:
+    assert typed(mustBe="x") == Params(must_be="x")
+    strings = {"count": "4", "share": "0.25", "isOn": "false", "wait": "300ms", "mode": "spread"}
+    assert typed(mustBe=7, weights={"a": "2"}, **strings) == Params(
+        must_be="7",
+        count=4,
+        share=0.25,
+        is_on=False,
+        wait=0.3,
+        weights={"a": 2.0},
+        mode="spread",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({}, "argument 'mustBe' is missing"),
+        ({"mustBe": None}, "argument 'mustBe' is missing"),
+        ({"count": 1.5}, "argument 'count' is 1.5; it must be a whole number"),
+        ({"share": "2"}, "argument 'share' is '2'; it must be a finite number <= 1.0"),
+        ({"wait": -1}, "argument 'wait' is -1; it must be a duration of 0 or more, such as 300ms"),
+        ({"weights": 1}, "argument 'weights' is 1; it must be a mapping"),
+        ({"weights": {"a": "x"}}, "argument 'weights': 'a' is 'x'; it must be a finite number"),
+        ({"mode": "x"}, "argument 'mode' is 'x'; invalid enum value 'x'"),
+        (
+            {"isOff": True},
+            "unknown argument 'isOff'; it takes: mustBe, count, share, isOn, wait, weights, mode",
+        ),
+    ],
+)
+def test_an_argument_that_does_not_fit_the_struct_is_refused(
+    arguments: dict[str, object], text: str
+) -> None:
+    given = arguments if "missing" in text else {"mustBe": "x", **arguments}
+    with pytest.raises(ArgumentError) as caught:
+        typed(**given)
+    assert str(caught.value).startswith(f"session plugin 'typed': {text}")
+
+
+class Plain(SessionPlugin):
+    """Takes nothing."""
+
+    name = "plain"
+
+
+def test_a_plugin_without_a_constructor_takes_no_arguments() -> None:
+    registry = Registry({"plain": Plain})
+    assert isinstance(registry.build({"plain": PluginSetting()})[0], Plain)
+    with pytest.raises(ArgumentError, match="unknown argument 'a'; it takes: none"):
+        registry.build({"plain": PluginSetting(arguments={"a": 1})})
+
+
 def failing(_: Arguments) -> SessionPlugin:
     raise KeyError("weight")
 
@@ -191,7 +273,9 @@ class Nameless(SessionPlugin):
     ("builder", "text"),
     [
         pytest.param(failing, "cannot be built: KeyError: 'weight'", id="a builder that fails"),
-        pytest.param(SessionPlugin, "cannot be built: TypeError: ", id="without the argument"),
+        pytest.param(
+            SessionPlugin, "SessionPlugin has no `name`; give it one", id="the base class"
+        ),
         pytest.param(
             lambda _: object(), "its builder returned object, which is no SessionPlugin", id="none"
         ),

@@ -5,12 +5,12 @@ from typing import Any
 
 from flow_control.sessions.clusters import Bench, room
 
-from epp.flow_control.sessions import Arguments, Queue, Session, SessionPlugin, Task
-from epp_plugins.session_plugins.proportion import Proportion
+from epp.flow_control.sessions import Queue, Session, SessionPlugin, Task
+from epp_plugins.session_plugins.proportion import Params, Proportion
 
 
 def bench(queues: Sequence[Queue], capacity: float, **said: Any) -> Bench:
-    return Bench(Proportion(Arguments()), queues=queues, nodes=[room("a", capacity)], **said)
+    return Bench(Proportion(Params()), queues=queues, nodes=[room("a", capacity)], **said)
 
 
 def attained(made: Bench) -> dict[str, int]:
@@ -101,7 +101,7 @@ def test_amounts_are_there_for_others() -> None:
                 seen[queue.name] = tuple(ssn.amount(name, queue) for name in names)
 
     queues = [Queue("a", deserved=2), Queue("b")]
-    made = Bench(Proportion(Arguments()), Reader(), queues=queues, nodes=[room("n", 6)])
+    made = Bench(Proportion(Params()), Reader(), queues=queues, nodes=[room("n", 6)])
     for number in range(9):
         made.job(f"a{number}", Task(f"a{number}"), queue="a", priority=-1)
         made.job(f"b{number}", queue="b", priority=-1)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epp.flow_control.sessions import ArgumentError, Arguments, Job, Queue, Task, TaskStatus
-from epp_plugins.session_plugins.proportion import Proportion
+from epp_plugins.session_plugins.proportion import Params, Proportion
 
 
 class Clock:
@@ -29,7 +29,7 @@ def bench(
     **said: Any,
 ) -> tuple[Bench, Proportion, Clock]:
     clock = Clock()
-    plugin = Proportion(Arguments(arguments), clock)
+    plugin = Proportion(Arguments(arguments).as_params(Params), clock)
     return Bench(plugin, queues=queues, nodes=[room("n", capacity)], **said), plugin, clock
 
 
@@ -97,18 +97,20 @@ def test_without_a_half_life_nothing_builds_up() -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        pytest.param({"kValue": -1}, "argument 'kValue' is -1; it must be 0 or more", id="below 0"),
+        pytest.param(
+            {"kValue": -1}, "argument 'kValue' is -1; it must be a finite number >= 0", id="below 0"
+        ),
         pytest.param(
             {"usage": 0.5}, "argument 'usage' is 0.5; it must be a mapping", id="no mapping"
         ),
         pytest.param(
             {"usage": {"a": "much"}},
-            "argument 'usage': argument 'a' is 'much'; it must be a finite number",
+            "argument 'usage': 'a' is 'much'; it must be a finite number",
             id="no number",
         ),
         pytest.param(
             {"usage": {"a": -0.1}},
-            "argument 'usage': argument 'a' is -0.1; it must be 0 or more",
+            "argument 'usage': 'a' is -0.1; it must be a finite number >= 0",
             id="less than nothing",
         ),
         pytest.param({"usageHalfLife": "long"}, "argument 'usageHalfLife' is 'long'", id="no time"),
@@ -116,7 +118,7 @@ def test_without_a_half_life_nothing_builds_up() -> None:
 )
 def test_arguments_that_make_no_sense_are_refused(arguments: dict[str, object], why: str) -> None:
     with pytest.raises(ArgumentError) as caught:
-        Proportion(Arguments(arguments))
+        Arguments(arguments).as_params(Params)
     assert str(caught.value).startswith(why)
 
 
