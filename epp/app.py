@@ -118,7 +118,7 @@ class App:
             staleness_seconds=settings.scoring_staleness_seconds,
             clock=time.monotonic,
             observer=FreshMetrics(self.metrics, self.flow.wake),
-            cpu_share=settings.scrape_cpu_share,
+            cpu_share=settings.max_scrape_cpu_percent / 100,
         )
         self.metrics.watch_scrapes(scraper.intervals)
         fixed = fixed_discoveries(builder, settings.endpoints, settings.endpoints_file)
@@ -152,7 +152,7 @@ class App:
             outcomes=None if self._reloader is None else self._reloader.outcomes,
             flow=self.flow,
             emit_endpoint_scores=settings.emit_endpoint_scores,
-            follow_subset_hint=settings.follow_subset_hint,
+            follow_subset_hint=not settings.ignore_subset_hint,
             body_limits=BodyLimits(
                 settings.ext_proc.max_decompressed_bytes,
                 settings.ext_proc.max_compression_ratio,

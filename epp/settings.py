@@ -14,6 +14,16 @@ from epp.transport import TlsSettings, TransportSettings
 Transport = Literal["http2", "grpcio"]
 
 
+def _port(purpose: str) -> Option:
+    text = f"Port of {purpose}; 0 for any."
+    return Option(text, panel=Panel.PORTS, metavar="PORT", min=0, max=65535)
+
+
+GrpcPort = Annotated[int, _port("ext_proc")]
+GrpcHealthPort = Annotated[int, _port("gRPC health checks")]
+MetricsPort = Annotated[int, _port("/metrics")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
     """Settings of ``epp serve``."""
@@ -22,30 +32,57 @@ class ServeSettings:
     """The initial configuration."""
     config_file: Path | None = None
     """The file of ``config``, which is followed at run time; None if there is none."""
-    allow_experimental_plugins: bool = True
-    """Accept plugin types that the Go EPP marks as Alpha even if the configuration does not set
-    ``extensions.allowExperimentalPlugins``. ``epp serve`` has a flag for it, off by default."""
+    allow_experimental_plugins: Annotated[
+        bool,
+        Option(
+            "Accept plugin types that the Go EPP marks as Alpha.",
+            panel=Panel.CONFIGURATION,
+            form=Form.SWITCH,
+        ),
+    ] = False
+    """Also on if the configuration sets ``extensions.allowExperimentalPlugins``."""
     config_poll_seconds: float = 0.5
     """Polling interval for the configuration and its plugin files."""
     rollback: RollbackSettings = field(default_factory=RollbackSettings)
     """When a reload is rolled back."""
-    objects: tuple[Path, ...] = ()
-    """Files and directories of objectives and rewrites, which are followed at run time."""
-    endpoints: tuple[str, ...] = ()
-    """Static endpoints, ``host:port`` or ``name=host:port``."""
-    endpoints_file: str | None = None
-    """File in the Go EPP's discovery format, which is followed at run time."""
+    objects: Annotated[
+        tuple[Path, ...],
+        Option(
+            "File or directory of InferenceObjectives and InferenceModelRewrites, reloaded on"
+            " changes; repeatable.",
+            panel=Panel.CONFIGURATION,
+            metavar="PATH",
+        ),
+    ] = ()
+    endpoints: Annotated[
+        tuple[str, ...],
+        Option(
+            "A model server, HOST:PORT or NAME=HOST:PORT; repeatable.",
+            panel=Panel.MODEL_SERVERS,
+            flag="--endpoint",
+            metavar="ADDRESS",
+        ),
+    ] = ()
+    endpoints_file: Annotated[
+        Path | None,
+        Option(
+            "Model servers, reloaded when the file changes.",
+            panel=Panel.MODEL_SERVERS,
+            metavar="FILE",
+        ),
+    ] = None
+    """In the Go EPP's discovery format."""
     pool_name: Annotated[
         str, Option("Name of the pool in metrics.", panel=Panel.MODEL_SERVERS, metavar="NAME")
     ] = "default"
     host: Annotated[str, Option("Address to listen on.", panel=Panel.PORTS, metavar="ADDRESS")] = (
         "0.0.0.0"  # noqa: S104 - a gateway on another host has to reach it
     )
-    grpc_port: int = 9002
+    grpc_port: GrpcPort = 9002
     socket_file: Path | None = None
     """Unix socket for ext_proc, instead of ``grpc_port``."""
-    grpc_health_port: int = 9003
-    metrics_port: int = 9090
+    grpc_health_port: GrpcHealthPort = 9003
+    metrics_port: MetricsPort = 9090
     max_metrics_connections: Annotated[
         int,
         Option(
@@ -113,8 +150,17 @@ class ServeSettings:
     ] = 0.2
     eviction_staleness_seconds: float = 0.2
     """Part of the time that flow control waits for an eviction to show in the saturation."""
-    scrape_cpu_share: float = DEFAULT_SHARE
-    """Share of one core for scraping all endpoints; intervals grow if that is not enough."""
+    max_scrape_cpu_percent: Annotated[
+        float,
+        Option(
+            "Share of one CPU core for scraping all endpoints, a tenth of it for each endpoint."
+            " Endpoints with costlier pages are scraped less often.",
+            panel=Panel.MODEL_SERVERS,
+            metavar="PERCENT",
+            min=0.1,
+            max=100.0,
+        ),
+    ] = DEFAULT_SHARE * 100
     max_scrape_page_bytes: Annotated[
         int,
         Option(
@@ -145,8 +191,15 @@ class ServeSettings:
             form=Form.SWITCH,
         ),
     ] = False
-    follow_subset_hint: bool = True
-    """Choose only among the endpoints in the gateway's subset hint, if there is one."""
+    ignore_subset_hint: Annotated[
+        bool,
+        Option(
+            "Ignore the subset of endpoints in Envoy's metadata.",
+            panel=Panel.MESSAGES,
+            form=Form.SWITCH,
+            flag="--disable-endpoint-subset-filter",
+        ),
+    ] = False
     seed: Annotated[
         int | None,
         Option(

@@ -317,7 +317,7 @@ async def test_taken_port_is_named_and_everything_else_stops(
 
 async def test_endpoints_file_that_is_missing_is_named(tmp_path: Path) -> None:
     path = tmp_path / "none.yaml"
-    fault = await fault_of(endpoints=(), endpoints_file=str(path))
+    fault = await fault_of(endpoints=(), endpoints_file=path)
     assert isinstance(fault, DataLayerError)
     assert str(path) in str(fault)
 
@@ -325,7 +325,7 @@ async def test_endpoints_file_that_is_missing_is_named(tmp_path: Path) -> None:
 async def test_endpoints_file_makes_the_pool(tmp_path: Path) -> None:
     path = tmp_path / "endpoints.yaml"
     await asyncio.to_thread(path.write_text, "endpoints: [{name: x, address: 127.0.0.1, port: 9}]")
-    async with running(endpoints=(), endpoints_file=str(path)) as epp:
+    async with running(endpoints=(), endpoints_file=path) as epp:
         await epp.until_ready()
         assert [e.address for e in epp.app.store.snapshot] == ["127.0.0.1:9"]
 
@@ -411,7 +411,7 @@ async def test_listener_that_a_reload_drops_hears_no_more_and_a_new_one_hears_of
     await asyncio.to_thread(file.write_text, "endpoints: [{name: x, address: 127.0.0.1, port: 9}]")
     producer = "approx-prefix-cache-producer"
     text = DEFAULT_CONFIG.replace("plugins:\n", f"plugins:\n- {{type: {producer}}}\n", 1)
-    settings = await config.use(text) | {"endpoints": (), "endpoints_file": str(file)}
+    settings = await config.use(text) | {"endpoints": (), "endpoints_file": file}
     async with running(**settings) as epp:
         await epp.until_ready()
         old = epp.app.graph.plugins[producer]
@@ -574,7 +574,7 @@ async def test_discovery_of_the_configuration_may_be_called_like_a_flag(
         1,
     )
     settings = await config.use(text + "  discovery: {pluginRef: endpoints-file}\n")
-    async with running(**settings | {"endpoints": (), "endpoints_file": str(files[1])}) as epp:
+    async with running(**settings | {"endpoints": (), "endpoints_file": files[1]}) as epp:
         await epp.until_ready()
         async with asyncio.timeout(15):
             while len(epp.app.store.snapshot) < 2:

@@ -1,4 +1,4 @@
-"""Options that name the configuration and the objects of ``epp serve``."""
+"""Options that name the configuration of ``epp serve``."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,21 +13,6 @@ ConfigFile = Annotated[
 ConfigText = Annotated[
     str | None,
     groups.configuration(help="EndpointPickerConfig as text, instead of a file.", metavar="TEXT"),
-]
-AllowExperimentalPlugins = Annotated[
-    bool,
-    groups.configuration(
-        "--allow-experimental-plugins",
-        help="Accept plugin types that the Go EPP marks as Alpha.",
-    ),
-]
-Objects = Annotated[
-    list[Path] | None,
-    groups.configuration(
-        help="File or directory of InferenceObjectives and InferenceModelRewrites, reloaded on"
-        " changes; repeatable.",
-        metavar="PATH",
-    ),
 ]
 
 

@@ -6,20 +6,12 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import structlog
 import typer
 
 from epp.app import App, Ports, ServeSettings
-from epp.cli import option_groups as groups
-from epp.cli.config_options import (
-    AllowExperimentalPlugins,
-    ConfigFile,
-    ConfigText,
-    Objects,
-    load_config,
-)
+from epp.cli.config_options import ConfigFile, ConfigText, load_config
 from epp.cli.ext_proc_options import (
     IgnoreClientHeaders,
     SourceHeader,
@@ -34,14 +26,7 @@ from epp.cli.metrics_options import (
     metrics_tls,
     warn_of_open_metrics,
 )
-from epp.cli.model_server_options import (
-    Endpoint,
-    EndpointsFile,
-    MaxScrapeCpuPercent,
-    MetricsStalenessThreshold,
-    RefreshMetricsInterval,
-)
-from epp.cli.options import GrpcHealthPort, GrpcPort, MetricsPort
+from epp.cli.model_server_options import MetricsStalenessThreshold, RefreshMetricsInterval
 from epp.cli.process_options import (
     DrainDelaySeconds,
     DrainTimeout,
@@ -102,14 +87,7 @@ def serve(
     ctx: typer.Context,
     config_file: ConfigFile = None,
     config_text: ConfigText = None,
-    allow_experimental_plugins: AllowExperimentalPlugins = False,
-    endpoint: Endpoint = None,
-    endpoints_file: EndpointsFile = None,
-    objects: Objects = None,
-    grpc_port: GrpcPort = 9002,
     listen: Listen = "",
-    grpc_health_port: GrpcHealthPort = 9003,
-    metrics_port: MetricsPort = 9090,
     metrics_cert_dir: MetricsCertDir = "",
     metrics_client_ca_file: MetricsClientCaFile = "",
     deprecated_metrics: DeprecatedMetrics = "",
@@ -126,14 +104,6 @@ def serve(
     source_header: SourceHeader = None,
     refresh_metrics_interval: RefreshMetricsInterval = "50ms",
     metrics_staleness_threshold: MetricsStalenessThreshold = "",
-    max_scrape_cpu_percent: MaxScrapeCpuPercent = 20.0,
-    disable_endpoint_subset_filter: Annotated[
-        bool,
-        groups.messages(
-            "--disable-endpoint-subset-filter",
-            help="Ignore the subset of endpoints in Envoy's metadata.",
-        ),
-    ] = False,
     drain_delay_seconds: DrainDelaySeconds = None,
     drain_timeout: DrainTimeout = None,
     log_format: LogFormat = "json",
@@ -181,7 +151,7 @@ def serve(
         derived = read_options(ServeSettings, values)
     except ValueError as error:
         fail(str(error))
-    if not (endpoint or endpoints_file or config_file or config_text):
+    if not (derived["endpoints"] or derived["endpoints_file"] or config_file or config_text):
         fail("\n".join(_NO_ENDPOINTS))
     configure(level=level, log_format=log_format, queue_bytes=queue_bytes, standard_streams=True)
     if words := stray_words(given):
@@ -195,14 +165,7 @@ def serve(
             **derived,
             config=await asyncio.to_thread(load_config, config_file, config_text),
             config_file=config_file,
-            allow_experimental_plugins=allow_experimental_plugins,
-            objects=tuple(objects or ()),
-            endpoints=tuple(endpoint or ()),
-            endpoints_file=None if endpoints_file is None else str(endpoints_file),
-            grpc_port=grpc_port,
             socket_file=path,
-            grpc_health_port=grpc_health_port,
-            metrics_port=metrics_port,
             metrics_tls=tls_of_metrics,
             has_deprecated_metrics=deprecated_metrics == "true"
             or (not deprecated_metrics and ext_proc.compat == "reference"),
@@ -210,10 +173,8 @@ def serve(
             refresh_metrics_interval_seconds=max(0.05, interval),
             metrics_staleness_seconds=2.0 if staleness is None else staleness,
             eviction_staleness_seconds=0.2 if staleness is None else staleness,
-            scrape_cpu_share=max_scrape_cpu_percent / 100,
             drain_delay_seconds=drain_delay,
             drain_timeout_seconds=drain,
-            follow_subset_hint=not disable_endpoint_subset_filter,
             ext_proc=ext_proc,
             transport_settings=limits,
             tls=tls,

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from epp.cli import option_groups as groups
 from epp.cli.options import finite
@@ -40,11 +40,15 @@ class DerivedOption:
     def parameter(self) -> inspect.Parameter:
         """Return the parameter of a command from which typer makes the option."""
         option, form = self.option, self.option.form
-        is_text = form in _WRITTEN
+        default, kind = self.default, self.type
+        if form in _WRITTEN:
+            default, kind = _WRITTEN[form](default), str
+        elif self._is_repeatable:
+            default, kind = default or None, list[get_args(kind)[0]] | None  # type: ignore[misc]
         number: dict[str, object] = {}
-        if not is_text and (option.min is not None or option.max is not None):
+        if kind is not str and (option.min is not None or option.max is not None):
             number = {"min": option.min, "max": option.max}
-        if self.type is float and not is_text and option.max is None:
+        if kind is float and option.max is None:
             number["callback"] = finite
         made = groups.panel(option.panel)(
             self.flag,
@@ -55,9 +59,13 @@ class DerivedOption:
         return inspect.Parameter(
             self.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=_WRITTEN[form](self.default) if is_text else self.default,
-            annotation=Annotated[str if is_text else self.type, made],
+            default=default,
+            annotation=Annotated[kind, made],
         )
+
+    @property
+    def _is_repeatable(self) -> bool:
+        return get_origin(self.type) is tuple
 
     def read(self, value: Any) -> object:  # noqa: ANN401 - the type is the form's
         """Return the value of the setting.
@@ -70,7 +78,9 @@ class DerivedOption:
             return true_or_false(self.flag, value)
         if form is Form.SIZE:
             return from_flag(self.flag, size, value)
-        return from_flag(self.flag, duration, value) if form is Form.DURATION else value
+        if form is Form.DURATION:
+            return from_flag(self.flag, duration, value)
+        return tuple(value or ()) if self._is_repeatable else value
 
 
 def derived_options(settings: type) -> Iterator[DerivedOption]:

@@ -17,8 +17,8 @@ from epp.cli.envoy_options import (
     header_rules,
 )
 from epp.cli.fleet import fleet_labels
-from epp.cli.options import MAX_PORT, GrpcHealthPort, GrpcPort, MetricsPort
 from epp.cli.running import EXPECTED, fail, own_command, run_until_signalled
+from epp.cli.settings_options import read_options, with_options_of
 from epp.lab.envoy import ClientHeaders, EnvoyError, Mode
 from epp.lab.up import Gateway, UpError, UpSettings
 from epp.lab.up import up as run_gateway
@@ -26,6 +26,7 @@ from epp.lab.up import up as run_gateway
 _EXPECTED = (*EXPECTED, EnvoyError, UpError)
 
 
+@with_options_of(UpSettings)
 def up(
     mode: Annotated[
         Mode,
@@ -81,12 +82,10 @@ def up(
     port: Annotated[
         int,
         groups.gateway(
-            help="Port on which Envoy listens; 0 for any.", min=0, max=MAX_PORT, metavar="PORT"
+            help="Port on which Envoy listens; 0 for any.", min=0, max=65535, metavar="PORT"
         ),
     ] = 8080,
-    grpc_port: GrpcPort = 9002,
-    grpc_health_port: GrpcHealthPort = 9003,
-    metrics_port: MetricsPort = 9090,
+    **values: object,
 ) -> None:
     """Run a whole gateway in this terminal: fake fleet, endpoint picker and a real Envoy."""
     if endpoint and label:
@@ -112,9 +111,7 @@ def up(
             *(serve_arg or ()),
         ),
         port=port,
-        grpc_port=grpc_port,
-        grpc_health_port=grpc_health_port,
-        metrics_port=metrics_port,
+        **read_options(UpSettings, values),
         model=model,
         headers=headers,
         limits=limits,

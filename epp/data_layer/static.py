@@ -10,6 +10,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from typing import ClassVar
 
 from epp.config import GraphBuilder
@@ -108,7 +109,7 @@ class StaticDiscovery(EndpointDiscovery):
 
 
 def fixed_discoveries(
-    builder: GraphBuilder, endpoints: Sequence[str], endpoints_file: str | None
+    builder: GraphBuilder, endpoints: Sequence[str], endpoints_file: Path | None
 ) -> list[EndpointDiscovery]:
     """Return the discoveries of the command line.
 
@@ -123,7 +124,7 @@ def fixed_discoveries(
     discoveries: list[EndpointDiscovery] = []
     if endpoints_file is not None:
         # Like "--endpoint", a source name that cannot clash with a configured plugin.
-        made = builder.make("file-discovery", "--endpoints-file", {"path": endpoints_file})
+        made = builder.make("file-discovery", "--endpoints-file", {"path": str(endpoints_file)})
         assert isinstance(made, EndpointDiscovery)  # noqa: S101 - it is installed with us
         discoveries.append(made)
     if endpoints:

@@ -23,6 +23,7 @@ from epp.lab.envoy import (
     Mode,
     find_envoy,
 )
+from epp.settings import GrpcHealthPort, GrpcPort, MetricsPort
 
 T = TypeVar("T")
 
@@ -49,9 +50,9 @@ class UpSettings:
     """Further arguments for ``epp serve``."""
     port: int = 8080
     """Where Envoy listens."""
-    grpc_port: int = 9002
-    grpc_health_port: int = 9003
-    metrics_port: int = 9090
+    grpc_port: GrpcPort = 9002
+    grpc_health_port: GrpcHealthPort = 9003
+    metrics_port: MetricsPort = 9090
     drain_timeout_seconds: float = 5.0
     model: str = "tiny"
     headers: HeaderRules = field(default_factory=HeaderRules)

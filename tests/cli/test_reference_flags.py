@@ -21,7 +21,7 @@ BOOLEANS: Mapping[str, Callable[[Any], object]] = {
     "--secure-serving": lambda made: made.tls is not None,
     "--enable-cert-reload": attrgetter("reload_certificates"),
     "--health-checking": attrgetter("health_checking"),
-    "--disable-endpoint-subset-filter": lambda made: not made.follow_subset_hint,
+    "--disable-endpoint-subset-filter": attrgetter("ignore_subset_hint"),
     "--emit-endpoint-scores": attrgetter("emit_endpoint_scores"),
     "--tracing": attrgetter("ext_proc.tracing"),
     "--keep-control-headers": attrgetter("ext_proc.keep_control_headers"),

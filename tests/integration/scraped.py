@@ -83,7 +83,7 @@ async def scraping(
         settings = ServeSettings(
             **serve,
             config=await asyncio.to_thread(load_text, config, "test"),
-            endpoints_file=str(file),
+            endpoints_file=file,
             objects=objects,
             host="127.0.0.1",
             grpc_port=0,

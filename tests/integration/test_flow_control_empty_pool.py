@@ -25,7 +25,7 @@ class Pool:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._path = Path(gateway.app.settings.endpoints_file or "")
+        self._path = gateway.app.settings.endpoints_file or Path()
         self._entries: dict[str, Any] = json.loads(self._path.read_text())
 
     async def empty(self) -> None:

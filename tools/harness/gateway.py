@@ -157,7 +157,7 @@ async def picking(
     config: str | Path = DEFAULT_CONFIG,
     refresh_seconds: float = 0.05,
     rollback: RollbackSettings | None = None,
-    endpoints_file: str | None = None,
+    endpoints_file: Path | None = None,
     objects: tuple[Path, ...] = (),
     serve: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncIterator[Picker]:
@@ -261,7 +261,7 @@ async def running(
 
 
 @asynccontextmanager
-async def _endpoints_file(fleet: Fleet, labels: Labels | None) -> AsyncIterator[str | None]:
+async def _endpoints_file(fleet: Fleet, labels: Labels | None) -> AsyncIterator[Path | None]:
     """List the servers of a fleet in a file while it is needed; in none without ``labels``."""
     if labels is None:
         yield None
@@ -278,7 +278,7 @@ async def _endpoints_file(fleet: Fleet, labels: Labels | None) -> AsyncIterator[
     with NamedTemporaryFile("w", prefix="epp-endpoints-") as file:
         json.dump({"endpoints": entries}, file)
         file.flush()
-        yield file.name
+        yield Path(file.name)
 
 
 async def until(holds: Callable[[], bool]) -> None:
