@@ -1,9 +1,9 @@
 """A fleet of fake vLLM servers in one process; imports no other package of epp.
 
 `config` has the settings; `engine` simulates one server without I/O and with any clock; `http` and
-`api` are its network interface; the modules `..._bodies` and `..._answers` implement the OpenAI and
-Anthropic APIs; `stages` simulates the routing sidecar; `server` combines them; `fleet` runs several
-servers. Use `serve` to run a fleet as a program, `Fleet` in tests.
+`api` are its network interface; the modules `..._bodies` and `..._format(s)` implement the OpenAI
+and Anthropic APIs; `stages` simulates the routing sidecar; `server` combines them; `fleet` runs
+several servers. Use `serve` to run a fleet as a program, `Fleet` in tests.
 """
 
 from epp.lab.fleet.config import EngineConfig, FleetConfig

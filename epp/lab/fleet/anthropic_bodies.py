@@ -1,4 +1,4 @@
-"""Bodies of the Anthropic API: messages, and the count of their tokens."""
+"""Request bodies of the Anthropic API: messages, and counting their tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _ToolChoice(msgspec.Struct):
 class CountBody(Body, kw_only=True):
     """`/v1/messages/count_tokens`."""
 
-    id_prefix: ClassVar[str] = "chatcmpl-"  # as from vLLM, which answers with its chat API
+    id_prefix: ClassVar[str] = "chatcmpl-"  # as in vLLM, which uses its chat API
 
     messages: list[_Message]
     system: Content = None

@@ -1,8 +1,8 @@
-"""Who computes what in a step: the batch, the queue before it, and the resources they share.
+"""The scheduler of one engine: the running batch, the waiting queue, and their shared resources.
 
-First every running sequence gets its next token or prefill chunk (the newest is preempted when KV
-blocks run out), then waiting sequences join in order of arrival while there are places, KV blocks,
-adapter slots and token budget. The rules are those of vLLM's scheduler; time is `Engine`'s affair.
+In each step every running sequence first gets its next token or prefill chunk (the newest one is
+preempted when KV blocks run out). Then waiting sequences join in order of arrival, as far as batch
+size, KV blocks, adapter slots and token budget allow. The rules are those of vLLM's scheduler.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ class StepPlan:
     """The work of one step."""
 
     work: list[Sequence] = field(default_factory=list)
-    """Sequences that compute something; one whose tokens are then all computed gets a new one."""
+    """Sequences with tokens to compute; one that computes its last token generates the next."""
     prefill_tokens: int = 0
-    """Prompt tokens computed."""
+    """Prompt tokens to compute."""
     decoding: int = 0
     """Sequences that compute the KV of their last generated token."""
     adapter_loads: int = 0
-    """Adapters brought into a slot."""
+    """Adapters to load into a slot."""
 
     @property
     def tokens(self) -> int:
-        """Tokens computed."""
+        """All tokens to compute."""
         return self.prefill_tokens + self.decoding
 
 
@@ -52,24 +52,24 @@ class Batch:
         self._stats = stats
 
     def plan(self, now: float) -> StepPlan:
-        """Decide the step that begins now, and take the KV blocks and slots it needs."""
+        """Plan the step that begins now, and allocate its KV blocks and adapter slots."""
         plan = StepPlan()
         preemptions = self._stats.preemptions
         budget = self._plan_running(plan, self._config.max_num_batched_tokens)
-        # As in vLLM: a step that preempts admits nobody, else the victim would be back at once.
+        # As in vLLM, a step that preempts admits no sequence: the victim would return at once.
         if preemptions == self._stats.preemptions:
             self._plan_waiting(plan, budget, now)
         return plan
 
     def remove(self, sequence: Sequence) -> None:
-        """Take a sequence out of batch or queue and give back what it holds."""
+        """Remove a sequence from the batch or the queue, and free its resources."""
         if sequence.lease is None:
             self.waiting.remove(sequence)
         else:
             self._leave(sequence)
 
     def remove_finished(self, sequence: Sequence) -> None:
-        """Take a sequence out and name the blocks of its output: the next turn hits them too."""
+        """Remove a finished sequence, and cache the blocks of its output for the next chat turn."""
         if sequence.lease is not None:
             size, keys = self._config.block_size, sequence.keys
             rest = sequence.request.prompt[len(keys) * size * BYTES_PER_TOKEN :]
@@ -79,13 +79,13 @@ class Batch:
             self._leave(sequence)
 
     def _plan_running(self, plan: StepPlan, budget: int) -> int:
-        """Give running sequences their tokens, oldest first; return the budget that is left."""
+        """Plan the tokens of running sequences, oldest first; return the remaining budget."""
         position = 0
         while position < len(self.running):
             sequence = self.running[position]
             tokens = min(sequence.total_tokens - sequence.computed, budget)
             if tokens and not self._make_room(sequence, tokens):
-                break  # The sequence itself was the newest and had to leave.
+                break  # The sequence itself was the newest and was preempted.
             if tokens:
                 budget -= tokens
                 self._compute(plan, sequence, tokens)
@@ -99,7 +99,7 @@ class Batch:
             if sequence.arrived_at > now:
                 break
             if not self.loras.fits(sequence.request.adapter):
-                # vLLM lets others overtake a sequence that waits for an adapter slot.
+                # In vLLM, others overtake a sequence that waits for an adapter slot.
                 deferred.append(self.waiting.popleft())
                 continue
             if not self._lease(sequence):
@@ -118,7 +118,7 @@ class Batch:
     def _make_room(self, sequence: Sequence, tokens: int) -> bool:
         blocks = -(-(sequence.computed + tokens) // self._config.block_size)
         while sequence.lease is not None and not self.kv.grow(sequence.lease, blocks):
-            # The victim goes to the head of the queue; what the cache forgets is computed again.
+            # The victim goes to the head of the queue; what is not cached is computed again.
             victim = self.running[-1]
             self._leave(victim)
             victim.preemptions += 1
@@ -127,7 +127,7 @@ class Batch:
         return sequence.lease is not None
 
     def _lease(self, sequence: Sequence) -> bool:
-        """Take the KV blocks of all tokens so far, using what the prefix cache has."""
+        """Allocate KV blocks for all tokens so far, reusing cached ones; False without room."""
         size = self._config.block_size
         # The last token is always computed: its logits give the next one.
         usable = sequence.keys[: (sequence.total_tokens - 1) // size]
@@ -139,7 +139,7 @@ class Batch:
         sequence.computed = len(hits) * size
         if sequence.preemptions == 0:
             if sequence.request.prefilled:
-                # The last token is computed here, as by vLLM; what is preempted later, all is.
+                # As in vLLM, the last token is computed here, and after a preemption all of them.
                 sequence.transferred_tokens = sequence.prompt_tokens - 1 - sequence.computed
                 sequence.computed += sequence.transferred_tokens
             sequence.cached_tokens = sequence.computed
@@ -154,7 +154,7 @@ class Batch:
             plan.prefill_tokens += tokens
         lease = sequence.lease
         if lease is not None and lease.published < len(sequence.keys):
-            # As in vLLM, a block can be hit from the step that computes it on.
+            # As in vLLM, other sequences can hit a block from the step that computes it.
             self.kv.publish(lease, sequence.keys[: sequence.computed // self._config.block_size])
 
     def _leave(self, sequence: Sequence) -> None:

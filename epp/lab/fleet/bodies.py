@@ -1,4 +1,4 @@
-"""What the bodies of all requests share, and how a fake server makes a prompt of them."""
+"""The common part of all request bodies, and functions that render their prompts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from epp.lab.fleet.tools import ToolCall
 DEFAULT_MAX_TOKENS = 16
 
 Content = str | list[dict[str, Any]] | None
-"""Text, or parts: text, images, sound, results of tools."""
+"""Text, or parts: text, images, audio, tool results."""
 
 
 class Body(msgspec.Struct, kw_only=True):
-    """A decoded body; each API has a class of its own."""
+    """A decoded body; each API has its own subclass."""
 
     id_prefix: ClassVar[str]
-    """What the answer's id begins with."""
+    """Prefix of the response's id."""
 
     model: str | None = None
     stream: bool | None = False
@@ -29,32 +29,32 @@ class Body(msgspec.Struct, kw_only=True):
     seed: int | None = None
 
     def prompt(self) -> bytes:
-        """Return what the model reads.
+        """Return the rendered prompt.
 
         Raises:
-            ApiError: It is of a kind that the fake server does not take.
+            ApiError: The fake server does not support this kind of prompt.
         """
         raise NotImplementedError
 
     def limit(self) -> int:
-        """Return the most tokens of the answer.
+        """Return the maximum number of generated tokens.
 
         Raises:
-            ApiError: It asks for more than one answer.
+            ApiError: The request asks for more than one choice.
         """
         raise NotImplementedError
 
     def call(self) -> ToolCall | None:
-        """Return the tool's call that is the answer; None for an answer in words.
+        """Return the tool call to respond with; None for text.
 
         Raises:
-            ApiError: It wants a tool that it does not offer.
+            ApiError: The request requires a tool that it does not define.
         """
         return None
 
 
 def rendered_prompt(prompt: str | list[str | int]) -> bytes:
-    """Return a prompt; a token id becomes `BYTES_PER_TOKEN` bytes, so that ids count as given."""
+    """Return a prompt; each token id becomes `BYTES_PER_TOKEN` bytes, that is, one token."""
     if isinstance(prompt, str):
         return prompt.encode()
     if len(prompt) == 1 and isinstance(prompt[0], str):
@@ -68,9 +68,13 @@ def rendered_prompt(prompt: str | list[str | int]) -> bytes:
 
 
 def rendered_chat(turns: list[tuple[str, str]], tools: object = None) -> bytes:
-    """Return the fake chat template of turns, each a role and its text.
+    """Return the prompt of a chat in the fake template.
 
-    The next turn begins with the whole of this one and its answer.
+    The prompt of the next turn begins with this one and the response, so that prefixes repeat.
+
+    Args:
+        turns: Role and text of each message.
+        tools: Tools that the request defines.
     """
     offered = [f"<|tools|>\n{rendered_json(tools)}\n"] if tools else []
     parts = [f"<|{role}|>\n{text}\n" for role, text in turns]
@@ -78,7 +82,7 @@ def rendered_chat(turns: list[tuple[str, str]], tools: object = None) -> bytes:
 
 
 def rendered_content(content: Content) -> str:
-    """Return the text of a message; images and the like count by the length of their JSON."""
+    """Return the text of a message; a part without text, such as an image, is rendered as JSON."""
     if isinstance(content, list):
         texts = [part.get("text") for part in content]
         return "".join(
@@ -89,5 +93,5 @@ def rendered_content(content: Content) -> str:
 
 
 def rendered_json(value: object) -> str:
-    """Return the JSON of a part of a request."""
+    """Return a part of a request as JSON."""
     return msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""How many fake servers there are and how fast each is; checked whole when it is built."""
+"""Settings of the fake fleet: number and speed of its servers, validated on construction."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ MAX_PORT = 65_535
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """Physics of one fake server: what `Engine` needs to know.
+    """Speed and capacity of one fake server.
 
     A step takes `(step_seconds + decode_seconds_per_sequence * decoding sequences + prefill tokens
     / prefill_tokens_per_second + adapter loads) * time_scale / speed` seconds.
     """
 
     max_num_seqs: int = 8
-    """Sequences that run at once; the rest wait."""
+    """Maximum batch size; further sequences wait."""
     max_num_batched_tokens: int = 2048
-    """Tokens one step computes at most: decodes first, what is left goes to prefill chunks."""
+    """Maximum tokens computed in one step: decoding first, the rest for prefill chunks."""
     block_size: int = 16
-    """Tokens in a KV block."""
+    """Tokens per KV block."""
     num_blocks: int = 2000
     """KV blocks of the server."""
     max_model_len: int = 8192
-    """Tokens of prompt and output together; must fit into the KV cache."""
+    """Maximum tokens of prompt and output together; must fit into the KV cache."""
     step_seconds: float = 0.010
-    """Seconds of a step with nothing in it: weights are read once."""
+    """Seconds of an empty step, the time to read the weights once."""
     decode_seconds_per_sequence: float = 0.0005
-    """Seconds each decoding sequence adds to a step."""
+    """Seconds that each decoding sequence adds to a step."""
     prefill_tokens_per_second: float = 8000.0
     """Prompt tokens computed per second."""
     eos_probability: float = 0.0
-    """Chance of each token to end the output early with `stop`; a request with `ignore_eos` is
-    exempt."""
+    """Probability that a token ends the output early with `stop`; 0 for a request with
+    `ignore_eos`."""
     adapters: tuple[str, ...] = ()
-    """Names of the LoRA adapters that the server offers."""
+    """Names of the LoRA adapters that the server serves."""
     max_loras: int = 2
-    """Distinct adapters in one batch."""
+    """Maximum number of different adapters in one batch."""
     lora_load_seconds: float = 0.050
-    """Seconds a step grows by for each adapter it brings into a slot."""
+    """Seconds that loading an adapter adds to a step."""
     time_scale: float = 1.0
-    """Factor on every duration: 0.01 makes a server 100 times as fast."""
+    """Factor for all durations: 0.01 makes a server 100 times as fast."""
     speed: float = 1.0
     """Speed factor of this server: 0.3 is a straggler."""
     phantom_waiting: int = 0
-    """Requests added to the reported queue; they exist on the metrics page only."""
+    """Requests added to the queue length on the metrics page; they do not exist."""
     seed: int = 0
     """Seed of generated text and output lengths."""
 
@@ -64,7 +64,7 @@ class EngineConfig:
             _check(
                 getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}"
             )
-        # A step of no duration would let an engine spin at one instant of a virtual clock.
+        # Steps of zero duration would never end on a virtual clock.
         for name in ("step_seconds", "prefill_tokens_per_second", "time_scale", "speed"):
             _check(getattr(self, name) > 0, f"{name} must be above 0, got {getattr(self, name)}")
         for name in ("decode_seconds_per_sequence", "lora_load_seconds", "phantom_waiting"):
@@ -96,36 +96,34 @@ class FleetConfig:
     """A fleet of fake vLLM servers in one process.
 
     Raises:
-        ConfigError: a count, port or per-endpoint index is out of range, or the physics of a server
-            is impossible.
+        ConfigError: A count, port or endpoint index is out of range, or the settings of an engine
+            contradict each other.
     """
 
     endpoints: int = 4
-    """Servers, named `endpoint-0` and so on."""
+    """Number of servers, named `endpoint-0`, `endpoint-1` …"""
     model: str = "tiny"
     """Name of the base model."""
     host: str = "127.0.0.1"
     """Address to listen on."""
     first_port: int = 0
-    """Port of `endpoint-0`, the others follow; 0 lets the system choose."""
+    """Port of `endpoint-0`; the others get the next ones. 0 for any free ports."""
     ports: tuple[int, ...] = ()
     """One port per endpoint, instead of `first_port`."""
     engine: EngineConfig = field(default_factory=EngineConfig)
-    """Physics that all servers share."""
+    """Settings of all engines."""
     seed: int = 0
-    """Seed of the fleet; every server answers the same prompt with the same text, as at temperature
-    0."""
+    """Seed of the fleet; all servers respond to a prompt with the same text."""
     time_scale: float = 1.0
-    """Factor on every duration, times the engine's own."""
+    """Factor for all durations, multiplied by the engine's own."""
     speed: Mapping[int, float] = field(default_factory=dict)
     """Speed factor by endpoint index."""
     busy: Mapping[int, int] = field(default_factory=dict)
-    """Phantom waiting requests by endpoint index: they lengthen the reported queue and nothing
-    else."""
+    """`EngineConfig.phantom_waiting` by endpoint index."""
     num_blocks: Mapping[int, int] = field(default_factory=dict)
-    """KV blocks by endpoint index, for an uneven fleet."""
+    """KV blocks by endpoint index."""
     max_body_bytes: int = 16 * 2**20
-    """Longest request body; a longer one is answered with 413."""
+    """Maximum length of a request body; a longer one gets status 413."""
 
     def __post_init__(self) -> None:
         _check(self.endpoints >= 1, f"endpoints must be at least 1, got {self.endpoints}")
@@ -154,13 +152,13 @@ class FleetConfig:
             self.engine_of(index)
 
     def port_of(self, index: int) -> int:
-        """Port to bind for an endpoint, 0 for any."""
+        """Return the port of an endpoint; 0 for any."""
         if self.ports:
             return self.ports[index]
         return self.first_port + index if self.first_port else 0
 
     def engine_of(self, index: int) -> EngineConfig:
-        """Physics of an endpoint, its overrides applied."""
+        """Return the engine settings of an endpoint."""
         shared = self.engine
         values = {name: getattr(shared, name) for name in EngineConfig.__dataclass_fields__}
         values["time_scale"] = shared.time_scale * self.time_scale

@@ -1,9 +1,9 @@
-"""The model of one vLLM server: a batch that advances in steps; no I/O, no clock.
+"""The model of one vLLM server, without I/O or a clock: a batch that advances in steps.
 
-The caller passes the time. `submit` and `abort` take effect at once; for everything else the caller
-calls `finish_step` (or `run_until`) at `step_ends_at`. A step ends at its nominal
-time even when the caller is late, so the physics do not depend on how busy the process is, and a
-virtual clock gives the same answers as a real one.
+The caller passes the time, and calls `finish_step` (or `run_until`) at `step_ends_at`; `submit` and
+`abort` take effect at once. A step ends at its nominal time even if the caller is late, so the
+results do not depend on the load of the process, and are the same on a virtual clock as on a real
+one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Engine:
         self.lora_series = LoraSeries()
         """The adapter series of the metrics page."""
         self.step_ends_at: float | None = None
-        """When to call `finish_step` next, None while there is nothing to do."""
+        """When to call `finish_step`; None while the engine is idle."""
         self._batch = Batch(config, self.stats)
         self._plan = StepPlan()
         self._finishing = False
@@ -55,12 +55,12 @@ class Engine:
 
     @property
     def num_waiting(self) -> int:
-        """Sequences in the queue, phantoms not counted."""
+        """Sequences in the queue, without `EngineConfig.phantom_waiting`."""
         return len(self._batch.waiting)
 
     @property
     def num_deferred(self) -> int:
-        """Sequences in the queue whose adapter has no slot now."""
+        """Sequences in the queue that wait for an adapter slot."""
         batch = self._batch
         return sum(1 for s in batch.waiting if not batch.loras.fits(s.request.adapter))
 
@@ -72,11 +72,17 @@ class Engine:
         on_token: SequenceCallback | None = None,
         on_end: SequenceCallback | None = None,
     ) -> Sequence:
-        """Queue a request; `now` in seconds, never less than in the call before.
+        """Queue a request.
+
+        Args:
+            request: The request.
+            now: Time in seconds, not before that of the previous call.
+            on_token: Called after each token.
+            on_end: Called once when the sequence ends.
 
         Raises:
-            ValueError: prompt and output together are longer than `max_model_len`, or there is no
-                output.
+            ValueError: Prompt and output together are longer than `max_model_len`, or `max_tokens`
+                is below 1.
         """
         config, prompt_tokens = self.config, request.prompt_tokens
         if request.max_tokens < 1 or prompt_tokens + request.max_tokens > config.max_model_len:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from epp.lab.fleet.answers import Answer, StreamAnswer
 from epp.lab.fleet.api import ApiRequest
 from epp.lab.fleet.driver import EngineDriver
-from epp.lab.fleet.embeddings_answers import EmbeddingsAnswer
+from epp.lab.fleet.embeddings_format import EmbeddingsFormat
 from epp.lab.fleet.exchange import Exchange
-from epp.lab.fleet.messages_answers import MessagesAnswer
-from epp.lab.fleet.openai_answers import ChatAnswer, CompletionsAnswer
+from epp.lab.fleet.messages_format import MessagesFormat
 from epp.lab.fleet.openai_bodies import ChatBody, CompletionsBody, EmbeddingsBody, ResponsesBody
-from epp.lab.fleet.responses_answers import ResponsesAnswer
+from epp.lab.fleet.openai_formats import ChatFormat, CompletionsFormat
+from epp.lab.fleet.response_formats import ResponseFormat, StreamFormat
+from epp.lab.fleet.responses_format import ResponsesFormat
 from epp.lab.fleet.sequence import FinishReason, Sequence
 from epp.lab.fleet.stages import Stage
 
@@ -44,10 +44,10 @@ class Generation:
     """Sends the output of a sequence as the response of an exchange."""
 
     __slots__ = (
-        "_answer",
         "_counters",
         "_driver",
         "_exchange",
+        "_format",
         "_sent",
         "_sequence",
         "_stream",
@@ -59,11 +59,11 @@ class Generation:
         self._exchange = exchange
         self._driver = driver
         self._counters = counters
-        self._answer = answer = _answer_to(request, created=int(time.time()))
+        self._format = response_format = _format_of(request, created=int(time.time()))
         self._sent = 0
-        self._stream: StreamAnswer | None = None
-        if request.body.stream and isinstance(answer, StreamAnswer):
-            self._stream = answer
+        self._stream: StreamFormat | None = None
+        if request.body.stream and isinstance(response_format, StreamFormat):
+            self._stream = response_format
             exchange.start_stream()
             exchange.on_writable = self._flush
         exchange.on_disconnect = self._client_left
@@ -99,21 +99,21 @@ class Generation:
             return
         self._counters.completed += 1
         if self._stream is None:
-            self._exchange.respond(200, self._answer.whole(sequence))
+            self._exchange.respond(200, self._format.whole(sequence))
 
     def _client_left(self) -> None:
         self._driver.abort(self._sequence)
 
 
-def _answer_to(request: ApiRequest, *, created: int) -> Answer:
+def _format_of(request: ApiRequest, *, created: int) -> ResponseFormat:
     match request.body:
         case ChatBody() as body:
-            return ChatAnswer(request, body, created=created)
+            return ChatFormat(request, body, created=created)
         case CompletionsBody() as body:
-            return CompletionsAnswer(request, body, created=created)
+            return CompletionsFormat(request, body, created=created)
         case ResponsesBody() as body:
-            return ResponsesAnswer(request, body, created=created)
+            return ResponsesFormat(request, body, created=created)
         case EmbeddingsBody() as body:
-            return EmbeddingsAnswer(request, body, created=created)
+            return EmbeddingsFormat(request, body, created=created)
         case _:
-            return MessagesAnswer(request)
+            return MessagesFormat(request)

@@ -1,8 +1,8 @@
-"""KV blocks of one fake server: in use, or idle but remembered by content (the prefix cache).
+"""KV blocks of one fake server, and its prefix cache.
 
-A block of prompt text is named by the hash of itself and everything before it, so that equal names
-mean equal prefixes. Idle blocks cost nothing: they are evicted, least recently used first, whenever
-a sequence needs room.
+The key of a full block is the hash of the block and all blocks before it, so that equal keys mean
+equal prefixes. Blocks that no sequence uses stay cached, and are evicted, least recently used
+first, when a sequence needs blocks.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ BlockKey = NewType("BlockKey", bytes)
 """Hash of a full block and all blocks before it."""
 
 BYTES_PER_TOKEN = 4
-"""The fake tokenizer: 4 bytes of text are a token, and every generated word has 4 bytes."""
+"""Length of a token in the fake tokenizer; every generated word has this length, too."""
 
 
 def adapter_root(adapter: str | None) -> bytes:
-    """Parent of the first block: adapters have KV of their own."""
+    """Return the parent of the first block; it differs by adapter, as their KV differs."""
     return b"" if adapter is None else blake2b(adapter.encode(), digest_size=16).digest()
 
 
 def block_keys(text: bytes, block_size: int, *, parent: bytes = b"") -> list[BlockKey]:
-    """Keys of the full blocks of a text that follows the block `parent`, first to last."""
+    """Return the keys of the full blocks of a text that follows the block `parent`, in order."""
     block_bytes = block_size * BYTES_PER_TOKEN
     keys: list[BlockKey] = []
     for start in range(0, len(text) - block_bytes + 1, block_bytes):
@@ -38,23 +38,23 @@ def block_keys(text: bytes, block_size: int, *, parent: bytes = b"") -> list[Blo
 
 @dataclass(slots=True, eq=False)
 class BlockLease:
-    """Blocks that one sequence holds."""
+    """The blocks of one sequence."""
 
     shared: list[BlockKey] = field(default_factory=list)
-    """Named blocks, possibly held by others too."""
+    """Blocks with a key, possibly shared with other sequences."""
     private: int = 0
-    """Blocks without a name: not full yet, or doubles of a named one."""
+    """Blocks without a key: not full yet, or duplicates of a block with a key."""
     published: int = 0
-    """Leading blocks already offered to the prefix cache."""
+    """Number of leading blocks already added to the prefix cache."""
 
     @property
     def blocks(self) -> int:
-        """Blocks held."""
+        """Number of blocks."""
         return len(self.shared) + self.private
 
 
 class KvCache:
-    """A pool of KV blocks with an LRU prefix cache over the idle ones."""
+    """A pool of KV blocks; unused ones form an LRU prefix cache."""
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
@@ -64,28 +64,28 @@ class KvCache:
 
     @property
     def in_use(self) -> int:
-        """Blocks that some sequence holds."""
+        """Number of blocks that sequences use."""
         return len(self._holders) + self._private
 
     @property
     def usage(self) -> float:
-        """Fraction of blocks in use, 0.0-1.0; idle remembered blocks do not count, as in vLLM."""
+        """Fraction of blocks in use, 0.0-1.0; as in vLLM, unused cached blocks do not count."""
         return self.in_use / self.num_blocks
 
     @property
     def remembered(self) -> int:
-        """Idle blocks that can still be hit."""
+        """Number of unused cached blocks."""
         return len(self._idle)
 
     def count_hits(self, keys: Sequence[BlockKey]) -> int:
-        """Leading blocks of a prompt that are in the cache."""
+        """Return the number of leading blocks of a prompt that are cached."""
         for index, key in enumerate(keys):
             if key not in self._holders and key not in self._idle:
                 return index
         return len(keys)
 
     def lease(self, hits: Sequence[BlockKey], blocks: int) -> BlockLease | None:
-        """Take `blocks` blocks, the leading `hits` of them cached; None when there is no room."""
+        """Allocate `blocks` blocks, of which `hits` are cached; return None if there is no room."""
         woken = sum(1 for key in hits if key in self._idle)
         private = blocks - len(hits)
         if woken + private > self.num_blocks - self.in_use:
@@ -98,7 +98,7 @@ class KvCache:
         return BlockLease(shared=list(hits), private=private, published=len(hits))
 
     def grow(self, lease: BlockLease, blocks: int) -> bool:
-        """Extend a lease to `blocks` blocks; False when there is no room."""
+        """Extend a lease to `blocks` blocks; return False if there is no room."""
         more = blocks - lease.blocks
         if more <= 0:
             return True
@@ -110,21 +110,21 @@ class KvCache:
         return True
 
     def publish(self, lease: BlockLease, keys: Sequence[BlockKey]) -> None:
-        """Offer the leading blocks of a lease, now computed, under these keys."""
+        """Add the leading blocks of a lease, which are computed, to the cache under these keys."""
         for key in keys[lease.published :]:
             lease.published += 1
             if key in self._holders or key in self._idle:
-                continue  # Computed twice at the same time: the double stays private, as in vLLM.
+                continue  # Computed twice at once: the duplicate stays private, as in vLLM.
             self._holders[key] = 1
             lease.shared.append(key)
             lease.private -= 1
             self._private -= 1
 
     def release(self, lease: BlockLease) -> None:
-        """Give all blocks back; named ones without another holder become idle."""
+        """Free all blocks; those with a key stay cached."""
         self._private -= lease.private
-        # Last block first: eviction then eats a prefix from its tail and keeps the part that others
-        # can hit.
+        # Last block first: eviction then shortens a prefix from its end, and the beginning, which
+        # more prompts share, stays longest.
         for key in reversed(lease.shared):
             holders = self._holders[key] - 1
             if holders:

@@ -1,4 +1,4 @@
-"""LoRA slots of one fake server, and the odd gauge by which vLLM tells about them."""
+"""LoRA adapter slots of one fake server, and the metric in which vLLM reports them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 SERIES_KEPT = 64
-"""Label sets of `lora_requests_info` kept; vLLM keeps all of them for ever."""
+"""Maximum number of series of `lora_requests_info`; vLLM never removes one."""
 
 
 class LoraSlots:
-    """Which adapters are loaded; an adapter in use by the batch keeps its slot."""
+    """The loaded adapters; an adapter that the batch uses keeps its slot."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
-        """Adapters that fit (`max_loras`)."""
+        """Number of slots (`max_loras`)."""
         self._users: OrderedDict[str, int] = OrderedDict()
 
     def fits(self, adapter: str | None) -> bool:
@@ -24,7 +24,7 @@ class LoraSlots:
         return 0 in self._users.values()
 
     def acquire(self, adapter: str | None) -> bool:
-        """Use an adapter that fits; True when it had to be loaded."""
+        """Use an adapter that fits; return whether it had to be loaded."""
         if adapter is None:
             return False
         load = adapter not in self._users
@@ -35,22 +35,22 @@ class LoraSlots:
         return load
 
     def release(self, adapter: str | None) -> None:
-        """Stop using an adapter; it stays loaded until its slot is wanted."""
+        """Stop using an adapter; it stays loaded until another one needs its slot."""
         if adapter is not None:
             self._users[adapter] -= 1
 
 
 class LoraSeries:
-    """`vllm:lora_requests_info`: a series per (running, waiting) pair seen; its value is when.
+    """`vllm:lora_requests_info`: a series for each pair of running and waiting adapters.
 
-    A reader takes the series with the newest value.
+    The value of a series is the time at which the pair was last current; readers use the newest.
     """
 
     def __init__(self) -> None:
         self._seen: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def record(self, running: Iterable[str], waiting: Iterable[str], now: float) -> None:
-        """Note the adapters in the batch and in the queue; repeated names count once."""
+        """Record the adapters in the batch and in the queue; repeated names count once."""
         key = (",".join(dict.fromkeys(running)), ",".join(dict.fromkeys(waiting)))
         self._seen[key] = now
         self._seen.move_to_end(key)
@@ -58,5 +58,5 @@ class LoraSeries:
             self._seen.popitem(last=False)
 
     def items(self) -> list[tuple[str, str, float]]:
-        """(running adapters, waiting adapters, seconds of the engine's clock), oldest first."""
+        """Return running adapters, waiting adapters and engine time in seconds, oldest first."""
         return [(running, waiting, at) for (running, waiting), at in self._seen.items()]

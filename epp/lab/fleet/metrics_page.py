@@ -1,8 +1,8 @@
-"""The `/metrics` page of one fake server: the `vllm:` families of a recorded page, in its order.
+"""The `/metrics` page of one fake server: the `vllm:` metrics of a recorded page, in its order.
 
-`families.prom` holds the HELP and TYPE lines of the recording; here are the samples. What the fake
-does not model (FLOPs, multi-modal cache) is reported as zero. Without adapters there
-is no `vllm:lora_requests_info`, as in vLLM. `fake_stage_requests_total` is the fake's own.
+`families.prom` contains the recorded HELP and TYPE lines; this module adds the samples. Values that
+are not simulated (FLOPs, multi-modal cache) are 0. As in vLLM, `vllm:lora_requests_info` is missing
+without adapters. `fake_stage_requests_total` does not exist in vLLM.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ CONTENT_TYPE = b"text/plain; version=1.0.0; charset=utf-8"
 GARBLED_PAGE = (
     b'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{e="0\xff\x00 7\n<'
 )
-"""What a server with garbled metrics answers: an unclosed label, bytes that are not UTF-8, no
-number."""
+"""Body of an invalid metrics page: an unclosed label, bytes that are not UTF-8, no number."""
 
 _PREFIX = "vllm:"
 _CACHED_SOURCES = ("device", "host", "p2p", "disk", "external_unspecified")
@@ -30,7 +29,7 @@ _LORA_LABELS = 'max_lora="{}",running_lora_adapters="{}",waiting_lora_adapters="
 _OTHER_REASONS = ("error", "repetition")
 
 Sample = tuple[str, float]
-"""(labels without the common ones, value)."""
+"""Labels, without the common ones, and value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class _Family:
 
     @property
     def created_name(self) -> str:
-        """Name of the companion gauge with the time of creation."""
+        """Name of the gauge with the time of creation."""
         return (
             self.name.removesuffix("_total") if self.kind == "counter" else self.name
         ) + "_created"
@@ -71,6 +70,15 @@ class MetricsPage:
         created: float,
         wall_offset: float,
     ) -> None:
+        """Create the page.
+
+        Args:
+            engine: The engine.
+            stages: Number of requests by stage.
+            model: Name of the base model.
+            created: Start of the server, in seconds since the epoch.
+            wall_offset: Seconds since the epoch minus the time of the engine's clock.
+        """
         self._engine = engine
         self._stages = stages
         self._common = f'engine="0",model_name="{_escape(model)}"'
@@ -79,7 +87,7 @@ class MetricsPage:
         self._wall_offset = wall_offset
 
     def render(self) -> bytes:
-        """The page now; `wall_offset` turns the engine's clock into seconds since the epoch."""
+        """Return the current page."""
         plain = self._plain_samples()
         lines: list[str] = [
             "# HELP process_cpu_seconds_total Total user and system CPU time spent in seconds.",

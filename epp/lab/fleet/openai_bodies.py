@@ -1,4 +1,4 @@
-"""Bodies of the OpenAI APIs: completions, chats, responses and embeddings."""
+"""Request bodies of the OpenAI APIs: completions, chat completions, responses and embeddings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Generation(Body, kw_only=True):
 
     @property
     def include_usage(self) -> bool:
-        """Whether a stream ends with an event of usage."""
+        """Whether a stream ends with a usage event."""
         return self.stream_options is not None and self.stream_options.include_usage
 
 
@@ -115,7 +115,7 @@ class _FunctionChoice(msgspec.Struct):
 
 
 class ResponsesBody(Body, kw_only=True):
-    """`/v1/responses`; of the tools only functions are called."""
+    """`/v1/responses`; tools other than functions are never called."""
 
     id_prefix: ClassVar[str] = "resp_"
 
@@ -161,7 +161,7 @@ def _turn(item: dict[str, Any]) -> tuple[str, str]:
 
 
 class EmbeddingsBody(Body, kw_only=True):
-    """`/v1/embeddings`; all inputs together are one prompt to the engine."""
+    """`/v1/embeddings`; the engine computes all inputs as one prompt."""
 
     id_prefix: ClassVar[str] = "embd-"
 
@@ -170,10 +170,10 @@ class EmbeddingsBody(Body, kw_only=True):
     dimensions: Annotated[int, msgspec.Meta(ge=1, le=65_536)] | None = None
 
     def inputs(self) -> list[bytes]:
-        """Return what gets a vector each.
+        """Return the inputs; the response has a vector for each.
 
         Raises:
-            ApiError: There is nothing.
+            ApiError: There is no input.
         """
         given = self.input
         if not given:
@@ -188,4 +188,4 @@ class EmbeddingsBody(Body, kw_only=True):
         return b"".join(self.inputs())
 
     def limit(self) -> int:
-        return 1  # the step that has computed the prompt; nothing is generated
+        return 1  # one step computes the prompt; its token is not sent

@@ -1,4 +1,4 @@
-"""One generation request and its life in an engine."""
+"""A generation request, and its state in an engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from math import ceil, log
 from epp.lab.fleet.kv_cache import BYTES_PER_TOKEN, BlockKey, BlockLease
 
 WORDS = tuple(f" {a}{b}{c}".encode() for a in "bdklmprv" for b in "aeio" for c in "lmnrtvxd")
-"""The vocabulary: 256 words of `BYTES_PER_TOKEN` bytes, one per byte value."""
+"""The vocabulary: 256 words of `BYTES_PER_TOKEN` bytes, one for each byte value."""
 
 _LENGTH_BYTES = 8
 
@@ -26,81 +26,84 @@ class FinishReason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """What a client asks an engine for."""
+    """A request to an engine."""
 
     id: str
-    """Identifier in the answer; it does not influence the generated text."""
+    """Id of the response; does not affect the generated text."""
     prompt: bytes
     """Rendered prompt."""
     max_tokens: int = 16
-    """Tokens to generate at most."""
+    """Maximum tokens to generate."""
     min_tokens: int = 0
-    """Tokens before the output may end early."""
+    """Minimum tokens to generate before the output may end early."""
     adapter: str | None = None
-    """LoRA adapter, None for the base model."""
+    """LoRA adapter; None for the base model."""
     ignore_eos: bool = False
-    """Generate `max_tokens` tokens whatever `eos_probability` says."""
+    """Generate `max_tokens` tokens, ignoring `eos_probability`."""
     seed: int | None = None
-    """The client's own seed, mixed into the fleet's."""
+    """The client's seed, combined with that of the fleet."""
     prefilled: bool = False
-    """Another server has computed the prompt; its KV comes from there."""
+    """Another server has computed the prompt and transfers its KV."""
 
     @property
     def prompt_tokens(self) -> int:
-        """Estimated tokens of the prompt, at least 1."""
+        """Tokens of the prompt, at least 1."""
         return max(1, len(self.prompt) // BYTES_PER_TOKEN)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Sequence:
-    """A request inside an engine; times are seconds of the engine's clock."""
+    """The state of a request in an engine; times are seconds of the engine's clock."""
 
     request: GenerationRequest
     prompt_tokens: int
     """Tokens of the prompt."""
     output: bytes
-    """The whole output, one byte (a word's index) per token, drawn at arrival."""
+    """The complete output, chosen on arrival: one byte, the index of a word, per token."""
     natural_end: FinishReason
-    """How it ends unless it is aborted."""
+    """Reason of its end unless it is aborted."""
     keys: list[BlockKey]
-    """Names of the prompt's full blocks."""
+    """Keys of the prompt's full blocks."""
     arrived_at: float
     on_token: Callable[[Sequence], None] | None = None
-    """Called after each token, the last one included."""
+    """Called after each token, including the last one."""
     on_end: Callable[[Sequence], None] | None = None
     """Called exactly once, after the last token or the abort."""
     lease: BlockLease | None = field(default=None)
-    """KV blocks held while running."""
+    """KV blocks; None while it waits."""
     computed: int = 0
-    """Tokens whose KV exists or is being computed in this step."""
+    """Tokens whose KV exists or is computed in the current step."""
     generated: int = 0
     """Tokens generated so far."""
     cached_tokens: int = 0
-    """Prompt tokens that the prefix cache, or another server, supplied at the first admission."""
+    """Prompt tokens from the prefix cache or another server at the first admission."""
     transferred_tokens: int = 0
-    """The part of `cached_tokens` that came from another server."""
+    """Those of `cached_tokens` that another server transferred."""
     preemptions: int = 0
     admitted_at: float = 0.0
     """First admission into the batch."""
     first_token_at: float = 0.0
     last_token_at: float = 0.0
     finish_reason: FinishReason | None = None
-    """None until it has ended."""
+    """None until the sequence has ended."""
 
     @property
     def total_tokens(self) -> int:
-        """Tokens of the prompt and the output so far."""
+        """Tokens of the prompt and of the output so far."""
         return self.prompt_tokens + self.generated
 
     def text(self, start: int = 0) -> str:
-        """Generated text from token `start` on."""
+        """Return the generated text from token `start` on."""
         return b"".join([WORDS[i] for i in self.output[start : self.generated]]).decode()
 
 
 def draw_output(
     request: GenerationRequest, *, seed: int, eos_probability: float
 ) -> tuple[bytes, FinishReason]:
-    """Output (one byte per token) and its end: a function of seeds, adapter and prompt."""
+    """Return the output, one byte per token, and why it ends.
+
+    They depend only on seeds, adapter and prompt.
+    """
     salt = f"{seed}/{request.seed}/{request.adapter}/".encode()
     stream = shake_128(salt + request.prompt).digest(_LENGTH_BYTES + request.max_tokens)
     tokens = stream[_LENGTH_BYTES:]

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 
-from epp.lab.fleet.answers import error_body, models_body
 from epp.lab.fleet.api import BODIES, COUNT_TOKENS, ApiParser, ApiRequest
 from epp.lab.fleet.config import FleetConfig
 from epp.lab.fleet.driver import EngineDriver
@@ -19,9 +18,10 @@ from epp.lab.fleet.errors import ApiError, PortTakenError
 from epp.lab.fleet.exchange import Exchange
 from epp.lab.fleet.generation import Counters, Generation
 from epp.lab.fleet.http import FakeServerConnection
-from epp.lab.fleet.messages_answers import count_body
+from epp.lab.fleet.messages_format import count_body
 from epp.lab.fleet.metrics_page import CONTENT_TYPE, GARBLED_PAGE, MetricsPage
-from epp.lab.fleet.render_answers import RENDER_CHAT, RENDER_COMPLETION, render_body
+from epp.lab.fleet.render import RENDER_CHAT, RENDER_COMPLETION, render_body
+from epp.lab.fleet.response_formats import error_body, models_body
 from epp.lab.fleet.stages import (
     Outcome,
     Stage,

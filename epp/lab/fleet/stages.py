@@ -28,9 +28,9 @@ ENCODERS = b"x-encoder-hosts-ports"
 PREFILLER = b"x-prefiller-host-port"
 STAGE = b"x-fake-stage"
 STAGES = b"x-stages"
-"""Header of an answer: `stage=server` of each server that took part, in order."""
+"""Response header: `stage=server` for each server involved, in order."""
 _STAGE_HEADERS = frozenset((DATA_PARALLEL, ENCODERS, PREFILLER, STAGE))
-# Raw values: some that the server itself ignores cannot be decoded, such as 1e999.
+# Values stay raw: some that the server ignores cannot be decoded, such as 1e999.
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 

@@ -1,4 +1,4 @@
-"""Counters and histograms of one engine, in the buckets of vLLM."""
+"""Counters and histograms of one engine, with vLLM's buckets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PREEMPTION_BUCKETS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
 
 
 def length_buckets(max_model_len: int) -> tuple[float, ...]:
-    """1, 2, 5, 10, 20, 50 ... up to the model's length."""
+    """Return 1, 2, 5, 10, 20, 50 … up to `max_model_len`."""
     bounds: list[float] = []
     power = 1
     while power <= max_model_len:
@@ -44,27 +44,27 @@ class Histogram:
         self.bounds = tuple(bounds)
         """Upper bounds, without infinity."""
         self.counts = [0] * (len(self.bounds) + 1)
-        """Observations per bucket, not cumulated; the last is above every bound."""
+        """Observations per bucket, not cumulative; the last bucket has no upper bound."""
         self.sum = 0.0
         """Sum of the observations."""
 
     def observe(self, value: float) -> None:
-        """Count one observation."""
+        """Add an observation."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
     @property
     def count(self) -> int:
-        """Observations."""
+        """Number of observations."""
         return sum(self.counts)
 
     def cumulated(self) -> list[int]:
-        """Observations at or below each bound, then all of them."""
+        """Return the cumulative number of observations per bucket."""
         return list(accumulate(self.counts))
 
 
 class EngineStats:
-    """What an engine has done since its start; fed by `Engine`, read by the metrics page."""
+    """Counters of an engine since its start, for the metrics page."""
 
     def __init__(self, max_model_len: int) -> None:
         lengths = length_buckets(max_model_len)
@@ -111,12 +111,12 @@ class EngineStats:
         self._itl = self.histograms["inter_token_latency_seconds"]
 
     def step_ended(self, tokens: int) -> None:
-        """A step has computed `tokens` tokens."""
+        """Count a step that computed `tokens` tokens."""
         self.steps += 1
         self._step_tokens.observe(tokens)
 
     def admitted(self, sequence: Sequence) -> None:
-        """A sequence has entered the batch for the first time."""
+        """Count the first admission of a sequence into the batch."""
         self.prefix_queries += sequence.prompt_tokens
         local = sequence.cached_tokens - sequence.transferred_tokens
         self.prefix_hits += local
@@ -125,7 +125,7 @@ class EngineStats:
             self.external_hits += sequence.transferred_tokens
 
     def token_generated(self, sequence: Sequence, now: float) -> None:
-        """A sequence got one more token; its `last_token_at` is still that of the one before."""
+        """Count a generated token; call it before `last_token_at` changes."""
         self.generation_tokens += 1
         if sequence.generated == 1:
             self.prompt_tokens += sequence.prompt_tokens
@@ -136,7 +136,7 @@ class EngineStats:
             self._itl.observe(now - sequence.last_token_at)
 
     def ended(self, sequence: Sequence, reason: FinishReason) -> None:
-        """A sequence has ended; the request histograms see those that ended by themselves."""
+        """Count the end of a sequence; aborted ones are left out of the histograms."""
         self.finished[reason] += 1
         if reason is FinishReason.ABORT:
             return

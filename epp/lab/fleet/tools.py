@@ -1,8 +1,8 @@
-"""The tools of a request, and the call that a fake server makes of one.
+"""Tool definitions of a request, and the tool call in its response.
 
-A model decides whether it calls a tool; a fake server always does if it may, but for the turn that
-brings a tool's result: so a client's loop of calls and results ends. What it generates becomes the
-first text among the arguments; the others get the plainest value that their schema allows.
+A fake server calls a tool whenever the request allows it, except after a tool result, so that a
+client's loop of calls and results ends. The generated text becomes the first string argument; other
+arguments get a simple value that their schema allows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PLAIN: dict[str, object] = {
 
 
 class Choice(Enum):
-    """What a request says about tools, whatever its API calls that."""
+    """Whether a response calls a tool; each API has its own names for these."""
 
     NONE = "none"
     AUTO = "auto"
@@ -35,7 +35,7 @@ class Choice(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that a client offers."""
+    """A function that a request defines."""
 
     name: str
     schema: dict[str, Any]
@@ -44,34 +44,34 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool that is called instead of an answer in words."""
+    """A tool call, sent instead of text."""
 
     name: str
-    """The tool's."""
+    """Name of the tool."""
     before: str
-    """JSON of the arguments up to the generated text."""
+    """JSON of the arguments before the generated text."""
     after: str
-    """The rest; without a place for text, "", and `before` is all."""
+    """JSON after it; "" if no argument takes text, and `before` is complete."""
 
     def text(self, generated: str) -> str:
-        """Return what of a piece of generated text goes into the arguments."""
+        """Return the part of the arguments for a piece of generated text."""
         return generated if self.after else ""
 
     def arguments(self, generated: str) -> str:
-        """Return the whole JSON of the arguments."""
+        """Return the complete arguments as JSON."""
         return f"{self.before}{self.text(generated)}{self.after}"
 
 
 def call_of(tools: Sequence[Tool], choice: Choice | str, *, after_result: bool) -> ToolCall | None:
-    """Return the call that answers a request; None for an answer in words.
+    """Return the tool call to respond with; None for text.
 
     Args:
-        tools: What the client offers.
-        choice: What it wants; the name of a tool for that one.
-        after_result: Its last message is a tool's result.
+        tools: The tools that the request defines.
+        choice: Its tool choice, or the name of a required tool.
+        after_result: Whether its last message is a tool result.
 
     Raises:
-        ApiError: It wants a tool that it does not offer.
+        ApiError: The request requires a tool that it does not define.
     """
     if isinstance(choice, str):
         named = next((tool for tool in tools if tool.name == choice), None)

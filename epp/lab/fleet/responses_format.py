@@ -1,4 +1,4 @@
-"""Answers of the Responses API: one item, a message or the call of a function."""
+"""Responses of the Responses API: one item, a message or a function call."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from epp.lab.fleet.answers import StreamAnswer, event
 from epp.lab.fleet.api import ApiRequest
 from epp.lab.fleet.openai_bodies import ResponsesBody
+from epp.lab.fleet.response_formats import StreamFormat, event
 from epp.lab.fleet.sequence import FinishReason, Sequence
 
 _UNSET = (
@@ -24,8 +24,8 @@ _IN_OUTPUT = {"output_index": 0}
 _IN_CONTENT = {"output_index": 0, "content_index": 0}
 
 
-class ResponsesAnswer(StreamAnswer):
-    """The answer of `/v1/responses`."""
+class ResponsesFormat(StreamFormat):
+    """The response of `/v1/responses`."""
 
     def __init__(self, request: ApiRequest, body: ResponsesBody, *, created: int) -> None:
         self._request = request

@@ -1,4 +1,4 @@
-"""Answers of the Anthropic API."""
+"""Responses of the Anthropic API."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from epp.lab.fleet.answers import StreamAnswer, event
 from epp.lab.fleet.api import ApiRequest
+from epp.lab.fleet.response_formats import StreamFormat, event
 from epp.lab.fleet.sequence import FinishReason, Sequence
 
 _STOP_REASONS = {FinishReason.STOP: "end_turn", FinishReason.LENGTH: "max_tokens"}
@@ -16,13 +16,13 @@ _encode = msgspec.json.encode
 
 
 def count_body(tokens: int) -> bytes:
-    """Return the answer of `/v1/messages/count_tokens`."""
+    """Return the response body of `/v1/messages/count_tokens`."""
     context = {"original_input_tokens": tokens}
     return _encode({"input_tokens": tokens, "context_management": context})
 
 
-class MessagesAnswer(StreamAnswer):
-    """The answer of `/v1/messages`: one block, of text or with the call of a tool."""
+class MessagesFormat(StreamFormat):
+    """The response of `/v1/messages`: one block, with text or a tool call."""
 
     def __init__(self, request: ApiRequest) -> None:
         self._request = request

@@ -1,4 +1,4 @@
-"""Answers of the completions and chat APIs."""
+"""Responses of the completions and chat APIs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from epp.lab.fleet.answers import StreamAnswer
 from epp.lab.fleet.api import ApiRequest
 from epp.lab.fleet.openai_bodies import ChatBody, CompletionsBody
+from epp.lab.fleet.response_formats import StreamFormat
 from epp.lab.fleet.sequence import FinishReason, Sequence
 
 FINGERPRINT = "vllm-0.32.0-fake"
@@ -19,7 +19,7 @@ _encode = msgspec.json.encode
 
 
 def usage(sequence: Sequence) -> dict[str, Any]:
-    """Token counts; `cached_tokens` as with vLLM's `--enable-prompt-tokens-details`."""
+    """Return the token counts, as vLLM does with `--enable-prompt-tokens-details`."""
     return {
         "prompt_tokens": sequence.prompt_tokens,
         "total_tokens": sequence.total_tokens,
@@ -28,15 +28,15 @@ def usage(sequence: Sequence) -> dict[str, Any]:
     }
 
 
-class _OpenAiAnswer(StreamAnswer):
-    """What both APIs share; what repeats in every event is encoded once."""
+class _OpenAiFormat(StreamFormat):
+    """What both APIs share; fields that repeat in every event are encoded once."""
 
     kind: ClassVar[str]
-    """Value of `object` in a whole answer."""
+    """Value of `object` in a complete body."""
     chunk: ClassVar[str]
     """Value of `object` in an event."""
     unset: ClassVar[tuple[str, ...]]
-    """Fields of a whole answer that are always null."""
+    """Fields of a complete body that are always null."""
 
     def __init__(
         self, request: ApiRequest, body: CompletionsBody | ChatBody, *, created: int
@@ -67,7 +67,7 @@ class _OpenAiAnswer(StreamAnswer):
 
     @abstractmethod
     def _choice(self, sequence: Sequence) -> dict[str, Any]:
-        """Return the one choice of a whole answer."""
+        """Return the only choice of a complete body."""
 
     def _reason(self, reason: FinishReason | None) -> str | None:
         if reason is not None and self._request.call is not None:
@@ -75,8 +75,8 @@ class _OpenAiAnswer(StreamAnswer):
         return reason.value if reason else None
 
 
-class CompletionsAnswer(_OpenAiAnswer):
-    """The answer of `/v1/completions`."""
+class CompletionsFormat(_OpenAiFormat):
+    """The response of `/v1/completions`."""
 
     kind = chunk = "text_completion"
     unset = ("kv_transfer_params", "ec_transfer_params", "metrics")
@@ -101,8 +101,8 @@ class CompletionsAnswer(_OpenAiAnswer):
         return choice | dict.fromkeys(("stop_reason", "token_ids", *last))
 
 
-class ChatAnswer(_OpenAiAnswer):
-    """The answer of `/v1/chat/completions`: words, or the call of a tool."""
+class ChatFormat(_OpenAiFormat):
+    """The response of `/v1/chat/completions`: text, or a tool call."""
 
     kind = "chat.completion"
     chunk = "chat.completion.chunk"

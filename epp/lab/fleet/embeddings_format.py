@@ -1,4 +1,4 @@
-"""Answers of the embeddings API: vectors that depend on the text alone."""
+"""Responses of the embeddings API: vectors that depend only on the text."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from math import hypot
 
 import msgspec
 
-from epp.lab.fleet.answers import Answer
 from epp.lab.fleet.api import ApiRequest
 from epp.lab.fleet.openai_bodies import EmbeddingsBody
+from epp.lab.fleet.response_formats import ResponseFormat
 from epp.lab.fleet.sequence import Sequence
 
 DIMENSIONS = 64
-"""Numbers in a vector unless the request says how many."""
+"""Default length of a vector."""
 
 _MIDDLE = 127.5
 
 
-class EmbeddingsAnswer(Answer):
-    """The answer of `/v1/embeddings`; it never streams."""
+class EmbeddingsFormat(ResponseFormat):
+    """The response of `/v1/embeddings`, never a stream."""
 
     def __init__(self, request: ApiRequest, body: EmbeddingsBody, *, created: int) -> None:
         self._request = request

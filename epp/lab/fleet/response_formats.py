@@ -1,6 +1,7 @@
 """Response bodies with the fields of vLLM 0.32.
 
-This module has those that need no engine; each API has its own module with its `Answer`.
+This module has the interface that each API implements in a module of its own, and the bodies of
+errors and of the list of models.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from epp.lab.fleet.sequence import FinishReason, Sequence
 _encode = msgspec.json.encode
 
 
-class Answer(ABC):
+class ResponseFormat(ABC):
     """Encodes the response to one request."""
 
     @abstractmethod
@@ -24,8 +25,8 @@ class Answer(ABC):
         """Return the body of a response that is not streamed."""
 
 
-class StreamAnswer(Answer):
-    """Encodes the response as an event stream, too."""
+class StreamFormat(ResponseFormat):
+    """Encodes the response as a complete body or as an event stream."""
 
     @abstractmethod
     def first(self, sequence: Sequence) -> bytes:

@@ -1,7 +1,7 @@
-"""What a fake vLLM answers on its render paths: the tokens of a prompt, without an engine.
+"""vLLM's render API: the tokens of a prompt.
 
-The fake tokenizer takes the bytes of the fake chat template four at a time, as the fake engine
-counts them; media are placeholder tokens.
+The fake tokenizer makes a token of every four bytes of the prompt, as the fake engine counts them;
+media become placeholder tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from epp.lab.fleet.openai_bodies import ChatBody, CompletionsBody
 RENDER_CHAT = b"/v1/chat/completions/render"
 RENDER_COMPLETION = b"/v1/completions/render"
 PLACEHOLDERS = 16
-"""Tokens of one picture, film or sound."""
+"""Tokens of one image, video or audio clip."""
 _PLACEHOLDER_ID = 151_655
 _MODALITIES = {"image_url": "image", "video_url": "video", "audio_url": "audio"}
 
@@ -28,11 +28,11 @@ _completion = msgspec.json.Decoder(CompletionsBody)
 
 
 def render_body(path: bytes, body: bytes, model: str, request_id: str) -> bytes:
-    """Return the answer to a request for the tokens of its prompt.
+    """Return the response body, with the tokens of the prompt in `body`.
 
     Raises:
-        UnknownModelError: It names another model than ``model``.
-        ApiError: It is not JSON, or lacks a field.
+        UnknownModelError: `body` names a model other than `model`.
+        ApiError: `body` is not JSON or lacks a field.
     """
     try:
         parsed = (_chat if path == RENDER_CHAT else _completion).decode(body)
@@ -60,7 +60,7 @@ def _ids(prompt: bytes) -> list[int]:
 
 
 def _add_media(ids: list[int], chat: ChatBody) -> dict[str, Any] | None:
-    """Add placeholders to ``ids``; return where each medium is, as vLLM does."""
+    """Add placeholders to `ids`; return the place of each media part, as vLLM does."""
     hashes: dict[str, list[str]] = {}
     places: dict[str, list[dict[str, int]]] = {}
     for message in chat.messages:
