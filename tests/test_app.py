@@ -34,6 +34,7 @@ from epp.transport import ListenError, TlsSettings, load_certificate
 def make_settings(**fields: Any) -> ServeSettings:
     defaults: dict[str, Any] = {
         "config": load_text(DEFAULT_CONFIG, "test"),
+        "allow_experimental_plugins": True,
         "endpoints": ("a=127.0.0.1:1", "b=127.0.0.1:2"),
         "host": "127.0.0.1",
         "grpc_port": 0,

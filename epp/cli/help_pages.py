@@ -9,28 +9,30 @@ from typing import Any, Final
 
 from typer.core import TyperCommand
 
+from epp.inputs import Panel
+
 WIDTH: Final = 100
 """Columns of a help page on a terminal that is wider."""
 
 _OTHERS: Final = "Options"
-"""Heading of options without a group."""
+"""Heading of options without a group, among others --help; it is the last."""
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose help shows options by group, in the order of their first options."""
+    """A command whose help shows options by group."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - Typer hides them
-        groups: dict[str, list[tuple[str, str]]] = {}
+        groups: dict[str, list[tuple[str, str]]] = {each.value: [] for each in Panel}
+        groups[_OTHERS] = []
         for option in self.get_params(ctx):
             record = option.get_help_record(ctx)
             if record is not None:
                 heading = getattr(option, "rich_help_panel", None) or _OTHERS
-                groups.setdefault(heading, []).append(record)
-        if _OTHERS in groups:  # last: --help, among others
-            groups[_OTHERS] = groups.pop(_OTHERS)
+                groups[heading].append(record)
         for heading, records in groups.items():
-            with formatter.section(heading):
-                formatter.write_dl(records)
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - as above
         if self.epilog:

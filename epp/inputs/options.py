@@ -12,23 +12,23 @@ from enum import Enum, StrEnum, auto
 
 
 class Panel(StrEnum):
-    """Headings in the help of a command."""
+    """Headings in the help of a command, in the order in which the help has them."""
 
+    GATEWAY = "Gateway"
     CONFIGURATION = "Configuration"
     MODEL_SERVERS = "Model servers"
+    ENDPOINT_PICKER = "Endpoint picker"
+    CLIENTS = "Clients"
     PORTS = "Ports"
+    METRICS = "Metrics"
     TLS = "TLS"
     TRANSPORT = "Transport of ext_proc"
-    LIMITS = "Limits on requests"
     MESSAGES = "Requests and responses"
-    METRICS = "Metrics"
-    LOGS = "Logs"
+    LIMITS = "Limits on requests"
     PROCESS = "Start and stop"
-    GATEWAY = "Gateway"
-    CLIENTS = "Clients"
-    ENDPOINT_PICKER = "Endpoint picker"
-    LOAD = "Load"
+    LOGS = "Logs"
     REQUESTS = "Requests"
+    LOAD = "Load"
     RESULTS = "Results"
 
 

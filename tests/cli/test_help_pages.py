@@ -27,7 +27,7 @@ GROUPED = {
     ],
     "up": ["Gateway", "Model servers", "Endpoint picker", "Clients", "Ports", "Options"],
     "load": ["Requests", "Load", "Results", "Options"],
-    "envoy-config": ["Gateway", "Model servers", "Clients", "Endpoint picker", "Options"],
+    "envoy-config": ["Gateway", "Model servers", "Endpoint picker", "Clients", "Options"],
 }
 COMMANDS = ("serve", "up", "fleet", "load", "envoy-config", "doctor", "health")
 

@@ -83,6 +83,7 @@ async def scraping(
         settings = ServeSettings(
             **serve,
             config=await asyncio.to_thread(load_text, config, "test"),
+            allow_experimental_plugins=True,
             endpoints_file=file,
             objects=objects,
             host="127.0.0.1",

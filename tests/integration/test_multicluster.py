@@ -82,6 +82,7 @@ async def choosing(
         await asyncio.to_thread(file.write_text, json.dumps({"endpoints": entries}))
         text = config.replace("CLUSTERS", str(file))
         settings = ServeSettings(
+            allow_experimental_plugins=True,
             config=await asyncio.to_thread(load_text, text, "test"),
             host="127.0.0.1",
             grpc_port=0,

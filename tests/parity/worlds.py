@@ -112,7 +112,7 @@ class Worlds:
             "ext_proc": ExtProcSettings(compat=compat),
             "refresh_metrics_interval_seconds": SCRAPE_SECONDS,
             "emit_endpoint_scores": world.emits_scores,
-            "follow_subset_hint": world.follows_subset,
+            "ignore_subset_hint": not world.follows_subset,
         }
         servers = {f"pod-{pod.index}": pod.server() for pod in world.pods}
         try:

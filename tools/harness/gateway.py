@@ -168,6 +168,7 @@ async def picking(
     """
     settings = ServeSettings(
         **serve,
+        allow_experimental_plugins=True,
         config=await asyncio.to_thread(load_file, config)
         if isinstance(config, Path)
         else load_text(config, "test"),
