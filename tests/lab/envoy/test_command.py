@@ -201,12 +201,12 @@ def test_all_samples_are_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        ((*ENDPOINT, "--fail-open"), "fail_open: lean mode cannot"),
+        ((*ENDPOINT, "--fail-open"), "fail_open: not supported in lean mode"),
         ((*ENDPOINT, "--buffer-limit", "0"), "--buffer-limit: '0' must be positive"),
         ((*ENDPOINT, "--host", "gateway.example"), "--host: not an IP address: 'gateway.example'"),
         (
             (*ENDPOINT, "--mode", "adaptive", "--keep-content-length"),
-            "keep_content_length: of no use in adaptive mode",
+            "keep_content_length: not needed in adaptive mode",
         ),
         (
             ("--for", "envoy-gateway", "--keep-content-length"),
@@ -240,7 +240,7 @@ def test_all_samples_are_written(tmp_path: Path) -> None:
         ),
         (
             ("--for", "envoy-gateway", "--set-header", "x-a=%DOWNSTREAM_PEER_SUBJECT%"),
-            "envoy-gateway: x-a: only text can be set, not the format",
+            "envoy-gateway: x-a: the value must be text, not the format",
         ),
         (("--write-all", "/nonexistent"), "--write-all: there is no folder /nonexistent"),
     ],
