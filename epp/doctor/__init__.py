@@ -1,7 +1,7 @@
-"""Envoy's configuration looked over for traps: what `epp doctor` finds and how to mend it.
+"""The checks of `epp doctor`: find misconfigurations of Envoy and say how to fix them.
 
-A `Source` is read from a file or an admin endpoint, arranged as a `Gateway`, and looked over by
-`examine`. Nothing of the endpoint picker is needed for that, nor a connection to it.
+`read_file` or `read_admin` returns a `Source`; a `Gateway` is built from it, and `examine` checks
+the gateway. No endpoint picker has to run.
 """
 
 from epp.doctor.diagnosis import Diagnosis, Row, examine

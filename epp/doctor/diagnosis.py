@@ -43,7 +43,7 @@ class Diagnosis:
         width = max((len(row.check) for row in self.rows), default=0)
         yield from (row.line(width) for row in self.rows)
         if self.not_checked:
-            yield f"not checked, as this source does not tell: {', '.join(self.not_checked)}"
+            yield f"not checked, for lack of data in this source: {', '.join(self.not_checked)}"
         yield f"{self._counted(Level.ERROR)}, {self._counted(Level.WARNING)}"
 
     def _counted(self, level: Level) -> str:

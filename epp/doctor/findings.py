@@ -14,7 +14,7 @@ class Level(Enum):
     """Requests fail or are misrouted in some cases, or the EPP lacks data that it could use."""
 
     OK = "ok"
-    """Nothing to fix; the text may name what the configuration does not show."""
+    """Nothing to fix; the text may name a requirement that the check cannot verify."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def source(document: object, name: str) -> Source:
             " /config_dump (configs) of Envoy"
         )
     if len(envoys) > 1:
-        raise UnreadableError(f"{name}: has the configurations of {len(envoys)} Envoys; give one")
+        raise UnreadableError(f"{name}: contains the configurations of {len(envoys)} Envoys, not 1")
     roots = envoys[0]
     bootstraps = tuple(
         inside if (inside := root.get("bootstrap")) else root
@@ -153,8 +153,8 @@ def _parsed(text: str, name: str) -> object:
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         if error.context == _SEVERAL:
             raise UnreadableError(
-                f"{name}{place}: several YAML documents, such as manifests, are no configuration of"
-                " Envoy's; give the bootstrap, or --admin of the Envoy that has them"
+                f"{name}{place}: several YAML documents (Kubernetes manifests?) are not an Envoy"
+                " configuration; give the bootstrap, or --admin with the URL of the running Envoy"
             ) from None
         raise UnreadableError(f"{name}{place}: neither YAML nor JSON") from None
     except (yaml.YAMLError, ValueError, RecursionError):

@@ -73,7 +73,7 @@ class Node:
         return self.value is True
 
     def number(self, default: int) -> int:
-        """Return an integer; in JSON, large ones are strings."""
+        """Return an integer; JSON may have it as a string (64-bit types)."""
         if isinstance(self.value, bool):
             return default
         if isinstance(self.value, int | float):
@@ -105,7 +105,7 @@ class Node:
         return self
 
     def typed_config(self) -> "Node":
-        """Return the wrapped message of an extension, also if a matcher is around it."""
+        """Return the wrapped message of an extension, also if a matcher wraps the extension."""
         config = self.get("typed_config")
         if config.type_name() == _WITH_MATCHER:
             config = config.unwrapped().get("extension_config", "typed_config")

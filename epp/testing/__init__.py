@@ -1,7 +1,7 @@
-"""For the tests of plugin authors: builders of the framework's nouns, and a harness.
+"""Test helpers for plugin authors: builders of endpoints, requests and profiles, and a harness.
 
-A builder has a default for every argument, so a test says only what it is about; a run takes one
-line and raises AssertionError where a plugin breaks the contract of its extension point::
+Every argument of a builder has a default, so that a test sets only the values it depends on. The
+harness runs a plugin and raises AssertionError if it breaks the contract of its extension point::
 
     endpoints = make_endpoints({"a": {"waiting_requests": 7}, "b": {}})
     scorer = make_plugin(QueueScorer)

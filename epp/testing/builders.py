@@ -1,4 +1,4 @@
-"""Builders of the framework's nouns."""
+"""Builders of endpoints, requests, cycle states and profiles."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
@@ -43,10 +43,10 @@ def make_endpoint(
     requested_at: float | None = None,
     attributes: Mapping[AttributeKey[Any], Any] | None = None,
 ) -> Endpoint:
-    """Return an endpoint with a page and the load that follows from it.
+    """Return an endpoint with scraped metrics and the load that follows from them.
 
-    ``in_flight`` requests were sent there at time 0, after the page: they come on top of it.
-    ``attributes`` are what extractors would have written.
+    ``in_flight`` requests were sent at time 0, after the scrape, and add to its numbers.
+    ``attributes`` are values that extractors would write.
     """
     endpoint = Endpoint(
         name,
@@ -76,7 +76,7 @@ def make_endpoint(
 
 
 def make_endpoints(table: Mapping[str, Mapping[str, Any]]) -> list[Endpoint]:
-    """Return one endpoint per row: its name, and the arguments of :func:`make_endpoint`."""
+    """Return one endpoint per row; a row has the arguments of :func:`make_endpoint` by name."""
     return [make_endpoint(name, **row) for name, row in table.items()]
 
 
@@ -93,7 +93,7 @@ def make_request(
     max_output_tokens: int | None = None,
     priority: int = 0,
 ) -> LLMRequest:
-    """Return a request; its body is taken to be no more than the prompt."""
+    """Return a request whose ``body_bytes`` is the length of the prompt."""
     return LLMRequest(
         request_id=request_id,
         target_model=target_model,
@@ -129,10 +129,10 @@ def make_profile(
     picker: Picker | None = None,
     name: str = "default",
 ) -> SchedulerProfile:
-    """Return a profile; without a picker, all that the filters leave is picked, best first.
+    """Return a profile; the default picker picks all remaining endpoints, best first.
 
-    Scorers have the weight 1 unless they come in a :class:`WeightedScorer`. Unlike in production, a
-    plugin that raises or breaks its contract is not left out: the test sees the error.
+    A scorer has weight 1 unless it is a :class:`WeightedScorer`. In production the profile ignores
+    a plugin that raises or breaks its contract; here the error is raised.
     """
     return SchedulerProfile(
         name=name,
@@ -147,7 +147,7 @@ def make_profile(
 
 
 class _BestFirst(Picker):
-    """Picks all, the best first; equals in the order of the pool."""
+    """Picks all endpoints, best first; equal ones in the order of the pool."""
 
     type: ClassVar[str] = "best-first"
     name = "best-first"
@@ -159,13 +159,13 @@ class _BestFirst(Picker):
 
 
 class _Strict(NullObserver):
-    """Lets the failures of plugins through."""
+    """Raises the errors of plugins."""
 
     def plugin_failed(self, extension_point: str, plugin: Plugin, error: Exception) -> None:
         raise error
 
     def scores_corrected(self, plugin: Plugin, outside: int, not_numbers: int) -> None:
         raise AssertionError(
-            f"scorer {plugin.name!r} gave {outside} scores outside of [0, 1] and {not_numbers} that"
-            " are NaN"
+            f"scorer {plugin.name!r} returned {outside} scores outside of [0, 1] and {not_numbers}"
+            " that are NaN"
         )

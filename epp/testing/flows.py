@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 
 from epp.scheduling import Endpoint, LLMRequest, SchedulingResult
 
-if TYPE_CHECKING:  # epp.testing needs the standard library only, until somebody asks for more
+if TYPE_CHECKING:  # epp.testing by itself imports only the standard library and epp.scheduling
     from epp.flow_control import Outcome, QueuedRequest
     from epp.flow_control.flows import Flow
 
-_GOES_NOWHERE = "a request of make_flow() goes nowhere"
+_GOES_NOWHERE = "a request of make_flow() cannot leave the queue"
 
 
 class _Kept:
-    """A request that waits for ever."""
+    """A request that never leaves the queue."""
 
     def __init__(self, request: LLMRequest, received_at: float) -> None:
         self.request = request
@@ -44,13 +44,13 @@ def make_flow(
     enqueued_at: float = 0.0,
     ttl_seconds: float | None = 60.0,
 ) -> "Flow":
-    """Return a flow of a band of its own, in which ``requests`` wait in this order.
+    """Return a flow with a priority band of its own and ``requests`` in its queue.
 
     Args:
-        fairness_id: Its name.
-        requests: What waits in it; the first is ``head``, ``in_order()`` yields all.
-        enqueued_at: Since when, in seconds.
-        ttl_seconds: How long they may wait; None for ever.
+        fairness_id: Name of the flow.
+        requests: Queued requests; the first is ``head``, ``in_order()`` yields all.
+        enqueued_at: Time in seconds at which they were enqueued.
+        ttl_seconds: Maximum time in the queue; None for no limit.
     """
     from epp.flow_control.flows import Band, Flow, QueuedRequest  # noqa: PLC0415 - as above
 

@@ -1,4 +1,4 @@
-"""Runs one plugin over a table, and holds it to the contract of its extension point."""
+"""Run one plugin on test data and check the result against the contract of its extension point."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ def run_filter(
     """Return the names of the endpoints that a filter keeps.
 
     Raises:
-        AssertionError: It returned something else than some of ``endpoints`` in their order.
+        AssertionError: The result is not a sublist of ``endpoints`` in the same order.
     """
     kept = plugin.filter(request, endpoints, CycleState() if state is None else state)
     if not isinstance(kept, list):
@@ -49,13 +49,13 @@ def score_table(
     endpoints: Sequence[Endpoint],
     state: CycleState | None = None,
 ) -> dict[str, float]:
-    """Return each endpoint's score as a profile would count it, by name, in their order.
+    """Return the score of each endpoint by name, in the order of ``endpoints``.
 
     A declared ``score_range`` or ``normalize`` has been applied.
 
     Raises:
-        AssertionError: A score is NaN or outside of its range.
-        PluginContractError: There is not one score per endpoint.
+        AssertionError: A score is NaN or outside its range.
+        PluginContractError: The number of scores is not the number of endpoints.
     """
     result = make_profile(scorers=[plugin]).run(
         request, endpoints, CycleState() if state is None else state
@@ -72,10 +72,10 @@ def run_picker(
     request: LLMRequest | None = None,
     state: CycleState | None = None,
 ) -> list[str]:
-    """Return the names that a picker chooses out of endpoints with these total scores.
+    """Return the names of the endpoints that a picker picks, given total scores by name.
 
     Raises:
-        AssertionError: It chose none, or one that it was not given.
+        AssertionError: It picked none, or one that it was not given.
     """
     scored = make_scored(scores)
     picked = plugin.pick(
@@ -85,8 +85,8 @@ def run_picker(
     )
     if not picked or any(each not in scored for each in picked):
         raise AssertionError(
-            f"picker {plugin.name!r} must return at least one of what it was given; it returned"
-            f" {picked}"
+            f"picker {plugin.name!r} must return at least one of the endpoints it was given; it"
+            f" returned {picked}"
         )
     return _names(each.endpoint for each in picked)
 
@@ -97,10 +97,11 @@ def run_profile(
     endpoints: Sequence[Endpoint],
     state: CycleState | None = None,
 ) -> list[str]:
-    """Return the names of what a profile picks, best first.
+    """Return the names of the endpoints that a profile picks, best first.
 
     Raises:
-        SchedulingError: The filters left nothing; the text says which of them removed whom.
+        SchedulingError: The filters removed all endpoints; the text lists which filter removed
+            which endpoints.
     """
     result = profile.run(request, endpoints, CycleState() if state is None else state)
     if result.error is not None:
@@ -112,10 +113,10 @@ def check(plugin: type[Plugin]) -> None:
     """Check a plugin class as the endpoint picker does when it loads one.
 
     Raises:
-        AssertionError: Something is wrong with it; the text says what, where, and how to mend it.
+        AssertionError: The class has errors; the text names each, its place and the fix.
     """
-    # Late: epp.testing needs the standard library only, until somebody asks for more. The layers'
-    # extension points are known to the check once they are imported.
+    # Late imports: epp.testing by itself imports only the standard library and epp.scheduling. The
+    # check knows a layer's extension points once the layer is imported.
     import epp.data_layer.plugins  # noqa: PLC0415
     import epp.request_control.plugins  # noqa: F401, PLC0415
     from epp.config.plugin_checks import check_plugin_class  # noqa: PLC0415
@@ -129,13 +130,13 @@ def make_plugin(
     parameters: Mapping[str, Any] | None = None,
     *,
     name: str = "plugin-under-test",
-    **services: Any,  # noqa: ANN401 - whatever the constructor asks for
+    **services: Any,  # noqa: ANN401 - any further constructor arguments
 ) -> P:
-    """Return an instance as a configuration would make it.
+    """Return a plugin instance as the endpoint picker makes it from a configuration.
 
     Args:
-        plugin: Its class.
-        parameters: As they stand under ``parameters:`` in the file.
+        plugin: Class of the plugin.
+        parameters: The content of ``parameters:`` in the configuration file.
         name: Name of the instance.
         services: Further arguments of the constructor, such as ``rng`` or ``clock``.
 
@@ -152,11 +153,11 @@ def make_plugin(
 
 
 def load_plugin(path: Path, class_name: str) -> type[Any]:
-    """Return a class out of a plugin file, loaded and checked as the endpoint picker does it.
+    """Return a class from a plugin file, loaded and checked as by the endpoint picker.
 
     Raises:
-        ConfigError: The file cannot be loaded; the text says why and where.
-        AssertionError: Something is wrong with the class.
+        ConfigError: The file cannot be loaded; the text names the reason and the line.
+        AssertionError: The class has errors.
     """
     from epp.config.plugin_files import load_plugin_file  # noqa: PLC0415 - late, as in check()
 

@@ -45,7 +45,7 @@ def test_a_sound_envoy_has_status_0_and_only_ok_lines(sound: Path) -> None:
     assert lines
     assert {line.split()[0] for line in lines} == {"ok"}
     assert not_checked == (
-        "not checked, as this source does not tell: envoy-version, ext-proc-counters, counters"
+        "not checked, for lack of data in this source: envoy-version, ext-proc-counters, counters"
     )
     assert last == "0 errors, 0 warnings"
 

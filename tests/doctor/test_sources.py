@@ -157,7 +157,7 @@ def test_a_wrapped_filter_is_unwrapped(wrapper: str) -> None:
         pytest.param("configs: []\n", "neither a bootstrap", id="an empty dump"),
         pytest.param(
             json.dumps({"a": {"configs": [{}]}, "b": {"configs": [{}]}}),
-            "configurations of 2 Envoys; give one",
+            "configurations of 2 Envoys, not 1",
             id="two Envoys",
         ),
     ],

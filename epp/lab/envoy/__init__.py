@@ -1,8 +1,8 @@
-"""A real Envoy in front of the endpoint picker: its bootstrap, its process.
+"""A real Envoy in front of the endpoint picker: its bootstrap and its process.
 
-`epp.lab.envoy.bootstrap` (`bootstrap`, `render_yaml`) turns a `GatewayConfig` into Envoy's
-bootstrap, `epp.lab.envoy.samples` into the files of deploy/envoy; importing them takes most of a
-second, so they are imported by their own names. `EnvoyProcess` runs a bootstrap.
+`epp.lab.envoy.bootstrap` (`bootstrap`, `render_yaml`) turns a `GatewayConfig` into an Envoy
+bootstrap, and `epp.lab.envoy.samples` renders the files of deploy/envoy. The package does not
+import these two modules, because that takes most of a second. `EnvoyProcess` runs a bootstrap.
 """
 
 from epp.lab.envoy.client_headers import ClientHeaders, HeaderRules, HeaderToSet

@@ -1,8 +1,8 @@
 """The only module that imports `envoy-data-plane`, the package with Envoy's API as dataclasses.
 
-A missing package, as after `pip install --no-deps`, becomes a clear error here, and the pydantic
-deprecations that its generated modules raise on import (2.2.0 with pydantic 2.12) are kept from
-programs that treat warnings as errors.
+If the package is missing (`pip install --no-deps`), the import raises a clear error. The pydantic
+deprecation warnings that its generated modules emit on import (2.2.0 with pydantic 2.12) are
+suppressed, for programs that treat warnings as errors.
 """
 
 import datetime
@@ -105,12 +105,12 @@ __all__ = [
 
 
 def extension(name: str, config: betterproto2.Message) -> core.TypedExtensionConfig:
-    """Return `config` as the named extension of Envoy."""
+    """Return `config` as an Envoy extension with this name."""
     return core.TypedExtensionConfig(name=name, typed_config=PackedMessage.pack(config))
 
 
 def seconds(value: float) -> datetime.timedelta:
-    """Return a duration as Envoy's messages take it."""
+    """Return a duration in the type of Envoy's messages."""
     return datetime.timedelta(seconds=value)
 
 

@@ -1,4 +1,4 @@
-"""Envoy's access log: what its lines hold, and where they go."""
+"""Envoy's access log: the fields of a line, and the destination."""
 
 from epp.lab.envoy._data_plane import (
     Struct,
@@ -16,7 +16,7 @@ FIELDS = {
     "client": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
     "request_id": "%REQ(X-REQUEST-ID)%",
     "method": "%REQ(:METHOD)%",
-    # Without the query, where some clients put their key.
+    # Without the query, which may contain an API key.
     "path": "%PATH(NQ)%",
     "status": "%RESPONSE_CODE%",
     "flags": "%RESPONSE_FLAGS%",
@@ -28,11 +28,11 @@ FIELDS = {
     "first_byte_ms": "%RESPONSE_DURATION%",
     "duration_ms": "%DURATION%",
 }
-"""Of each line: its JSON fields and Envoy's formats for them."""
+"""The JSON fields of a line, and Envoy's formats of their values."""
 
 
 def access_log(path: str) -> access_log_entry.AccessLog:
-    """Return a log with a JSON line for each request, to a file or to `STANDARD_OUTPUT`."""
+    """Return an access log with a line of JSON per request, to a file or `STANDARD_OUTPUT`."""
     line = core.SubstitutionFormatString(json_format=Struct.from_dict(FIELDS))
     if path == STANDARD_OUTPUT:
         stdout = stdout_access_log.StdoutAccessLog(log_format=line)

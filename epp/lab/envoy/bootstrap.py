@@ -1,10 +1,10 @@
-"""A gateway as Envoy's bootstrap: `GatewayConfig` in, JSON-like dict or YAML out.
+"""Convert a `GatewayConfig` to an Envoy bootstrap, as a JSON-like dict or as YAML.
 
-The messages are those of `envoy-data-plane`, so a misspelt field fails here and not in Envoy.
-Importing this module takes most of a second; it is therefore not imported by the package itself.
+The message classes are those of `envoy-data-plane`, so that a misspelt field fails here and not in
+Envoy. Importing this module takes most of a second, so the package does not import it.
 
 Raises:
-    MissingDependencyError: on import, without the package `envoy-data-plane`.
+    MissingDependencyError: On import, if the package `envoy-data-plane` is missing.
 """
 
 import typing
@@ -25,7 +25,7 @@ def bootstrap(config: GatewayConfig) -> dict[str, typing.Any]:
     """Return the bootstrap in Envoy's JSON form, with the field names of the .proto files.
 
     Raises:
-        ValueError: there is no endpoint, and `OVERRIDE_HOST` needs one.
+        ValueError: There is no endpoint, and the destination is `OVERRIDE_HOST`.
     """
     message = data_plane.bootstrap.Bootstrap(
         admin=data_plane.bootstrap.Admin(
@@ -41,5 +41,5 @@ def bootstrap(config: GatewayConfig) -> dict[str, typing.Any]:
 
 
 def render_yaml(config: GatewayConfig) -> str:
-    """Return the bootstrap as YAML, as `envoy -c` reads it, below what its reader should know."""
+    """Return the bootstrap as YAML for `envoy -c`, with explanatory comments at the top."""
     return comment(remarks(config)) + yaml.safe_dump(bootstrap(config), sort_keys=False)

@@ -1,6 +1,6 @@
-"""Which of a client's headers reach the endpoint picker, and which ones the gateway writes.
+"""Which headers of a client the gateway removes, passes on or overwrites.
 
-This module uses none of Envoy's types, like the `GatewayConfig` that it is a part of.
+Part of `GatewayConfig`; like it, this module imports none of Envoy's types.
 """
 
 import re
@@ -38,11 +38,11 @@ CLIENT_HEADERS = (
     "x-original-path",
     "x-forwarded-path",
 )
-"""Headers by which a client changes what the endpoint picker decides: priority, share, model, time
-limits, cost, session, profile. Plugins that are configured with other names read those instead."""
+"""Headers with which a client influences the endpoint picker: priority, share, model, time limits,
+cost, session, profile. A plugin may be configured with other names, which are not listed here."""
 
 _TOKEN = re.compile(r"[a-z0-9!#$%&'*+.^`|~-]+")
-"""RFC 9110 §5.6.2 without the underscore: Envoy drops a client's header that has one."""
+"""RFC 9110 §5.6.2 without the underscore: Envoy drops client headers with one."""
 
 _GATEWAYS_OWN = frozenset(
     {*STEERING_HEADERS, "x-forwarded-for", "host", "content-length", "transfer-encoding"}
@@ -50,29 +50,29 @@ _GATEWAYS_OWN = frozenset(
 
 
 class ClientHeaders(Enum):
-    """What the gateway does with the `CLIENT_HEADERS` that a client sends."""
+    """Whether the `CLIENT_HEADERS` of a request are removed."""
 
     KEEP = "keep"
-    """They reach the endpoint picker: every client sets its own priority and share."""
+    """Pass them to the endpoint picker: every client sets its own priority and share."""
 
     STRIP = "strip"
-    """They are removed before any filter."""
+    """Remove them before any filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderToSet:
-    """A header that the gateway writes, whatever the client sent."""
+    """A request header that the gateway sets, overwriting the client's value."""
 
     name: str
     """In lower case."""
 
     value: str
-    """Text, or a format of Envoy such as `%DOWNSTREAM_PEER_SUBJECT%`; one that yields nothing
-    leaves the request without the header."""
+    """Text, or an Envoy format string such as `%DOWNSTREAM_PEER_SUBJECT%`; if its result is empty,
+    the request has no such header."""
 
     @property
     def is_format(self) -> bool:
-        """Whether Envoy makes the value out of the request."""
+        """Whether the value is a format string, which Envoy evaluates per request."""
         return "%" in self.value.replace("%%", "")
 
 
@@ -80,13 +80,13 @@ def header_to_set(text: str) -> HeaderToSet:
     """Return the header that `NAME=VALUE` describes.
 
     Raises:
-        ValueError: the text has another form, or the gateway sets this header itself.
+        ValueError: The text has another form, or the header is reserved for the gateway.
     """
     name, equals, value = text.partition("=")
     if not equals or not value.strip():
         raise ValueError(f"not NAME=VALUE: {text!r}")
     if not value.isprintable():
-        raise ValueError(f"the value has characters that cannot be printed: {text!r}")
+        raise ValueError(f"the value has non-printable characters: {text!r}")
     return HeaderToSet(header_name(name), value.strip())
 
 
@@ -94,31 +94,31 @@ def header_name(text: str) -> str:
     """Return the name of a header in lower case.
 
     Raises:
-        ValueError: the text is no header name, or an operator may not set or remove it.
+        ValueError: The text is not a header name, or the header is reserved for the gateway.
     """
     name = text.strip().lower()
     if not _TOKEN.fullmatch(name):
-        raise ValueError(f"not the name of a header (without an underscore): {text!r}")
+        raise ValueError(f"not a valid header name (underscores are not allowed): {text!r}")
     if name in _GATEWAYS_OWN or name.startswith("x-envoy-"):
-        raise ValueError(f"{name} is the gateway's own")
+        raise ValueError(f"{name} is reserved for the gateway")
     return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderRules:
-    """What the gateway does to a request's headers before the endpoint picker sees them.
+    """Changes to the headers of a request before it reaches the endpoint picker.
 
     Raises:
-        ValueError: a name is not one to keep, to strip or to set.
+        ValueError: A name is invalid or reserved, or two rules contradict each other.
     """
 
     client_headers: ClientHeaders = ClientHeaders.KEEP
 
     kept: tuple[str, ...] = ()
-    """With `STRIP`: client headers that pass all the same, such as a signed session token."""
+    """With `STRIP`: client headers that are not removed, such as a signed session token."""
 
     stripped: tuple[str, ...] = ()
-    """Further headers to remove, such as the one that a profile handler is configured with."""
+    """Further headers to remove, such as the header that a profile handler reads."""
 
     to_set: tuple[HeaderToSet, ...] = ()
 
@@ -126,10 +126,10 @@ class HeaderRules:
         for name in self.stripped:
             header_name(name)
         if self.kept and self.client_headers is ClientHeaders.KEEP:
-            raise ValueError("a header to keep needs `strip`: otherwise all headers are kept")
+            raise ValueError("a header to keep requires `strip`: otherwise all headers are kept")
         for name in self.kept:
             if name not in CLIENT_HEADERS:
-                raise ValueError(f"{name} need not be kept: `strip` does not remove it")
+                raise ValueError(f"{name} cannot be kept: `strip` does not remove it")
         names = [each.name for each in self.to_set]
         for name in names:
             if names.count(name) > 1 or name in self.kept or name in self.stripped:
@@ -137,10 +137,10 @@ class HeaderRules:
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """A client's headers to remove before any filter, each once.
+        """Headers of a client to remove before any filter, without duplicates.
 
-        A header that the gateway sets is removed first, with its synonyms: its format may yield
-        nothing, and then the client's value would remain.
+        Headers that the gateway sets, and their synonyms, are included: if the result of a format
+        string is empty, the client's value must not remain.
         """
         names = [*STEERING_HEADERS, *self.stripped]
         if self.client_headers is ClientHeaders.STRIP:
@@ -151,5 +151,5 @@ class HeaderRules:
 
 
 def synonyms(name: str) -> tuple[str, ...]:
-    """Return all names, new and old, of the header `name`."""
+    """Return all names of the header `name`, including old ones."""
     return next((names for names in _SYNONYMS if name in names), (name,))

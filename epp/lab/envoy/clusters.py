@@ -34,18 +34,18 @@ from epp.lab.envoy.names import (
 )
 
 CIRCUIT_BREAKER_LIMIT = 1_000_000
-"""Stands for unlimited: requests wait in the endpoint picker's queue, whose limits are its own."""
+"""In effect unlimited: requests wait in the queue of the endpoint picker, which has limits."""
 
 KEEPALIVE_INTERVAL_SECONDS = 30.0
 
 KEEPALIVE_TIMEOUT_SECONDS = 20.0
-"""Generous: an endpoint picker that is busy for a moment must not lose all its streams."""
+"""Long, so that a short stall of the endpoint picker does not reset all its streams."""
 
 HTTP_OPTIONS_KEY = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
 def epp_clusters(config: GatewayConfig) -> list[cluster.Cluster]:
-    """Return the endpoint picker's cluster, and a second one if large requests go apart."""
+    """Return the endpoint picker's cluster, and a second one if large requests use their own."""
     names = [EPP_CLUSTER]
     if config.limits.small_request_bytes:
         names.append(EPP_LARGE_REQUESTS_CLUSTER)
@@ -53,7 +53,7 @@ def epp_clusters(config: GatewayConfig) -> list[cluster.Cluster]:
 
 
 def epp_cluster(config: GatewayConfig, name: str = EPP_CLUSTER) -> cluster.Cluster:
-    """Return a cluster of the endpoint picker: HTTP/2, resolved by DNS if need be."""
+    """Return a cluster of the endpoint picker: HTTP/2, with DNS unless the host is an address."""
     is_ip = parse_ip(config.epp_host) is not None
     address = (
         socket_path(config.epp_socket)
@@ -68,7 +68,8 @@ def epp_cluster(config: GatewayConfig, name: str = EPP_CLUSTER) -> cluster.Clust
         )
     )
     if config.mode is Mode.FULL_DUPLEX:
-        # Answers come back this way and wait for their readers: up to Envoy's own 16 MiB of each.
+        # The responses come back through these streams; by default Envoy would buffer up to 16 MiB
+        # of each for a slow client.
         http2.initial_stream_window_size = config.limits.echo_window_bytes
     options = upstream_http.HttpProtocolOptions(
         explicit_http_config=upstream_http.HttpProtocolOptionsExplicitHttpConfig(
@@ -89,11 +90,11 @@ def epp_cluster(config: GatewayConfig, name: str = EPP_CLUSTER) -> cluster.Clust
 
 
 def _tls_socket(config: GatewayConfig) -> core.TransportSocket:
-    """TLS for HTTP/2; the server's certificate is verified if there is something to do it with."""
+    """Return the TLS socket; the certificate is verified only if there is a CA file."""
     is_ip = parse_ip(config.epp_host) is not None
     common = tls.CommonTlsContext(
         alpn_protocols=["h2"],
-        # As a client Envoy stops at 1.2 by itself.
+        # The default maximum of an Envoy client is TLS 1.2.
         tls_params=tls.TlsParameters(
             tls_minimum_protocol_version=tls.TlsParametersTlsProtocol.TLSv1_2,
             tls_maximum_protocol_version=tls.TlsParametersTlsProtocol.TLSv1_3,
@@ -126,10 +127,10 @@ def _tls_socket(config: GatewayConfig) -> core.TransportSocket:
 
 
 def model_servers_cluster(config: GatewayConfig) -> cluster.Cluster:
-    """Return the model servers' cluster, routed by what the endpoint picker chose.
+    """Return the model servers' cluster, which routes to the picked endpoint.
 
     Raises:
-        ValueError: `OVERRIDE_HOST` has no endpoint to choose from.
+        ValueError: The destination is `OVERRIDE_HOST`, and there is no endpoint.
     """
     explicit = upstream_http.HttpProtocolOptionsExplicitHttpConfig
     options = upstream_http.HttpProtocolOptions(
@@ -170,7 +171,8 @@ def model_servers_cluster(config: GatewayConfig) -> cluster.Cluster:
 def override_host_policy() -> cluster.LoadBalancingPolicy:
     """Return the policy: the header, then the metadata, then round robin.
 
-    A retry takes the next endpoint of the list; the one that served is noted in the metadata.
+    A retry uses the next endpoint of the list. The policy writes the endpoint that served the
+    request to the metadata.
     """
     source = override_host.OverrideHostOverrideHostSource
     policy = override_host.OverrideHost(
@@ -199,7 +201,7 @@ def _metadata_key(key: str) -> metadata.MetadataKey:
 
 
 def _assignment(name: str, addresses: list[core.Address]) -> endpoint.ClusterLoadAssignment:
-    """All addresses in one locality, weighing the same."""
+    """Return all addresses in one locality, with equal weights."""
     hosts = [
         endpoint.LbEndpoint(endpoint=endpoint.Endpoint(address=address)) for address in addresses
     ]
@@ -209,7 +211,7 @@ def _assignment(name: str, addresses: list[core.Address]) -> endpoint.ClusterLoa
 
 
 def _no_circuit_breakers() -> cluster.CircuitBreakers:
-    """Envoy's own limit of 1024 requests refuses the 1025th stream that waits in a queue."""
+    """Return unlimited thresholds: the default of 1024 would reject the 1025th queued request."""
     return cluster.CircuitBreakers(
         thresholds=[
             cluster.CircuitBreakersThresholds(

@@ -1,8 +1,9 @@
-"""A gateway as policies of Envoy Gateway (gateway.envoyproxy.io/v1alpha1).
+"""Convert a `GatewayConfig` to policies of Envoy Gateway (gateway.envoyproxy.io/v1alpha1).
 
-What these cannot say, an EnvoyPatchPolicy writes into the listener: with the response body off,
-Envoy Gateway leaves response trailers on SKIP, and in lean mode a stream would end at the first
-byte of its answer. In adaptive mode it ends with the answer even so.
+The policies cannot set the mode of response trailers: Envoy Gateway sets it to SKIP if the response
+body is not sent, and in lean mode the ext_proc stream would then end at the first byte of the
+response. So lean mode needs an EnvoyPatchPolicy. In adaptive mode the stream ends with the response
+even without it.
 """
 
 from typing import Any
@@ -32,7 +33,7 @@ from epp.lab.envoy.names import (
 API = "gateway.envoyproxy.io/v1alpha1"
 
 EXT_PROC_FILTER = f"envoy.filters.http.ext_proc/envoyextensionpolicy/{NAMESPACE}/{POLICY}/extproc/0"
-"""What Envoy Gateway calls the filter that it makes of the EnvoyExtensionPolicy."""
+"""Name that Envoy Gateway gives the filter of the EnvoyExtensionPolicy."""
 
 PROCESSING_MODE_PATH = (
     "/default_filter_chain/filters/0/typed_config/http_filters/0/typed_config/processing_mode"
@@ -50,15 +51,17 @@ def render_yaml(config: GatewayConfig) -> str:
     """Return the policies as YAML.
 
     Raises:
-        ValueError: there is no policy for what is asked for.
+        ValueError: The policies do not support a setting of `config`.
     """
     refuse_what_cannot_be(Product.ENVOY_GATEWAY, config)
     for each in config.headers.to_set:
         if each.is_format:
-            # Envoy Gateway sets it early, over the client's own, which stays if it yields nothing.
+            # Envoy Gateway does not remove the client's value first; it would remain if the result
+            # of the format string is empty.
             raise ValueError(
-                f"envoy-gateway: {each.name}: only text can be set, not the format {each.value!r};"
-                " a SecurityPolicy with claimToHeaders sets a header by a token's claim"
+                f"envoy-gateway: {each.name}: the value must be text, not the format"
+                f" {each.value!r}; to set a header from a JWT claim, use a SecurityPolicy with"
+                " claimToHeaders"
             )
     told = [
         (
@@ -72,10 +75,10 @@ def render_yaml(config: GatewayConfig) -> str:
     if config.mode is Mode.LEAN:
         told.append(
             "The EnvoyPatchPolicy needs `extensionApis.enableEnvoyPatchPolicy: true` in the "
-            "EnvoyGateway configuration and names the listener's first HTTP filter: look with "
+            "EnvoyGateway configuration and patches the listener's first HTTP filter: check with "
             f"`egctl config envoy-proxy listener` that it is {EXT_PROC_FILTER}. Without the patch "
-            "streams end at the first byte of the answer and in-flight counts go wrong. Adaptive "
-            "and full-duplex mode need no patch."
+            "ext_proc streams end at the first byte of the response and in-flight counts are "
+            "wrong. Adaptive and full-duplex mode need no patch."
         )
         documents.append(_patch_policy(config))
     if config.endpoint_protocol is ModelServerProtocol.H2C:
@@ -86,7 +89,7 @@ def render_yaml(config: GatewayConfig) -> str:
 
 
 def _client_policy(config: GatewayConfig) -> dict[str, Any]:
-    """Whatever concerns the listener: a client's headers, and what one client may take."""
+    """Return the policy of the listener: changes of client headers, and limits per client."""
     limits, rules = config.limits, config.headers
     early: dict[str, Any] = {"remove": [name for name in rules.removed if not _is_set(rules, name)]}
     if rules.to_set:
@@ -94,7 +97,7 @@ def _client_policy(config: GatewayConfig) -> dict[str, Any]:
     connection: dict[str, Any] = {}
     if limits.max_connections:
         connection["connectionLimit"] = {"value": limits.max_connections}
-    # There is one limit, for requests that are buffered whole and for answers.
+    # One limit applies to both buffered requests and responses.
     buffered = config.buffer_limit_bytes if config.mode is Mode.ADAPTIVE else limits.buffer_bytes
     connection["bufferLimit"] = str(buffered)
     spec: dict[str, Any] = {
@@ -125,13 +128,13 @@ def _is_set(rules: HeaderRules, name: str) -> bool:
 
 
 def _extension_policy(config: GatewayConfig) -> dict[str, Any]:
-    """The ext_proc filter and the cluster of the endpoint picker."""
+    """Return the policy with the ext_proc filter and the cluster of the endpoint picker."""
     request = "Buffered" if config.mode is Mode.ADAPTIVE else "FullDuplexStreamed"
     ext_proc = {
         "backendRefs": [{"name": EPP_SERVICE, "port": config.epp_port}],
         "backendSettings": {
             "circuitBreaker": _CIRCUIT_BREAKER,
-            # Its back-off is in whole seconds, and previous_hosts cannot be asked for.
+            # No back-off (the policy has whole seconds only) and no previous_hosts (unsupported).
             "retry": {
                 "numRetries": EPP_RETRIES,
                 "retryOn": {"triggers": ["connect-failure", "refused-stream"]},
@@ -144,7 +147,7 @@ def _extension_policy(config: GatewayConfig) -> dict[str, Any]:
         "processingMode": {
             "allowModeOverride": config.mode is Mode.ADAPTIVE,
             "request": {"body": request},
-            # An empty one sends the headers alone.
+            # An empty `response` sends only the headers.
             "response": {"body": request} if config.mode is Mode.FULL_DUPLEX else {},
         },
         "metadata": {
@@ -157,7 +160,7 @@ def _extension_policy(config: GatewayConfig) -> dict[str, Any]:
 
 
 def _backend_policy(config: GatewayConfig) -> dict[str, Any]:
-    """The cluster of the model servers: override_host, and retries down the list."""
+    """Return the policy of the model servers' cluster: override_host, and retries in list order."""
     spec: dict[str, Any] = {
         "targetRefs": [_target("HTTPRoute", ROUTE)],
         "loadBalancer": {
@@ -172,7 +175,7 @@ def _backend_policy(config: GatewayConfig) -> dict[str, Any]:
         },
     }
     if config.retries:
-        # There is no trigger reset-before-request; plain reset would run a generation twice.
+        # The policy has no trigger reset-before-request; `reset` could repeat a generation.
         spec["retry"] = {
             "numRetries": config.retries,
             "retryOn": {"triggers": ["connect-failure"]},

@@ -1,4 +1,4 @@
-"""What can go wrong around the lab's Envoy: each error says what to do about it."""
+"""Errors of the lab's Envoy."""
 
 
 class EnvoyError(Exception):
@@ -17,7 +17,7 @@ class EnvoyNotFoundError(EnvoyError):
 
 
 class EnvoyConfigError(EnvoyError):
-    """Envoy refused a bootstrap; the message is Envoy's own."""
+    """Envoy rejected a bootstrap; the message is Envoy's."""
 
 
 class EnvoyStartError(EnvoyError):
@@ -25,4 +25,4 @@ class EnvoyStartError(EnvoyError):
 
 
 class EnvoyAdminError(EnvoyError):
-    """The admin endpoint of a running Envoy did not answer as expected."""
+    """The admin endpoint of a running Envoy returned an unexpected response or none."""

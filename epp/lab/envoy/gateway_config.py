@@ -1,6 +1,6 @@
-"""What a gateway is to do, in our terms; `bootstrap` turns it into Envoy's.
+"""The settings of a gateway, from which `bootstrap` makes an Envoy configuration.
 
-Free of Envoy's types, whose import takes most of a second.
+This module does not import Envoy's types, because that takes most of a second.
 """
 
 import os
@@ -14,17 +14,17 @@ from epp.lab.envoy.gateway_limits import GatewayLimits
 MAX_PORT = 65535
 
 MAX_SOCKET_PATH_BYTES = 107
-"""Of Linux: a longer path does not fit the address of a socket."""
+"""Maximum length of the path of a unix socket on Linux, without the terminating NUL."""
 
 
 class Product(Enum):
-    """What is configured."""
+    """The product to configure."""
 
     ENVOY = "envoy"
     """Envoy itself, with a bootstrap."""
 
     ENVOY_GATEWAY = "envoy-gateway"
-    """Envoy Gateway, with its policies."""
+    """Envoy Gateway, with policies."""
 
     ISTIO = "istio"
     """Istio's gateway, with an EnvoyFilter."""
@@ -34,44 +34,45 @@ class Mode(Enum):
     """Which parts of a request and of its response Envoy sends to the endpoint picker."""
 
     FULL_DUPLEX = "full-duplex"
-    """Both bodies, chunk by chunk: cost grows with the tokens; what managed gateways send."""
+    """Both bodies, in chunks, as managed gateways do; the cost grows with the number of tokens."""
 
     LEAN = "lean"
-    """The request body chunk by chunk, of the response headers and trailers: four messages."""
+    """The request body in chunks; of the response, headers and trailers only. Four messages."""
 
     ADAPTIVE = "adaptive"
-    """The request body whole, of the response headers and trailers: three messages. The answer to
-    the response headers may switch the response body on."""
+    """The buffered request body; of the response, headers and trailers only. Three messages. The
+    endpoint picker may request the response body in its answer to the response headers."""
 
 
 _LENGTHS = {
-    Mode.ADAPTIVE: "of no use in adaptive mode, which keeps the header anyway",
+    Mode.ADAPTIVE: "not needed in adaptive mode, which always keeps the header",
     Mode.FULL_DUPLEX: (
-        "full-duplex mode cannot: the endpoint picker may change the length of an answer after its "
-        "headers have gone; use lean or adaptive mode"
+        "not supported in full-duplex mode: the endpoint picker may change the length of a "
+        "response after its headers were sent; use lean or adaptive mode"
     ),
 }
-"""Why a mode does not take `keep_content_length`."""
+"""Why a mode does not support `keep_content_length`."""
 
 
 class ModelServerProtocol(Enum):
-    """What Envoy speaks with the model servers."""
+    """The protocol between Envoy and the model servers."""
 
     HTTP1 = "http1"
-    """HTTP/1.1, as vLLM's OpenAI server does."""
+    """HTTP/1.1, as for vLLM's OpenAI server."""
 
     H2C = "h2c"
-    """HTTP/2 without TLS and without an upgrade, as gRPC servers do."""
+    """HTTP/2 without TLS and with prior knowledge, as for gRPC servers."""
 
 
 class Destination(Enum):
-    """How Envoy finds the endpoint that was picked."""
+    """How Envoy routes to the picked endpoint."""
 
     OVERRIDE_HOST = "override-host"
-    """Among the configured model servers: lists, retries and fail-open work."""
+    """To one of the configured model servers; supports endpoint lists, retries and fail-open."""
 
     ORIGINAL_DST = "original-dst"
-    """Wherever the header says, for fleets the gateway does not know: one endpoint, no fallback."""
+    """To the address in the header, for fleets that Envoy does not know: one endpoint, no fallback
+    to another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ class GatewayConfig:
     """One gateway: a listener, the endpoint picker behind it and the model servers.
 
     Raises:
-        ValueError: an address or a number is out of its range, or the gateway cannot fail open.
+        ValueError: A value is invalid, or two settings contradict each other.
     """
 
     mode: Mode = Mode.LEAN
@@ -88,7 +89,7 @@ class GatewayConfig:
 
     endpoints: tuple[str, ...] = ()
     """Model servers, `ip:port` or `[ip]:port`. A bootstrap with `OVERRIDE_HOST` needs at least one;
-    `ORIGINAL_DST` and the snippets for Kubernetes take none of them."""
+    `ORIGINAL_DST` and the Kubernetes snippets do not use them."""
 
     endpoint_protocol: ModelServerProtocol = ModelServerProtocol.HTTP1
 
@@ -96,13 +97,13 @@ class GatewayConfig:
     """An IP address."""
 
     listen_port: int = 8080
-    """0 lets the kernel choose: read it back with `EnvoyProcess.listener_address`."""
+    """0: the kernel chooses a port, which `EnvoyProcess.listener_address` returns."""
 
     admin_host: str = "127.0.0.1"
-    """An IP address; whoever reaches it can stop the gateway."""
+    """An IP address; any client that can connect to it can stop the gateway."""
 
     admin_port: int = 0
-    """0 lets the kernel choose: read it back as `EnvoyProcess.admin_url`."""
+    """0: the kernel chooses a port, which `EnvoyProcess.admin_url` contains."""
 
     epp_host: str = "127.0.0.1"
     """An IP address or a DNS name."""
@@ -110,65 +111,66 @@ class GatewayConfig:
     epp_port: int = 9002
 
     epp_socket: str = ""
-    """Path of the unix socket where the endpoint picker listens, instead of its host and port."""
+    """Path of the endpoint picker's unix socket, used instead of the host and port."""
 
     epp_tls: bool = False
-    """Speak TLS with the endpoint picker."""
+    """Use TLS between Envoy and the endpoint picker."""
 
     epp_ca_file: str = ""
-    """Certificate authorities, on Envoy's disk, that the endpoint picker's certificate must come
-    from; it must name `epp_host`, too. Empty: it is not verified, as by default the endpoint picker
-    signs one itself, another at each start."""
+    """File on Envoy's disk with the certificate authorities that verify the endpoint picker's
+    certificate, which must be valid for `epp_host`. Empty: no verification, because by default the
+    endpoint picker makes a self-signed certificate at each start."""
 
     epp_client_certificate_file: str = ""
-    """Certificate, on Envoy's disk, with which Envoy names itself to the endpoint picker, for one
-    with `--client-ca-file`."""
+    """Client certificate of Envoy, a file on its disk, for an endpoint picker with
+    `--client-ca-file`."""
 
     epp_client_key_file: str = ""
-    """Its key."""
+    """Private key of the client certificate."""
 
     message_timeout_seconds: float = 1000.0
-    """Longest wait for an answer of the endpoint picker; a request may wait there in a queue."""
+    """Maximum time for an answer of the endpoint picker, where a request may wait in a queue."""
 
     keep_content_length: bool = False
-    """Lean mode only: send a request's length on, as the endpoint picker tells it for a body that
-    it changes. Without it Envoy removes the header and sends the body in chunks, which some model
-    servers refuse."""
+    """Lean mode only: keep `content-length`, which the endpoint picker updates if it changes the
+    body. Otherwise Envoy removes the header and sends the body with chunked encoding, which some
+    model servers reject."""
 
     access_log: str = ""
-    """File on Envoy's disk that gets a JSON line for each request, or `-` for standard output."""
+    """File on Envoy's disk for a line of JSON per request, or `-` for standard output."""
 
     buffer_limit_bytes: int = 32 * 1024 * 1024
-    """Largest request body that is buffered whole: above it, adaptive mode answers 413 and the
-    other modes do not retry. Of answers `limits.buffer_bytes` are buffered."""
+    """Maximum size of a buffered request body: above it, adaptive mode answers 413 and the other
+    modes do not retry. For responses the limit is `limits.buffer_bytes`."""
 
     epp_connect_timeout_seconds: float = 1.0
 
     endpoint_connect_timeout_seconds: float = 1.0
 
     endpoint_idle_seconds: float = 4.0
-    """An idle connection to a model server is closed after this; uvicorn closes its own after 5."""
+    """Idle timeout of connections to model servers; uvicorn's default is 5 s."""
 
     retries: int = 2
-    """Further tries, down the list of endpoints, while nothing has reached a model server."""
+    """Maximum number of retries, in the order of the picked endpoints; a request is retried only if
+    no part of it has reached a model server."""
 
     fail_open: bool = False
-    """Route round robin when the endpoint picker is down; adaptive mode and `OVERRIDE_HOST` only.
-    Elsewhere Envoy could not: a body that is on its way to the endpoint picker is lost with it."""
+    """Route round robin when the endpoint picker is down. Adaptive mode and `OVERRIDE_HOST` only:
+    in the other modes the part of a body that was sent to the endpoint picker is lost with it."""
 
     limits: GatewayLimits = field(default_factory=GatewayLimits)
-    """What one client may take."""
+    """Limits per client."""
 
     headers: HeaderRules = field(default_factory=HeaderRules)
-    """What becomes of the headers with which clients set priorities, shares and the like."""
+    """Changes to the headers with which clients set priorities, shares etc."""
 
     trusted_hops: int = 0
-    """Proxies in front of Envoy whose entries in x-forwarded-for are believed; Envoy tells the
-    client's address that results in x-envoy-external-address."""
+    """Number of trusted proxies in front of Envoy, for x-forwarded-for; Envoy writes the resulting
+    address of the client to x-envoy-external-address."""
 
     reuse_port: bool = False
-    """Let other processes listen on the same port. Off, as two gateways on one port would share
-    the connections in silence; on, it spreads the connections over several workers evenly."""
+    """Set SO_REUSEPORT: on, the kernel distributes connections evenly over several workers; off, a
+    second gateway on the same port fails instead of receiving part of the connections."""
 
     def __post_init__(self) -> None:
         for name in ("listen_host", "admin_host"):
@@ -205,27 +207,28 @@ class GatewayConfig:
                 f"epp_socket: longer than {MAX_SOCKET_PATH_BYTES} bytes: {self.epp_socket!r}"
             )
         if self.epp_ca_file and not self.epp_tls:
-            raise ValueError("epp_ca_file: nothing to verify without epp_tls")
+            raise ValueError("epp_ca_file: requires epp_tls")
         if bool(self.epp_client_certificate_file) != bool(self.epp_client_key_file):
-            raise ValueError("epp_client_certificate_file: goes with epp_client_key_file")
+            raise ValueError("epp_client_certificate_file and epp_client_key_file: give both")
         if self.epp_client_certificate_file and not self.epp_tls:
-            raise ValueError("epp_client_certificate_file: of no use without epp_tls")
+            raise ValueError("epp_client_certificate_file: requires epp_tls")
 
     def _check_fail_open(self) -> None:
         if self.mode is not Mode.ADAPTIVE:
             raise ValueError(
-                f"fail_open: {self.mode.value} mode cannot: a body that is on its way to the "
-                "endpoint picker is lost with it, and Envoy answers 500; use adaptive mode"
+                f"fail_open: not supported in {self.mode.value} mode: the part of a body that was "
+                "sent to the endpoint picker is lost with it, and Envoy answers 500; use adaptive "
+                "mode"
             )
         if self.destination is Destination.ORIGINAL_DST:
             raise ValueError(
-                "fail_open: original-dst cannot: without the endpoint picker's header Envoy knows "
-                "no model server; use override-host"
+                "fail_open: not supported with original-dst: without the endpoint picker's header "
+                "Envoy knows no model server; use override-host"
             )
 
 
 def parse_ip(text: str) -> IPv4Address | IPv6Address | None:
-    """Return the address `text` spells (IPv6 without brackets), or None."""
+    """Parse an IP address (IPv6 without brackets); return None if `text` is not one."""
     for family in (IPv4Address, IPv6Address):
         try:
             return family(text)
@@ -235,10 +238,10 @@ def parse_ip(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def split_endpoint(endpoint: str) -> tuple[str, int]:
-    """Split `ip:port` or `[ip]:port` into a bare address and a port.
+    """Split `ip:port` or `[ip]:port` into an address without brackets and a port.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: `endpoint` has neither form.
     """
     host, _, port = endpoint.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")

@@ -1,6 +1,6 @@
-"""Limits on what one client may take of the gateway: time, connections and memory.
+"""Limits that protect the gateway from its clients: time, connections and memory.
 
-This module uses none of Envoy's types, like the `GatewayConfig` that it is a part of.
+Part of `GatewayConfig`; like it, this module does not import Envoy's types.
 """
 
 from dataclasses import dataclass, fields
@@ -10,67 +10,67 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 
 MIN_WINDOW_BYTES = 65_535
-"""Smallest window that Envoy takes (RFC 9113 §6.9.2: the initial one)."""
+"""Minimum window in Envoy; the initial window of RFC 9113 §6.9.2."""
 
 MAX_WINDOW_BYTES = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayLimits:
-    """Limits of Envoy towards its clients; 0 removes a limit of time or of counts.
+    """Limits of Envoy for its clients; 0 disables a timeout or a maximum count.
 
     Raises:
-        ValueError: a number is out of its range.
+        ValueError: A number is out of range.
     """
 
     request_headers_seconds: float = 10.0
-    """From the first byte of a request's headers to their last."""
+    """Maximum time from the first to the last byte of the request headers."""
 
     request_seconds: float = 300.0
-    """From a request's first byte to the last one of its body, however it trickles; 408 after that.
-    The wait in the endpoint picker's queue and the answer are not in it. 64 MiB take 300 s at
+    """Maximum time from the first byte of a request to the last byte of its body, after which Envoy
+    answers 408; excludes the queue of the endpoint picker and the response. 64 MiB take 300 s at
     1.8 Mbit/s."""
 
     stream_idle_seconds: float = 3600.0
-    """Silence in both directions. A wait in the queue (at most 1000 s) and a generation of 20
-    minutes that is not streamed are silent, so it must be well above both."""
+    """Maximum time without data in either direction. Must be well above the time in the queue (at
+    most 1000 s) and the time of a non-streaming generation (20 minutes)."""
 
     stream_flush_seconds: float = 300.0
-    """For a client to read on when its answer is complete and does not fit its window."""
+    """Maximum time for a client to read the rest of a complete response that exceeds its window."""
 
     connection_idle_seconds: float = 620.0
-    """A connection without a request. Load balancers in front keep theirs for up to 600 s, and one
-    that Envoy closes first costs a request."""
+    """Maximum time of a connection without a request. Load balancers in front of Envoy keep idle
+    connections for up to 600 s; if Envoy closes one earlier, a request can fail."""
 
     max_connections: int = 20_000
-    """Connections of all clients together; one more is closed at once. Must stay below half of
-    Envoy's file descriptors: at the end of those it accepts nobody and spins."""
+    """Maximum number of client connections; Envoy closes further ones at once. Must be below half
+    of Envoy's file descriptors: without a free one, Envoy accepts no connection and busy-loops."""
 
     max_streams: int = 1024
-    """Requests at once on one HTTP/2 connection."""
+    """Maximum number of concurrent requests per HTTP/2 connection."""
 
     max_heap_bytes: int = 4 * GIB
-    """Envoy's heap. From 85 % the streams that hold most are reset, from 95 % new requests are
-    answered with 503."""
+    """Maximum heap of Envoy. Above 85 % Envoy resets the streams that hold the most memory, above
+    95 % it answers new requests with 503."""
 
     buffer_bytes: int = 64 * KIB
-    """What is buffered of an answer, per connection and direction, before Envoy stops reading."""
+    """Response bytes that Envoy buffers per connection and direction before it stops reading."""
 
     stream_window_bytes: int = 256 * KIB
-    """Window of an HTTP/2 stream, and with it what Envoy buffers of its answer."""
+    """Window of an HTTP/2 stream, and so the number of response bytes that Envoy buffers."""
 
     echo_window_bytes: int = MIB
-    """Window of a stream to the endpoint picker in full duplex, and with it what Envoy buffers of
-    an answer that came back from there. Request bodies come back the same way: with less than a
-    usual body they stay in the endpoint picker, whose own budget they fill."""
+    """Window of an ext_proc stream in full-duplex mode, and so the number of response bytes from
+    the endpoint picker that Envoy buffers. Request bodies come back the same way: if the window is
+    smaller than a usual body, the rest stays in the endpoint picker and uses its memory budget."""
 
     connection_window_bytes: int = MIB
-    """Window of an HTTP/2 connection of a client."""
+    """Window of a client's HTTP/2 connection."""
 
     small_request_bytes: int = 64 * KIB
-    """Requests with a longer body, a compressed one or one of unknown length go to the endpoint
-    picker over connections of their own. Envoy opens one per worker thread and cluster, and small
-    requests would wait there behind megabytes. 0 sends all requests over the same ones."""
+    """Requests with a longer body, a compressed one or one of unknown length use separate
+    connections to the endpoint picker. Envoy opens one connection per worker thread and cluster,
+    on which small requests would wait behind large ones. 0: all requests share connections."""
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -1,9 +1,9 @@
-"""What the gateway does to a request's headers before the endpoint picker sees them.
+"""Changes to the headers of a request before it reaches the endpoint picker.
 
-Headers are removed early, before any filter and before a route is chosen. They are set by a filter
-of their own right before ext_proc, so that a format can use what filters before it have found, such
-as the claims of a token in the dynamic metadata of jwt_authn. A route's own headers_to_remove and
-headers_to_add act after ext_proc.
+Headers are removed before the first filter and before the route is chosen. They are set by a
+header_mutation filter directly before ext_proc, so that format strings can use the results of
+earlier filters, such as JWT claims in the dynamic metadata of jwt_authn. The fields
+headers_to_remove and headers_to_add of a route would take effect only after ext_proc.
 """
 
 from epp.lab.envoy._data_plane import (
@@ -17,7 +17,7 @@ from epp.lab.envoy.client_headers import HeaderRules
 
 
 def early_removal(rules: HeaderRules) -> core.TypedExtensionConfig:
-    """Return the early removal of a client's headers."""
+    """Return the extension that removes client headers before the first filter."""
     mutations = [mutation_rules.HeaderMutation(remove=name) for name in rules.removed]
     return extension(
         "envoy.http.early_header_mutation.header_mutation",
@@ -26,7 +26,7 @@ def early_removal(rules: HeaderRules) -> core.TypedExtensionConfig:
 
 
 def set_headers(rules: HeaderRules) -> header_mutation.HeaderMutation:
-    """Return the filter that writes the gateway's own headers."""
+    """Return the filter that sets headers."""
     overwrite = core.HeaderValueOptionHeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD
     mutations = [
         mutation_rules.HeaderMutation(

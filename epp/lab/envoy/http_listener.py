@@ -1,4 +1,4 @@
-"""The gateway's listener: clean the request's headers, ask the endpoint picker, route."""
+"""The gateway's listener: removes and sets request headers, calls ext_proc, and routes."""
 
 from collections.abc import Sequence
 
@@ -36,10 +36,10 @@ from epp.lab.envoy.names import (
 )
 
 RETRY_ON = "connect-failure,reset-before-request"
-"""Only failures before a model server saw the request: a generation must not run twice."""
+"""Only failures before the request reaches a model server: a generation must not run twice."""
 
 EPP_RETRY_ON = "connect-failure,refused-stream,reset-before-request"
-"""A stream to an endpoint picker that is gone, or is going, is tried with another one."""
+"""Failures of a stream to an endpoint picker that has stopped or is shutting down."""
 
 EPP_RETRIES = 2
 
@@ -56,21 +56,21 @@ def http_listener(config: GatewayConfig) -> listener.Listener:
     if config.headers.to_set:
         filters.insert(0, _http_filter("header_mutation", set_headers(config.headers)))
     if config.destination is Destination.ORIGINAL_DST:
-        # Behind ext_proc, so that its rule for responses comes first.
+        # After ext_proc: the filters handle a response in reverse order.
         filters.append(_http_filter("header_to_metadata", _served_endpoint()))
     filters.append(_http_filter("router", router.Router()))
     manager = connection_manager.HttpConnectionManager(
         stat_prefix=STAT_PREFIX,
-        # The last entry of x-forwarded-for is then the address that Envoy itself saw.
+        # Append the address of the peer to x-forwarded-for.
         use_remote_address=True,
         xff_num_trusted_hops=config.trusted_hops,
-        # Clients name their requests; without this Envoy, as an edge, writes an id of its own.
+        # Keep the x-request-id of a client; by default an edge Envoy replaces it.
         preserve_external_request_id=True,
         stream_idle_timeout=seconds(limits.stream_idle_seconds),
         stream_flush_timeout=seconds(limits.stream_flush_seconds),
         request_timeout=seconds(limits.request_seconds),
         request_headers_timeout=seconds(limits.request_headers_seconds),
-        # Some servers take x_y for x-y: what is taken off must not come back spelt like that.
+        # Some servers read x_y as x-y, so a client could evade the removal of a header.
         common_http_protocol_options=core.HttpProtocolOptions(
             idle_timeout=seconds(limits.connection_idle_seconds),
             headers_with_underscores_action=(
@@ -91,7 +91,7 @@ def http_listener(config: GatewayConfig) -> listener.Listener:
         name=LISTENER,
         address=socket_address(config.listen_host, config.listen_port),
         enable_reuse_port=config.reuse_port,
-        # Of answers. Request bodies that are buffered whole have the limit of the route.
+        # Limits responses only; buffered request bodies have the limit of the route.
         per_connection_buffer_limit_bytes=limits.buffer_bytes,
         filter_chains=[listener.FilterChain(filters=[http])],
     )
@@ -100,8 +100,8 @@ def http_listener(config: GatewayConfig) -> listener.Listener:
 def downstream_http2(limits: GatewayLimits) -> core.Http2ProtocolOptions:
     """Return the limits of a client's HTTP/2 connection.
 
-    Envoy buffers a stream's answer up to the window that it gives itself: with its own 16 MiB one
-    connection of 100 slow streams took 1.8 GB.
+    Envoy buffers a response up to the stream window: with its default of 16 MiB, one connection
+    with 100 slow streams used 1.8 GB.
     """
     return core.Http2ProtocolOptions(
         max_concurrent_streams=limits.max_streams,
@@ -121,7 +121,7 @@ def _filter_name(name: str) -> str:
 
 
 def _served_endpoint() -> header_to_metadata.Config:
-    """Tell ext_proc, with the response headers, what the route wrote into one of them."""
+    """Return the filter that moves the header `SERVED_HEADER` of a response to the metadata."""
     value = header_to_metadata.ConfigKeyValuePair(
         metadata_namespace=DESTINATION_NAMESPACE, key=SERVED_KEY
     )
@@ -156,9 +156,10 @@ def _grpc_service(cluster: str) -> core.GrpcService:
 
 
 def _another_endpoint_picker() -> core.RetryPolicy:
-    """Without health checks Envoy goes on to open streams to an endpoint picker that has stopped.
+    """Return the retry policy of ext_proc streams.
 
-    Such a stream is tried with one of the others; where there is one address, there again.
+    Without health checks Envoy opens streams to an endpoint picker that has stopped. The policy
+    retries such a stream on another address, or on the same one if there is no other.
     """
     others = extension(
         "envoy.retry_host_predicates.previous_hosts", previous_hosts.PreviousHostsPredicate()
@@ -177,9 +178,10 @@ def _another_endpoint_picker() -> core.RetryPolicy:
 
 
 def processing_mode(mode: Mode) -> ext_proc.ProcessingMode:
-    """Return what the filter sends.
+    """Return which parts of a request and its response the filter sends.
 
-    Response trailers always: without them and the response body a stream ends at the first byte.
+    Response trailers are always sent: if neither they nor the response body were, the stream would
+    end at the first byte of the body.
     """
     adaptive = mode is Mode.ADAPTIVE
     full_duplex = mode is Mode.FULL_DUPLEX
@@ -194,7 +196,7 @@ def processing_mode(mode: Mode) -> ext_proc.ProcessingMode:
 
 
 def _routes(config: GatewayConfig) -> route.RouteConfiguration:
-    """Everything to the model servers, for as long as it takes."""
+    """Return routes that send all requests to the model servers, without a timeout."""
     everything = _route(config)
     routes = [everything]
     if config.limits.small_request_bytes:
@@ -234,7 +236,7 @@ def _route(config: GatewayConfig, headers: Sequence[route.HeaderMatcher] = ()) -
 
 
 def _small_bodies(limit: int) -> list[route.HeaderMatcher]:
-    """Match requests of a known length up to `limit` bytes, not compressed."""
+    """Return matchers of uncompressed requests with a known length of at most `limit` bytes."""
     return [
         route.HeaderMatcher(
             name="content-length", range_match=envoy_type.Int64Range(start=0, end=limit + 1)

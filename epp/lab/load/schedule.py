@@ -102,7 +102,7 @@ async def open_loop(
     async with asyncio.TaskGroup() as group:
         for offset in offsets:
             delay = ledger.started_at + offset - clock()
-            # Behind schedule it still yields, or answers would not be read.
+            # Sleep even when late: the event loop must run to read responses.
             await asyncio.sleep(max(0.0, delay))
             index = ledger.begin()
             group.create_task(send(index, offset), name=f"load-request-{index}")

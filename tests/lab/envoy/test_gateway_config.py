@@ -45,16 +45,16 @@ def test_what_is_no_endpoint_is_refused(endpoint: str) -> None:
         ({"buffer_limit_bytes": 0}, "buffer_limit_bytes: must be above 0"),
         ({"retries": -1}, "retries: must not be below 0"),
         ({"epp_socket": "/" + 107 * "x"}, "epp_socket: longer than 107 bytes"),
-        ({"epp_ca_file": "/ca"}, "epp_ca_file: nothing to verify without epp_tls"),
-        ({"epp_client_key_file": "/key"}, "goes with epp_client_key_file"),
+        ({"epp_ca_file": "/ca"}, "epp_ca_file: requires epp_tls"),
+        ({"epp_client_key_file": "/key"}, "epp_client_key_file: give both"),
         (
             {"epp_client_certificate_file": "/crt", "epp_client_key_file": "/key"},
-            "epp_client_certificate_file: of no use without epp_tls",
+            "epp_client_certificate_file: requires epp_tls",
         ),
-        ({"fail_open": True}, "fail_open: lean mode cannot: .* use adaptive mode"),
+        ({"fail_open": True}, "fail_open: not supported in lean mode: .* use adaptive mode"),
         (
             {"mode": Mode.FULL_DUPLEX, "fail_open": True},
-            "fail_open: full-duplex mode cannot: .* use adaptive mode",
+            "fail_open: not supported in full-duplex mode: .* use adaptive mode",
         ),
         (
             {
@@ -62,15 +62,15 @@ def test_what_is_no_endpoint_is_refused(endpoint: str) -> None:
                 "mode": Mode.ADAPTIVE,
                 "fail_open": True,
             },
-            "fail_open: original-dst cannot: .* use override-host",
+            "fail_open: not supported with original-dst: .* use override-host",
         ),
         (
             {"mode": Mode.ADAPTIVE, "keep_content_length": True},
-            "keep_content_length: of no use in adaptive mode",
+            "keep_content_length: not needed in adaptive mode",
         ),
         (
             {"mode": Mode.FULL_DUPLEX, "keep_content_length": True},
-            "keep_content_length: full-duplex mode cannot: .* use lean or adaptive mode",
+            "keep_content_length: not supported in full-duplex mode: .* use lean or adaptive mode",
         ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
