@@ -146,10 +146,10 @@ async def test_500_requests_and_200_clients_that_leave_cost_no_connection(
     assert (await gateway.completion()).status_code == 200
     may_leave = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
-        load = tasks.create_task(run(plan))
         for nth in range(200):
             tasks.create_task(leave(nth, may_leave))
         await until(lambda: gateway.open_streams() >= 200)
+        load = tasks.create_task(run(plan))
         may_leave.set()
     assert load.result().errors == {}
     assert load.result().succeeded == 500

@@ -139,6 +139,7 @@ class EndsTogether(Attack):
                 for stream in streams:
                     await client.send(stream, body[:-1], end=False)
                 await almost_whole.wait()
+                tally["sent"] += self.streams
                 for stream in streams:
                     await client.send(stream, body[-1:], end=True)
                 for stream in streams:
