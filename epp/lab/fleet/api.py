@@ -79,9 +79,9 @@ class ApiParser:
         generation = self._generation(parsed, prompt, f"{parsed.id_prefix}{request_id}")
         return ApiRequest(body=parsed, model=model, generation=generation, call=call)
 
-    def _generation(self, body: Body, prompt: bytes, answer_id: str) -> GenerationRequest:
+    def _generation(self, body: Body, prompt: bytes, response_id: str) -> GenerationRequest:
         generation = GenerationRequest(
-            id=answer_id,
+            id=response_id,
             prompt=prompt,
             max_tokens=body.limit(),
             min_tokens=body.min_tokens,

@@ -127,7 +127,7 @@ class Batch:
         return sequence.lease is not None
 
     def _lease(self, sequence: Sequence) -> bool:
-        """Allocate KV blocks for all tokens so far, reusing cached ones; False without room."""
+        """Allocate KV blocks for all tokens so far, reusing cached ones; False if too few."""
         size = self._config.block_size
         # The last token is always computed: its logits give the next one.
         usable = sequence.keys[: (sequence.total_tokens - 1) // size]

@@ -62,7 +62,7 @@ def rendered_prompt(prompt: str | list[str | int]) -> bytes:
     parts: list[bytes] = []
     for token in prompt:
         if not isinstance(token, int):
-            raise ApiError("The fake server takes one prompt per request.", param="prompt")
+            raise ApiError("The fake server supports only one prompt per request.", param="prompt")
         parts.append((token % 2 ** (8 * BYTES_PER_TOKEN)).to_bytes(BYTES_PER_TOKEN, "big"))
     return b"".join(parts)
 

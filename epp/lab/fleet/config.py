@@ -15,7 +15,7 @@ class EngineConfig:
     """Speed and capacity of one fake server.
 
     A step takes `(step_seconds + decode_seconds_per_sequence * decoding sequences + prefill tokens
-    / prefill_tokens_per_second + adapter loads) * time_scale / speed` seconds.
+    / prefill_tokens_per_second + lora_load_seconds * adapter loads) * time_scale / speed` seconds.
     """
 
     max_num_seqs: int = 8
@@ -87,7 +87,7 @@ class EngineConfig:
         )
         _check(
             len(set(self.adapters)) == len(self.adapters),
-            f"adapters repeat: {', '.join(self.adapters)}",
+            f"adapters has duplicate names: {', '.join(self.adapters)}",
         )
 
 
@@ -131,7 +131,7 @@ class FleetConfig:
             self.max_body_bytes >= 1,
             f"max_body_bytes must be at least 1, got {self.max_body_bytes}",
         )
-        _check(self.model != "", "model must have a name")
+        _check(self.model != "", "model must not be empty")
         _check(
             self.model not in self.engine.adapters,
             f"adapter {self.model} has the name of the model",
@@ -144,11 +144,11 @@ class FleetConfig:
             for index in getattr(self, name):
                 _check(
                     0 <= index < self.endpoints,
-                    f"{name} names endpoint {index} of {self.endpoints} endpoints",
+                    f"{name} has index {index}, but there are {self.endpoints} endpoints",
                 )
         for index in range(self.endpoints):
             port = self.port_of(index)
-            _check(0 <= port <= MAX_PORT, f"endpoint-{index} would get port {port}")
+            _check(0 <= port <= MAX_PORT, f"port of endpoint-{index} is out of range: {port}")
             self.engine_of(index)
 
     def port_of(self, index: int) -> int:

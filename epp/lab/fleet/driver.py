@@ -8,7 +8,7 @@ from epp.lab.fleet.engine import Engine, SequenceCallback
 from epp.lab.fleet.sequence import GenerationRequest, Sequence
 
 STEPS_PER_TICK = 32
-"""Maximum of overdue steps finished per callback. uvloop's clock and timers have a
+"""Maximum number of overdue steps finished per callback. uvloop's clock and timers have a
 resolution of 1 ms, and scaled steps are shorter, so several are due at once."""
 
 
@@ -19,8 +19,8 @@ class EngineDriver:
         self.engine = engine
         """The engine that is driven."""
         self.worst_lag_seconds = 0.0
-        """Longest delay of a step behind its nominal end: a large one means the process is
-        overloaded and the fleet, not what is measured against it, is slow."""
+        """Longest delay of a step behind its nominal end. A large value means that the process is
+        overloaded, and that latencies measured against the fleet include its delays."""
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._due: float | None = None

@@ -88,7 +88,7 @@ class Engine:
         if request.max_tokens < 1 or prompt_tokens + request.max_tokens > config.max_model_len:
             raise ValueError(
                 f"{prompt_tokens} prompt and {request.max_tokens} output tokens "
-                f"do not fit {config.max_model_len}"
+                f"do not fit in max_model_len {config.max_model_len}"
             )
         output, natural_end = draw_output(
             request, seed=config.seed, eos_probability=config.eos_probability

@@ -41,7 +41,7 @@ class StageError(ApiError):
     kind = "BadGatewayError"
 
     def __init__(self, address: str, reason: str) -> None:
-        super().__init__(f"{address} cannot do its stage of the request: {reason}")
+        super().__init__(f"{address} did not complete its stage of the request: {reason}")
 
 
 class UnknownModelError(ApiError):

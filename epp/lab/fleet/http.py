@@ -52,7 +52,7 @@ class FakeServerConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # create_server's transports are full ones; its signature does not say so.
+        # create_server passes an asyncio.Transport, but the signature has its base class.
         self._transport = cast("asyncio.Transport", transport)
         self._connections.add(self)
 

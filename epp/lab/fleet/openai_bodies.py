@@ -31,7 +31,7 @@ class _Generation(Body, kw_only=True):
 
     def limit(self) -> int:
         if self.n not in {None, 1}:
-            raise ApiError("The fake server generates one choice: n must be 1.", param="n")
+            raise ApiError("The fake server supports only one choice: n must be 1.", param="n")
         given = self.max_completion_tokens
         given = self.max_tokens if given is None else given
         return DEFAULT_MAX_TOKENS if given is None else given

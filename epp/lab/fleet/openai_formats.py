@@ -29,7 +29,7 @@ def usage(sequence: Sequence) -> dict[str, Any]:
 
 
 class _OpenAiFormat(StreamFormat):
-    """What both APIs share; fields that repeat in every event are encoded once."""
+    """Base class of both formats; it encodes the fields that all events share only once."""
 
     kind: ClassVar[str]
     """Value of `object` in a complete body."""

@@ -43,7 +43,7 @@ def render_body(path: bytes, body: bytes, model: str, request_id: str) -> bytes:
         raise UnknownModelError(f"The model `{parsed.model}` does not exist.", param="model")
     ids = _ids(prompt)
     features = _add_media(ids, parsed) if isinstance(parsed, ChatBody) else None
-    answer = {
+    rendered = {
         "request_id": f"{parsed.id_prefix}{request_id}",
         "token_ids": ids,
         "features": features,
@@ -51,7 +51,7 @@ def render_body(path: bytes, body: bytes, model: str, request_id: str) -> bytes:
         "model": model,
         "stream": bool(parsed.stream),
     }
-    return msgspec.json.encode(answer if path == RENDER_CHAT else [answer])
+    return msgspec.json.encode(rendered if path == RENDER_CHAT else [rendered])
 
 
 def _ids(prompt: bytes) -> list[int]:
@@ -60,7 +60,7 @@ def _ids(prompt: bytes) -> list[int]:
 
 
 def _add_media(ids: list[int], chat: ChatBody) -> dict[str, Any] | None:
-    """Add placeholders to `ids`; return the place of each media part, as vLLM does."""
+    """Add placeholders to `ids`; return the position of each media part, as vLLM does."""
     hashes: dict[str, list[str]] = {}
     places: dict[str, list[dict[str, int]]] = {}
     for message in chat.messages:

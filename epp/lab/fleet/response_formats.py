@@ -1,6 +1,6 @@
 """Response bodies with the fields of vLLM 0.32.
 
-This module has the interface that each API implements in a module of its own, and the bodies of
+This module has the base classes, which each API implements in its own module, and the bodies of
 errors and of the list of models.
 """
 
@@ -42,7 +42,7 @@ class StreamFormat(ResponseFormat):
 
 
 def event(name: str, fields: dict[str, Any]) -> bytes:
-    """Return a server-sent event with a name."""
+    """Return a named server-sent event."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), _encode(fields))
 
 

@@ -32,9 +32,9 @@ class ResponsesFormat(StreamFormat):
         self._body = body
         self._created = created
         self._sent = 0
-        answer_id = request.id.removeprefix(body.id_prefix)
-        self._item_id = f"msg_{answer_id}" if request.call is None else f"fc_{answer_id}"
-        self._call_id = f"call_{answer_id}"
+        response_id = request.id.removeprefix(body.id_prefix)
+        self._item_id = f"msg_{response_id}" if request.call is None else f"fc_{response_id}"
+        self._call_id = f"call_{response_id}"
 
     def whole(self, sequence: Sequence) -> bytes:
         return msgspec.json.encode(self._ended(sequence))

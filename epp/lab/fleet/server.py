@@ -147,7 +147,7 @@ class FakeServer:
         await self._close_listener()
         for connection in tuple(self._connections):
             connection.abort()
-            # The transport calls it later; the slots must be free at once.
+            # The transport would call it later; the engine's slots must be free at once.
             connection.connection_lost(None)
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.sleep(0)  # The transports close in the next turn of the loop.

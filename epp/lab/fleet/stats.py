@@ -75,15 +75,15 @@ class EngineStats:
         self.prefix_hits = 0
         """Prompt tokens found there."""
         self.external_queries = 0
-        """Prompt tokens wanted of other servers."""
+        """Prompt tokens requested from other servers."""
         self.external_hits = 0
-        """Prompt tokens whose KV came from there."""
+        """Prompt tokens whose KV another server transferred."""
         self.prompt_tokens_transferred = 0
-        """The part of `prompt_tokens` that came from there."""
+        """Those of `prompt_tokens` whose KV another server transferred."""
         self.prompt_tokens = 0
-        """Prompt tokens of the requests that got as far as their first token."""
+        """Prompt tokens of the requests that have generated a token."""
         self.prompt_tokens_cached = 0
-        """The part of `prompt_tokens` that was not computed here."""
+        """Those of `prompt_tokens` that this server did not compute."""
         self.generation_tokens = 0
         self.finished = dict.fromkeys(FinishReason, 0)
         """Ended requests by reason."""
@@ -105,7 +105,7 @@ class EngineStats:
             "request_num_preemptions": Histogram(PREEMPTION_BUCKETS),
             "request_prefill_kv_computed_tokens": Histogram(lengths),
         }
-        """Histograms by vLLM name without its prefix."""
+        """Histograms by vLLM's metric name without the prefix `vllm:`."""
         self._step_tokens = self.histograms["iteration_tokens_total"]
         self._ttft = self.histograms["time_to_first_token_seconds"]
         self._itl = self.histograms["inter_token_latency_seconds"]

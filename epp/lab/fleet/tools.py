@@ -77,11 +77,11 @@ def call_of(tools: Sequence[Tool], choice: Choice | str, *, after_result: bool) 
         named = next((tool for tool in tools if tool.name == choice), None)
         if named is None:
             raise ApiError(
-                f"tool_choice names `{choice}`, which is not among the tools.", param="tool_choice"
+                f"tool_choice names `{choice}`, which is not in tools.", param="tool_choice"
             )
         return _call(named)
     if choice is Choice.REQUIRED and not tools:
-        raise ApiError("tool_choice needs tools.", param="tool_choice")
+        raise ApiError("tool_choice requires tools.", param="tool_choice")
     if not tools or choice is Choice.NONE or (choice is Choice.AUTO and after_result):
         return None
     return _call(tools[0])

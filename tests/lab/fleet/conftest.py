@@ -14,7 +14,7 @@ MakeClient = Callable[..., httpx.AsyncClient]
 
 @pytest.fixture
 async def make_fleet() -> AsyncIterator[MakeFleet]:
-    """Start a fleet of fast servers (1 endpoint unless told); it stops with the test."""
+    """Start a fleet of fast servers, by default one; it stops at the end of the test."""
     async with AsyncExitStack() as stack:
 
         async def make(**fields: object) -> Fleet:
@@ -27,7 +27,7 @@ async def make_fleet() -> AsyncIterator[MakeFleet]:
 
 @pytest.fixture
 async def make_client() -> AsyncIterator[MakeClient]:
-    """An HTTP client of one endpoint of a fleet."""
+    """Make an HTTP client for one endpoint of a fleet."""
     clients: list[httpx.AsyncClient] = []
 
     def make(fleet: Fleet, index: int = 0) -> httpx.AsyncClient:

@@ -1,4 +1,4 @@
-"""The APIs of a fake server beside completions and chats; tests/clients has their good answers."""
+"""Errors, tools, embeddings and stages of a fake server's APIs; tests/clients has the rest."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ FIELDS += ["tools", "tool_choice", "n", "stream_options", "encoding_format", "me
             "/v1/chat/completions",
             {"messages": HELLO, "tools": [{"type": "function"}]},
             "function",
-            id="a tool that is none",
+            id="a tool without a function",
         ),
         pytest.param(
             "/v1/chat/completions",
             {"messages": HELLO, "tool_choice": {"function": {"name": "x"}}},
             "`x`",
-            id="a tool that is not there",
+            id="an unknown tool",
         ),
         pytest.param("/v1/responses", {"input": 3}, "input", id="an input of the wrong type"),
         pytest.param(
@@ -54,11 +54,14 @@ FIELDS += ["tools", "tool_choice", "n", "stream_options", "encoding_format", "me
             id="a function without a name",
         ),
         pytest.param(
-            "/v1/responses", {"input": "a", "max_output_tokens": 0}, "at least 1", id="no tokens"
+            "/v1/responses", {"input": "a", "max_output_tokens": 0}, "at least 1", id="zero tokens"
         ),
-        pytest.param("/v1/embeddings", {"input": []}, "empty", id="nothing to embed"),
+        pytest.param("/v1/embeddings", {"input": []}, "empty", id="no input"),
         pytest.param(
-            "/v1/embeddings", {"input": "a", "dimensions": -1}, "dimensions", id="no dimensions"
+            "/v1/embeddings",
+            {"input": "a", "dimensions": -1},
+            "dimensions",
+            id="negative dimensions",
         ),
     ],
 )
@@ -102,7 +105,7 @@ async def test_a_bad_request_gets_an_anthropic_error(
     ("choice", "kind"),
     [
         pytest.param({"type": "any"}, "tool_use", id="any tool"),
-        pytest.param({"type": "tool", "name": "weather"}, "tool_use", id="that tool"),
+        pytest.param({"type": "tool", "name": "weather"}, "tool_use", id="a named tool"),
         pytest.param({"type": "none"}, "text", id="no tool"),
     ],
 )
@@ -127,8 +130,8 @@ async def test_counting_tokens_keeps_no_engine_busy(
 @pytest.mark.parametrize(
     ("given", "vectors"),
     [
-        pytest.param("abcd", 1, id="a text"),
-        pytest.param(["abcd", "efgh"], 2, id="texts"),
+        pytest.param("abcd", 1, id="a string"),
+        pytest.param(["abcd", "efgh"], 2, id="strings"),
         pytest.param([1, 2], 1, id="token ids"),
         pytest.param([[1], [2]], 2, id="lists of token ids"),
     ],

@@ -1,4 +1,4 @@
-"""Physics of one fake server, on a clock that the test moves."""
+"""Step times, batching, KV cache and adapters of one engine; the tests pass the time."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def make_request(
     request = GenerationRequest(
         id="r", prompt=prompt.encode(), max_tokens=max_tokens, adapter=adapter
     )
-    return replace(request, **fields)  # type: ignore[arg-type] # names of the record's own fields
+    return replace(request, **fields)  # type: ignore[arg-type] # fields of the record
 
 
 def drain(engine: Engine) -> float:
-    """Run until idle; the time of the last step's end."""
+    """Run until idle; return the end of the last step."""
     end = 0.0
     while engine.step_ends_at is not None:
         end = engine.step_ends_at
@@ -38,7 +38,7 @@ def drain(engine: Engine) -> float:
 
 
 def text_of(tokens: int, seed: str = "x") -> str:
-    """A prompt of exactly `tokens` tokens, different in every block."""
+    """Return a prompt of exactly `tokens` tokens; no two of its blocks are equal."""
     return "".join(f"{seed}{i:03d}" for i in range(tokens))
 
 
@@ -62,8 +62,8 @@ def test_decode_slows_with_the_batch() -> None:
     engine = Engine(BASE)
     for _ in range(4):
         engine.submit(make_request(max_tokens=3), 0.0)
-    engine.finish_step()  # the first alone: 1 + 1/10
-    engine.finish_step()  # one decodes, three prefill
+    engine.finish_step()  # prefill of the first request: 1 + 1/10
+    engine.finish_step()  # one request decodes, three are prefilled
     assert engine.step_ends_at is not None
     start = 1.1 + (1 + 0.1 + 0.3)
     assert engine.step_ends_at - start == pytest.approx(1 + 4 * 0.1)
@@ -154,7 +154,7 @@ def test_the_next_turn_hits_the_blocks_of_the_answer() -> None:
 def test_the_least_recently_used_prefix_is_evicted_first() -> None:
     engine = Engine(replace(BASE, num_blocks=8, max_model_len=128))
     end = 0.0
-    for seed in "abacd":  # 3 blocks each; when "d" needs room, "b" is the oldest
+    for seed in "abacd":  # 3 blocks each; when "d" needs blocks, "b" is the oldest
         engine.submit(make_request(text_of(48, seed)), end)
         end = drain(engine)
     assert engine.submit(make_request(text_of(48, "a")), end).cached_tokens == 32
@@ -247,7 +247,7 @@ def test_output_may_stop_early_unless_eos_is_ignored() -> None:
     forced = engine.submit(make_request(max_tokens=50, ignore_eos=True), 0.0)
     long = engine.submit(make_request("p0", max_tokens=50, min_tokens=49), 0.0)
     drain(engine)
-    # a geometric length of mean 5
+    # the length has a geometric distribution with mean 5
     assert 3 < sum(s.generated for s in free) / len(free) < 8
     assert all((s.generated < 50) == (s.finish_reason is FinishReason.STOP) for s in free)
     assert forced.generated == 50
@@ -256,7 +256,7 @@ def test_output_may_stop_early_unless_eos_is_ignored() -> None:
 
 def test_what_does_not_fit_the_model_is_refused() -> None:
     engine = Engine(BASE)
-    with pytest.raises(ValueError, match="do not fit 1024"):
+    with pytest.raises(ValueError, match="do not fit in max_model_len 1024"):
         engine.submit(make_request(text_of(1000), max_tokens=25), 0.0)
     assert engine.step_ends_at is None
 

@@ -1,4 +1,4 @@
-"""Whatever is asked of an engine, every request ends exactly once and nothing stays behind."""
+"""For all sequences of calls, every request ends exactly once and frees its resources."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ configs = st.builds(
     max_num_seqs=st.integers(1, 6),
     max_num_batched_tokens=st.integers(6, 64),
     block_size=st.just(4),
-    num_blocks=st.integers(16, 24),  # Hardly more than one sequence needs: preemption is common.
+    num_blocks=st.integers(16, 24),  # Little more than one sequence needs, so preemption is common.
     max_model_len=st.just(64),
     max_loras=st.integers(1, 3),
     eos_probability=st.sampled_from((0.0, 0.3)),

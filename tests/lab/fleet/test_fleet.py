@@ -1,4 +1,4 @@
-"""A fleet as a whole: ports, configuration, determinism, and the driver on a virtual clock."""
+"""Ports, configuration and determinism of a fleet, and the driver on a virtual clock."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ def test_overrides_reach_the_engines() -> None:
     [
         ({"endpoints": 0}, "endpoints must be at least 1"),
         ({"ports": (1,)}, "1 ports for 4 endpoints"),
-        ({"first_port": 65_534}, "endpoint-2 would get port 65536"),
-        ({"busy": {4: 1}}, "busy names endpoint 4"),
+        ({"first_port": 65_534}, "port of endpoint-2 is out of range: 65536"),
+        ({"busy": {4: 1}}, "busy has index 4, but there are 4 endpoints"),
         ({"busy": {0: -1}}, "phantom_waiting must not be negative"),
         ({"speed": {0: 0.0}}, "speed must be above 0"),
         ({"num_blocks": {0: 10}}, "does not fit the KV cache"),
         ({"time_scale": 0.0}, "time_scale must be above 0"),
-        ({"model": ""}, "model must have a name"),
+        ({"model": ""}, "model must not be empty"),
     ],
 )
 def test_an_impossible_fleet_is_refused(fields: dict[str, object], message: str) -> None:
@@ -122,7 +122,7 @@ def test_an_impossible_fleet_is_refused(fields: dict[str, object], message: str)
         ({"max_num_seqs": 0}, "max_num_seqs must be at least 1"),
         ({"max_num_batched_tokens": 4}, "is below max_num_seqs"),
         ({"eos_probability": 1.0}, r"must be in \[0, 1\)"),
-        ({"adapters": ("a", "a")}, "adapters repeat"),
+        ({"adapters": ("a", "a")}, "adapters has duplicate names"),
     ],
 )
 def test_an_impossible_engine_is_refused(fields: dict[str, object], message: str) -> None:

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as bytes on a socket."""
+"""The HTTP/1.1 server, tested with raw bytes on a socket."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ async def connect(
         yield reader, writer
     finally:
         writer.close()
-        with suppress(ConnectionError):  # The server may have been first.
+        with suppress(ConnectionError):  # The server may have closed it first.
             await writer.wait_closed()
 
 
 async def read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes, bytes]:
-    """Status, head and body of an answer with a length."""
+    """Return status, head and body of a response with a content-length."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
     return int(head.split(b" ")[1]), head, await reader.readexactly(length)
 
 
 async def ask(fleet: Fleet, data: bytes) -> bytes:
-    """Everything a server says until it closes the connection."""
+    """Send bytes; return everything that the server sends until it closes the connection."""
     async with connect(fleet) as (reader, writer):
         writer.write(data)
         return await reader.read()
@@ -72,7 +72,7 @@ async def test_a_connection_serves_many_requests_in_order(make_fleet: MakeFleet)
         for _ in range(3):
             writer.write(POST + b"content-length: %d\r\n\r\n" % len(BODY) + BODY)
             assert (await read_answer(reader))[0] == 200
-        # Pipelined: the slow one first, and still in order.
+        # Pipelined requests, the slowest first: the responses keep the order.
         pipelined = POST + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
         writer.write(pipelined + b"GET /nowhere HTTP/1.1\r\n\r\nGET /health HTTP/1.1\r\n\r\n")
         assert [(await read_answer(reader))[0] for _ in range(3)] == [200, 404, 200]
@@ -135,11 +135,11 @@ async def test_a_slow_client_gets_all_tokens_in_fewer_events(make_fleet: MakeFle
         writer.write(POST + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
         async with asyncio.timeout(15):
             # The client reads nothing until the engine has finished.
-            while not server.counters.completed:  # noqa: ASYNC110 -- no event tells it
+            while not server.counters.completed:  # noqa: ASYNC110 -- a counter has no event
                 await asyncio.sleep(0)
         assert server.engine.kv.in_use == 0
         answer = await reader.read()
-    # 29 000 events of 200 bytes do not fit the buffers: the last ones came as one
+    # 29 000 events of 200 bytes do not fit in the buffers: the last tokens came in one event
     assert answer.count(b"data: ") < tokens
     assert answer.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
     words = sum(part.split(b'"')[0].count(b" ") for part in answer.split(b'"text":"')[1:])

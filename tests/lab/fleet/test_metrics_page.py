@@ -1,4 +1,4 @@
-"""The metrics page beside a recorded one."""
+"""The metrics page, compared with a recorded page of vLLM."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_prompt_computed_elsewhere_is_no_work_and_no_hit_of_this_server() -> N
     engine.submit(request, 0.0)
     engine.run_until(1000.0)
     page = render(engine)
-    # 40 tokens, the last of which is computed here; no block of 16 was known.
+    # 40 tokens, the last of which is computed here; no block of 16 was cached.
     assert value(page, plain("prompt_tokens_by_source_total", ',source="local_compute"')) == 1
     assert value(page, plain("prompt_tokens_by_source_total", ',source="local_cache_hit"')) == 0
     moved = ',source="external_kv_transfer"'

@@ -1,4 +1,4 @@
-"""The render paths of a fake server answer in the form of vLLM's."""
+"""The render paths of a fake server respond in vLLM's format."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_media_are_placeholders_with_a_hash(
     ("body", "status"),
     [
         pytest.param(b'{"model": "other", "messages": []}', 404, id="another model"),
-        pytest.param(b"{", 400, id="no JSON"),
+        pytest.param(b"{", 400, id="invalid JSON"),
         pytest.param(b'{"model": "tiny"}', 400, id="no messages"),
     ],
 )

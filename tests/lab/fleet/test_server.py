@@ -1,4 +1,4 @@
-"""A fake server through a real socket, its answers held against recordings of vLLM."""
+"""A fake server on a real socket; its responses are compared with recordings of vLLM."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ MakeClient = Callable[..., httpx.AsyncClient]
 
 
 def shape(value: Any) -> Any:
-    """Keys in order, all the way down; leaves do not matter."""
+    """Return the keys of all levels, in order, without the values."""
     if isinstance(value, dict):
         return {key: shape(item) for key, item in value.items()}
     return [shape(item) for item in value] if isinstance(value, list) else None
 
 
 def without_details(body: dict[str, Any]) -> dict[str, Any]:
-    """The recorded server ran without --enable-prompt-tokens-details; the fake one has it."""
+    """Remove the details of --enable-prompt-tokens-details: the recorded server had none."""
     usage = dict(body["usage"])
     usage.pop("prompt_tokens_details", None)
     return {**body, "usage": usage}
@@ -39,9 +39,9 @@ def events(text: str) -> list[Any]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until something has happened in this process."""
+    """Run the event loop until `condition` is true."""
     async with asyncio.timeout(15):
-        while not condition():  # noqa: ASYNC110 -- a counter, no event tells of it
+        while not condition():  # noqa: ASYNC110 -- a counter has no event
             await asyncio.sleep(0)
 
 
@@ -106,7 +106,7 @@ async def test_a_stream_has_the_events_of_the_recording(
     recording: str,
     request_body: dict[str, object],
 ) -> None:
-    # Real time and long steps, so that no two tokens are due at once.
+    # Real time and long steps, so that each token gets its own event.
     client = make_client(await make_fleet(time_scale=0.5))
     options = {"stream": True, "stream_options": {"include_usage": True}}
     answer = await client.post(path, json={**request_body, **options})

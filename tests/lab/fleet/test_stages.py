@@ -1,4 +1,4 @@
-"""Servers that work together on a request, as the headers of an endpoint picker ask."""
+"""Requests with stages on several servers, which the endpoint picker names in headers."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ CHAT = "/v1/chat/completions"
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until something has happened in this process."""
+    """Run the event loop until `condition` is true."""
     async with asyncio.timeout(15):
-        while not condition():  # noqa: ASYNC110 -- a counter, no event tells of it
+        while not condition():  # noqa: ASYNC110 -- a counter has no event
             await asyncio.sleep(0)
 
 
@@ -40,7 +40,7 @@ def chat(**fields: object) -> dict[str, object]:
 
 
 def done(server: FakeServer) -> dict[str, int]:
-    """What a server did, without what it did not."""
+    """Return the number of requests per stage, without stages that had none."""
     return {stage.value: count for stage, count in server.counters.stages.items() if count}
 
 
@@ -66,7 +66,7 @@ async def test_a_prompt_is_computed_by_the_prefiller_and_decoded_here(
     fleet = await make_fleet(endpoints=3)
     client = make_client(fleet, 2)
     extra = {"stream": stream} | ({"stream_options": {"include_usage": True}} if stream else {})
-    # The first of several prefillers is asked.
+    # Only the first of several prefillers is used.
     header = f"{fleet.addresses[0]}, {fleet.addresses[1]}"
     answer = await client.post(path, json=body | extra, headers={PREFILLER: header})
     assert answer.status_code == 200
@@ -80,7 +80,7 @@ async def test_a_prompt_is_computed_by_the_prefiller_and_decoded_here(
     assert fleet.servers[0].engine.stats.generation_tokens == 1
     assert fleet.servers[2].engine.stats.prefix_hits == 0
     assert all(ended(server.counters) for server in fleet.servers)
-    # The text is what this server would have given alone.
+    # The text is the same as without a prefiller.
     alone = await client.post(path, json=body | {"stream": False})
     choice = alone.json()["choices"][0]
     if stream:
@@ -112,7 +112,7 @@ async def test_a_prompt_computed_elsewhere_takes_no_time_here() -> None:
         EngineDriver(engine, loop).submit(request, on_token=None, on_end=partial(_set, finished))
         await finished.wait()
         seconds[prefilled] = loop.time() - start
-    # 4 chunks of prompt, of 1 s together, and 2 decodes; against the last token and 2 decodes
+    # Without: 4 prompt chunks, which add 1 s, and 2 decodes. With: the last token and 2 decodes.
     assert seconds[False] == pytest.approx(6 * 2 + 1, abs=0.01)
     assert seconds[True] == pytest.approx(3 * 2, abs=0.01)
 
@@ -197,8 +197,8 @@ async def test_another_protocol_is_no_answer(
 @pytest.mark.parametrize(
     ("value", "status"),
     [
-        pytest.param(b"1e999", 200, id="a number that nobody reads"),
-        pytest.param(b'{"\xff": 1}', 200, id="a name within that is not UTF-8"),
+        pytest.param(b"1e999", 200, id="a number out of range"),
+        pytest.param(b'{"\xff": 1}', 200, id="a nested name that is not UTF-8"),
         pytest.param(b"[" * 100_000 + b"]" * 100_000, 400, id="deeply nested"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which tool a fake server calls, and with what arguments."""
+"""The tool that a fake server calls, and the arguments of the call."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ TOOLS = [Tool("weather", CITY), Tool("time", {})]
 @pytest.mark.parametrize(
     ("tools", "choice", "after_result", "called"),
     [
-        pytest.param(TOOLS, Choice.AUTO, False, "weather", id="the first, if it may"),
+        pytest.param(TOOLS, Choice.AUTO, False, "weather", id="the first one with auto"),
         pytest.param(TOOLS, Choice.AUTO, True, None, id="none after a result"),
-        pytest.param(TOOLS, Choice.REQUIRED, True, "weather", id="after a result, if it must"),
-        pytest.param(TOOLS, Choice.NONE, False, None, id="none, if it must not"),
-        pytest.param(TOOLS, "time", True, "time", id="the one that is named"),
-        pytest.param([], Choice.AUTO, False, None, id="none, if there is none"),
+        pytest.param(TOOLS, Choice.REQUIRED, True, "weather", id="required after a result"),
+        pytest.param(TOOLS, Choice.NONE, False, None, id="none with none"),
+        pytest.param(TOOLS, "time", True, "time", id="the named one"),
+        pytest.param([], Choice.AUTO, False, None, id="none without tools"),
     ],
 )
 def test_a_tool_is_called(
@@ -36,7 +36,7 @@ def test_a_tool_is_called(
     ("tools", "choice", "message"),
     [
         pytest.param(TOOLS, "stocks", "`stocks`", id="not offered"),
-        pytest.param([], Choice.REQUIRED, "needs tools", id="none offered"),
+        pytest.param([], Choice.REQUIRED, "requires tools", id="none offered"),
     ],
 )
 def test_a_tool_that_cannot_be_called_is_an_error(
@@ -51,16 +51,16 @@ def test_a_tool_that_cannot_be_called_is_an_error(
     ("schema", "arguments"),
     [
         pytest.param({}, {}, id="no arguments"),
-        pytest.param(CITY, {"city": "words"}, id="a text"),
+        pytest.param(CITY, {"city": "words"}, id="a string"),
         pytest.param(
             {"properties": {"a": {"type": "string"}, "b": {"type": "string"}}},
             {"a": "words", "b": ""},
-            id="two texts, both optional",
+            id="two optional strings",
         ),
         pytest.param(
             {"properties": {"a": {"type": "string"}, "b": {}}, "required": ["b"]},
             {"b": "words"},
-            id="what is required",
+            id="a required argument",
         ),
         pytest.param(
             {
@@ -83,7 +83,7 @@ def test_a_tool_that_cannot_be_called_is_an_error(
             },
             id="other types",
         ),
-        pytest.param({"properties": [], "required": 3}, {}, id="no schema at all"),
+        pytest.param({"properties": [], "required": 3}, {}, id="an invalid schema"),
         pytest.param(
             {"properties": {'a "name"': {"type": "string"}}}, {'a "name"': "words"}, id="quotes"
         ),
