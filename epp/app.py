@@ -9,7 +9,7 @@ continue, and cancels everything else. :mod:`.graph_switch` replaces the plugin 
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from epp.data_layer import (
     EndpointStore,
     ObjectFiles,
     ObjectStore,
+    ScrapeObserver,
     Scraper,
     configured_names,
     fixed_discoveries,
@@ -37,6 +38,7 @@ from epp.flow_control.views.flow_views import debug_pages, flow_gauges
 from epp.graph_switch import GraphSwitch, pipeline_of
 from epp.health import HealthService
 from epp.observability import (
+    DebugPage,
     FlowCollector,
     FlowMetrics,
     LogCollector,
@@ -49,9 +51,11 @@ from epp.observability import (
     log_queues,
     register_process,
 )
+from epp.outlier_detection import ObservedScrapes, OutlierDetector, endpoints_page
 from epp.parsing import BodyLimits
 from epp.port_servers import port_servers
 from epp.request_control import BodyQueue, Director
+from epp.scheduling import Endpoint
 from epp.settings import Ports, ServeSettings, Transport
 from epp.transport import OpenStream, Server, observed
 
@@ -93,8 +97,19 @@ class App:
             compat=settings.ext_proc.compat,
             experimental="allow" if settings.allow_experimental_plugins else "refuse",
         )
+        self.outliers: OutlierDetector | None = None
+        """None if outlier detection is off."""
+        if settings.outliers.outlier_detection and settings.ext_proc.compat != "reference":
+            self.outliers = OutlierDetector(
+                lambda: self.store.snapshot,
+                settings=settings.outliers,
+                clock=time.monotonic,
+                rng=make_random(settings.seed, "outliers"),
+                scrape_interval=lambda *scrape: self._scraper.interval_of(*scrape),  # noqa: PLW0108
+                changed=lambda: self.flow.wake(),  # noqa: PLW0108 - both are made below
+            )
         self.flow = FlowController(
-            pool=lambda: self.store.snapshot,
+            pool=self._available,
             clock=time.monotonic,
             observer=FlowMetrics(self.metrics, settings.pool_name),
             revocations=RevocationMetrics(self.metrics.registry, settings.pool_name),
@@ -112,21 +127,26 @@ class App:
             FlowCollector(settings.pool_name, lambda: flow_gauges(self.flow))
         )
         self.store.add_listener(self.flow)
-        scraper = Scraper(
+        scrape_events: ScrapeObserver = FreshMetrics(self.metrics, self.flow.wake)
+        if self.outliers is not None:
+            self.store.add_listener(self.outliers)
+            scrape_events = ObservedScrapes(self.outliers, scrape_events)
+        self._scraper = Scraper(
             self.store,
             interval_seconds=settings.refresh_metrics_interval_seconds,
             staleness_seconds=settings.scoring_staleness_seconds,
             clock=time.monotonic,
-            observer=FreshMetrics(self.metrics, self.flow.wake),
+            observer=scrape_events,
             cpu_share=settings.max_scrape_cpu_percent / 100,
         )
-        self.metrics.watch_scrapes(scraper.intervals)
+        self.metrics.watch_scrapes(self._scraper.intervals)
         fixed = fixed_discoveries(builder, settings.endpoints, settings.endpoints_file)
-        self._data_layer = DataLayerRuntime(self.store, scraper, self.graph, fixed)
+        self._data_layer = DataLayerRuntime(self.store, self._scraper, self.graph, fixed)
         self.metrics.watch_pool(
             settings.pool_name,
             lambda: self.store.snapshot,
             staleness_seconds=settings.metrics_staleness_seconds,
+            outliers=self.outliers,
         )
         self.store.add_listener(self.metrics.attempts)
         self._objects = ObjectStore(
@@ -143,7 +163,8 @@ class App:
         self._object_files = ObjectFiles(settings.objects)
         self._reloader = self._graphs.make_reloader()
         self.director = Director(
-            pool=lambda: self.store.snapshot,
+            pool=self._available,
+            whole_pool=lambda: self.store.snapshot,
             find_address=self.store.find_address,
             pipeline=pipeline_of(self.graph),
             metrics=self.metrics,
@@ -151,6 +172,7 @@ class App:
             policies=self._objects if settings.objects else None,
             outcomes=None if self._reloader is None else self._reloader.outcomes,
             flow=self.flow,
+            outliers=self.outliers,
             emit_endpoint_scores=settings.emit_endpoint_scores,
             follow_subset_hint=not settings.ignore_subset_hint,
             body_limits=BodyLimits(
@@ -169,6 +191,16 @@ class App:
         self._loop_lag = LoopLag(self.metrics.registry, lambda: bool(self.service.open_streams))
         self._health = HealthService(lambda: self.is_ready)
         self._draining = False
+
+    def _available(self) -> Sequence[Endpoint]:
+        """Return the endpoints that a request may go to now."""
+        return self.store.snapshot if self.outliers is None else self.outliers.available()
+
+    def _debug_pages(self) -> dict[str, DebugPage]:
+        pages = debug_pages(self.flow)
+        if (outliers := self.outliers) is not None:
+            pages["endpoints"] = DebugPage(lambda: endpoints_page(outliers, time.monotonic))
+        return pages
 
     @property
     def graph(self) -> PluginGraph:
@@ -233,7 +265,7 @@ class App:
                 self._methods(),
                 limits,
                 metrics=self.metrics,
-                pages=lambda: debug_pages(self.flow),
+                pages=self._debug_pages,
                 budget=self.service.held,
                 is_ready=lambda: self.is_ready,
                 is_alive=lambda: not watchdog.is_stuck,
@@ -273,6 +305,8 @@ class App:
         }
         if (limits := self.service.time_limits) is not None:
             tasks["time-limits"] = limits.run
+        if self.outliers is not None:
+            tasks["outlier detection"] = self.outliers.run
         if self._reloader is not None:
             tasks["config"] = self._reloader.run
         return tasks

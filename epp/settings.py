@@ -9,6 +9,7 @@ from epp.data_layer import DEFAULT_SHARE, MAX_PAGE_BYTES
 from epp.ext_proc import ExtProcSettings
 from epp.inputs import Form, Option, Panel
 from epp.observability import DEFAULT_PAGE_BYTES
+from epp.outlier_detection import OutlierSettings
 from epp.transport import TlsSettings, TransportSettings
 
 Transport = Literal["http2", "grpcio"]
@@ -148,6 +149,8 @@ class ServeSettings:
             flag="--scoring-staleness-threshold",
         ),
     ] = 0.2
+    outliers: OutlierSettings = field(default_factory=OutlierSettings)
+    """When endpoints are ejected; never with ``compat`` ``reference``."""
     eviction_staleness_seconds: float = 0.2
     """Part of the time that flow control waits for an eviction to show in the saturation."""
     max_scrape_cpu_percent: Annotated[

@@ -71,6 +71,7 @@ from epp.cli.transport_options import (
 from epp.cli.units import duration, signed_duration, size
 from epp.ext_proc import ExtProcSettings
 from epp.observability import configure
+from epp.outlier_detection import OutlierSettings
 from epp.transport import TlsSettings
 
 log = structlog.get_logger()
@@ -82,7 +83,7 @@ _NO_ENDPOINTS = (
 )
 
 
-@with_options_of(ServeSettings, ExtProcSettings)
+@with_options_of(ServeSettings, OutlierSettings, ExtProcSettings)
 def serve(
     ctx: typer.Context,
     config_file: ConfigFile = None,
@@ -149,6 +150,7 @@ def serve(
         level = log_level(log_level_name, verbosity, zap_log_level)
         queue_bytes = from_flag("--log-queue-bytes", size, log_queue_bytes)
         derived = read_options(ServeSettings, values)
+        outliers = OutlierSettings(**read_options(OutlierSettings, values))
     except ValueError as error:
         fail(str(error))
     if not (derived["endpoints"] or derived["endpoints_file"] or config_file or config_text):
@@ -176,6 +178,7 @@ def serve(
             drain_delay_seconds=drain_delay,
             drain_timeout_seconds=drain,
             ext_proc=ext_proc,
+            outliers=outliers,
             transport_settings=limits,
             tls=tls,
         )

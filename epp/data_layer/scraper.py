@@ -114,6 +114,11 @@ class Scraper:
         states = list(self._states.items())
         return {names: state.pace.interval_seconds for names, state in states}
 
+    def interval_of(self, endpoint: Endpoint, source: Plugin) -> float:
+        """Return the current interval of the scrape of ``endpoint`` by ``source``, in seconds."""
+        state = self._states.get((endpoint.name, source.name))
+        return self._interval if state is None else state.pace.interval_seconds
+
     def use(self, bindings: Iterable[Binding]) -> None:
         """Replace the bindings.
 

@@ -17,6 +17,7 @@ class Panel(StrEnum):
     GATEWAY = "Gateway"
     CONFIGURATION = "Configuration"
     MODEL_SERVERS = "Model servers"
+    OUTLIERS = "Outlier detection"
     ENDPOINT_PICKER = "Endpoint picker"
     CLIENTS = "Clients"
     PORTS = "Ports"

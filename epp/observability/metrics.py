@@ -17,6 +17,7 @@ from epp.observability.model_metrics import Attempts, Rewrites
 from epp.observability.page_budget import DEFAULT_PAGE_BYTES, PageBudget
 from epp.observability.pool_metrics import PoolCollector, ScrapeCollector
 from epp.observability.request_metrics import Requests
+from epp.outlier_detection import OutlierDetector
 from epp.scheduling import Endpoint, Plugin
 
 # A plugin or a scheduling cycle takes microseconds; the Go EPP's buckets start at 0.1 ms.
@@ -167,12 +168,16 @@ class Metrics:
         snapshot: Callable[[], Sequence[Endpoint]],
         *,
         staleness_seconds: float = inf,
+        outliers: OutlierDetector | None = None,
     ) -> None:
         """Export the gauges of the pool ``name``, read from ``snapshot`` at each scrape.
 
-        Those of the whole pool leave out endpoints whose page is older than ``staleness_seconds``.
+        Those of the whole pool leave out endpoints whose page is older than ``staleness_seconds``,
+        and those that ``outliers`` has ejected.
         """
-        self.registry.register(PoolCollector(name, snapshot, staleness_seconds=staleness_seconds))
+        self.registry.register(
+            PoolCollector(name, snapshot, staleness_seconds=staleness_seconds, outliers=outliers)
+        )
 
     def watch_scrapes(self, read: Callable[[], Mapping[tuple[str, str], float]]) -> None:
         """Export the scrape intervals by endpoint and source, read at each scrape."""

@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from math import inf
 from statistics import fmean, stdev
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from epp.outlier_detection import OutlierDetector
 from epp.scheduling import Endpoint
 
 
@@ -21,11 +22,13 @@ class PoolCollector(Collector):
         snapshot: Callable[[], Sequence[Endpoint]],
         *,
         staleness_seconds: float = inf,
+        outliers: OutlierDetector | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pool = pool
         self._snapshot = snapshot
         self._staleness = staleness_seconds
+        self._outliers = outliers
         self._clock = clock
 
     def collect(self) -> Iterable[Metric]:
@@ -33,6 +36,9 @@ class PoolCollector(Collector):
         endpoints = self._snapshot()
         oldest = self._clock() - self._staleness
         fresh = [e for e in endpoints if (at := e.metrics.requested_at) is not None and at > oldest]
+        outliers = self._outliers
+        if outliers is not None:
+            fresh = [e for e in fresh if outliers.may_be_picked(e)]
         yield self._gauge("ready_endpoints", "Endpoints with fresh metrics.", len(fresh))
         yield from self._averages(fresh)
         queue = self._per_endpoint("per_endpoint_queue_size", "Queue per endpoint, as scraped.")
@@ -45,10 +51,33 @@ class PoolCollector(Collector):
             flight.add_metric(labels, endpoint.load.in_flight)
             waiting.add_metric(labels, endpoint.load.waiting_requests)
         yield from (queue, flight, waiting)
+        if outliers is not None:
+            yield from self._health(outliers)
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing, so that registering does not collect."""
         return ()
+
+    def _health(self, outliers: OutlierDetector) -> Iterator[Metric]:
+        yield self._gauge(
+            "outlier_detection_panic",
+            "1 while all endpoints are used because too many are ejected.",
+            outliers.is_panicking,
+        )
+        state = self._per_endpoint("endpoint_health", "1 for the present state.", "state")
+        ejections = CounterMetricFamily(
+            "llm_d_epp_endpoint_ejections",
+            "Ejections of an endpoint for failed scrapes or responses.",
+            labels=["name", "model_server_endpoint", "reason"],
+        )
+        known = list(outliers)
+        shown = shown_names([endpoint.name for endpoint, _ in known])
+        for endpoint, health in known:
+            labels = [self._pool, shown[endpoint.name]]
+            state.add_metric([*labels, health.state.value], 1)
+            for reason, count in health.ejections.items():
+                ejections.add_metric([*labels, reason.value], count)
+        yield from (state, ejections)
 
     def _averages(self, endpoints: Sequence[Endpoint]) -> Iterator[Metric]:
         for name, values in (
@@ -68,9 +97,9 @@ class PoolCollector(Collector):
         family.add_metric([self._pool], value)
         return family
 
-    def _per_endpoint(self, name: str, text: str) -> GaugeMetricFamily:
+    def _per_endpoint(self, name: str, text: str, *more: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(
-            f"llm_d_epp_{name}", text, labels=["name", "model_server_endpoint"]
+            f"llm_d_epp_{name}", text, labels=["name", "model_server_endpoint", *more]
         )
 
 

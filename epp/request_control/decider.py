@@ -12,6 +12,7 @@ from epp.request_control.errors import (
     AllFilteredError,
     NoCandidatesError,
     NoCandidatesForNoBodyError,
+    OutsideSubsetError,
     ProfileNotFoundError,
     RequestDroppedError,
     RequestError,
@@ -54,6 +55,7 @@ class Decider:
         outcomes: Notified of every decision.
         emit_endpoint_scores: See :class:`Director`.
         follow_subset_hint: See :class:`Director`.
+        whole_pool: See :class:`Director`.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Decider:
         outcomes: OutcomeWatch | None,
         emit_endpoint_scores: bool,
         follow_subset_hint: bool,
+        whole_pool: Callable[[], Sequence[Endpoint]],
     ) -> None:
         self.pipeline = pipeline
         """The pipeline of new requests; replaced by a reload."""
@@ -75,6 +78,7 @@ class Decider:
         self._outcomes = outcomes
         self._emit_endpoint_scores = emit_endpoint_scores
         self._follow_subset_hint = follow_subset_hint
+        self._whole_pool = whole_pool
         self._schedule_seconds = metrics.scheduler_e2e.observe
         self._processing_seconds = metrics.request_processing.observe
         self._attempts = metrics.attempts
@@ -95,6 +99,21 @@ class Decider:
         Raises:
             RequestError: No endpoint is left, or a plugin refuses the request.
         """
+        try:
+            return self._choose(prepared, endpoints, preference)
+        except (AllFilteredError, OutsideSubsetError):
+            # An ejected endpoint may be the only one of its kind: then it is better than none.
+            whole_pool = self._whole_pool()
+            if preference is not None or len(endpoints) >= len(whole_pool):
+                raise
+            return self._choose(prepared, whole_pool, preference)
+
+    def _choose(
+        self,
+        prepared: PreparedRequest,
+        endpoints: Sequence[Endpoint],
+        preference: Mapping[Endpoint, float] | None,
+    ) -> SchedulingResult:
         pipeline, producer_run = prepared.pipeline, prepared.producer_run
         request, state = producer_run.request, producer_run.state
         if not endpoints:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from epp.flow_control import FlowController
 from epp.observability import Metrics
+from epp.outlier_detection import OutlierDetector
 from epp.parsing import (
     BodyLimits,
     BodyTooLongError,
@@ -69,14 +70,16 @@ class Director:
         policies: RequestPolicies | None = None,
         outcomes: OutcomeWatch | None = None,
         flow: FlowController | None = None,
+        outliers: OutlierDetector | None = None,
         emit_endpoint_scores: bool = False,
         follow_subset_hint: bool = True,
         body_limits: BodyLimits | None = None,
+        whole_pool: Callable[[], Sequence[Endpoint]] | None = None,
     ) -> None:
         """Wire the director.
 
         Args:
-            pool: Returns the current snapshot of endpoints.
+            pool: Returns the endpoints that a request may go to now.
             find_address: Returns the pool's endpoint at ``ip:port``, None if it has none.
             pipeline: The plugins.
             metrics: Counts requests.
@@ -85,9 +88,12 @@ class Director:
             outcomes: Notified of every request that was decided or refused.
             flow: Flow control. Without it, or while it is off, only sheddable requests to a full
                 pool are refused.
+            outliers: Outlier detection, told of the status of responses; None without it.
             emit_endpoint_scores: Send the gateway the total score of every candidate.
             follow_subset_hint: Choose among the endpoints that the gateway names, if it does.
             body_limits: Limits of bodies; None for the defaults.
+            whole_pool: Returns all endpoints, among them those that outlier detection has ejected,
+                for a request that fits no other one; None if ``pool`` does.
         """
         self._pool = pool
         self._policies = policies or NoPolicies()
@@ -100,6 +106,7 @@ class Director:
             clock=clock,
             flow=flow,
             refusals=self._refusals,
+            outliers=outliers,
         )
         self._decider = Decider(
             pipeline,
@@ -109,6 +116,7 @@ class Director:
             outcomes=outcomes,
             emit_endpoint_scores=emit_endpoint_scores,
             follow_subset_hint=follow_subset_hint,
+            whole_pool=whole_pool or pool,
         )
 
     @property

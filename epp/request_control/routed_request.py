@@ -6,6 +6,7 @@ from typing import Protocol
 
 from epp.flow_control import FlowController, InFlight, QueuedRequest
 from epp.observability import RequestMetrics
+from epp.outlier_detection import SERVER_ERROR
 from epp.parsing import reader_finder
 from epp.parsing.plugins import AnswerReader, Usage
 from epp.request_control.decision import Decision
@@ -29,6 +30,9 @@ class RequestLifecycle(Protocol):
 
     def served_by(self, routed: "RoutedRequest", address: str) -> None:
         """The gateway reports that ``address`` served the request."""
+
+    def response_status(self, routed: "RoutedRequest", status: int) -> None:
+        """The status of the answer matters to outlier detection."""
 
     def response_began(self, routed: "RoutedRequest") -> None:
         """The head of the answer has come, and plugins have seen it."""
@@ -173,6 +177,8 @@ class RoutedRequest:
         lifecycle = self._lifecycle
         if lifecycle is None:
             return _NO_HEADERS
+        if status >= SERVER_ERROR or self.endpoint.is_watched:
+            lifecycle.response_status(self, status)
         if not self.pipeline.response_header:
             if self._holds_stages or self.in_flight is not None:
                 lifecycle.response_began(self)

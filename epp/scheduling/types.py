@@ -65,6 +65,8 @@ class Endpoint:
     """The effective load, which scorers read: the scrape corrected by this EPP's own requests."""
     attributes: dict[AttributeKey[Any], Any] = field(default_factory=dict)
     """Further values of extractors; a value is replaced, never changed in place."""
+    is_watched: bool = False
+    """Whether outlier detection takes the status of every response, not only 5xx."""
 
     def attribute(self, key: AttributeKey[T]) -> T | None:
         """Return the attribute ``key``, or None when no extractor wrote it."""

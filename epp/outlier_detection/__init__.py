@@ -1,0 +1,21 @@
+"""Outlier detection: endpoints that are dead, hang or fail get no requests until they recover."""
+
+from epp.outlier_detection.detector import ObservedScrapes, OutlierDetector, endpoints_page
+from epp.outlier_detection.endpoint_health import (
+    SERVER_ERROR,
+    EndpointHealth,
+    Evidence,
+    HealthState,
+)
+from epp.outlier_detection.settings import OutlierSettings
+
+__all__ = [
+    "SERVER_ERROR",
+    "EndpointHealth",
+    "Evidence",
+    "HealthState",
+    "ObservedScrapes",
+    "OutlierDetector",
+    "OutlierSettings",
+    "endpoints_page",
+]

@@ -1,0 +1,279 @@
+"""Outlier detection over the pool: which endpoints may be picked now.
+
+The scraper, the responses and the passing of time are its evidence; each endpoint has an
+:class:`EndpointHealth`. If more than ``max_ejection_percent`` of the pool would be out, the cause
+is probably shared (a rollout, the network of this process), and all endpoints are used: panic, in
+Envoy's terms.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from random import Random
+from typing import Any, Final, Protocol
+
+import structlog
+
+from epp.outlier_detection.endpoint_health import SERVER_ERROR, EndpointHealth, HealthState
+from epp.outlier_detection.settings import OutlierSettings
+from epp.scheduling import Endpoint, Plugin
+
+_log = structlog.get_logger(__name__)
+
+CHECK_SECONDS: Final = 0.05
+"""Time between two checks for overdue pages and due transitions."""
+
+_LATE: Final = 2.0
+"""A check is late after this many times :data:`CHECK_SECONDS`."""
+
+NO_SERVER: Final = frozenset({"connect", "reset", "timeout"})
+"""Kinds of scrape errors that show that no server responds; with others there is one."""
+
+_MAX_EJECTED_AT_LEAST: Final = 1
+
+
+class OutlierDetector:
+    """Keeps the health of all endpoints; a listener of the pool and an observer of scrapes.
+
+    Args:
+        pool: Returns the current snapshot of endpoints.
+        settings: The settings.
+        clock: Monotonic seconds.
+        rng: Decides which requests may go to a returning endpoint.
+        scrape_interval: Returns the present interval between two scrapes of an endpoint by a
+            source, in seconds.
+        source_type: Type of the data source that polls the model server itself; others may poll
+            an exporter beside it.
+        changed: Called after each transition.
+    """
+
+    def __init__(
+        self,
+        pool: Callable[[], Sequence[Endpoint]],
+        *,
+        settings: OutlierSettings,
+        clock: Callable[[], float],
+        rng: Random,
+        scrape_interval: Callable[[Endpoint, Plugin], float],
+        source_type: str = "metrics-data-source",
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._pool = pool
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._scrape_interval = scrape_interval
+        self._source: Plugin | None = None
+        """The data source whose pages come."""
+        self._source_type = source_type
+        self._notify = changed
+        self._health: dict[Endpoint, EndpointHealth] = {}
+        self._out: dict[Endpoint, EndpointHealth] = {}
+        """Endpoints that are ejected or returning."""
+        self._checked_at = clock()
+        self.is_panicking = False
+        """Whether ejected endpoints are used because too many are ejected."""
+
+    def available(self) -> Sequence[Endpoint]:
+        """Return the endpoints that this request may go to; called for each request."""
+        if not self._out or self.is_panicking:
+            return self._pool()
+        now, out, random = self._clock(), self._out, self._rng.random
+        kept = [
+            endpoint
+            for endpoint in self._pool()
+            if (health := out.get(endpoint)) is None or random() < health.share(now)
+        ]
+        return kept or self._pool()
+
+    def may_be_picked(self, endpoint: Endpoint) -> bool:
+        """Whether requests can go to an endpoint."""
+        health = self._out.get(endpoint)
+        return self.is_panicking or health is None or health.state is not HealthState.EJECTED
+
+    async def run(self) -> None:
+        """Check for overdue pages and due transitions until cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            self.check()
+
+    def check(self) -> None:
+        """Eject endpoints whose page is overdue, and make the transitions that are due."""
+        now = self._clock()
+        is_late = now - self._checked_at > _LATE * CHECK_SECONDS
+        self._checked_at = now
+        if not is_late:  # otherwise this process was busy, and pages wait in its sockets
+            self._eject_overdue(now)
+        for endpoint, health in tuple(self._out.items()):
+            self._take(endpoint, health, health.pass_time)
+
+    def _eject_overdue(self, now: float) -> None:
+        overdue = [
+            (endpoint, health)
+            for endpoint, health in self._health.items()
+            if health.state is not HealthState.EJECTED
+            and health.is_overdue(now)
+            and health.is_overdue(now, self._interval_of(endpoint))
+        ]
+        # If most pages are late, this process or its network is.
+        if len(overdue) <= self._max_ejected():
+            for endpoint, health in overdue:
+                self._take(endpoint, health, health.page_overdue)
+
+    # --- evidence -----------------------------------------------------------------------------
+
+    def responded(self, endpoint: Endpoint, status: int) -> None:
+        """Take the status of a response; called for each 5xx, and if ``endpoint.is_watched``."""
+        health = self._health.get(endpoint)
+        if health is None:
+            return
+        if status >= SERVER_ERROR:
+            self._take(endpoint, health, partial(health.response_failed, status))
+        else:
+            self._take(endpoint, health, health.response_succeeded)
+
+    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
+        """Take a successful scrape."""
+        health = self._health.get(endpoint)
+        if health is not None and source.type == self._source_type:
+            self._source = source
+            self._take(endpoint, health, health.page_scraped)
+
+    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
+        """Take a failed scrape."""
+        health = self._health.get(endpoint)
+        if health is not None and source.type == self._source_type and kind in NO_SERVER:
+            self._take(endpoint, health, partial(health.scrape_failed, kind))
+
+    def endpoint_added(self, endpoint: Endpoint) -> None:
+        """Begin with a healthy endpoint."""
+        self._health[endpoint] = EndpointHealth(self._settings, self._clock())
+        self._judge_pool()
+
+    def endpoint_removed(self, endpoint: Endpoint) -> None:
+        """Forget an endpoint."""
+        self._health.pop(endpoint, None)
+        self._out.pop(endpoint, None)
+        self._judge_pool()
+
+    # --- what operators see -------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[tuple[Endpoint, EndpointHealth]]:
+        return iter(tuple(self._health.items()))
+
+    # --- transitions --------------------------------------------------------------------------
+
+    _LOUD: Final = frozenset({HealthState.EJECTED, HealthState.PROBING})
+    """States whose end is logged."""
+
+    def _take(
+        self, endpoint: Endpoint, health: EndpointHealth, event: Callable[[float], None]
+    ) -> None:
+        before = health.state
+        event(self._clock())
+        endpoint.is_watched = health.is_watched
+        if health.state is before:
+            return
+        if health.state in self._LOUD:
+            self._out[endpoint] = health
+        else:
+            self._out.pop(endpoint, None)
+        if health.state is HealthState.EJECTED or before in self._LOUD:
+            log = _log.warning if health.state is HealthState.EJECTED else _log.info
+            log(
+                f"endpoint is {health.state}",
+                endpoint=endpoint.name,
+                address=endpoint.address,
+                was=before.value,
+                reason=health.reason,
+            )
+        self._judge_pool()
+        self._notify()
+
+    def _interval_of(self, endpoint: Endpoint) -> float:
+        return 0.0 if self._source is None else self._scrape_interval(endpoint, self._source)
+
+    def _max_ejected(self) -> int:
+        allowed = len(self._health) * self._settings.max_ejection_percent // 100
+        return max(_MAX_EJECTED_AT_LEAST, allowed)
+
+    def _judge_pool(self) -> None:
+        ejected = sum(each.state is HealthState.EJECTED for each in self._out.values())
+        is_panicking = ejected > self._max_ejected()
+        if is_panicking is self.is_panicking:
+            return
+        self.is_panicking = is_panicking
+        if is_panicking:
+            _log.warning(
+                "too many endpoints are ejected, all are used",
+                ejected=ejected,
+                endpoints=len(self._health),
+                max_ejection_percent=self._settings.max_ejection_percent,
+            )
+        else:
+            _log.info("ejected endpoints are left out again", ejected=ejected)
+
+
+class ScrapeEvents(Protocol):
+    """Observer of scrapes that is called besides the detector."""
+
+    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
+        """See ``ScrapeObserver``."""
+
+    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
+        """See ``ScrapeObserver``."""
+
+    def extract_failed(
+        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
+    ) -> None:
+        """See ``ScrapeObserver``."""
+
+
+class ObservedScrapes:
+    """Passes the events of scrapes to the detector and to another observer."""
+
+    def __init__(self, detector: OutlierDetector, observer: ScrapeEvents) -> None:
+        self._detector = detector
+        self._observer = observer
+
+    def page_scraped(self, source: Plugin, endpoint: Endpoint, seconds: float) -> None:
+        """Pass a page on."""
+        self._detector.page_scraped(source, endpoint, seconds)
+        self._observer.page_scraped(source, endpoint, seconds)
+
+    def poll_failed(self, source: Plugin, endpoint: Endpoint, kind: str) -> None:
+        """Pass a failure on."""
+        self._detector.poll_failed(source, endpoint, kind)
+        self._observer.poll_failed(source, endpoint, kind)
+
+    def extract_failed(
+        self, source: Plugin, extractor: Plugin, endpoint: Endpoint, kind: str
+    ) -> None:
+        """Pass a failure on; a page that cannot be read does not show that the server is gone."""
+        self._observer.extract_failed(source, extractor, endpoint, kind)
+
+
+def endpoints_page(detector: OutlierDetector, clock: Callable[[], float]) -> Mapping[str, Any]:
+    """Return the document of ``/debug/endpoints``."""
+    now = clock()
+    return {
+        "panic": detector.is_panicking,
+        "endpoints": [
+            {
+                "name": endpoint.name,
+                "address": endpoint.address,
+                "state": health.state.value,
+                "since_seconds": round(now - health.since, 3),
+                "reason": health.reason,
+                "share": round(health.share(now), 3),
+                "returns_in_seconds": (
+                    round(max(0.0, health.returns_at - now), 3)
+                    if health.returns_at < float("inf")
+                    else None
+                ),
+                "ejections": {kind.value: count for kind, count in health.ejections.items()},
+                "in_flight": endpoint.load.in_flight,
+            }
+            for endpoint, health in sorted(detector, key=lambda pair: pair[0].name)
+        ],
+    }

@@ -1,0 +1,241 @@
+"""The health of one endpoint: a state machine without I/O or a clock.
+
+::
+
+    healthy -> suspect -> ejected -> probing -> healthy
+                  |  ^                  |
+                  v  |                  v
+                healthy              ejected
+
+There are two kinds of evidence. Scrapes show whether the server is there: one that refuses
+connections or does not respond is ejected, and returns as soon as scrapes succeed again. Responses
+show whether it works: one that fails requests is ejected for a time that doubles with each
+ejection, because its metrics may look fine. A returning endpoint gets a growing share of requests.
+"""
+
+from enum import StrEnum
+from math import inf
+from typing import Final
+
+from epp.outlier_detection.settings import OutlierSettings
+
+FIRST_SHARE: Final = 0.1
+"""Share of requests for which a returning endpoint is a candidate, at first."""
+
+PAGES_TO_RETURN: Final = 2
+"""Successful scrapes in a row that end an ejection for failed scrapes."""
+
+_USUAL_GAPS: Final = 3.0
+"""A scrape is overdue after this many times the longest recent gap between two pages."""
+_FORGET: Final = 0.95
+"""Factor by which the longest gap shrinks with each page."""
+
+SERVER_ERROR: Final = 500
+"""The lowest status that counts as a failure."""
+
+
+class HealthState(StrEnum):
+    """How an endpoint is used."""
+
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    """There is evidence against it, but not enough; used like a healthy one."""
+    EJECTED = "ejected"
+    """Not used."""
+    PROBING = "probing"
+    """Used for a growing share of the requests."""
+
+
+class Evidence(StrEnum):
+    """Reason of an ejection."""
+
+    SCRAPES = "scrapes"
+    RESPONSES = "responses"
+
+
+class EndpointHealth:
+    """The health of one endpoint. All times are seconds of one monotonic clock."""
+
+    __slots__ = (
+        "_ejections_in_a_row",
+        "_failed_responses",
+        "_failed_scrapes",
+        "_had_success",
+        "_last_page_at",
+        "_longest_gap",
+        "_pages",
+        "_returned_at",
+        "_settings",
+        "ejections",
+        "evidence",
+        "reason",
+        "returns_at",
+        "since",
+        "state",
+    )
+
+    def __init__(self, settings: OutlierSettings, now: float) -> None:
+        self.state = HealthState.HEALTHY
+        self.since = now
+        """When the state was entered."""
+        self.reason = ""
+        """The last evidence against it, in words; "" for none."""
+        self.evidence: Evidence | None = None
+        """Reason of the current or last ejection."""
+        self.returns_at = inf
+        """When an ejection for failed responses ends."""
+        self.ejections = dict.fromkeys(Evidence, 0)
+        """Number of ejections by reason."""
+        self._settings = settings
+        self._failed_responses = 0
+        self._failed_scrapes = 0
+        self._pages = 0
+        """Pages in a row."""
+        self._last_page_at: float | None = None
+        self._longest_gap = 0.0
+        self._ejections_in_a_row = 0
+        self._had_success = False
+        """Whether a response succeeded since the endpoint returned."""
+        self._returned_at = now
+        """When the endpoint was last healthy again after an ejection."""
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether successful responses matter, too."""
+        return self.state is not HealthState.HEALTHY or self._failed_responses > 0
+
+    def share(self, now: float) -> float:
+        """Return the share of requests for which the endpoint is a candidate, 0.0 to 1.0."""
+        if self.state is HealthState.EJECTED:
+            return 0.0
+        if self.state is not HealthState.PROBING:
+            return 1.0
+        if not self._had_success and self.evidence is Evidence.RESPONSES:
+            return FIRST_SHARE
+        window = self._settings.slow_start_seconds
+        grown = (now - self.since) / window if window else 1.0
+        return min(1.0, FIRST_SHARE + (1.0 - FIRST_SHARE) * grown)
+
+    # --- evidence -----------------------------------------------------------------------------
+
+    def response_failed(self, status: int, now: float) -> None:
+        """Take a response with status 5xx, the server's own or Envoy's for it."""
+        self._failed_responses += 1
+        reason = f"{self._failed_responses} failed responses in a row, the last with {status}"
+        if self.state is HealthState.EJECTED:
+            return
+        is_back = self.state is HealthState.PROBING
+        if is_back or self._failed_responses >= self._settings.consecutive_5xx:
+            self._eject(Evidence.RESPONSES, reason, now)
+        else:
+            self._enter(HealthState.SUSPECT, now, reason)
+
+    def response_succeeded(self, now: float) -> None:
+        """Take a response with another status."""
+        self._failed_responses = 0
+        self._had_success = True
+        if self.state is HealthState.SUSPECT and not self._failed_scrapes:
+            self._enter(HealthState.HEALTHY, now)
+        elif self.state is HealthState.EJECTED and self.evidence is Evidence.SCRAPES:
+            self._probe(now)  # it is there, whatever scrapes say
+
+    def scrape_failed(self, why: str, now: float) -> None:
+        """Take a scrape that found no server; ignored before the first page.
+
+        Args:
+            why: What happened, such as ``connect``.
+            now: The time.
+        """
+        self._pages = 0
+        if self._last_page_at is None:  # perhaps this server has no metrics
+            return
+        self._failed_scrapes += 1
+        count = self._failed_scrapes
+        reason = f"{count} failed scrape{'' if count == 1 else 's'} in a row ({why})"
+        if self.state is HealthState.EJECTED:
+            return
+        is_back = self.state is HealthState.PROBING
+        if is_back or count >= self._settings.consecutive_scrape_failures:
+            self._eject(Evidence.SCRAPES, reason, now)
+        else:
+            self._enter(HealthState.SUSPECT, now, reason)
+
+    def page_scraped(self, now: float) -> None:
+        """Take a successful scrape."""
+        if (
+            self._last_page_at is not None
+            and not self._failed_scrapes
+            and self.state is not (HealthState.EJECTED)
+        ):
+            gap = now - self._last_page_at
+            self._longest_gap = max(gap, self._longest_gap * _FORGET)
+        self._last_page_at = now
+        self._failed_scrapes = 0
+        self._pages += 1
+        if self.state is HealthState.SUSPECT and not self._failed_responses:
+            self._enter(HealthState.HEALTHY, now)
+        elif (
+            self.state is HealthState.EJECTED
+            and self.evidence is Evidence.SCRAPES
+            and self._pages >= PAGES_TO_RETURN
+        ):
+            self._probe(now)
+
+    def is_overdue(self, now: float, interval_seconds: float = 0.0) -> bool:
+        """Whether no page has come for much longer than usual.
+
+        Args:
+            now: The time.
+            interval_seconds: Time between two scrapes; it may have grown since the last page.
+        """
+        if self._last_page_at is None:
+            return False
+        usual = max(self._longest_gap, interval_seconds)
+        limit = max(self._settings.scrape_overdue_seconds, _USUAL_GAPS * usual)
+        return now - self._last_page_at > limit
+
+    def page_overdue(self, now: float) -> None:
+        """Take an overdue page, while the pages of other endpoints come."""
+        if self.state is not HealthState.EJECTED and self._last_page_at is not None:
+            age = now - self._last_page_at
+            self._pages = 0
+            self._eject(Evidence.SCRAPES, f"no metrics for {age:.2f} s", now)
+
+    def pass_time(self, now: float) -> None:
+        """Make the transitions that are due."""
+        if self.state is HealthState.EJECTED and now >= self.returns_at:
+            self._probe(now)
+        elif self.state is HealthState.PROBING and self.share(now) >= 1.0:
+            self._returned_at = now
+            self._enter(HealthState.HEALTHY, now)
+
+    # --- transitions --------------------------------------------------------------------------
+
+    def _eject(self, evidence: Evidence, reason: str, now: float) -> None:
+        settings = self._settings
+        self.evidence = evidence
+        self.ejections[evidence] += 1
+        self.returns_at = inf
+        if evidence is Evidence.RESPONSES:
+            healthy_seconds = now - self._returned_at
+            if (
+                self.state is not HealthState.PROBING
+                and healthy_seconds > settings.max_ejection_seconds
+            ):
+                self._ejections_in_a_row = 0
+            seconds = settings.base_ejection_seconds * 2.0 ** min(self._ejections_in_a_row, 30)
+            self._ejections_in_a_row += 1
+            self.returns_at = now + min(seconds, settings.max_ejection_seconds)
+        self._enter(HealthState.EJECTED, now, reason)
+
+    def _probe(self, now: float) -> None:
+        self._failed_responses = 0
+        self._failed_scrapes = 0
+        self._had_success = False
+        self.returns_at = inf
+        self._enter(HealthState.PROBING, now, self.reason)
+
+    def _enter(self, state: HealthState, now: float, reason: str = "") -> None:
+        self.reason = reason
+        if state is not self.state:
+            self.state, self.since = state, now

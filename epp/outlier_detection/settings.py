@@ -1,0 +1,88 @@
+"""Settings of outlier detection, with Envoy's names where Envoy has the setting."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from epp.inputs import Form, Option, Panel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutlierSettings:
+    """When an endpoint is ejected, and how it returns."""
+
+    outlier_detection: Annotated[
+        bool,
+        Option(
+            "Send nothing to endpoints that refuse connections, hang or fail; always off with"
+            " --compat=reference.",
+            panel=Panel.OUTLIERS,
+            form=Form.BOOLEAN,
+        ),
+    ] = True
+    consecutive_5xx: Annotated[
+        int,
+        Option(
+            "Eject an endpoint after this many responses in a row with status 5xx.",
+            panel=Panel.OUTLIERS,
+            metavar="N",
+            min=1,
+        ),
+    ] = 3
+    consecutive_scrape_failures: Annotated[
+        int,
+        Option(
+            "Eject an endpoint after this many scrapes in a row that found no server or got no"
+            " response.",
+            panel=Panel.OUTLIERS,
+            metavar="N",
+            min=1,
+        ),
+    ] = 2
+    scrape_overdue_seconds: Annotated[
+        float,
+        Option(
+            "Eject an endpoint whose metrics are this old, or three times as old as usual for it,"
+            " while those of others are fresh.",
+            panel=Panel.OUTLIERS,
+            form=Form.DURATION,
+            flag="--scrape-overdue-time",
+        ),
+    ] = 0.4
+    base_ejection_seconds: Annotated[
+        float,
+        Option(
+            "Length of the first ejection for failed responses; it doubles with each further one.",
+            panel=Panel.OUTLIERS,
+            form=Form.DURATION,
+            flag="--base-ejection-time",
+        ),
+    ] = 1.0
+    max_ejection_seconds: Annotated[
+        float,
+        Option(
+            "Maximum length of an ejection for failed responses.",
+            panel=Panel.OUTLIERS,
+            form=Form.DURATION,
+            flag="--max-ejection-time",
+        ),
+    ] = 60.0
+    max_ejection_percent: Annotated[
+        int,
+        Option(
+            "If more of the pool would be ejected, all endpoints are used; one endpoint may always"
+            " be ejected.",
+            panel=Panel.OUTLIERS,
+            metavar="PERCENT",
+            min=0,
+            max=100,
+        ),
+    ] = 50
+    slow_start_seconds: Annotated[
+        float,
+        Option(
+            "Time in which a returning endpoint's share of requests grows from a tenth to all.",
+            panel=Panel.OUTLIERS,
+            form=Form.DURATION,
+            flag="--slow-start-window",
+        ),
+    ] = 2.0

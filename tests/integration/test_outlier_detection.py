@@ -1,0 +1,121 @@
+"""A model server that is gone, hangs or fails gets no requests, through a real Envoy."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from epp.lab.envoy import Mode
+from epp.lab.fleet import FleetConfig
+from epp.outlier_detection import HealthState
+from tools.harness.gateway import Gateway, running, until
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+
+FLEET = FleetConfig(endpoints=4, time_scale=0.05)
+
+
+@pytest_asyncio.fixture(
+    loop_scope="module", scope="module", params=Mode, ids=[mode.value for mode in Mode]
+)
+async def four(request: pytest.FixtureRequest) -> AsyncIterator[Gateway]:
+    async with running(request.param, fleet=FLEET) as gateway:
+        yield gateway
+
+
+def state_of(gateway: Gateway, number: int) -> HealthState:
+    assert gateway.app.outliers is not None
+    address = gateway.fleet.servers[number].address
+    (health,) = [health for endpoint, health in gateway.app.outliers if endpoint.address == address]
+    return health.state
+
+
+async def served(gateway: Gateway, requests: int) -> list[tuple[int, str]]:
+    """Send requests at once; return the status and server of each."""
+    answers = await asyncio.gather(*(gateway.completion() for _ in range(requests)))
+    return [(answer.status_code, answer.headers.get("x-served-by", "")) for answer in answers]
+
+
+async def until_state(gateway: Gateway, number: int, state: HealthState) -> None:
+    await until(lambda: state_of(gateway, number) is state)
+
+
+async def test_a_server_that_refuses_connections_gets_nothing_until_it_is_back(
+    four: Gateway,
+) -> None:
+    await four.fleet.servers[0].refuse()
+    await until_state(four, 0, HealthState.EJECTED)
+    answers = await served(four, 40)
+    assert {status for status, _ in answers} == {200}
+    assert "endpoint-0" not in {server for _, server in answers}
+    await four.fleet.servers[0].start()
+    await until_state(four, 0, HealthState.HEALTHY)
+    assert four.app.outliers is not None
+    assert len(four.app.outliers.available()) == 4
+
+
+async def test_a_server_that_hangs_gets_nothing_until_it_is_back(four: Gateway) -> None:
+    server = four.fleet.servers[1]
+    server.faults.hang = True
+    await until_state(four, 1, HealthState.EJECTED)
+    answers = await served(four, 40)
+    assert {status for status, _ in answers} == {200}
+    assert "endpoint-1" not in {name for _, name in answers}
+    server.faults.hang = False
+    await until_state(four, 1, HealthState.HEALTHY)
+
+
+async def test_a_server_that_fails_fast_attracts_no_load(four: Gateway) -> None:
+    ((_, name),) = await served(four, 1)  # the next ones go there, too: it has their prefix
+    number = int(name.removeprefix("endpoint-"))
+    server = four.fleet.servers[number]
+    server.faults.error_status = 500
+    statuses = []
+    while state_of(four, number) is not HealthState.EJECTED:
+        ((status, _),) = await served(four, 1)
+        statuses.append(status)
+        assert len(statuses) < 200, "it was never ejected"
+    assert statuses.count(500) == 3
+    assert {status for status, _ in await served(four, 40)} == {200}
+    server.faults.error_status = None
+    await until(lambda: state_of(four, number) is HealthState.PROBING)
+    while state_of(four, number) is not HealthState.HEALTHY:
+        ((status, _),) = await served(four, 1)
+        assert status == 200
+
+
+async def test_operators_see_state_reason_and_count(four: Gateway) -> None:
+    await four.fleet.servers[3].refuse()
+    await until_state(four, 3, HealthState.EJECTED)
+    url = f"http://127.0.0.1:{four.ports.metrics}"
+    page = (await four.client.get(f"{url}/debug/endpoints")).json()
+    shown = {each["address"]: each for each in page["endpoints"]}[four.fleet.servers[3].address]
+    assert (shown["state"], page["panic"]) == ("ejected", False)
+    assert shown["reason"] == "2 failed scrapes in a row (connect)"
+    metrics = (await four.client.get(f"{url}/metrics")).text
+    of_it = [line for line in metrics.splitlines() if line.startswith("llm_d_epp_endpoint_")]
+    assert [line for line in of_it if 'state="ejected"' in line] == [
+        'llm_d_epp_endpoint_health{model_server_endpoint="'
+        + shown["name"].rpartition("/")[2]
+        + '",name="default",state="ejected"} 1.0'
+    ]
+    assert "llm_d_epp_outlier_detection_panic" in metrics
+    assert 'llm_d_epp_ready_endpoints{name="default"} 3.0' in metrics
+    await four.fleet.servers[3].start()
+    await until_state(four, 3, HealthState.HEALTHY)
+
+
+@pytest.mark.parametrize("mode", Mode)
+async def test_with_all_servers_gone_envoy_says_so(mode: Mode) -> None:
+    async with running(mode, fleet=FLEET) as gateway:
+        for server in gateway.fleet.servers:
+            await server.refuse()
+        await until(lambda: gateway.app.outliers is not None and gateway.app.outliers.is_panicking)
+        assert {status for status, _ in await served(gateway, 8)} == {503}
+        for server in gateway.fleet.servers:
+            await server.start()
+        await until(
+            lambda: gateway.app.outliers is not None and not gateway.app.outliers.is_panicking
+        )
+        assert {status for status, _ in await served(gateway, 8)} == {200}
