@@ -1,1 +1,1 @@
-"""The laboratory: a fake model-server fleet, a load generator and reports."""
+"""Test tools: a fake model-server fleet, a load generator, and a local Envoy gateway."""

@@ -1,7 +1,7 @@
-"""The whole gateway in one terminal: a fake fleet, the endpoint picker and a real Envoy.
+"""Run a whole gateway in one terminal: a fake fleet, the endpoint picker and a real Envoy.
 
-Each part is a process of its own, as in production; this module starts them in order, waits until
-each is ready, and stops all of them when one ends or the user has had enough.
+Each part is a separate process, as in production. This module starts them in order, waits until
+each is ready, and stops all of them when one exits or the user stops the command.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ STOP_TIMEOUT_SECONDS = 10.0
 
 
 class UpError(Exception):
-    """A part of the gateway could not be started, or ended by itself."""
+    """A part of the gateway could not be started, or exited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +49,16 @@ class UpSettings:
     serve_args: tuple[str, ...] = ()
     """Further arguments for ``epp serve``."""
     port: int = 8080
-    """Where Envoy listens."""
+    """Port of Envoy's listener."""
     grpc_port: GrpcPort = 9002
     grpc_health_port: GrpcHealthPort = 9003
     metrics_port: MetricsPort = 9090
     drain_timeout_seconds: float = 5.0
     model: str = "tiny"
     headers: HeaderRules = field(default_factory=HeaderRules)
-    """What Envoy does to the headers of clients."""
+    """Changes that Envoy makes to client headers."""
     limits: GatewayLimits = field(default_factory=GatewayLimits)
-    """What one client may take of Envoy."""
+    """Limits per client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Gateway:
     metrics_url: str
 
     def curl(self, *, stream: bool = False) -> str:
-        """Return a command line that gets a completion through the gateway."""
+        """Return a curl command that requests a completion through the gateway."""
         body: dict[str, object] = {"model": self.model, "prompt": "Hello", "max_tokens": 8}
         if stream:
             body["stream"] = True
@@ -85,7 +85,7 @@ class Gateway:
 
 @dataclass(slots=True)
 class _Child:
-    """One of our own commands, as a process in its own session: Ctrl-C reaches the parent alone."""
+    """An ``epp`` command as a process in its own session, so that Ctrl-C does not reach it."""
 
     name: str
     args: Sequence[str]
@@ -97,14 +97,10 @@ class _Child:
         )
 
     async def ended(self) -> None:
-        """Wait for the process to end and say so.
-
-        Raises:
-            UpError: It has ended.
-        """
+        """Wait until the process exits, and raise UpError."""
         assert self.process is not None  # noqa: S101 - started before it is watched
         code = await self.process.wait()
-        raise UpError(f"the {self.name} has ended with status {code}; its last lines are above")
+        raise UpError(f"the {self.name} exited with status {code}; see its last lines above")
 
     async def stop(self) -> None:
         if self.process is None or self.process.returncode is not None:
@@ -131,13 +127,13 @@ async def up(
 
     Args:
         settings: What to start.
-        stop: Ends it.
-        say: Told of each part as it becomes ready.
-        ready: Called once with the gateway when a request would get through.
+        stop: Stops the gateway when set.
+        say: Called with a message when a part is ready.
+        ready: Called once with the gateway when it can serve requests.
 
     Raises:
-        UpError: A part did not start or ended by itself.
-        EnvoyError: Envoy is missing, refused its bootstrap or exited.
+        UpError: A part did not start, or exited.
+        EnvoyError: Envoy is missing, rejected its bootstrap, or exited during startup.
     """
     running = asyncio.create_task(_run(settings, say, ready), name="gateway")
     stopped = asyncio.create_task(_wait(stop), name="stop")
@@ -147,15 +143,15 @@ async def up(
             await running
         say("stopping")
     finally:
-        # Cancelled while it starts or runs, it stops the parts that are there.
+        # A cancelled _run() stops the parts that it has started.
         await _cancel([running, stopped])
 
 
 async def _run(
     settings: UpSettings, say: Callable[[str], None], ready: Callable[[Gateway], None]
 ) -> None:
-    # In threads: the disk is read and written.
-    await asyncio.to_thread(find_envoy)  # told at once, not after the fleet has been started
+    # In threads, because of disk I/O.
+    await asyncio.to_thread(find_envoy)  # fails before the fleet is started
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="epp-up-"))
         stack.push_async_callback(asyncio.to_thread, shutil.rmtree, folder)
@@ -228,7 +224,7 @@ async def _start_envoy(
         headers=settings.headers,
         limits=settings.limits,
     )
-    # Here and in a thread: importing Envoy's types takes most of a second.
+    # A late import, in a thread: importing Envoy's types takes most of a second.
     text = await asyncio.to_thread(_render, config)
     return await stack.enter_async_context(EnvoyProcess(text))
 
@@ -240,7 +236,11 @@ def _render(config: GatewayConfig) -> str:
 
 
 async def _until_ready(look: Callable[[], T | None], children: Sequence[_Child]) -> T:
-    """Look until there is something; fail as soon as a child ends."""
+    """Call `look` until its result is not None.
+
+    Raises:
+        UpError: A child exited, or the time is over.
+    """
     watchers = [asyncio.create_task(child.ended(), name=child.name) for child in children]
     try:
         async with asyncio.timeout(READY_TIMEOUT_SECONDS):
@@ -273,7 +273,7 @@ async def _wait(stop: asyncio.Event) -> None:
 
 async def _envoy_ended(envoy: EnvoyProcess) -> None:
     code = await envoy.wait()
-    raise UpError(f"Envoy has ended with status {code}:\n{envoy.log_tail}")
+    raise UpError(f"Envoy exited with status {code}:\n{envoy.log_tail}")
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -92,14 +92,14 @@ async def test_child_that_dies_ends_the_gateway_and_is_named(command: str, name:
         ours = await asyncio.to_thread(children)
         (pid,) = [pid for pid, line in ours.items() if command in line and pid not in before]
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(UpError, match=f"the {name} has ended with status -9"):
+        with pytest.raises(UpError, match=f"the {name} exited with status -9"):
             await task
     assert await asyncio.to_thread(children) == before
 
 
 async def test_child_that_cannot_start_is_named() -> None:
     settings = make_settings(serve_args=("--drain-timeout", "nonsense"))
-    with pytest.raises(UpError, match="the endpoint picker has ended with status 2"):
+    with pytest.raises(UpError, match="the endpoint picker exited with status 2"):
         await up(settings, stop=asyncio.Event(), say=lambda _: None, ready=lambda _: None)
 
 

@@ -1,4 +1,4 @@
-"""A gateway as an EnvoyFilter of Istio (networking.istio.io/v1alpha3)."""
+"""Convert a `GatewayConfig` to an EnvoyFilter of Istio (networking.istio.io/v1alpha3)."""
 
 from typing import Any
 
@@ -21,10 +21,10 @@ _MODEL_SERVERS = f"{MODEL_SERVERS_SERVICE}.{NAMESPACE}.svc.cluster.local"
 
 
 def render_yaml(config: GatewayConfig) -> str:
-    """Return the EnvoyFilter as YAML.
+    """Return the EnvoyFilter and a DestinationRule as YAML.
 
     Raises:
-        ValueError: it cannot say what is asked for.
+        ValueError: These objects do not support a setting of `config`.
     """
     refuse_what_cannot_be(Product.ISTIO, config)
     told = [
@@ -35,8 +35,9 @@ def render_yaml(config: GatewayConfig) -> str:
         ),
         "Every route of the gateway goes through the endpoint picker.",
         (
-            "Limits of the whole process (connections, heap) are not in an EnvoyFilter: set the "
-            "overload manager with the gateway's bootstrap (`sidecar.istio.io/bootstrapOverride`)."
+            "An EnvoyFilter cannot set the limits of the process (connections, heap): configure "
+            "the overload manager in the gateway's bootstrap "
+            "(`sidecar.istio.io/bootstrapOverride`)."
         ),
     ]
     if config.endpoint_protocol is ModelServerProtocol.H2C:
@@ -99,7 +100,7 @@ def _manager(config: GatewayConfig) -> dict[str, Any]:
 
 
 def _filters(config: GatewayConfig) -> list[dict[str, Any]]:
-    """Each goes right before the router, so the one that sets headers comes before ext_proc."""
+    """Return the patches that insert filters; each is inserted directly before the router."""
     filters = {"ext_proc": _packed(endpoint_picker(config))}
     if config.headers.to_set:
         filters = {"header_mutation": _packed(set_headers(config.headers)), **filters}
@@ -121,7 +122,7 @@ def _route(config: GatewayConfig) -> dict[str, Any]:
         "retry_policy": {"retry_on": RETRY_ON, "num_retries": config.retries},
     }
     value = {"route": action, "request_body_buffer_limit": config.buffer_limit_bytes}
-    # Without the match a redirect would become a route.
+    # Only routes with a cluster: the patch would turn a redirect into a route.
     routes = {"vhost": {"route": {"action": "ROUTE"}}}
     return _patch("HTTP_ROUTE", "MERGE", value, routeConfiguration=routes)
 
@@ -139,7 +140,7 @@ def _model_servers(config: GatewayConfig) -> dict[str, Any]:
 
 
 def _destination_rule(config: GatewayConfig) -> dict[str, Any]:
-    """Whatever of the model servers' cluster needs no patch."""
+    """Return the settings of the model servers' cluster that need no patch."""
     pool = {
         "tcp": {"connectTimeout": f"{config.endpoint_connect_timeout_seconds:g}s"},
         "http": {"idleTimeout": f"{config.endpoint_idle_seconds:g}s"},

@@ -1,4 +1,4 @@
-"""What the snippets for Kubernetes have in common: names, and how they are written."""
+"""Common parts of the Kubernetes snippets: object names, checks and rendering."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,35 +20,35 @@ MODEL_SERVERS_SERVICE = "model-servers"
 
 
 def refuse_what_cannot_be(product: Product, config: GatewayConfig) -> None:
-    """Check that a snippet can say what is asked for.
+    """Check that the snippet of `product` supports the settings of `config`.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: It does not.
     """
     asked = {
         "original-dst": config.destination is Destination.ORIGINAL_DST,
         "a unix socket": bool(config.epp_socket),
         "TLS with the endpoint picker": config.epp_tls,
-        "an access log, which the product's own objects configure": bool(config.access_log),
-        "the length of request bodies; use --mode adaptive": (
+        "an access log; use the objects of the product": bool(config.access_log),
+        "keeping the length of request bodies; use --mode adaptive": (
             config.keep_content_length and product is Product.ENVOY_GATEWAY
         ),
     }
     for what, is_asked in asked.items():
         if is_asked:
-            raise ValueError(f"{product.value}: there is no snippet for {what}")
+            raise ValueError(f"{product.value}: the snippet does not support {what}")
 
 
 def document(api_version: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object of Kubernetes, in the one namespace."""
+    """Return a Kubernetes object in the namespace of the snippets."""
     metadata = {"name": POLICY, "namespace": NAMESPACE}
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": dict(spec)}
 
 
 def render(paragraphs: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> str:
-    """Return documents as YAML below a comment."""
+    """Return documents as YAML, with paragraphs as comments at the top."""
     names = (
-        f"Names to replace by your own: namespace {NAMESPACE}, Gateway {GATEWAY} with its listener "
+        f"Replace these names with yours: namespace {NAMESPACE}, Gateway {GATEWAY} with listener "
         f"{GATEWAY_LISTENER}, HTTPRoute {ROUTE}, Services {EPP_SERVICE} (ext_proc on port 9002, "
         f"`epp serve --secure-serving=false`) and {MODEL_SERVERS_SERVICE}."
     )

@@ -1,4 +1,4 @@
-"""Names that the gateway, the endpoint picker and whoever reads the counters agree on.
+"""Names shared by the gateway, the endpoint picker and readers of Envoy's counters.
 
 The destination names are those of the endpoint picker protocol (GIE proposal 004).
 """
@@ -10,7 +10,7 @@ DESTINATION_NAMESPACE = "envoy.lb"
 """Metadata namespace of the destination."""
 
 SERVED_KEY = "x-gateway-destination-endpoint-served"
-"""Metadata key, in the same namespace, with the endpoint that answered."""
+"""Metadata key, in the same namespace, with the endpoint that served the request."""
 
 STEERING_HEADERS = (
     DESTINATION_HEADER,
@@ -19,25 +19,26 @@ STEERING_HEADERS = (
     "x-data-parallel-host-port",
     "x-kv-cache-source-host-port",
 )
-"""Headers that name servers, to the gateway or to the sidecar of a model server: only the endpoint
-picker may set them, so the gateway takes a client's off. With fail-open nobody else would."""
+"""Headers that tell the gateway or a model server's sidecar which servers to call. Only the
+endpoint picker may set them, so the gateway removes those of a client. The endpoint picker cannot
+do that when the gateway fails open."""
 
 SUBSET_NAMESPACE = "envoy.lb.subset_hint"
-"""Metadata namespace of the subset of endpoints to choose from."""
+"""Metadata namespace of the subset of endpoints that may be picked."""
 
 EPP_CLUSTER = "epp"
 EPP_LARGE_REQUESTS_CLUSTER = "epp-large-requests"
-"""The same address as `EPP_CLUSTER`, reached over other connections."""
+"""Has the same address as `EPP_CLUSTER`, but separate connections."""
 MODEL_SERVERS_CLUSTER = "model-servers"
 LISTENER = "gateway"
 
 SERVED_HEADER = "x-gateway-served-by"
-"""Response header that carries the endpoint which answered from the route to the metadata, where no
-load balancer notes it; it is taken off on the way."""
+"""Response header in which the route passes the endpoint that served the request to a filter, which
+moves it to the metadata; used if no load-balancing policy writes the metadata."""
 
 STAT_PREFIX = "gateway"
-"""Counters of the listener's HTTP side begin with `http.gateway.`."""
+"""The names of the connection manager's counters begin with `http.gateway.`."""
 
 EXT_PROC_STATS = f"http.{STAT_PREFIX}.ext_proc."
 """Prefix of the ext_proc filter's counters; `streams_failed`, `spurious_msgs_received` and
-`rejected_header_mutations` stay 0 in a sound set-up."""
+`rejected_header_mutations` are 0 in a correct setup."""

@@ -1,4 +1,4 @@
-"""Limits of the whole process: connections of clients, and memory."""
+"""Limits of the whole process: client connections, and memory."""
 
 from epp.lab.envoy._data_plane import (
     PackedMessage,
@@ -14,13 +14,14 @@ HEAP = "envoy.resource_monitors.fixed_heap"
 CONNECTIONS = "envoy.resource_monitors.global_downstream_max_connections"
 
 REFRESH_SECONDS = 0.25
-"""Between two looks at the heap; Envoy's own 1 s lets a flood of answers go far beyond it."""
+"""Interval of heap checks; with Envoy's default of 1 s many large responses can far exceed the
+limit."""
 
 RESET_FROM, REFUSE_FROM = 0.85, 0.95
-"""Fractions of the heap."""
+"""Fractions of the heap limit."""
 
 TRACKED_BYTES_POWER = 17
-"""Streams that hold 128 KiB or more are known by what they hold, so that the largest go first."""
+"""Envoy tracks the memory of streams with at least 2^17 bytes, so that it resets the largest."""
 
 
 def overload_manager(limits: GatewayLimits) -> overload.OverloadManager | None:

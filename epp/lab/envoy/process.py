@@ -1,7 +1,7 @@
-"""A running Envoy: start it, wait until it is ready, read its counters, stop it.
+"""Run an Envoy process: start it, wait until it is ready, read its counters, stop it.
 
-Envoy writes the address of its admin endpoint into a file of its temporary folder, so the ports in
-the bootstrap may be 0 and several Envoys may run at once.
+Envoy writes the address of its admin endpoint to a file in a temporary folder, so the ports in the
+bootstrap may be 0, and several Envoys can run at the same time.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from epp.lab.envoy.names import LISTENER
 __all__ = ["EnvoyProcess", "find_envoy", "validate"]
 
 LOG_BYTES = 256 * 1024
-"""How much of the log is kept: Envoy puts a bootstrap it cannot read into its message, whole."""
+"""Size of the kept end of the log; a message about an invalid bootstrap contains all of it."""
 
 LOG_TAIL_LINES = 20
 
 READY_POLL_SECONDS = (0.01, 0.2)
-"""First and longest pause between two looks at a starting Envoy; each is twice the last."""
+"""First and longest pause between readiness checks; each pause is twice the previous one."""
 
 ADMIN_TIMEOUT_SECONDS = 5.0
 
 
 class EnvoyProcess:
-    """An Envoy for the time of an `async with`; ready when entered, gone when left."""
+    """An Envoy process as an async context manager: ready on entry, stopped on exit."""
 
     def __init__(
         self,
@@ -58,12 +58,12 @@ class EnvoyProcess:
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Start Envoy and wait for it.
+        """Start Envoy and wait until it is ready.
 
         Raises:
-            EnvoyNotFoundError: there is no binary.
-            EnvoyStartError: it exited (a port is taken, the bootstrap is bad) or is not ready in
-                time.
+            EnvoyNotFoundError: There is no binary.
+            EnvoyStartError: It exited (a port is in use, the bootstrap is invalid), or was not
+                ready in time.
         """
         async with contextlib.AsyncExitStack() as stack:
             folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="epp-envoy-"))
@@ -94,29 +94,29 @@ class EnvoyProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the process."""
+        """The process id."""
         return self._running().pid
 
     @property
     def admin_url(self) -> str:
-        """The base of the admin endpoint's addresses, `http://ip:port`."""
+        """Base URL of the admin endpoint, `http://ip:port`."""
         return str(self._admin_client().base_url).rstrip("/")
 
     @property
     def log_tail(self) -> str:
-        """The last 20 lines that Envoy wrote to its log, long ones cut."""
+        """The last 20 lines of Envoy's log; long lines are truncated."""
         lines = self._log.decode(errors="replace").strip().splitlines()
         return "\n".join(map(shortened, lines[-LOG_TAIL_LINES:]))
 
     async def wait(self) -> int:
-        """Wait until Envoy ends, by itself or by another's hand, and return its exit status."""
+        """Wait until Envoy exits, and return its exit status."""
         return await self._running().wait()
 
     async def stats(self, prefix: str) -> dict[str, int]:
         """Return the counters and gauges whose names begin with `prefix`.
 
         Raises:
-            EnvoyAdminError: the admin endpoint did not answer.
+            EnvoyAdminError: The admin endpoint did not respond.
         """
         answer = await self._get("/stats", format="json", filter="^" + re.escape(prefix))
         return {
@@ -126,10 +126,10 @@ class EnvoyProcess:
         }
 
     async def listener_address(self, name: str = LISTENER) -> tuple[str, int]:
-        """Return the host and the port a listener is bound to.
+        """Return the host and the port to which a listener is bound.
 
         Raises:
-            EnvoyAdminError: the admin endpoint did not answer, or there is no such listener.
+            EnvoyAdminError: The admin endpoint did not respond, or there is no such listener.
         """
         answer = await self._get("/listeners", format="json")
         for each in answer.get("listener_statuses", ()):
@@ -139,7 +139,7 @@ class EnvoyProcess:
         raise EnvoyAdminError(f"envoy has no listener {name!r}")
 
     async def _start(self, folder: Path, stack: contextlib.AsyncExitStack) -> None:
-        """Start the process, its end and the reading of its log being the stack's."""
+        """Start the process and the task that reads its log; `stack` stops both."""
         bootstrap = folder / "bootstrap.yaml"
         await asyncio.to_thread(bootstrap.write_text, self._config_text)
         binary = self._binary
@@ -149,7 +149,8 @@ class EnvoyProcess:
             binary,
             *("-c", bootstrap),
             *("--concurrency", str(self._concurrency)),
-            # Without this, parallel Envoys clash and each dies with the thread that started it.
+            # With hot restart, parallel Envoys conflict, and each exits with the thread that
+            # started it.
             "--disable-hot-restart",
             *("--admin-address-path", folder / "admin"),
             *("-l", self._log_level),
@@ -161,14 +162,18 @@ class EnvoyProcess:
         stack.push_async_callback(self._stop, self._process, self._reading)
 
     async def _read_log(self, process: asyncio.subprocess.Process) -> None:
-        """Keep the pipe empty, or Envoy would block on it, and the log's end in memory."""
+        """Read the pipe, so that Envoy does not block on it, and keep the end of the log."""
         assert process.stderr is not None  # noqa: S101 (it is a PIPE)
         while chunk := await process.stderr.read(LOG_BYTES):
             self._log += chunk
             del self._log[:-LOG_BYTES]
 
     async def _until_ready(self, admin: Path, stack: contextlib.AsyncExitStack) -> None:
-        """Wait for the file with the admin address, then for `/ready`; fail as soon as it exits."""
+        """Wait for the file with the admin address, then for `/ready`.
+
+        Raises:
+            EnvoyStartError: Envoy exited.
+        """
         process = self._running()
         exited = asyncio.create_task(process.wait(), name="envoy exit")
         try:
@@ -176,9 +181,9 @@ class EnvoyProcess:
             while not await self._is_ready(admin, stack):
                 await asyncio.wait({exited}, timeout=pause)
                 if exited.done() and self._reading is not None:
-                    await self._reading  # else the reason may still be in the pipe
+                    await self._reading  # the reason may still be in the pipe
                     raise EnvoyStartError(
-                        f"envoy exited with status {process.returncode} at its start:\n"
+                        f"envoy exited during startup with status {process.returncode}:\n"
                         f"{self.log_tail}"
                     )
                 pause = min(2 * pause, longest)
@@ -191,7 +196,7 @@ class EnvoyProcess:
             address = await asyncio.to_thread(_read_if_there, admin)
             if not address:
                 return False
-            # In a thread, as it loads the certificate authorities from disk.
+            # In a thread: httpx loads the certificate authorities from disk.
             client = await asyncio.to_thread(
                 httpx.AsyncClient,
                 base_url=f"http://{address}",
@@ -204,7 +209,7 @@ class EnvoyProcess:
         return False
 
     async def _stop(self, process: asyncio.subprocess.Process, reading: asyncio.Task[None]) -> None:
-        """SIGTERM, then SIGKILL."""
+        """Stop Envoy with SIGTERM, then with SIGKILL."""
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
@@ -218,7 +223,7 @@ class EnvoyProcess:
         await reading
 
     async def _get(self, path: str, **query: str) -> dict[str, Any]:
-        """Return the admin endpoint's JSON answer."""
+        """Return the JSON response of the admin endpoint."""
         try:
             answer = await self._admin_client().get(path, params=query)
             answer.raise_for_status()

@@ -1,4 +1,4 @@
-"""What the reader of a rendered file should know, as comments at its head."""
+"""The explanatory comments at the top of a rendered file."""
 
 import textwrap
 from collections.abc import Iterable
@@ -16,22 +16,22 @@ _WIDTH = 100
 
 _MODES = {
     Mode.FULL_DUPLEX: (
-        "Both bodies go through the endpoint picker, chunk by chunk: its cost grows with the "
-        "answers."
+        "Envoy sends both bodies through the endpoint picker in chunks: the cost grows with the "
+        "length of the responses."
     ),
     Mode.LEAN: (
-        "The request body goes through the endpoint picker, of the response its headers and its "
-        "end."
+        "Envoy sends the request body through the endpoint picker, and of the response only the "
+        "headers and trailers."
     ),
     Mode.ADAPTIVE: (
-        "The request body goes to the endpoint picker whole, of the response its headers and its "
-        "end. A body above request_body_buffer_limit is answered with 413."
+        "Envoy sends the buffered request body to the endpoint picker, and of the response only "
+        "the headers and trailers. It answers a body above request_body_buffer_limit with 413."
     ),
 }
 
 
 def remarks(config: GatewayConfig) -> list[str]:
-    """Return one paragraph for each choice that is not plain from the file itself."""
+    """Return one paragraph for each setting that the file does not explain by itself."""
     told = [
         (
             f"Envoy in front of the endpoint picker, {config.mode.value} mode. For Envoy 1.40, "
@@ -44,47 +44,49 @@ def remarks(config: GatewayConfig) -> list[str]:
         told.append(_chunks(config.mode))
     listen = parse_ip(config.listen_host)
     if listen is not None and listen.is_loopback:
-        told.append(f"Listens on {config.listen_host}, so only this host reaches it: see --host.")
+        told.append(f"Envoy listens on {config.listen_host}, for local clients only: see --host.")
     if config.destination is Destination.ORIGINAL_DST:
         told.append(
-            "ORIGINAL_DST goes wherever the header x-gateway-destination-endpoint says. It takes "
-            "one endpoint and no lists (a list gives 503), and a retry goes to the same one: leave "
-            "the picker's maxNumOfEndpoints at 1. The client's own header is removed first, or a "
-            "client could go anywhere."
+            "ORIGINAL_DST routes to the address in the header x-gateway-destination-endpoint. It "
+            "supports one endpoint, not a list (503), and a retry goes to the same endpoint: leave "
+            "maxNumOfEndpoints of the picker at 1. Envoy removes this header from client requests; "
+            "otherwise a client could reach any address."
         )
     else:
         told.append(
-            "A list of endpoints is walked in its order: a retry goes to the next one, then round "
-            "robin. An endpoint that is not in this file is passed over."
+            "A retry goes to the next endpoint of the list that the endpoint picker returned, and "
+            "after the last one round robin. Endpoints that are not in this file are skipped."
         )
     if config.fail_open:
         told.append(
-            "Fail-open: without the endpoint picker requests go round robin, unscheduled. Headers "
-            "with which a client would name a server are removed before, or they would steer."
+            "Fail-open: if the endpoint picker is down, requests are routed round robin. Envoy "
+            "removes client headers that select a server, because they would take effect."
         )
     else:
-        told.append("Fail-closed: without the endpoint picker requests are answered with 500.")
+        told.append("Fail-closed: if the endpoint picker is down, Envoy answers requests with 500.")
     if config.headers.client_headers is ClientHeaders.KEEP:
         told.append(
-            "Clients set their own priority, share and model by headers: --client-headers strip "
-            "removes these, --set-header writes them."
+            "Clients can set their priority, share and model with headers: --client-headers strip "
+            "removes these, --set-header sets them."
         )
     if config.limits.max_connections:
         told.append(
-            f"Up to {config.limits.max_connections} connections of clients, and as many to the "
-            "model servers: Envoy needs more than twice as many file descriptors (ulimit -n)."
+            f"Envoy accepts up to {config.limits.max_connections} client connections and opens as "
+            "many to model servers: it needs more than twice as many file descriptors (ulimit -n)."
         )
     if not config.epp_tls:
-        told.append("Plaintext to the endpoint picker: `epp serve --secure-serving=false`.")
+        told.append(
+            "Envoy connects to the endpoint picker without TLS: `epp serve --secure-serving=false`."
+        )
     elif not config.epp_ca_file:
-        told.append("The endpoint picker's certificate is not verified: --epp-ca-file does it.")
+        told.append("Envoy does not verify the endpoint picker's certificate: see --epp-ca-file.")
     return told
 
 
 def _chunks(mode: Mode) -> str:
     told = (
-        "Request bodies reach the model servers with `transfer-encoding: chunked`, without their "
-        "length. For a server that refuses this, some with 411, 501 or 503, use"
+        "Envoy sends request bodies to the model servers with `transfer-encoding: chunked` instead "
+        "of `content-length`. For a server that rejects this (411, 501, 503), use"
     )
     return f"{told} {'--keep-content-length or ' if mode is Mode.LEAN else ''}--mode adaptive."
 

@@ -1,4 +1,4 @@
-"""The rendered files of deploy/envoy: their names and what each holds."""
+"""The rendered files of deploy/envoy: their names and configurations."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +16,7 @@ from epp.lab.envoy.gateway_config import (
 _LOCAL = GatewayConfig(
     endpoints=("127.0.0.1:8000", "127.0.0.1:8001"), admin_port=9901, epp_tls=True
 )
-"""Two model servers and the endpoint picker, as `epp serve` listens, on Envoy's own host."""
+"""Two model servers and an endpoint picker with default ports, on the host of Envoy."""
 
 _SIDECAR = replace(
     _LOCAL,
@@ -25,7 +25,7 @@ _SIDECAR = replace(
     listen_host="0.0.0.0",  # noqa: S104 - the way in from outside the Pod or the host
     epp_tls=False,
 )
-"""Beside the endpoint picker, whose endpoints file alone says which model servers there are."""
+"""Envoy as a sidecar of the endpoint picker; only the endpoints file lists the model servers."""
 
 _IN_KUBERNETES = GatewayConfig(epp_host="epp.default.svc.cluster.local")
 
@@ -54,11 +54,11 @@ _RENDERERS: dict[Product, Callable[[GatewayConfig], str]] = {
 
 
 def render(product: Product, config: GatewayConfig) -> str:
-    """Return what a product is configured with."""
+    """Return the configuration of a product as YAML."""
     return _RENDERERS[product](config)
 
 
 def rendered() -> dict[str, str]:
-    """Return the text of each file by its name."""
+    """Return the text of each file by name."""
     bootstraps = {name: render_yaml(config) for name, config in BOOTSTRAPS.items()}
     return bootstraps | {name: render(*what) for name, what in SNIPPETS.items()}

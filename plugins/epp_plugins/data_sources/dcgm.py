@@ -54,5 +54,5 @@ class DcgmDataSource(HttpSource):
         super().__init__(name, params, open_page=open_page)
         if params.use_node_address:
             _log.warning(
-                "addresses of nodes are not known, endpoints are asked at their own", plugin=name
+                "node addresses are unknown, endpoint addresses are used instead", plugin=name
             )

@@ -185,9 +185,9 @@ def set_stage_headers(
 
 
 def set_header(request: LLMRequest, state: CycleState, name: str, value: str) -> None:
-    """Set a request header; if ``value`` is empty, remove what the client sent.
+    """Set a request header; if ``value`` is empty, remove the client's header.
 
-    A value beats a removal, whichever plugin is asked first.
+    If one plugin sets a header and another removes it, it is set, in either order of the calls.
     """
     if not value and name not in request.headers:
         return

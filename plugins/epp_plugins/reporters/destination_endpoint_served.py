@@ -1,12 +1,12 @@
 """``destination-endpoint-served-verifier``: tells the client which endpoint served; for tests.
 
-Every answer gets the header ``x-conformance-test-served-endpoint`` with the ``ip:port`` that the
-gateway reports in its metadata, ``envoy.lb`` / ``x-gateway-destination-endpoint-served``. It is the
-gateway's word alone, never what was picked: of a gateway that reports nothing the header says
-``fail: missing destination endpoint served metadata``. It shows addresses of the pool to clients:
-made for conformance tests, not for production.
+The plugin sets the response header ``x-conformance-test-served-endpoint`` to the ``ip:port`` that
+the gateway reports in the metadata ``envoy.lb`` / ``x-gateway-destination-endpoint-served``. The
+value never comes from the decision of the endpoint picker: if the gateway reports nothing, it is
+``fail: missing destination endpoint served metadata``. Do not use the plugin in production, because
+it shows addresses of the pool to clients.
 
-Reads:  what the gateway reports with the answer's headers.
+Reads:  the metadata that the gateway sends with the response headers.
 Example::
 
     plugins:
@@ -29,7 +29,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class DestinationEndpointServedVerifier(ResponseHeader):
-    """Writes the endpoint that the gateway says has served into a header of the answer."""
+    """Sets a response header to the endpoint that served the request, as the gateway reports it."""
 
     type: ClassVar[str] = "destination-endpoint-served-verifier"
 

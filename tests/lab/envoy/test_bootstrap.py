@@ -360,12 +360,12 @@ def test_tls_with_the_endpoint_picker_offers_http2_and_its_name(
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"mode": Mode.ADAPTIVE}, "answered with 413"),
-        ({"destination": Destination.ORIGINAL_DST}, "one endpoint and no lists"),
+        ({"mode": Mode.ADAPTIVE}, "above request_body_buffer_limit with 413"),
+        ({"destination": Destination.ORIGINAL_DST}, "one endpoint, not a list (503)"),
         ({}, "Fail-closed"),
         ({"mode": Mode.ADAPTIVE, "fail_open": True}, "Fail-open"),
         ({}, "`epp serve --secure-serving=false`"),
-        ({"epp_tls": True}, "certificate is not verified"),
+        ({"epp_tls": True}, "does not verify the endpoint picker's certificate"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -67,14 +67,14 @@ def test_envoy_listens_where_clients_reach_it(args: tuple[str, ...], host: str) 
     (listener,) = document["static_resources"]["listeners"]
     assert listener["address"]["socket_address"]["address"] == host
     assert document["admin"]["address"]["socket_address"]["address"] == "127.0.0.1"
-    assert ("only this host reaches it" in text) is (host == "127.0.0.1")
+    assert ("for local clients only" in text) is (host == "127.0.0.1")
 
 
 @pytest.mark.parametrize(
     ("args", "told"),
     [
         pytest.param((), "use --keep-content-length or --mode adaptive", id="lean"),
-        pytest.param(("--mode", "full-duplex"), "this, some with 411, 501 or 503", id="duplex"),
+        pytest.param(("--mode", "full-duplex"), "rejects this (411, 501, 503)", id="duplex"),
         pytest.param(("--mode", "adaptive"), None, id="adaptive"),
         pytest.param(("--keep-content-length",), None, id="with their length"),
     ],
@@ -210,14 +210,14 @@ def test_all_samples_are_written(tmp_path: Path) -> None:
         ),
         (
             ("--for", "envoy-gateway", "--keep-content-length"),
-            "no snippet for the length of request bodies; use --mode adaptive",
+            "does not support keeping the length of request bodies; use --mode adaptive",
         ),
-        (("--for", "istio", "--access-log", "-"), "no snippet for an access log"),
-        (("--for", "istio", "--epp-tls"), "no snippet for TLS with the endpoint picker"),
-        (("--for", "istio", "--epp-socket", "/s"), "no snippet for a unix socket"),
+        (("--for", "istio", "--access-log", "-"), "does not support an access log"),
+        (("--for", "istio", "--epp-tls"), "does not support TLS with the endpoint picker"),
+        (("--for", "istio", "--epp-socket", "/s"), "does not support a unix socket"),
         (
             ("--for", "envoy-gateway", "--destination", "original-dst"),
-            "no snippet for original-dst",
+            "does not support original-dst",
         ),
         ((*ENDPOINT, "--limit", "max_heap=1"), "--limit max_heap=1: did you mean max_heap_bytes?"),
         ((*ENDPOINT, "--limit", "x"), "--limit x: give NAME=VALUE with one of request_headers_s"),
