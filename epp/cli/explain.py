@@ -1,12 +1,14 @@
 """``epp explain``: show why a running endpoint picker makes its decisions."""
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated
 
 import msgspec
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from epp.cli.debug_pages import DebugClient, NoSuchPageError, PageError
 from epp.cli.options import finite
@@ -23,16 +25,102 @@ explain = typer.Typer(
 )
 
 
-@explain.callback()
-def _explain() -> None:
-    """Make ``queue`` a subcommand, although it is the only one."""
+Admin = Annotated[str, typer.Option(help="URL of the port with /metrics and the debug pages.")]
+
+
+class _Endpoint(msgspec.Struct):
+    name: str
+    address: str
+    state: str
+    since_seconds: float
+    reason: str
+    share: float
+    returns_in_seconds: float | None
+    ejections: dict[str, int]
+    in_flight: int
+
+
+class _EndpointsPage(msgspec.Struct):
+    panic: bool
+    endpoints: list[_Endpoint]
+
+
+@explain.command("endpoint")
+def endpoint(
+    address: Annotated[
+        str, typer.Argument(metavar="ADDRESS", help="Only this one: HOST:PORT or a name.")
+    ] = "",
+    admin: Admin = "http://127.0.0.1:9090",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show which endpoints get requests, and why the others do not.
+
+    The exit status is 1 if there is no such endpoint, and 2 if the page could not be read.
+    """
+    try:
+        client = DebugClient(admin)
+        page = _endpoints(client)
+    except PageError as error:
+        fail(str(error))
+    shown_ones = [
+        each
+        for each in page.endpoints
+        if address in {"", each.address, each.name, each.name.rpartition("/")[2]}
+    ]
+    if not shown_ones:
+        fail(f"there is no endpoint {address!r} in the pool", status=1)
+    if as_json:
+        typer.echo(msgspec.json.encode(shown_ones))
+        return
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
+    if page.panic:
+        console.print("Too many endpoints are ejected: all of them get requests.")
+    console.print(_endpoint_table(shown_ones))
+
+
+def _endpoints(client: DebugClient) -> _EndpointsPage:
+    try:
+        text = client.get("endpoints")
+    except NoSuchPageError as error:
+        raise PageError(
+            f"{error}: outlier detection is off in that endpoint picker"
+            " (--outlier-detection=false or --compat=reference)"
+        ) from None
+    try:
+        return msgspec.json.decode(text, type=_EndpointsPage)
+    except msgspec.MsgspecError:
+        raise PageError(
+            f"{client.shown}: the response for /debug/endpoints is not that page; is this the"
+            " --metrics-port of an endpoint picker of this version?"
+        ) from None
+
+
+def _endpoint_table(endpoints: Sequence[_Endpoint]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("endpoint", "address", "state", "for", "share", "in flight", "ejections"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("why, and until when")
+    for each in endpoints:
+        until = each.returns_in_seconds
+        why = each.reason if until is None else f"{each.reason}; returns in {until:.1f} s"
+        table.add_row(
+            each.name,
+            each.address,
+            each.state,
+            f"{each.since_seconds:.0f} s",
+            f"{each.share:.0%}",
+            str(each.in_flight),
+            str(sum(each.ejections.values())),
+            why,
+        )
+    return table
 
 
 @explain.command("queue")
 def queue(
-    admin: Annotated[
-        str, typer.Option(help="URL of the port with /metrics and the debug pages.")
-    ] = "http://127.0.0.1:9090",
+    admin: Admin = "http://127.0.0.1:9090",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON, one line per update.")
     ] = False,

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
 
 import pytest
 from flow_control.shown import NOW, Waiting
@@ -17,6 +18,8 @@ from epp.flow_control.plugins import Share
 from epp.flow_control.sessions import ExtensionPoints
 from epp.flow_control.views.debug_page import session_pages
 from epp.observability import DebugPage, Metrics, MetricsServer
+from epp.outlier_detection import OutlierDetector, OutlierSettings, endpoints_page
+from epp.scheduling import Endpoint
 
 
 class Picker:
@@ -65,6 +68,11 @@ def picker(running: Picker) -> Picker:
 
 def run(url: str, *options: str) -> tuple[int, str, str]:
     done = CliRunner().invoke(cli, ["explain", "queue", "--admin", url, *options])
+    return done.exit_code, done.stdout, done.stderr.replace(url, "URL")
+
+
+def run_endpoint(url: str, *options: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(cli, ["explain", "endpoint", "--admin", url, *options])
     return done.exit_code, done.stdout, done.stderr.replace(url, "URL")
 
 
@@ -330,3 +338,91 @@ def test_an_interval_that_is_none(interval: str) -> None:
     code, _, stderr = run("http://127.0.0.1:1", "--watch", "--interval", interval)
     assert code == 2
     assert "--interval" in stderr
+
+
+def ejecting(*, panic: bool = False) -> dict[str, DebugPage]:
+    """Return the page of a pool with one ejected endpoint of three, or two."""
+    pool = [Endpoint(f"default/pod-{n}", f"10.0.0.{n}:80") for n in range(3)]
+    detector = OutlierDetector(
+        lambda: pool,
+        settings=OutlierSettings(),
+        clock=lambda: NOW,
+        rng=Random(0),
+        scrape_interval=lambda *_: 0.05,
+    )
+    for endpoint in pool:
+        detector.endpoint_added(endpoint)
+    for endpoint in pool[: 2 if panic else 1]:
+        for _ in range(3):
+            detector.responded(endpoint, 503)
+    return {"endpoints": DebugPage(lambda: endpoints_page(detector, lambda: NOW + 0.25))}
+
+
+def test_endpoints_are_shown_with_state_and_reason(picker: Picker) -> None:
+    with capture_logs():
+        picker.pages = ejecting()
+    code, stdout, stderr = run_endpoint(picker.url)
+    assert (code, stderr) == (0, "")
+    assert rows(stdout) == [
+        "endpoint address state for share in flight ejections why, and until when",
+        (
+            "default/pod-0 10.0.0.0:80 ejected 0 s 0% 0 1"
+            " 3 failed responses in a row, the last with 503; returns in 0.8 s"
+        ),
+        "default/pod-1 10.0.0.1:80 healthy 0 s 100% 0 0",
+        "default/pod-2 10.0.0.2:80 healthy 0 s 100% 0 0",
+    ]
+
+
+def test_a_panic_is_shown(picker: Picker) -> None:
+    with capture_logs():
+        picker.pages = ejecting(panic=True)
+    assert rows(run_endpoint(picker.url)[1])[0] == (
+        "Too many endpoints are ejected: all of them get requests."
+    )
+
+
+@pytest.mark.parametrize("name", ["10.0.0.1:80", "default/pod-1", "pod-1"])
+def test_one_endpoint_is_shown_by_address_or_name(picker: Picker, name: str) -> None:
+    with capture_logs():
+        picker.pages = ejecting()
+    code, stdout, _ = run_endpoint(picker.url, name, "--json")
+    assert code == 0
+    (shown,) = json.loads(stdout)
+    assert (shown["name"], shown["state"]) == ("default/pod-1", "healthy")
+
+
+def test_an_endpoint_that_is_not_in_the_pool_is_refused(picker: Picker) -> None:
+    with capture_logs():
+        picker.pages = ejecting()
+    assert run_endpoint(picker.url, "pod-9") == (
+        1,
+        "",
+        "epp: there is no endpoint 'pod-9' in the pool\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("pages", "error"),
+    [
+        (
+            {},
+            (
+                "URL/debug/endpoints: there is no page /debug/endpoints: outlier detection is off in"
+                " that endpoint picker (--outlier-detection=false or --compat=reference)"
+            ),
+        ),
+        (
+            {"endpoints": DebugPage(lambda: [1])},
+            (
+                "URL: the response for /debug/endpoints is not that page; is this the --metrics-port"
+                " of an endpoint picker of this version?"
+            ),
+        ),
+    ],
+)
+def test_a_page_of_endpoints_that_cannot_be_shown(
+    picker: Picker, pages: dict[str, DebugPage], error: str
+) -> None:
+    picker.pages = pages
+    assert run_endpoint(picker.url) == (2, "", f"epp: {error}\n")

@@ -15,6 +15,7 @@ GROUPED = {
     "serve": [
         "Configuration",
         "Model servers",
+        "Outlier detection",
         "Ports",
         "Metrics",
         "TLS",

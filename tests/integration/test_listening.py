@@ -1,6 +1,7 @@
 """Envoy reaches the EPP over a socket file and with certificates, and asks for its health."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,14 +51,22 @@ async def test_a_socket_file_leads_to_the_epp_and_a_drain_over_it_truncates_noth
 
 
 async def drain_amid_an_answer(gateway: Gateway) -> None:
-    body = {"model": "tiny", "prompt": "Hello", "max_tokens": 30, "stream": True}
+    body = {
+        "model": "tiny",
+        "prompt": "Hello",
+        "max_tokens": 30,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
     async with gateway.client.stream("POST", f"{gateway.url}/v1/completions", json=body) as answer:
         lines = answer.aiter_lines()
         events = [await anext(lines)]
         await gateway.app.service.drain(0.01)
         events += [line async for line in lines if line]
-    assert len(events) == 31
-    assert events[-1] == "data: [DONE]"
+    *chunks, usage, done = [event.removeprefix("data: ") for event in events]
+    text = "".join(json.loads(chunk)["choices"][0]["text"] for chunk in chunks)
+    assert len(text) == 4 * json.loads(usage)["usage"]["completion_tokens"] == 120
+    assert done == "[DONE]"
     assert await gateway.faults() == NO_FAULTS
 
 
