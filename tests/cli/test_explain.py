@@ -408,15 +408,15 @@ def test_an_endpoint_that_is_not_in_the_pool_is_refused(picker: Picker) -> None:
         (
             {},
             (
-                "URL/debug/endpoints: there is no page /debug/endpoints: outlier detection is off in"
-                " that endpoint picker (--outlier-detection=false or --compat=reference)"
+                "URL/debug/endpoints: there is no page /debug/endpoints: outlier detection is off"
+                " in that endpoint picker (--outlier-detection=false or --compat=reference)"
             ),
         ),
         (
             {"endpoints": DebugPage(lambda: [1])},
             (
-                "URL: the response for /debug/endpoints is not that page; is this the --metrics-port"
-                " of an endpoint picker of this version?"
+                "URL: the response for /debug/endpoints is not that page; is this the"
+                " --metrics-port of an endpoint picker of this version?"
             ),
         ),
     ],
