@@ -13,6 +13,7 @@ from epp.request_control.errors import (
     NoCandidatesError,
     NoCandidatesForNoBodyError,
     OutsideSubsetError,
+    PluginFailedError,
     ProfileNotFoundError,
     RequestDroppedError,
     RequestError,
@@ -26,6 +27,7 @@ from epp.request_control.subset import within
 from epp.scheduling import (
     DroppedError,
     Endpoint,
+    FilterFailedError,
     NoEndpointsError,
     Reservation,
     SchedulingResult,
@@ -35,6 +37,7 @@ from epp.scheduling import (
 
 _ANSWERS: Mapping[type[Exception], type[RequestError]] = {
     NoEndpointsError: AllFilteredError,
+    FilterFailedError: PluginFailedError,
     DroppedError: RequestDroppedError,
     UnknownProfileError: ProfileNotFoundError,
 }

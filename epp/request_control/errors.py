@@ -154,6 +154,12 @@ class InternalError(RequestError):
     """A fault of this EPP or of one of its plugins; details are in its log."""
 
 
+class PluginFailedError(RequestError):
+    """A filter that fails closed has failed, and left no endpoint; the message names it."""
+
+    stage = "scheduling"
+
+
 class ShuttingDownError(RequestError):
     """This EPP is shutting down."""
 

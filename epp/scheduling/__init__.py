@@ -9,6 +9,7 @@ from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import (
     PLUGIN_FAULTS,
     DroppedError,
+    FilterFailedError,
     NoEndpointsError,
     PluginContractError,
     ProfileHandlerError,
@@ -63,6 +64,7 @@ __all__ = [
     "EndpointLoad",
     "EndpointMetrics",
     "Filter",
+    "FilterFailedError",
     "FilterRun",
     "Guard",
     "GuardRails",

@@ -40,6 +40,10 @@ class NoEndpointsError(SchedulingError):
         self.removed = removed
 
 
+class FilterFailedError(NoEndpointsError):
+    """A filter that fails closed has failed, and no endpoint is left: a bug in that plugin."""
+
+
 class DroppedError(SchedulingError):
     """A filter dropped the request, for example because the pool has no capacity for its kind."""
 

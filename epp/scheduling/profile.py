@@ -10,6 +10,7 @@ from epp.scheduling.cycle_state import CycleState
 from epp.scheduling.errors import (
     PLUGIN_FAULTS,
     DroppedError,
+    FilterFailedError,
     NoEndpointsError,
     PluginContractError,
 )
@@ -102,7 +103,8 @@ class SchedulerProfile(Generic[RequestT, EndpointT]):
                 return ProfileResult(self.name, removed=removed, error=error)
             removed, failed = _by_filter(blamed, endpoints), blamed.failed
         if not survivors:
-            no_endpoints = NoEndpointsError(self.name, len(endpoints), removed, failed)
+            kind = FilterFailedError if failed else NoEndpointsError
+            no_endpoints = kind(self.name, len(endpoints), removed, failed)
             return ProfileResult(self.name, removed=removed, error=no_endpoints)
         if preference is not None:
             high = max(preference[endpoint] for endpoint in survivors)

@@ -43,6 +43,7 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     ),
     (errors.AdmissionDeniedError, 500, "", "Internal - request cannot be admitted: ours"),
     (errors.InternalError, 500, "", "Internal - ours"),
+    (errors.PluginFailedError, 500, "", "Internal - ours"),
     (errors.ShuttingDownError, 503, "rejected-shutting-down", "ServiceUnavailable - ours"),
     (errors.UnsupportedModeError, 500, "", "Internal - ours"),
     (errors.LimitError, 413, "", "PayloadTooLarge - ours"),

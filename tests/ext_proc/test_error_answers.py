@@ -39,6 +39,7 @@ _ROWS: list[tuple[type[RequestError], int, str, str]] = [
     (errors.EvictedError, 429, "ResourceExhausted", "evicted"),
     (errors.AdmissionDeniedError, 429, "ResourceExhausted", "rejected-saturated"),
     (errors.InternalError, 500, "Internal", ""),
+    (errors.PluginFailedError, 500, "Internal", ""),
     (errors.ShuttingDownError, 503, "ServiceUnavailable", "rejected-shutting-down"),
     (errors.UnsupportedModeError, 500, "Internal", ""),
     (errors.BodyTimeoutError, 408, "RequestTimeout", ""),

@@ -12,6 +12,7 @@ from epp.request_control import (
     EndCause,
     InternalError,
     NoCandidatesError,
+    PluginFailedError,
     ProfileNotFoundError,
     RequestDroppedError,
     RequestError,
@@ -22,6 +23,7 @@ from epp.request_control.policies import fairness_id
 from epp.scheduling import (
     CycleState,
     DroppedError,
+    FilterFailedError,
     LLMRequest,
     NoEndpointsError,
     PluginContractError,
@@ -465,6 +467,12 @@ def test_a_header_processor_may_name_the_flow(headers: dict[str, str], expected:
             NoEndpointsError("decode", 0), AllFilteredError, "'decode'", id="no endpoint left"
         ),
         pytest.param(
+            FilterFailedError("decode", 1, {"odd": ["a"]}, ["odd"]),
+            PluginFailedError,
+            "odd failed and removed a",
+            id="a filter that failed closed",
+        ),
+        pytest.param(
             DroppedError("decode", "tree", "no room for batch jobs"),
             RequestDroppedError,
             "no room for batch jobs",
@@ -490,7 +498,8 @@ def test_what_the_profile_handler_raises_has_its_answer(
         epp.handle()
     is_fault = error is InternalError
     dropped = error in {AllFilteredError, RequestDroppedError}
-    assert answer.value.status == (500 if is_fault else 429 if dropped else 400)
+    failed = is_fault or error is PluginFailedError
+    assert answer.value.status == (500 if failed else 429 if dropped else 400)
     assert answer.value.drop_reason == ("rejected-saturated" if dropped else "")
     assert epp.value("internal_faults_total") == is_fault
     faults = [line for line in lines if line["event"] == "request failed inside the EPP"]

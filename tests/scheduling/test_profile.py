@@ -14,6 +14,7 @@ from epp.scheduling import (
     DroppedError,
     Endpoint,
     Filter,
+    FilterFailedError,
     GuardRails,
     NoEndpointsError,
     NullObserver,
@@ -292,7 +293,7 @@ def test_a_filter_that_fails_closed_passes_none(
 ) -> None:
     watcher = Watcher()
     result = run("abc", filters=[without("c"), ClosedFilterStub("odd", answer)], watcher=watcher)
-    assert isinstance(result.error, NoEndpointsError)
+    assert isinstance(result.error, FilterFailedError)
     assert result.removed == {"not-c": ["c"], "odd": ["a", "b"]}
     assert "(not-c removed c; odd failed and removed a, b)" in str(result.error)
     assert message in watcher.failures[0][2]
