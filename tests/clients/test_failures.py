@@ -196,13 +196,13 @@ async def test_a_client_that_runs_out_of_time_leaves_nothing(
 ) -> None:
     servers = clients.gateway.fleet.servers
     for server in servers:
-        server.faults.hang = True
+        server.faults.hang_generation = True
     try:
         with pytest.raises((openai.APITimeoutError, anthropic.APITimeoutError)):
             await ask(client.with_options(timeout=0.3))
     finally:
         for server in servers:
-            server.faults.hang = False
+            server.faults.hang_generation = False
     await clients.gateway.settled()
     clients.gateway.assert_untouched()
     assert (await ask(client)).model == clients.named

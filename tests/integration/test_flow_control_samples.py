@@ -60,11 +60,11 @@ async def hanging(
     """Have so many requests in flight that nobody answers; those that come later are answered."""
     servers = gateway.fleet.servers
     for server in servers:
-        server.faults.hang = True
+        server.faults.hang_generation = True
     asking = [asyncio.create_task(ask(gateway, f"number {n}", headers)) for n in range(count)]
     await until(lambda: sum(each.counters.in_flight for each in servers) == count)
     for server in servers:
-        server.faults.hang = False
+        server.faults.hang_generation = False
     try:
         yield asking
     finally:

@@ -185,7 +185,7 @@ async def test_an_endpoint_that_hangs_keeps_its_place_until_the_client_leaves(
     async with running(
         Mode.LEAN, transport=transport, fleet=FleetConfig(endpoints=1, time_scale=0.05)
     ) as gateway:
-        gateway.fleet.servers[0].faults.hang = True
+        gateway.fleet.servers[0].faults.hang_generation = True
         asking = asyncio.create_task(gateway.completion())
         await until(lambda: gateway.in_flight() == 1)
         asking.cancel()
@@ -193,7 +193,7 @@ async def test_an_endpoint_that_hangs_keeps_its_place_until_the_client_leaves(
             await asking
         await gateway.settled()
         gateway.assert_untouched()
-        gateway.fleet.servers[0].faults.hang = False
+        gateway.fleet.servers[0].faults.hang_generation = False
         assert (await gateway.completion()).status_code == 200
 
 
@@ -232,7 +232,7 @@ async def test_a_burst_of_60_distinct_prompts_spreads_evenly_over_6(
     async with running(mode, transport=transport, fleet=fleet, refresh_seconds=3600.0) as gateway:
         servers = gateway.fleet.servers
         for server in servers:
-            server.faults.hang = True
+            server.faults.hang_generation = True
         prompts = [f"{n} {'x' * n} some prompt of its own" for n in range(60)]
         asking = [asyncio.create_task(gateway.completion(prompt=prompt)) for prompt in prompts]
         await until(lambda: sum(server.counters.in_flight for server in servers) == 60)

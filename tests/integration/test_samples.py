@@ -467,7 +467,7 @@ async def hanging(gateway: Gateway, count: int) -> AsyncIterator[list[asyncio.Ta
     """Have so many requests in flight that nobody answers; more may be added."""
     servers = gateway.fleet.servers
     for server in servers:
-        server.faults.hang = True
+        server.faults.hang_generation = True
     prompts = [f"request {number}" for number in range(count)]
     asking = [asyncio.create_task(gateway.completion(prompt=prompt)) for prompt in prompts]
     await until(lambda: sum(each.counters.in_flight for each in servers) == count)
@@ -478,7 +478,7 @@ async def hanging(gateway: Gateway, count: int) -> AsyncIterator[list[asyncio.Ta
             task.cancel()
         await asyncio.wait(asking)
         for server in servers:
-            server.faults.hang = False
+            server.faults.hang_generation = False
         await gateway.settled()
         await until(lambda: not any(each.counters.in_flight for each in servers))
 

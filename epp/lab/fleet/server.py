@@ -44,6 +44,8 @@ class Faults:
 
     hang: bool = False
     """Accept all requests and never respond."""
+    hang_generation: bool = False
+    """Accept generation requests and never respond; metrics and the rest work."""
     garbled_metrics: bool = False
     """Respond to `/metrics` with invalid text."""
     error_status: int | None = None
@@ -173,7 +175,7 @@ class FakeServer:
 
     def _handle(self, exchange: Exchange) -> None:
         route = self._routes.get(exchange.path)
-        if self.faults.hang:
+        if self.faults.hang or (self.faults.hang_generation and exchange.path in BODIES):
             self._hang(exchange)
         elif route is None:
             exchange.respond(404, b'{"detail":"Not Found"}')
