@@ -1,8 +1,8 @@
-"""Headers for the endpoint picker, from a client or a gateway.
+"""Request headers that steer the endpoint picker or the sidecar of a model server.
 
-They are removed before the request reaches the model server. Some of them name servers to a sidecar
-there (prefill, encode, ranks): only the endpoint picker may set these. The others can be kept for a
-second endpoint picker behind this one.
+They are removed before the request reaches the model server. Some tell the sidecar which other
+servers to call (prefill, encode, data-parallel rank); only the endpoint picker may set these. Those
+that a client may set can be forwarded to a second endpoint picker (``--keep-control-headers``).
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ CLIENT_CONTROL_HEADERS = frozenset(
         "x-llm-d-video-resolution",
     }
 )
-"""Control headers that the endpoint picker reads, by lower-case name."""
+"""Control headers that a client may set, in lower case."""
 
 CONTROL_HEADERS = CLIENT_CONTROL_HEADERS | {
     SUBSET_KEY,
@@ -47,17 +47,17 @@ CONTROL_HEADERS = CLIENT_CONTROL_HEADERS | {
     "x-data-parallel-host-port",
     "x-kv-cache-source-host-port",
 }
-"""By lower-case name. The destination header is not included: it is overwritten instead."""
+"""All control headers, in lower case, except the destination, which is overwritten instead."""
 
 
 def present(
     headers: Mapping[str, str], removed: frozenset[str] = CONTROL_HEADERS
 ) -> tuple[str, ...]:
-    """Return the control headers to remove from a request, by lower-case name and sorted.
+    """Return the headers of a request that must be removed, sorted.
 
     Args:
-        headers: The request's headers.
-        removed: The control headers that no request keeps.
+        headers: The request's headers by lower-case name.
+        removed: Names of the headers to remove, in lower case.
     """
     if removed.isdisjoint(headers):
         return ()
@@ -65,11 +65,11 @@ def present(
 
 
 @lru_cache(maxsize=8)
-def removed_where_kept(ignored: frozenset[str]) -> frozenset[str]:
-    """Return the headers to remove when clients' control headers are kept.
+def removed_when_forwarding(ignored: frozenset[str]) -> frozenset[str]:
+    """Return the headers to remove when client headers are forwarded to a second endpoint picker.
 
     Args:
-        ignored: Client headers that are ignored here; the second endpoint picker must not see them
-            either.
+        ignored: Client headers that this endpoint picker ignores (``--ignore-client-headers``),
+            control headers or not; the second one must not get them.
     """
-    return CONTROL_HEADERS - (CLIENT_CONTROL_HEADERS - ignored)
+    return (CONTROL_HEADERS - CLIENT_CONTROL_HEADERS) | ignored

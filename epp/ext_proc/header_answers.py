@@ -34,7 +34,7 @@ def routing_answer(
     if not settings.destination_list:
         address = address.partition(",")[0]
     if settings.keep_control_headers:
-        names = control_headers.removed_where_kept(settings.ignored_client_headers)
+        names = control_headers.removed_when_forwarding(settings.ignored_client_headers)
         removed = control_headers.present(headers, names)
     else:
         removed = control_headers.present(headers)

@@ -1,26 +1,25 @@
 """``mm-embeddings-cache-producer``: estimates which endpoints have cached a prompt's media.
 
-The producer assumes that an endpoint holds the embeddings of the images, videos and audio that were
-sent there last, so that a request with the same media can go there again. It uses the media that
-``token-producer`` found; the size of each is its number of tokens, at least 1. Without that
+The producer assumes that an endpoint holds the embeddings of the most recent images, videos and
+audio sent to it, so that a request with the same media can go there again. It uses the media items
+that ``token-producer`` found, each weighted by its number of tokens, at least 1. Without that
 producer it reads the media of chat messages (``image_url``, ``video_url``, ``audio_url``,
-``input_audio``), each with the size 1. A medium is identified by its URL or its data. Duplicates in
-a request count once.
+``input_audio``), each with the weight 1. An item is identified by its URL or its data. Duplicates
+in a request count once.
 
-A request's media are recorded for the endpoint that the primary profile picks, in the step that
-picks it; as in the reference, not for the endpoint of an encode profile.
+A request's media are recorded for the endpoint that the primary profile picks, when it picks it; as
+in the Go EPP, not for the endpoint of an encode profile.
 
-An endpoint keeps ``cacheSizeInMBPerServer`` divided by 2 MiB media: 2048 by default. All endpoints
-together keep at most 131072, about 16 MB, divided equally. Of one request the first 256 different
-media count, and fewer with more than 32 endpoints: at most 8192 pairs of a medium and an endpoint
-are compared.
+Each media item is assumed to take 2 MiB, so the producer remembers ``cacheSizeInMBPerServer / 2``
+items for each endpoint, 2048 by default, and at least one. For all endpoints together it remembers
+at most 131,072 items (about 16 MB of the endpoint picker's memory), divided equally. Of one request
+the first 256 different items are recorded; with more than 32 endpoints only the first ``8192 /
+number of endpoints`` of them are compared.
 
 Counters: ``encoder_cache_queries_total`` by ``modality`` (media of requests) and
-``encoder_cache_hits_total`` by ``pod`` and ``modality`` (those that the chosen endpoint held); the
-histogram ``encoder_cache_hit_ratio``, the held share of a request's media by size; the gauge
-``encoder_cache_entries``. The reference counts each endpoint that holds a medium as a hit.
-
-The reference does not specify a size below 2 MiB; here an endpoint then keeps one medium.
+``encoder_cache_hits_total`` by ``pod`` and ``modality`` (those that the chosen endpoint held; the
+Go EPP counts each endpoint that holds an item); the histogram ``encoder_cache_hit_ratio``, the
+weighted share of a request's media that the endpoint held; the gauge ``encoder_cache_entries``.
 
 Reads:  ``TOKENIZED_PROMPT`` if a plugin writes it; else ``request.prompt``.
 Writes: ``ENCODER_MATCHES``; a plugin with a name other than its type writes its own key instead,

@@ -1,9 +1,9 @@
 """``label-selector-filter``: keeps endpoints whose labels match a Kubernetes label selector.
 
-The parameters are the selector: all ``matchLabels`` and all ``matchExpressions`` must hold; an
-empty selector keeps every endpoint. ``In`` and ``Exists`` require the label; ``NotIn`` and
-``DoesNotExist`` also match endpoints without it. ``by-label-selector`` is a deprecated name of this
-type.
+The parameters have the form of a Kubernetes label selector: all ``matchLabels`` and all
+``matchExpressions`` must hold; an empty selector keeps every endpoint. ``In`` and ``Exists``
+require the label; ``NotIn`` and ``DoesNotExist`` also match endpoints without it.
+``by-label-selector`` is a deprecated name of this type.
 
 Reads:  ``endpoint.labels``.
 Example::

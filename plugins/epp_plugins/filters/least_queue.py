@@ -1,11 +1,12 @@
 """``least-queue-filter``: keeps the endpoints with the shortest queues.
 
-Of ``n`` endpoints it keeps those in the lowest ``n``-th of the range::
+Of ``n`` endpoints it keeps those whose queue length is in the lowest ``1/n`` of the range from the
+shortest to the longest queue::
 
     waiting <= min + floor((max - min) / n)
 
-So small differences in queue length are ignored. It is a part of the decision tree of GIE #677,
-including the integer division.
+Small differences in queue length are therefore ignored. The filter, its rounding included, is part
+of the decision tree of Gateway API Inference Extension #677, see ``decision-tree-filter``.
 
 Reads:  ``endpoint.load.waiting_requests``.
 Example::

@@ -1,8 +1,10 @@
 """``low-queue-filter``: keeps endpoints whose queue is short.
 
-Keeps ``waiting requests <= threshold``. The default of ``threshold`` is the environment variable
-QUEUING_THRESHOLD_LORA if set, else 128. It is a part of the decision tree of GIE #677: up to this
-queue length, a server that has the request's adapter is better than one with a shorter queue.
+Keeps endpoints with at most ``threshold`` waiting requests; if there is none, the request is
+answered with 429. The default of ``threshold`` is the environment variable QUEUING_THRESHOLD_LORA
+if set, else 128. The filter is part of the decision tree of Gateway API Inference Extension #677,
+see ``decision-tree-filter``: up to this queue length, a server that has the request's adapter is
+better than one with a shorter queue.
 
 Reads:  ``endpoint.load.waiting_requests``.
 Example::

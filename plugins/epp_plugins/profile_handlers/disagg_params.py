@@ -17,50 +17,53 @@ _ORDERS: Final[Mapping[str, Literal["decode-first", "prefill-first"]]] = {
 
 
 class Profiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Names of the profiles of the stages."""
+    """Scheduling profile of each stage."""
 
     decode: str = "decode"
-    """Profile of the destination."""
+    """Profile that picks the endpoint to which the request is sent."""
     prefill: str = "prefill"
-    """Profile of the endpoint that computes the prompt."""
+    """Profile that picks the endpoint that prefills the prompt."""
     encode: str = "encode"
-    """Profile of the endpoints that encode media."""
+    """Profile that picks the endpoints that encode media."""
 
 
 class Deciders(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Names of the stage deciders."""
+    """Plugins that decide for each request whether a stage runs."""
 
     prefill: PluginName = ""
-    """Decider of the prefill stage; "" turns it off with ``decode-first``."""
+    """Decides whether a request gets a prefill stage; "" for never. With ``prefill-first``, which
+    prefills every request, it must be ""."""
     encode: PluginName = ""
-    """Decider of the encode stage; "" turns it off."""
+    """Decides whether a request gets an encode stage; "" for never."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Parameters of ``disagg-profile-handler``."""
 
     stage_order: str = "decode-first"
-    """``decode-first`` or ``prefill-first``."""
+    """Which endpoint is picked first: ``decode-first`` or ``prefill-first``, which also prefills
+    every request."""
     profiles: Profiles | None = None
-    """Names of the profiles; by default the names of the stages."""
+    """Scheduling profile of each stage; by default the one with the name of the stage."""
     deciders: Deciders | None = None
-    """Names of the deciders; a stage without one is off."""
+    """Plugins that decide whether the prefill and encode stages run."""
     joint: Literal["topology"] | None = None
-    """``topology`` to choose prefill and decode as a pair; by default independently."""
+    """``topology`` picks the prefill and the decode endpoint as a pair; by default each is picked
+    on its own."""
     topology_producer_name: str = ""
-    """Extractor of the topology for ``joint``; "" for ``topology-extractor``."""
+    """Plugin that provides the topology for ``joint``; "" for ``topology-extractor``."""
     decode_profile: str = ""
-    """Deprecated: ``profiles.decode``."""
+    """Deprecated; use ``profiles.decode``."""
     prefill_profile: str = ""
-    """Deprecated: ``profiles.prefill``."""
+    """Deprecated; use ``profiles.prefill``."""
     encode_profile: str = ""
-    """Deprecated: ``profiles.encode``."""
+    """Deprecated; use ``profiles.encode``."""
     prefill_decider_plugin_name: PluginName = ""
-    """Deprecated: ``deciders.prefill``."""
+    """Deprecated; use ``deciders.prefill``."""
     decider_plugin_name: PluginName = ""
-    """Deprecated: ``deciders.prefill``, used if ``prefillDeciderPluginName`` is not set."""
+    """Deprecated; use ``deciders.prefill``. Ignored if ``prefillDeciderPluginName`` is set."""
     encode_decider_plugin_name: PluginName = ""
-    """Deprecated: ``deciders.encode``."""
+    """Deprecated; use ``deciders.encode``."""
 
     def __post_init__(self) -> None:
         if (self.profiles or self.deciders) and (flat := self._flat()):
@@ -73,17 +76,17 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         taken = [names.decode, names.prefill, names.encode]
         if len(set(taken)) < len(taken):
             raise ValueError(
-                f"decode, prefill and encode have the profiles {names.decode!r},"
-                f" {names.prefill!r} and {names.encode!r}: give each a profile of its own"
+                f"decode, prefill and encode use the profiles {names.decode!r},"
+                f" {names.prefill!r} and {names.encode!r}: each stage needs a profile of its own"
             )
         if order == "prefill-first" and decider:
             raise ValueError(
-                "stageOrder prefill-first runs the prefill of every request and asks no decider:"
-                f" remove prefill decider {decider!r}, or use stageOrder decode-first"
+                "stageOrder prefill-first prefills every request, so a prefill decider has no"
+                f" effect: remove prefill decider {decider!r}, or use stageOrder decode-first"
             )
         if self.joint and order == "decode-first" and not decider:
             raise ValueError(
-                "joint pairs prefill with decode, and no prefill ever runs: set deciders.prefill,"
+                "joint needs a prefill stage, and none ever runs: set deciders.prefill,"
                 " or stageOrder prefill-first"
             )
 

@@ -268,6 +268,22 @@ async def test_a_hanging_server_takes_requests_and_says_nothing(
     assert (await make_client(fleet).get("/health")).status_code == 200
 
 
+async def test_a_server_whose_generation_hangs_serves_the_rest(
+    make_fleet: MakeFleet, make_client: MakeClient
+) -> None:
+    fleet = await make_fleet()
+    server = fleet.servers[0]
+    server.faults.hang_generation = True
+    client = make_client(fleet)
+    request = asyncio.create_task(
+        client.post("/v1/completions", json={"model": "tiny", "prompt": "a"})
+    )
+    await until(lambda: server.counters.in_flight == 1)
+    assert (await client.get("/metrics")).status_code == 200
+    request.cancel()
+    await until(lambda: server.counters.aborted == 1)
+
+
 async def test_other_faults(make_fleet: MakeFleet, make_client: MakeClient) -> None:
     fleet = await make_fleet()
     client, faults = make_client(fleet), fleet.servers[0].faults

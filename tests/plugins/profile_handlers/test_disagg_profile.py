@@ -400,7 +400,7 @@ def test_spellings_of_the_stage_order(spelling: str, first: str) -> None:
         ),
         pytest.param(
             PREFILL_FIRST | both("pd"),
-            "asks no decider: remove prefill decider 'pd', or use stageOrder decode-first",
+            "has no effect: remove prefill decider 'pd', or use stageOrder decode-first",
             id="a prefill decider with prefill-first",
         ),
         pytest.param(
@@ -415,12 +415,12 @@ def test_spellings_of_the_stage_order(spelling: str, first: str) -> None:
         ),
         pytest.param(
             {"profiles": {"prefill": "decode"}},
-            "'decode', 'decode' and 'encode': give each a profile of its own",
+            "'decode', 'decode' and 'encode': each stage needs a profile of its own",
             id="one profile for two stages",
         ),
         pytest.param(
             {"joint": "topology"},
-            "no prefill ever runs: set deciders.prefill, or stageOrder prefill-first",
+            "none ever runs: set deciders.prefill, or stageOrder prefill-first",
             id="pairs without prefill",
         ),
         pytest.param({"joint": "rack"}, "Invalid enum value 'rack'", id="another kind of pair"),
