@@ -152,10 +152,12 @@ class EndpointHealth:
         self._failed_scrapes += 1
         count = self._failed_scrapes
         reason = f"{count} failed scrape{'' if count == 1 else 's'} in a row ({why})"
+        is_gone = count >= self._settings.consecutive_scrape_failures
         if self.state is HealthState.EJECTED:
+            if is_gone and self.evidence is Evidence.RESPONSES:  # it returns when it is there again
+                self.evidence, self.reason, self.returns_at = Evidence.SCRAPES, reason, inf
             return
-        is_back = self.state is HealthState.PROBING
-        if is_back or count >= self._settings.consecutive_scrape_failures:
+        if is_gone or self.state is HealthState.PROBING:
             self._eject(Evidence.SCRAPES, reason, now)
         else:
             self._enter(HealthState.SUSPECT, now, reason)

@@ -160,10 +160,22 @@ def test_a_page_is_overdue_at_three_times_the_longest_recent_gap() -> None:
     assert (health.state, health.reason) == (EJECTED, "no metrics for 0.91 s")
 
 
+def test_an_ejected_endpoint_that_is_gone_does_not_return_by_time() -> None:
+    health = scraped()
+    fail(health, 0.0, 0.0, 0.0)
+    refuse(health, 0.05, 0.10)
+    health.pass_time(5.0)
+    assert (health.state, health.reason) == (EJECTED, "2 failed scrapes in a row (connect)")
+    assert sum(health.ejections.values()) == 1
+    health.page_scraped(5.0)
+    health.page_scraped(5.05)
+    assert health.state is PROBING
+
+
 def test_failures_while_ejected_change_nothing() -> None:
     health = scraped()
     fail(health, 0.0, 0.0, 0.0)
     fail(health, 0.5)
-    refuse(health, 0.5, 0.5)
+    refuse(health, 0.5)
     health.page_overdue(0.6)
     assert (health.returns_at, sum(health.ejections.values())) == (1.0, 1)
