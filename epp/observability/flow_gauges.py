@@ -101,10 +101,6 @@ class FlowCollector(Collector):
             stale.add_metric([detector], count)
         yield from (saturation, stale)
 
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not collect."""
-        return ()
-
     def _bands(self, bands: Collection[BandState]) -> Iterator[Metric]:
         labels = ["priority", "inference_pool"]
         text = "Fraction of what may wait in a priority band."

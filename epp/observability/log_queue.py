@@ -195,7 +195,3 @@ class LogCollector(Collector):
         family.add_metric(["queue-full"], sum(each.dropped_full for each in queues))
         family.add_metric(["write-failed"], sum(each.dropped_failed for each in queues))
         yield family
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not collect."""
-        return ()

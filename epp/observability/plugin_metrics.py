@@ -190,10 +190,6 @@ class PluginMetricsCollector(Collector):
             if self._has_former_names and (former := former_name(metric.name, metric.type)):
                 yield mirrored(metric, former)
 
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not collect."""
-        return ()
-
     def _add(self, family: Family[Any]) -> None:
         if self._has_former_names and (mirror := mirror_of(family)):
             self._mirrors[family] = mirror

@@ -54,10 +54,6 @@ class PoolCollector(Collector):
         if outliers is not None:
             yield from self._health(outliers)
 
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not collect."""
-        return ()
-
     def _health(self, outliers: OutlierDetector) -> Iterator[Metric]:
         yield self._gauge(
             "outlier_detection_panic",
@@ -135,7 +131,3 @@ class ScrapeCollector(Collector):
         for (endpoint, source), seconds in intervals.items():
             family.add_metric([shown[endpoint], source], seconds)
         yield family
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not collect."""
-        return ()

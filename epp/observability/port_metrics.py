@@ -56,7 +56,3 @@ class PortCollector(Collector):
             yield GaugeMetricFamily(
                 f"{_PREFIX}descriptors_open", "Descriptors that the process has.", value=count
             )
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not collect."""
-        return ()

@@ -89,10 +89,6 @@ class TransportCollector(Collector):
             now.broken_off,
         )
 
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not collect."""
-        return ()
-
 
 class CertificateCollector(Collector):
     """Expiry of the certificate of the ext_proc port, and number of reloads.
@@ -121,10 +117,6 @@ class CertificateCollector(Collector):
             "result",
             self._reloads(),
         )
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not collect."""
-        return ()
 
 
 def _by(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
