@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 import typer
@@ -16,6 +16,8 @@ from epp.cli.queue_tables import shown
 from epp.cli.running import fail
 from epp.flow_control.views.debug_page import PATH
 from epp.flow_control.views.session_page import SessionPage
+
+T = TypeVar("T")
 
 PIPED_WIDTH = 200
 """Width of tables if the output is not a terminal."""
@@ -81,18 +83,28 @@ def endpoint(
 
 
 def _endpoints(client: DebugClient) -> _EndpointsPage:
+    why_missing = (
+        "outlier detection is off in that endpoint picker (--outlier-detection=false or"
+        " --compat=reference)"
+    )
+    return _fetched(client, "endpoints", _EndpointsPage, why_missing)
+
+
+def _fetched(client: DebugClient, path: str, page: type[T], why_missing: str) -> T:
+    """Return the page at ``path`` below /debug/.
+
+    Raises:
+        PageError: It could not be fetched, or is another page.
+    """
     try:
-        text = client.get("endpoints")
+        text = client.get(path)
     except NoSuchPageError as error:
-        raise PageError(
-            f"{error}: outlier detection is off in that endpoint picker"
-            " (--outlier-detection=false or --compat=reference)"
-        ) from None
+        raise PageError(f"{error}: {why_missing}") from None
     try:
-        return msgspec.json.decode(text, type=_EndpointsPage)
+        return msgspec.json.decode(text, type=page)
     except msgspec.MsgspecError:
         raise PageError(
-            f"{client.shown}: the response for /debug/endpoints is not that page; is this the"
+            f"{client.shown}: the response for /debug/{path} is not that page; is this the"
             " --metrics-port of an endpoint picker of this version?"
         ) from None
 
@@ -159,20 +171,11 @@ def _next_page(client: DebugClient, interval: float) -> SessionPage:
 
 
 def _page(client: DebugClient) -> SessionPage:
-    try:
-        text = client.get(PATH)
-    except NoSuchPageError as error:
-        raise PageError(
-            f"{error}: flow control is off in that endpoint picker, so no request waits;"
-            " `featureGates: [flowControl]` in its configuration turns it on"
-        ) from None
-    try:
-        return msgspec.json.decode(text, type=SessionPage)
-    except msgspec.MsgspecError:
-        raise PageError(
-            f"{client.shown}: the response for /debug/{PATH} is not that page; is this the"
-            " --metrics-port of an endpoint picker of this version?"
-        ) from None
+    why_missing = (
+        "flow control is off in that endpoint picker, so no request waits;"
+        " `featureGates: [flowControl]` in its configuration turns it on"
+    )
+    return _fetched(client, PATH, SessionPage, why_missing)
 
 
 def _print(page: SessionPage, *, as_json: bool, clear: bool) -> None:
